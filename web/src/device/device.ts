@@ -5,7 +5,7 @@
 // Work is queued in the order of the calls. Only `read` and what is built on it wait for its end,
 // so a device need not have run anything before the first `read`.
 
-import type { Choice } from "../shared/platform.ts";
+import type { Choice, DeviceInfo } from "../shared/platform.ts";
 import type { DeviceOptions } from "./options.ts";
 
 /** A range of a device's memory. Its contents are reached through {@link Device} alone. */
@@ -66,6 +66,8 @@ export interface Host {
 export interface Device {
   /** The build and the threads, and why there are no more. */
   readonly choice: Choice;
+  /** What a page is told of the device. */
+  readonly info: DeviceInfo;
   /** What it was opened with. */
   readonly options: DeviceOptions;
   /** Milliseconds from the compiled module to the device that is ready. */

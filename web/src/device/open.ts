@@ -1,5 +1,6 @@
 // Opens devices.
 
+import { checkDevice } from "../shared/platform.ts";
 import { message } from "../shared/words.ts";
 import type { Device } from "./device.ts";
 import type { DeviceOptions } from "./options.ts";
@@ -11,7 +12,8 @@ import { closeEngines } from "./wasm/registry.ts";
  * Opens the device that the options ask for.
  * @throws InputError, EngineError, OutOfMemory
  */
-export function openDevice(options: DeviceOptions): Promise<Device> {
+export async function openDevice(options: DeviceOptions): Promise<Device> {
+  checkDevice(options.device);
   return Engine.open(options);
 }
 

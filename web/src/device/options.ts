@@ -1,6 +1,6 @@
 // Options of a device.
 
-import type { Flavour } from "../shared/platform.ts";
+import type { DeviceName, Flavour } from "../shared/platform.ts";
 
 /** Where the parts of the engine are fetched from. */
 export interface DeviceUrls {
@@ -15,6 +15,8 @@ export interface DeviceUrls {
 
 /** How a device is opened. */
 export interface DeviceOptions extends DeviceUrls {
+  /** Default: `auto`, the fastest that can be used. */
+  device?: DeviceName | "auto";
   /** The build. Default: auto, as `choose` says. */
   flavour?: Flavour | "auto";
   /** Threads that compute, 1 to 64. Default: by the number of processors. */

@@ -1,3 +1,5 @@
+import type { DeviceName } from "../shared/platform.ts";
+
 import type { Urls } from "../protocol/loading.ts";
 
 /**
@@ -48,6 +50,11 @@ export interface Env {
    */
   cacheFiles: boolean;
   /**
+   * What computes: `wasm`, `webgpu` (which this version does not have) or `auto`, the fastest that
+   * can be used. Default: `auto`.
+   */
+  device: DeviceName | "auto";
+  /**
    * The engine's build: `relaxed-threads` has relaxed SIMD and threads, `simd128` runs everywhere.
    * Default: 'auto', the first where the browser has what it takes.
    */
@@ -82,6 +89,7 @@ export const env: Env = {
   remotePathTemplate: "{model}/resolve/{revision}/",
   cachePlans: true,
   cacheFiles: false,
+  device: "auto",
   flavour: "auto",
   threads: undefined,
   stallTimeout: 30_000,

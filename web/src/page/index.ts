@@ -58,9 +58,11 @@ export {
   type StepOptions,
   type TrainingParameter,
   type TrainingSessionCreateOptions,
+  type TrainingSessionOptions,
 } from "./training/ort.ts";
 export type { Message, GenerationFields } from "../protocol/generation.ts";
-export type { Flavour } from "../shared/platform.ts";
+export type { DeviceChoice } from "./device.ts";
+export type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 export type { DType, CacheDType, ProgressEvent, ModelInfo } from "../protocol/loading.ts";
 export { pipeline, info, type Info } from "./pipeline.ts";
 export {

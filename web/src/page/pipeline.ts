@@ -3,7 +3,8 @@
 import { Client } from "./client.ts";
 import { env, full, urls } from "./env.ts";
 import { InputError } from "../shared/errors.ts";
-import { choose, platform, type Flavour } from "../shared/platform.ts";
+import { choose, deviceInfo, platform, type DeviceInfo, type Flavour } from "../shared/platform.ts";
+import { deviceOf } from "./device.ts";
 import { hand } from "../shared/files/source.ts";
 import { watched } from "./profile.ts";
 import { VERSION } from "../shared/version.ts";
@@ -31,6 +32,8 @@ export interface Info {
   flavour: Flavour;
   /** Threads that compute. */
   threads: number;
+  /** What models run on, and why on nothing faster. */
+  device: DeviceInfo;
   /** Whether the page is cross-origin isolated, which threads need. */
   isolated: boolean;
   /** In words why there is only one thread; empty where there are more. */
@@ -52,6 +55,9 @@ export const info: Info = {
   },
   get threads() {
     return now().threads;
+  },
+  get device() {
+    return last?.device ?? deviceInfo(now(), env.device);
   },
   get isolated() {
     return platform().isolated;
@@ -105,6 +111,7 @@ export async function pipeline(
     "integrity",
     "fetch_options",
     "device",
+    "executionProviders",
   ]);
   for (const name of Object.keys(options))
     if (!known.has(name))
@@ -113,13 +120,6 @@ export async function pipeline(
         "pipeline",
         `Options are: ${[...known].join(", ")}.`,
       );
-  const device: unknown = (options as Record<string, unknown>).device;
-  if (device !== undefined && device !== "wasm")
-    throw new InputError(
-      `device is '${String(device)}'`,
-      "options.device",
-      "This version of Edgewise runs on 'wasm'.",
-    );
   const request: LoadRequest = {
     model: sources(model),
     base: globalThis.document?.baseURI ?? globalThis.location?.href,
@@ -130,6 +130,7 @@ export async function pipeline(
     dtype: options.dtype ?? "auto",
     subfolder: options.subfolder ?? "onnx",
     model_file_name: options.model_file_name ?? "model",
+    device: deviceOf(options),
     flavour: options.flavour ?? env.flavour,
     threads: options.threads ?? env.threads,
     capacity: options.capacity,

@@ -2,13 +2,14 @@
 
 import type { GenerationFields } from "../protocol/generation.ts";
 import type { Flavour } from "../shared/platform.ts";
+import type { DeviceChoice } from "./device.ts";
 import type { Profile } from "./profile.ts";
 import type { DType, CacheDType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
 import type { Message, TextOptions } from "../protocol/generation.ts";
 import type { AdapterMethods } from "./training/adapter-methods.ts";
 
 /** Options of {@link pipeline}. */
-export interface PipelineOptions {
+export interface PipelineOptions extends DeviceChoice {
   /**
    * Which precision's file to take, as in transformers.js; `auto` (the default) takes the first of
    * q8, q4, fp32, fp16, q4f16 that is there.

@@ -1,5 +1,7 @@
 // Messages of a TrainingSession on ONNX Runtime's training artifacts.
 
+import type { DeviceInfo } from "../shared/platform.ts";
+
 /** What artifacts are, as python/edgewise/training/page.py reads them. */
 export interface ArtifactsInfo {
   /** Names of what the training model is fed and gives, the loss first. */
@@ -12,10 +14,8 @@ export interface ArtifactsInfo {
   learning_rate: number;
   /** Those that are trained first; `bytes` of float32. */
   parameters: { name: string; dtype: string; shape: number[]; bytes: number; trainable: boolean }[];
-  /** The engine's build. */
-  flavour: string;
-  /** Threads that compute. */
-  threads: number;
+  /** What it runs on, and why on nothing faster. */
+  device: DeviceInfo;
 }
 /** A tensor on its way between page and worker: bytes, little-endian. */
 export interface PlainTensor {

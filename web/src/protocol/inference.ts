@@ -1,6 +1,6 @@
 // Messages of an InferenceSession.
 
-import type { Flavour } from "../shared/platform.ts";
+import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 import type { Urls } from "./loading.ts";
 import type { Handed } from "../shared/files/source.ts";
 
@@ -43,6 +43,7 @@ export interface OpenRequest {
    */
   external: Record<string, Blob | string>;
   urls: Urls;
+  device: DeviceName | "auto";
   flavour: Flavour | "auto" | undefined;
   threads: number | undefined;
   /** Keep what is compiled in the browser's storage, and use what is there. */
@@ -63,9 +64,8 @@ export interface OpenRequest {
 export interface OpenInfo {
   inputs: ValueInfo[];
   outputs: ValueInfo[];
-  flavour: string;
-  threads: number;
-  whyNotThreads: string;
+  /** What it runs on, and why on nothing faster. */
+  device: DeviceInfo;
 }
 
 /** What runs of a session are asked for besides their outputs. */

@@ -1,6 +1,6 @@
 // Messages about loading a language model.
 
-import type { Flavour } from "../shared/platform.ts";
+import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 import type { Handed } from "../shared/files/source.ts";
 
 /** Where a worker finds the rest of Edgewise: absolute addresses; folders end in `/`. */
@@ -34,6 +34,7 @@ export interface LoadRequest {
   dtype: DType;
   subfolder: string;
   model_file_name: string;
+  device: DeviceName | "auto";
   flavour: Flavour | "auto";
   threads: number | undefined;
   capacity: number | undefined;
@@ -48,6 +49,8 @@ export interface LoadRequest {
 
 /** What a loaded pipeline says of itself. */
 export interface ModelInfo {
+  /** What it runs on, and why on nothing faster. */
+  device: DeviceInfo;
   /** The engine's build. */
   flavour: Flavour;
   /** Threads that compute, the worker's own among them. */

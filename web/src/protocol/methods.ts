@@ -1,6 +1,6 @@
 // The methods of the worker that a page can call.
 
-import type { Flavour } from "../shared/platform.ts";
+import type { DeviceName, Flavour } from "../shared/platform.ts";
 import type { Urls, LoadRequest, Loaded } from "./loading.ts";
 import type { Message, GenerateRequest, Generated } from "./generation.ts";
 import type {
@@ -77,6 +77,7 @@ export interface Methods {
   artifacts_open(request: {
     files: Record<string, Blob | string>;
     urls: Urls;
+    device: DeviceName | "auto";
     flavour: Flavour | "auto";
     threads: number | undefined;
   }): ArtifactsInfo;

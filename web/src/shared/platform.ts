@@ -1,11 +1,28 @@
 // What this browser can do. Features are detected once; the choice of a build follows from them and
 // from what the caller asks.
 
+import { InputError } from "./errors.ts";
+
 /**
  * The two builds of the engine. `simd128` runs everywhere; `relaxed-threads` has relaxed SIMD and
  * shared memory for threads.
  */
 export type Flavour = "simd128" | "relaxed-threads";
+
+/** A device that computes: `wasm`, the processor by WebAssembly, or `webgpu`, a graphics card. */
+export type DeviceName = "wasm" | "webgpu";
+
+/** What a model runs on. */
+export interface DeviceInfo {
+  /** The device that was taken. */
+  name: DeviceName;
+  /** The engine's build. */
+  flavour: Flavour;
+  /** Threads that compute, the worker's own among them. */
+  threads: number;
+  /** Why nothing faster was taken: another device, more threads. Empty where nothing is faster. */
+  why: string;
+}
 
 /** What this browser has. */
 export interface Platform {
@@ -106,4 +123,31 @@ export function choose(
  */
 function defaultThreads(cores: number): number {
   return Math.min(8, cores <= 4 ? cores : Math.ceil(cores / 2));
+}
+
+const NO_WEBGPU = "this version of Edgewise cannot compute on WebGPU";
+
+/** @throws InputError: there is no such device, or it cannot be used */
+export function checkDevice(device: unknown): asserts device is "wasm" | "auto" | undefined {
+  if (device === undefined || device === "wasm" || device === "auto") return;
+  if (device === "webgpu")
+    throw new InputError(
+      NO_WEBGPU,
+      "options.device",
+      "Give 'wasm', or 'auto', which takes the fastest device that there is.",
+    );
+  throw new InputError(
+    `device is '${String(device)}'`,
+    "options.device",
+    "Give 'wasm', 'webgpu' or 'auto'.",
+  );
+}
+
+/** What was taken, and why nothing faster. @param asked the option `device` */
+export function deviceInfo(
+  { flavour, threads, whyNotThreads }: Choice,
+  asked: DeviceName | "auto" = "auto",
+): DeviceInfo {
+  const why = [asked === "auto" ? NO_WEBGPU : "", whyNotThreads].filter(Boolean).join("; ");
+  return { name: "wasm", flavour, threads, why };
 }

@@ -208,7 +208,7 @@ const methods: {
   inference_read: ({ id }) => moving(opened().read(id)),
   inference_drop: ({ ids }) => opened().drop(ids),
 
-  async artifacts_open({ files, urls, flavour, threads }, _, signal) {
+  async artifacts_open({ files, urls, device, flavour, threads }, _, signal) {
     const read = async (file: Blob | string) =>
       typeof file !== "string"
         ? file
@@ -222,7 +222,7 @@ const methods: {
         ),
       ),
     );
-    artifacts = await ArtifactSession.open(given, urls, { flavour, threads }, ended.signal);
+    artifacts = await ArtifactSession.open(given, urls, { device, flavour, threads }, ended.signal);
     return artifacts.info;
   },
   artifacts_run: ({ kind, feeds }, _, signal) => inTurn((a) => a.run(kind, feeds, signal), signal),

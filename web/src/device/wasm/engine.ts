@@ -3,26 +3,18 @@
 // one memory of its own, so closing it gives all of it back, and a model that breaks it breaks
 // nothing else.
 
-import {
-  Aborted,
-  EdgewiseError,
-  EngineError,
-  InputError,
-  OutOfMemory,
-  PackageError,
-  PlanError,
-} from "../../shared/errors.ts";
+import { EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { KERNELS } from "../../gen/kernels.ts";
-import { choose, platform, type Choice, type Flavour } from "../../shared/platform.ts";
+import { deviceInfo, type Choice, type DeviceInfo } from "../../shared/platform.ts";
 import { endThreads, startThreads, type Thread } from "./threads.ts";
 import { megabytes, message } from "../../shared/words.ts";
 import type { EngineExports } from "./exports.ts";
-import { engineModule } from "./module.ts";
+import { chosenModule } from "./module.ts";
 import type { DeviceOptions } from "../options.ts";
 import { addressOf, LinearBuffer } from "./buffer.ts";
 import { stepsOf } from "./plan-header.ts";
 import type { Buffer, Device, Host, Plan, PlanInfo, Watcher } from "../device.ts";
-import { CODES, WORDS, lacking } from "./failures.ts";
+import { failureOf } from "./failures.ts";
 import { makeMemory } from "./linear-memory.ts";
 import { open, register } from "./registry.ts";
 
@@ -79,46 +71,9 @@ export class Engine implements Device {
   }
 
   private static async opened(options: DeviceOptions): Promise<Engine> {
-    const have = platform();
-    if (!have.simd)
-      throw new EngineError(
-        "this browser has no WebAssembly SIMD",
-        "",
-        "Use Chrome 91, Firefox 89, Safari 16.4 or later.",
-      );
-    if (
-      options.threads !== undefined &&
-      !(Number.isInteger(options.threads) && options.threads >= 1 && options.threads <= 64)
-    )
-      throw new InputError(
-        `threads is ${String(options.threads)}`,
-        "options.threads",
-        "Give a whole number from 1 to 64, or leave it out.",
-      );
-    if (
-      options.flavour !== undefined &&
-      !["auto", "simd128", "relaxed-threads"].includes(options.flavour)
-    )
-      throw new InputError(
-        `flavour is '${String(options.flavour)}'`,
-        "options.flavour",
-        "Give 'auto', 'simd128' or 'relaxed-threads'.",
-      );
-    let choice = choose(have, options.flavour, options.threads);
-    const url = (f: Flavour) =>
-      new URL(`edgewise-${f}${options.full ? "-full" : ""}.wasm`, options.engineUrl).href;
-    let module: WebAssembly.Module;
-    try {
-      module = await engineModule(url(choice.flavour));
-    } catch (e) {
-      if (choice.flavour !== "relaxed-threads" || options.flavour === "relaxed-threads") throw e;
-      choice = {
-        flavour: "simd128",
-        threads: 1,
-        whyNotThreads: `the build with threads could not be loaded: ${message(e)}`,
-      };
-      module = await engineModule(url("simd128"));
-    }
+    const chosen = await chosenModule(options);
+    const { module } = chosen;
+    let { choice } = chosen;
     const started = performance.now();
     const memory = makeMemory(choice.flavour === "relaxed-threads");
     const instance = await WebAssembly.instantiate(module, { env: { memory } });
@@ -178,6 +133,10 @@ export class Engine implements Device {
     if (!this.out)
       throw new OutOfMemory("the engine has no memory at all", "", "Close other tabs.");
     return this;
+  }
+
+  get info(): DeviceInfo {
+    return deviceInfo(this.choice, this.options.device);
   }
 
   /** Bytes of memory that the engine holds at present. It never shrinks until `close`. */
@@ -413,79 +372,16 @@ export class Engine implements Device {
     }
   }
 
+  /** Throws the error that a call returned. */
   private check(code: number, where: string, loading = false): void {
     if (code === 0) return;
     const at = this.exports.ew_last_error(this.handle) >>> 0;
     const view = new DataView(this.memory.buffer);
-    const [step, operand, kernel] = [
-      view.getInt32(at + 4, true),
-      view.getInt32(at + 8, true),
-      view.getInt32(at + 12, true),
-    ];
-    const detail = view.getBigInt64(at + 16, true);
-    const place = [
-      where,
-      step >= 0 && `step ${step}`,
-      operand >= 0 && `operand ${operand}`,
-      kernel >= 0 && step >= 0 && `kernel ${kernel}`,
-    ]
-      .filter(Boolean)
-      .join(", ");
-    const what = `${WORDS[code] ?? "the engine refused"} (${CODES[code] ?? code}, detail ${detail})`;
-    if (code === 1)
-      throw new OutOfMemory(
-        what,
-        place,
-        "Use a smaller or a more strongly quantized model, or close other tabs.",
-      );
-    if (code === 3)
-      throw new PackageError(
-        what,
-        place,
-        "Build the package again with the same version of Edgewise as the page's.",
-      );
-    if (code === 11)
-      throw new InputError(
-        what,
-        place,
-        "A token id lies outside of the model's vocabulary; do model and tokenizer belong " +
-          "together?",
-      );
-    if (code === 7 && step < 0) {
-      const other =
-        detail === -1n ? "the engine's arena" : detail === -2n ? "the plan" : `slot ${detail}`;
-      throw new PlanError(
-        `slot ${operand} lies in the same memory as ${other}, and one of them is written`,
-        place,
-        "The package is damaged: build it again, or clear the site's data if it came from " +
-          "the cache.",
-      );
-    }
-    if (code === 14)
-      throw new Aborted(
-        what,
-        place,
-        "What the run was to write has no defined contents; the engine can be used again.",
-      );
-    if (code === 13)
-      throw lacking(
-        [
-          (KERNELS[kernel]?.[0] ?? String(kernel)) +
-            (detail < 0n ? "" : ` with the value ${detail} of a parameter`),
-        ],
-        place,
-      );
-    if (loading)
-      throw new PlanError(
-        what,
-        place,
-        "The plan is damaged: build the package again, or clear the site's data if it came " +
-          "from the cache.",
-      );
-    throw new EngineError(
-      what,
-      place,
-      "This is a mistake in Edgewise or in the package; please report it with the model.",
-    );
+    throw failureOf(code, where, loading, {
+      step: view.getInt32(at + 4, true),
+      operand: view.getInt32(at + 8, true),
+      kernel: view.getInt32(at + 12, true),
+      detail: view.getBigInt64(at + 16, true),
+    });
   }
 }

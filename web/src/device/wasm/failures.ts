@@ -1,8 +1,17 @@
 // The engine's error codes as errors.
 
-import { EngineError } from "../../shared/errors.ts";
+import { KERNELS } from "../../gen/kernels.ts";
+import {
+  Aborted,
+  EngineError,
+  InputError,
+  OutOfMemory,
+  PackageError,
+  PlanError,
+  type EdgewiseError,
+} from "../../shared/errors.ts";
 
-export const CODES = [
+const CODES = [
   "OK",
   "MEMORY",
   "FORMAT",
@@ -19,7 +28,7 @@ export const CODES = [
   "ABSENT",
   "STOPPED",
 ] as const;
-export const WORDS: Record<number, string> = {
+const WORDS: Record<number, string> = {
   1: "there is not enough memory",
   2: "it is not a plan, or it is cut off",
   3: "it was made for another version of the engine",
@@ -43,5 +52,86 @@ export function lacking(kernels: readonly string[], where: string, why = ""): En
     where,
     "Serve edgewise-simd128-full.wasm and edgewise-relaxed-threads-full.wasm in " +
       "env.engineUrl, too, or make an engine for this model: edgewise build MODEL --engine.",
+  );
+}
+
+/** Where a call failed; -1 where it is not known. `detail` depends on the code. */
+export interface FailurePlace {
+  step: number;
+  operand: number;
+  kernel: number;
+  detail: bigint;
+}
+
+/** The error for a code that a call returned. @param loading the call loaded a plan */
+export function failureOf(
+  code: number,
+  where: string,
+  loading: boolean,
+  { step, operand, kernel, detail }: FailurePlace,
+): EdgewiseError {
+  const place = [
+    where,
+    step >= 0 && `step ${step}`,
+    operand >= 0 && `operand ${operand}`,
+    kernel >= 0 && step >= 0 && `kernel ${kernel}`,
+  ]
+    .filter(Boolean)
+    .join(", ");
+  const what = `${WORDS[code] ?? "the engine refused"} (${CODES[code] ?? code}, detail ${detail})`;
+  if (code === 1)
+    return new OutOfMemory(
+      what,
+      place,
+      "Use a smaller or a more strongly quantized model, or close other tabs.",
+    );
+  if (code === 3)
+    return new PackageError(
+      what,
+      place,
+      "Build the package again with the same version of Edgewise as the page's.",
+    );
+  if (code === 11)
+    return new InputError(
+      what,
+      place,
+      "A token id lies outside of the model's vocabulary; do model and tokenizer belong " +
+        "together?",
+    );
+  if (code === 7 && step < 0) {
+    const other =
+      detail === -1n ? "the engine's arena" : detail === -2n ? "the plan" : `slot ${detail}`;
+    return new PlanError(
+      `slot ${operand} lies in the same memory as ${other}, and one of them is written`,
+      place,
+      "The package is damaged: build it again, or clear the site's data if it came from " +
+        "the cache.",
+    );
+  }
+  if (code === 14)
+    return new Aborted(
+      what,
+      place,
+      "What the run was to write has no defined contents; the engine can be used again.",
+    );
+  if (code === 13)
+    return lacking(
+      [
+        (KERNELS[kernel]?.[0] ?? String(kernel)) +
+          (detail < 0n ? "" : ` with the value ${detail} of a parameter`),
+      ],
+      place,
+    );
+  if (loading)
+    return new PlanError(
+      what,
+      place,
+      "The plan is damaged: build the package again, or clear the site's data if it came " +
+        "from the cache.",
+    );
+  return new EngineError(
+    what,
+    place,
+    "This is a mistake in Edgewise or in the package; please report it with the model.",
   );
 }

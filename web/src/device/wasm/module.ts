@@ -1,6 +1,8 @@
 // Downloads and compiles the engine's WebAssembly module.
 
-import { EngineError } from "../../shared/errors.ts";
+import { choose, platform, type Choice, type Flavour } from "../../shared/platform.ts";
+import type { DeviceOptions } from "../options.ts";
+import { EngineError, InputError } from "../../shared/errors.ts";
 import { bytesOf } from "../../shared/files/http.ts";
 import { stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
@@ -70,4 +72,55 @@ async function compile(url: string): Promise<WebAssembly.Module> {
         "'wasm-unsafe-eval'.",
     );
   }
+}
+
+/**
+ * The build that the options and the browser allow, and its module: if that with threads cannot be
+ * loaded and was not asked for by name, the other one.
+ * @throws InputError: wrong options. EngineError
+ */
+export async function chosenModule(
+  options: DeviceOptions,
+): Promise<{ choice: Choice; module: WebAssembly.Module }> {
+  const have = platform();
+  if (!have.simd)
+    throw new EngineError(
+      "this browser has no WebAssembly SIMD",
+      "",
+      "Use Chrome 91, Firefox 89, Safari 16.4 or later.",
+    );
+  if (
+    options.threads !== undefined &&
+    !(Number.isInteger(options.threads) && options.threads >= 1 && options.threads <= 64)
+  )
+    throw new InputError(
+      `threads is ${String(options.threads)}`,
+      "options.threads",
+      "Give a whole number from 1 to 64, or leave it out.",
+    );
+  if (
+    options.flavour !== undefined &&
+    !["auto", "simd128", "relaxed-threads"].includes(options.flavour)
+  )
+    throw new InputError(
+      `flavour is '${String(options.flavour)}'`,
+      "options.flavour",
+      "Give 'auto', 'simd128' or 'relaxed-threads'.",
+    );
+  let choice = choose(have, options.flavour, options.threads);
+  const url = (f: Flavour) =>
+    new URL(`edgewise-${f}${options.full ? "-full" : ""}.wasm`, options.engineUrl).href;
+  let module: WebAssembly.Module;
+  try {
+    module = await engineModule(url(choice.flavour));
+  } catch (e) {
+    if (choice.flavour !== "relaxed-threads" || options.flavour === "relaxed-threads") throw e;
+    choice = {
+      flavour: "simd128",
+      threads: 1,
+      whyNotThreads: `the build with threads could not be loaded: ${message(e)}`,
+    };
+    module = await engineModule(url("simd128"));
+  }
+  return { choice, module };
 }

@@ -4,7 +4,8 @@ import { Client } from "../client.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { env, full, urls } from "../env.ts";
 import { InputError } from "../../shared/errors.ts";
-import type { Flavour } from "../../shared/platform.ts";
+import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
+import { deviceOf, type DeviceChoice } from "../device.ts";
 import { watched, type Profile } from "../profile.ts";
 import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
 import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
@@ -27,7 +28,7 @@ import { isMagic } from "../../shared/files/magic.ts";
  * Options of {@link InferenceSession.create}; unknown ones (of other engines) are ignored, as ONNX
  * Runtime Web ignores them.
  */
-export interface SessionOptions {
+export interface SessionOptions extends DeviceChoice {
   /**
    * Files beside the model: `path` as the model calls it, `data` an address or bytes. What is not
    * given is looked for beside the model's address.
@@ -86,7 +87,7 @@ export interface SessionOptions {
   max_run_seconds?: number;
   /** Stops the loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
-  /** Accepted without effect: `executionProviders`, `graphOptimizationLevel`, ... */
+  /** Accepted without effect: `graphOptimizationLevel`, ... */
   [other: string]: unknown;
 }
 
@@ -185,6 +186,7 @@ export class InferenceSession implements PinnedOwner {
     );
     const seed = checkSeed(options.seed, "options.seed");
     const bounds = boundsOf(options);
+    const device = deviceOf(options);
     const proxy = options.proxy ?? env.proxy;
     const client: SessionClient = proxy
       ? new Client(full(env.workerUrl))
@@ -194,6 +196,7 @@ export class InferenceSession implements PinnedOwner {
         model: isPackage(file) ? hand(file, "model") : fileOf(file, "model"),
         external,
         urls: urls(),
+        device,
         flavour: options.flavour ?? env.flavour,
         threads: proxy ? (options.threads ?? env.threads) : 1,
         cache: options.cache ?? env.cachePlans,
@@ -235,10 +238,9 @@ export class InferenceSession implements PinnedOwner {
   get outputMetadata(): readonly ValueMetadata[] {
     return this.info.outputs.map(metadata);
   }
-  /** What it computes on: the engine's build, its threads, and in words why there is one only. */
-  get device(): { flavour: string; threads: number; whyNotThreads: string } {
-    const { flavour, threads, whyNotThreads } = this.info;
-    return { flavour, threads, whyNotThreads };
+  /** What it runs on, and why on nothing faster. */
+  get device(): DeviceInfo {
+    return { ...this.info.device };
   }
 
   /**

@@ -4,7 +4,8 @@ import { Client } from "../client.ts";
 import { watched, type Profile } from "../profile.ts";
 import { env, full, urls } from "../env.ts";
 import { InputError } from "../../shared/errors.ts";
-import type { Flavour } from "../../shared/platform.ts";
+import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
+import { deviceOf, type DeviceChoice } from "../device.ts";
 import { factor } from "../../shared/schedules.ts";
 import {
   picked,
@@ -29,6 +30,16 @@ export interface TrainingSessionCreateOptions {
   evalModel?: File;
   /** optimizer_model.onnx; without it there is no `runOptimizerStep`. */
   optimizerModel?: File;
+}
+
+/** Options of {@link TrainingSession.create}. */
+export interface TrainingSessionOptions extends DeviceChoice {
+  /** The engine's build. Default: `env.flavour`. */
+  flavour?: Flavour | "auto";
+  /** Threads that compute, 1 to 64. Default: `env.threads`. */
+  threads?: number;
+  /** Stops the loading: the promise rejects with {@link Aborted}. */
+  signal?: AbortSignal;
 }
 
 /** A parameter of a session; `requires_grad`: it is trained. */
@@ -141,7 +152,7 @@ export class TrainingSession {
    */
   static async create(
     files: TrainingSessionCreateOptions,
-    options: { flavour?: Flavour | "auto"; threads?: number; signal?: AbortSignal } = {},
+    options: TrainingSessionOptions = {},
   ): Promise<TrainingSession> {
     const given: Record<string, Blob | string> = {};
     const names = {
@@ -166,6 +177,7 @@ export class TrainingSession {
               ? file
               : new Blob([file as BlobPart]);
     }
+    const device = deviceOf(options);
     const client = new Client(full(env.workerUrl));
     try {
       return new TrainingSession(
@@ -175,6 +187,7 @@ export class TrainingSession {
           {
             files: given,
             urls: urls(),
+            device,
             flavour: options.flavour ?? env.flavour,
             threads: options.threads ?? env.threads,
           },
@@ -187,6 +200,10 @@ export class TrainingSession {
     }
   }
 
+  /** What it runs on, and why on nothing faster. */
+  get device(): DeviceInfo {
+    return { ...this.info.device };
+  }
   /** What `runTrainStep` is fed, in the model's order. */
   get trainingInputNames(): readonly string[] {
     return this.info.train.inputs;

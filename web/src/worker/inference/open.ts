@@ -42,7 +42,7 @@ function made(
 ): InferenceModel {
   const { inputs, outputs } = info;
   const library = new PlanLibrary(device, weights, where, request.max_memory_bytes, compiling);
-  return new InferenceModel(library, { inputs, outputs, ...device.choice }, request);
+  return new InferenceModel(library, { inputs, outputs, device: device.info }, request);
 }
 
 /** @throws ModelError, PackageError, InputError, EngineError, Aborted */
@@ -52,9 +52,10 @@ export async function openModel(
   warn: Warn,
   startPython: StartPython = inWorker,
 ): Promise<InferenceModel> {
-  const { model, urls, flavour, threads } = request;
+  const { model, urls, device, flavour, threads } = request;
   const options = {
     ...urls,
+    device,
     ...(flavour === undefined ? {} : { flavour }),
     ...(threads === undefined ? {} : { threads }),
   };

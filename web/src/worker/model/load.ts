@@ -38,6 +38,7 @@ export async function loadModel(
   const { urls } = request;
   const options = {
     ...urls,
+    device: request.device,
     flavour: request.flavour,
     ...(request.threads === undefined ? {} : { threads: request.threads }),
   };
@@ -94,6 +95,7 @@ export async function loadModel(
     ).slice(0, 16);
     const info: ModelInfo = {
       ...device.choice,
+      device: device.info,
       isolated: platform().isolated,
       origin: found.origin,
       dtype: found.dtype,

@@ -56,7 +56,7 @@ export class ArtifactSession {
   static async open(
     files: Map<string, Blob>,
     urls: Urls,
-    options: Pick<DeviceOptions, "flavour" | "threads">,
+    options: Pick<DeviceOptions, "device" | "flavour" | "threads">,
     signal: AbortSignal,
     startPython: (urls: Urls, signal: AbortSignal) => PythonCompiler = (...args) =>
       new Compiler(...args),
@@ -66,14 +66,13 @@ export class ArtifactSession {
     opening.catch(() => undefined);
     const python = startPython(urls, signal);
     try {
-      const compiling = python.compile(files, { call: "open" }, () => undefined);
+      const compiling = python.compile(files, { of: "artifacts", call: "open" }, () => undefined);
       void opening.then(warm, () => undefined);
       const { manifest } = await compiling;
       const device = await opening;
       return new ArtifactSession(device, python, {
         ...(JSON.parse(manifest) as ArtifactsInfo),
-        flavour: device.choice.flavour,
-        threads: device.choice.threads,
+        device: device.info,
       });
     } catch (e) {
       python.end();
@@ -130,7 +129,14 @@ export class ArtifactSession {
     if (known) return known;
     const { manifest, files } = await this.python.compile(
       this.first ? new Map() : await this.states(),
-      { call: "program", kind, feeds: shapes, have: [...this.have], first: !this.first },
+      {
+        of: "artifacts",
+        call: "program",
+        kind,
+        feeds: shapes,
+        have: [...this.have],
+        first: !this.first,
+      },
       () => undefined,
     );
     const described = JSON.parse(manifest) as Described;
@@ -302,7 +308,7 @@ export class ArtifactSession {
     if (missing.length) {
       const { files } = await this.python.compile(
         new Map(),
-        { call: "read", names: missing },
+        { of: "artifacts", call: "read", names: missing },
         () => undefined,
       );
       for (const name of missing)
@@ -361,7 +367,7 @@ export class ArtifactSession {
       : 0;
     const { files } = await this.python.compile(
       states,
-      { call: "save", step, rate: this.rate, with_optimizer: withOptimizer },
+      { of: "artifacts", call: "save", step, rate: this.rate, with_optimizer: withOptimizer },
       () => undefined,
     );
     return files.get("checkpoint") ?? fail();
@@ -371,7 +377,7 @@ export class ArtifactSession {
   async export(outputs: string[]): Promise<Uint8Array<ArrayBuffer>> {
     const { files } = await this.python.compile(
       await this.states(),
-      { call: "export", outputs },
+      { of: "artifacts", call: "export", outputs },
       () => undefined,
     );
     return files.get("model.onnx") ?? fail();

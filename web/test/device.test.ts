@@ -1,0 +1,40 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { deviceOf } from "../src/page/device.ts";
+import { InputError } from "../src/shared/errors.ts";
+import { deviceInfo } from "../src/shared/platform.ts";
+
+test("devices are asked for by name, or as ONNX Runtime Web's execution providers", () => {
+  assert.equal(deviceOf({}), "auto");
+  assert.equal(deviceOf({ device: "wasm" }), "wasm");
+  assert.equal(deviceOf({ device: "auto", executionProviders: ["webgpu"] }), "auto");
+  assert.equal(deviceOf({ executionProviders: [] }), "auto");
+  assert.equal(deviceOf({ executionProviders: ["wasm"] }), "wasm");
+  assert.equal(deviceOf({ executionProviders: [{ name: "cpu" }] }), "wasm");
+  assert.equal(deviceOf({ executionProviders: ["webgl", "wasm"] }), "wasm");
+  assert.equal(deviceOf({ executionProviders: ["webgpu", "wasm"] }), "auto");
+});
+
+test("a device that cannot be used is refused", () => {
+  for (const options of [
+    { device: "webgpu" as const },
+    { executionProviders: ["webgpu"] },
+    { executionProviders: ["webgl"] },
+    { device: "tpu" as "wasm" },
+  ])
+    assert.throws(
+      () => deviceOf(options),
+      (e: unknown) => e instanceof InputError && e.remedy.includes("wasm"),
+    );
+});
+
+test("what was taken is told with the reason", () => {
+  const choice = { flavour: "simd128", threads: 1, whyNotThreads: "there is one" } as const;
+  assert.deepEqual(deviceInfo(choice, "wasm"), {
+    name: "wasm",
+    flavour: "simd128",
+    threads: 1,
+    why: "there is one",
+  });
+  assert.match(deviceInfo(choice, "auto").why, /WebGPU; there is one$/);
+});
