@@ -19,34 +19,8 @@ interface Pyodide {
   toPy(value: unknown): unknown;
 }
 
-const GLUE = `
-def run(files, options):
-    import json, re, traceback
-    options = json.loads(options)
-    try:
-        from edgewise.errors import EdgewiseError
-    except ImportError as e:
-        return ["EngineError", f"the compiler could not be imported: {e}", "", "The wheel does not belong to this version of Edgewise.", None]
-    try:
-        if options.get("call"):
-            from importlib import import_module
-            from edgewise.compile import page_sources
-            return import_module("edgewise.session.page" if options.get("of") == "inference" else "edgewise.training.page").call(page_sources(files), options)
-        if options.get("programs"):
-            from edgewise.training.package import compile_for_page
-        else:
-            from edgewise.compile import compile_for_page
-        return compile_for_page(files, options)
-    except EdgewiseError as e:
-        missing = re.search("external data file '(.+)' was not given", e.what)
-        return [type(e).__name__, e.what, e.where, e.remedy, missing and missing[1]]
-    except MemoryError:
-        return ["OutOfMemory", "there is no room for the compiler", "", "Compile the model ahead of time with \`edgewise build\`.", None]
-    except Exception as e:
-        last = traceback.format_exc(limit=-2).strip()
-        return ["EngineError", f"the compiler failed: {type(e).__name__}: {e}", "", "This is a mistake in Edgewise; please report it with the model. " + last, None]
-run
-`;
+/** Python's entry for pages: takes files and JSON, returns an answer or an error as a list. */
+const ENTRY = "from edgewise.page import run\nrun";
 
 /** A file as Python sees it. */
 class Source {
@@ -187,7 +161,7 @@ async function start(pyodideUrl: string, wheelUrl: string): Promise<Run | Failur
   }
   try {
     pyodide.unpackArchive((await wheel).buffer, "wheel");
-    const run = pyodide.runPython(GLUE);
+    const run = pyodide.runPython(ENTRY);
     postMessage({ started: true } satisfies FromCompiler);
     return { run, pyodide, ms: performance.now() - t0 };
   } catch (e) {

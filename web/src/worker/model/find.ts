@@ -224,6 +224,7 @@ async function fromFiles(
       compiled = await job.python().compile(
         files,
         {
+          of: "package",
           model_file: graph,
           ...(capacity === undefined ? {} : { capacity }),
           ...(cache_dtype === undefined ? {} : { cache_dtype }),

@@ -53,7 +53,7 @@ export async function mergedOnnx(
       try {
         const made = await python.compile(
           files,
-          { call: "merged", model_file: onnx.graph },
+          { of: "artifacts", call: "merged", model_file: onnx.graph },
           () => undefined,
         );
         return new Blob([made.files.get("model.onnx")!]);

@@ -1,0 +1,99 @@
+"""The one entry for pages: what the compiler's worker asks of Python.
+
+web/src/compiler/index.ts calls `run` with the files of a model and a question; nothing else in the
+package is called from JavaScript. Modules are imported when they are first asked for, since each of
+them makes Python's start longer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import traceback
+from importlib import import_module
+from typing import Any
+
+from .errors import EdgewiseError
+
+# Questions by their kind, `options["of"]`: the module and the function that answer them. Each takes
+# ({name: Source}, options) and returns (JSON text, {file name: bytes}).
+CALLS = {
+    "package": ("edgewise.page", "compile_package"),
+    "inference": ("edgewise.session.page", "call"),
+    "artifacts": ("edgewise.training.page", "call"),
+}
+
+_MISSING = re.compile("external data file '(.+)' was not given")
+
+
+def run(files: Any, options: str) -> list:
+    """Answers one question of a page.
+
+    Args:
+        files: JavaScript Map of the model's files: name to an object with `size` and a synchronous
+            `read(offset, size)`.
+        options: JSON object. `of` is a key of CALLS, the others are that function's.
+
+    Returns:
+        [manifest JSON, {file name: bytes}], or for an error [class name, what, where, remedy, name
+        of the missing file or None].
+    """
+    try:
+        fields = json.loads(options)
+        module, function = CALLS[fields["of"]]
+        from .compile import page_sources
+
+        answer = getattr(import_module(module), function)(page_sources(files), fields)
+        return list(answer)
+    except EdgewiseError as e:
+        missing = _MISSING.search(e.what)
+        return [type(e).__name__, e.what, e.where, e.remedy, missing and missing[1]]
+    except MemoryError:
+        return [
+            "OutOfMemory",
+            "there is no room for the compiler",
+            "",
+            "Compile the model ahead of time with `edgewise build`.",
+            None,
+        ]
+    except Exception as e:
+        last = traceback.format_exc(limit=-2).strip()
+        return [
+            "EngineError",
+            f"the compiler failed: {type(e).__name__}: {e}",
+            "",
+            f"This is a mistake in Edgewise; please report it with the model. {last}",
+            None,
+        ]
+
+
+def compile_package(files: dict, options: dict) -> tuple[str, dict[str, bytes]]:
+    """Compiles a language model, with options["programs"] so that it can also be trained.
+
+    Args:
+        files: {name: Source}.
+        options: `dtype`, `capacity`, `chunks`, `cache_dtype` and `model_file` as
+            compile.compile_package's, `programs` as training.package.compile_training_package's.
+
+    Returns:
+        (manifest JSON, {file name: bytes}). Weights stay in the page's files; the manifest says
+        where.
+    """
+    from .compile import CHUNKS
+
+    shared = {
+        "dtype": options.get("dtype"),
+        "capacity": options.get("capacity"),
+        "chunks": tuple(options.get("chunks") or CHUNKS),
+        "model_file": options.get("model_file"),
+        "cache_dtype": options.get("cache_dtype"),
+    }
+    if options.get("programs"):
+        from .training.package import compile_training_package
+
+        package = compile_training_package(files, options["programs"], **shared)
+    else:
+        from .compile import compile_package as compile_generation
+
+        package = compile_generation(files, **shared)
+    return json.dumps(package.manifest), package.blobs
