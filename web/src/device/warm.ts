@@ -3,6 +3,7 @@
 // While a worker waits for a model anyway, and for what the page wants of it, it can make the
 // kernels busy.
 
+import { slotsOfPlan } from "./plan-header.ts";
 import { WARM } from "../gen/warm.ts";
 import type { Buffer, Device, Plan } from "./device.ts";
 
@@ -23,10 +24,7 @@ export async function warm(device: Device): Promise<void> {
   try {
     const bytes = unpacked(WARM);
     plan = device.loadPlan(bytes, "warm");
-    const view = new DataView(bytes.buffer, bytes.byteOffset);
-    const slotsAt = Number(view.getBigInt64(48, true)); // core/engine.h
-    for (let slot = 0; slot < view.getUint32(16, true); slot++) {
-      const size = Number(view.getBigInt64(slotsAt + 16 * slot, true));
+    for (const [slot, { bytes: size }] of slotsOfPlan(bytes)!.entries()) {
       held.push(device.allocate(size, "a warm start"));
       device.bind(plan, slot, held.at(-1)!);
     }

@@ -5,6 +5,7 @@
 
 import { EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { KERNELS } from "../../gen/kernels.ts";
+import { LAYOUT } from "../../gen/plan_format.ts";
 import { deviceInfo, type Choice, type DeviceInfo } from "../../shared/platform.ts";
 import { endThreads, startThreads, type Thread } from "./threads.ts";
 import { megabytes, message } from "../../shared/words.ts";
@@ -12,7 +13,7 @@ import type { EngineExports } from "./exports.ts";
 import { chosenModule } from "./module.ts";
 import type { DeviceOptions } from "../options.ts";
 import { addressOf, LinearBuffer } from "./buffer.ts";
-import { stepsOf } from "./plan-header.ts";
+import { stepsOf } from "../plan-header.ts";
 import type { Buffer, Device, Host, Plan, PlanInfo, Watcher } from "../device.ts";
 import { failureOf } from "./failures.ts";
 import { makeMemory } from "./linear-memory.ts";
@@ -378,10 +379,10 @@ export class Engine implements Device {
     const at = this.exports.ew_last_error(this.handle) >>> 0;
     const view = new DataView(this.memory.buffer);
     throw failureOf(code, where, loading, {
-      step: view.getInt32(at + 4, true),
-      operand: view.getInt32(at + 8, true),
-      kernel: view.getInt32(at + 12, true),
-      detail: view.getBigInt64(at + 16, true),
+      step: view.getInt32(at + LAYOUT.error.at.step, true),
+      operand: view.getInt32(at + LAYOUT.error.at.operand, true),
+      kernel: view.getInt32(at + LAYOUT.error.at.kernel, true),
+      detail: view.getBigInt64(at + LAYOUT.error.at.detail, true),
     });
   }
 }

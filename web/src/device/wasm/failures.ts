@@ -1,6 +1,7 @@
 // The engine's error codes as errors.
 
 import { KERNELS } from "../../gen/kernels.ts";
+import { ALIAS, ERRORS } from "../../gen/plan_format.ts";
 import {
   Aborted,
   EngineError,
@@ -11,39 +12,10 @@ import {
   type EdgewiseError,
 } from "../../shared/errors.ts";
 
-const CODES = [
-  "OK",
-  "MEMORY",
-  "FORMAT",
-  "TABLE",
-  "KERNEL",
-  "PARAM",
-  "BOUNDS",
-  "ALIAS",
-  "READONLY",
-  "UNBOUND",
-  "REGISTER",
-  "INDEX",
-  "ARGUMENT",
-  "ABSENT",
-  "STOPPED",
-] as const;
-const WORDS: Record<number, string> = {
-  1: "there is not enough memory",
-  2: "it is not a plan, or it is cut off",
-  3: "it was made for another version of the engine",
-  4: "it calls a kernel that the engine does not have",
-  5: "a parameter of a step breaks a rule of its kernel",
-  6: "a step reaches outside of its buffers",
-  7: "a step writes over what it reads",
-  8: "a step writes to constants or weights",
-  9: "a slot has nothing bound to it",
-  10: "a register was given a value outside of its range",
-  11: "an index that came from the data is out of range",
-  12: "a call has a wrong argument",
-  13: "the engine was made without a kernel",
-  14: "the run was stopped",
-};
+/** Codes by their names. */
+const CODE = Object.fromEntries(
+  Object.entries(ERRORS).map(([code, [name]]) => [name, Number(code)]),
+) as Readonly<Record<string, number>>;
 
 /** @param why the fuller engine is of no help */
 export function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
@@ -78,29 +50,34 @@ export function failureOf(
   ]
     .filter(Boolean)
     .join(", ");
-  const what = `${WORDS[code] ?? "the engine refused"} (${CODES[code] ?? code}, detail ${detail})`;
-  if (code === 1)
+  const [name, text] = ERRORS[code] ?? [String(code), "the engine refused"];
+  const what = `${text} (${name}, detail ${detail})`;
+  if (code === CODE.MEMORY)
     return new OutOfMemory(
       what,
       place,
       "Use a smaller or a more strongly quantized model, or close other tabs.",
     );
-  if (code === 3)
+  if (code === CODE.TABLE)
     return new PackageError(
       what,
       place,
       "Build the package again with the same version of Edgewise as the page's.",
     );
-  if (code === 11)
+  if (code === CODE.INDEX)
     return new InputError(
       what,
       place,
       "A token id lies outside of the model's vocabulary; do model and tokenizer belong " +
         "together?",
     );
-  if (code === 7 && step < 0) {
+  if (code === CODE.ALIAS && step < 0) {
     const other =
-      detail === -1n ? "the engine's arena" : detail === -2n ? "the plan" : `slot ${detail}`;
+      detail === BigInt(ALIAS.ARENA)
+        ? "the engine's arena"
+        : detail === BigInt(ALIAS.PLAN)
+          ? "the plan"
+          : `slot ${detail}`;
     return new PlanError(
       `slot ${operand} lies in the same memory as ${other}, and one of them is written`,
       place,
@@ -108,13 +85,13 @@ export function failureOf(
         "the cache.",
     );
   }
-  if (code === 14)
+  if (code === CODE.STOPPED)
     return new Aborted(
       what,
       place,
       "What the run was to write has no defined contents; the engine can be used again.",
     );
-  if (code === 13)
+  if (code === CODE.ABSENT)
     return lacking(
       [
         (KERNELS[kernel]?.[0] ?? String(kernel)) +

@@ -4,6 +4,8 @@
 // It may come from anywhere, so every number is checked before anything is allocated; the plans in
 // it are checked by the engine.
 
+import { slotsOfPlan } from "../../device/plan-header.ts";
+import { LAYOUT, MAGIC as PLAN_MAGIC, SLOT_WRITABLE } from "../../gen/plan_format.ts";
 import { Checker, type Slot } from "./checker.ts";
 import { PackageError } from "../../shared/errors.ts";
 import { FORMAT, MAX_MANIFEST, WRITABLE_KINDS } from "../../gen/manifest.ts";
@@ -53,23 +55,23 @@ function checkSlotTable(
   file: string,
 ): void {
   const c = new Checker(where);
-  if (plan.length < 56 || String.fromCharCode(...plan.subarray(0, 8)) !== "EDGEPLN1")
+  const magic = String.fromCharCode(...plan.subarray(0, PLAN_MAGIC.length));
+  if (plan.length < LAYOUT.planHeader.bytes || magic !== PLAN_MAGIC)
     c.fail(`file '${file}'`, "in it is no plan");
-  const view = new DataView(plan.buffer, plan.byteOffset, plan.length);
-  const [count, at] = [view.getUint32(16, true), Number(view.getBigUint64(48, true))];
-  if (count !== slots.length || at + 16 * count > plan.length)
-    c.fail(`file '${file}'`, `in it has ${count} slots, the manifest describes ${slots.length}`);
+  const table = slotsOfPlan(plan);
+  if (table?.length !== slots.length)
+    return c.fail(
+      `file '${file}'`,
+      `in it has ${table?.length ?? "too many"} slots, the manifest describes ${slots.length}`,
+    );
   slots.forEach(({ name, kind, bytes }, i) => {
-    const [found, flags] = [
-      view.getBigUint64(at + 16 * i, true),
-      view.getUint32(at + 16 * i + 8, true),
-    ];
-    if (found !== BigInt(bytes))
+    const { bytes: found, flags } = table[i]!;
+    if (found !== bytes)
       c.fail(
         `slot '${name.slice(0, 100)}' of '${file}'`,
         `has ${found} bytes, the manifest says ${bytes}`,
       );
-    if (flags & 1 && !WRITABLE_KINDS.includes(kind))
+    if (flags & SLOT_WRITABLE && !WRITABLE_KINDS.includes(kind))
       c.fail(
         `slot '${name.slice(0, 100)}' of '${file}'`,
         `can be written, though it is of the kind '${kind}'`,

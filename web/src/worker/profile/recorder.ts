@@ -1,6 +1,7 @@
 // In the worker: times the steps of the plans that an engine runs while a profile watches it, and
 // measures what the engine could reach.
 
+import { slotsOfPlan } from "../../device/plan-header.ts";
 import { openDevice } from "../../device/open.ts";
 import { InputError } from "../../shared/errors.ts";
 import { LIMITS } from "../../gen/limits.ts";
@@ -175,14 +176,11 @@ async function limits({ choice, options }: Device): Promise<Limits> {
  */
 function reached(device: Device, base64: string, work: number): number | undefined {
   const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
-  const slotsAt = Number(view.getBigInt64(48, true)); // core/engine.h
   const held: Buffer[] = [];
   let plan: Plan | undefined;
   try {
     plan = device.loadPlan(bytes, "limit");
-    for (let slot = 0; slot < view.getUint32(16, true); slot++) {
-      const size = Number(view.getBigInt64(slotsAt + 16 * slot, true));
+    for (const [slot, { bytes: size }] of slotsOfPlan(bytes)!.entries()) {
       const buffer = device.allocate(size, "a measurement", true);
       held.push(buffer);
       // small numbers: pages that nobody has written may all be one

@@ -1,0 +1,53 @@
+// What the host reads from plans itself: the table of slots, and the kernels of the steps. Their
+// layout is generated (gen/plan_format.ts); checking a plan is the engine's work.
+
+import { KERNELS } from "../gen/kernels.ts";
+import { LAYOUT } from "../gen/plan_format.ts";
+import type { PlanInfo } from "./device.ts";
+
+const { planHeader, registerEntry, slotEntry, stepHeader } = LAYOUT;
+
+const viewOf = (plan: Uint8Array): DataView =>
+  new DataView(plan.buffer, plan.byteOffset, plan.byteLength);
+
+/**
+ * The slots of a plan, which need not have been checked.
+ * @returns undefined if their table does not lie inside the plan
+ */
+export function slotsOfPlan(plan: Uint8Array): { bytes: number; flags: number }[] | undefined {
+  if (plan.length < planHeader.at.slots_at + 8) return undefined;
+  const view = viewOf(plan);
+  const count = view.getUint32(planHeader.at.n_slots, true);
+  const table = Number(view.getBigUint64(planHeader.at.slots_at, true));
+  if (table + slotEntry.bytes * count > plan.length) return undefined;
+  return Array.from({ length: count }, (_, i) => {
+    const at = table + slotEntry.bytes * i;
+    return {
+      bytes: Number(view.getBigUint64(at + slotEntry.at.bytes, true)),
+      flags: view.getUint32(at + slotEntry.at.flags, true),
+    };
+  });
+}
+
+/** Size of the arena, range of the first register and kernels of the steps of a checked plan. */
+export function stepsOf(
+  plan: Uint8Array,
+): Pick<PlanInfo, "arenaBytes" | "initCount" | "kernels" | "range" | "first"> {
+  const view = viewOf(plan);
+  const wide = (at: number) => Number(view.getBigInt64(at, true));
+  const { at: head } = planHeader;
+  const init = view.getUint32(head.n_init_steps, true);
+  const steps = init + view.getUint32(head.n_steps, true);
+  const kernels: string[] = [];
+  let at = wide(head.steps_at);
+  for (let i = 0; i < steps; i++) {
+    if (i >= init) kernels.push(KERNELS[view.getUint16(at + stepHeader.at.kernel, true)]![0]);
+    at += view.getUint32(at + stepHeader.at.step_bytes, true);
+  }
+  let range: [number, number] = [0, 0];
+  if (view.getUint32(head.n_registers, true)) {
+    const register = wide(head.registers_at);
+    range = [wide(register + registerEntry.at.min), wide(register + registerEntry.at.max)];
+  }
+  return { arenaBytes: wide(head.arena_bytes), initCount: init, kernels, range, first: range[0] };
+}
