@@ -1,0 +1,126 @@
+// What the page's second half knows at present, and which of its buttons can be pressed.
+
+import type {
+  FineTuneOptions,
+  GenerateOptions,
+  KeptAdapter,
+  TextGenerationPipeline,
+  Trainer,
+} from "edgewise";
+import { lossChart } from "./chart.ts";
+import type { whereTheTimeGoes } from "./where.ts";
+import { $, input, number, tellError } from "./page.ts";
+
+/** What this half needs of the first. */
+export interface FirstHalf {
+  model(): TextGenerationPipeline | undefined;
+  /** The beginning that both continuations are of, and how they are sampled. */
+  prompt(): string;
+  sampling(): GenerateOptions;
+  /** Offers words to begin with; they become the beginning, unless that is somebody's own. */
+  offerBeginning(words: string): void;
+  showMemory(): void;
+  watch: ReturnType<typeof whereTheTimeGoes>["watch"];
+  /**
+   * Address of the present model's .onnx file, undefined where Edgewise knows it, null where nobody
+   * does.
+   */
+  onnx(): string | undefined | null;
+  /** Loads the present model again so that it can be trained; undefined where it cannot. */
+  loadTrainable(): Promise<void>;
+}
+
+/** The state of the second half. */
+export class Teaching {
+  /** The lesson that runs. */
+  trainer: Trainer | undefined;
+  /** Ends it, also before its trainer is there. */
+  stop: AbortController | undefined;
+  paused = false;
+  /** Steps that the panel "where the time goes" still wants to see. */
+  watched: { left: number; resolve(): void } | undefined;
+  /** Ends the comparison that runs. */
+  comparing: AbortController | undefined;
+  /** Settles when the last comparison has ended. */
+  compared: Promise<void> = Promise.resolve();
+  /** Adapters in this browser's storage. */
+  kept: KeptAdapter[] = [];
+  readonly chart = lossChart($("chart"));
+  readonly lesson = $<HTMLTextAreaElement>("lesson");
+
+  constructor(readonly first: FirstHalf) {}
+}
+
+/** Shows an error in this half. */
+export const showError = (e: unknown): void => tellError("teach-error", e);
+/** Hides it. */
+export const hideError = (): void => void ($("teach-error").hidden = true);
+
+/** What is to be trained, as chosen in the form. */
+export const kind = (): "lora" | "full" | undefined =>
+  document.querySelector<HTMLInputElement>("#kinds input:checked")?.value as
+    | "lora"
+    | "full"
+    | undefined;
+
+export function enable(t: Teaching): void {
+  const model = t.first.model();
+  const can = !!model?.info.training.length;
+  const busy = !!t.trainer || !!t.stop;
+  const enough = t.lesson.value.trim().length >= 200;
+  input("teach").disabled = !can || busy || !enough;
+  $("teach").hidden = busy;
+  $("pause").hidden = $("end").hidden = !busy;
+  input("pause").disabled = !t.trainer;
+  $("pause").textContent = t.paused ? "Go on" : "Pause";
+  input("compare-again").disabled = !model || !!t.comparing;
+  t.lesson.readOnly = busy;
+  for (const id of ["sample", "lesson-file", "steps", "rate"]) input(id).disabled = busy;
+  for (const radio of document.querySelectorAll<HTMLInputElement>("#kinds input")) {
+    const offered = !!model?.info.training.some((t) => t.adapter === radio.value);
+    radio.disabled = busy || !offered;
+    radio.closest("label")!.hidden = !offered;
+  }
+  $("untrainable").hidden = !model || can;
+  const words = t.lesson.value.trim() ? t.lesson.value.trim().split(/\s+/).length : 0;
+  input("steps").placeholder = String(usualSteps(t));
+  $("lesson-words").textContent = !words
+    ? ""
+    : enough
+      ? `${number(words)} words`
+      : `${number(words)} ${words === 1 ? "word" : "words"}: a little more, please`;
+}
+
+export function showRate(t: Teaching): void {
+  const rate = t.first.model()?.info.training.find((t) => t.adapter === kind())?.learning_rate;
+  input("rate").placeholder = rate === undefined ? "" : String(rate);
+}
+
+/**
+ * Some ten times through the text: half as many more and a short one is learned by heart. A token
+ * is some three letters here.
+ */
+export function usualSteps(t: Teaching): number {
+  const { batch = 1, sequence = 128 } =
+    t.first.model()?.info.training.find((t) => t.adapter === kind()) ?? {};
+  return Math.max(
+    60,
+    Math.min(400, 10 * Math.round((10 * t.lesson.value.length) / 3 / (batch * sequence) / 10)),
+  );
+}
+
+export function options(t: Teaching): FineTuneOptions {
+  const steps = Math.max(
+    1,
+    Math.min(5000, Math.round(Number(input("steps").value) || usualSteps(t))),
+  );
+  const rate = Number(input("rate").value);
+  return {
+    adapter: kind(),
+    max_steps: steps,
+    schedule: "cosine",
+    warmup_steps: Math.min(4, steps >> 3),
+    seed: 1,
+    ...(rate > 0 ? { learning_rate: rate } : {}),
+  };
+}
