@@ -662,7 +662,7 @@ def _weight_entry(package, paths, name, t, nbytes):
 
 class JsSource(Source):
     """A Source over a JavaScript object with `size` and synchronous `read(offset, size) ->
-    Uint8Array` (web/src/pyodide.ts).
+    Uint8Array` (web/src/worker/compiler-client.ts).
     """
 
     def __init__(self, js, name, siblings):

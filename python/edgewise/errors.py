@@ -1,8 +1,8 @@
 """Every error Edgewise raises on purpose, one small family.
 
 An error says three things: `what` is wrong, `where` (a file and a place in it, a node, a field),
-and `remedy`, what the reader can do about it. `str(error)` joins them. web/src/errors.ts has the
-same names for pages.
+and `remedy`, what the reader can do about it. `str(error)` joins them. web/src/shared/errors.ts has
+the same names for pages.
 """
 
 __all__ = [

@@ -1,10 +1,10 @@
 """Checks the manifest of an `.edge` package: everything that hosts rely on, before anything is
 allocated.
 
-web/src/package.ts and web/src/inference/manifest.ts do the same, rule by rule: a package that one
-of the two readers accepts, the other accepts as well (tests/hostile/test_readers.py runs both). The
-limits of both are those of manifest_limits.py. Whether a package fits into a host's memory is not
-decided here.
+web/src/worker/package/package.ts and web/src/worker/inference/manifest.ts do the same, rule by
+rule: a package that one of the two readers accepts, the other accepts as well
+(tests/hostile/test_readers.py runs both). The limits of both are those of manifest_limits.py.
+Whether a package fits into a host's memory is not decided here.
 """
 
 from __future__ import annotations

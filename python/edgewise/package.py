@@ -4,7 +4,7 @@ Layout: 8 bytes "EDGEWISE", u64 little-endian length of a JSON manifest, the man
 padding to a multiple of 64, then data. `files` in the manifest gives [offset, size] of each part
 from the start of the data. Everything has a sum: the manifest and the parts that are read whole a
 SHA-256, and each weight one for every 4 MB (sums.py), which are checked as weights are loaded.
-web/src/package.ts reads the same; manifest.py says what a manifest holds.
+web/src/worker/package/package.ts reads the same; manifest.py says what a manifest holds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Seeds of random numbers.
 
 What the engine draws follows from one int64 per plan run (core/kernels/random/random.c);
-web/src/seeds.ts has the same.
+web/src/shared/seeds.ts has the same.
 """
 
 from __future__ import annotations

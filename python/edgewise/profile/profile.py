@@ -1,5 +1,5 @@
-"""`Profile`: what the plans of a session did while they were watched. web/src/profile.ts has the
-same for pages.
+"""`Profile`: what the plans of a session did while they were watched. web/src/page/profile.ts has
+the same for pages.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def check_cache_dtype(package, cache_dtype):
 def run_cost(tokens):
     """What a run of so many tokens costs, in halves of what each further token of a long one does:
     measured with float32, int8 and 4-bit models of 135M parameters. (The same in
-    web/src/decoder.ts.)
+    web/src/worker/model/decoder.ts.)
     """
     return 9 if tokens == 1 else 20 + 2 * tokens
 

@@ -1,4 +1,5 @@
-"""Programs (program.py) as JSON for a page's driver: web/src/inference/program.ts reads them.
+"""Programs (program.py) as JSON for a page's driver: web/src/worker/inference/program.ts reads
+them.
 
 Programs and parts are called by names that follow from the model alone: what a page has kept of an
 earlier visit finds its program again. A tensor is {"dtype", "shape"} and "data" (its bytes in

@@ -2,7 +2,8 @@
 between them, a plan of a part for the shapes that come, and now and then one node that the page has
 no function for. The page runs everything else itself.
 
-Called in the compiler's worker (web/src/compiler.ts); web/src/inference/python.ts is the other end.
+Called in the compiler's worker (web/src/compiler/index.ts); web/src/worker/inference/python.ts is
+the other end.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class LimitError(ValueError):
 
 def check_tokenizer(value: dict) -> dict[str, float]:
     """Raises LimitError where the contents of a tokenizer.json ask for too much;
-    web/src/tokenizer-limits.ts is the same.
+    web/src/worker/text/tokenizer-limits.ts is the same.
 
     Returns {"encode": growth, "decode": growth}: how many times longer a text can become. Values of
     a wrong type are left to the tokenizer library, which names them.

@@ -6,7 +6,7 @@ patterns cannot be refused as a whole. Oniguruma gives up a match after 10^7 ste
 takes exponential time in half a second. Refused is what escapes that limit: references to groups of
 any length (each step compares as much), calls of groups, three repetitions that can share
 characters before something that must follow, repetitions inside a look-behind, and patterns that
-are too large. web/src/regex-limits.ts is the same; the vectors are
+are too large. web/src/worker/text/regex-limits.ts is the same; the vectors are
 tests/conformance/tokenizers.json.
 """
 

@@ -17,7 +17,7 @@ IGNORED = -100  # labels that do not count
 def order(count, seed, epoch):
     """0..count-1 shuffled (Fisher-Yates with SplitMix64).
 
-    A page shuffles its blocks in its own way (web/src/training/seeds.ts).
+    A page shuffles its blocks in its own way (web/src/worker/training/seeds.ts).
     """
     state = (seed * 0x9E3779B97F4A7C15 + epoch + 1) & ((1 << 64) - 1)
     out = list(range(count))

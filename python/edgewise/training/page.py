@@ -1,6 +1,6 @@
-"""What a page's `TrainingSession` asks of Python (web/src/training/artifacts.ts): ONNX Runtime
-Training's artifacts become plans and bytes, which the page runs by itself. Python comes in again
-for batches of other shapes, for checkpoints and for exports.
+"""What a page's `TrainingSession` asks of Python (web/src/worker/training/artifacts.ts): ONNX
+Runtime Training's artifacts become plans and bytes, which the page runs by itself. Python comes in
+again for batches of other shapes, for checkpoints and for exports.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A small training step with the kernels of transformers and perceptrons, for pages to run while
-they wait for a model (web/src/warm.ts): browsers run WebAssembly slowly at first and compile
+they wait for a model (web/src/device/warm.ts): browsers run WebAssembly slowly at first and compile
 properly, in the background, what turns out to be busy.
 """
 
