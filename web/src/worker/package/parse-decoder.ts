@@ -1,11 +1,12 @@
 // Checks the decoder plans of a manifest.
 
-import { Checker, parseSlots, type Json } from "./checker.ts";
+import { Checker, parseSlots, type Json, type Slot } from "./checker.ts";
 import { MAX_CACHES, MAX_CAPACITY, MAX_DECODER_PLANS, MAX_VOCABULARY } from "../../gen/manifest.ts";
 import type { CacheDType } from "../../protocol/loading.ts";
 import type { PlanInfo, DecoderInfo, Manifest } from "./manifest.ts";
 import { planFile } from "./plan-file.ts";
 
+/** Checks the plans of a language model. @throws PackageError */
 export function parseDecoder(
   c: Checker,
   json: Json | undefined,
@@ -41,52 +42,10 @@ export function parseDecoder(
   if (recompute !== !caches.size)
     c.fail("decoder.recompute", "says otherwise whether there are caches");
 
+  const known: Known = { capacity, vocabSize, caches, adapters, weights };
   const plans = c
     .list(root.get("plans"), "decoder.plans", MAX_DECODER_PLANS)
-    .map((value, p): PlanInfo => {
-      const at = `decoder.plans[${p}]`;
-      const plan = c.object(value, at);
-      const tokens = c.integer(plan.get("tokens"), `${at}.tokens`, 1, capacity);
-      const file = planFile(c, plan.get("file"), `${at}.file`, files);
-      const registers = c.object(plan.get("registers"), `${at}.registers`);
-      const past = c.integer(registers.get("past"), `${at}.registers.past`, 0, 0);
-      const last = c.integer(registers.get("last"), `${at}.registers.last`, 1, 1);
-      if (registers.size !== 2) c.fail(`${at}.registers`, "has others than 'past' and 'last'");
-      let inputs = 0;
-      let outputs = 0;
-      const slots = parseSlots(c, plan.get("slots"), `${at}.slots`, weights, computed);
-      slots.forEach(({ name, kind, dtype, bytes }, s) => {
-        const path = `${at}.slots[${s}]`;
-        if (kind === "weight") return;
-        if (kind === "state") {
-          if (weights.has(name)) c.fail(path, `has the name of the weight '${name}'`);
-          if (adapters.get(name) !== bytes)
-            c.fail(
-              path,
-              `is the state '${name}' of ${bytes} bytes, which no adapter in 'training' has`,
-            );
-        } else if (kind === "cache") {
-          if (caches.get(name) !== bytes)
-            c.fail(
-              path,
-              `is the cache '${name}' of ${bytes} bytes, which decoder.caches does not have`,
-            );
-        } else if (kind === "computed") {
-          if (caches.has(name)) c.fail(path, `has the name of the cache '${name}'`);
-        } else if (kind === "input") {
-          if (name !== "input_ids" || dtype !== "int64" || bytes !== 8 * tokens || ++inputs > 1)
-            c.fail(path, `is not the one input 'input_ids', int64 [1, ${tokens}]`);
-        } else if (
-          name !== "logits" ||
-          dtype !== "float32" ||
-          bytes !== 4 * vocabSize ||
-          ++outputs > 1
-        )
-          c.fail(path, `is not the one output 'logits', float32 [1, ${vocabSize}]`);
-      });
-      if (!inputs || !outputs) c.fail(at, "lacks the input 'input_ids' or the output 'logits'");
-      return { tokens, file, registers: { past, last }, slots };
-    });
+    .map((plan, i) => parseDecoderPlan(c, plan, `decoder.plans[${i}]`, known, files, computed));
   plans.sort((a, b) => a.tokens - b.tokens);
   if (!plans.length) c.fail("decoder.plans", "has no plan");
   if (recompute && plans.at(-1)!.tokens !== capacity)
@@ -105,4 +64,65 @@ export function parseDecoder(
     caches: Array.from(caches, ([name, bytes]) => ({ name, bytes })),
     plans,
   };
+}
+
+/** What a plan is checked against. */
+interface Known {
+  capacity: number;
+  vocabSize: number;
+  caches: ReadonlyMap<string, number>;
+  adapters: ReadonlyMap<string, number>;
+  weights: Manifest["weights"];
+}
+
+function parseDecoderPlan(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  known: Known,
+  files: Manifest["files"],
+  computed: Map<string, number>,
+): PlanInfo {
+  const plan = c.object(json, at);
+  const tokens = c.integer(plan.get("tokens"), `${at}.tokens`, 1, known.capacity);
+  const file = planFile(c, plan.get("file"), `${at}.file`, files);
+  const registers = c.object(plan.get("registers"), `${at}.registers`);
+  const past = c.integer(registers.get("past"), `${at}.registers.past`, 0, 0);
+  const last = c.integer(registers.get("last"), `${at}.registers.last`, 1, 1);
+  if (registers.size !== 2) c.fail(`${at}.registers`, "has others than 'past' and 'last'");
+  const slots = parseSlots(c, plan.get("slots"), `${at}.slots`, known.weights, computed);
+  slots.forEach((slot, i) => checkSlot(c, slot, `${at}.slots[${i}]`, { ...known, tokens }));
+  for (const [kind, what] of [
+    ["input", `input 'input_ids', int64 [1, ${tokens}]`],
+    ["output", `output 'logits', float32 [1, ${known.vocabSize}]`],
+  ]) {
+    const [first, second] = slots.flatMap((slot, n) => (slot.kind === kind ? [n] : []));
+    if (first === undefined) c.fail(at, "lacks the input 'input_ids' or the output 'logits'");
+    if (second !== undefined) c.fail(`${at}.slots[${second}]`, `is not the one ${what}`);
+  }
+  return { tokens, file, registers: { past, last }, slots };
+}
+
+/** Whether the decoder can bind a slot. */
+function checkSlot(
+  c: Checker,
+  { name, kind, dtype, bytes }: Slot,
+  path: string,
+  known: Known & { tokens: number },
+): void {
+  if (kind === "weight") return;
+  if (kind === "state") {
+    if (known.weights.has(name)) c.fail(path, `has the name of the weight '${name}'`);
+    if (known.adapters.get(name) !== bytes)
+      c.fail(path, `is the state '${name}' of ${bytes} bytes, which no adapter in 'training' has`);
+  } else if (kind === "cache") {
+    if (known.caches.get(name) !== bytes)
+      c.fail(path, `is the cache '${name}' of ${bytes} bytes, which decoder.caches does not have`);
+  } else if (kind === "computed") {
+    if (known.caches.has(name)) c.fail(path, `has the name of the cache '${name}'`);
+  } else if (kind === "input") {
+    if (name !== "input_ids" || dtype !== "int64" || bytes !== 8 * known.tokens)
+      c.fail(path, `is not the one input 'input_ids', int64 [1, ${known.tokens}]`);
+  } else if (name !== "logits" || dtype !== "float32" || bytes !== 4 * known.vocabSize)
+    c.fail(path, `is not the one output 'logits', float32 [1, ${known.vocabSize}]`);
 }

@@ -53,9 +53,41 @@ export function parseManifest(
     .list(root.has("kernels") ? root.get("kernels") : [], "kernels", MAX_KERNELS)
     .map((k) => c.text(k, "kernels"));
 
+  const files = parseFiles(c, root.get("files"), dataBytes);
+  const digests = parseDigests(c, root.get("sha256"), files);
+  const weights = parseWeights(c, root.get("weights"), files, beside);
+  const computed = new Map<string, number>();
+  const training = parseTraining(c, root.get("training"), files, weights, computed);
+  const adapters = adapterStates(c, training);
+  const inference =
+    task === "inference"
+      ? parseInference(c, root.get("inference"), files, weights, computed, beside)
+      : undefined;
+  const decoder = inference
+    ? undefined
+    : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
+  return {
+    tableHash,
+    task,
+    kernels,
+    files,
+    sha256: digests,
+    weights,
+    decoder,
+    inference,
+    training,
+    cache: root.get("cache"),
+  };
+}
+
+function parseFiles(
+  c: Checker,
+  json: Json | undefined,
+  dataBytes: number | undefined,
+): Manifest["files"] {
   const files: Manifest["files"] = new Map();
   let end = 0;
-  for (const [name, value] of c.object(root.get("files"), "files")) {
+  for (const [name, value] of c.object(json, "files")) {
     c.text(name, "the name of a file");
     const pair = c.tuple(value, `files['${name}']`, 2);
     const offset = c.integer(pair[0], `the offset of file '${name}'`);
@@ -84,8 +116,16 @@ export function parseManifest(
     if (offset < reached) c.fail(`file '${name}'`, "overlaps another one");
     reached = offset + bytes;
   }
+  return files;
+}
+
+function parseDigests(
+  c: Checker,
+  json: Json | undefined,
+  files: Manifest["files"],
+): Manifest["sha256"] {
   const digests: Manifest["sha256"] = new Map();
-  for (const [name, value] of c.object(root.get("sha256"), "sha256")) {
+  for (const [name, value] of c.object(json, "sha256")) {
     if (!files.has(name) || name === "weights")
       c.fail(`sha256['${name}']`, "is of a file that is not there");
     const digest = c.text(value, `sha256['${name}']`);
@@ -94,9 +134,17 @@ export function parseManifest(
   }
   for (const name of files.keys())
     if (name !== "weights" && !digests.has(name)) c.fail("sha256", `lacks the file '${name}'`);
+  return digests;
+}
 
+function parseWeights(
+  c: Checker,
+  json: Json | undefined,
+  files: Manifest["files"],
+  beside: boolean,
+): Manifest["weights"] {
   const weights: Manifest["weights"] = new Map();
-  c.list(root.get("weights"), "weights").forEach((value, i) => {
+  c.list(json, "weights").forEach((value, i) => {
     const w = c.object(value, `weights[${i}]`);
     const name = c.text(w.get("name"), `weights[${i}].name`);
     const file = c.text(w.get("file"), `weights[${i}].file`);
@@ -124,7 +172,7 @@ export function parseManifest(
       });
     weights.set(name, { name, file, offset, bytes, ...(sums ? { sums } : {}) });
   });
-  reached = 0;
+  let reached = 0;
   let before = "";
   for (const { name, file, offset, bytes } of [...weights.values()]
     .filter((w) => w.bytes > 0 && files.has(w.file))
@@ -132,10 +180,11 @@ export function parseManifest(
     if (file === before && offset < reached) c.fail(`the weight '${name}'`, "overlaps another one");
     [before, reached] = [file, offset + bytes];
   }
+  return weights;
+}
 
-  const computed = new Map<string, number>();
-  const training = parseTraining(c, root.get("training"), files, weights, computed);
-  // The states that plans of the decoder read are those of adapters; their names are one program's.
+/** Bytes of the adapters' states, which plans of the decoder read; a name is one program's. */
+function adapterStates(c: Checker, training: Manifest["training"]): Map<string, number> {
   const adapters = new Map<string, number>();
   for (const program of training.values())
     for (const state of program.states.values())
@@ -147,23 +196,5 @@ export function parseManifest(
           );
         adapters.set(state.name, state.bytes);
       }
-  const inference =
-    task === "inference"
-      ? parseInference(c, root.get("inference"), files, weights, computed, beside)
-      : undefined;
-  const decoder = inference
-    ? undefined
-    : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
-  return {
-    tableHash,
-    task,
-    kernels,
-    files,
-    sha256: digests,
-    weights,
-    decoder,
-    inference,
-    training,
-    cache: root.get("cache"),
-  };
+  return adapters;
 }
