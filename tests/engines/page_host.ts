@@ -123,7 +123,7 @@ for (let message = await next(); message; message = await next()) {
   try {
     let value: unknown;
     if (message.open !== undefined) {
-      model?.engine.close();
+      model?.device.close();
       const request = {
         model: new Blob([bytes(message.open)]),
         external: {},
@@ -158,11 +158,11 @@ for (let message = await next(); message; message = await next()) {
           ending,
           () => undefined,
         );
-        value = { outputs: out.map(encoded), used: model!.pool.used };
+        value = { outputs: out.map(encoded), used: model!.library.pool.used };
       } finally {
         clearTimeout(timer);
       }
-    } else if (message.read !== undefined) value = text(model!.read(message.read));
+    } else if (message.read !== undefined) value = text(await model!.read(message.read));
     else if (message.artifacts) {
       training?.close();
       training = undefined;
@@ -199,7 +199,7 @@ for (let message = await next(); message; message = await next()) {
     else if (message.reset) value = training!.reset();
     else if (message.save) value = text(await training!.save(true));
     else if (message.export) value = text(await training!.export(message.export));
-    else if (message.drop) value = (model!.drop(message.drop), model!.pool.used);
+    else if (message.drop) value = (model!.drop(message.drop), model!.library.pool.used);
     send({ value: value ?? null });
   } catch (e) {
     send({ error: plainError(e), aborted: e instanceof Aborted });
