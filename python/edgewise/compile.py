@@ -536,6 +536,11 @@ def add_inference_plan(package, graph, shapes, dtypes, outputs=None, known=None,
     return described
 
 
+def described_shape(shape):
+    """A shape for a manifest: dimensions that follow a register are [scale, add]."""
+    return [[d.scale, d.add] if isinstance(d, Sym) else d for d in shape]
+
+
 def describe_plan(package, plan, bound, names, shapes, dtypes, file=None):
     """Puts a plan into a package and its manifest. names: the outputs that it computes.
 
@@ -548,10 +553,10 @@ def describe_plan(package, plan, bound, names, shapes, dtypes, file=None):
     out = {}
     for name in names:
         slot, value = name if name in slots else name + "~output", bound.outputs[name]
-        out[name] = [slot, NAME[value.dtype], list(value.shape), slots[slot]]
+        out[name] = [slot, NAME[value.dtype], described_shape(value.shape), slots[slot]]
     described = {
         "file": file,
-        "inputs": {n: [NAME[dtypes[n]], list(shapes[n])] for n in shapes},
+        "inputs": {n: [NAME[dtypes[n]], described_shape(shapes[n])] for n in shapes},
         "outputs": out,
         "slots": [s.describe() for s in plan.slots],
     }

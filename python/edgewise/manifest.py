@@ -408,22 +408,52 @@ def _check_inference(c: Checker, d, files: dict, weights: dict, named: dict) -> 
                 c.fail(f"{at}.inputs", f"has '{name}', which is no input of the model")
 
 
-def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dict) -> dict:
-    """Checks one plan of a package of task "inference"; returns its inputs as the manifest has
-    them.
+def _check_register(c: Checker, plan: dict, at: str) -> tuple[int, int] | None:
+    """The range of the register that dimensions of a plan follow; None where they are fixed."""
+    if "register" not in plan:
+        return None
+    path = f"{at}.register"
+    low, high = c.tuple(plan["register"], path, 2)
+    c.integer(low, f"{path}[0]", 0, LIMITS["MAX_LENGTH"])
+    c.integer(high, f"{path}[1]", low, LIMITS["MAX_LENGTH"])
+    return low, high
+
+
+def _check_lengths(c: Checker, value, path: str, register: tuple[int, int] | None) -> list:
+    """Checks a shape whose dimensions may be [scale, add], linear expressions of the register;
+    returns it at the register's highest value, where such a dimension is largest.
     """
+    shape = []
+    for i, d in enumerate(c.list(value, path, LIMITS["MAX_RANK"])):
+        at = f"{path}[{i}]"
+        if register is None or not isinstance(d, list):
+            shape.append(c.integer(d, at))
+            continue
+        scale, add = c.tuple(d, at, 2)
+        c.integer(scale, f"{at}[0]", 1, LIMITS["MAX_LENGTH"])
+        c.integer(add, f"{at}[1]", -LIMITS["MAX_LENGTH"], LIMITS["MAX_LENGTH"])
+        if scale * register[0] + add < 0:
+            c.fail(at, "is negative at the register's lowest value")
+        shape.append(scale * register[1] + add)
+    return shape
+
+
+def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dict) -> dict:
+    """Checks one plan of a package of task "inference"; returns {input: (dtype, largest shape)}."""
     plan = c.object(plan, at)
     _plan_file(c, plan, at, files)
     slots = _check_slots(c, plan.get("slots"), f"{at}.slots", weights, named)
     for i, s in enumerate(slots):
         if s["kind"] in ("cache", "state"):
             c.fail(f"{at}.slots[{i}]", f"is a {s['kind']}, which such a plan has not")
-    inputs = c.object(plan.get("inputs"), f"{at}.inputs")
-    for name, entry in inputs.items():
+    register, inputs = _check_register(c, plan, at), {}
+    for name, entry in c.object(plan.get("inputs"), f"{at}.inputs").items():
         c.text(name, f"the name in {at}.inputs")
         dtype, shape = c.tuple(entry, f"{at}.inputs['{name}']", 2)
         c.text(dtype, f"{at}.inputs['{name}'][0]")
-        c.shape(shape, f"{at}.inputs['{name}'][1]")
+        inputs[name] = dtype, _check_lengths(c, shape, f"{at}.inputs['{name}'][1]", register)
+    if register is not None and [1, 0] not in [d for _, s in plan["inputs"].values() for d in s]:
+        c.fail(f"{at}.register", "is the size of no dimension of an input")
     given = {s["name"]: s["bytes"] for s in slots if s["kind"] == "input"}
     seed = c.text(plan["seed"], f"{at}.seed") if "seed" in plan else None
     if seed is not None and (seed in inputs or given.get(seed) != 8):
@@ -445,7 +475,7 @@ def check_plan(c: Checker, plan, at: str, files: dict, weights: dict, named: dic
         slot, dtype, shape, nbytes = c.tuple(entry, path, 4)
         c.text(slot, f"{path}[0]")
         c.text(dtype, f"{path}[1]")
-        c.shape(shape, f"{path}[2]")
+        shape = _check_lengths(c, shape, f"{path}[2]", register)
         if places.get(slot, -1) < c.integer(nbytes, f"{path}[3]"):
             c.fail(path, f"lies in the slot '{slot}', which is missing or too short")
         if nbytes != _tensor_bytes(dtype, shape, nbytes):

@@ -23,6 +23,7 @@ LIMITS = {
     "MAX_LIST": 1_000_000,
     "MAX_KERNELS": 1000,
     "MAX_CAPACITY": 1 << 24,  # tokens of a sequence
+    "MAX_LENGTH": 1 << 24,  # that the register of a plan may hold
     "MAX_VOCABULARY": 1 << 24,
     "MAX_CACHES": 100_000,
     "MAX_DECODER_PLANS": 64,

@@ -70,7 +70,22 @@ def packages():
         target = io.BytesIO()
         package.write(target)
         out[name] = target.getvalue()
+    manifest, rest = split(out["inference"])
+    out["lengths"] = joined(follow_register(manifest), rest)
     return out
+
+
+def follow_register(manifest):
+    """Gives the second plan a register, which its dimensions of 3 follow, as
+    far as the readers are concerned.
+    """
+    described = manifest["inference"]["plans"][1]
+    for _, shape in described["inputs"].values():
+        shape[:] = [[1, 0] if d == 3 else d for d in shape]
+    for _, _, shape, _ in described["outputs"].values():
+        shape[:] = [[2, -3] if d == 3 else d for d in shape]
+    described["register"] = [2, 3]
+    return manifest
 
 
 def test_whole_packages(packages, page):
@@ -206,6 +221,55 @@ def test_input_slots_are_as_large_as_their_tensors(change, packages, page):
     both(page, joined(manifest, rest), False, "which has another size")
 
 
+@pytest.mark.parametrize(
+    "register, dimension, why",
+    [
+        ([2, 3], [1, 0], ""),
+        ([0, 3], [1, 0], ""),
+        ([3, 3], [1, 0], ""),
+        ([3, 2], [1, 0], "not between 3 and"),
+        ([2, 4], [1, 0], "which has another size"),
+        ([2, (1 << 24) + 1], [1, 0], "not between 2 and"),
+        ([-1, 3], [1, 0], "not between 0 and"),
+        ([2], [1, 0], "has 1 entries"),
+        ([2, 3, 4], [1, 0], "has 3 entries"),
+        ([2, 3.5], [1, 0], "is not a whole number"),
+        (None, [1, 0], "is not a list"),
+        (..., [1, 0], "is not a whole number"),
+        ([2, 3], 3, "is the size of no dimension"),
+        ([2, 3], [2, -3], "is the size of no dimension"),
+        ([1, 3], [2, -3], "is negative"),
+        ([2, 3], [0, 3], "not between 1 and"),
+        ([2, 3], [-1, 6], "not between 1 and"),
+        ([2, 3], [1 << 25, 0], "not between 1 and"),
+        ([2, 3], [1, 1 << 25], "not between"),
+        ([2, 3], [1], "has 1 entries"),
+        ([2, 3], [1, 0, 0], "has 3 entries"),
+        ([2, 3], [1, 0.5], "is not a whole number"),
+        ([2, 3], [1, True], "is not a whole number"),
+        ([2, 3], [1, None], "is not a whole number"),
+        ([2, 3], [[1], 0], "is not a whole number"),
+        ([2, 3], [1, 1], "is the size of no dimension"),
+        ([2, 3], [1 << 24, 1 << 24], "is the size of no dimension"),
+    ],
+)
+def test_shapes_that_follow_a_register(register, dimension, why, packages, page):
+    """A range beyond the slots' sizes, and expressions that are negative or too large."""
+    manifest, rest = split(packages["lengths"])
+    described = manifest["inference"]["plans"][1]
+    described["outputs"] = {
+        name: [slot, dtype, [3 if d == [2, -3] else d for d in shape], size]
+        for name, (slot, dtype, shape, size) in described["outputs"].items()
+    }
+    if register is ...:
+        del described["register"]
+    else:
+        described["register"] = register
+    for _, shape in described["inputs"].values():
+        shape[:] = [dimension if d == [1, 0] else d for d in shape]
+    both(page, joined(manifest, rest), not why, why)
+
+
 def test_slots_are_those_of_the_plan(page):
     for there in (
         [(8, False), LOGITS, (128, True)],
@@ -312,7 +376,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("name", ["decoder", "training", "inference"])
+@pytest.mark.parametrize("name", ["decoder", "training", "inference", "lengths"])
 def test_every_field(name, packages, page):
     """Each field missing, or anything else: the readers agree."""
     data = packages[name]

@@ -67,8 +67,8 @@ def test_one_engine_and_no_python_once_shapes_are_known():
 
 
 def test_shapes_that_grow():
-    """Caches that get longer in each round of a loop: plans for each length once, kept for the next
-    visit as far as they are many.
+    """Caches that get longer in each round of a loop: a plan for a range of lengths, which is kept
+    for the next visit.
     """
     body = counting([n("Concat", "s x", "t", axis=0)], [("s", "t", F, None)])
     data = model([n("Loop", "M  x", "y", body=body)], [SCALAR, value("x", F, [2])], [value("y")])
@@ -82,6 +82,11 @@ def test_shapes_that_grow():
     same(
         s.run(None, {"M": np.array(30), "x": np.float32([1, 2])})[0],
         np.tile(np.float32([1, 2]), 31),
+    )
+    assert not s.asked
+    same(
+        s.run(None, {"M": np.array(200), "x": np.float32([1, 2])})[0],
+        np.tile(np.float32([1, 2]), 201),
     )
     assert "open" in s.asked  # for the lengths that are new
 
@@ -102,8 +107,8 @@ def test_bounds():
     )
     with pytest.raises(OutOfMemory, match="max_memory_bytes"):
         PageSession(longer, max_memory_bytes=1 << 20).run(None, {"x": np.array(["word"], object)})
-    s = PageSession(forever(nodes=[n("Concat", "s x", "t", axis=0)]), max_compilations=40)
-    with pytest.raises(ModelError, match="40 plans.*max_compilations"):
+    s = PageSession(forever(nodes=[n("Concat", "s x", "t", axis=0)]), max_compilations=5)
+    with pytest.raises(ModelError, match="5 plans.*max_compilations"):
         s.run(None, x)
     with pytest.raises(Aborted, match="longer than 0.2 s"):
         PageSession(forever(), max_run_seconds=0.2, max_loop_trips=1 << 40).run(None, x)

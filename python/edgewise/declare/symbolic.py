@@ -2,9 +2,10 @@
 
 A plan has concrete shapes, but a few lengths (how many tokens the cache holds) change from run to
 run. In shapes and in folded integer values such a length is a `Sym`: linear in one register whose
-range is known. Memory is laid out for the largest value, loops run over the current one. What is
-not linear, or is a decision that depends on the register, raises `NotStatic`; whoever binds then
-falls back to one plan per length.
+range is known. Loops run over the current value. Memory has room for the largest one, and is laid
+out for it, unless the Sym is `packed`: then tensors are contiguous for the current value, as those
+that a caller feeds and receives are. What is not linear, or is a decision that depends on the
+register, raises `NotStatic`; whoever binds then falls back to one plan per length.
 """
 
 from __future__ import annotations
@@ -31,12 +32,21 @@ class NotStatic(Exception):
 
 
 class Sym:
-    """`scale * register + add`, with the register in [lo, hi]."""
+    """`scale * register + add`, with the register in [lo, hi]. packed: whether strides follow the
+    register's current value instead of its largest one.
+    """
 
-    __slots__ = ("reg", "scale", "add", "lo", "hi")
+    __slots__ = ("reg", "scale", "add", "lo", "hi", "packed")
 
-    def __init__(self, reg: int, scale: int = 1, add: int = 0, lo: int = 0, hi: int = 0) -> None:
+    def __init__(
+        self, reg: int, scale: int = 1, add: int = 0, lo: int = 0, hi: int = 0, packed: bool = False
+    ) -> None:
         self.reg, self.scale, self.add, self.lo, self.hi = reg, scale, add, lo, hi
+        self.packed = packed
+
+    def at(self, register: int) -> int:
+        """Its value for a value of the register."""
+        return self.scale * register + self.add
 
     @property
     def max(self) -> int:
@@ -49,7 +59,7 @@ class Sym:
         return min(self.scale * self.lo, self.scale * self.hi) + self.add
 
     def _new(self, scale: int, add: int) -> Sym | int:
-        return Sym(self.reg, scale, add, self.lo, self.hi) if scale else add
+        return Sym(self.reg, scale, add, self.lo, self.hi, self.packed) if scale else add
 
     def __add__(self, o: Sym | int) -> Sym | int:
         if isinstance(o, Sym):
@@ -154,6 +164,18 @@ def most(d: Sym | int) -> int:
     return d.max if isinstance(d, Sym) else d
 
 
+def extent(d: Sym | int) -> Sym | int:
+    """What a dimension counts for in strides: its largest value, or the Sym itself if it is
+    packed.
+    """
+    return d.max if isinstance(d, Sym) and not d.packed else d
+
+
+def dims_at(shape: Sequence[Sym | int], register: int) -> list[int]:
+    """A shape for a value of the register."""
+    return [d.at(register) if isinstance(d, Sym) else d for d in shape]
+
+
 def decide_equal(a: Any, b: Any) -> bool:
     """a == b as a value, not as a structure; NotStatic where it depends on the register."""
     if isinstance(a, Sym) or isinstance(b, Sym):
@@ -176,10 +198,13 @@ def product(dims: Iterable[Any]) -> Any:
     return n
 
 
-def strides_of(shape: Sequence[Sym | int]) -> list[int]:
-    """Contiguous strides (in elements) of the layout for the largest shape."""
+def strides_of(shape: Sequence[Sym | int]) -> list[Any]:
+    """Contiguous strides (in elements): of the largest shape, or of the current one where a Sym is
+    packed. Raises NotStatic where a stride would be the product of two Syms.
+    """
     out, n = [0] * len(shape), 1
     for i in range(len(shape) - 1, -1, -1):
         out[i] = n
-        n *= most(shape[i])
+        if i:
+            n = n * extent(shape[i])
     return out

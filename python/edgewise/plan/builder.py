@@ -9,7 +9,7 @@ import hashlib
 
 from ..declare.dtypes import BITS, BOOL, FLOAT, FLOAT16, NAME, UINT8, bytes_for, pack, size_of
 from ..declare.kernel import KERNELS, MAX_DIMS, evaluate
-from ..declare.symbolic import NotStatic, Sym, most, product, strides_of
+from ..declare.symbolic import NotStatic, Sym, extent, most, product, strides_of
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN
 from ..ops.elementwise.contracts import BINARY
@@ -137,7 +137,7 @@ class Builder:
             buffer = self.slot(
                 value.name, "input", value.dtype, shape, bytes_for(value.dtype, product(shape))
             )
-            return View(buffer, 0, value.shape, strides_of(shape), value.dtype)
+            return View(buffer, 0, value.shape, strides_of(value.shape), value.dtype)
         raise AssertionError(f"{value} is used before it is computed")
 
     def _register_numbers(self, value):
@@ -340,7 +340,7 @@ class Builder:
         if (
             r.shape[0] == 1
         ):  # one row: its stride is never used, but rules compare it with the width
-            r.strides[0] = most(cols)
+            r.strides[0] = extent(cols)
         if r.shape[1] == 1:
             r.strides[1] = 1
         return r
@@ -629,7 +629,7 @@ class Builder:
                     ),
                     0,
                     v.shape,
-                    strides_of(shape),
+                    strides_of(v.shape),
                     v.dtype,
                 )
                 self.copy(v, y)

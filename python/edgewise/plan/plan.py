@@ -199,10 +199,12 @@ def _step_bytes(step, ids):
             params += struct.pack("<f", value)
             continue
         for x in value if isinstance(value, list) else [value]:
+            ends = (x, x)
             if isinstance(x, Sym):
                 patches.append((len(params) // 4, x))
+                ends = x.min, x.max
                 x = x.min
-            if not -(1 << 31) <= x < 1 << 31:
+            if ends[0] < -(1 << 31) or ends[1] >= 1 << 31:
                 raise UnsupportedOp(
                     f"{step.kernel.name} with {name} = {x}: more than 2^31 elements",
                     step.label.where if step.label is not None else "graph outputs",

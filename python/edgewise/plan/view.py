@@ -6,7 +6,7 @@ Transposes, slices, splits and broadcasts are views and cost no step.
 from __future__ import annotations
 
 from ..declare.dtypes import BITS, bytes_for, size_of
-from ..declare.symbolic import NotStatic, Sym, most, product, strides_of
+from ..declare.symbolic import NotStatic, Sym, extent, most, product, strides_of
 
 
 class Buffer:
@@ -70,7 +70,7 @@ class View:
             if d != 1:
                 if s != want:
                     return False
-                want *= most(d)
+                want = want * extent(d)
         return True
 
     def byte_offset(self):
@@ -170,13 +170,13 @@ class View:
             for k in range(
                 i, oi - 1
             ):  # old dimensions that become one must lie one behind the other
-                if isinstance(old[k + 1][0], Sym) or old[k][1] != old[k + 1][1] * old[k + 1][0]:
+                if _loose(old[k + 1][0]) or old[k][1] != old[k + 1][1] * old[k + 1][0]:
                     return None
             group, stride = [], old[oi - 1][1]
             for k in range(nj - 1, j - 1, -1):
                 group.append(stride)
                 if k > j:
-                    if isinstance(new[k], Sym):
+                    if _loose(new[k]):
                         return None
                     stride = stride * new[k]
             strides += reversed(group)
@@ -185,6 +185,11 @@ class View:
             return None
         it = iter(strides)
         return self._with(shape, [0 if d == 1 else next(it) for d in shape])
+
+
+def _loose(d):
+    """Whether a dimension leaves gaps behind its current value."""
+    return isinstance(d, Sym) and not d.packed
 
 
 def merge_dims(shape, strides_list):

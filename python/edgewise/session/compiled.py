@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from ..bind import RUN_SEED
 from ..declare.dtypes import INT64, NAME, pack
+from ..declare.symbolic import NotStatic, Sym, dims_at
 from ..declare.values import RunTensor
 from ..errors import OutOfMemory, PlanError, UnsupportedOp
+from ..manifest_limits import LIMITS
 from ..plan import compile_graph
 from .memory import Borrowed
 
+MAX_LENGTH = LIMITS["MAX_LENGTH"]
 LARGE = (
     1 << 16
     # bytes from which on a fed array is read where it lies: below, a copy costs less than asking
@@ -27,7 +30,8 @@ def _work(plan):
 
 class Compiled:
     """A loaded plan. session: has engine, store, pool, watch, ends, direct, budget and the `seeds`
-    of the run. results: {output name: (slot or None, dtype, shape)}.
+    of the run. results: {output name: (slot, bytes, dtype, shape)}. length: of a plan for a range
+    of lengths, what its register holds; shapes then have Syms, and `shapes` is what they are now.
     """
 
     def __init__(self, session, plan, bound):
@@ -70,6 +74,7 @@ class Compiled:
                 )
                 for name, v in bound.outputs.items()
             }
+            self.length, self.shapes = None, {n: r[3] for n, r in self.results.items()}
             self.loaded.title = "; ".join(
                 f"{name} {NAME[v.dtype]}[{', '.join(map(str, v.shape))}]"
                 for name, v in bound.inputs.items()
@@ -82,12 +87,20 @@ class Compiled:
             self.free()
             raise
 
+    def set_length(self, length):
+        """Sets the register of a plan for a range of lengths."""
+        if length != self.length:
+            self.loaded.register(0, length)
+            self.length = length
+            self.shapes = {n: dims_at(r[3], length) for n, r in self.results.items()}
+
     def run(self, feeds):
         """feeds: {name: RunTensor} of at least its inputs. Returns {output name: RunTensor}."""
         bound, bind = self.bound, self.loaded.bind
         self.bound_by = None
         if RUN_SEED in self.inputs:
             feeds = {**feeds, RUN_SEED: RunTensor.of(INT64, [1], [self.session.seeds.next()])}
+        moved = []  # keeps copies alive until the plan has run
         for name, (slot, nbytes) in self.inputs.items():
             v = feeds[name]
             if v.memory is None:
@@ -97,17 +110,21 @@ class Compiled:
                 if nbytes:
                     self.engine.write(v.memory.address, v.data)
             place = v.memory.address + v.offset, v.memory.nbytes - v.offset
+            if place[1] < nbytes and self.length is not None:  # no room for the largest length
+                moved.append(self._take(nbytes, name))
+                self.engine.copy(place[0], moved[-1].address, v.nbytes)
+                place = moved[-1].address, moved[-1].nbytes
             if bound.get(slot) != place:
                 bind(slot, *place)
                 bound[slot] = place
         out = {}
-        for name, (slot, nbytes, dtype, shape) in self.results.items():
+        for name, (slot, nbytes, dtype, _) in self.results.items():
             memory = self._take(nbytes, name)
             place = memory.address, memory.nbytes
             if bound.get(slot) != place:
                 bind(slot, *place)
                 bound[slot] = place
-            out[name] = RunTensor(dtype, shape, memory=memory)
+            out[name] = RunTensor(dtype, self.shapes[name], memory=memory)
         self.loaded.run()
         return out
 
@@ -140,22 +157,32 @@ class Known:
         self.passed, self.numbers = {}, {}
 
     def take(self, bound):
-        """Takes such outputs away from a bound graph."""
+        """Takes such outputs away from a bound graph. Raises NotStatic where a dimension of an
+        output is none that a manifest can say.
+        """
+        for d in (d for v in bound.outputs.values() for d in v.shape if isinstance(d, Sym)):
+            if not 1 <= d.scale <= MAX_LENGTH or abs(d.add) > MAX_LENGTH or d.min < 0:
+                raise NotStatic(f"an output with a dimension {d}")
         self.passed = bound.take_passed()
         for name, v in list(bound.outputs.items()):
-            if v.numbers is not None and v.tensor is None:
+            if v.numbers is not None and v.tensor is None and not _changing(v):
                 self.numbers[name] = RunTensor(
                     v.dtype, v.shape, pack(v.dtype, v.numbers), numbers=list(v.numbers)
                 )
                 del bound.outputs[name]
 
 
-def compile_part(session, graph, tensors, known, names):
+def _changing(v):
+    """Whether a bound Value depends on a register."""
+    return any(isinstance(x, Sym) for x in (*v.shape, *v.numbers))
+
+
+def compile_part(session, graph, tensors, known, names, registers=()):
     """Compiles a graph for RunTensors.
 
     Args:
-        tensors: {input name: RunTensor}. known: {input name: numbers} that shapes depend on. names:
-        outputs.
+        tensors: {input name: RunTensor}; shapes may have Syms. known: {input name: numbers} that
+        shapes depend on. names: outputs. registers: as compile_graph's.
     Returns:
         (Known, Compiled or None where nothing is left to run)
     """
@@ -168,5 +195,6 @@ def compile_part(session, graph, tensors, known, names):
         outputs=names,
         transform=passed.take,
         run_seed=True,
+        registers=registers,
     )
     return passed, Compiled(session, plan, bound) if bound.outputs else None

@@ -115,8 +115,8 @@ class Buffer:
 
 class DirectRun:
     """inputs: [(name, view)]; feeds_compared, and in `steps` compared: [(memoryview, bytes it must
-    hold)]; steps: [(Compiled, address of the plan, [(slot, address, bytes)], compared)]; outputs:
-    [view].
+    hold)]; steps: [(Compiled, address of the plan, [(slot, address, bytes)], compared, length)];
+    outputs: [view].
     """
 
     def __init__(self, session):
@@ -139,8 +139,8 @@ class DirectRun:
         return direct
 
     def _buffer(self, nbytes, data=None):
-        """(address, memoryview) of memory of its own; None where there is none to be seen from
-        Python, or too much.
+        """(address, memoryview, bytes) of memory of its own; None where there is none to be seen
+        from Python, or too much.
         """
         self.nbytes += nbytes
         if self.nbytes > MOST_BYTES:
@@ -150,15 +150,19 @@ class DirectRun:
         buffer = self.engine.view(memory.address, nbytes)
         if buffer is not None and data is not None:
             buffer[:] = data
-        return None if buffer is None else (memory.address, buffer)
+        return None if buffer is None else (memory.address, buffer, nbytes)
 
     def _connect(self, program, feeds, values):
         """Gives each value between plans a place. Whether that was possible."""
         places, compiled_ones = {}, set()
+        room = _room(program)
         for name, (dtype, shape) in feeds.items():
             nbytes = bytes_for(dtype, product(shape))
-            places[name] = place = self._buffer(nbytes)
-            view = view_of(place[1], dtype, shape) if place is not None and nbytes else None
+            place = self._buffer(max(nbytes, room.get(name, 0)))
+            if place is None or not nbytes:
+                return False
+            places[name] = place = place[0], place[1][:nbytes], place[2]
+            view = view_of(place[1], dtype, shape)
             if view is None:
                 return False
             self.array = type(view)
@@ -188,16 +192,16 @@ class DirectRun:
             binds = []
             for name, (slot, nbytes) in compiled.inputs.items():
                 place = places.get(name)
-                if place is None or len(place[1]) < nbytes:
+                if place is None or place[2] < nbytes:
                     return False
-                binds.append((slot, place[0], len(place[1])))
+                binds.append((slot, place[0], place[2]))
             for name, (slot, nbytes, _, _) in compiled.results.items():
                 places[name] = place = self._buffer(nbytes)
                 if place is None:
                     return False
-                binds.append((slot, place[0], len(place[1])))
+                binds.append((slot, place[0], place[2]))
             compared = []
-            self.steps.append((compiled, compiled.loaded.handle, binds, compared))
+            self.steps.append((compiled, compiled.loaded.handle, binds, compared, compiled.length))
         for name, v in zip(program.names, values):
             place = places.get(name)
             view = (
@@ -234,7 +238,7 @@ class DirectRun:
                     "Do not run models in a signal handler.",
                 )
             if session.watch.profile is not None or any(
-                compiled.loaded.handle != handle for compiled, handle, _, _ in self.steps
+                compiled.loaded.handle != handle for compiled, handle, *_ in self.steps
             ):
                 return None  # somebody watches, or a plan was freed meanwhile
             try:
@@ -244,9 +248,9 @@ class DirectRun:
                 for buffer, expected in self.feeds_compared:
                     if buffer != expected:
                         return None
-                for compiled, handle, binds, compared in self.steps:
+                for compiled, handle, binds, compared, length in self.steps:
                     if compiled.bound_by is not self:
-                        self._bind(compiled, binds)
+                        self._bind(compiled, binds, length)
                     loaded = compiled.loaded
                     if not loaded.quick:
                         return None
@@ -266,8 +270,22 @@ class DirectRun:
             finally:
                 session.busy = False
 
-    def _bind(self, compiled, binds):
+    def _bind(self, compiled, binds, length):
+        if length is not None:
+            compiled.set_length(length)
         for slot, address, nbytes in binds:
             compiled.loaded.bind(slot, address, nbytes)
             compiled.bound[slot] = address, nbytes
         compiled.bound_by = self
+
+
+def _room(program):
+    """{input: bytes that the plans of the last run bind}: of a range of lengths, more than there
+    are.
+    """
+    room = {}
+    for part, _ in program.units:
+        compiled = part.last[0][1]
+        for name, (_, nbytes) in compiled.inputs.items() if compiled is not None else ():
+            room[name] = max(nbytes, room.get(name, 0))
+    return room

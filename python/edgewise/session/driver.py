@@ -115,9 +115,9 @@ class Driver:
             self.constants[id(value)] = v
         return v
 
-    def compile_part(self, graph, tensors, known, names):
+    def compile_part(self, graph, tensors, known, names, registers=()):
         """Compiles a part of a program: as compiled.compile_part."""
-        return compile_part(self, graph, tensors, known, names)
+        return compile_part(self, graph, tensors, known, names, registers)
 
     def host(self, program, node, scope):
         """Runs a node that no plan computes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 
-from ..compile import CONSTANTS, describe_plan, describe_values, inference_package
+from ..compile import CONSTANTS, describe_plan, describe_values, described_shape, inference_package
 from ..declare.dtypes import CODE, NAME, STRING, bytes_for, unpack
 from ..declare.symbolic import product
 from ..declare.values import NOTHING, Map, Nothing, RunTensor, Sequence, StringTensor
@@ -62,13 +62,20 @@ class _Compiling:
             Budget(),
         )  # the page counts itself
 
-    def compile_part(self, graph, tensors, known, names):
+    def compile_part(self, graph, tensors, known, names, registers=()):
         """As compiled.compile_part, without loading the plan."""
         passed = Known()
         shapes = {n: list(v.shape) for n, v in tensors.items()}
         dtypes = {n: v.dtype for n, v in tensors.items()}
         self.made = compile_graph(
-            graph, shapes, dtypes, known, outputs=names, transform=passed.take, run_seed=True
+            graph,
+            shapes,
+            dtypes,
+            known,
+            outputs=names,
+            transform=passed.take,
+            run_seed=True,
+            registers=registers,
         )
         return passed, None
 
@@ -115,14 +122,15 @@ class _Model:
             "weights": self.fresh_weights(),
         }, {}
 
-    def part(self, program, part, values, done, run, file):
+    def part(self, program, part, values, done, run, file, fixed=False):
         """A plan of a part, as JSON and blobs.
 
         Args:
             program, part: their names. values: {input: null for what is no tensor of numbers, else
             [type, shape] or [type, shape, hex of
                 its bytes]}. done: indices of the program's nodes that this run has computed. run:
-                its number. file: what the plan is called.
+                its number. file: what the plan is called. fixed: the page could not load the last
+            plan, which was one for a range of lengths: there are to be none such for these inputs.
         Returns:
             {"plan": its description with `passed` and `numbers`, "needs", "askers", "weights"};
             {"needs"}: inputs whose bytes are to be sent along; or {"split": the program, which
@@ -133,6 +141,8 @@ class _Model:
             n: v and _Fed(CODE[v[0]], v[1], bytes.fromhex(v[2]) if len(v) > 2 else None)
             for n, v in values.items()
         }
+        if fixed and one.latest is not None:
+            one.fix(one.latest)
         self.compiling.runs = run
         self.compiling.budget.start()
         index = {id(n): i for i, n in enumerate(p.nodes)}
@@ -168,19 +178,23 @@ class _Model:
         }, blobs
 
     def _plan(self, part, plan, bound, fed, file):
-        names = list(bound.outputs)
-        if not names:  # nothing is left to run
-            return {
-                "inputs": {n: [NAME[v.dtype], list(v.shape)] for n, v in fed.items()},
-                "outputs": {},
-                "slots": [],
-            }, {}
+        names, latest = list(bound.outputs), part.latest
         shapes, dtypes = (
             {n: list(v.shape) for n, v in fed.items()},
             {n: v.dtype for n, v in fed.items()},
         )
+        if latest is not None:
+            shapes = dict(zip(part.inputs, latest.symbolic()))
+        register = {} if latest is None else {"register": [latest.low, latest.high]}
+        if not names:  # nothing is left to run
+            return {
+                "inputs": {n: [NAME[dtypes[n]], described_shape(s)] for n, s in shapes.items()},
+                "outputs": {},
+                "slots": [],
+                **register,
+            }, {}
         known = len(self.package.manifest["weights"])
-        described = describe_plan(self.package, plan, bound, names, shapes, dtypes, file)
+        described = describe_plan(self.package, plan, bound, names, shapes, dtypes, file) | register
         manifest, blobs = self.package.manifest, {file: self.package.blobs.pop(file)}
         manifest["inference"]["plans"].clear()
         self.package.labels.pop(file, None)
@@ -307,7 +321,7 @@ def call(files, options):
         described, blobs = _model.program(options["origin"])
     elif what == "part":
         described, blobs = _model.part(
-            *(options[k] for k in ("program", "part", "values", "done", "run", "file"))
+            *(options[k] for k in ("program", "part", "values", "done", "run", "file", "fixed"))
         )
     else:
         described, blobs = _model.node(

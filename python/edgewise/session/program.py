@@ -9,16 +9,20 @@ follow.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 from ..bind import function_body, prepared
 from ..declare.dtypes import STRING
 from ..declare.symbolic import NotStatic
+from ..declare.values import RunTensor
 from ..errors import ModelError, UnsupportedOp
 from ..ir import Graph, Info, NeedsHost, NeedsValue, Node
 from ..ops import OPS
 from ..session_limits import MAX_SHAPE_NUMBERS
+from .lengths import compile_lengths, find_lengths
 
+MOST_FIXED = 64  # kinds of inputs that are known to need a plan for each length
+SEEN = 8  # shapes that are remembered to find dimensions that change
 # plans of a part in one run that differ in such numbers only: then who asks for them is compiled
 # alone
 MOST_VARIANTS = 4
@@ -209,6 +213,12 @@ class Part:
         )  # inputs whose numbers binding asks for, and the nodes that do
         self.plans, self.variants = OrderedDict(), (None, 0)  # (run, how many were compiled in it)
         self.last = None  # what `compile` gave for the last run, and its key
+        # plans for ranges are in `plans`, too, with their Lengths as keys
+        self.ranges, self.latest = (
+            [],
+            None,
+        )  # latest: the Lengths of what was compiled last, or None
+        self.seen, self.fixed = deque(maxlen=SEEN), set()  # fixed: skeletons without such a plan
 
     def run(self, driver, scope):
         """Leaves the outputs in the scope, by the plan for these shapes, which is compiled where
@@ -220,16 +230,18 @@ class Part:
             if v is None and (v := scope.find(name)) is None:
                 self.missing(name)
             values.append(v)
-        key = tuple([v.key for v in values])
+        key = keys = tuple([v.key for v in values])
         if None in key:
             self.not_plain({name for name, v in zip(self.inputs, values) if v.key is None})
+        numbers = ()
         if self.needs:
-            key = (key, tuple([self.numbers(i, values[i]) for i in self.needs]))
+            numbers = tuple([self.numbers(i, values[i]) for i in self.needs])
+            key = (keys, numbers)
         found = self.plans.get(key)
-        if found is None:
-            found, key = self.compile(driver, values, key)
-        else:
+        if found is not None:
             self.plans.move_to_end(key)
+        elif (found := self.in_range(keys, numbers)) is None:
+            found, key = self.compile(driver, values, key)
         self.last = found, key
         passed, compiled = found
         if passed.passed or passed.numbers:
@@ -238,6 +250,20 @@ class Part:
             local.update(passed.numbers)
         if compiled is not None:
             local.update(compiled.run(dict(zip(self.inputs, values))))
+
+    def in_range(self, keys, numbers):
+        """The plan for a range of lengths that these inputs are of, with its length set; None where
+        there is none.
+        """
+        for lengths in self.ranges:
+            length = lengths.length(keys, numbers)
+            if length is not None:
+                found = self.plans[lengths]
+                self.plans.move_to_end(lengths)
+                if found[1] is not None:
+                    found[1].set_length(length)
+                return found
+        return None
 
     def numbers(self, i, v):
         """The numbers of input i, which a shape depends on, as a tuple; UnsupportedOp beyond
@@ -273,7 +299,8 @@ class Part:
         """
         tensors = dict(zip(self.inputs, values))
         driver.budget.compilation(len(self.inputs), self.nodes[0].where)
-        while True:
+        found = self.compile_range(driver, values)
+        while found is None:
             known = {self.inputs[i]: list(self.numbers(i, values[i])) for i in self.needs}
             try:
                 found = driver.compile_part(self.graph, tensors, known, list(self.outputs))
@@ -288,7 +315,7 @@ class Part:
                     self.graph.name or "graph",
                     "Report this model.",
                 ) from None
-        key = tuple([v.key for v in values])
+        key, numbers = tuple([v.key for v in values]), ()
         if self.needs:
             if len(self.nodes) > 1:
                 run, count = self.variants
@@ -299,13 +326,64 @@ class Part:
                     if found[1] is not None:
                         found[1].free()
                     raise Split
-            key = (key, tuple([self.numbers(i, values[i]) for i in self.needs]))
-        self.plans[key] = found
+            numbers = tuple([self.numbers(i, values[i]) for i in self.needs])
+            key = (key, numbers)
+        self.seen.append((key[0] if self.needs else key, numbers))
+        self.keep(self.latest or key, found)
         while len(self.plans) > driver.session.MAX_PLANS:
-            dropped = self.plans.popitem(last=False)[1][1]
-            if dropped is not None:
-                dropped.free()
+            self.drop(next(iter(self.plans)))
         return found, key
+
+    def compile_range(self, driver, values):
+        """Compiles for a range of lengths, if a dimension of the inputs changes and the nodes allow
+        it. Returns what it keeps, the length set; None where shapes are to be fixed.
+        """
+        self.latest = None
+        keys = tuple([v.key for v in values])
+        numbers = tuple([self.numbers(i, values[i]) for i in self.needs])
+        lengths = find_lengths(self.seen, keys, numbers, self.needs)
+        if lengths is None or lengths.skeleton in self.fixed:
+            return None
+        known = {self.inputs[i]: list(n) for i, n in zip(self.needs, numbers)}
+        now = keys[lengths.first[0]][1][lengths.first[1]]
+
+        def compile_one(lengths):
+            shapes = zip(self.inputs, lengths.types, lengths.symbolic())
+            tensors = {name: RunTensor(dtype, shape) for name, dtype, shape in shapes}
+            return driver.compile_part(
+                self.graph, tensors, known, list(self.outputs), lengths.registers
+            )
+
+        made = compile_lengths(lengths, now, compile_one)
+        if made is None:
+            self.fix(lengths)
+            return None
+        self.latest, found = made
+        if found[1] is not None:
+            found[1].set_length(now)
+        return found
+
+    def fix(self, lengths):
+        """Has a plan for each length from now on where there would be one for such a range."""
+        if len(self.fixed) >= MOST_FIXED:
+            self.fixed.clear()
+        self.fixed.add(lengths.skeleton)
+
+    def keep(self, key, found):
+        """Keeps a plan. One for a range of lengths takes the place of that for a shorter range."""
+        if key is self.latest:
+            for old in [r for r in self.ranges if r.skeleton == key.skeleton]:
+                self.drop(old)
+            self.ranges.append(key)
+        self.plans[key] = found
+
+    def drop(self, key):
+        """Frees a plan."""
+        if key in self.ranges:
+            self.ranges.remove(key)
+        compiled = self.plans.pop(key)[1]
+        if compiled is not None:
+            compiled.free()
 
     def give_away(self, node):
         """Makes a node the driver's (Split); UnsupportedOp where it is already."""
@@ -353,6 +431,7 @@ class Part:
             if compiled is not None:
                 compiled.free()
         self.plans.clear()
+        self.ranges.clear()
         self.last = None
 
 

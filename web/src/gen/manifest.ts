@@ -9,6 +9,7 @@ export const MAX_TEXT = 4096;
 export const MAX_LIST = 1000000;
 export const MAX_KERNELS = 1000;
 export const MAX_CAPACITY = 16777216;
+export const MAX_LENGTH = 16777216;
 export const MAX_VOCABULARY = 16777216;
 export const MAX_CACHES = 100000;
 export const MAX_DECODER_PLANS = 64;

@@ -19,8 +19,8 @@ from ...declare.dtypes import (
     UINT64,
     wrap,
 )
-from ...declare.op import Op, axis_of, fail, indices, ints, like, most, product, strides_of, takes
-from ...declare.symbolic import NotStatic, Sym
+from ...declare.op import Op, axis_of, fail, indices, ints, like, product, strides_of, takes
+from ...declare.symbolic import NotStatic, Sym, extent
 from .contracts import REDUCE
 
 if TYPE_CHECKING:
@@ -404,7 +404,7 @@ def cumsum_lower(node: BoundNode, builder: Builder) -> None:
     outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1 :])
     if isinstance(inner, Sym) or axis > 1 and isinstance(outer, Sym):
         raise NotStatic("CumSum over rows with a register-dependent length")
-    step = most(x.shape[axis]) * most(inner)
+    step = extent(x.shape[axis]) * extent(inner)
     builder.emit(
         "cumsum",
         {"x": xv, "y": y},

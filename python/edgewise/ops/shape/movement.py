@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import INT64, size_of
-from ...declare.op import Op, axis_of, fail, indices, ints, like, most, product, strides_of
-from ...declare.symbolic import NotStatic, Sym
+from ...declare.op import Op, axis_of, fail, indices, ints, like, product, strides_of
+from ...declare.symbolic import NotStatic, Sym, extent
 
 if TYPE_CHECKING:
     from ...declare.annotations import (
@@ -278,8 +278,8 @@ def trilu_lower(node: BoundNode, builder: Builder) -> None:
         upper=node.attr("upper", 1),
         x_row=xv.strides[-2],
         y_row=y.strides[-2],
-        x_batch=most(x.shape[-2]) * xv.strides[-2],
-        y_batch=most(x.shape[-2]) * y.strides[-2],
+        x_batch=extent(x.shape[-2]) * xv.strides[-2],
+        y_batch=extent(x.shape[-2]) * y.strides[-2],
     )
 
 

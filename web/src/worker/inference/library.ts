@@ -3,7 +3,14 @@
 
 import { Checker, type Json, type Weight } from "../package/checker.ts";
 import type { Device } from "../../device/device.ts";
-import { EngineError, InputError, OutOfMemory, PackageError } from "../../shared/errors.ts";
+import {
+  EngineError,
+  InputError,
+  OutOfMemory,
+  PackageError,
+  PlanError,
+  UnsupportedOp,
+} from "../../shared/errors.ts";
 import { gather } from "../../shared/files/source.ts";
 import { ModelFiles } from "./files.ts";
 import { KeptPlans, type Made } from "./kept.ts";
@@ -140,6 +147,8 @@ export class PlanLibrary implements Library {
   ): Promise<LoadedPlan | Unit[]> {
     if (!this.compiling) throw this.noPlan(unit, values);
     const { python } = this.compiling;
+    // after a plan for a range of lengths that cannot be loaded: one for these shapes
+    let fixed = false;
     for (;;) {
       const known = await shapeBytes(unit, values, this.device);
       const reply = await python.part(
@@ -150,6 +159,7 @@ export class PlanLibrary implements Library {
         done(),
         run,
         `plan/${this.next}`,
+        fixed,
       );
       if ("program" in reply) {
         this.describe(reply.weights, new Map());
@@ -186,11 +196,16 @@ export class PlanLibrary implements Library {
         new Map(),
       );
       const [data, notes] = [reply.files.get(info.file), reply.files.get(NOTES)];
-      const loaded = await this.load(info, unit.inputs, data, notes, true).catch((e: unknown) => {
-        throw e instanceof OutOfMemory && unit.where
-          ? new OutOfMemory(e.what, unit.where, e.remedy)
-          : e;
-      });
+      let loaded: LoadedPlan;
+      try {
+        loaded = await this.load(info, unit.inputs, data, notes, true);
+      } catch (e) {
+        if (info.register && !fixed && (e instanceof OutOfMemory || e instanceof PlanError)) {
+          fixed = true;
+          continue;
+        }
+        throw unloaded(e, unit.where);
+      }
       for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
       this.made.push({
         plan: info,
@@ -291,7 +306,7 @@ export class PlanLibrary implements Library {
     const where = `${this.where}, ${info.file}`;
     const numbers = Array.from(info.numbers, ([name, value]) => ({ name, value }));
     if (!info.file || !data)
-      return { info, plan: undefined, where, inputs: [], outputs: [], numbers };
+      return { info, plan: undefined, where, ...slotsOf(info, inputs), numbers };
     const plan = device.loadPlan(data, where, info.file, notes);
     const loaded: LoadedPlan = { info, plan, where, ...slotsOf(info, inputs), numbers };
     try {
@@ -335,4 +350,16 @@ function keyOf({ json }: Program): string {
   if (!origin.op) return JSON.stringify(origin);
   const { label, ...rest } = origin.op as Record<string, Json>;
   return JSON.stringify(rest);
+}
+
+/** The error for a plan that was made a moment ago and cannot be loaded: it is not damaged. */
+function unloaded(e: unknown, where: string): unknown {
+  if (e instanceof OutOfMemory && where) return new OutOfMemory(e.what, where, e.remedy);
+  if (e instanceof PlanError)
+    return new UnsupportedOp(
+      `the engine does not take what it becomes (${e.what})`,
+      e.where || where || "graph",
+      "Check the shapes and types that were fed; if they are right, report this model.",
+    );
+  return e;
 }

@@ -5,6 +5,8 @@ import { parseSlots, type Checker, type Json, type Slot, type Weight } from "../
 import {
   MAX_DECLARED_RANK,
   MAX_INFERENCE_PLANS,
+  MAX_LENGTH,
+  MAX_RANK,
   MAX_VALUES,
   WEIGHT_FILES,
 } from "../../gen/manifest.ts";
@@ -19,16 +21,24 @@ import type { ValueInfo } from "../../protocol/inference.ts";
  */
 export const CONSTANTS = "//constants";
 
-/** A plan for inputs of fixed shapes. */
+/** A dimension: a number, or `scale * register + add`. */
+export type Dim = number | readonly [scale: number, add: number];
+
+/** A plan for inputs of fixed shapes, or of shapes that follow a register. */
 export interface InferencePlan {
   /** Name of the part with its bytes; "" where nothing is left to run. */
   file: string;
   /** The part of a program that it is of; "" of a whole model. */
   part: string;
+  /** The range of the register that dimensions follow; undefined where all are fixed. */
+  register: readonly [low: number, high: number] | undefined;
   /** Shapes and types it is for. */
-  inputs: Map<string, { dtype: string; shape: number[] }>;
-  /** `slot`: name of the output slot with its bytes; two outputs may share one. */
-  outputs: Map<string, { slot: string; dtype: string; shape: number[]; bytes: number }>;
+  inputs: Map<string, { dtype: string; shape: Dim[] }>;
+  /**
+   * `slot`: name of the output slot with its bytes, which are those of the largest shape; two
+   * outputs may share one.
+   */
+  outputs: Map<string, { slot: string; dtype: string; shape: Dim[]; bytes: number }>;
   /**
    * Outputs that are inputs passed through, and which: the plan does not compute them; the host
    * gives back what was fed.
@@ -62,6 +72,7 @@ export interface InferenceInfo {
 export function planJson({
   file,
   part,
+  register,
   inputs,
   outputs,
   passed,
@@ -76,6 +87,7 @@ export function planJson({
     ...(file ? { file } : {}),
     slots,
     ...(part ? { part } : {}),
+    ...(register ? { register } : {}),
     ...(seed === undefined ? {} : { seed }),
     ...(passed.size ? { passed: Object.fromEntries(passed) } : {}),
     ...(known.size ? { known: fields(known, toHex) } : {}),
@@ -203,14 +215,21 @@ export function parsePlan(
   );
   const bytes = (kind: Slot["kind"]) =>
     new Map(slots.filter((s) => s.kind === kind).map((s) => [s.name, s.bytes]));
+  const register = root.has("register")
+    ? parseRegister(c, root.get("register"), `${at}.register`)
+    : undefined;
   const inputs: InferencePlan["inputs"] = new Map();
   for (const [name, entry] of c.object(root.get("inputs"), `${at}.inputs`)) {
     const [dtype, shape] = c.tuple(entry, `${at}.inputs['${name}']`, 2);
     inputs.set(c.text(name, `the name in ${at}.inputs`), {
       dtype: c.text(dtype, `${at}.inputs['${name}'][0]`),
-      shape: c.shape(shape, `${at}.inputs['${name}'][1]`),
+      shape: parseDims(c, shape, `${at}.inputs['${name}'][1]`, register),
     });
   }
+  const isRegister = (d: Dim) => typeof d === "object" && d[0] === 1 && d[1] === 0;
+  if (register && ![...inputs.values()].some(({ shape }) => shape.some(isRegister)))
+    c.fail(`${at}.register`, "is the size of no dimension of an input");
+  const high = register?.[1] ?? 0;
   const given = bytes("input");
   const seed = root.has("seed") ? c.text(root.get("seed"), `${at}.seed`) : undefined;
   if (seed !== undefined && (inputs.has(seed) || given.get(seed) !== 8))
@@ -219,7 +238,7 @@ export function parsePlan(
     if (name === seed) continue;
     const input = inputs.get(name);
     if (!input) c.fail(at, `has a slot for an input '${name}', which its inputs lack`);
-    if (size !== tensorBytes(input, size))
+    if (size !== largestBytes(input, high, size))
       c.fail(at, `has a slot of ${size} bytes for its input '${name}', which has another size`);
   }
   const places = bytes("output");
@@ -231,16 +250,16 @@ export function parsePlan(
     const found = {
       slot: c.text(slot, `${path}[0]`),
       dtype: c.text(dtype, `${path}[1]`),
-      shape: c.shape(shape, `${path}[2]`),
+      shape: parseDims(c, shape, `${path}[2]`, register),
       bytes: c.integer(size, `${path}[3]`),
     };
     if ((places.get(found.slot) ?? -1) < found.bytes)
       c.fail(path, `lies in the slot '${found.slot}', which is missing or too short`);
-    if (found.bytes !== tensorBytes(found, found.bytes))
+    if (found.bytes !== largestBytes(found, high, found.bytes))
       c.fail(
         path,
         `has ${found.bytes} bytes, which are not those of ${found.dtype.slice(0, 40)} ` +
-          `[${found.shape.join(", ")}]`,
+          `[${dimsAt(found.shape, high).join(", ")}]`,
       );
     outputs.set(name, found);
   }
@@ -259,7 +278,10 @@ export function parsePlan(
   for (const [name, entry] of c.object(root.has("known") ? root.get("known") : {}, `${at}.known`)) {
     if (!inputs.has(name)) c.fail(`${at}.known`, `has numbers of '${name}', which is no input`);
     const text = entry === "" ? "" : c.text(entry, `${at}.known['${name}']`, 1 << 22);
-    if (!/^([0-9a-f]{2})*$/.test(text) || text.length !== 2 * tensorBytes(inputs.get(name)!, -1))
+    const { dtype, shape } = inputs.get(name)!;
+    const fixed = shape.every((d) => typeof d === "number");
+    const size = fixed ? largestBytes({ dtype, shape }, 0, -1) : -1;
+    if (!/^([0-9a-f]{2})*$/.test(text) || text.length !== 2 * size)
       c.fail(`${at}.known['${name}']`, "is not the bytes of this input");
     known.set(name, fromHex(text));
   }
@@ -276,13 +298,44 @@ export function parsePlan(
     numbers.set(name, tensor);
   }
   if (!file && (slots.length || outputs.size)) c.fail(`${at}.file`, "is missing");
-  return { file, part, inputs, outputs, passed, slots, seed, known, numbers };
+  return { file, part, register, inputs, outputs, passed, slots, seed, known, numbers };
 }
 
-/** Of a tensor; `unknown` for types that nobody knows. */
-function tensorBytes(
-  { dtype, shape }: { dtype: string; shape: number[] },
+/** A shape for a value of the register. */
+export function dimsAt(shape: readonly Dim[], register: number): number[] {
+  return shape.map((d) => (typeof d === "number" ? d : d[0] * register + d[1]));
+}
+
+/** The range of the register that dimensions of a plan follow. @throws PackageError */
+function parseRegister(c: Checker, json: Json | undefined, at: string): readonly [number, number] {
+  const range = c.tuple(json, at, 2);
+  const low = c.integer(range[0], `${at}[0]`, 0, MAX_LENGTH);
+  return [low, c.integer(range[1], `${at}[1]`, low, MAX_LENGTH)];
+}
+
+/** A shape whose dimensions may be [scale, add] where there is a register. @throws PackageError */
+function parseDims(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  register: readonly [low: number, high: number] | undefined,
+): Dim[] {
+  return c.list(json, at, MAX_RANK).map((d, i): Dim => {
+    const path = `${at}[${i}]`;
+    if (!register || !Array.isArray(d)) return c.integer(d, path);
+    const pair = c.tuple(d, path, 2);
+    const scale = c.integer(pair[0], `${path}[0]`, 1, MAX_LENGTH);
+    const add = c.integer(pair[1], `${path}[1]`, -MAX_LENGTH, MAX_LENGTH);
+    if (scale * register[0] + add < 0) c.fail(path, "is negative at the register's lowest value");
+    return [scale, add];
+  });
+}
+
+/** Of a tensor, with the register at its highest value; `unknown` for types that nobody knows. */
+function largestBytes(
+  { dtype, shape }: { dtype: string; shape: Dim[] },
+  high: number,
   unknown: number,
 ): number {
-  return Object.hasOwn(ELEMENT_BITS, dtype) ? byteSize(dtype, shape) : unknown;
+  return Object.hasOwn(ELEMENT_BITS, dtype) ? byteSize(dtype, dimsAt(shape, high)) : unknown;
 }

@@ -4,10 +4,10 @@
 
 import { UnsupportedOp } from "../../shared/errors.ts";
 import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
-import type { InferencePlan } from "./manifest.ts";
-import type { Pool } from "./memory.ts";
+import { dimsAt, type Dim, type InferencePlan } from "./manifest.ts";
+import type { Block, Pool } from "./memory.ts";
 import type { PartUnit } from "./program.ts";
-import { NumberTensor, release, sameDims, type RunValue } from "./values.ts";
+import { NumberTensor, release, type RunValue } from "./values.ts";
 import type { Buffer, Device, Plan } from "../../device/device.ts";
 
 /** Plans that a part has at once: those for the shapes that came lately. */
@@ -31,12 +31,14 @@ export interface LoadedPlan {
     where: string;
   }[];
   readonly outputs: {
-    names: { name: string; dtype: string; shape: number[] }[];
+    names: { name: string; dtype: string; shape: Dim[] }[];
     slot: number;
     bytes: number;
     bound: Buffer | undefined;
     where: string;
   }[];
+  /** The dimension of an input that its register is the size of; undefined: shapes are fixed. */
+  readonly follows: { index: number; axis: number } | undefined;
   /** Numbers that binding computed. */
   readonly numbers: { name: string; value: NumberTensor }[];
 }
@@ -44,7 +46,7 @@ export interface LoadedPlan {
 /** A plan with the shapes that it is for. */
 interface Variant {
   types: string[];
-  dims: (readonly number[])[];
+  dims: (readonly Dim[])[];
   known: { index: number; bytes: Uint8Array }[];
   loaded: LoadedPlan;
 }
@@ -62,13 +64,15 @@ export class Part {
    */
   add(inputs: readonly string[], loaded: LoadedPlan): LoadedPlan[] {
     const { info } = loaded;
+    const replaced = info.register ? this.variants.filter((v) => sameRange(v, info, inputs)) : [];
+    for (const v of replaced) this.variants.splice(this.variants.indexOf(v), 1);
     this.variants.unshift({
       types: inputs.map((n) => info.inputs.get(n)!.dtype),
       dims: inputs.map((n) => info.inputs.get(n)!.shape),
       known: Array.from(info.known, ([n, bytes]) => ({ index: inputs.indexOf(n), bytes })),
       loaded,
     });
-    return this.variants.splice(MAX_PLANS).map((v) => v.loaded);
+    return [...replaced, ...this.variants.splice(MAX_PLANS)].map((v) => v.loaded);
   }
 
   /** Its plans, the oldest first. */
@@ -113,15 +117,18 @@ export async function knownBytes(
 }
 
 function fits(
-  { types, dims, known }: Variant,
+  { types, dims, known, loaded }: Variant,
   needs: readonly number[],
   values: readonly RunValue[],
   given: KnownBytes,
 ): boolean {
   if (known.length !== needs.length) return false;
+  const length = lengthOf(loaded, values);
+  if (length === undefined) return false;
   for (let i = 0; i < types.length; i++) {
     const v = values[i]!;
-    if (v.kind !== "tensor" || v.type !== types[i] || !sameDims(v.dims, dims[i]!)) return false;
+    if (v.kind !== "tensor" || v.type !== types[i] || !fitsDims(v.dims, dims[i]!, length))
+      return false;
   }
   for (const { index, bytes } of known) {
     const here = given.get(index);
@@ -129,6 +136,46 @@ function fits(
     for (let i = 0; i < bytes.length; i++) if (here[i] !== bytes[i]) return false;
   }
   return true;
+}
+
+/** Whether a tensor's dimensions are those of a plan, for a value of its register. */
+function fitsDims(dims: readonly number[], of: readonly Dim[], register: number): boolean {
+  if (dims.length !== of.length) return false;
+  for (let i = 0; i < of.length; i++) {
+    const d = of[i]!;
+    if (dims[i] !== (typeof d === "number" ? d : d[0] * register + d[1])) return false;
+  }
+  return true;
+}
+
+/** Whether a plan is for the same shapes but for the range of the register, and the same numbers. */
+function sameRange(v: Variant, info: InferencePlan, inputs: readonly string[]): boolean {
+  const text = (dims: readonly (readonly Dim[])[]) => JSON.stringify(dims);
+  return (
+    v.loaded.info.register !== undefined &&
+    text(v.dims) === text(inputs.map((n) => info.inputs.get(n)!.shape)) &&
+    inputs.every((n, i) => v.types[i] === info.inputs.get(n)!.dtype) &&
+    v.known.length === info.known.size &&
+    v.known.every(
+      ({ index, bytes }) => String(bytes) === String(info.known.get(inputs[index]!) ?? ""),
+    )
+  );
+}
+
+/**
+ * What the register of a plan is to hold for these inputs: 0 where it has none, undefined where it
+ * is out of range.
+ */
+function lengthOf(
+  { info: { register }, follows }: LoadedPlan,
+  values: readonly RunValue[],
+): number | undefined {
+  if (!register || !follows) return 0;
+  const v = values[follows.index]!;
+  const length = v.kind === "tensor" ? v.dims[follows.axis] : undefined;
+  return length !== undefined && length >= register[0] && length <= register[1]
+    ? length
+    : undefined;
 }
 
 /** Bytes of the inputs that shapes depend on. @throws UnsupportedOp: they are too many */
@@ -175,9 +222,19 @@ export function runPlan(
   }
   if (plan === undefined) return;
   let drawn: NumberTensor | undefined;
+  const length = lengthOf(loaded, values) ?? 0;
+  if (loaded.follows) device.register(plan, 0, length);
+  const moved: Block[] = [];
   for (const input of loaded.inputs) {
     const tensor = input.index < 0 ? (drawn = seed()) : (values[input.index] as NumberTensor);
-    const buffer = place(tensor, input.where);
+    let buffer = place(tensor, input.where);
+    if (loaded.follows && buffer.bytes < input.bytes) {
+      // no room for the largest length
+      const block = pool.take(input.bytes, input.where);
+      moved.push(block);
+      device.copy(buffer, block.buffer, tensor.bytes);
+      buffer = block.buffer;
+    }
     if (input.bound !== buffer) {
       // refuses memory below the slot's size
       device.bind(plan, input.slot, buffer, loaded.where);
@@ -194,18 +251,19 @@ export function runPlan(
     for (let i = 0; i < names.length; i++) {
       const { name, dtype, shape } = names[i]!;
       if (i) block.retain();
-      set(name, new NumberTensor(dtype, shape, undefined, block.buffer, block));
+      set(name, new NumberTensor(dtype, dimsAt(shape, length), undefined, block.buffer, block));
     }
   }
   device.run(plan, loaded.where);
   if (drawn) release(drawn);
+  for (const block of moved) block.release();
 }
 
 /** What a plan's slots are for. */
 export function slotsOf(
   info: InferencePlan,
   inputs: readonly string[],
-): Pick<LoadedPlan, "inputs" | "outputs"> {
+): Pick<LoadedPlan, "inputs" | "outputs" | "follows"> {
   const ins: LoadedPlan["inputs"] = [];
   const outs: LoadedPlan["outputs"] = [];
   info.slots.forEach(({ name, kind, bytes }, slot) => {
@@ -229,5 +287,13 @@ export function slotsOf(
         where: `value '${name}'`,
       });
   });
-  return { inputs: ins, outputs: outs };
+  let follows: LoadedPlan["follows"];
+  if (info.register)
+    inputs.forEach((name, index) => {
+      const axis = info.inputs
+        .get(name)!
+        .shape.findIndex((d) => typeof d === "object" && d[0] === 1 && d[1] === 0);
+      if (axis >= 0) follows ??= { index, axis };
+    });
+  return { inputs: ins, outputs: outs, follows };
 }

@@ -198,6 +198,7 @@ export class Python {
     done: number[],
     run: number,
     file: string,
+    fixed: boolean,
   ): Promise<PartReply> {
     const described = Object.fromEntries(
       unit.inputs.map((name, i) => {
@@ -217,6 +218,7 @@ export class Python {
       done,
       run,
       file,
+      fixed,
     });
     const weights = (reply.weights ?? []) as unknown as Weight[];
     if (reply.split)
