@@ -110,6 +110,7 @@ def bind(
     trainable=(),
     training=False,
     run_seed=False,
+    max_bytes=None,
 ):
     """Makes a BoundGraph.
 
@@ -126,7 +127,8 @@ def bind(
         graph (float32), which runs may change. training: whether Dropout is active; its random
         numbers follow from an input `seed`, int64 [1]. run_seed: whether the caller gives each run
         a seed of its own, int64 [1], in an input RUN_SEED, which is there where a node wants random
-        numbers.
+        numbers. max_bytes: most bytes of a tensor, for ops whose binding takes long for large ones;
+        None: any.
     Raises:
         ModelError, UnsupportedOp: with the node.
         NeedsValue: a shape depends on a value that only a run can tell. NeedsHost: a node is none
@@ -142,16 +144,28 @@ def bind(
         trainable,
         training,
         run_seed,
+        max_bytes,
     ).run(outputs, float_outputs)
 
 
 class _Binder:
     def __init__(
-        self, graph, shapes, dtypes, known, roles, computed, trainable, training, run_seed
+        self,
+        graph,
+        shapes,
+        dtypes,
+        known,
+        roles,
+        computed,
+        trainable,
+        training,
+        run_seed,
+        max_bytes,
     ):
         self.graph, self.known = graph, known
         self.bound = BoundGraph(self)
         self.training, self.run_seed, self.seed = training, run_seed, None
+        self.max_bytes = max_bytes
         self.module = ""  # that the node being bound belongs to
         self.streams = 0  # of random numbers so far
         self.widened, self.count, self.depth, self.nodes, self.copied = {}, 0, 0, 0, 0

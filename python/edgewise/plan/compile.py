@@ -25,6 +25,7 @@ def compile_graph(
     trainable=(),
     run_seed=False,
     cache_dtype=FLOAT,
+    max_bytes=None,
 ):
     """Binds, optimizes and lowers a Graph; arguments as `bind.bind` and `builder.lower`.
     transform(bound): a change once the ops are recognised.
@@ -43,6 +44,7 @@ def compile_graph(
             float_outputs,
             trainable,
             run_seed=run_seed,
+            max_bytes=max_bytes,
         )
         optimize(bound, transform)
         return lower(bound, cache_shapes, registers, cache_dtype=cache_dtype), bound

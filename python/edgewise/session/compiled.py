@@ -196,5 +196,6 @@ def compile_part(session, graph, tensors, known, names, registers=()):
         transform=passed.take,
         run_seed=True,
         registers=registers,
+        max_bytes=session.budget.max_arena_bytes,
     )
     return passed, Compiled(session, plan, bound) if bound.outputs else None

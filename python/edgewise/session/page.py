@@ -76,6 +76,7 @@ class _Compiling:
             transform=passed.take,
             run_seed=True,
             registers=registers,
+            max_bytes=self.budget.max_arena_bytes,
         )
         return passed, None
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...declare.dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, pack, unpack
+from ...declare.dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, bytes_for, pack, unpack
 from ...declare.op import Op, axis_of, fail, like, product, takes, unsupported
 from ...declare.symbolic import NotStatic, Sym
+from ...errors import OutOfMemory
 from .contracts import SAMPLE_MODE, SAMPLE_PADDING
 
 if TYPE_CHECKING:
@@ -251,7 +252,8 @@ def _sizes(node: BoundNode):
             one = min(scales) if policy == "not_larger" else max(scales)
             scales, sizes = [one] * len(axes), [math.floor(one * x.shape[a] + 0.5) for a in axes]
     else:
-        sizes = [math.floor(x.shape[a] * s) for a, s in zip(axes, scales)]
+        # in float32, as onnxruntime: 10 * 0.7 is 7, though the nearest float32 of 0.7 is below it
+        sizes = [math.floor(_single(_single(x.shape[a]) * s)) for a, s in zip(axes, scales)]
     roi = node.need(1) if not old and node.has(1) else []
     if node.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize" and len(
         roi
@@ -268,10 +270,27 @@ def _sizes(node: BoundNode):
     ]
 
 
+def _check_size(node: BoundNode, graph: Graph, sizes: dict[int, int]) -> None:
+    """Raises OutOfMemory where the output takes more bytes than a plan may have: before tables of
+    its places are computed, which takes longer than finding this out. sizes: {axis: size}.
+    """
+    x = node.inputs[0]
+    shape = [sizes.get(a, d) for a, d in enumerate(x.shape)]
+    nbytes = bytes_for(x.dtype, product(shape))
+    if graph.max_bytes is not None and nbytes > graph.max_bytes:
+        raise OutOfMemory(
+            f"its output {shape} has {nbytes} bytes, {graph.max_bytes} are allowed",
+            node.where,
+            "Use smaller scales or sizes, or raise SessionOptions.max_memory_bytes.",
+        )
+
+
 def _resize(n, graph: Graph):
     """One dimension after the other; those that shrink most first."""
     x, y = n.inputs[0], n.inputs[0]
-    axes = [(a, _Axis(n, x.shape[a], size, scale, roi)) for a, size, scale, roi in _sizes(n)]
+    resized = _sizes(n)
+    _check_size(n, graph, {a: size for a, size, *_ in resized})
+    axes = [(a, _Axis(n, x.shape[a], size, scale, roi)) for a, size, scale, roi in resized]
     axes = [
         (a, how)
         for a, how in sorted(axes, key=lambda item: item[1].scale)
