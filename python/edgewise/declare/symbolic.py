@@ -202,7 +202,8 @@ def strides_of(shape: Sequence[Sym | int]) -> list[Any]:
     """Contiguous strides (in elements): of the largest shape, or of the current one where a Sym is
     packed. Raises NotStatic where a stride would be the product of two Syms.
     """
-    out, n = [0] * len(shape), 1
+    out: list[Any] = [0] * len(shape)
+    n: Any = 1
     for i in range(len(shape) - 1, -1, -1):
         out[i] = n
         if i:

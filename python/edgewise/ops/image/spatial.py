@@ -270,7 +270,7 @@ def _sizes(node: BoundNode):
     ]
 
 
-def _check_size(node: BoundNode, graph: Graph, sizes: dict[int, int]) -> None:
+def _check_size(node: BoundNode, graph: Binder, sizes: dict[int, int]) -> None:
     """Raises OutOfMemory where the output takes more bytes than a plan may have: before tables of
     its places are computed, which takes longer than finding this out. sizes: {axis: size}.
     """
@@ -285,7 +285,7 @@ def _check_size(node: BoundNode, graph: Graph, sizes: dict[int, int]) -> None:
         )
 
 
-def _resize(n, graph: Graph):
+def _resize(n, graph: Binder):
     """One dimension after the other; those that shrink most first."""
     x, y = n.inputs[0], n.inputs[0]
     resized = _sizes(n)
