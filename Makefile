@@ -38,7 +38,7 @@ check: $(stamp)/venv-check $(stamp)/node ## formatters, linters, types and struc
 	$(checker)ruff format --check --quiet .
 	$(checker)ruff check --quiet .
 	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format --dry-run --Werror
-	web/node_modules/.bin/biome ci --reporter=summary .
+	web/node_modules/.bin/biome ci --error-on-warnings .
 	web/node_modules/.bin/tsc --noEmit --project web/tsconfig.json
 	$(checker)mypy
 	$(checker)python -m pytest -q -p no:cacheprovider tests/structure

@@ -4,12 +4,12 @@
 // then {value} or {error}.
 import { readFileSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
+import { makeError, type PlainError, plainError } from "../../web/src/protocol/errors.ts";
+import type { WireValue } from "../../web/src/protocol/inference.ts";
 import { Aborted } from "../../web/src/shared/errors.ts";
 import type { InferenceModel } from "../../web/src/worker/inference/model.ts";
 import { openModel } from "../../web/src/worker/inference/open.ts";
 import { ArtifactSession } from "../../web/src/worker/training/artifacts.ts";
-import { makeError, plainError, type PlainError } from "../../web/src/protocol/errors.ts";
-import type { WireValue } from "../../web/src/protocol/inference.ts";
 
 type Json = Record<string, any>;
 const [engines] = process.argv.slice(2);

@@ -34,8 +34,9 @@ MOST = 24  # cases of an operator that are looked at
 DOMAINS = {"": "ai.onnx", MS: "com.microsoft"}
 HEAD = """# Operators
 
-Written by `make operators` from the declarations in [python/edgewise/ops](../../python/edgewise/ops) \
-and their cases; `make test` fails where it is not what they say.
+Written by `make operators` from the declarations in \
+[python/edgewise/ops](../../python/edgewise/ops) and their cases; \
+`make test` fails where it is not what they say.
 
 - **versions**: of the operator set, from opset 7 on, in which the operator changed. Each is run \
 and compared with onnxruntime or ONNX's reference (test_versions.py); the newest one serves all \

@@ -1,8 +1,8 @@
 """The op table harness: a case is one node with its inputs; this makes the model, the references'
 answers, and the comparison.
 
-The cases of an op stand in the folder `cases` beside its module (edgewise/declare/op.py): a function that is given `t`, a Toolbox,
-and yields what `t(...)` makes.
+The cases of an op stand in the folder `cases` beside its module (edgewise/declare/op.py): a
+function that is given `t`, a Toolbox, and yields what `t(...)` makes.
 """
 
 from __future__ import annotations

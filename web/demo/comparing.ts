@@ -1,7 +1,7 @@
 // What the model writes with the adapter in use and without, side by side.
 
-import { enable, showError, type Teaching } from "./teaching.ts";
 import { $ } from "./page.ts";
+import { enable, showError, type Teaching } from "./teaching.ts";
 
 const COMPARED = 110; // tokens
 

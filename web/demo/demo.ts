@@ -7,13 +7,13 @@ import {
   cacheBytes,
   clearCache,
   env,
-  info,
-  pipeline,
-  TextStreamer,
   type GenerateOptions,
+  info,
   type ModelSource,
   type PipelineOptions,
+  pipeline,
   type TextGenerationPipeline,
+  TextStreamer,
 } from "edgewise";
 import { $, input, megabytes, number, seconds, tellError } from "./page.ts";
 import { secondHalf } from "./teach.ts";

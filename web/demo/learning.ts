@@ -1,17 +1,17 @@
 // Learning: a text becomes an adapter.
 
 import {
-  Trainer,
   type FineTuneOptions,
   type StepEvent,
   type TextGenerationPipeline,
+  Trainer,
 } from "edgewise";
 import { compare } from "./comparing.ts";
 import { SAMPLE } from "./lesson.ts";
 import { beginningOf, CHECKPOINT, forgetRun, modelName, remember, textsOf } from "./lessons.ts";
 import { keep, showAdapters } from "./library.ts";
-import { enable, hideError, showError, type Teaching } from "./teaching.ts";
 import { $, megabytes, number } from "./page.ts";
+import { enable, hideError, showError, type Teaching } from "./teaching.ts";
 
 const WATCHED = 20; // steps that "where the time goes" is about
 

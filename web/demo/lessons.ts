@@ -6,8 +6,8 @@ import {
   type FineTuneOptions,
   type TextGenerationPipeline,
 } from "edgewise";
-import type { Teaching } from "./teaching.ts";
 import { $ } from "./page.ts";
+import type { Teaching } from "./teaching.ts";
 
 /** Name of the checkpoint. */
 export const CHECKPOINT = "demo lesson";

@@ -2,8 +2,8 @@
 
 import type { TextGenerationPipeline } from "edgewise";
 import { compare } from "./comparing.ts";
-import { enable, hideError, showError, type Teaching } from "./teaching.ts";
 import { $, megabytes } from "./page.ts";
+import { enable, hideError, showError, type Teaching } from "./teaching.ts";
 
 /** Keeps an adapter in this browser, or says why not. */
 export async function keep(model: TextGenerationPipeline, name: string): Promise<void> {

@@ -1,22 +1,22 @@
 // The page's second half: a text becomes an adapter. What is learned is kept in this browser, and a
 // lesson that a closed tab interrupted goes on where it was.
 
-import { SAMPLE } from "./lesson.ts";
 import { compare } from "./comparing.ts";
 import { freshName, learn, say } from "./learning.ts";
+import { SAMPLE } from "./lesson.ts";
 import { forgetRun, offerToGoOn, remembered } from "./lessons.ts";
 import { keep, showAdapters, use } from "./library.ts";
+import { $, input } from "./page.ts";
 import {
   enable,
+  type FirstHalf,
   hideError,
   kind,
   options,
   showError,
   showRate,
   Teaching,
-  type FirstHalf,
 } from "./teaching.ts";
-import { $, input } from "./page.ts";
 
 /** Makes the second half work. */
 export function secondHalf(first: FirstHalf): {

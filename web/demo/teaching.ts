@@ -8,8 +8,8 @@ import type {
   Trainer,
 } from "edgewise";
 import { lossChart } from "./chart.ts";
-import type { whereTheTimeGoes } from "./where.ts";
 import { $, input, number, tellError } from "./page.ts";
+import type { whereTheTimeGoes } from "./where.ts";
 
 /** What this half needs of the first. */
 export interface FirstHalf {

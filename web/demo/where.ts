@@ -4,7 +4,7 @@
 
 import type { Limits, Profile, ProfileRow } from "edgewise";
 import { memoryChart, took } from "./memory.ts";
-import { $, input, megabytes, number, seconds } from "./page.ts";
+import { $, input, number, seconds } from "./page.ts";
 
 const OPS = 9;
 const NODES = 15;

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
-import { StorageError } from "../src/shared/errors.ts";
 import { PIECE } from "../src/gen/manifest.ts";
+import { StorageError } from "../src/shared/errors.ts";
 import { PieceSums } from "../src/worker/files/kept-sums.ts";
 import { KeptSource } from "../src/worker/files/storage.ts";
 import { Storage } from "./storage.ts";

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { InputError } from "../src/shared/errors.ts";
 import { Checkpoint, checkpoints, type RunRecord } from "../src/shared/checkpoints/checkpoint.ts";
-import { forget, keep, listKept, readKept } from "../src/worker/training/kept.ts";
 import { safetensorsHead, type TensorInfo } from "../src/shared/checkpoints/safetensors.ts";
+import { InputError } from "../src/shared/errors.ts";
+import { forget, keep, listKept, readKept } from "../src/worker/training/kept.ts";
 import { Storage } from "./storage.ts";
 
 const KEY = "0123456789abcdef";
@@ -39,7 +39,7 @@ function owner(value: number, full = false) {
 }
 
 /** The value of what is kept; throws where tensors and config are not of one save. */
-async function valueOf(name: string): Promise<number> {
+async function keptValue(name: string): Promise<number> {
   const files = await readKept(owner(0), name);
   const tensors = new Uint8Array(
     await files.find((f) => f.name === "adapter_model.safetensors")!.blob.arrayBuffer(),
@@ -73,14 +73,14 @@ for (const inPlace of [false, true])
       operations = Math.max(operations, storage.operations + 1);
       died += Number(failed);
       storage.left = Infinity; // the next visit
-      const value = await valueOf("x");
+      const value = await keptValue("x");
       assert.ok(failed ? value === 1 || value === 2 : value === 2, `${at}: ${value}`);
       assert.deepEqual(
         (await listKept(owner(0))).map((k) => k.name),
         ["x"],
       );
       await keep(owner(3), "x");
-      assert.equal(await valueOf("x"), 3);
+      assert.equal(await keptValue("x"), 3);
     }
     assert.ok(died >= 2, String(died));
   });
@@ -93,8 +93,8 @@ test("kept adapters are listed, forgotten, and taken from where earlier versions
   assert.deepEqual((await listKept(owner(0))).map((k) => k.name).sort(), ["a", "a.1", "whole"]);
   assert.deepEqual(
     [
-      await valueOf("a"),
-      await valueOf("a.1"),
+      await keptValue("a"),
+      await keptValue("a.1"),
       (await readKept(owner(0), "whole")).map((f) => f.name),
     ],
     [1, 2, ["model.safetensors"]],
@@ -102,15 +102,15 @@ test("kept adapters are listed, forgotten, and taken from where earlier versions
   assert.deepEqual(await listKept({ ...owner(0), key: "another" }), []);
   await forget(owner(0), "a");
   await assert.rejects(readKept(owner(0), "a"), InputError);
-  assert.equal(await valueOf("a.1"), 2);
+  assert.equal(await keptValue("a.1"), 2);
   for (const { name, blob } of owner(7).adapters.save())
     storage.files.set(
       `edgewise/adapters/${KEY}.old.${name}`,
       new Uint8Array(await blob.arrayBuffer()),
     );
-  assert.equal(await valueOf("old"), 7);
+  assert.equal(await keptValue("old"), 7);
   await keep(owner(8), "old");
-  assert.equal(await valueOf("old"), 8);
+  assert.equal(await keptValue("old"), 8);
   assert.equal([...storage.files.keys()].filter((f) => f.includes(".old.")).length, 1);
 });
 

@@ -1,8 +1,8 @@
 // What reader.ts answers about checkpoints and kept adapters, which lie in the browser's private
 // files.
 
-import { keep, listKept, readKept } from "../src/worker/training/kept.ts";
 import { Checkpoint, checkpoints, type RunRecord } from "../src/shared/checkpoints/checkpoint.ts";
+import { keep, listKept, readKept } from "../src/worker/training/kept.ts";
 import { Storage } from "./storage.ts";
 
 const RECORD: RunRecord = {

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ChatTemplate } from "../src/worker/text/chat-template.ts";
-import { TokenizerError } from "../src/shared/errors.ts";
-import { checkRegex, RegexError } from "../src/worker/text/regex-limits.ts";
 import { TEXT_LIMITS as T } from "../src/gen/text_limits.ts";
-import { checkTokenizer, LimitError } from "../src/worker/text/tokenizer-limits.ts";
+import { TokenizerError } from "../src/shared/errors.ts";
+import { ChatTemplate } from "../src/worker/text/chat-template.ts";
+import { checkRegex, RegexError } from "../src/worker/text/regex-limits.ts";
 import { Tokenizer } from "../src/worker/text/tokenizer.ts";
+import { checkTokenizer, LimitError } from "../src/worker/text/tokenizer-limits.ts";
 import { vectors } from "./vectors.ts";
 
 type Json = Record<string, unknown>;

@@ -4,9 +4,9 @@ import { test } from "node:test";
 import { BLOB_PIECE, BlobReader } from "../src/shared/files/blobs.ts";
 import { HttpSource, NotFound } from "../src/shared/files/http.ts";
 import { gather } from "../src/shared/files/source.ts";
-import { digestReads } from "../src/worker/files/storage.ts";
 import { sha256 } from "../src/shared/sha256.ts";
 import { setStallTimeout, Watchdog, within } from "../src/shared/watchdog.ts";
+import { digestReads } from "../src/worker/files/storage.ts";
 
 test("a watchdog counts the time in which the thread ran, and starts anew with every sign of life", () => {
   const timers = new Set<() => void>();

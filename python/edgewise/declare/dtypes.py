@@ -226,7 +226,7 @@ def unpack(dtype: int, data: Buffer, count: int) -> list[Any]:
     if dtype in BITS:
         codes = unpack_codes(BITS[dtype], data, count)
     else:
-        codes = struct.unpack_from(f"<{count}{_FORMAT.get(dtype, 'B')}", data)
+        codes = list(struct.unpack_from(f"<{count}{_FORMAT.get(dtype, 'B')}", data))
     if dtype in MINIFLOATS:
         return [decode(dtype, c) for c in codes]
     if dtype in (INT4, INT2):

@@ -191,7 +191,10 @@ def params(words: str) -> dict[str, str]:
     """
     out = {}
     for word in words.split():
-        name, kind, count = re.fullmatch(r"(\w+)(?::(f32))?(\[\d+\])?", word).groups()
+        match = re.fullmatch(r"(\w+)(?::(f32))?(\[\d+\])?", word)
+        if match is None:
+            raise ValueError(f"'{word}' is not NAME, NAME[COUNT] or NAME:f32")
+        name, kind, count = match.groups()
         out[name] = (kind or "i32") + (count or "")
     return out
 

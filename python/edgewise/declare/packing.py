@@ -51,7 +51,8 @@ def packed(graph: Graph, v: Value, bits: int) -> Value:
     """The reverse, of whole bytes: [..., count] as [..., count * bits / 8]."""
     if bits == 8:
         return v
-    each, total = 8 // bits, None
+    each = 8 // bits
+    total: Value | None = None
     ints = [graph.constant(INT64, [1], [i]) for i in range(each)]
     for i in range(each):
         part = graph.op(
@@ -68,4 +69,5 @@ def packed(graph: Graph, v: Value, bits: int) -> Value:
             else part
         )
         total = part if total is None else graph.op("BitwiseOr", total, part)
+    assert total is not None
     return total

@@ -129,7 +129,7 @@ class Sym:
     def __lt__(self, o: Sym | float) -> bool:
         if o in (inf, -inf):
             return o > 0
-        lo, hi = self._order(o)
+        lo, hi = self._order(o)  # type: ignore[arg-type]  # infinities are handled above
         if hi < 0:
             return True
         if lo >= 0:

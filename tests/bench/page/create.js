@@ -1,11 +1,12 @@
 // Sessions made from a model's bytes that are in memory already, and their first steps. Edgewise
 // from .edge packages, onnxruntime-web from .onnx files.
-import { EngineDecoder } from "../../../web/src/worker/model/decoder.ts";
+
 import { Engine } from "../../../web/src/device/wasm/engine.ts";
-import { openPackage } from "../../../web/src/worker/package/package.ts";
 import { BytesSource } from "../../../web/src/shared/files/source.ts";
-import { argmax, now, serve } from "./rpc.js";
+import { EngineDecoder } from "../../../web/src/worker/model/decoder.ts";
 import { Weights } from "../../../web/src/worker/model/weights.ts";
+import { openPackage } from "../../../web/src/worker/package/package.ts";
+import { argmax, now, serve } from "./rpc.js";
 
 const here = (path) => new URL(path, location.href).href;
 const median = (x) => x.sort((a, b) => a - b)[x.length >> 1];

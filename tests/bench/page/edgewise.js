@@ -1,12 +1,12 @@
 // Edgewise as contender: the engine and the decoder of web/src, driven without the tokenizer.
 import { Engine } from "../../../web/src/device/wasm/engine.ts";
-import { EngineDecoder } from "../../../web/src/worker/model/decoder.ts";
-import { openPackage } from "../../../web/src/worker/package/package.ts";
 import { Profile } from "../../../web/src/page/profile.ts";
+import { HttpSource } from "../../../web/src/shared/files/http.ts";
+import { EngineDecoder } from "../../../web/src/worker/model/decoder.ts";
+import { Weights } from "../../../web/src/worker/model/weights.ts";
+import { openPackage } from "../../../web/src/worker/package/package.ts";
 import { Recorder } from "../../../web/src/worker/profile/recorder.ts";
 import { argmax, base64, now, serve, several } from "./rpc.js";
-import { HttpSource } from "../../../web/src/shared/files/http.ts";
-import { Weights } from "../../../web/src/worker/model/weights.ts";
 
 const urls = {
   engineUrl: new URL("/engine/", location.href).href,

@@ -2,6 +2,7 @@
 // cache goes out and in as tensors.
 import { argmax, base64, now, serve, several } from "./rpc.js";
 
+// biome-ignore lint/correctness/noUnusedVariables: y keeps the result from being optimized away
 let ort, session, shape, empty, cache, past, filled, logits, feeds, y;
 const int64 = (values, dims) => new ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
 

@@ -29,8 +29,11 @@ async function feedsOf(url, Tensor) {
   ]);
   return Object.fromEntries(
     inputs.map(({ name, type, dims, at, bytes }) => {
-      const Array = ARRAYS[type];
-      return [name, new Tensor(type, new Array(data, at, bytes / Array.BYTES_PER_ELEMENT), dims)];
+      const Numbers = ARRAYS[type];
+      return [
+        name,
+        new Tensor(type, new Numbers(data, at, bytes / Numbers.BYTES_PER_ELEMENT), dims),
+      ];
     }),
   );
 }

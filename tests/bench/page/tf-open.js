@@ -1,6 +1,7 @@
 // TensorFlow.js in a worker, with its WebAssembly backend and so many threads.
 async function script(path) {
   const text = await (await fetch(path)).text();
+  // biome-ignore lint/security/noGlobalEval: the file is the library's own
   (0, eval)(text); // it is made for script tags, which a module worker has not
 }
 

@@ -9,7 +9,7 @@ let run, y;
  * kind: (tensor, weights) -> tensor. Images have their channels last here, so weights are
  * transposed once.
  */
-function step(tf, { kind, size, groups, shape }) {
+function step(tf, { kind, groups, shape }) {
   const scale = shape.at(-1) ** -0.5;
   return {
     matmul: (x, w) => tf.matMul(x, w),

@@ -1,6 +1,7 @@
 // Edgewise as contender of the training cases: a step's plan in the engine of web/src.
-import { Engine } from "../../../web/src/device/wasm/engine.ts";
+
 import { warm } from "../../../web/src/device/warm.ts";
+import { Engine } from "../../../web/src/device/wasm/engine.ts";
 import { batch, repeat } from "./batch.js";
 import { now, serve } from "./rpc.js";
 

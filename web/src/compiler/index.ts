@@ -2,17 +2,15 @@
 // outside with all its memory. Python sees the model's files through `Source`s that read from
 // Blobs, so that weights never pass through it.
 
+import type { FromCompiler, ToCompiler } from "../protocol/compiler.ts";
+import { type PlainError, plainError } from "../protocol/errors.ts";
 import { bytesOf, HttpSource, NotFound } from "../shared/files/http.ts";
+import { isEdgewise } from "../shared/files/stream.ts";
 import { holdLife } from "../shared/lives.ts";
 import { joined } from "../shared/ranges.ts";
 import { setStallTimeout, stalled, stallTimeout, Watchdog, within } from "../shared/watchdog.ts";
-import { plainError, type PlainError } from "../protocol/errors.ts";
-import type { ToCompiler, FromCompiler } from "../protocol/compiler.ts";
-import { isEdgewise } from "../shared/files/stream.ts";
 
-interface PyProxy {
-  (...args: unknown[]): { toJs(options: object): unknown; destroy(): void };
-}
+type PyProxy = (...args: unknown[]) => { toJs(options: object): unknown; destroy(): void };
 interface Pyodide {
   unpackArchive(buffer: ArrayBuffer, format: string): void;
   runPython(code: string): PyProxy;

@@ -2,9 +2,9 @@
 // computed by the device in its own memory (core/sum.c). python/edgewise/sums.py writes them into
 // packages.
 
-import type { Buffer, Device } from "./device.ts";
-import { PackageError } from "../shared/errors.ts";
 import { PIECE } from "../gen/manifest.ts";
+import { PackageError } from "../shared/errors.ts";
+import type { Buffer, Device } from "./device.ts";
 
 /** The sums of a buffer's contents. */
 export function sumsOf(device: Device, buffer: Buffer): string[] {

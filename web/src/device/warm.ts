@@ -3,9 +3,9 @@
 // While a worker waits for a model anyway, and for what the page wants of it, it can make the
 // kernels busy.
 
-import { slotsOfPlan } from "./plan-header.ts";
 import { WARM } from "../gen/warm.ts";
 import type { Buffer, Device, Plan } from "./device.ts";
+import { slotsOfPlan } from "./plan-header.ts";
 
 // it takes some 40 until all kernels are compiled, and as many again where another core is not idle
 const RUNS = 150;

@@ -1,16 +1,16 @@
 // The page's end of a worker: calls by id, events of calls, abort, and an error for every call that
 // a dying worker leaves open.
 
-import { env } from "./env.ts";
-import { Aborted, EngineError, type EdgewiseError } from "../shared/errors.ts";
-import { newLife, watchLife } from "../shared/lives.ts";
-import type { FromWorker, ToWorker } from "../protocol/messages.ts";
-import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
-import { aborted } from "../shared/abort.ts";
 import { makeError } from "../protocol/errors.ts";
 import type { ProgressEvent } from "../protocol/loading.ts";
-import type { StepEvent } from "../protocol/training.ts";
+import type { FromWorker, ToWorker } from "../protocol/messages.ts";
 import type { Methods } from "../protocol/methods.ts";
+import type { StepEvent } from "../protocol/training.ts";
+import { aborted } from "../shared/abort.ts";
+import { Aborted, type EdgewiseError, EngineError } from "../shared/errors.ts";
+import { newLife, watchLife } from "../shared/lives.ts";
+import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
+import { env } from "./env.ts";
 
 /** What a call listens for, and `transfer`: buffers that move to the worker. */
 export interface CallOptions {
@@ -216,14 +216,22 @@ export class Client {
   }
 
   private receive(data: FromWorker): void {
-    if ("started" in data) return this.start.stop();
-    if ("life" in data) return this.watch(data.life, data.held);
+    if ("started" in data) {
+      this.start.stop();
+      return;
+    }
+    if ("life" in data) {
+      this.watch(data.life, data.held);
+      return;
+    }
     if ("ended" in data) return;
     if ("value" in data || "error" in data) {
       const late = this.late.get(data.id);
       this.late.delete(data.id);
-      if ("error" in data) return this.settle(data.id)?.reject(makeError(data.error));
-      return late ? late(data.value) : this.settle(data.id)?.resolve(data.value);
+      if ("error" in data) this.settle(data.id)?.reject(makeError(data.error));
+      else if (late) late(data.value);
+      else this.settle(data.id)?.resolve(data.value);
+      return;
     }
     const open = this.open.get(data.id);
     if (!open || open.signal?.aborted) return;

@@ -1,6 +1,5 @@
-import type { DeviceName } from "../shared/platform.ts";
-
 import type { Urls } from "../protocol/loading.ts";
+import type { DeviceName } from "../shared/platform.ts";
 
 /**
  * Where Edgewise finds its own files and the models, and what it keeps. Change it before the first

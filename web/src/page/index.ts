@@ -17,63 +17,63 @@
  * /
  */
 
-export * from "../shared/errors.ts";
-export { env, type Env } from "./env.ts";
-export { cacheBytes, clearCache } from "../shared/files/cached.ts";
-export { fineTune, Trainer, type FineTuneOptions } from "./training/fine-tune.ts";
-export type { AdapterMethods } from "./training/adapter-methods.ts";
-export {
-  type CheckpointInfo,
-  deleteCheckpoint,
-  checkpoints,
-} from "../shared/checkpoints/checkpoint.ts";
+export type { GenerationFields, Message } from "../protocol/generation.ts";
+export type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
+export type { Limits } from "../protocol/profile.ts";
 export type {
   AdapterInfo,
   KeptAdapter,
-  TrainingResult,
-  TrainingInfo,
   StepEvent,
+  TrainingInfo,
+  TrainingResult,
 } from "../protocol/training.ts";
-export { InferenceSession, type SessionOptions, type ValueMetadata } from "./inference/session.ts";
 export {
-  Profile,
+  type CheckpointInfo,
+  checkpoints,
+  deleteCheckpoint,
+} from "../shared/checkpoints/checkpoint.ts";
+export * from "../shared/errors.ts";
+export { cacheBytes, clearCache } from "../shared/files/cached.ts";
+export type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
+export type { DeviceChoice } from "./device.ts";
+export { type Env, env } from "./env.ts";
+export { InferenceSession, type SessionOptions, type ValueMetadata } from "./inference/session.ts";
+export { type Info, info, pipeline } from "./pipeline.ts";
+export {
   type MemoryRow,
   type NodeRow,
   type OpRow,
   type PlanRow,
+  Profile,
   type ProfileRow,
 } from "./profile.ts";
-export type { Limits } from "../protocol/profile.ts";
 export {
-  Tensor,
   type OnnxValue,
+  Tensor,
   type TensorData,
   type TensorLocation,
   type Tensors,
   type TensorType,
 } from "./tensor.ts";
 export {
+  type GenerateOptions,
+  type ModelSource,
+  type PipelineOptions,
+  type Stats,
+  type StreamerOptions,
+  type TextGenerationOutput,
+  type TextGenerationPipeline,
+  TextStreamer,
+  type TokenStreamer,
+  type TrainingPrograms,
+} from "./text-generation.ts";
+export type { AdapterMethods } from "./training/adapter-methods.ts";
+export { type FineTuneOptions, fineTune, Trainer } from "./training/fine-tune.ts";
+export {
   LinearLRScheduler,
-  TrainingSession,
   type StepOptions,
   type TrainingParameter,
+  TrainingSession,
   type TrainingSessionCreateOptions,
   type TrainingSessionOptions,
 } from "./training/ort.ts";
-export type { Message, GenerationFields } from "../protocol/generation.ts";
-export type { DeviceChoice } from "./device.ts";
-export type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
-export type { DType, CacheDType, ProgressEvent, ModelInfo } from "../protocol/loading.ts";
-export { pipeline, info, type Info } from "./pipeline.ts";
-export {
-  TextStreamer,
-  type PipelineOptions,
-  type TrainingPrograms,
-  type StreamerOptions,
-  type TokenStreamer,
-  type GenerateOptions,
-  type TextGenerationOutput,
-  type Stats,
-  type TextGenerationPipeline,
-  type ModelSource,
-} from "./text-generation.ts";

@@ -1,25 +1,25 @@
 // pipeline(): loads a language model in a worker.
 
-import { Client } from "./client.ts";
-import { env, full, urls } from "./env.ts";
-import { InputError } from "../shared/errors.ts";
-import { choose, deviceInfo, platform, type DeviceInfo, type Flavour } from "../shared/platform.ts";
-import { deviceOf } from "./device.ts";
-import { hand } from "../shared/files/source.ts";
-import { watched } from "./profile.ts";
-import { VERSION } from "../shared/version.ts";
+import type { GenerateRequest, Message } from "../protocol/generation.ts";
 import type { LoadRequest, ModelInfo } from "../protocol/loading.ts";
-import type { Message, GenerateRequest } from "../protocol/generation.ts";
-import { handles } from "./training/handles.ts";
-import { adapterMethods } from "./training/adapter-methods.ts";
+import { InputError } from "../shared/errors.ts";
+import { hand } from "../shared/files/source.ts";
+import { choose, type DeviceInfo, deviceInfo, type Flavour, platform } from "../shared/platform.ts";
+import { VERSION } from "../shared/version.ts";
+import { Client } from "./client.ts";
+import { deviceOf } from "./device.ts";
+import { env, full, urls } from "./env.ts";
+import { watched } from "./profile.ts";
 import {
-  type PipelineOptions,
-  TextStreamer,
   type GenerateOptions,
+  type ModelSource,
+  type PipelineOptions,
   type Stats,
   type TextGenerationPipeline,
-  type ModelSource,
+  TextStreamer,
 } from "./text-generation.ts";
+import { adapterMethods } from "./training/adapter-methods.ts";
+import { handles } from "./training/handles.ts";
 
 /** What this page can use, and in words why not more. */
 export interface Info {
@@ -149,7 +149,7 @@ export async function pipeline(
       } as RequestInit),
   };
   const client = new Client(full(env.workerUrl));
-  let loaded;
+  let loaded: Awaited<ReturnType<typeof client.call<"load">>>;
   try {
     const transfer =
       typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];

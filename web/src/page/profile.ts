@@ -1,9 +1,9 @@
 // Where the time of runs goes, for the page: by operator, node and plan, as a text, and as a trace
 // for Perfetto. Mirrors python/edgewise/profile.
 
+import { type Limits, opOf, type Plan, type ProfileData } from "../protocol/profile.ts";
+import { sum, traceOf } from "../protocol/trace.ts";
 import type { SessionClient } from "./inference/inline-client.ts";
-import { type Limits, type ProfileData, type Plan, opOf } from "../protocol/profile.ts";
-import { traceOf, sum } from "../protocol/trace.ts";
 
 /** Figures of steps that belong together. */
 export interface ProfileRow {

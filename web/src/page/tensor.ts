@@ -1,8 +1,8 @@
 // Tensors and the other values that pages give and get, with the names of ONNX Runtime Web's.
 
-import { InputError } from "../shared/errors.ts";
 import { ELEMENT_BITS } from "../gen/session.ts";
 import type { PlainTensor } from "../protocol/artifacts.ts";
+import { InputError } from "../shared/errors.ts";
 
 const ARRAYS = {
   float32: Float32Array,

@@ -1,11 +1,10 @@
 // The types of text-generation pipelines, and the streamer.
 
-import type { GenerationFields } from "../protocol/generation.ts";
+import type { GenerationFields, Message, TextOptions } from "../protocol/generation.ts";
+import type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
 import type { Flavour } from "../shared/platform.ts";
 import type { DeviceChoice } from "./device.ts";
 import type { Profile } from "./profile.ts";
-import type { DType, CacheDType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
-import type { Message, TextOptions } from "../protocol/generation.ts";
 import type { AdapterMethods } from "./training/adapter-methods.ts";
 
 /** Options of {@link pipeline}. */

@@ -1,8 +1,8 @@
 // Messages of an InferenceSession.
 
+import type { Handed } from "../shared/files/source.ts";
 import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 import type { Urls } from "./loading.ts";
-import type { Handed } from "../shared/files/source.ts";
 
 /**
  * A value: a tensor's bytes (little-endian) or strings, a tensor that stays in the worker

@@ -1,8 +1,8 @@
 // Calls of a session that runs without a worker.
 
+import type { PlainError } from "./errors.ts";
 import type { ProgressEvent } from "./loading.ts";
 import type { Methods } from "./methods.ts";
-import type { PlainError } from "./errors.ts";
 
 /**
  * What a call gives: its value, or an error as data, since the page's classes are others than those

@@ -1,7 +1,7 @@
 // Messages about loading a language model.
 
-import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 import type { Handed } from "../shared/files/source.ts";
+import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 
 /** Where a worker finds the rest of Edgewise: absolute addresses; folders end in `/`. */
 export interface Urls {

@@ -3,8 +3,8 @@
 
 import type { PlainError } from "./errors.ts";
 import type { ProgressEvent } from "./loading.ts";
-import type { StepEvent } from "./training.ts";
 import type { Methods } from "./methods.ts";
+import type { StepEvent } from "./training.ts";
 
 /** A call on its way. */
 export type Call = {

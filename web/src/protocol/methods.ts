@@ -1,8 +1,11 @@
 // The methods of the worker that a page can call.
 
 import type { DeviceName, Flavour } from "../shared/platform.ts";
-import type { Urls, LoadRequest, Loaded } from "./loading.ts";
-import type { Message, GenerateRequest, Generated } from "./generation.ts";
+import type { ArtifactsInfo, PlainTensor } from "./artifacts.ts";
+import type { Generated, GenerateRequest, Message } from "./generation.ts";
+import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
+import type { Loaded, LoadRequest, Urls } from "./loading.ts";
+import type { ProfileData } from "./profile.ts";
 import type {
   AdapterInfo,
   KeptAdapter,
@@ -11,9 +14,6 @@ import type {
   TrainingInfo,
   TrainingResult,
 } from "./training.ts";
-import type { ArtifactsInfo, PlainTensor } from "./artifacts.ts";
-import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
-import type { ProfileData } from "./profile.ts";
 
 /** What the worker does when called. `model`: the number that `load` gave. */
 export interface Methods {
@@ -85,8 +85,8 @@ export interface Methods {
     kind: "train" | "eval";
     feeds: Record<string, PlainTensor>;
   }): Record<string, PlainTensor>;
-  artifacts_update(request: {}): void;
-  artifacts_reset(request: {}): void;
+  artifacts_update(request: Record<string, never>): void;
+  artifacts_reset(request: Record<string, never>): void;
   artifacts_rate(request: { rate: number | undefined }): number;
   artifacts_seed(request: { seed: bigint }): void;
   artifacts_read(request: { names: string[] }): Record<string, PlainTensor>;

@@ -1,6 +1,6 @@
 // A profile as a trace for Perfetto.
 
-import { type ProfileData, opOf } from "./profile.ts";
+import { opOf, type ProfileData } from "./profile.ts";
 
 /** Chrome's trace events. */
 export function traceOf(data: ProfileData): {

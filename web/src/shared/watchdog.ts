@@ -2,7 +2,7 @@
 // nothing happened: ticks of a timer, not the clock. So a laptop that slept, a tab that was frozen
 // and a machine with too much to do make it wait longer, and never end healthy work.
 
-import { EdgewiseError, EngineError } from "./errors.ts";
+import { type EdgewiseError, EngineError } from "./errors.ts";
 
 const TICKS = 16;
 

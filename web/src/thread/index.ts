@@ -2,9 +2,9 @@
 // the engine closes. The worker that it belongs to waits for it without hearing anything; so when
 // it fails, it ends, and the page notices that (lives.ts).
 
-import { holdLife } from "../shared/lives.ts";
-import type { FromThread, ThreadStart } from "../protocol/thread.ts";
 import type { EngineExports } from "../device/wasm/exports.ts";
+import type { FromThread, ThreadStart } from "../protocol/thread.ts";
+import { holdLife } from "../shared/lives.ts";
 
 const LOCK_MS = 500; // what the lock may take; without it the thread works as well
 

@@ -2,13 +2,13 @@
 // downloading and ends with the compilation: an abort ends it at once, Pyodide's memory goes with
 // it, and whatever happens in there harms nothing here.
 
-import { EngineError } from "../shared/errors.ts";
-import { aborted } from "../shared/abort.ts";
-import { newLife, watchLife } from "../shared/lives.ts";
-import { seconds, stallTimeout, Watchdog } from "../shared/watchdog.ts";
+import type { Compiled, FromCompiler, ToCompiler } from "../protocol/compiler.ts";
 import { makeError } from "../protocol/errors.ts";
 import type { Urls } from "../protocol/loading.ts";
-import type { Compiled, FromCompiler, ToCompiler } from "../protocol/compiler.ts";
+import { aborted } from "../shared/abort.ts";
+import { EngineError } from "../shared/errors.ts";
+import { newLife, watchLife } from "../shared/lives.ts";
+import { seconds, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 
 /** Gets how far a compilation is. */
 export type Stage = (stage: "pyodide" | "compile" | "done", message: string) => void;
@@ -182,7 +182,8 @@ export class Compiler {
       // without locks, this is all that is known of it
       if (!this.life && !this.spoke) this.awaitPyodide();
       this.spoke = true;
-      return this.start.feed();
+      this.start.feed();
+      return;
     }
     if ("life" in data) {
       if (!this.started) this.awaitPyodide();

@@ -2,29 +2,29 @@
 // waits for messages from here.
 
 import { closeDevices } from "../device/open.ts";
-import { InputError } from "../shared/errors.ts";
-import { InferenceService, type Answer } from "./inference/service.ts";
-import { holdLife, life } from "../shared/lives.ts";
-import { loadModel } from "./model/load.ts";
-import { compilersEnded } from "./compiler-client.ts";
+import { plainError } from "../protocol/errors.ts";
+import type { Generated, GenerateRequest } from "../protocol/generation.ts";
 import type { Call, FromWorker, ToWorker } from "../protocol/messages.ts";
-import { Recorder } from "./profile/recorder.ts";
+import type { Methods } from "../protocol/methods.ts";
+import { traceOf } from "../protocol/trace.ts";
+import type { AdapterInfo } from "../protocol/training.ts";
+import { throwIfAborted } from "../shared/abort.ts";
+import { InputError } from "../shared/errors.ts";
+import { HttpSource, NotFound } from "../shared/files/http.ts";
 import { toBlob } from "../shared/files/source.ts";
+import { holdLife, life } from "../shared/lives.ts";
+import { setStallTimeout } from "../shared/watchdog.ts";
+import { compilersEnded } from "./compiler-client.ts";
+import { type Answer, InferenceService } from "./inference/service.ts";
+import { loadModel } from "./model/load.ts";
+import type { Model } from "./model/model.ts";
+import { notThere } from "./model/not-there.ts";
 import { generateText } from "./model/text-generation.ts";
+import { Recorder } from "./profile/recorder.ts";
 import { ArtifactSession } from "./training/artifacts.ts";
 import { forget, keep, listKept, readKept } from "./training/kept.ts";
 import { mergedOnnx } from "./training/merge.ts";
 import { TrainingRun } from "./training/trainer.ts";
-import { setStallTimeout } from "../shared/watchdog.ts";
-import { throwIfAborted } from "../shared/abort.ts";
-import { HttpSource, NotFound } from "../shared/files/http.ts";
-import { plainError } from "../protocol/errors.ts";
-import type { Generated, GenerateRequest } from "../protocol/generation.ts";
-import type { AdapterInfo } from "../protocol/training.ts";
-import type { Methods } from "../protocol/methods.ts";
-import { traceOf } from "../protocol/trace.ts";
-import { notThere } from "./model/not-there.ts";
-import type { Model } from "./model/model.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
 const running = new Map<number, AbortController>();

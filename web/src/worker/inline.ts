@@ -1,17 +1,17 @@
 // A session without a worker: edgewise.js loads this where a session is made with `proxy: false`.
 // It answers the calls that a worker would.
 
-import { aborted, throwIfAborted } from "../shared/abort.ts";
-import { InputError } from "../shared/errors.ts";
-import { InferenceService } from "./inference/service.ts";
-import { Recorder } from "./profile/recorder.ts";
-import { setStallTimeout } from "../shared/watchdog.ts";
 import { plainError } from "../protocol/errors.ts";
-import type { ProgressEvent } from "../protocol/loading.ts";
 import type { OpenInfo, OpenRequest } from "../protocol/inference.ts";
 import type { InlineAnswer, InlineCalls } from "../protocol/inline.ts";
+import type { ProgressEvent } from "../protocol/loading.ts";
 import type { Methods } from "../protocol/methods.ts";
 import { traceOf } from "../protocol/trace.ts";
+import { aborted, throwIfAborted } from "../shared/abort.ts";
+import { InputError } from "../shared/errors.ts";
+import { setStallTimeout } from "../shared/watchdog.ts";
+import { InferenceService } from "./inference/service.ts";
+import { Recorder } from "./profile/recorder.ts";
 
 /** One session in the page's own thread. */
 export class InlineSession implements InlineCalls {

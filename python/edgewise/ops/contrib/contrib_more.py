@@ -545,7 +545,10 @@ def _crop(node: BoundNode, graph: Graph):
     ):
         fail(node, f"crops of {size} ({mode}) of {x} at {rois}")
     count, whole, inside, grid = rois.shape[0], x.shape[2:], None, []
-    number = lambda v: graph.constant(FLOAT, [], [v])
+
+    def number(v: float):
+        return graph.constant(FLOAT, [], [v])
+
     for axis, (out, length) in enumerate(zip(size, whole)):
         first, last = (_cut(graph, rois, 1, axis + i, axis + i + 1) for i in (0, 2))  # [count, 1]
         steps = graph.constant(

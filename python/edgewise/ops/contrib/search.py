@@ -34,8 +34,13 @@ class _Search:
     def __init__(self, node: BoundNode, run: Host, inputs, beams, at):
         """at: {name of an input: its place}, beyond input_ids, max_length and min_length."""
         self.n, self.run, self.beams = node, run, beams
-        get = lambda name: inputs[at[name]] if name in at and at[name] < len(inputs) else None
-        one = lambda v, default: default if v is None else v.numbers[0]
+
+        def get(name: str):
+            return inputs[at[name]] if name in at and at[name] < len(inputs) else None
+
+        def one(v, default):
+            return default if v is None else v.numbers[0]
+
         ids, whisper = inputs[0], node.attr("model_type", 0) == 2
         if ids.dtype != (FLOAT if whisper else INT32) or ids.rank != (3 if whisper else 2):
             unsupported(node, f"{ids} as its input_ids")
@@ -368,9 +373,9 @@ class _Hypotheses:
 
 
 def _beam_search(node: BoundNode, run: Host, inputs, places):
-    one = lambda i, default: (
-        inputs[i].numbers[0] if i < len(inputs) and inputs[i] is not None else default
-    )
+    def one(i: int, default):
+        return inputs[i].numbers[0] if i < len(inputs) and inputs[i] is not None else default
+
     beams, returned, length_penalty = one(3, 1), one(4, 1), one(5, 1.0)
     if beams < 1 or not 1 <= returned <= beams:
         fail(node, f"{returned} sequences of {beams} beams are to be returned")

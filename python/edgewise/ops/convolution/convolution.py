@@ -183,8 +183,10 @@ def _transposed(graph: Graph, y, w, win, groups, shape):
     """ConvTranspose that gives [batch, channels, ...] of `shape`, for a window between them."""
     attrs = win.attrs()
     whole = [
-        (d - 1) * s + (k - 1) * l + 1 - p - t
-        for d, s, k, l, p, t in zip(win.y, win.stride, win.kernel, win.dilation, win.pad, win.tail)
+        (d - 1) * s + (k - 1) * dil + 1 - p - t
+        for d, s, k, dil, p, t in zip(
+            win.y, win.stride, win.kernel, win.dilation, win.pad, win.tail
+        )
     ]
     extra = [d - o for d, o in zip(shape[2:], whole)]
     rank = len(extra)
@@ -263,7 +265,7 @@ def conv_transpose_lower(node: BoundNode, builder: Builder) -> None:
         turned = w.reshape([groups, m, c, *win.kernel]).transpose([0, 2, 1, *range(3, 3 + rank)])
         for i, k in enumerate(win.kernel):
             turned = turned.slice(3 + i, k - 1, k, -1)
-        back = [(k - 1) * l - p for k, l, p in zip(win.kernel, win.dilation, win.pad)]
+        back = [(k - 1) * dil - p for k, dil, p in zip(win.kernel, win.dilation, win.pad)]
         _emit(
             builder,
             "conv",
@@ -291,8 +293,8 @@ def conv_transpose_grad(node: BoundNode, gradients: Gradients, dx: Value | None)
     y, w = node.inputs[:2]
     win, groups = transposed_window(node, y.shape[2:], w.shape[2:]), node.attr("group", 1)
     exact = [
-        (d - 1) * s + (k - 1) * l + 1 - p - o
-        for d, s, k, l, p, o in zip(win.y, win.stride, win.kernel, win.dilation, win.pad, win.x)
+        (d - 1) * s + (k - 1) * dil + 1 - p - o
+        for d, s, k, dil, p, o in zip(win.y, win.stride, win.kernel, win.dilation, win.pad, win.x)
     ]
     # with output_padding the window ends before the end, which a convolution says with a smaller
     # pad

@@ -132,8 +132,8 @@ def window(node: BoundNode, spatial, kernel: str, ceil_mode=False):
     spatial, kernel = list(spatial), list(kernel)
     stride, dilation, pad, tail = _attributes(node, spatial, kernel)
     mode, y = _mode(node), []
-    for i, (d, k, s, l) in enumerate(zip(spatial, kernel, stride, dilation)):
-        reach = (k - 1) * l + 1
+    for i, (d, k, s, dil) in enumerate(zip(spatial, kernel, stride, dilation)):
+        reach = (k - 1) * dil + 1
         if mode in ("SAME_UPPER", "SAME_LOWER"):
             size = -(-d // s)
             missing = max((size - 1) * s + reach - d, 0)
@@ -174,8 +174,8 @@ def transposed_window(node: BoundNode, spatial, kernel: str):
             f"output_padding {extra} and output_shape {shape} do not fit {len(spatial)} dimensions",
         )
     x = []
-    for i, (d, k, s, l) in enumerate(zip(spatial, kernel, stride, dilation)):
-        whole = (d - 1) * s + (k - 1) * l + 1 + extra[i]
+    for i, (d, k, s, dil) in enumerate(zip(spatial, kernel, stride, dilation)):
+        whole = (d - 1) * s + (k - 1) * dil + 1 + extra[i]
         if shape or mode in ("SAME_UPPER", "SAME_LOWER"):
             size = shape[i] if shape else d * s
             over = max(whole - size, 0) if shape else whole - size

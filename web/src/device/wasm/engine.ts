@@ -3,21 +3,21 @@
 // one memory of its own, so closing it gives all of it back, and a model that breaks it breaks
 // nothing else.
 
-import { EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { KERNELS } from "../../gen/kernels.ts";
 import { LAYOUT } from "../../gen/plan_format.ts";
-import { deviceInfo, type Choice, type DeviceInfo } from "../../shared/platform.ts";
-import { endThreads, startThreads, type Thread } from "./threads.ts";
+import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
+import { type Choice, type DeviceInfo, deviceInfo } from "../../shared/platform.ts";
 import { megabytes, message } from "../../shared/words.ts";
-import type { EngineExports } from "./exports.ts";
-import { chosenModule } from "./module.ts";
-import type { DeviceOptions } from "../options.ts";
-import { addressOf, LinearBuffer } from "./buffer.ts";
-import { stepsOf } from "../plan-header.ts";
 import type { Buffer, Device, Host, Plan, PlanInfo, Watcher } from "../device.ts";
+import type { DeviceOptions } from "../options.ts";
+import { stepsOf } from "../plan-header.ts";
+import { addressOf, LinearBuffer } from "./buffer.ts";
+import type { EngineExports } from "./exports.ts";
 import { failureOf } from "./failures.ts";
 import { makeMemory } from "./linear-memory.ts";
+import { chosenModule } from "./module.ts";
 import { open, register } from "./registry.ts";
+import { endThreads, startThreads, type Thread } from "./threads.ts";
 
 /**
  * One instance of the engine with a memory of its own. Addresses are unsigned, sizes in bytes;

@@ -4,12 +4,12 @@ import { KERNELS } from "../../gen/kernels.ts";
 import { ALIAS, ERRORS } from "../../gen/plan_format.ts";
 import {
   Aborted,
+  type EdgewiseError,
   EngineError,
   InputError,
   OutOfMemory,
   PackageError,
   PlanError,
-  type EdgewiseError,
 } from "../../shared/errors.ts";
 
 /** Codes by their names. */

@@ -1,11 +1,11 @@
 // Downloads and compiles the engine's WebAssembly module.
 
-import { choose, platform, type Choice, type Flavour } from "../../shared/platform.ts";
-import type { DeviceOptions } from "../options.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { bytesOf } from "../../shared/files/http.ts";
+import { type Choice, choose, type Flavour, platform } from "../../shared/platform.ts";
 import { stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
+import type { DeviceOptions } from "../options.ts";
 
 const STREAM_PATIENCE = 2; // times the stall timeout, for half a megabyte
 

@@ -1,8 +1,8 @@
 // The threads of an engine: workers that instantiate its module on its memory (thread.ts).
 
+import type { FromThread, ThreadStart } from "../../protocol/thread.ts";
 import { life } from "../../shared/lives.ts";
 import { seconds, stallTimeout, within } from "../../shared/watchdog.ts";
-import type { ThreadStart, FromThread } from "../../protocol/thread.ts";
 import type { EngineExports } from "./exports.ts";
 
 const THREAD_STACK = 256 * 1024;

@@ -1,9 +1,9 @@
 // Feeds and outputs as pages give and get them, to and from what crosses to the worker (wire.ts).
 
-import { InputError } from "../../shared/errors.ts";
-import { Tensor, type OnnxValue, type PinnedOwner, type TensorType } from "../tensor.ts";
-import { SpareBuffers } from "./spare.ts";
 import type { WireValue } from "../../protocol/inference.ts";
+import { InputError } from "../../shared/errors.ts";
+import { type OnnxValue, type PinnedOwner, Tensor, type TensorType } from "../tensor.ts";
+import { SpareBuffers } from "./spare.ts";
 
 /** A tensor of this module, or another library's with the same fields. */
 function isTensor(v: unknown): v is Tensor {

@@ -1,11 +1,11 @@
 // The page's end of a session without a worker (inline.ts).
 
+import { makeError } from "../../protocol/errors.ts";
+import type { InlineCalls } from "../../protocol/inline.ts";
+import type { Methods } from "../../protocol/methods.ts";
+import { Aborted, type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import type { CallOptions } from "../client.ts";
 import { env } from "../env.ts";
-import { Aborted, EngineError, type EdgewiseError } from "../../shared/errors.ts";
-import type { InlineCalls } from "../../protocol/inline.ts";
-import { makeError } from "../../protocol/errors.ts";
-import type { Methods } from "../../protocol/methods.ts";
 
 /** What a session calls: a worker's Client, or this. */
 export interface SessionClient {

@@ -1,28 +1,28 @@
 // ONNX Runtime Web's way to run a model: users come over by changing the import.
 
-import { Client } from "../client.ts";
-import { throwIfAborted } from "../../shared/abort.ts";
-import { env, full, urls } from "../env.ts";
-import { InputError } from "../../shared/errors.ts";
-import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
-import { deviceOf, type DeviceChoice } from "../device.ts";
-import { watched, type Profile } from "../profile.ts";
 import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
-import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
-import { hand } from "../../shared/files/source.ts";
-import { Tensor, type OnnxValue, type PinnedOwner, type TensorType } from "../tensor.ts";
-import { fromWireOutput, toWireFeed } from "./convert.ts";
-import { InlineClient, type SessionClient } from "./inline-client.ts";
-import type { ProgressEvent } from "../../protocol/loading.ts";
-import { SpareBuffers } from "./spare.ts";
 import type {
-  WireValue,
-  ValueInfo,
   OpenInfo,
   OpenRequest,
   RunAnswer,
+  ValueInfo,
+  WireValue,
 } from "../../protocol/inference.ts";
+import type { ProgressEvent } from "../../protocol/loading.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
+import { InputError } from "../../shared/errors.ts";
 import { isMagic } from "../../shared/files/magic.ts";
+import { hand } from "../../shared/files/source.ts";
+import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
+import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
+import { Client } from "../client.ts";
+import { type DeviceChoice, deviceOf } from "../device.ts";
+import { env, full, urls } from "../env.ts";
+import { type Profile, watched } from "../profile.ts";
+import type { OnnxValue, PinnedOwner, Tensor, TensorType } from "../tensor.ts";
+import { fromWireOutput, toWireFeed } from "./convert.ts";
+import { InlineClient, type SessionClient } from "./inline-client.ts";
+import { SpareBuffers } from "./spare.ts";
 
 /**
  * Options of {@link InferenceSession.create}; unknown ones (of other engines) are ignored, as ONNX

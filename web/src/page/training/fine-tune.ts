@@ -1,9 +1,6 @@
 // Training as a page sees it. Everything happens in the pipeline's worker; here are the words for
 // it.
 
-import { InputError } from "../../shared/errors.ts";
-import { watched, type Profile } from "../profile.ts";
-import type { Schedule } from "../../shared/schedules.ts";
 import type { ModelInfo } from "../../protocol/loading.ts";
 import type {
   StepEvent,
@@ -11,8 +8,11 @@ import type {
   TrainingInfo,
   TrainingResult,
 } from "../../protocol/training.ts";
-import { type Handle, handleOf } from "./handles.ts";
+import { InputError } from "../../shared/errors.ts";
+import type { Schedule } from "../../shared/schedules.ts";
+import { type Profile, watched } from "../profile.ts";
 import type { TextGenerationPipeline } from "../text-generation.ts";
+import { type Handle, handleOf } from "./handles.ts";
 
 /** Options of {@link fineTune} and {@link Trainer}. */
 export interface FineTuneOptions {

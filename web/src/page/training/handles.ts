@@ -1,8 +1,8 @@
 // What the page knows of a pipeline's worker.
 
-import type { Client } from "../client.ts";
-import { InputError } from "../../shared/errors.ts";
 import type { AdapterInfo } from "../../protocol/training.ts";
+import { InputError } from "../../shared/errors.ts";
+import type { Client } from "../client.ts";
 
 /** A pipeline's worker, its model there, and its adapters as of the last call. */
 export interface Handle {

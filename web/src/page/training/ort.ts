@@ -1,22 +1,22 @@
 // ONNX Runtime Web's training API (release 1.19): users come over by changing the import.
 
-import { Client } from "../client.ts";
-import { watched, type Profile } from "../profile.ts";
-import { env, full, urls } from "../env.ts";
+import type { ArtifactsInfo } from "../../protocol/artifacts.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
-import { deviceOf, type DeviceChoice } from "../device.ts";
 import { factor } from "../../shared/schedules.ts";
+import { Client } from "../client.ts";
+import { type DeviceChoice, deviceOf } from "../device.ts";
+import { env, full, urls } from "../env.ts";
+import { type Profile, watched } from "../profile.ts";
 import {
   picked,
   plain,
   plainOf,
   Tensor,
-  tensor,
   type Tensors,
   type TensorType,
+  tensor,
 } from "../tensor.ts";
-import type { ArtifactsInfo } from "../../protocol/artifacts.ts";
 
 type File = string | URL | Uint8Array | ArrayBuffer | Blob;
 

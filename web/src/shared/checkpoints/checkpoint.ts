@@ -5,18 +5,18 @@
 
 import { InputError, StorageError } from "../errors.ts";
 import { BlobReader } from "../files/blobs.ts";
+import { storageError } from "../files/cached.ts";
 import {
   fileIn,
   filesIn,
   folder,
   openFolder,
   removeFrom,
-  syncHandle,
   type SyncHandle,
+  syncHandle,
 } from "../files/opfs.ts";
-import { readSafetensors, safetensorsHead, type Contents, type TensorInfo } from "./safetensors.ts";
-import { addFile, sumOfFile, Sum } from "./sum.ts";
-import { storageError } from "../files/cached.ts";
+import { type Contents, readSafetensors, safetensorsHead, type TensorInfo } from "./safetensors.ts";
+import { addFile, Sum, sumOfFile } from "./sum.ts";
 
 const FOLDER = "checkpoints";
 const FORMAT = "edgewise-run-2";

@@ -3,7 +3,7 @@
 // added up. Checkpoints and kept adapters are such files.
 
 import { BlobReader } from "../files/blobs.ts";
-import { readSafetensors, type Contents } from "./safetensors.ts";
+import { type Contents, readSafetensors } from "./safetensors.ts";
 
 const CHUNK = 4 << 20;
 const ZEROS = "0".repeat(16);

@@ -3,7 +3,7 @@
 // and each is a round trip to another process.
 
 import { ModelError } from "../errors.ts";
-import { Watchdog, seconds, stallTimeout } from "../watchdog.ts";
+import { seconds, stallTimeout, Watchdog } from "../watchdog.ts";
 
 /** Bytes that are read at once. */
 export const BLOB_PIECE = 4 << 20;

@@ -1,8 +1,8 @@
 // The size of what this origin keeps in the browser's storage, and the errors of that storage.
 
-import { StorageError, type EdgewiseError } from "../errors.ts";
-import { filesIn, folder, removeFolders } from "./opfs.ts";
+import { type EdgewiseError, StorageError } from "../errors.ts";
 import { megabytes, message } from "../words.ts";
+import { filesIn, folder, removeFolders } from "./opfs.ts";
 import { isEdgewise } from "./stream.ts";
 
 /** What a failed write is to those who asked for it. `lost`: what of it remains, in a sentence. */

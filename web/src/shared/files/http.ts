@@ -3,18 +3,18 @@
 // rest of the same file.
 
 import { aborted, sleep, throwIfAborted } from "../abort.ts";
-import { EngineError, ModelError, type EdgewiseError } from "../errors.ts";
-import { megabytes, message } from "../words.ts";
+import { type EdgewiseError, EngineError, ModelError } from "../errors.ts";
 import { Sha256 } from "../sha256.ts";
 import { seconds, stallTimeout, Watchdog } from "../watchdog.ts";
+import { megabytes, message } from "../words.ts";
 import {
-  checkDigest,
-  isEdgewise,
-  readAll,
-  readerOf,
   type ByteSource,
   type ChunkReader,
+  checkDigest,
+  isEdgewise,
   type OnBytes,
+  readAll,
+  readerOf,
 } from "./stream.ts";
 
 const ATTEMPTS = 5;

@@ -3,9 +3,9 @@
 // checksum says, is an error and never a short result.
 
 import { throwIfAborted } from "../abort.ts";
-import { BLOB_PIECE, BlobReader } from "./blobs.ts";
 import { ModelError } from "../errors.ts";
 import { stalled, within } from "../watchdog.ts";
+import { BLOB_PIECE, BlobReader } from "./blobs.ts";
 import { type ByteSource, type OnBytes, PIECE } from "./stream.ts";
 
 /** A file the visitor gave, or one in the browser's storage. */

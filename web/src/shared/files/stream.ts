@@ -1,6 +1,6 @@
 // What the sources of a model's bytes have in common: reading them as a stream.
 
-import { ModelError, type EdgewiseError } from "../errors.ts";
+import { type EdgewiseError, ModelError } from "../errors.ts";
 import { megabytes } from "../words.ts";
 
 /** A file's bytes, wherever they are. */

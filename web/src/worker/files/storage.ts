@@ -2,31 +2,31 @@
 // and downloaded model files where asked. Everything here may be missing or full; then a page works
 // without, and says so.
 
+import { throwIfAborted } from "../../shared/abort.ts";
 import { StorageError } from "../../shared/errors.ts";
-import { openPackage } from "../package/package.ts";
 import { BLOB_PIECE, BlobReader } from "../../shared/files/blobs.ts";
-import { PieceSums } from "./kept-sums.ts";
+import { quotaWords } from "../../shared/files/cached.ts";
+import { HttpSource } from "../../shared/files/http.ts";
 import {
   fileIn,
   folder,
   removeFrom,
+  type SyncHandle,
   syncHandle,
   textIn,
   writeFile,
-  type SyncHandle,
 } from "../../shared/files/opfs.ts";
 import { BlobSource } from "../../shared/files/source.ts";
-import { megabytes } from "../../shared/words.ts";
-import { Sha256, sha256 } from "../../shared/sha256.ts";
-import { throwIfAborted } from "../../shared/abort.ts";
-import { HttpSource } from "../../shared/files/http.ts";
 import {
+  type ByteSource,
   checkDigest,
   isEdgewise,
-  type ByteSource,
   type OnBytes,
 } from "../../shared/files/stream.ts";
-import { quotaWords } from "../../shared/files/cached.ts";
+import { Sha256, sha256 } from "../../shared/sha256.ts";
+import { megabytes } from "../../shared/words.ts";
+import { openPackage } from "../package/package.ts";
+import { PieceSums } from "./kept-sums.ts";
 
 /** Gets in words what did not work. */
 export type Warn = (text: string) => void;

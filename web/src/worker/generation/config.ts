@@ -3,18 +3,18 @@
 // python/edgewise/text/fields.py.
 
 import {
-  EngineError,
-  InputError,
-  UnsupportedField,
-  type EdgewiseError,
-} from "../../shared/errors.ts";
-import {
   GENERATION_FIELDS,
   OFF_VALUES,
   SAMPLING_ERRORS,
   SAMPLING_MEMBERS,
 } from "../../gen/sampling.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
+import {
+  type EdgewiseError,
+  EngineError,
+  InputError,
+  UnsupportedField,
+} from "../../shared/errors.ts";
 
 const INTEGERS: Record<string, number> = {
   max_length: 1,

@@ -2,13 +2,13 @@
 // things. The same loop as python/edgewise/text/generate.py, step by step, so that a seed gives the
 // same tokens in both.
 
+import type { GenerationFields } from "../../protocol/generation.ts";
 import { InputError } from "../../shared/errors.ts";
 import { GenerationConfig } from "./config.ts";
-import type { GenerationFields } from "../../protocol/generation.ts";
-import type { Decoder, GenerateOptions, GenerateOutput } from "./types.ts";
-import { StopStrings } from "./stop-strings.ts";
-import { resolve, promptsOf, lengthLimit } from "./inputs.ts";
+import { lengthLimit, promptsOf, resolve } from "./inputs.ts";
 import { Run } from "./run.ts";
+import { StopStrings } from "./stop-strings.ts";
+import type { Decoder, GenerateOptions, GenerateOutput } from "./types.ts";
 
 /**
  * Continues token ids; resolves to the sequences, or with return_dict_in_generate to a

@@ -1,7 +1,8 @@
-export { GenerationConfig } from "./config.ts";
 export type { GenerationFields } from "../../protocol/generation.ts";
+export { GenerationConfig } from "./config.ts";
 export { generate, steps } from "./generate.ts";
 export { modelDefaults } from "./inputs.ts";
+export { TextStreamer, type TextStreamerOptions } from "./streamers.ts";
 export type {
   Decoder,
   FinishReason,
@@ -12,4 +13,3 @@ export type {
   StopTokenizer,
   Streamer,
 } from "./types.ts";
-export { TextStreamer, type TextStreamerOptions } from "./streamers.ts";

@@ -1,7 +1,7 @@
 // The configuration, the prompts and the length limit of a generation.
 
-import { InputError } from "../../shared/errors.ts";
 import { BEAMS_ONLY, SAMPLING_ONLY } from "../../gen/sampling.ts";
+import { InputError } from "../../shared/errors.ts";
 import { GenerationConfig } from "./config.ts";
 import type { Decoder } from "./types.ts";
 

@@ -1,19 +1,19 @@
 // The loops of one prompt's generation: sampling and beam search.
 
-import { Aborted, InputError } from "../../shared/errors.ts";
-import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
-import { errorFor, GenerationConfig } from "./config.ts";
 import type { Host } from "../../device/device.ts";
+import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
+import { Aborted, InputError } from "../../shared/errors.ts";
+import { errorFor, type GenerationConfig } from "./config.ts";
+import { bytesOf, type Layout, packRecord, type Record_, unpackRecord } from "./records.ts";
+import { listed, type StopStrings } from "./stop-strings.ts";
 import type {
   Decoder,
+  FinishReason,
+  GenerateOptions,
+  GenerateOutput,
   LogitsProcessor,
   StoppingCriterion,
-  GenerateOptions,
-  FinishReason,
-  GenerateOutput,
 } from "./types.ts";
-import { type Layout, type Record_, packRecord, unpackRecord, bytesOf } from "./records.ts";
-import { listed, StopStrings } from "./stop-strings.ts";
 
 interface Step {
   scores: Float32Array | undefined;

@@ -2,7 +2,7 @@
 // is as in python/edgewise/text/streamers.py. Characters whose bytes have not all come are held
 // back.
 
-import type { Streamer, StopTokenizer } from "./types.ts";
+import type { StopTokenizer, Streamer } from "./types.ts";
 
 /** Options of {@link TextStreamer}. */
 export interface TextStreamerOptions {

@@ -1,7 +1,7 @@
 // What a generation works with and what it returns.
 
 import type { Host } from "../../device/device.ts";
-import { FINISH_REASONS } from "../../gen/sampling.ts";
+import type { FINISH_REASONS } from "../../gen/sampling.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
 
 /** What makes logits. S: whatever stands for a sequence and its cache. */

@@ -3,23 +3,23 @@
 // What Python has compiled once runs without it.
 
 import type { Buffer, Device } from "../../device/device.ts";
-import { Aborted, EdgewiseError, ModelError, OutOfMemory } from "../../shared/errors.ts";
 import {
   INPUTS_PER_COMPILATION,
   LATEST_OPSET,
   MAX_COPIED_ITEMS,
   MAX_NESTING,
 } from "../../gen/session.ts";
+import type { ValueInfo } from "../../protocol/inference.ts";
+import { Aborted, EdgewiseError, ModelError, OutOfMemory } from "../../shared/errors.ts";
+import { RunSeeds } from "../../shared/seeds.ts";
 import type { Block, Pool } from "./memory.ts";
-import type { Left } from "./python.ts";
 import { NodeRun } from "./node.ts";
 import { outputsOf } from "./operators/dispatch.ts";
-import { knownBytes, NOTHING_KNOWN, runPlan, type KnownBytes, type LoadedPlan } from "./part.ts";
+import { type KnownBytes, knownBytes, type LoadedPlan, NOTHING_KNOWN, runPlan } from "./part.ts";
 import type { NodeUnit, PartUnit, Program, Unit } from "./program.ts";
-import { RunSeeds } from "../../shared/seeds.ts";
-import { NumberTensor, release, retain, Sequence, type RunValue } from "./values.ts";
-import type { ValueInfo } from "../../protocol/inference.ts";
-import { Scope, type Library, type Bounds, type Runner } from "./runner.ts";
+import type { Left } from "./python.ts";
+import { type Bounds, type Library, type Runner, Scope } from "./runner.ts";
+import { NumberTensor, type RunValue, release, retain, Sequence } from "./values.ts";
 
 const BREATH_MS = 50; // between looks at messages, an abort among them
 const PLACED = 64; // placed tensors that are kept before released ones are looked for

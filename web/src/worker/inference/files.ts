@@ -3,10 +3,10 @@
 // there, as Blobs.
 
 import { ModelError, StorageError } from "../../shared/errors.ts";
+import { type HttpSource, NotFound } from "../../shared/files/http.ts";
 import { BlobSource, toBlob } from "../../shared/files/source.ts";
-import type { KeptSource } from "../files/storage.ts";
-import { NotFound, type HttpSource } from "../../shared/files/http.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
+import type { KeptSource } from "../files/storage.ts";
 import { notThere } from "../model/not-there.ts";
 
 type Fetched = HttpSource | KeptSource;

@@ -2,10 +2,12 @@
 // weights stay in the model's own files. The next visit's session has all of its plans without
 // Python. What is damaged or does not fit counts as not there.
 
-import { Checker, type Json, type Weight } from "../package/checker.ts";
 import type { Device } from "../../device/device.ts";
-import { makePackage, openPackage, type OpenPackage } from "../package/package.ts";
+import { MAX_INFERENCE_PLANS, MAX_VALUES } from "../../gen/manifest.ts";
+import type { ByteSource } from "../../shared/files/stream.ts";
 import { joined } from "../../shared/ranges.ts";
+import { message } from "../../shared/words.ts";
+import { compiledKey } from "../files/compiled-key.ts";
 import {
   digestReads,
   findCompiled,
@@ -14,16 +16,14 @@ import {
   type Reads,
   type Warn,
 } from "../files/storage.ts";
-import { MAX_INFERENCE_PLANS, MAX_VALUES } from "../../gen/manifest.ts";
+import { Checker, type Json, type Weight } from "../package/checker.ts";
+import { NOTES } from "../package/notes.ts";
+import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";
 import type { ModelFiles } from "./files.ts";
-import { CONSTANTS, planJson, type InferenceInfo, type InferencePlan } from "./manifest.ts";
+import { CONSTANTS, type InferenceInfo, type InferencePlan, planJson } from "./manifest.ts";
 import { MAX_PLANS } from "./part.ts";
 import { parseProgram } from "./program.ts";
 import { toHex } from "./values.ts";
-import { message } from "../../shared/words.ts";
-import type { ByteSource } from "../../shared/files/stream.ts";
-import { NOTES } from "../package/notes.ts";
-import { compiledKey } from "../files/compiled-key.ts";
 
 /**
  * Name of the part with what profiles say of a plan: it is made by itself, so it has notes of its

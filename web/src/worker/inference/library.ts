@@ -1,8 +1,8 @@
 // The programs of a model with their parts, plans and constants: where the driver gets them, and
 // how Python makes more of them.
 
-import { Checker, type Json, type Weight } from "../package/checker.ts";
 import type { Device } from "../../device/device.ts";
+import type { OpenInfo } from "../../protocol/inference.ts";
 import {
   EngineError,
   InputError,
@@ -12,18 +12,18 @@ import {
   UnsupportedOp,
 } from "../../shared/errors.ts";
 import { gather } from "../../shared/files/source.ts";
-import { ModelFiles } from "./files.ts";
-import { KeptPlans, type Made } from "./kept.ts";
-import { CONSTANTS, parsePlan, type InferencePlan } from "./manifest.ts";
-import { Pool } from "./memory.ts";
-import { Part, shapeBytes, slotsOf, type LoadedPlan } from "./part.ts";
-import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
-import { Python, type Left, type NodeReply } from "./python.ts";
-import { byteSize, NumberTensor, type RunValue } from "./values.ts";
-import type { OpenInfo } from "../../protocol/inference.ts";
+import type { Weights } from "../model/weights.ts";
+import { Checker, type Json, type Weight } from "../package/checker.ts";
 import { NOTES } from "../package/notes.ts";
-import { Weights } from "../model/weights.ts";
+import type { ModelFiles } from "./files.ts";
+import type { KeptPlans, Made } from "./kept.ts";
+import { CONSTANTS, type InferencePlan, parsePlan } from "./manifest.ts";
+import { Pool } from "./memory.ts";
+import { type LoadedPlan, Part, shapeBytes, slotsOf } from "./part.ts";
+import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
+import type { Left, NodeReply, Python } from "./python.ts";
 import type { Library } from "./runner.ts";
+import { byteSize, NumberTensor, type RunValue } from "./values.ts";
 
 /** A model that Python can compile more plans of. */
 export interface Compiling {

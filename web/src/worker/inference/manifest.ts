@@ -1,7 +1,6 @@
 // What a package of any model says of itself: its inputs, its outputs, and plans for some shapes of
 // them.
 
-import { parseSlots, type Checker, type Json, type Slot, type Weight } from "../package/checker.ts";
 import {
   MAX_DECLARED_RANK,
   MAX_INFERENCE_PLANS,
@@ -11,9 +10,10 @@ import {
   WEIGHT_FILES,
 } from "../../gen/manifest.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
-import { parseConstant, parseProgram, type Program } from "./program.ts";
-import { byteSize, fromHex, NumberTensor, toHex } from "./values.ts";
 import type { ValueInfo } from "../../protocol/inference.ts";
+import { type Checker, type Json, parseSlots, type Slot, type Weight } from "../package/checker.ts";
+import { type Program, parseConstant, parseProgram } from "./program.ts";
+import { byteSize, fromHex, NumberTensor, toHex } from "./values.ts";
 
 /**
  * The part with constants that a graph spells out, as weights: python/edgewise/compile.py. No file

@@ -1,22 +1,22 @@
 // A model of any kind in the worker, as a session sees it: runs, and outputs that stay in the engine.
 
-import { spareBuffers } from "./spare.ts";
 import type { Device } from "../../device/device.ts";
+import type {
+  OpenInfo,
+  OpenRequest,
+  RunRequest,
+  ValueInfo,
+  WireValue,
+} from "../../protocol/inference.ts";
 import { InputError } from "../../shared/errors.ts";
-import { type Warn } from "../files/storage.ts";
-import type { PlanLibrary } from "./library.ts";
+import type { Warn } from "../files/storage.ts";
 import { Driver } from "./driver.ts";
 import { asDeclared } from "./feeds.ts";
-import { byteSize, NumberTensor, release, type RunValue } from "./values.ts";
-import { fromWire, toWire } from "./wire.ts";
-import type {
-  WireValue,
-  ValueInfo,
-  OpenRequest,
-  OpenInfo,
-  RunRequest,
-} from "../../protocol/inference.ts";
+import type { PlanLibrary } from "./library.ts";
 import type { Bounds } from "./runner.ts";
+import { spareBuffers } from "./spare.ts";
+import { byteSize, NumberTensor, type RunValue, release } from "./values.ts";
+import { fromWire, toWire } from "./wire.ts";
 
 /** An InferenceSession in the worker. */
 export class InferenceModel {

@@ -3,21 +3,21 @@
 // its outputs.
 
 import type { Device } from "../../device/device.ts";
-import { ModelError, UnsupportedOp } from "../../shared/errors.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
-import { Subgraph, type Attribute, type NodeUnit, type Program } from "./program.ts";
+import { ModelError, UnsupportedOp } from "../../shared/errors.ts";
+import { type Attribute, type NodeUnit, type Program, Subgraph } from "./program.ts";
+import type { Runner, Scope } from "./runner.ts";
 import {
   byteSize,
   elements,
   NumberTensor,
   REFERENCE_BYTES,
+  type RunValue,
   release,
-  sameDims,
   Sequence,
   StringTensor,
-  type RunValue,
+  sameDims,
 } from "./values.ts";
-import type { Runner, Scope } from "./runner.ts";
 
 /** What a node computes; undefined where the way does not serve these inputs. */
 export type HostOperator = (

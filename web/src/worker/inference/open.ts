@@ -3,28 +3,28 @@
 
 import type { Device } from "../../device/device.ts";
 import { openDevice, withKernels } from "../../device/open.ts";
+import type { DeviceOptions } from "../../device/options.ts";
+import type { OpenInfo, OpenRequest } from "../../protocol/inference.ts";
+import type { Urls } from "../../protocol/loading.ts";
 import { Aborted, ModelError, PackageError, StorageError } from "../../shared/errors.ts";
-import { openPackage } from "../package/package.ts";
-import { Compiler } from "../compiler-client.ts";
+import { HttpSource, NotFound } from "../../shared/files/http.ts";
+import { MAGIC } from "../../shared/files/magic.ts";
 import { BlobSource, HandedSource } from "../../shared/files/source.ts";
+import type { ByteSource } from "../../shared/files/stream.ts";
+import { Compiler } from "../compiler-client.ts";
 import { KeptSource, type Warn } from "../files/storage.ts";
-import { InferenceModel } from "./model.ts";
-import { PlanLibrary, type Compiling } from "./library.ts";
+import { checkTable } from "../model/checks.ts";
+import { fillBeside } from "../model/fill.ts";
+import { notThere } from "../model/not-there.ts";
+import { Weights } from "../model/weights.ts";
+import { NOTES } from "../package/notes.ts";
+import { openPackage } from "../package/package.ts";
 import { ModelFiles } from "./files.ts";
-import { KeptPlans, notesOf, type Found } from "./kept.ts";
+import { type Found, KeptPlans, notesOf } from "./kept.ts";
+import { type Compiling, PlanLibrary } from "./library.ts";
+import { InferenceModel } from "./model.ts";
 import type { PartUnit } from "./program.ts";
 import { Python, type PythonHost } from "./python.ts";
-import { HttpSource, NotFound } from "../../shared/files/http.ts";
-import type { Urls } from "../../protocol/loading.ts";
-import type { OpenRequest, OpenInfo } from "../../protocol/inference.ts";
-import type { ByteSource } from "../../shared/files/stream.ts";
-import { MAGIC } from "../../shared/files/magic.ts";
-import { NOTES } from "../package/notes.ts";
-import type { DeviceOptions } from "../../device/options.ts";
-import { Weights } from "../model/weights.ts";
-import { checkTable } from "../model/checks.ts";
-import { notThere } from "../model/not-there.ts";
-import { fillBeside } from "../model/fill.ts";
 
 /** What makes a Python; tests have another one than a page. */
 export type StartPython = (urls: Urls, signal: AbortSignal) => PythonHost;

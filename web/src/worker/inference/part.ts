@@ -2,13 +2,13 @@
 // of numbers that shapes depend on) that has come lately. A run with shapes that are known costs
 // comparisons, the binding of what lies elsewhere than last time, and the kernels.
 
-import { UnsupportedOp } from "../../shared/errors.ts";
+import type { Buffer, Device, Plan } from "../../device/device.ts";
 import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
-import { dimsAt, type Dim, type InferencePlan } from "./manifest.ts";
+import { UnsupportedOp } from "../../shared/errors.ts";
+import { type Dim, dimsAt, type InferencePlan } from "./manifest.ts";
 import type { Block, Pool } from "./memory.ts";
 import type { PartUnit } from "./program.ts";
-import { NumberTensor, release, type RunValue } from "./values.ts";
-import type { Buffer, Device, Plan } from "../../device/device.ts";
+import { NumberTensor, type RunValue, release } from "./values.ts";
 
 /** Plans that a part has at once: those for the shapes that came lately. */
 export const MAX_PLANS = 16;

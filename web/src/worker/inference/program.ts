@@ -3,9 +3,9 @@
 // as a whole, and nodes between them. Read from Python, from what an earlier visit kept, or from a
 // package; so everything is checked.
 
-import { Checker, type Json } from "../package/checker.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
-import { fromHex, NumberTensor, StringTensor, byteSize } from "./values.ts";
+import type { Checker, Json } from "../package/checker.ts";
+import { byteSize, fromHex, NumberTensor, StringTensor } from "./values.ts";
 
 /** Attribute of a node: a number, bigint, string, tensor, subgraph, or a list of one kind. */
 export type Attribute =

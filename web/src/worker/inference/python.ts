@@ -2,31 +2,31 @@
 // python/edgewise/session/page.py is the other end. It is started by the first question that
 // nothing else answers.
 
-import { Checker, type Json, type Weight } from "../package/checker.ts";
-import { EngineError, type EdgewiseError } from "../../shared/errors.ts";
+import type { Compiled } from "../../protocol/compiler.ts";
+import type { ValueInfo } from "../../protocol/inference.ts";
+import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { MissingFile } from "../compiler-client.ts";
+import { Checker, type Json, type Weight } from "../package/checker.ts";
 import type { ModelFiles } from "./files.ts";
 import { parseInference } from "./manifest.ts";
 import {
-  parseProgram,
-  parseUnits,
   type NodeUnit,
   type PartUnit,
   type Program,
+  parseProgram,
+  parseUnits,
   type Unit,
 } from "./program.ts";
 import {
-  NumberTensor,
   Nothing,
+  NumberTensor,
   OnnxMap,
+  type Reader,
+  type RunValue,
   Sequence,
   StringTensor,
   toHex,
-  type Reader,
-  type RunValue,
 } from "./values.ts";
-import type { ValueInfo } from "../../protocol/inference.ts";
-import type { Compiled } from "../../protocol/compiler.ts";
 
 /** What compiles: Pyodide in a worker, or in tests another Python. */
 export interface PythonHost {

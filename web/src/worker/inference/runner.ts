@@ -2,10 +2,10 @@
 
 import type { Buffer, Device } from "../../device/device.ts";
 import type { Pool } from "./memory.ts";
-import type { Left, NodeReply } from "./python.ts";
 import type { LoadedPlan, Part } from "./part.ts";
 import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
-import { NumberTensor, release, type RunValue } from "./values.ts";
+import type { Left, NodeReply } from "./python.ts";
+import { type NumberTensor, type RunValue, release } from "./values.ts";
 
 /** Names and their values; what is not here is in the scope around a subgraph. */
 export class Scope {

@@ -2,11 +2,11 @@
 // whose runs take turns.
 
 import type { Device } from "../../device/device.ts";
+import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../files/storage.ts";
 import type { InferenceModel } from "./model.ts";
 import { openModel } from "./open.ts";
-import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
 
 /** What ends a run: `aborted` is looked at between parts and rounds of loops. */
 export interface Ending {

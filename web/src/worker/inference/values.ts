@@ -4,8 +4,8 @@
 // is released: `retain` and `release` count references.
 
 import type { Buffer, Device } from "../../device/device.ts";
-import { ModelError } from "../../shared/errors.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
+import { ModelError } from "../../shared/errors.ts";
 import type { Block } from "./memory.ts";
 
 /** Number of elements. */

@@ -1,20 +1,20 @@
 // Values on their way between page and worker, and their checks against what a model declares.
 // python/edgewise/session/feeds.py has the same rules.
 
-import { InputError } from "../../shared/errors.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
+import type { ValueInfo, WireValue } from "../../protocol/inference.ts";
+import { InputError } from "../../shared/errors.ts";
 import { fits } from "./feeds.ts";
 import {
   byteSize,
-  NumberTensor,
   Nothing,
+  NumberTensor,
   OnnxMap,
-  Sequence,
-  StringTensor,
   type Reader,
   type RunValue,
+  Sequence,
+  StringTensor,
 } from "./values.ts";
-import type { WireValue, ValueInfo } from "../../protocol/inference.ts";
 
 const MOST_DIMS = 64;
 

@@ -1,7 +1,7 @@
 // Checks of a package against the engine, before anything is allocated.
 
-import { OutOfMemory, PackageError } from "../../shared/errors.ts";
 import type { Device } from "../../device/device.ts";
+import { OutOfMemory, PackageError } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 

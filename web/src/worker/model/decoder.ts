@@ -2,12 +2,12 @@
 // What the generation loop sees is the Decoder interface (generation/); the order of things between
 // ids and logits is here.
 
+import type { Buffer, Device, Host, Plan } from "../../device/device.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import type { Decoder } from "../generation/index.ts";
-import { NOTES } from "../package/notes.ts";
-import type { Buffer, Device, Host, Plan } from "../../device/device.ts";
-import { Weights } from "./weights.ts";
 import type { DecoderInfo, PlanInfo } from "../package/manifest.ts";
+import { NOTES } from "../package/notes.ts";
+import type { Weights } from "./weights.ts";
 
 /** The state of one text being written: how many tokens its caches hold. */
 export interface Sequence {

@@ -1,9 +1,9 @@
 // Fills weights from the files beside a package.
 
 import { ModelError } from "../../shared/errors.ts";
-import type { OpenPackage } from "../package/package.ts";
-import { BlobSource, endsEarly, scatter, type Extent } from "../../shared/files/source.ts";
+import { BlobSource, type Extent, endsEarly, scatter } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
+import type { OpenPackage } from "../package/package.ts";
 
 /**
  * Fills the places of a package's weights, those that lie in the package and those in the model's

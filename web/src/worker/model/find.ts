@@ -1,28 +1,28 @@
 // Finds a model's plans: in a package, where an earlier visit kept them, or by compiling them.
 
-import { ModelError, PackageError } from "../../shared/errors.ts";
 import type { Device } from "../../device/device.ts";
-import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
-import { makePackage, openPackage, type OpenPackage } from "../package/package.ts";
+import type { ModelInfo } from "../../protocol/loading.ts";
+import { ModelError, PackageError } from "../../shared/errors.ts";
+import { HttpSource, NotFound } from "../../shared/files/http.ts";
+import { BlobSource, type Extent, toBlob } from "../../shared/files/source.ts";
+import { type ByteSource, isEdgewise } from "../../shared/files/stream.ts";
+import { message } from "../../shared/words.ts";
 import { MissingFile } from "../compiler-client.ts";
-import { BlobSource, toBlob, type Extent } from "../../shared/files/source.ts";
+import { compiledKey } from "../files/compiled-key.ts";
 import {
   digestReads,
   findCompiled,
   forgetCompiled,
+  type KeptSource,
   keepCompiled,
-  KeptSource,
   type Reads,
 } from "../files/storage.ts";
-import { HttpSource, NotFound } from "../../shared/files/http.ts";
-import { message } from "../../shared/words.ts";
-import type { ModelInfo } from "../../protocol/loading.ts";
-import { isEdgewise, type ByteSource } from "../../shared/files/stream.ts";
-import { type Texts, Job } from "./job.ts";
-import { fillBeside } from "./fill.ts";
-import type { Onnx } from "./model.ts";
-import { compiledKey } from "../files/compiled-key.ts";
 import type { Manifest } from "../package/manifest.ts";
+import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";
+import { fillBeside } from "./fill.ts";
+import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
+import type { Job, Texts } from "./job.ts";
+import type { Onnx } from "./model.ts";
 
 interface Found {
   manifest: Manifest;
@@ -41,12 +41,12 @@ export async function find(job: Job, device: Promise<Device>): Promise<Found> {
   const { request } = job;
   if (typeof request.model === "string") {
     const place = locate(request.model, request.base, request);
-    if (place.kind === "package") return fromPackage(job, job.http(place.url, true));
+    if (place.kind === "package") return fromPackage(job.http(place.url, true));
     return fromAddress(job, place.graphs, place.folder, device);
   }
-  if ("port" in request.model) return fromPackage(job, job.handed(request.model));
+  if ("port" in request.model) return fromPackage(job.handed(request.model));
   const given = sortFiles(request.model, request.dtype);
-  if (given.kind === "package") return fromPackage(job, job.blob(given.file, given.name));
+  if (given.kind === "package") return fromPackage(job.blob(given.file, given.name));
   const texts: Texts = new Map();
   for (const name of TEXT_FILES) {
     const blob = given.files.get(name);
@@ -62,7 +62,7 @@ export async function find(job: Job, device: Promise<Device>): Promise<Found> {
   );
 }
 
-async function fromPackage(job: Job, source: ByteSource): Promise<Found> {
+async function fromPackage(source: ByteSource): Promise<Found> {
   const opened = await openPackage(source);
   const fill: Found["fill"] = async (extents) => {
     await opened.finish(extents);
@@ -216,7 +216,7 @@ async function fromFiles(
     if (opened)
       return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), onnx };
   }
-  let compiled;
+  let compiled: Awaited<ReturnType<ReturnType<Job["python"]>["compile"]>> | undefined;
   const onStage = (stage: "pyodide" | "compile" | "done", words: string) =>
     job.progress({ status: "compile", name: job.model, stage, message: words });
   for (let attempts = 0; !compiled; attempts++) {

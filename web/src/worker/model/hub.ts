@@ -1,8 +1,8 @@
 // Which files a model consists of, and where they are: a package, a folder of a site, a model id of
 // a hub, or files that the visitor gave. Knows names and addresses, not what is in the files.
 
-import { InputError } from "../../shared/errors.ts";
 import type { DType } from "../../protocol/loading.ts";
+import { InputError } from "../../shared/errors.ts";
 
 const SUFFIX: Record<Exclude<DType, "auto">, string> = {
   fp32: "",

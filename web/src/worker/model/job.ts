@@ -1,14 +1,14 @@
 // What one load needs everywhere: the request, abort, progress, and how files are fetched.
 
-import { InputError, PackageError } from "../../shared/errors.ts";
-import { Compiler } from "../compiler-client.ts";
-import { BlobSource, HandedSource, type Handed } from "../../shared/files/source.ts";
-import { KeptSource } from "../files/storage.ts";
-import { digestOf } from "../../shared/sha256.ts";
-import { parseConfig, Tokenizer } from "../text/tokenizer.ts";
-import { HttpSource, NotFound } from "../../shared/files/http.ts";
 import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
+import { InputError, PackageError } from "../../shared/errors.ts";
+import { HttpSource, NotFound } from "../../shared/files/http.ts";
+import { BlobSource, type Handed, HandedSource } from "../../shared/files/source.ts";
 import { readAll } from "../../shared/files/stream.ts";
+import { digestOf } from "../../shared/sha256.ts";
+import { Compiler } from "../compiler-client.ts";
+import { KeptSource } from "../files/storage.ts";
+import { parseConfig, Tokenizer } from "../text/tokenizer.ts";
 import { notThere } from "./not-there.ts";
 
 export type Progress = (event: ProgressEvent) => void;

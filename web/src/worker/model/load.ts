@@ -1,6 +1,10 @@
 // From a model's place to a decoder that runs: finds the files, uses what an earlier visit compiled
 // or compiles, and streams the weights straight into the engine's memory.
 
+import { openDevice, withKernels } from "../../device/open.ts";
+import { warm } from "../../device/warm.ts";
+import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
 import {
   InputError,
   ModelError,
@@ -8,24 +12,20 @@ import {
   PackageError,
   TokenizerError,
 } from "../../shared/errors.ts";
-import { openDevice, withKernels } from "../../device/open.ts";
-import { EngineDecoder } from "./decoder.ts";
+import { NotFound } from "../../shared/files/http.ts";
 import { platform } from "../../shared/platform.ts";
 import { sha256 } from "../../shared/sha256.ts";
+import type { DecoderInfo } from "../package/manifest.ts";
+import { NOTES } from "../package/notes.ts";
 import { parseConfig } from "../text/tokenizer.ts";
 import { Adapters } from "../training/adapters.ts";
-import { warm } from "../../device/warm.ts";
-import { throwIfAborted } from "../../shared/abort.ts";
-import { NotFound } from "../../shared/files/http.ts";
-import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
-import { NOTES } from "../package/notes.ts";
-import { Weights } from "./weights.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
-import { notThere } from "./not-there.ts";
-import { type Progress, Job } from "./job.ts";
-import type { Model } from "./model.ts";
+import { EngineDecoder } from "./decoder.ts";
 import { find } from "./find.ts";
-import type { DecoderInfo } from "../package/manifest.ts";
+import { Job, type Progress } from "./job.ts";
+import type { Model } from "./model.ts";
+import { notThere } from "./not-there.ts";
+import { Weights } from "./weights.ts";
 
 /** Loads a model. When it fails, everything that was begun has been let go of. */
 export async function loadModel(

@@ -1,12 +1,12 @@
 // A loaded language model.
 
 import type { Device } from "../../device/device.ts";
-import { EngineDecoder } from "./decoder.ts";
-import { Tokenizer } from "../text/tokenizer.ts";
-import { Adapters } from "../training/adapters.ts";
-import type { Urls, ModelInfo } from "../../protocol/loading.ts";
-import { Weights } from "./weights.ts";
+import type { ModelInfo, Urls } from "../../protocol/loading.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import type { Adapters } from "../training/adapters.ts";
+import type { EngineDecoder } from "./decoder.ts";
+import type { Weights } from "./weights.ts";
 
 /** A loaded language model and all that belongs to it. */
 export interface Model {

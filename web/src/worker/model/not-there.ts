@@ -1,7 +1,7 @@
 // The error for a file that a server does not have.
 
-import { ModelError, type EdgewiseError } from "../../shared/errors.ts";
-import { NotFound } from "../../shared/files/http.ts";
+import { type EdgewiseError, ModelError } from "../../shared/errors.ts";
+import type { NotFound } from "../../shared/files/http.ts";
 
 /** What a missing file is to those who asked for it. */
 export function notThere(e: NotFound): EdgewiseError {

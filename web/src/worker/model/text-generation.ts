@@ -1,16 +1,16 @@
 // The pipeline's own part: texts and chats to ids, ids to results. Mirrors
 // python/edgewise/pipelines/text_generation.py.
 
+import type { Generated, GenerateRequest, Message } from "../../protocol/generation.ts";
 import { InputError } from "../../shared/errors.ts";
 import {
-  generate,
+  type GenerateOutput,
   GenerationConfig,
+  type GenerationFields,
+  generate,
   modelDefaults,
   TextStreamer,
-  type GenerationFields,
-  type GenerateOutput,
 } from "../generation/index.ts";
-import type { Message, Generated, GenerateRequest } from "../../protocol/generation.ts";
 import type { Model } from "./model.ts";
 
 /**

@@ -1,8 +1,8 @@
 // The weights of a model in the device's memory, and what follows from them.
 
-import type { Extent } from "../../shared/files/source.ts";
-import { checkSums } from "../../device/sums.ts";
 import type { Buffer, Device, Plan } from "../../device/device.ts";
+import { checkSums } from "../../device/sums.ts";
+import type { Extent } from "../../shared/files/source.ts";
 import type { Manifest } from "../package/manifest.ts";
 
 interface PlanSlot {

@@ -1,7 +1,6 @@
 // Reads the JSON of manifests: every value is checked, and an error says where in the manifest it
 // is wrong.
 
-import { PackageError } from "../../shared/errors.ts";
 import {
   KINDS,
   MAX_DEPTH,
@@ -11,6 +10,7 @@ import {
   MAX_TEXT,
   STATE_SIZES,
 } from "../../gen/manifest.ts";
+import { PackageError } from "../../shared/errors.ts";
 
 /**
  * A weight's place: a part of the package or a file beside it, and bytes in it; and the sums of its

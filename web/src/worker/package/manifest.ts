@@ -1,8 +1,8 @@
 // A package's manifest that has been checked.
 
-import type { Slot, Weight } from "./checker.ts";
-import type { InferenceInfo } from "../inference/manifest.ts";
 import type { CacheDType } from "../../protocol/loading.ts";
+import type { InferenceInfo } from "../inference/manifest.ts";
+import type { Slot, Weight } from "./checker.ts";
 
 /**
  * A plan for `tokens` tokens at once. `registers`: numbers of those that hold the past length and

@@ -5,17 +5,17 @@
 // it are checked by the engine.
 
 import { slotsOfPlan } from "../../device/plan-header.ts";
-import { LAYOUT, MAGIC as PLAN_MAGIC, SLOT_WRITABLE } from "../../gen/plan_format.ts";
-import { Checker, type Slot } from "./checker.ts";
-import { PackageError } from "../../shared/errors.ts";
 import { FORMAT, MAX_MANIFEST, WRITABLE_KINDS } from "../../gen/manifest.ts";
-import { sha256 } from "../../shared/sha256.ts";
-import { scatter, type Extent } from "../../shared/files/source.ts";
+import { LAYOUT, MAGIC as PLAN_MAGIC, SLOT_WRITABLE } from "../../gen/plan_format.ts";
+import { PackageError } from "../../shared/errors.ts";
+import { isMagic, MAGIC } from "../../shared/files/magic.ts";
+import { type Extent, scatter } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
-import { MAGIC, isMagic } from "../../shared/files/magic.ts";
+import { sha256 } from "../../shared/sha256.ts";
+import { Checker, type Slot } from "./checker.ts";
+import { ALIGN, DIGITS, HEADER, SUM } from "./container.ts";
 import type { Manifest } from "./manifest.ts";
 import { parseManifest } from "./parse.ts";
-import { HEADER, ALIGN, SUM, DIGITS } from "./container.ts";
 
 /** A package of which the manifest has been read. */
 export interface OpenPackage {
@@ -60,7 +60,7 @@ function checkSlotTable(
     c.fail(`file '${file}'`, "in it is no plan");
   const table = slotsOfPlan(plan);
   if (table?.length !== slots.length)
-    return c.fail(
+    throw c.fail(
       `file '${file}'`,
       `in it has ${table?.length ?? "too many"} slots, the manifest describes ${slots.length}`,
     );

@@ -1,9 +1,9 @@
 // Checks the decoder plans of a manifest.
 
-import { Checker, parseSlots, type Json, type Slot } from "./checker.ts";
 import { MAX_CACHES, MAX_CAPACITY, MAX_DECODER_PLANS, MAX_VOCABULARY } from "../../gen/manifest.ts";
 import type { CacheDType } from "../../protocol/loading.ts";
-import type { PlanInfo, DecoderInfo, Manifest } from "./manifest.ts";
+import { type Checker, type Json, parseSlots, type Slot } from "./checker.ts";
+import type { DecoderInfo, Manifest, PlanInfo } from "./manifest.ts";
 import { planFile } from "./plan-file.ts";
 
 /** Checks the plans of a language model. @throws PackageError */

@@ -1,6 +1,5 @@
 // Checks the training programs of a manifest.
 
-import { Checker, parseSlots, product, type Json, type Slot } from "./checker.ts";
 import {
   MAX_BATCH,
   MAX_CAPACITY,
@@ -12,13 +11,14 @@ import {
   STATE_SIZES,
   TRAINING_NAMES,
 } from "../../gen/manifest.ts";
+import { type Checker, type Json, parseSlots, product, type Slot } from "./checker.ts";
 import {
+  type LoraInfo,
+  type Manifest,
+  type ProgramInfo,
+  type StateInfo,
   TRAINING_PLANS,
   type TrainingPlan,
-  type StateInfo,
-  type LoraInfo,
-  type ProgramInfo,
-  type Manifest,
 } from "./manifest.ts";
 import { planFile } from "./plan-file.ts";
 

@@ -1,6 +1,5 @@
 // Checks a manifest.
 
-import { Checker, tooDeep, type Json } from "./checker.ts";
 import {
   FORMAT,
   MAX_FILE,
@@ -11,10 +10,11 @@ import {
   WEIGHT_FILES,
 } from "../../gen/manifest.ts";
 import { parseInference } from "../inference/manifest.ts";
-import type { Manifest } from "./manifest.ts";
-import { parseTraining } from "./parse-training.ts";
-import { parseDecoder } from "./parse-decoder.ts";
+import { Checker, type Json, tooDeep } from "./checker.ts";
 import { ALIGN } from "./container.ts";
+import type { Manifest } from "./manifest.ts";
+import { parseDecoder } from "./parse-decoder.ts";
+import { parseTraining } from "./parse-training.ts";
 
 /**
  * Checks a manifest, by the same rules as python/edgewise/manifest.py. Whether a package fits into

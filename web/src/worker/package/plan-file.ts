@@ -1,7 +1,7 @@
 // Names of plans in a package.
 
-import { Checker, type Json } from "./checker.ts";
 import { WEIGHT_FILES } from "../../gen/manifest.ts";
+import type { Checker, Json } from "./checker.ts";
 import type { Manifest } from "./manifest.ts";
 
 export function planFile(

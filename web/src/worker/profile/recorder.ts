@@ -1,12 +1,12 @@
 // In the worker: times the steps of the plans that an engine runs while a profile watches it, and
 // measures what the engine could reach.
 
-import { slotsOfPlan } from "../../device/plan-header.ts";
+import type { Buffer, Device, Plan, PlanInfo } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
-import { InputError } from "../../shared/errors.ts";
+import { slotsOfPlan } from "../../device/plan-header.ts";
 import { LIMITS } from "../../gen/limits.ts";
 import type { Limits, PlanNotes, ProfileData } from "../../protocol/profile.ts";
-import type { Buffer, Device, Plan, PlanInfo } from "../../device/device.ts";
+import { InputError } from "../../shared/errors.ts";
 
 interface Watched {
   known: PlanInfo;

@@ -4,9 +4,9 @@
 // python/edgewise/text/template_sandbox.py; here what makes a long text (`*`, indent, replace) is
 // looked at after it is made, which the browser's greatest string length bounds.
 
-import { Environment, Interpreter, Template } from "@huggingface/jinja";
-import { TokenizerError } from "../../shared/errors.ts";
+import { type Environment, Interpreter, Template } from "@huggingface/jinja";
 import { TEXT_LIMITS } from "../../gen/text_limits.ts";
+import { TokenizerError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 
 /**

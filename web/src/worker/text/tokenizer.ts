@@ -2,12 +2,12 @@
 // file said in our words.
 
 import { Tokenizer as Backend } from "@huggingface/tokenizers";
-import { ChatTemplate } from "./chat-template.ts";
-import { TokenizerError } from "../../shared/errors.ts";
 import { TEXT_LIMITS } from "../../gen/text_limits.ts";
-import { checkTokenizer, LimitError, type Growth } from "./tokenizer-limits.ts";
-import { message } from "../../shared/words.ts";
 import type { Message } from "../../protocol/generation.ts";
+import { TokenizerError } from "../../shared/errors.ts";
+import { message } from "../../shared/words.ts";
+import { ChatTemplate } from "./chat-template.ts";
+import { checkTokenizer, type Growth, LimitError } from "./tokenizer-limits.ts";
 
 const SPECIAL = [
   "bos_token",

@@ -1,7 +1,7 @@
 // The tensors of an adapter's file, in PEFT's layout.
 
-import { SCALE } from "./session.ts";
 import type { LoraInfo, ProgramInfo, StateInfo } from "../package/manifest.ts";
+import { SCALE } from "./session.ts";
 
 /** What PEFT's names of tensors begin with. */
 export const PEFT_PREFIX = "base_model.model.";

@@ -2,22 +2,22 @@
 // a time: its tensors lie in the states that the decoder's plans read; the others are kept as
 // copies outside of the engine, and change places with it on demand.
 
-import { BlobReader } from "../../shared/files/blobs.ts";
-import type { EngineDecoder } from "../model/decoder.ts";
 import type { Buffer, Device } from "../../device/device.ts";
-import { InputError, ModelError } from "../../shared/errors.ts";
+import type { AdapterInfo } from "../../protocol/training.ts";
 import {
   asFloat32,
   readSafetensors,
   safetensorsHead,
   type Place as TensorPlace,
 } from "../../shared/checkpoints/safetensors.ts";
-import { SCALE, type Session } from "./session.ts";
-import type { AdapterInfo } from "../../protocol/training.ts";
+import { InputError, ModelError } from "../../shared/errors.ts";
+import { BlobReader } from "../../shared/files/blobs.ts";
+import type { EngineDecoder } from "../model/decoder.ts";
 import type { Weights } from "../model/weights.ts";
 import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
-import { checkName, scaling, configOf } from "./adapter-config.ts";
-import { resultsOf, tensorsOf, cut, padded } from "./adapter-tensors.ts";
+import { checkName, configOf, scaling } from "./adapter-config.ts";
+import { cut, padded, resultsOf, tensorsOf } from "./adapter-tensors.ts";
+import { SCALE, type Session } from "./session.ts";
 
 interface Entry {
   name: string;

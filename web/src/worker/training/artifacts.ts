@@ -1,19 +1,19 @@
 // ONNX Runtime Training's artifacts in the worker. Python reads them and compiles them for the
 // shapes that come (training/page.py); their steps run here without it.
 
-import { throwIfAborted } from "../../shared/abort.ts";
 import type { Device } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
+import type { DeviceOptions } from "../../device/options.ts";
+import { warm } from "../../device/warm.ts";
+import type { ArtifactsInfo, PlainTensor } from "../../protocol/artifacts.ts";
+import type { Urls } from "../../protocol/loading.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { Compiler } from "../compiler-client.ts";
-import { warm } from "../../device/warm.ts";
-import { Session, STEP } from "./session.ts";
-import type { Slot, Weight } from "../package/checker.ts";
-import type { Urls } from "../../protocol/loading.ts";
-import type { ArtifactsInfo, PlainTensor } from "../../protocol/artifacts.ts";
-import type { DeviceOptions } from "../../device/options.ts";
 import { Weights } from "../model/weights.ts";
+import type { Slot, Weight } from "../package/checker.ts";
 import type { ProgramInfo, StateInfo } from "../package/manifest.ts";
+import { Session, STEP } from "./session.ts";
 
 interface Described {
   plans: Record<string, { file: string; slots: Slot[]; arena_bytes: number }>;

@@ -4,7 +4,11 @@
 // Whenever the tab is killed, the newest whole file is an adapter as it was saved: never one's
 // tensors with another's config.
 
+import type { KeptAdapter } from "../../protocol/training.ts";
+import { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
+import { dataBegin, sumOfFile, withSum } from "../../shared/checkpoints/sum.ts";
 import { InputError } from "../../shared/errors.ts";
+import { storageError } from "../../shared/files/cached.ts";
 import {
   fileIn,
   filesIn,
@@ -13,10 +17,6 @@ import {
   removeFrom,
   writeFile,
 } from "../../shared/files/opfs.ts";
-import { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
-import { dataBegin, sumOfFile, withSum } from "../../shared/checkpoints/sum.ts";
-import type { KeptAdapter } from "../../protocol/training.ts";
-import { storageError } from "../../shared/files/cached.ts";
 import type { Model } from "../model/model.ts";
 import { checkName } from "./adapter-config.ts";
 

@@ -1,9 +1,9 @@
 // An adapter merged into the model's .onnx file, by Python.
 
 import { InputError } from "../../shared/errors.ts";
-import { Compiler, MissingFile } from "../compiler-client.ts";
-import { toBlob } from "../../shared/files/source.ts";
 import { HttpSource } from "../../shared/files/http.ts";
+import { toBlob } from "../../shared/files/source.ts";
+import { Compiler, MissingFile } from "../compiler-client.ts";
 import type { Model, Onnx } from "../model/model.ts";
 
 /**

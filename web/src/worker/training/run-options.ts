@@ -1,12 +1,12 @@
 // The options of a run: defaults and checks.
 
-import { InputError } from "../../shared/errors.ts";
-import { Session } from "./session.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
+import { InputError } from "../../shared/errors.ts";
 import type { Model } from "../model/model.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 import { withRank } from "./adapter-config.ts";
 import { rankAxis } from "./adapter-tensors.ts";
+import type { Session } from "./session.ts";
 
 export function whole(
   value: number | undefined,

@@ -1,14 +1,14 @@
 // A training program in the engine: its plans, its states (what persists between runs), its runs.
 // Mirrors python/edgewise/training/session.py.
 
-import { OutOfMemory, EngineError } from "../../shared/errors.ts";
-import { seedOfRun } from "../../shared/seeds.ts";
-import type { Slot } from "../package/checker.ts";
-import { megabytes } from "../../shared/words.ts";
-import { NOTES } from "../package/notes.ts";
 import type { Buffer, Device, Plan } from "../../device/device.ts";
+import { EngineError, OutOfMemory } from "../../shared/errors.ts";
+import { seedOfRun } from "../../shared/seeds.ts";
+import { megabytes } from "../../shared/words.ts";
 import type { Weights } from "../model/weights.ts";
+import type { Slot } from "../package/checker.ts";
 import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/manifest.ts";
+import { NOTES } from "../package/notes.ts";
 
 /** State: updates so far, int64 [1]. */
 export const STEP = "training/step";

@@ -1,22 +1,22 @@
 // A training run in the worker: data, schedule, steps, evaluation, checkpoints. One step at a time,
 // so that the worker hears what the page says between them.
 
-import { EngineError, InputError } from "../../shared/errors.ts";
-import { sha256 } from "../../shared/sha256.ts";
-import { Checkpoint, type RunRecord } from "../../shared/checkpoints/checkpoint.ts";
-import { batchOf, blocksOf, Order, split, type Blocks } from "./data.ts";
-import { factor, SCHEDULES, type Schedule } from "../../shared/schedules.ts";
-import { Session } from "./session.ts";
-import { throwIfAborted } from "../../shared/abort.ts";
 import type {
-  TrainingFields,
   StepEvent,
+  TrainingFields,
   TrainingInfo,
   TrainingResult,
 } from "../../protocol/training.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
+import { Checkpoint, type RunRecord } from "../../shared/checkpoints/checkpoint.ts";
+import { EngineError, InputError } from "../../shared/errors.ts";
+import { factor, SCHEDULES, type Schedule } from "../../shared/schedules.ts";
+import { sha256 } from "../../shared/sha256.ts";
 import type { Model } from "../model/model.ts";
 import { checkName } from "./adapter-config.ts";
-import { whole, choose, seedOf, loraOf, lowerRank, freshName, compare } from "./run-options.ts";
+import { type Blocks, batchOf, blocksOf, Order, split } from "./data.ts";
+import { choose, compare, freshName, loraOf, lowerRank, seedOf, whole } from "./run-options.ts";
+import { Session } from "./session.ts";
 
 const SPEED_STEPS = 16; // that the speed is a mean of
 

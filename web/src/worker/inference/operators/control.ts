@@ -2,7 +2,7 @@
 
 import type { HostOperator, NodeRun } from "../node.ts";
 import type { Subgraph } from "../program.ts";
-import { elements, NumberTensor, release, retain, StringTensor, type RunValue } from "../values.ts";
+import { elements, NumberTensor, type RunValue, release, retain, StringTensor } from "../values.ts";
 
 type Declared = Subgraph["outputs"][number];
 

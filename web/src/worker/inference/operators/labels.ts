@@ -8,9 +8,9 @@ import {
   ENTRY_BYTES,
   NumberTensor,
   OnnxMap,
+  type RunValue,
   StringTensor,
   typed,
-  type RunValue,
 } from "../values.ts";
 import { tensorOf } from "./strings.ts";
 

@@ -2,7 +2,7 @@
 // writes into a buffer for the longest result and counts; what is there is taken.
 
 import type { HostOperator, NodeRun } from "../node.ts";
-import { elements, NumberTensor, StringTensor, type RunValue } from "../values.ts";
+import { elements, NumberTensor, type RunValue, StringTensor } from "../values.ts";
 
 const MOST = 2 ** 28; // elements of a buffer for the longest result
 

@@ -1,7 +1,7 @@
 // Sequences and optionals: as python/edgewise/ops/sequence.py and optional.py.
 
 import type { HostOperator, NodeRun } from "../node.ts";
-import { Nothing, Sequence, type NumberTensor, type RunValue } from "../values.ts";
+import { Nothing, type NumberTensor, type RunValue, type Sequence } from "../values.ts";
 
 const MOST_PARTS = 1 << 12;
 const CHECK = "Check what is fed; if it is right, export the model again.";

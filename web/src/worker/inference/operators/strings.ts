@@ -8,9 +8,9 @@ import {
   elements,
   NumberTensor,
   REFERENCE_BYTES,
+  type RunValue,
   StringTensor,
   typed,
-  type RunValue,
 } from "../values.ts";
 
 /** Operators that only move elements, and which of their inputs those are (undefined: all). */
