@@ -41,7 +41,7 @@ check: $(stamp)/venv-check $(stamp)/node ## formatters, linters, types and struc
 	web/node_modules/.bin/biome ci --error-on-warnings .
 	web/node_modules/.bin/tsc --noEmit --project web/tsconfig.json
 	$(checker)mypy
-	$(checker)python -m pytest -q -p no:cacheprovider tests/structure
+	$(checker)python -m pytest -q -p no:cacheprovider --noconftest tests/structure
 
 format: $(stamp)/venv-check $(stamp)/node ## write every file as the formatters want it
 	$(checker)ruff check --quiet --fix --select I . || true

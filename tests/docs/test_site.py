@@ -25,7 +25,8 @@ def test_navigation_is_complete() -> None:
 def test_broken_links_are_found(tmp_path: Path) -> None:
     (tmp_path / "guide").mkdir()
     (tmp_path / "index.html").write_text(
-        '<p id=top><a href="guide/">1</a> <a href="guide/#there">2</a> <a href="#top">3</a> <a href="https://example.com/x">4</a>'
+        '<p id=top><a href="guide/">1</a> <a href="guide/#there">2</a> <a href="#top">3</a>'
+        ' <a href="https://example.com/x">4</a>'
         ' <a href="guide/#gone">5</a> <a href="nowhere.html">6</a> <img src="../outside.png">'
     )
     (tmp_path / "guide" / "index.html").write_text(

@@ -151,7 +151,8 @@ def file(header, data=b""):
             b"1234",
         ),
         file(
-            b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+            b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
+            b'"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
             b"1234",
         ),
         file({"__metadata__": {"a": 1}}),

@@ -26,10 +26,12 @@ del parts[record]
 for name in [n for n in parts if n.endswith(".py")]:
     with open("/source.py", "wb") as f:
         f.write(parts[name])
-    py_compile.compile("/source.py", "/source.pyc", dfile=name, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile("/source.py", "/source.pyc", name, True, invalidation_mode=unchecked)
     folder, slash, file = name.rpartition("/")
     with open("/source.pyc", "rb") as f:
-        parts[f"{folder}{slash}__pycache__/{file[:-3]}.{sys.implementation.cache_tag}.pyc"] = f.read()
+        tag = sys.implementation.cache_tag
+        parts[f"{folder}{slash}__pycache__/{file[:-3]}.{tag}.pyc"] = f.read()
 
 lines = []
 with zipfile.ZipFile("/out.whl", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:

@@ -28,7 +28,11 @@ export function memoryChart(
 
   function tell(step: number): void {
     const { node, op, bytes } = row!.steps[step]!;
-    words.textContent = `${step === most ? "Most" : `Step ${number(step + 1)} of ${number(row!.steps.length)}`}: ${megabytes(bytes)}, after ${took(begins[step]!)}, in ${node || op}${node && node !== op ? ` (${op})` : ""}`;
+    const which = `Step ${number(step + 1)} of ${number(row!.steps.length)}`;
+    const title = node && node !== op ? `${node} (${op})` : node || op;
+    words.textContent =
+      `${step === most ? "Most" : which}: ${megabytes(bytes)}, ` +
+      `after ${took(begins[step]!)}, in ${title}`;
   }
 
   /** Of a number on an axis with marks `step` apart. */

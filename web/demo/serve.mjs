@@ -152,12 +152,11 @@ function answer(request, response) {
   if (path === "/") return say(302, "the demo is at /demo/", { Location: "/demo/" + url.search });
   if (path === "/favicon.ico") return response.writeHead(204, headers).end();
   const found = locate(path);
-  if (!found)
-    return say(
-      404,
-      `${path} is not ` +
-        `here${path.startsWith("/engine/") || path.endsWith(".whl") || path.endsWith(".edge") ? ": run `make demo`, which builds it" : ""}`,
-    );
+  if (!found) {
+    const built = path.startsWith("/engine/") || /\.(whl|edge)$/.test(path);
+    const how = built ? ": run `make demo`, which builds it" : "";
+    return say(404, `${path} is not here${how}`);
+  }
   if (found.redirect)
     return say(302, "see there", {
       Location: found.redirect.split("/").map(encodeURIComponent).join("/"),
@@ -231,9 +230,9 @@ function answer(request, response) {
 server.on("clientError", (e, socket) => {
   if (socket.writable && e.code !== "ECONNRESET")
     socket.end(
-      "HTTP/1.1 " +
-        `${e.code === "HPE_HEADER_OVERFLOW" ? "431 Request Header Fields Too Large" : "400 Bad Request"}\r\nConnection: ` +
-        `close\r\n\r\n`,
+      (e.code === "HPE_HEADER_OVERFLOW"
+        ? "HTTP/1.1 431 Request Header Fields Too Large"
+        : "HTTP/1.1 400 Bad Request") + "\r\nConnection: close\r\n\r\n",
     );
   else socket.destroy();
 });

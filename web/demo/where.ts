@@ -29,7 +29,8 @@ export function whereTheTimeGoes(): {
     if (!profile.runs) return;
     shown = profile;
     $("where-words").textContent =
-      `${words}: ${number(profile.runs)} runs, ${seconds(profile.ms)} in steps, with ${profile.threads === 1 ? "one thread" : `${profile.threads} threads`}.`;
+      `${words}: ${number(profile.runs)} runs, ${seconds(profile.ms)} in steps, with ` +
+      (profile.threads === 1 ? "one thread." : `${profile.threads} threads.`);
     $("where-limits").textContent = limitsInWords(profile.limits);
     showRows();
     const plans = profile.memory();

@@ -23,7 +23,7 @@ test("sums of a stream do not depend on how it was cut", async () => {
   assert.deepEqual(await new PieceSums().finish(), []);
 });
 
-test("a kept file that was damaged is noticed, forgotten, and fetched again; a package has sums of its own", async () => {
+test("a damaged kept file is forgotten and fetched again; a package has its own sums", async () => {
   const storage = new Storage(true).install();
   const data = new Uint8Array(randomBytes(100_000));
   let fetched = 0;

@@ -58,7 +58,8 @@ async function keptValue(name: string): Promise<number> {
 }
 
 for (const inPlace of [false, true])
-  test(`an adapter that is kept again while the tab dies is the old one or the new one, ${inPlace ? "written in place" : "written at once"}`, async () => {
+  const way = inPlace ? "written in place" : "written at once";
+  test(`a tab that dies while an adapter is kept leaves the old or new one, ${way}`, async () => {
     let died = 0;
     let operations = 1;
     for (let at = 0; at < operations; at++) {
@@ -85,7 +86,7 @@ for (const inPlace of [false, true])
     assert.ok(died >= 2, String(died));
   });
 
-test("kept adapters are listed, forgotten, and taken from where earlier versions put them", async () => {
+test("kept adapters are listed, forgotten, and found where earlier versions put them", async () => {
   const storage = new Storage().install();
   await keep(owner(1), "a");
   await keep(owner(2), "a.1");
@@ -163,7 +164,7 @@ async function saved(steps: number) {
   return storage;
 }
 
-test("a damaged side of a checkpoint does not hide the good one, wherever it is damaged", async () => {
+test("a damaged side of a checkpoint does not hide the good one", async () => {
   const storage = await saved(2);
   const path = [...storage.files.keys()].find((p) => p.includes(".b."))!;
   const good = storage.files.get(path)!;

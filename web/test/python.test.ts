@@ -43,7 +43,7 @@ const files = {
   blob: async () => new Blob(),
 } as unknown as ModelFiles;
 
-test("a run that is to end does not wait for Python, which is started again by the next question", async () => {
+test("a run that ends does not wait for Python; the next question starts it again", async () => {
   const hosts: SlowHost[] = [];
   const python = new Python(
     () => (hosts.push(new SlowHost(hosts.length ? 1 : 100_000)), hosts.at(-1)!),

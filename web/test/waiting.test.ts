@@ -8,7 +8,7 @@ import { sha256 } from "../src/shared/sha256.ts";
 import { setStallTimeout, Watchdog, within } from "../src/shared/watchdog.ts";
 import { digestReads } from "../src/worker/files/storage.ts";
 
-test("a watchdog counts the time in which the thread ran, and starts anew with every sign of life", () => {
+test("a watchdog counts the thread's own time, anew with every sign of life", () => {
   const timers = new Set<() => void>();
   const { setInterval: start, clearInterval: stop } = globalThis;
   globalThis.setInterval = ((f: () => void) => (timers.add(f), f)) as unknown as typeof setInterval;

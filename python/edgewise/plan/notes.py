@@ -159,7 +159,10 @@ def read_notes(blob):
     try:
         root = json.loads(zlib.decompressobj().decompress(bytes(blob), MOST))
         names = root["names"]
-        pair = lambda x: [int(x[0]), int(x[1])] if isinstance(x, list) else [int(x)] * 2  # noqa: E731
+
+        def pair(x):
+            return [int(x[0]), int(x[1])] if isinstance(x, list) else [int(x)] * 2
+
         return {
             file: StepNotes(
                 [str(names[i]) for i in p["node"]],

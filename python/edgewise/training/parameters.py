@@ -36,7 +36,8 @@ _VIEWS = (
     "Concat",
 )
 _NOT_LEARNED = re.compile(
-    r"mask|inv_freq|(^|[._/])(cos|sin)(_cache|_cached)?$|running_(mean|var)|num_batches|position_ids",
+    r"mask|inv_freq|(^|[._/])(cos|sin)(_cache|_cached)?$|running_(mean|var)|num_batches"
+    r"|position_ids",
     re.I,
 )
 _MADE_UP = re.compile(

@@ -1,5 +1,5 @@
-// Compiling in the page, step by step, as web/src/compiler/index.ts does it: Pyodide, the wheel, the
-// import, the compilation.
+// Compiling in the page, step by step, as web/src/compiler/index.ts does it: Pyodide, the wheel,
+// the import, the compilation.
 import { now, serve } from "./rpc.js";
 
 let pyodide, blob;

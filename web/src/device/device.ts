@@ -121,7 +121,9 @@ export interface Device {
   loadPlan(bytes: Uint8Array, where: string, title?: string, notes?: Uint8Array): Plan;
   /** Frees a plan; the buffers that its slots are bound to stay. */
   freePlan(plan: Plan): void;
-  /** Sets the memory of a slot, which must stay while the plan runs. @throws PlanError: too small */
+  /**
+   * Sets the memory of a slot, which must stay while the plan runs. @throws PlanError: too small
+   */
   bind(plan: Plan, slot: number, buffer: Buffer, where?: string): void;
   /** A run that uses the slot fails until it is bound again. */
   unbind(plan: Plan, slot: number): void;

@@ -20,7 +20,8 @@ const CODE = Object.fromEntries(
 /** @param why the fuller engine is of no help */
 export function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
   return new EngineError(
-    `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without${why && `; the full engine could not be had: ${why}`}`,
+    `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without` +
+      (why && `; the full engine could not be had: ${why}`),
     where,
     "Serve edgewise-simd128-full.wasm and edgewise-relaxed-threads-full.wasm in " +
       "env.engineUrl, too, or make an engine for this model: edgewise build MODEL --engine.",

@@ -329,7 +329,9 @@ function isForeign(url: string): boolean {
 
 function truncated(url: string, at: number, size: number | undefined, why = ""): EdgewiseError {
   return new ModelError(
-    `the download broke off after ${megabytes(at)}${size === undefined ? "" : ` of ${megabytes(size)}`}${why && ` (${why})`}, several times`,
+    `the download broke off after ${megabytes(at)}` +
+      (size === undefined ? "" : ` of ${megabytes(size)}`) +
+      `${why && ` (${why})`}, several times`,
     url,
     "Check the network and load it again; if it always stops at the same place, the file on " +
       "the server is cut off.",

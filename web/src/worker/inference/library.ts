@@ -218,11 +218,12 @@ export class PlanLibrary implements Library {
   }
 
   private noPlan(unit: PartUnit, values: readonly RunValue[]): InputError {
+    const given = unit.inputs.map((n, i) => `${n} ${String(values[i]).replace("[", " [")}`);
     const made = this.part(unit.part).plans.map(({ info }) =>
       [...info.inputs].map(([n, i]) => `${n} ${i.dtype} [${i.shape.join(", ")}]`).join("; "),
     );
     return new InputError(
-      `there is no plan for ${unit.inputs.map((n, i) => `${n} ${String(values[i]).replace("[", " [")}`).join("; ")}`,
+      `there is no plan for ${given.join("; ")}`,
       this.where,
       `The package was built for ${made.join(" or ")}: feed such tensors, build it with more ` +
         "--dims, or give the page the .onnx file.",

@@ -1,4 +1,5 @@
-// A model of any kind in the worker, as a session sees it: runs, and outputs that stay in the engine.
+// A model of any kind in the worker, as a session sees it: runs, and outputs that stay in the
+// engine.
 
 import type { Device } from "../../device/device.ts";
 import type {

@@ -338,7 +338,8 @@ export class NodeRun {
 
   unsupported(
     what: string,
-    remedy = "Export the model with another opset or another exporter, or run it on a desktop runtime.",
+    remedy = "Export the model with another opset or another exporter, or run it on a desktop " +
+      "runtime.",
   ): never {
     throw new UnsupportedOp(what, this.unit.where, remedy);
   }

@@ -1,5 +1,5 @@
-// Opens a model of any kind: a package, what an earlier visit compiled, or an .onnx file that Python
-// is to compile.
+// Opens a model of any kind: a package, what an earlier visit compiled, or an .onnx file that
+// Python is to compile.
 
 import type { Device } from "../../device/device.ts";
 import { openDevice, withKernels } from "../../device/open.ts";

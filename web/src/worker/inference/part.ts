@@ -148,7 +148,9 @@ function fitsDims(dims: readonly number[], of: readonly Dim[], register: number)
   return true;
 }
 
-/** Whether a plan is for the same shapes but for the range of the register, and the same numbers. */
+/**
+ * Whether a plan is for the same shapes but for the range of the register, and the same numbers.
+ */
 function sameRange(v: Variant, info: InferencePlan, inputs: readonly string[]): boolean {
   const text = (dims: readonly (readonly Dim[])[]) => JSON.stringify(dims);
   return (

@@ -17,9 +17,9 @@ interface PlanOf {
 }
 
 /**
- * What all plans of a package share in the device's memory: its weights (and the extents that fill them
- * from the files they lie in), what init steps compute of them, and the adapters that training
- * changes. /
+ * What all plans of a package share in the device's memory: its weights (and the extents that fill
+ * them from the files they lie in), what init steps compute of them, and the adapters that training
+ * changes. / /
  */
 export class Weights {
   private readonly at = new Map<string, Buffer>();

@@ -2,5 +2,6 @@
 
 export const HEADER = 16;
 export const ALIGN = 64;
-export const SUM = '{"manifest_sha256":"'; // what every manifest begins with; the sum is taken with zeros in its place
+/** What every manifest begins with; the sum is taken with zeros in its place. */
+export const SUM = '{"manifest_sha256":"';
 export const DIGITS = 64;

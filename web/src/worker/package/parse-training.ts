@@ -171,7 +171,8 @@ function checkSlot(c: Checker, slot: Slot, where: string, program: Known): void 
   if (slot.kind === "state" && program.states.get(slot.name)?.bytes !== slot.bytes)
     c.fail(
       where,
-      `is the state '${slot.name}' of ${slot.bytes} bytes, which ${program.at}.states does not have`,
+      `is the state '${slot.name}' of ${slot.bytes} bytes, which ${program.at}.states ` +
+        "does not have",
     );
   if (slot.kind === "cache") c.fail(where, "is a cache, which training has not");
   if (slot.kind === "input") {

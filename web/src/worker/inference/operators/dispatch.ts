@@ -36,7 +36,8 @@ export async function outputsOf(run: NodeRun): Promise<(RunValue | undefined)[]>
 /** @throws UnsupportedOp */
 function unknownOperator(unit: NodeUnit): never {
   throw new UnsupportedOp(
-    `the operator ${unit.domain ? `${unit.domain}.` : ""}${unit.op} (opset ${unit.opset}) is not supported`,
+    `the operator ${unit.domain ? `${unit.domain}.` : ""}${unit.op} (opset ${unit.opset}) ` +
+      "is not supported",
     unit.where,
     "`edgewise inspect` lists what a model needs; another exporter, opset or optimization " +
       "level may avoid it.",

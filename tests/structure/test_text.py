@@ -1,0 +1,56 @@
+"""The form of the text that formatters do not see to: lines, sizes of files and of functions."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COLUMNS = 100
+# Data: sentences for the demo's model, and numbers.
+DATA = ("web/demo/model-training/", "web/demo/lesson.ts", "/gen/", "tests/training/data/")
+URL = re.compile(r"https?://\S{40,}")
+# Base64 or hexadecimal digits, and character classes: nothing that could be broken.
+DIGITS = re.compile(r"[\w+/=\\\[\]{}-]{90,}")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files of the repository by their names; without git, those that are there."""
+    done = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        skip = {"node_modules", "dist", ".build", ".git"}
+        found = [p for pattern in patterns for p in ROOT.rglob(pattern)]
+        return [p for p in found if not skip & set(p.relative_to(ROOT).parts)]
+    return [ROOT / name for name in done.stdout.splitlines() if (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize("kind", ["*.py", "*.ts", "*.mjs", "*.js", "*.c", "*.h", "*.css"])
+def test_lines_fit(kind: str) -> None:
+    """No line has more than 100 columns, but for addresses and data."""
+    files = [p for p in tracked(kind) if not any(d in p.as_posix() for d in DATA)]
+    assert files
+    long = [
+        f"{path.relative_to(ROOT)}:{i}: {len(line)} columns"
+        for path in files
+        for i, line in enumerate(path.read_text().split("\n"), 1)
+        if len(line) > COLUMNS and not URL.search(line) and not DIGITS.search(line)
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_functions_have_names() -> None:
+    """A function called `_` cannot be found in a traceback, a profile or by grep."""
+    nameless = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in tracked("python/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == "_"
+    ]
+    assert not nameless
