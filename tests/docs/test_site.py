@@ -50,7 +50,11 @@ def test_errors_are_listed() -> None:
         "EdgewiseError"
     }
     typescript = set(
-        re.findall(r"^export class (\w+)", (ROOT / "web" / "src" / "errors.ts").read_text(), re.M)
+        re.findall(
+            r"^export class (\w+)",
+            (ROOT / "web" / "src" / "shared" / "errors.ts").read_text(),
+            re.M,
+        )
     )
     assert set(listed) == python == typescript - {"EdgewiseError"} and len(listed) == len(
         set(listed)

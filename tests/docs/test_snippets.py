@@ -152,7 +152,7 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
     settings = {
         "extends": str(WEB / "tsconfig.json"),
         "compilerOptions": {
-            "paths": {"edgewise": [str(WEB / "src" / "index.ts")]},
+            "paths": {"edgewise": [str(WEB / "src" / "page" / "index.ts")]},
             "noUncheckedIndexedAccess": False,
             "typeRoots": [],
         },
