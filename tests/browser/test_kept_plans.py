@@ -329,11 +329,13 @@ def test_a_damaged_entry_is_made_again(visit, server, models):  # noqa: F811
 
 def test_the_latest_plans_are_kept(visit, server, models):  # noqa: F811
     v = visit(server)
-    run(v, [[[n, 4, 4], None] for n in range(1, 19)], **given("cnn.onnx", models))
+    # two lengths of different growth: one alone would be served by a plan for a range
+    shapes = {n: [[n, 2 * n + 2, 4], None] for n in range(1, 19)}
+    run(v, [shapes[n] for n in range(1, 19)], **given("cnn.onnx", models))
     w = visit(server)
-    run(w, [[[n, 4, 4], None] for n in range(3, 19)], **given("cnn.onnx", models))
+    run(w, [shapes[n] for n in range(3, 19)], **given("cnn.onnx", models))
     assert no_python(w)
-    run(w, [[[2, 4, 4], None]], **given("cnn.onnx", models))
+    run(w, [shapes[2]], **given("cnn.onnx", models))
     assert not no_python(w)
 
 

@@ -276,7 +276,7 @@ UNBOUNDED = {
     ),
     "attention": (
         ATTENTION,
-        [X, X, X, None, None, None, Y, None],
+        [X, X, X, None, None, None, Y],
         [{"y_s": 4}, {"y_b": 0}, {"k_s": 0, "v_s": 0, "kv_len": 2**31 - 1}],
     ),
     "rope": (ROPE, [X, X, X, None, Y], [{"y_s": 0}, {"y_h": 3}]),

@@ -7,6 +7,7 @@ is tested in CPython, by the same code (arrays.py).
 import json
 import shutil
 import sys
+import textwrap
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -160,7 +161,7 @@ def notebook(request, browser, site):
         given = "".join(
             f"{k} = __import__('json').loads({json.dumps(v)!r})\n" for k, v in names.items()
         )
-        answer = page.evaluate(send, given + code)
+        answer = page.evaluate(send, given + textwrap.dedent(code))
         if "error" in answer:
             pytest.fail(answer["error"], pytrace=False)
         run.ms = answer["ms"]
@@ -224,7 +225,7 @@ def test_session(notebook, mlp):
     print({k: round(v) for k, v in notebook.ms.items()}, notebook.thread)
 
 
-PIPELINE = """
+PIPELINE = textwrap.dedent("""
     pipe = edgewise.pipeline(
         "text-generation", folder, **({"tokenizer": tokenizer} if tokenizer else {})
     )
@@ -233,7 +234,7 @@ PIPELINE = """
         "generated_text"
     ]
     result = [greedy, sampled]
-"""
+""")
 
 
 def test_pipeline(notebook):
@@ -241,7 +242,7 @@ def test_pipeline(notebook):
     writes in CPython.
     """
     got = notebook(
-        """
+        textwrap.dedent("""
             import edgewise, js, os
             from pyodide.http import pyfetch
             from pyodide_js import loadPackage
@@ -275,7 +276,7 @@ def test_pipeline(notebook):
 
 
             tokenizer = Tokenizer()
-        """
+        """)
         + PIPELINE,
         site=notebook.site,
     )

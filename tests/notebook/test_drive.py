@@ -6,6 +6,7 @@ whatever their size is said to be.
 import io
 import json
 import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from .letters import LETTERS
 
 MODEL = Path(__file__).parents[1] / "zoo/models/q4_llama"
 
-RUN = """
+RUN = textwrap.dedent("""
     import edgewise, js
 
     js.drive.opens = js.drive.bytes = 0
@@ -27,7 +28,7 @@ RUN = """
     text = pipe("Once", max_new_tokens=4, do_sample=False)[0]["generated_text"]
     result = [text, js.drive.opens, js.drive.bytes]
     pipe.model.free()
-"""
+""")
 
 
 @pytest.fixture(scope="module")

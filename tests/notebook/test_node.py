@@ -4,6 +4,8 @@
 arrays.py is the one place that knows NumPy, and takes the same path in both.)
 """
 
+import textwrap
+
 import numpy as np
 import pytest
 
@@ -418,9 +420,7 @@ def test_pipeline(pyodide, zoo, name):
     if not folder.is_dir():
         pytest.skip(f"no {name} in the zoo")
     model = sorted(folder.glob("*.onnx"))[0]
-    code = (
-        LETTERS
-        + """
+    code = LETTERS + textwrap.dedent("""
             import edgewise
 
             pipe = edgewise.pipeline("text-generation", path, tokenizer=Letters(), capacity=64)
@@ -448,8 +448,7 @@ def test_pipeline(pyodide, zoo, name):
                 "Once upon", max_new_tokens=6, do_sample=False, num_beams=3, num_return_sequences=2
             )
             result = [greedy, sampled, [b["generated_text"] for b in beams], streamer.n]
-        """
-    )
+        """)
     here = {"path": str(model)}
     try:
         exec(code, here)
@@ -466,7 +465,7 @@ def test_pipeline_errors(pyodide, mlp):
     model, _, _ = mlp
     words = pyodide.run(
         LETTERS
-        + """
+        + textwrap.dedent("""
             import edgewise
 
             result = []
@@ -479,7 +478,7 @@ def test_pipeline_errors(pyodide, mlp):
                     f()
                 except edgewise.EdgewiseError as e:
                     result.append(type(e).__name__ + " " + str(e))
-        """,
+        """),
         path=pyodide.put("mlp.onnx", model),
     )
     assert [w.split(" ")[0] for w in words] == ["InputError", "UnsupportedOp", "InputError"], words
