@@ -26,7 +26,7 @@ export function planBytes(slots: { kind: string; bytes: number }[]): Uint8Array<
 /**
  * Puts each value, and nothing, in place of everything at and under `root` of a manifest, one at a
  * time. What is refused must be refused as a PackageError that says where and what to do. Returns
- * how many were. /
+ * how many were.
  */
 export function refusedManifests(manifest: () => unknown, root: Path, values: unknown[]): number {
   const paths: Path[] = [];

@@ -71,7 +71,7 @@ function told(e: unknown): unknown {
 /**
  * In the place of `fetch` while Pyodide starts: a download that breaks or goes silent is taken up
  * again. WebAssembly comes as it is, since browsers keep compiled code only for their own
- * responses; when nothing comes any more, it is an error. /
+ * responses; when nothing comes any more, it is an error.
  */
 function watchedFetch(plain: typeof fetch): typeof fetch {
   return async (input, init) => {

@@ -66,7 +66,7 @@ export interface Env {
   /**
    * Milliseconds that a server, the browser's storage, a file or a worker may give no sign of life
    * before the work ends with an error that names it. A silent server is asked again first, three
-   * times. Only time in which the page's threads run counts: a laptop may sleep. Default: 30000. /
+   * times. Only time in which the page's threads run counts: a laptop may sleep. Default: 30000.
    */
   stallTimeout: number;
   /** Whether an InferenceSession computes in a worker: see SessionOptions.proxy. Default: true. */

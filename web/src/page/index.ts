@@ -14,7 +14,6 @@
  * {@link InferenceSession} (for any model) and {@link TrainingSession} are ONNX Runtime Web's.
  * Everything runs in a worker: the page's thread is never blocked.
  * @module
- * /
  */
 
 export type { GenerationFields, Message } from "../protocol/generation.ts";

@@ -81,7 +81,6 @@ function now(): { flavour: Flavour; threads: number; whyNotThreads: string } {
  * @throws InputError for options that are wrong; ModelError, PackageError, TokenizerError for files
  *   that are broken, missing or cut off; UnsupportedOp for a model that uses what Edgewise does not
  *   have; OutOfMemory; Aborted
- * /
  */
 export async function pipeline(
   task: "text-generation",

@@ -28,7 +28,7 @@ export interface ProfileRow {
    * Which of {@link Profile.limits} binds it: its operations alone (`float32`, or `int8` where they
    * may be done in integers) or its bytes alone (`memory`) would take longest. Operands that come
    * quicker than memory gives them lie in a cache, and only operations are compared; `cache` where
-   * there are none. Of several steps, that of most of the time. Undefined where nothing is known. /
+   * there are none. Of several steps, that of most of the time. Undefined where nothing is known.
    */
   limit: keyof Limits | "cache" | undefined;
   /** The time that this limit would allow, over the time it took: 0 to about 1. */
@@ -77,7 +77,7 @@ const CACHED = 1.1;
  * What ran while a profile watched. `String(profile)` is a table.
  *
  * A step's time is that of its kernel, threads included; each is kept, in 8 bytes. A page that is
- * not cross-origin isolated has a clock of 0.1 ms: there only sums over many runs tell something. /
+ * not cross-origin isolated has a clock of 0.1 ms: there only sums over many runs tell something.
  */
 export class Profile {
   constructor(

@@ -38,7 +38,6 @@ const BYTES = [
 /**
  * Names of element types, ONNX Runtime Web's. float16 and bfloat16 are given as their bits, bool as
  * 0 and 1, types of at most a byte as their bytes: of 4 bits two to a byte, the lower half first.
- * /
  */
 export type TensorType = keyof typeof ARRAYS | "string" | (typeof BYTES)[number];
 /**
@@ -77,7 +76,7 @@ export interface PinnedOwner {
  *
  * An output that SessionOptions.preferredOutputLocation lets stay in the engine has the location
  * "cpu-pinned" and no `data`: fed to the same session it is used where it lies, `getData` fetches
- * it, `dispose` gives its memory back (as the garbage collector does, later). /
+ * it, `dispose` gives its memory back (as the garbage collector does, later).
  */
 export class Tensor {
   /** Element type. */
@@ -100,7 +99,6 @@ export class Tensor {
    * @param type element type. @param data elements, row by row: the type's typed array, or a list
    *   of numbers (of strings for "string"). @param dims sizes; default: one dimension.
    * @throws InputError: the type is unknown, or dims are not those of so many elements
-   * /
    */
   constructor(
     type: TensorType,
@@ -173,7 +171,6 @@ export class Tensor {
    * @param releaseData whether they are then in the page alone, so that the engine's memory is
    *   free. Default: false
    * @throws InputError: it has been disposed of. Aborted: its session has been released
-   * /
    */
   async getData(releaseData = false): Promise<TensorData> {
     if (this.elements || !this.owner) return this.data;
@@ -227,7 +224,7 @@ export class Tensor {
   /**
    * Whether it is fed as a copy that the session's engine has (`copy`: its number, and `fresh`: it
    * is yet to be made, of these elements). What is fed a second time will be fed more often, as a
-   * decoder's cross attention caches are. @internal /
+   * decoder's cross attention caches are. @internal
    */
   copyIn(
     owner: PinnedOwner,

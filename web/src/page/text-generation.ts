@@ -48,7 +48,7 @@ export interface PipelineOptions extends DeviceChoice {
   /**
    * Compile an .onnx model so that it can be trained, too: `true` for adapters of rank 8 on all
    * linear layers, or what {@link TrainingPrograms} says. Packages bring along what they were built
-   * with. Default: false. /
+   * with. Default: false.
    */
   training?: boolean | TrainingPrograms;
   /** Keep the compiled model for the next visit. Default: `env.cachePlans`. */
@@ -222,7 +222,6 @@ export interface TextGenerationPipeline extends AdapterMethods {
    * @throws UnsupportedField for a field that would change the result and is not supported;
    *   InputError for values that cannot be and prompts that do not fit into `info.capacity`;
    *   OutOfMemory; EngineError; Aborted, with the tokens so far in `sequences`
-   * /
    */
   (input: string | Message[], options?: GenerateOptions): Promise<TextGenerationOutput[]>;
   (input: (string | Message[])[], options?: GenerateOptions): Promise<TextGenerationOutput[][]>;
@@ -258,7 +257,6 @@ export interface TextGenerationPipeline extends AdapterMethods {
    * included. `console.log(String(await write.profile("Once upon a time", { max_new_tokens: 20
    * })))`
    * @throws what the call or the function throws
-   * /
    */
   profile(work: string | Message[] | (() => unknown), options?: GenerateOptions): Promise<Profile>;
   /** Ends the worker and gives back all memory. Open calls reject with {@link Aborted}. */

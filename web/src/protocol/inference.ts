@@ -8,7 +8,7 @@ import type { Urls } from "./loading.ts";
  * A value: a tensor's bytes (little-endian) or strings, a tensor that stays in the worker
  * (`pinned`: its number), a sequence, a map, an optional without a value (null). `keep`: the engine
  * keeps a copy under this number, as if it had been pinned. `fed`: the output is what was fed as
- * this input. /
+ * this input.
  */
 export type WireValue =
   | { type: string; dims: number[]; data: Uint8Array<ArrayBuffer>; keep?: number }
@@ -22,7 +22,7 @@ export type WireValue =
 /**
  * An input or output. `type`: "tensor", "sequence", "optional" or "map"; `shape`: sizes, names of
  * free dimensions, null where they have none; null: unknown rank. `elem`: what a sequence or an
- * optional holds, or the values of a map, and `key` the type of its keys. /
+ * optional holds, or the values of a map, and `key` the type of its keys.
  */
 export interface ValueInfo {
   name: string;

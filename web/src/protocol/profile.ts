@@ -4,7 +4,6 @@
  * What an engine reaches here with its threads, in 10^9 per second: operations in a large product
  * of float32 and in one of int8, bytes in summing 128 MB of memory. Its own kernels at the sizes
  * that suit them best, not figures of a data sheet. Without what it has no kernel or no memory for.
- * /
  */
 export interface Limits {
   float32?: number;

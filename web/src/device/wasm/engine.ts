@@ -65,7 +65,6 @@ export class Engine implements Device {
   /**
    * Fetches, compiles and instantiates the engine, and starts its threads. Where threads cannot be
    * started after all, goes on with one and says why in `choice.whyNotThreads`.
-   * /
    */
   static open(options: DeviceOptions): Promise<Engine> {
     return register(Engine.opened(options));
@@ -162,7 +161,6 @@ export class Engine implements Device {
    * 64-byte aligned memory, zeroed unless `unset`: what is filled at once is not written twice,
    * which for fresh memory is most of what loading costs.
    * @throws OutOfMemory
-   * /
    */
   private alloc(bytes: number, what: string, unset = false): number {
     const full = () =>

@@ -20,7 +20,6 @@ function isTensor(v: unknown): v is Tensor {
  * A fed value. @param transfer gets the buffers of copies, which move; undefined: nothing is
  * copied. @param spare has buffers for copies
  * @throws InputError: it is none of a model's values
- * /
  */
 export function toWireFeed(
   v: unknown,

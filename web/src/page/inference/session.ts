@@ -49,20 +49,20 @@ export interface SessionOptions extends DeviceChoice {
    * An integer from 0 to 2^63 - 1 (above 2^53 as a bigint) that the random numbers of all runs
    * follow from (operators like RandomNormal without a seed of their own): sessions with the same
    * seed draw the same numbers in their first run, in their second run, and so on, here and in
-   * Python. Default: other numbers each time. /
+   * Python. Default: other numbers each time.
    */
   seed?: number | bigint;
   /**
    * Compute in a worker (ONNX Runtime Web's `env.wasm.proxy`). `false`: on the page's own thread,
    * which a run blocks, with one thread of the engine and without the way to a worker and back: for
    * models that take less than some milliseconds. Feeds are not copied then: leave them unchanged
-   * until a run has ended. Default: `env.proxy`. /
+   * until a run has ended. Default: `env.proxy`.
    */
   proxy?: boolean;
   /**
    * Where outputs are put, all of them or by name: "cpu" (the default), in the page; "cpu-pinned":
    * they stay in the engine, as caches do that the next run is fed ({@link Tensor}). Only tensors
-   * of numbers stay. Other locations mean "cpu". /
+   * of numbers stay. Other locations mean "cpu".
    */
   preferredOutputLocation?: string | Readonly<Record<string, string>>;
   /**
@@ -130,7 +130,7 @@ export interface ValueMetadata {
  * `env.wheelUrl`) compiles a plan for each set of input shapes that comes. Branches, loops,
  * sequences, strings and shapes that follow from data are run between plans, without it. Of each
  * part of a model the 16 latest plans are kept in the browser's storage: a page that is visited
- * again starts Python only for shapes that it has no plan for. /
+ * again starts Python only for shapes that it has no plan for.
  */
 export class InferenceSession implements PinnedOwner {
   private runs = 0;
@@ -153,7 +153,7 @@ export class InferenceSession implements PinnedOwner {
    * @param model an address, bytes, or a file. `create(buffer, byteOffset, byteLength, options)` is
    *   understood, too.
    * @throws ModelError, PackageError: a file is missing or broken. InputError. UnsupportedOp:
-   *   later, by the first run of a model that uses what Edgewise does not have. /
+   *   later, by the first run of a model that uses what Edgewise does not have.
    */
   static async create(
     model: string | URL | Uint8Array | ArrayBuffer | Blob,
@@ -257,7 +257,6 @@ export class InferenceSession implements PinnedOwner {
    * @throws InputError: a feed is missing, unknown, or of another type or shape; nothing is lost.
    *   ModelError: a node cannot be run with what it is given, or loops do not end. UnsupportedOp,
    *   OutOfMemory, Aborted
-   * /
    */
   async run<V extends OnnxValue = Tensor>(
     feeds: Record<string, OnnxValue>,
@@ -340,7 +339,6 @@ export class InferenceSession implements PinnedOwner {
    * @param work feeds, with which the model is run `runs` times (default 5) after a first run that
    *   is not counted; or a function that runs what is to be watched
    * @throws as `run`, or what `work` throws
-   * /
    */
   async profile(
     work: Record<string, OnnxValue> | (() => unknown),

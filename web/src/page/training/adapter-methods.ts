@@ -14,7 +14,7 @@ export interface AdapterMethods {
    * Reads an adapter: PEFT's adapter_model.safetensors (float32, float16 or bfloat16) and
    * adapter_config.json, in any order; or, without files, one that `keepAdapter` kept under this
    * name. Its rank may be lower than the model was compiled with. `setAdapter` then uses it. Throws
-   * ModelError for damaged files and those of other models, InputError. /
+   * ModelError for damaged files and those of other models, InputError.
    */
   loadAdapter(name: string, files?: File | Blob | Iterable<File>): Promise<AdapterInfo>;
   /**
@@ -30,7 +30,7 @@ export interface AdapterMethods {
   /**
    * The model's .onnx file with the adapter merged into it, as any runtime runs it; beside
    * quantized weights it stands as nodes. Python in the page makes it (`env.pyodideUrl`). A model
-   * that came from a package needs the .onnx file that it was built from, or its address. /
+   * that came from a package needs the .onnx file that it was built from, or its address.
    */
   mergedOnnx(
     name: string,

@@ -19,7 +19,7 @@ export interface FineTuneOptions {
   /**
    * `lora`: low-rank matrices beside the layers are trained and the model stays as it is, quantized
    * or not; `full`: a copy of all its parameters. Default: what the model was compiled for, `lora`
-   * where it was for both. /
+   * where it was for both.
    */
   adapter?: "lora" | "full";
   /**
@@ -71,7 +71,7 @@ export interface FineTuneOptions {
   /**
    * Keep the run in this browser's storage (OPFS) under a name, every so many updates (default 50)
    * and at its end or abort. A save that fails (no room, say) does not end the run: the step's
-   * event has the reason, and the save before is still there. /
+   * event has the reason, and the save before is still there.
    */
   checkpoint?: string | { name: string; every?: number };
   /**
@@ -184,7 +184,6 @@ function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): 
  * @throws InputError: the model was compiled without training, an option or the texts are wrong, a
  *   checkpoint is of another run. OutOfMemory: it does not fit; says how much it would take.
  *   EngineError: the loss became infinite. Aborted.
- * /
  */
 export async function fineTune(
   model: TextGenerationPipeline,

@@ -60,7 +60,6 @@ export interface TrainingParameter {
  * await session.runOptimizerStep();
  * await scheduler.step(); // after each update
  * ```
- * /
  */
 export class LinearLRScheduler {
   private count = 0;
@@ -77,7 +76,6 @@ export class LinearLRScheduler {
    * @param warmupStepCount updates in which the rate rises. @param totalStepCount updates after
    *   which it is 0. @param initialRate the rate at the end of the rise.
    * @throws InputError: counts that are no whole numbers, or a rate that is no number
-   * /
    */
   static async create(
     session: TrainingSession,
@@ -137,7 +135,7 @@ export interface StepOptions {
  *
  * It computes in a worker; Python (`env.pyodideUrl`, `env.wheelUrl`) compiles the models there when
  * batches of new shapes come. Its methods are those of ONNX Runtime Web 1.19; `saveCheckpoint`,
- * `exportModel`, `learningRate`, `setSeed` and `parameters` are more. /
+ * `exportModel`, `learningRate`, `setSeed` and `parameters` are more.
  */
 export class TrainingSession {
   private constructor(
@@ -148,7 +146,7 @@ export class TrainingSession {
   /**
    * Reads the artifacts.
    * @throws ModelError: a file is broken or is none. UnsupportedOp, MissingGradient: later, by the
-   *   first step of such a model. InputError. /
+   *   first step of such a model. InputError.
    */
   static async create(
     files: TrainingSessionCreateOptions,
@@ -246,7 +244,7 @@ export class TrainingSession {
    * `fetches` (names) only those.
    * @throws InputError: a feed is missing, unknown, or of another type or shape. MissingGradient,
    *   UnsupportedOp: of a model that cannot be trained. OutOfMemory. Aborted: `signal` stopped it;
-   *   gradients are as before, unless it was computing already. What follows works. /
+   *   gradients are as before, unless it was computing already. What follows works.
    */
   async runTrainStep(
     feeds: Tensors,
@@ -278,7 +276,7 @@ export class TrainingSession {
   /**
    * Updates the parameters by the accumulated gradients.
    * @throws InputError: there is no optimizer model, or there are no gradients. Aborted: `signal`
-   *   stopped it; parameters are as before, unless it was computing already /
+   *   stopped it; parameters are as before, unless it was computing already
    */
   runOptimizerStep({ signal }: StepOptions = {}): Promise<void> {
     return this.client.call("artifacts_update", {}, { signal });
@@ -396,7 +394,7 @@ export class TrainingSession {
    * The evaluation model up to these outputs as a plain ONNX file, with the parameters as they are
    * now.
    * @throws InputError: there is no evaluation model, or no such output. Aborted: `signal` stopped
-   *   it /
+   *   it
    */
   exportModel(
     outputNames: readonly string[],

@@ -11,7 +11,7 @@ export const BLOB_PIECE = 4 << 20;
 /**
  * Reads stretches of a Blob. Small ones that follow each other come from memory: reading in
  * ascending order takes one round trip for every 4 MB of the file, however many stretches there
- * are. One `read` at a time. /
+ * are. One `read` at a time.
  */
 export class BlobReader {
   private start = 0;

@@ -82,7 +82,7 @@ export class BytesSource implements ByteSource {
 /**
  * Lets a worker read bytes that stay here: piece by piece, in two buffers that go to and fro. Sent
  * as they are they would be copied twice in one piece and be in memory three times; as a Blob they
- * would go to another process and back, which has room for some 500 MB in a private window. /
+ * would go to another process and back, which has room for some 500 MB in a private window.
  */
 export function hand(bytes: Uint8Array, name: string): Handed {
   const { port1, port2 } = new MessageChannel();

@@ -127,7 +127,6 @@ interface Meta {
 /**
  * A file at an address that is kept for the next visit. What a broken download had got is kept,
  * too, and taken up from there. A complete one is used without asking the server.
- * /
  */
 export class KeptSource implements ByteSource {
   /** Bytes of the file, once they are known. */

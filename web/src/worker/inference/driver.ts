@@ -164,7 +164,7 @@ export class Driver implements Runner {
 
   /**
    * Runs a part. A promise only where its shapes depend on data or something is compiled: of what
-   * is left of the program where it turned out to fall into other units. /
+   * is left of the program where it turned out to fall into other units.
    */
   private part(
     program: Program,

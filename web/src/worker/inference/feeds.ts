@@ -8,7 +8,7 @@ const elements = (dims: readonly number[]): number => dims.reduce((n, d) => n * 
  * Whether a tensor of these dims may be fed. A single element serves as a scalar whatever its dims
  * are, as in ONNX Runtime.
  * @param declared sizes, names of free dimensions, null or -1 where they have none; null: unknown
- *   rank /
+ *   rank
  */
 export function fits(
   declared: readonly (number | string | null)[] | null,

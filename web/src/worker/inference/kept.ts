@@ -99,7 +99,7 @@ export class KeptPlans {
    * room.
    * @param programs descriptions of all programs, parents before children. @param where weights
    *   come from, by name: among others those of plans and programs. @param reads what the compiler
-   *   has read of the model's files up to now /
+   *   has read of the model's files up to now
    */
   async add(
     info: Pick<InferenceInfo, "inputs" | "outputs">,

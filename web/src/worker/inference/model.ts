@@ -42,7 +42,7 @@ export class InferenceModel {
   /**
    * Computes the outputs of these names. Feeds are checked; a run that fails loses nothing.
    * @param transfer gets the buffers of what goes to the page. @param warn gets in words why what
-   *   was compiled could not be kept /
+   *   was compiled could not be kept
    */
   async run(
     { feeds, outputs, seed, pinned }: RunRequest,

@@ -112,7 +112,7 @@ export class EngineDecoder implements Decoder<Sequence> {
   /**
    * From now on the weights of these names lie where `instead` says, all others where they always
    * were; what follows from weights is computed again. Also to be called when such weights have
-   * changed. Sequences begun before are of no use afterwards. /
+   * changed. Sequences begun before are of no use afterwards.
    */
   useWeights(instead: Map<string, Buffer>): void {
     for (const { info, plan } of this.plans) {

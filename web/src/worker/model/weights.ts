@@ -19,7 +19,7 @@ interface PlanOf {
 /**
  * What all plans of a package share in the device's memory: its weights (and the extents that fill
  * them from the files they lie in), what init steps compute of them, and the adapters that training
- * changes. / /
+ * changes.
  */
 export class Weights {
   private readonly at = new Map<string, Buffer>();
@@ -66,7 +66,6 @@ export class Weights {
    * then all that there are, and who wants such a weight later fills it anew (`add`); those of
    * which `keep` says that this is not possible stay.
    * @throws as Device.init; what was not there before is not there then either
-   * /
    */
   compute(
     plans: readonly PlanOf[],
@@ -109,7 +108,6 @@ export class Weights {
    * Memory for a constant is taken just before the first init step that uses it, and a weight is
    * let go of behind the last: constants come to lie where weights were, and both are never there
    * whole.
-   * /
    */
   private computeOne(
     { plan, slots, where }: PlanOf,
@@ -181,7 +179,6 @@ export class Weights {
    * Per file, where its ranges go. A weight that has sums is compared with them as soon as all of
    * its bytes have come: then `write` throws PackageError.
    * @param where the package's name, for errors
-   * /
    */
   extents(manifest: Pick<Manifest, "weights">, where = ""): Map<string, Extent[]> {
     const files = new Map<string, Extent[]>();

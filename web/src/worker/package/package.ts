@@ -46,7 +46,6 @@ function plansOf({
  * Compares the slots that a manifest describes with those in the plan's bytes (core/engine.h): as
  * many, of the same sizes, and none writable that several plans or sequences read.
  * @throws PackageError
- * /
  */
 function checkSlotTable(
   plan: Uint8Array,
@@ -83,7 +82,7 @@ function checkSlotTable(
  * Reads the head of a package from a source and checks the manifest. The rest is read by `finish`,
  * in one pass.
  * @param beside weights may lie in files that are not in the package, as in what a page compiled
- *   for itself /
+ *   for itself
  */
 export async function openPackage(source: ByteSource, beside = false): Promise<OpenPackage> {
   await source.open();

@@ -23,7 +23,6 @@ import { parseTraining } from "./parse-training.ts";
  * @param where the package's name, for errors
  * @param dataBytes how many bytes of data there are, where known
  * @param beside weights may lie in files that are not in the package
- * /
  */
 export function parseManifest(
   text: string,

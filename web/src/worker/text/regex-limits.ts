@@ -39,7 +39,7 @@ const item = (kind: Item["kind"], text = "", wide = false): Item => ({
 /**
  * Returns the fewest characters that a match of the pattern has.
  * @throws RegexError where the pattern is not safe, or larger than allowed. What is no pattern
- *   passes: the library says what is wrong. /
+ *   passes: the library says what is wrong.
  */
 export function checkRegex(
   pattern: string,
