@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict
 
@@ -15,7 +14,7 @@ from .errors import InputError, ModelError, UnsupportedOp
 from .ir import NeedsHost, NeedsValue, Tensor, Value
 from .json_text import parse_json
 from .manifest_limits import CACHE_DTYPES, FORMAT
-from .onnx import BytesSource, Source, read_model
+from .onnx import BytesSource, read_model
 from .ops.table import kernel_table
 from .package import Package
 from .passes.last_position import keep_position
@@ -663,61 +662,3 @@ def _weight_entry(package, paths, name, t, nbytes):
     ):
         raise ModelError("two files have this name", path, "Rename one of them.")
     return {"name": name, "file": path, "offset": t.offset, "bytes": nbytes}
-
-
-class JsSource(Source):
-    """A Source over a JavaScript object with `size` and synchronous `read(offset, size) ->
-    Uint8Array` (web/src/worker/compiler-client.ts).
-    """
-
-    def __init__(self, js, name, siblings):
-        self.js, self.name, self.size, self.siblings = js, name, int(js.size), siblings
-
-    def read(self, offset, size):
-        """bytes of this stretch, copied into Python."""
-        self._check(offset, size)
-        part = self.js.read(offset, size)
-        return part.to_bytes() if hasattr(part, "to_bytes") else bytes(part)
-
-    def read_js(self, offset, size):
-        """A Uint8Array: what engine/browser.py copies into engine memory without passing through
-        Python.
-        """
-        self._check(offset, size)
-        return self.js.read(offset, size)
-
-    def sibling(self, name):
-        """As Source.sibling, among the page's files: beside this one first, then by the name
-        alone.
-        """
-        folder = self.name.rsplit("/", 1)[0] + "/" if "/" in self.name else ""
-        for path in (folder + name, name):
-            if path in self.siblings:
-                return self.siblings[path]
-        return super().sibling(name)
-
-
-def page_sources(files):
-    """{name: JsSource} of a JavaScript Map of sources."""
-    sources = {}
-    for name in files:
-        sources[name] = JsSource(files[name], name, sources)
-    return sources
-
-
-def compile_for_page(files, options=None):
-    """What the page's worker calls: {file name: JavaScript source} and options (dtype, capacity,
-    cache_dtype, model_file) -> (manifest JSON, {file name: bytes}).
-
-    Weights stay in the page's files; the manifest says where.
-    """
-    options = dict(options or {})
-    package = compile_package(
-        page_sources(files),
-        options.get("dtype"),
-        options.get("capacity"),
-        tuple(options.get("chunks") or CHUNKS),
-        options.get("model_file"),
-        cache_dtype=options.get("cache_dtype"),
-    )
-    return json.dumps(package.manifest), package.blobs

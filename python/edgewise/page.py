@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from .errors import EdgewiseError
+from .onnx.source import Source
 
 # Questions by their kind, `options["of"]`: the module and the function that answer them. Each takes
 # ({name: Source}, options) and returns (JSON text, {file name: bytes}).
@@ -41,8 +42,6 @@ def run(files: Any, options: str) -> list:
     try:
         fields = json.loads(options)
         module, function = CALLS[fields["of"]]
-        from .compile import page_sources
-
         answer = getattr(import_module(module), function)(page_sources(files), fields)
         return list(answer)
     except EdgewiseError as e:
@@ -97,3 +96,43 @@ def compile_package(files: dict, options: dict) -> tuple[str, dict[str, bytes]]:
 
         package = compile_generation(files, **shared)
     return json.dumps(package.manifest), package.blobs
+
+
+class JsSource(Source):
+    """A Source over a JavaScript object with `size` and synchronous `read(offset, size) ->
+    Uint8Array` (web/src/worker/compiler-client.ts).
+    """
+
+    def __init__(self, js, name, siblings):
+        self.js, self.name, self.size, self.siblings = js, name, int(js.size), siblings
+
+    def read(self, offset, size):
+        """bytes of this stretch, copied into Python."""
+        self._check(offset, size)
+        part = self.js.read(offset, size)
+        return part.to_bytes() if hasattr(part, "to_bytes") else bytes(part)
+
+    def read_js(self, offset, size):
+        """A Uint8Array: what engine/browser.py copies into engine memory without passing through
+        Python.
+        """
+        self._check(offset, size)
+        return self.js.read(offset, size)
+
+    def sibling(self, name):
+        """As Source.sibling, among the page's files: beside this one first, then by the name
+        alone.
+        """
+        folder = self.name.rsplit("/", 1)[0] + "/" if "/" in self.name else ""
+        for path in (folder + name, name):
+            if path in self.siblings:
+                return self.siblings[path]
+        return super().sibling(name)
+
+
+def page_sources(files):
+    """{name: JsSource} of a JavaScript Map of sources."""
+    sources = {}
+    for name in files:
+        sources[name] = JsSource(files[name], name, sources)
+    return sources

@@ -154,7 +154,7 @@ def test_weights_pass_python_by(pyodide, mlp):
     got = pyodide.run(
         """
             import edgewise, js
-            from edgewise.compile import JsSource
+            from edgewise.page import JsSource
             from edgewise.engine import default_engine
             from types import SimpleNamespace
 
@@ -197,7 +197,7 @@ def test_source_that_ends_early(pyodide, mlp):
     message, same = pyodide.run(
         """
             import edgewise, js
-            from edgewise.compile import JsSource
+            from edgewise.page import JsSource
             from types import SimpleNamespace
 
             data = js.readFile(path)

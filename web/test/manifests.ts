@@ -23,12 +23,31 @@ export function planBytes(slots: { kind: string; bytes: number }[]): Uint8Array<
   return plan;
 }
 
+/** What is put in the place of each value of a manifest. */
+const WRONG: unknown[] = [
+  null,
+  -1,
+  0.5,
+  2 ** 31,
+  2 ** 32,
+  2 ** 53,
+  1e300,
+  "",
+  "__proto__",
+  "x".repeat(5000),
+  [],
+  {},
+  true,
+  [[0, 1]],
+  "plan/9",
+];
+
 /**
  * Puts each value, and nothing, in place of everything at and under `root` of a manifest, one at a
  * time. What is refused must be refused as a PackageError that says where and what to do. Returns
  * how many were.
  */
-export function refusedManifests(manifest: () => unknown, root: Path, values: unknown[]): number {
+export function refusedManifests(manifest: () => unknown, root: Path, values = WRONG): number {
   const paths: Path[] = [];
   const walk = (value: unknown, path: Path) => {
     if (path.length) paths.push(path);

@@ -304,23 +304,6 @@ test("training programs of a manifest are read", () => {
 });
 
 test("whatever is wrong with a training program is a PackageError", () => {
-  const values = [
-    null,
-    -1,
-    0.5,
-    2 ** 31,
-    2 ** 32,
-    2 ** 53,
-    1e300,
-    "",
-    "__proto__",
-    "x".repeat(5000),
-    [],
-    {},
-    true,
-    [[0, 1]],
-    "plan/9",
-  ];
-  const refused = refusedManifests(manifest, ["training"], values);
+  const refused = refusedManifests(manifest, ["training"]);
   assert.ok(refused > 2000, String(refused));
 });

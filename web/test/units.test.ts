@@ -76,24 +76,7 @@ test("a manifest is read", () => {
 });
 
 test("whatever is wrong with a manifest is a PackageError", () => {
-  const values = [
-    null,
-    -1,
-    0.5,
-    2 ** 31,
-    2 ** 32,
-    2 ** 53,
-    1e300,
-    "",
-    "__proto__",
-    "x".repeat(5000),
-    [],
-    {},
-    true,
-    [[0, 1]],
-    "plan/9",
-  ];
-  const refused = refusedManifests(manifest, [], values);
+  const refused = refusedManifests(manifest, []);
   assert.ok(refused > 1000, String(refused));
 });
 

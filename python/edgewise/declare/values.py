@@ -114,15 +114,8 @@ class StringTensor:
     """
 
     __slots__ = ("shape", "strings", "held")
-    dtype, key, constant, producer, tensor, role, name = (
-        STRING,
-        None,
-        False,
-        None,
-        None,
-        "",
-        "a tensor of strings",
-    )
+    key = producer = tensor = None
+    dtype, constant, role, name = STRING, False, "", "a tensor of strings"
 
     def __init__(self, shape: Iterable[int], strings: list[str], held: Any = None) -> None:
         self.shape, self.strings, self.held = list(shape), strings, held
@@ -157,7 +150,15 @@ class StringTensor:
         return f"<string{self.shape}>"
 
 
-class Sequence:
+class NoTensor:
+    """A value that is no tensor: the fields of a bound Value that ops look at."""
+
+    __slots__ = ()
+    key = producer = numbers = tensor = None
+    constant, dtype, shape, rank, role = False, -1, (), 0, ""
+
+
+class Sequence(NoTensor):
     """A sequence of tensors (or of sequences or maps).
 
     Also what binding keeps of one, then of Values.
@@ -167,18 +168,7 @@ class Sequence:
     """
 
     __slots__ = ("_items", "_length", "held")
-    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = (
-        None,
-        False,
-        -1,
-        (),
-        0,
-        "",
-        None,
-        None,
-        None,
-        "a sequence",
-    )
+    name = "a sequence"
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self._items = list(items)
@@ -225,21 +215,10 @@ def check_copied(items, where):
         )
 
 
-class Map(dict):
+class Map(NoTensor, dict):
     """A map of ONNX-ML: {int or str: number or str}. key_type, value_type: dtype codes."""
 
-    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = (
-        None,
-        False,
-        -1,
-        (),
-        0,
-        "",
-        None,
-        None,
-        None,
-        "a map",
-    )
+    name = "a map"
 
     def __init__(self, entries: dict[Any, Any], key_type: int, value_type: int) -> None:
         super().__init__(entries)
@@ -250,21 +229,10 @@ class Map(dict):
         return f"<a map of {len(self)}>"
 
 
-class Nothing:
+class Nothing(NoTensor):
     """An optional without a value. One with a value is that value."""
 
-    key, constant, dtype, shape, rank, role, producer, numbers, tensor, name = (
-        None,
-        False,
-        -1,
-        (),
-        0,
-        "",
-        None,
-        None,
-        None,
-        "an optional without a value",
-    )
+    name = "an optional without a value"
 
     def __repr__(self) -> str:
         return "<nothing>"

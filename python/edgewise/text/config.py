@@ -9,35 +9,9 @@ import math
 import struct
 
 from ..errors import InputError, UnsupportedField
-from .fields import ERRORS, GENERATION_FIELDS, OFF_VALUES, STRUCTS
+from .fields import ERRORS, FLOATS, GENERATION_FIELDS, INTEGERS, NOT_NONE, OFF_VALUES, STRUCTS
 
 __all__ = ["GenerationConfig"]
-
-_INTS = {
-    "max_length": 1,
-    "max_new_tokens": 1,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "num_beams": 1,
-    "top_k": 0,
-    "no_repeat_ngram_size": 0,
-    "num_return_sequences": 1,
-    "forced_bos_token_id": 0,
-    "bos_token_id": 0,
-}  # name: smallest value
-_FLOATS = [
-    "temperature",
-    "top_p",
-    "min_p",
-    "typical_p",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "length_penalty",
-    "max_time",
-]
 
 
 class GenerationConfig:
@@ -77,13 +51,8 @@ class GenerationConfig:
             setattr(self, name, value)
 
     def __setattr__(self, name, value):
-        if value is None and name in (
-            "num_beams",
-            "num_return_sequences",
-            "early_stopping",
-            "length_penalty",
-        ):
-            value = GENERATION_FIELDS[name][0]  # None cannot mean "off" here
+        if value is None and name in NOT_NONE:
+            value = GENERATION_FIELDS[name][0]
         if name != "set_fields":
             _check_supported(name, value, "GenerationConfig")
             self.set_fields.add(name)
@@ -123,7 +92,7 @@ class GenerationConfig:
         """Raises InputError for values that cannot be, alone or together (transformers' validate
         and processors' constructors).
         """
-        for name, smallest in _INTS.items():
+        for name, smallest in INTEGERS.items():
             value = getattr(self, name)
             if value is not None and (
                 not isinstance(value, int)
@@ -131,7 +100,7 @@ class GenerationConfig:
                 or not smallest <= value < 2**31
             ):
                 raise _wrong(name, value, f"an integer of at least {smallest}")
-        for name in _FLOATS:
+        for name in FLOATS:
             value = getattr(self, name)
             if value is not None and not _is_float32(value):
                 raise _wrong(name, value, "a finite number")

@@ -11,7 +11,10 @@ from pathlib import Path
 from .fields import (
     BEAMS_ONLY,
     ERRORS,
+    FLOATS,
     GENERATION_FIELDS,
+    INTEGERS,
+    NOT_NONE,
     OFF_VALUES,
     REASONS,
     SAMPLING_ONLY,
@@ -19,7 +22,7 @@ from .fields import (
     offsets,
     size,
 )
-from .limits import LIMITS
+from .limits import COMPONENT_LISTS, INSERTED_TEXTS, LIMITS
 
 _C = {"u32": "uint32_t", "i32": "int32_t", "f32": "float"}
 
@@ -104,6 +107,12 @@ def _typescript():
         "export const OFF_VALUES: Readonly<Record<string, readonly unknown[]>> = "
         + json.dumps(OFF_VALUES)
         + ";",
+        "/** fields that are integers, with their smallest values */",
+        f"export const INTEGERS: Readonly<Record<string, number>> = {json.dumps(INTEGERS)};",
+        "/** fields that are numbers */",
+        f"export const FLOATS: readonly string[] = {json.dumps(FLOATS)};",
+        "/** fields whose default stands in the place of null */",
+        f"export const NOT_NULL: readonly string[] = {json.dumps(NOT_NONE)};",
         "",
     ]
     return "\n".join(lines)
@@ -119,6 +128,10 @@ def _text_limits():
         "export const TEXT_LIMITS = {",
         *(f"  {name}: {value}," for name, value in LIMITS.items()),
         "} as const;",
+        "/** members of a component of tokenizer.json that hold components */",
+        f"export const COMPONENT_LISTS: readonly string[] = {json.dumps(COMPONENT_LISTS)};",
+        "/** members that are texts which a component may insert */",
+        f"export const INSERTED_TEXTS: readonly string[] = {json.dumps(INSERTED_TEXTS)};",
         "",
     ]
     return "\n".join(lines)

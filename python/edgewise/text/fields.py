@@ -126,9 +126,10 @@ _GROUPS = (
 )
 
 # name: (default, how, remedy). `how` is
-#   "used"     it does what it does in transformers "accepted" it cannot change the tokens here
-#   (hints about caches and compilers, records of where the file came from), any value is fine
-#   "refused"  any value but the default raises UnsupportedField with the remedy
+# - "used": it does what it does in transformers;
+# - "accepted": it cannot change the tokens here (hints about caches and compilers, records of where
+#   the file came from), any value is fine;
+# - "refused": any value but the default raises UnsupportedField with the remedy.
 GENERATION_FIELDS = {
     "max_length": (20, "used", ""),
     "max_new_tokens": (None, "used", ""),
@@ -244,6 +245,36 @@ GENERATION_FIELDS = {
     "constraints": (None, "refused", _GROUPS),
     "force_words_ids": (None, "refused", _GROUPS),
 }
+
+# Fields that are integers, with their smallest values.
+INTEGERS = {
+    "max_length": 1,
+    "max_new_tokens": 1,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "num_beams": 1,
+    "top_k": 0,
+    "no_repeat_ngram_size": 0,
+    "num_return_sequences": 1,
+    "forced_bos_token_id": 0,
+    "bos_token_id": 0,
+}
+# Fields that are numbers.
+FLOATS = [
+    "temperature",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "length_penalty",
+    "max_time",
+]
+# Fields whose default stands in the place of None, which cannot mean "off" for them.
+NOT_NONE = ["num_beams", "num_return_sequences", "early_stopping", "length_penalty"]
 
 # Values besides the default that mean "off", as transformers reads them.
 OFF_VALUES = {

@@ -37,7 +37,18 @@ LIMITS = {
     "template_seconds": 30,
 }
 
-_COMPONENT_LISTS = ("normalizers", "pretokenizers", "processors", "decoders")
+# Members of a component of tokenizer.json that hold components, and texts that it may insert.
+COMPONENT_LISTS = ("normalizers", "pretokenizers", "processors", "decoders")
+INSERTED_TEXTS = (
+    "content",
+    "prepend",
+    "replacement",
+    "prefix",
+    "suffix",
+    "unk_token",
+    "pad_token",
+    "word_delimiter_token",
+)
 
 
 class LimitError(ValueError):
@@ -91,7 +102,7 @@ def _components(value):
     """The components of a part, those of sequences included, in the order in which they work."""
     if not isinstance(value, dict):
         return
-    lists = [value[name] for name in _COMPONENT_LISTS if isinstance(value.get(name), list)]
+    lists = [value[name] for name in COMPONENT_LISTS if isinstance(value.get(name), list)]
     if not lists:
         yield value
     for one in lists:
@@ -110,16 +121,7 @@ def _check_component(component: dict, part: str) -> float:
         elif isinstance(pattern.get("String"), str):
             narrow = len(pattern["String"])
     longest = 0
-    for name in (
-        "content",
-        "prepend",
-        "replacement",
-        "prefix",
-        "suffix",
-        "unk_token",
-        "pad_token",
-        "word_delimiter_token",
-    ):
+    for name in INSERTED_TEXTS:
         text = component.get(name)
         if isinstance(text, str):
             if len(text) > LIMITS["content_chars"]:

@@ -4,11 +4,10 @@ Python calls.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 
-from ..compile import CHUNKS, add_plans, compile_package, page_sources
+from ..compile import CHUNKS, add_plans, compile_package
 from ..errors import InputError, UnsupportedField
 from ..session.decoder import folder_files
 from .language_model import causal_lm_inputs
@@ -198,24 +197,3 @@ def compile_model_for_training(
     return compile_training_package(
         files, programs, dtype, capacity, model_file=model_file, cache_dtype=cache_dtype
     )
-
-
-def compile_for_page(files, options):
-    """What the page's worker calls to train: as compile.compile_for_page, with options["programs"]
-    (a list of dicts, see compile_training_package).
-    """
-    options = dict(options or {})
-    programs = [dict(p) for p in options.get("programs") or ()]
-    for p in programs:
-        if p.get("lora") is not None:
-            p["lora"] = dict(p["lora"])
-    package = compile_training_package(
-        page_sources(files),
-        programs,
-        options.get("dtype"),
-        options.get("capacity"),
-        tuple(options.get("chunks") or CHUNKS),
-        options.get("model_file"),
-        options.get("cache_dtype"),
-    )
-    return json.dumps(package.manifest), package.blobs

@@ -47,12 +47,14 @@ async function run(wheel) {
   step("wheel");
   pyodide.runPython("import edgewise");
   step("import");
-  pyodide.runPython("from edgewise.compile import compile_for_page");
+  pyodide.runPython("import edgewise.compile, edgewise.page");
   step("compiler");
-  const compile = pyodide.runPython(
-    "lambda files: compile_for_page(files, {'model_file': 'model.onnx'})",
+  const answer = pyodide.runPython("edgewise.page.run");
+  const options = JSON.stringify({ of: "package", model_file: "model.onnx" });
+  const result = answer(
+    pyodide.toPy(new Map([["model.onnx", new Source("model.onnx", blob)]])),
+    options,
   );
-  const result = compile(pyodide.toPy(new Map([["model.onnx", new Source("model.onnx", blob)]])));
   step("compile");
   if (!(result.length === 2)) throw new Error("no package came out");
   return steps;

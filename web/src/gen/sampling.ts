@@ -109,3 +109,9 @@ export const GENERATION_FIELDS: Readonly<Record<string, readonly [unknown, Field
 };
 /** values besides the default that mean "off" */
 export const OFF_VALUES: Readonly<Record<string, readonly unknown[]>> = {"guidance_scale": [1, 1.0], "output_attentions": [null], "output_hidden_states": [null], "token_healing": [null], "num_beam_groups": [null], "diversity_penalty": [null], "encoder_repetition_penalty": [null], "encoder_no_repeat_ngram_size": [null]};
+/** fields that are integers, with their smallest values */
+export const INTEGERS: Readonly<Record<string, number>> = {"max_length": 1, "max_new_tokens": 1, "min_length": 0, "min_new_tokens": 0, "num_beams": 1, "top_k": 0, "no_repeat_ngram_size": 0, "num_return_sequences": 1, "forced_bos_token_id": 0, "bos_token_id": 0};
+/** fields that are numbers */
+export const FLOATS: readonly string[] = ["temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "repetition_penalty", "presence_penalty", "frequency_penalty", "length_penalty", "max_time"];
+/** fields whose default stands in the place of null */
+export const NOT_NULL: readonly string[] = ["num_beams", "num_return_sequences", "early_stopping", "length_penalty"];

@@ -21,3 +21,7 @@ export const TEXT_LIMITS = {
   template_chars_total: 268435456,
   template_seconds: 30,
 } as const;
+/** members of a component of tokenizer.json that hold components */
+export const COMPONENT_LISTS: readonly string[] = ["normalizers", "pretokenizers", "processors", "decoders"];
+/** members that are texts which a component may insert */
+export const INSERTED_TEXTS: readonly string[] = ["content", "prepend", "replacement", "prefix", "suffix", "unk_token", "pad_token", "word_delimiter_token"];

@@ -3,7 +3,10 @@
 // python/edgewise/text/fields.py.
 
 import {
+  FLOATS,
   GENERATION_FIELDS,
+  INTEGERS,
+  NOT_NULL,
   OFF_VALUES,
   SAMPLING_ERRORS,
   SAMPLING_MEMBERS,
@@ -16,33 +19,6 @@ import {
   UnsupportedField,
 } from "../../shared/errors.ts";
 
-const INTEGERS: Record<string, number> = {
-  max_length: 1,
-  max_new_tokens: 1,
-  min_length: 0,
-  min_new_tokens: 0,
-  num_beams: 1,
-  top_k: 0,
-  no_repeat_ngram_size: 0,
-  num_return_sequences: 1,
-  forced_bos_token_id: 0,
-  bos_token_id: 0,
-}; // name: smallest value
-const NUMBERS = [
-  "temperature",
-  "top_p",
-  "min_p",
-  "typical_p",
-  "epsilon_cutoff",
-  "eta_cutoff",
-  "repetition_penalty",
-  "presence_penalty",
-  "frequency_penalty",
-  "length_penalty",
-  "max_time",
-];
-// null cannot mean "off" here
-const NOT_NULL = ["num_beams", "num_return_sequences", "early_stopping", "length_penalty"];
 const WHERE = "GenerationConfig";
 
 /**
@@ -120,7 +96,7 @@ export class GenerationConfig {
       )
         throw wrong(name, value, `an integer of at least ${smallest}`);
     }
-    for (const name of NUMBERS) {
+    for (const name of FLOATS) {
       const value = this.get(name);
       if (value !== null && !(typeof value === "number" && Math.abs(value) <= 3.4e38))
         throw wrong(name, value, "a finite number");

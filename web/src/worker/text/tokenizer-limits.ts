@@ -1,6 +1,6 @@
 // What a tokenizer.json may ask for; the same as python/edgewise/text/limits.py.
 
-import { TEXT_LIMITS } from "../../gen/text_limits.ts";
+import { COMPONENT_LISTS, INSERTED_TEXTS, TEXT_LIMITS } from "../../gen/text_limits.ts";
 import { checkRegex, RegexError } from "./regex-limits.ts";
 
 /** What is too much. */
@@ -13,18 +13,6 @@ export interface Growth {
 }
 
 type Json = Record<string, unknown>;
-
-const COMPONENT_LISTS = ["normalizers", "pretokenizers", "processors", "decoders"];
-const INSERTED = [
-  "content",
-  "prepend",
-  "replacement",
-  "prefix",
-  "suffix",
-  "unk_token",
-  "pad_token",
-  "word_delimiter_token",
-];
 
 const isObject = (x: unknown): x is Json =>
   typeof x === "object" && x !== null && !Array.isArray(x);
@@ -94,7 +82,7 @@ function checkComponent(component: Json, part: string): number {
     else if (typeof pattern.String === "string") narrow = lengthOf(pattern.String);
   }
   let longest = 0;
-  for (const name of INSERTED) {
+  for (const name of INSERTED_TEXTS) {
     const text = component[name];
     if (typeof text !== "string") continue;
     const length = lengthOf(text);
