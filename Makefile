@@ -174,10 +174,11 @@ $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/nati
 	@touch $@
 
 # The page finds the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It carries the engine's wasm and Pyodide's own bytecode.
-$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs $(stamp)/wasm $(stamp)/venv | $(stamp)/web
+$(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs $(stamp)/wasm $(stamp)/venv | $(stamp)/web
 	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done
 	@mkdir -p web/dist && cp dist/edgewise-*-py3-none-any.whl web/dist/
+	@for wheel in web/dist/edgewise-*.whl; do node wasm/pyodide/snapshot.mjs "$$wheel" "$${wheel%.whl}.snapshot" || exit 1; done
 	@touch $@
 
 # For loadPyodide({lockFileURL}): with it, and the wheel beside it, loadPackage("edgewise") works.

@@ -3,6 +3,9 @@ and files that do not answer. And what comes after a break is the same file's re
 used.
 """
 
+import gzip
+import shutil
+
 import pytest
 
 from .conftest import MODEL, WEB, greedy
@@ -122,8 +125,11 @@ def test_a_slow_server_is_waited_for(visit, server, faulty, package):
         ("pyodide.mjs", "did not answer within 6 s"),
     ],
 )
-def test_python_that_does_not_come(visit, server, faulty, name, words):
+def test_python_that_does_not_come(visit, server, files, faulty, name, words):
     v = visit(server)
+    if name.endswith(".zip"):  # is not loaded where there is a snapshot beside the wheel
+        shutil.copy(next((WEB / "dist").glob("edgewise-*.whl")), files / "own.whl")
+        v.run("ew.env.wheelUrl = '/files/own.whl';")
     v.run(
         "window.was = ew.env.pyodideUrl; ew.env.stallTimeout = 1500; ew.env.pyodideUrl = arg;",
         f"{faulty.url}/without/{name}/",
@@ -134,10 +140,40 @@ def test_python_that_does_not_come(visit, server, faulty, name, words):
     assert "error" not in v.run(LOAD, COMPILED)
 
 
-def test_a_wheel_that_does_not_come(visit, server):
+def test_a_compiler_that_does_not_come(visit, server):
     v = visit(server)
     v.run("ew.env.stallTimeout = 2000; ew.env.wheelUrl += '?fault=mute';")
-    error(v.run(LOAD, COMPILED), "EngineError", ".whl", "sent nothing for 2 s")
+    error(v.run(LOAD, COMPILED), "EngineError", ".snapshot", "sent nothing for 2 s")
+
+
+# The snapshot of Python
+
+
+def test_python_starts_from_the_snapshot(visit, server):
+    """Neither the standard library nor the wheel is downloaded to compile for training."""
+    v = visit(server)
+    assert "error" not in v.run(LOAD, COMPILED)
+    assert v.asked(".snapshot") and not v.asked(".whl") and not v.asked("python_stdlib")
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+def test_python_starts_without_a_snapshot(visit, server, files, damage):
+    """One that is missing, damaged or of another Pyodide costs time only."""
+    shutil.copy(next((WEB / "dist").glob("edgewise-*.whl")), files / "own.whl")
+    memory = bytearray(
+        gzip.decompress(next((WEB / "dist").glob("edgewise-*.snapshot")).read_bytes())
+    )
+    if damage == "missing":
+        (files / "own.snapshot").unlink(missing_ok=True)
+    elif damage == "cut":
+        (files / "own.snapshot").write_bytes(gzip.compress(memory, 1)[:1_000_000])
+    else:
+        memory[16:48] = bytes(32)  # the identity of the Pyodide that made it
+        (files / "own.snapshot").write_bytes(gzip.compress(memory, 1))
+    v = visit(server)
+    v.run("ew.env.wheelUrl = '/files/own.whl';")
+    assert "error" not in v.run(LOAD, COMPILED)
+    assert v.asked("own.whl") and v.asked("python_stdlib")
 
 
 def test_an_engine_that_does_not_come(visit, server, faulty):

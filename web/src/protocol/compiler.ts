@@ -4,7 +4,13 @@ import type { PlainError } from "./errors.ts";
 
 /** First the addresses, and Python starts; then any number of compilations. */
 export type ToCompiler =
-  | { pyodideUrl: string; wheelUrl: string; life: string; stallTimeout: number }
+  | {
+      pyodideUrl: string;
+      wheelUrl: string;
+      snapshotUrl: string;
+      life: string;
+      stallTimeout: number;
+    }
   | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
 /** What Python made: a manifest (JSON) and files by name. */
 export interface Compiled {

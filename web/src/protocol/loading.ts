@@ -11,6 +11,7 @@ export interface Urls {
   compilerUrl: string;
   pyodideUrl: string;
   wheelUrl: string;
+  snapshotUrl: string;
 }
 
 /**

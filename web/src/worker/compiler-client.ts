@@ -87,6 +87,7 @@ export class Compiler {
     this.post({
       pyodideUrl: urls.pyodideUrl,
       wheelUrl: urls.wheelUrl,
+      snapshotUrl: urls.snapshotUrl,
       life: this.life,
       stallTimeout: stallTimeout(),
     });

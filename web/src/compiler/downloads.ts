@@ -1,0 +1,78 @@
+// Downloads of the compiler's worker: each byte is a sign of life, and each ends in words.
+
+import type { FromCompiler } from "../protocol/compiler.ts";
+import { plainError } from "../protocol/errors.ts";
+import { HttpSource, NotFound } from "../shared/files/http.ts";
+import { stalled, Watchdog, within } from "../shared/watchdog.ts";
+
+/** Posts a sign of progress. */
+export const alive = (): void => postMessage({ alive: true } satisfies FromCompiler);
+
+/** Tells of an error of the start, which Pyodide might keep to itself or rename. */
+function told(e: unknown): unknown {
+  postMessage({
+    error: { ...plainError(e), name: "EngineError" },
+    missing: undefined,
+  } satisfies FromCompiler);
+  return e;
+}
+
+/**
+ * In the place of `fetch` while Pyodide starts: a download that breaks or goes silent is taken up
+ * again. WebAssembly comes as it is, since browsers keep compiled code only for their own
+ * responses; when nothing comes any more, it is an error.
+ */
+export function watchedFetch(plain: typeof fetch): typeof fetch {
+  return async (input, init) => {
+    const url = input instanceof Request ? input.url : String(input);
+    if ((init?.method ?? "GET") !== "GET" || !/^https?:/.test(url)) return plain(input, init);
+    if (url.endsWith(".wasm")) {
+      const controller = new AbortController();
+      const silent = (): unknown => {
+        controller.abort();
+        return told(stalled("the server", url, "Check the network, and load the page again."));
+      };
+      const response = await within(plain(url, { ...init, signal: controller.signal }), silent);
+      alive();
+      if (response.ok) void followed(response.clone(), silent);
+      return response;
+    }
+    const source = new HttpSource(url, { onBytes: alive, fetch: plain });
+    try {
+      await source.open();
+    } catch (e) {
+      if (e instanceof NotFound)
+        return new Response(null, { status: e.status >= 200 ? e.status : 500 });
+      throw told(e);
+    }
+    const chunks = source.stream();
+    const body = new ReadableStream<Uint8Array>({
+      async pull(queue) {
+        const { done, value } = await chunks.next().catch((e: unknown) => Promise.reject(told(e)));
+        if (done) queue.close();
+        else queue.enqueue(value.slice());
+      },
+      async cancel() {
+        await chunks.return(undefined);
+      },
+    });
+    return new Response(body);
+  };
+}
+
+/** Reads a copy of a response to see that it goes on. */
+async function followed(copy: Response, silent: () => void): Promise<void> {
+  const reader = copy.body!.getReader();
+  const dog = new Watchdog(silent);
+  dog.wake();
+  try {
+    while (!(await reader.read()).done) {
+      dog.feed();
+      alive();
+    }
+  } catch {
+    // Whoever reads the response itself gets the same error.
+  } finally {
+    dog.stop();
+  }
+}
