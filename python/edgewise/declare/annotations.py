@@ -1,36 +1,46 @@
-"""Names for annotations of rules. Import them where `TYPE_CHECKING` holds: nothing here exists at
-run time, and most of these classes belong to layers above the ops.
+"""Types for the annotations of rules.
+
+Import them under `if TYPE_CHECKING:` only: nothing here exists at run time, and most of these
+classes belong to layers above the operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..autodiff import Gradients
     from ..bind import _Binder as Binder
     from ..ir import BoundNode, Value
+    from ..ir import Graph as Subgraph
     from ..plan.builder import Builder
     from ..plan.view import View
     from ..session.driver import Host
     from .symbolic import Sym
 
+    # A dimension: a number, or an expression of a register.
     Dim = int | Sym
     Shape = Sequence[Dim]
-    # What adds nodes: to a graph that is bound, or, in gradients, behind it.
+    # Where a rule adds nodes: to the graph being bound, or, in a gradient rule, behind it.
     Graph = Binder | Gradients
-    # Of each output its element type and shape, or the Value that it is.
+    # The element type (an ONNX code) and shape of each output, or the Value that already is it.
     Inferred = Sequence[tuple[int, Shape] | Value]
-    # Of each output its numbers.
+    # The numbers of each output as flat lists; None: not computed.
     Folded = list[list[Any]] | None
-    # Of each input its gradient.
+    # The gradient of each input; None: zero, or not differentiable.
     InputGradients = Sequence[Value | None]
+    # The views of a kernel call by operand name; None: an optional operand is absent.
+    Operands = dict[str, View | None]
+    # Test cases: what a Toolbox (tests/ops/harness.py, no part of the package) makes.
+    Toolbox = Any
+    Cases = Iterator[Any]
 
 __all__ = [
     "Binder",
     "BoundNode",
     "Builder",
+    "Cases",
     "Dim",
     "Folded",
     "Gradients",
@@ -38,7 +48,10 @@ __all__ = [
     "Host",
     "Inferred",
     "InputGradients",
+    "Operands",
     "Shape",
+    "Subgraph",
+    "Toolbox",
     "Value",
     "View",
 ]

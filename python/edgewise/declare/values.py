@@ -204,7 +204,7 @@ class Sequence(NoTensor):
         return f"<a sequence of {self._length}>"
 
 
-def check_copied(items, where):
+def check_copied(items: int, where: str) -> None:
     """Raises ModelError where operators of sequences have copied too many items in one run."""
     if items > MAX_COPIED_ITEMS:
         raise ModelError(

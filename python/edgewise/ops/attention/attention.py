@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Dim,
         Gradients,
         Graph,
         Inferred,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 attention = Op("Attention")  # opset 23
 
 
-def _attention_dims(node: BoundNode):
+def _attention_dims(node: BoundNode) -> tuple[Dim, int, int, Dim, Dim, int, int]:
     q, k, v = node.inputs[:3]
     if any(x.dtype != FLOAT or x.rank != q.rank for x in (q, k, v)):
         fail(node, f"queries {q}, keys {k} and values {v} do not fit together")
@@ -91,7 +92,7 @@ def attention_infer(node: BoundNode) -> Inferred:
     ]
 
 
-def _reach(node: BoundNode, total):
+def _reach(node: BoundNode, total: Dim) -> tuple[int, int]:
     """(causal, window) as the kernel has them: how far each query sees to its right and to its
     left; 0 where nothing bounds it.
     """
@@ -107,7 +108,7 @@ def _reach(node: BoundNode, total):
     return causal, min(left, most(total)) + 1
 
 
-def _visible(node: BoundNode, graph: Graph, past, total):
+def _visible(node: BoundNode, graph: Graph, past: int, total: Dim) -> list[Value]:
     """Bools whose conjunction says which of `total` keys each query may see by its place: [total],
     [q_len, total] or [batch, 1, 1 or q_len, total].
     """
@@ -207,7 +208,7 @@ def attention_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [*(outs + [None] * 3)[:3], scores]
 
 
-def _scale(node: BoundNode, dim):
+def _scale(node: BoundNode, dim: int) -> float:
     scale = node.attr("scale")
     return dim**-0.5 if scale is None else scale
 

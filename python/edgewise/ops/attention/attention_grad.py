@@ -11,7 +11,9 @@ from ...declare.op import Op, product
 from ..product.matmul import emit_gemm
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Builder, Graph, Inferred
+    from collections.abc import Sequence
+
+    from ...declare.annotations import BoundNode, Builder, Gradients, Graph, Inferred, Value
 
 # ---- gradients ----
 # queries at a time at most where the mask is causal, a quarter of them where that is 16 or more:
@@ -179,7 +181,16 @@ def attention_grad_lower(node: BoundNode, builder: Builder) -> None:
                 summed["v"] = False
 
 
-def attention_gradients(graph: Graph, q, k, v, dy, masks=(), wanted=(), **attrs):
+def attention_gradients(
+    graph: Gradients,
+    q: Value,
+    k: Value,
+    v: Value,
+    dy: Value,
+    masks: Sequence[Value] = (),
+    wanted: Sequence[bool] = (),
+    **attrs: float,
+) -> list[Value | None]:
     """Gradients of q, k, v as they are shaped ([batch, heads, seq, dim]), then of each mask, None
     where not `wanted` (a bool per mask).
     """
@@ -189,19 +200,19 @@ def attention_gradients(graph: Graph, q, k, v, dy, masks=(), wanted=(), **attrs)
     ]
 
 
-def split_heads(graph: Graph, x, heads):
+def split_heads(graph: Gradients, x: Value, heads: int) -> Value:
     return graph.transpose(
         graph.reshape(x, [*x.shape[:2], heads, x.shape[2] // heads]), [0, 2, 1, 3]
     )
 
 
-def merge_heads(graph: Graph, x):
+def merge_heads(graph: Gradients, x: Value) -> Value:
     return graph.reshape(
         graph.transpose(x, [0, 2, 1, 3]), [x.shape[0], x.shape[2], x.shape[1] * x.shape[3]]
     )
 
 
-def part(graph: Graph, x, axis, start, length):
+def part(graph: Graph, x: Value, axis: int, start: int, length: int) -> Value:
     """Of x, `length` places of an axis from `start`. g: Gradients, or the binder of a node that is
     taken apart.
     """
@@ -214,7 +225,9 @@ def part(graph: Graph, x, axis, start, length):
     )
 
 
-def of_cache(graph: Graph, d, more, past):
+def of_cache(
+    graph: Gradients, d: Value | None, more: Value | None, past: int
+) -> tuple[Value | None, Value | None]:
     """The gradient of keys or values, that of `present` added, as (of the new ones, of the
     past's).
     """

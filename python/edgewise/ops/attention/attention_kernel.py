@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from ...declare.annotations import (
         BoundNode,
         Builder,
+        Dim,
         Gradients,
         Inferred,
         InputGradients,
         Value,
+        View,
     )
 
 
@@ -136,7 +138,7 @@ def fused_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @fused.grad
-def fused_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def fused_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     q, k, v = node.inputs[:3]
     if node.attr("merged", 0):
         dy = split_heads(gradients, dy, q.shape[1])
@@ -155,13 +157,15 @@ def fused_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> Input
     )
 
 
-def by_heads(builder: Builder, x, count):
+def by_heads(builder: Builder, x: View, count: int) -> View:
     """[batch, seq, count * dim] seen as [batch, count, seq, dim]."""
     batch, seq, width = x.shape
     return builder.reshaped(x, [batch, seq, count, width // count]).transpose([0, 2, 1, 3])
 
 
-def append(builder: Builder, n, new, past_index, present_index):
+def append(
+    builder: Builder, n: BoundNode, new: View, past_index: int, present_index: int
+) -> tuple[View, Dim]:
     """The cache with `new` [batch, heads, seq, dim] behind its past, as a view; written in place
     where the past is a cache.
     """
@@ -188,7 +192,7 @@ def append(builder: Builder, n, new, past_index, present_index):
     return whole, old.shape[2]
 
 
-def shaped(node: BoundNode, i, name, *shape):
+def shaped(node: BoundNode, i: int, name: str, *shape: Dim | None) -> None:
     """Fails unless input i, where it is there, has this shape; None fits any size."""
     v = node.input(i)
     if v is not None and (
@@ -202,7 +206,7 @@ def shaped(node: BoundNode, i, name, *shape):
         )
 
 
-def masking(node: BoundNode, i, name, *shape):
+def masking(node: BoundNode, i: int, name: str, *shape: Dim) -> None:
     """Fails unless input i, where it is there, is a mask (or bias) that broadcasts to this
     shape.
     """

@@ -10,7 +10,7 @@ from ...declare.dtypes import DOUBLE, FLOAT, INT64
 from ...declare.op import Op, fail, takes
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Graph, Value
+    from ...declare.annotations import Binder, BoundNode, Dim, Subgraph, Value
 
 flex_attention = Op("FlexAttention", "ai.onnx.preview")
 
@@ -35,10 +35,10 @@ def flex_attention_decompose(node: BoundNode, g: Binder) -> list[Value] | None:
     if score_mod is None and prob_mod is None and q.dtype == FLOAT:
         return [g.op("Attention", q, k, v, scale=scale)]
 
-    def of_shape(x, *shape):
+    def of_shape(x: Value, *shape: Dim) -> Value:
         return g.op("Reshape", x, g.constant(INT64, [4], shape), allowzero=1)
 
-    def changed(graph: Graph, x, name):
+    def changed(graph: Subgraph | None, x: Value, name: str) -> Value:
         if graph is None:
             return x
         outs = g.body(graph, node, x)

@@ -12,14 +12,18 @@ from .attention_kernel import append, by_heads, emit_attention, masking, shaped
 from .rotary import check_positions, emit_rope, table_gradients
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
         Builder,
+        Dim,
         Gradients,
         Inferred,
         InputGradients,
         Value,
+        View,
     )
 
 gqa = Op("GroupQueryAttention", MS)
@@ -29,7 +33,7 @@ gqa = Op("GroupQueryAttention", MS)
 # sin_cache, position_ids, attention_bias, head_sink, k_scale, v_scale, q_norm_weight, k_norm_weight
 
 
-def _gqa_dims(node: BoundNode):
+def _gqa_dims(node: BoundNode) -> tuple[int, int, int]:
     heads, kv = node.attr("num_heads"), node.attr("kv_num_heads")
     q = node.inputs[0]
     shared = heads if node.has(1) else heads + 2 * kv
@@ -125,7 +129,7 @@ def gqa_infer(node: BoundNode) -> Inferred:
     ][: len(node.outputs)]
 
 
-def _starts(node: BoundNode):
+def _starts(node: BoundNode) -> tuple[list[Dim], Dim]:
     """(how many rows of its past count for each row of the batch, length of present). seqlens_k
     says so where the past is not a cache of ours: rows that were padded on the right go on at their
     own ends, and a past may be a buffer with room behind it.
@@ -348,7 +352,15 @@ def gqa_grad(
     return out
 
 
-def _append_each(builder: Builder, n, new, past_index, present_index, starts, total):
+def _append_each(
+    builder: Builder,
+    n: BoundNode,
+    new: View,
+    past_index: int,
+    present_index: int,
+    starts: Sequence[Dim],
+    total: Dim,
+) -> View:
     """As _append, each row of the batch at its own place; zeros behind it."""
     out = n.outputs[present_index] if n.wants(present_index) else None
     old = builder.view(n.inputs[past_index])

@@ -11,7 +11,7 @@ from ...declare.op import MS, Op, fail, takes, unsupported
 from .attention_kernel import shaped
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Builder, Graph, Inferred
+    from ...declare.annotations import Binder, BoundNode, Builder, Inferred, Value
 
 # ---- linear attention ----
 _step = Op("LinearAttention", "edgewise")  # q, k, v, past, decay (a factor), beta
@@ -63,7 +63,7 @@ def step_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-def _linear_attention(node: BoundNode, graph: Graph):
+def _linear_attention(node: BoundNode, graph: Binder) -> list[Value]:
     q, k, v, past, decay, beta = [*node.inputs, *[None] * 3][:6]
     takes(node, (FLOAT,), 0, 1, 2, 3, 4, 5)
     heads, kv, rule = (
@@ -127,7 +127,7 @@ for _domain in ("", MS):
 
 
 # ---- causal convolution ----
-def _causal_conv(node: BoundNode, graph: Graph):
+def _causal_conv(node: BoundNode, graph: Binder) -> list[Value]:
     x, w, bias, past = [*node.inputs, *[None] * 2][:4]
     takes(node, (FLOAT,), 0, 1, 2, 3)
     activation, dilation, last = (

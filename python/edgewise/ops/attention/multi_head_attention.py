@@ -176,7 +176,9 @@ def _attention(
     ][:outputs]
 
 
-def _of_beams(node: BoundNode, graph: Graph, k, v, start, sources):
+def _of_beams(
+    node: BoundNode, graph: Binder, k: Value, v: Value, start: Value, sources: Value
+) -> list[Value]:
     """Caches [batch * beams, heads, places, dim] as each beam sees them: what is older than `start`
     came from the beam that sources [batch, beams, places] says.
     """

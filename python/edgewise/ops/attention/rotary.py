@@ -13,26 +13,28 @@ if TYPE_CHECKING:
     from ...declare.annotations import (
         BoundNode,
         Builder,
+        Dim,
         Gradients,
-        Graph,
         Inferred,
         InputGradients,
+        Shape,
         Value,
+        View,
     )
 
 
 def emit_rope(
     builder: Builder,
-    x,
-    y,
-    cos,
-    sin,
-    rotary_dim,
-    positions=0,
-    position_ids=None,
-    position=0,
-    interleaved=0,
-):
+    x: View,
+    y: View,
+    cos: View,
+    sin: View,
+    rotary_dim: int,
+    positions: int = 0,
+    position_ids: View | None = None,
+    position: Dim = 0,
+    interleaved: int = 0,
+) -> None:
     """x, y [batch, heads, seq, dim]; cos, sin: [rows, rotary_dim/2] tables, or [batch|1, seq,
     rotary_dim/2] with positions 0.
     """
@@ -100,7 +102,7 @@ def rope_direct_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @rope_direct.grad
-def rope_direct_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def rope_direct_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     x, cos, sin = node.inputs
     turn = node.attr("interleaved", 0)
     dx = (
@@ -116,7 +118,9 @@ def rope_direct_grad(node: BoundNode, gradients: Gradients, dy: Value | None) ->
     ]
 
 
-def table_gradients(graph: Graph, x, dy, shape, interleaved, wanted):
+def table_gradients(
+    graph: Gradients, x: Value, dy: Value, shape: Shape, interleaved: int, wanted: bool
+) -> tuple[Value | None, Value | None]:
     """Gradients of cos and sin of a shape [batch|1, seq, half], where x [batch, heads, seq, dim]
     was turned by them.
     """
@@ -124,7 +128,7 @@ def table_gradients(graph: Graph, x, dy, shape, interleaved, wanted):
         return None, None
     half = shape[-1]
 
-    def pair(v):
+    def pair(v: Value) -> list[Value]:
         v = part(graph, v, 3, 0, 2 * half)
         if interleaved:
             v = graph.reshape(v, [*v.shape[:3], half, 2])
@@ -166,13 +170,20 @@ def rotary_infer(node: BoundNode) -> Inferred:
     return [like(node, 0)]
 
 
-def check_positions(node: BoundNode, i, batch, seq):
+def check_positions(node: BoundNode, i: int, batch: Dim, seq: Dim) -> None:
     shaped(node, i, "position_ids", batch, seq)
     if node.inputs[i].dtype != INT64:
         fail(node, f"its position_ids are {node.inputs[i]}; int64 is wanted")
 
 
-def _lower_rotary(node: BoundNode, builder: Builder, cos, sin, position_ids, positions):
+def _lower_rotary(
+    node: BoundNode,
+    builder: Builder,
+    cos: View,
+    sin: View,
+    position_ids: View | None,
+    positions: int,
+) -> None:
     x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
     heads = node.attr("num_heads", 0)
     if len(x.shape) == 3:
@@ -194,11 +205,13 @@ def rotary_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @rotary.grad
-def rotary_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def rotary_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return _rotary_gradients(node, gradients, dy, 3, 1)
 
 
-def _rotary_gradients(node: BoundNode, graph: Graph, dy, ids, table):
+def _rotary_gradients(
+    node: BoundNode, graph: Gradients, dy: Value, ids: int, table: int
+) -> InputGradients:
     """Of x and, at inputs `table` and the next, of cos and sin; position ids are input `ids` where
     it is there.
     """
@@ -284,5 +297,5 @@ def rotary_ms_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @rotary_ms.grad
-def rotary_ms_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def rotary_ms_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return _rotary_gradients(node, gradients, dy, 1, 2)

@@ -13,19 +13,22 @@ from ..product.matmul import emit_gemm
 from .window import Window, transposed_window, window
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
         Builder,
         Gradients,
-        Graph,
         Inferred,
         InputGradients,
+        Operands,
         Value,
+        View,
     )
 
 
-def _channels(node: BoundNode, x, w, of_w):
+def _channels(node: BoundNode, x: Value, w: Value, of_w: int) -> tuple[int, int, int]:
     """(groups, m, c) of w [groups * m, c, ...]; of_w: the dimension of w that x's channels are, 0
     or 1.
     """
@@ -41,7 +44,16 @@ def _channels(node: BoundNode, x, w, of_w):
     return groups, w.shape[0] // groups, w.shape[1]
 
 
-def _emit(builder: Builder, kernel: str, operands, win, batch, channels, x_batch, **params):
+def _emit(
+    builder: Builder,
+    kernel: str,
+    operands: Operands,
+    win: Window,
+    batch: int,
+    channels: tuple[int, int, int],
+    x_batch: int,
+    **params: int,
+) -> None:
     groups, m, c = channels
     builder.emit(
         kernel,
@@ -56,7 +68,7 @@ def _emit(builder: Builder, kernel: str, operands, win, batch, channels, x_batch
     )
 
 
-def _x_view(builder: Builder, value):
+def _x_view(builder: Builder, value: Value) -> tuple[View, int]:
     """(view, elements from one item to the next): channels lie one behind the other."""
     v = builder.view(value)
     v = v if v.plain_from(1) and v.strides[0] >= 0 else builder.contiguous(v)
@@ -143,7 +155,7 @@ def conv_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-def _worth_winograd(builder: Builder, w, win, batch, m, c):
+def _worth_winograd(builder: Builder, w: View, win: Window, batch: int, m: int, c: int) -> bool:
     """Whether fewer multiplications pay for what surrounds them; the weights must be constant, so
     that they are transformed once.
     """
@@ -160,7 +172,7 @@ def _worth_winograd(builder: Builder, w, win, batch, m, c):
     )
 
 
-def _in_16_places(builder: Builder, w, m, c):
+def _in_16_places(builder: Builder, w: View, m: int, c: int) -> View:
     """G w G' of every 3 x 3: [16, m, c], once."""
     key = f"16 places of {builder.constant_name(w.buffer)}[{w.offset}:{w.shape}]"
     if key not in builder.laid_out:
@@ -179,7 +191,9 @@ def _in_16_places(builder: Builder, w, m, c):
     return builder.laid_out[key].reshape([16, m, c])
 
 
-def _transposed(graph: Graph, y, w, win, groups, shape):
+def _transposed(
+    graph: Gradients, y: Value, w: Value, win: Window, groups: int, shape: Sequence[int]
+) -> Value:
     """ConvTranspose that gives [batch, channels, ...] of `shape`, for a window between them."""
     attrs = win.attrs()
     whole = [
@@ -198,18 +212,20 @@ def _transposed(graph: Graph, y, w, win, groups, shape):
     )
 
 
-def _weight_grad(graph: Graph, x, dy, win, groups, w):
+def _weight_grad(
+    graph: Gradients, x: Value, dy: Value, win: Window, groups: int, w: Value
+) -> Value:
     return graph.op(
         "ConvWeightGrad", x, dy, domain="edgewise", group=groups, **win.attrs(), shape=list(w.shape)
     )
 
 
-def _bias_grad(graph: Graph, dy):
+def _bias_grad(graph: Gradients, dy: Value) -> Value:
     return graph.op("ReduceSum", dy, graph.ints([0, *range(2, dy.rank)]), keepdims=0)
 
 
 @conv.grad
-def conv_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def conv_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     x, w = node.inputs[:2]
     win, groups = window(node, x.shape[2:], w.shape[2:]), node.attr("group", 1)
     return [
@@ -289,7 +305,7 @@ def conv_transpose_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @conv_transpose.grad
-def conv_transpose_grad(node: BoundNode, gradients: Gradients, dx: Value | None) -> InputGradients:
+def conv_transpose_grad(node: BoundNode, gradients: Gradients, dx: Value) -> InputGradients:
     y, w = node.inputs[:2]
     win, groups = transposed_window(node, y.shape[2:], w.shape[2:]), node.attr("group", 1)
     exact = [
@@ -317,7 +333,7 @@ def weight_grad_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, list(node.attr("shape")))]
 
 
-def _weight_grad_window(node: BoundNode):
+def _weight_grad_window(node: BoundNode) -> Window:
     x, dy, shape = node.inputs[0], node.inputs[1], node.attr("shape")
     pads, rank = node.attr("pads"), x.rank - 2
     return Window(
@@ -354,7 +370,7 @@ def weight_grad_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @weight_grad.grad
-def weight_grad_grad(node: BoundNode, gradients: Gradients, dw: Value | None) -> InputGradients:
+def weight_grad_grad(node: BoundNode, gradients: Gradients, dw: Value) -> InputGradients:
     x, dy = node.inputs
     win, groups = _weight_grad_window(node), node.attr("group", 1)
     return [

@@ -11,19 +11,22 @@ from .contracts import POOL
 from .window import Window, window
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
         Builder,
         Gradients,
-        Graph,
         Inferred,
         InputGradients,
+        Operands,
         Value,
+        View,
     )
 
 
-def _window_of(node: BoundNode):
+def _window_of(node: BoundNode) -> Window:
     x = node.inputs[0]
     kernel = node.attr("kernel_shape", [])
     if x.rank < 3 or len(kernel) != x.rank - 2:
@@ -35,7 +38,15 @@ def _window_of(node: BoundNode):
     return window(node, x.shape[2:], kernel, bool(node.attr("ceil_mode", 0)))
 
 
-def _emit(builder: Builder, kernel: str, op, operands, win, planes, include_pad=0):
+def _emit(
+    builder: Builder,
+    kernel: str,
+    op: str,
+    operands: Operands,
+    win: Window,
+    planes: int,
+    include_pad: int = 0,
+) -> None:
     builder.emit(
         kernel,
         operands,
@@ -93,12 +104,12 @@ def max_pool_lower(node: BoundNode, builder: Builder) -> None:
             _columns_first(builder, index, x.shape[2:])
 
 
-def _columns_first(builder: Builder, index, dims):
+def _columns_first(builder: Builder, index: View, dims: Sequence[int]) -> None:
     """Places in planes of `dims`, counted along the last dimension first, as places counted along
     the first one first.
     """
 
-    def step(op, v, number, into=None):
+    def step(op: str, v: View, number: View | int, into: View | None = None) -> View:
         into = builder.temp(INT64, v.shape) if into is None else into
         builder.emit_binary(
             op, v, builder.scalar(INT64, number) if isinstance(number, int) else number, into, INT64
@@ -127,7 +138,7 @@ def max_pool_grad_rule(
     ]
 
 
-def _grad_window(node: BoundNode, x_size, dy):
+def _grad_window(node: BoundNode, x_size: list[int], dy: View) -> Window:
     pads, rank = node.attr("pads"), len(x_size)
     return Window(
         x_size,
@@ -166,7 +177,7 @@ def max_pool_grad_lower(node: BoundNode, builder: Builder) -> None:
         )
 
 
-def _declare_average(name, op, domain: str = ""):
+def _declare_average(name: str, op: str, domain: str = "") -> Op:
     o = Op(name, domain)
 
     @o.infer
@@ -193,7 +204,7 @@ def _declare_average(name, op, domain: str = ""):
             )
 
     @o.grad
-    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
         return [
             gradients.op(
                 "AveragePoolGrad",
@@ -238,9 +249,7 @@ def average_pool_grad_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @average_pool_grad.grad
-def average_pool_grad_grad(
-    node: BoundNode, gradients: Gradients, dx: Value | None
-) -> InputGradients:
+def average_pool_grad_grad(node: BoundNode, gradients: Gradients, dx: Value) -> InputGradients:
     average, keep = (
         node.attr("average", 1),
         ("kernel_shape", "strides", "dilations", "pads", "count_include_pad", "ceil_mode"),
@@ -255,7 +264,9 @@ def average_pool_grad_grad(
     ]
 
 
-def _norm(n, graph: Graph, x, p, total):
+def _norm(
+    n: BoundNode, graph: Binder, x: Value, p: float, total: Callable[[Value], Value]
+) -> Value:
     """total(|x|^p)^(1/p)."""
     if p == 1:
         return total(graph.op("Abs", x))
@@ -268,7 +279,7 @@ def _norm(n, graph: Graph, x, p, total):
     )
 
 
-def _p(node: BoundNode):
+def _p(node: BoundNode) -> float:
     p = node.attrs.get("p", 2)
     if type(p) not in (int, float) or p <= 0:
         fail(node, f"a norm with p {p}")
@@ -293,7 +304,7 @@ def lp_pool_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     ]
 
 
-def _declare_global(name, reduce):
+def _declare_global(name: str, reduce: str | None) -> Op:
     o = Op(name)
 
     @o.decompose

@@ -12,7 +12,9 @@ from ...declare.op import fail, unsupported
 from ...declare.symbolic import NotStatic, Sym
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode
+    from collections.abc import Sequence
+
+    from ...declare.annotations import BoundNode, Dim, Shape
 
 SPATIAL = 3  # dimensions that the kernels know; fewer are preceded by ones
 
@@ -29,10 +31,10 @@ class Window:
     pad: list
     tail: list
 
-    def params(self):
+    def params(self) -> dict[str, list[int]]:
         """The parameters of a kernel."""
 
-        def three(values, fill):
+        def three(values: list[int], fill: int) -> list[int]:
             return [fill] * (SPATIAL - len(values)) + list(values)
 
         return {
@@ -51,7 +53,7 @@ class Window:
         """
         return [s if n > 1 else 1 for s, n in zip(steps, counts)]
 
-    def checked(self, n) -> Window:
+    def checked(self, n: BoundNode) -> Window:
         """Returns itself.
 
         Raises:
@@ -69,7 +71,7 @@ class Window:
         return self
 
     @property
-    def pointwise(self):
+    def pointwise(self) -> bool:
         """Whether each position reads the one element that it stands at."""
         return (
             self.x == self.y
@@ -78,7 +80,7 @@ class Window:
             and not any(self.pad)
         )
 
-    def attrs(self):
+    def attrs(self) -> dict[str, list[int]]:
         """Attributes that say the same to another node."""
         return {
             "kernel_shape": list(self.kernel),
@@ -88,7 +90,9 @@ class Window:
         }
 
 
-def _attributes(node: BoundNode, spatial, kernel: str):
+def _attributes(
+    node: BoundNode, spatial: Sequence[Dim], kernel: Sequence[Dim]
+) -> tuple[list[int], list[int], list[int], list[int]]:
     rank = len(spatial)
     if not 1 <= rank <= SPATIAL:
         unsupported(node, f"a window over {rank} dimensions")
@@ -118,14 +122,14 @@ def _attributes(node: BoundNode, spatial, kernel: str):
     return list(stride), list(dilation), list(pads[:rank]), list(pads[rank:])
 
 
-def _mode(node: BoundNode):
+def _mode(node: BoundNode) -> str:
     mode = node.attr("auto_pad", "NOTSET")
     if mode not in ("", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         fail(node, f"auto_pad {mode!r}")
     return mode
 
 
-def window(node: BoundNode, spatial, kernel: str, ceil_mode=False):
+def window(node: BoundNode, spatial: Shape, kernel: Shape, ceil_mode: bool = False) -> Window:
     """The Window of a convolution or pool over dimensions `spatial`; fails where it does not fit
     even once.
     """
@@ -158,7 +162,7 @@ def window(node: BoundNode, spatial, kernel: str, ceil_mode=False):
     return Window(spatial, y, kernel, stride, dilation, pad, tail).checked(node)
 
 
-def transposed_window(node: BoundNode, spatial, kernel: str):
+def transposed_window(node: BoundNode, spatial: Shape, kernel: Shape) -> Window:
     """The Window whose y is what a ConvTranspose takes, and x what it gives."""
     spatial, kernel = list(spatial), list(kernel)
     stride, dilation, pad, tail = _attributes(node, spatial, kernel)

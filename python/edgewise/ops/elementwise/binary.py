@@ -12,19 +12,25 @@ from .contracts import BINARY
 from .unary import INF, NAN, guard, plus, scaled, where_or_zero
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
         Builder,
+        Dim,
         Folded,
-        Graph,
+        Gradients,
         Inferred,
+        InputGradients,
         Shape,
         Value,
+        View,
     )
 
 
-def emit_binary(builder: Builder, op, a, c, y, dtype: int):
+def emit_binary(builder: Builder, op: str, a: View, c: View, y: View, dtype: int) -> None:
     builder.nd(
         "binary",
         y.shape,
@@ -35,19 +41,19 @@ def emit_binary(builder: Builder, op, a, c, y, dtype: int):
     )
 
 
-def _check_same(node: BoundNode):
+def _check_same(node: BoundNode) -> None:
     a, c = node.inputs[0], node.inputs[1]
     if a.dtype != c.dtype:
         fail(node, f"its inputs have different element types ({a} and {c})")
 
 
-def _int_div(a, c):
+def _int_div(a: Dim, c: Dim) -> Dim:
     if isinstance(a, Sym) or isinstance(c, Sym):
         return a // c
     return 0 if c == 0 else (abs(a) // abs(c)) * (1 if (a < 0) == (c < 0) else -1)
 
 
-def _float_div(a, c):
+def _float_div(a: float, c: float) -> float:
     return (
         a / c if c else (NAN if a == 0 or a != a else math.copysign(INF, a) * math.copysign(1, c))
     )
@@ -56,7 +62,7 @@ def _float_div(a, c):
 _float_mod = guard(math.fmod, NAN)
 
 
-def _pow(a, c):
+def _pow(a: Any, c: Any) -> Any:
     if isinstance(a, int) and isinstance(c, int) and not isinstance(a, Sym):
         if c < 0:  # as the kernel does: only 1 and -1 have a whole inverse
             return a ** -(c % 2) if a in (1, -1) else 0
@@ -98,7 +104,7 @@ COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
 LOGICAL = ("and", "or", "xor")
 
 
-def fold_binary(op, node: BoundNode, outs):
+def fold_binary(op: str, node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     dt, shape = outs[0]
     f = FOLDS[op] if op != "div" else (_float_div if node.inputs[0].dtype in FLOATS else _int_div)
     pairs = zip(read_as(node.inputs[0], shape), read_as(node.inputs[1], shape))
@@ -109,7 +115,7 @@ def fold_binary(op, node: BoundNode, outs):
     return [out]
 
 
-def _declare_binary(name, op, domain: str = ""):
+def _declare_binary(name: str, op: str, domain: str = "") -> Op:
     o = Op(name, domain)
 
     @o.infer
@@ -205,13 +211,13 @@ def p_relu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [graph.op("PRelu", x, graph.reshape(w, [w.shape[0]] + [1] * (x.rank - 2)))]
 
 
-def _grad_add(node: BoundNode, graph: Graph, dy):
+def _grad_add(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
     return [
         graph.sum_to(dy, v.shape) if graph.wants(i) else None for i, v in enumerate(node.inputs)
     ]
 
 
-def _grad_sub(node: BoundNode, graph: Graph, dy):
+def _grad_sub(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
     a, c = node.inputs
     return [
         graph.sum_to(dy, a.shape) if graph.wants(0) else None,
@@ -219,7 +225,7 @@ def _grad_sub(node: BoundNode, graph: Graph, dy):
     ]
 
 
-def _grad_mul(node: BoundNode, graph: Graph, dy):
+def _grad_mul(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
     a, c = node.inputs
     if a is c:
         return [scaled(graph, graph.mul(dy, a), 2), None]
@@ -229,7 +235,7 @@ def _grad_mul(node: BoundNode, graph: Graph, dy):
     ]
 
 
-def _grad_div(node: BoundNode, graph: Graph, dy):
+def _grad_div(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
     a, c = node.inputs
     da = graph.div(dy, c)
     return [
@@ -242,7 +248,7 @@ def _grad_div(node: BoundNode, graph: Graph, dy):
     ]
 
 
-def _grad_mod(node: BoundNode, graph: Graph, dy):
+def _grad_mod(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
     a, c = node.inputs
     dc = None
     if graph.wants(1):
@@ -256,7 +262,7 @@ def _grad_mod(node: BoundNode, graph: Graph, dy):
     return [graph.sum_to(dy, a.shape) if graph.wants(0) else None, dc]
 
 
-def _grad_pow(node: BoundNode, graph: Graph, dy):
+def _grad_pow(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
     """As PyTorch's: nothing reaches the base where the exponent is 0, nor the exponent where 0 is
     raised to 0 or more.
     """
@@ -294,15 +300,15 @@ def _grad_pow(node: BoundNode, graph: Graph, dy):
     return [da, de]
 
 
-def _grad_extreme(less):
+def _grad_extreme(less: str) -> Callable[..., InputGradients]:
     """Of the smaller or larger of two.
 
     Equals get half each, as PyTorch's minimum and maximum; ties="first": the first gets all, as
     PyTorch's clamp.
     """
 
-    def rule(node: BoundNode, graph: Graph, dy):
-        def part(v, other, at_tie):
+    def rule(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
+        def part(v: Value, other: Value, at_tie: float) -> Value:
             nothing = graph.constant(dy.dtype, [], [0.0])
             if at_tie == 0.5:
                 nothing = where_or_zero(graph, graph.op("Equal", v, other), scaled(graph, dy, 0.5))
@@ -326,7 +332,7 @@ def _grad_extreme(less):
     return rule
 
 
-def _grad_prelu(node: BoundNode, graph: Graph, dy):
+def _grad_prelu(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
     x, w = node.inputs
     positive = graph.op("Greater", x, graph.constant(x.dtype, [], [0.0]))
     return [
@@ -403,7 +409,7 @@ def pow_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     ]
 
 
-def _variadic(name, op, domain: str = "", mean=False):
+def _variadic(name: str, op: str, domain: str = "", mean: bool = False) -> None:
     o = Op(name)
 
     @o.decompose

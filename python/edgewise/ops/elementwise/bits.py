@@ -63,7 +63,7 @@ def of_codes_lower(node: BoundNode, builder: Builder) -> None:
 bit_cast = Op("BitCast", half=[0])
 
 
-def _half_type(g, v):
+def _half_type(g: Binder, v: Value) -> int | None:
     """Which half type a float32 value has in the file, where that can be told: what is only moved
     has the type of where it comes from.
     """

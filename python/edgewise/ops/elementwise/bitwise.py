@@ -10,6 +10,8 @@ from .binary import FOLDS, emit_binary, fold_binary
 from .unary import emit_unary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...declare.annotations import Binder, BoundNode, Builder, Folded, Inferred, Shape, Value
 
 FOLDS.update(
@@ -18,7 +20,7 @@ FOLDS.update(
 _TYPES = set(RANGE) & INTEGERS
 
 
-def _declare(name, kind):
+def _declare(name: str, kind: Callable[[BoundNode], str]) -> Op:
     """kind(n): the binary operation's name."""
     o = Op(name)
 
@@ -51,8 +53,8 @@ for _name, _op in {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor":
     _declare(_name, lambda n, op=_op: op)
 
 
-def _shift(left):
-    def shift(a, c):
+def _shift(left: bool) -> Callable[[int, int], int]:
+    def shift(a: int, c: int) -> int:
         if not 0 <= c < 64:
             return -1 if a < 0 and not left else 0
         return a << c if left else a >> c

@@ -22,6 +22,8 @@ from ...declare.symbolic import NotStatic, Sym
 from .unary import INF
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
@@ -61,7 +63,7 @@ def cast_infer(node: BoundNode) -> Inferred:
 def cast_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     to = outs[0][0]
 
-    def convert(x):
+    def convert(x: Any) -> Any:
         if isinstance(x, Sym):
             if to in (6, 7):
                 return x
@@ -92,7 +94,7 @@ def cast_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @cast.grad
-def cast_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def cast_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [
         gradients.op(
             "Cast", dy, to=node.inputs[0].dtype if node.inputs[0].dtype == DOUBLE else FLOAT

@@ -12,7 +12,16 @@ from ..product.contracts import ACTIVATION
 from .unary import slope
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Builder, Graph, Inferred
+    from collections.abc import Callable
+
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Gradients,
+        Inferred,
+        InputGradients,
+        Value,
+    )
 
 GATED = {
     "SiLUMul": "quick_gelu",
@@ -48,8 +57,8 @@ def gated_grad_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-def _rule(name, activation):
-    def rule(node: BoundNode, graph: Graph, dy):
+def _rule(name: str, activation: str) -> Callable[..., InputGradients]:
+    def rule(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
         """What reaches b is activation(a) * dy, the same op again."""
         a, b = node.inputs
         if (

@@ -13,6 +13,8 @@ from ..product.contracts import ACTIVATION
 from .contracts import SLOPE, UNARY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
@@ -24,12 +26,22 @@ if TYPE_CHECKING:
         InputGradients,
         Shape,
         Value,
+        View,
     )
+
+    _Slope = Callable[[Gradients, Value, Value], Value | None]
+    _SlopeRule = Callable[[BoundNode, Gradients, Value], Value | None]
 
 
 def emit_unary(
-    builder: Builder, node: BoundNode, op, x=None, alpha=0.0, beta=0.0, dtype: int = None
-):
+    builder: Builder,
+    node: BoundNode,
+    op: str,
+    x: View | None = None,
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    dtype: int | None = None,
+) -> None:
     v = node.inputs[0]
     x = builder.view(v) if x is None else x
     y = builder.out(node.outputs[0])
@@ -45,12 +57,12 @@ def emit_unary(
     )
 
 
-def _round_even(x):
+def _round_even(x: float) -> float:
     return float(round(x)) if math.isfinite(x) else x
 
 
-def guard(f, at_domain_error):
-    def g(*x):
+def guard(f: Callable[..., float], at_domain_error: float) -> Callable[..., float]:
+    def g(*x: float) -> float:
         try:
             return f(*x)
         except (ValueError, OverflowError, ZeroDivisionError):
@@ -266,7 +278,7 @@ def unary_grad_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @unary_grad.grad
-def unary_grad_grad(node: BoundNode, gradients: Gradients, ddx: Value | None) -> InputGradients:
+def unary_grad_grad(node: BoundNode, gradients: Gradients, ddx: Value) -> InputGradients:
     """The second derivatives that are simple."""
     dy, y = node.inputs
     slope, second = node.attrs["slope"], None
@@ -295,29 +307,33 @@ def unary_grad_grad(node: BoundNode, gradients: Gradients, ddx: Value | None) ->
     ]
 
 
-def slope(graph: Graph, dy, x, name, alpha=0.0, beta=0.0):
+def slope(
+    graph: Graph, dy: Value, x: Value, name: str, alpha: float = 0.0, beta: float = 0.0
+) -> Value:
     return graph.op("UnaryGrad", dy, x, domain="edgewise", slope=name, alpha=alpha, beta=beta)
 
 
-def scaled(graph: Graph, v, factor):
+def scaled(graph: Gradients, v: Value, factor: float) -> Value:
     """v times a number, of v's type."""
     return v if factor == 1 else graph.mul(v, graph.constant(v.dtype, [], [float(factor)]))
 
 
-def plus(graph: Graph, v, number):
+def plus(graph: Gradients, v: Value, number: float) -> Value:
     return graph.add(v, graph.constant(v.dtype, [], [float(number)]))
 
 
-def _root(graph: Graph, v):
+def _root(graph: Graph, v: Value) -> Value:
     return graph.op("Sqrt", v)
 
 
-def _leaky_relu(node: BoundNode, g, dy):  # the output has the input's sign unless alpha turns it
+def _leaky_relu(
+    node: BoundNode, g: Gradients, dy: Value
+) -> Value:  # the output has the input's sign unless alpha turns it
     alpha = node.attr("alpha", 0.01)
     return slope(g, dy, node.outputs[0] if alpha >= 0 else node.inputs[0], "step", alpha)
 
 
-def _selu(node: BoundNode, g, dy):
+def _selu(node: BoundNode, g: Gradients, dy: Value) -> Value:
     return slope(
         g,
         scaled(g, dy, node.attr("gamma", 1.05070102214813232421875)),
@@ -328,7 +344,7 @@ def _selu(node: BoundNode, g, dy):
     )
 
 
-def _hard_sigmoid(node: BoundNode, graph: Graph, dy):
+def _hard_sigmoid(node: BoundNode, graph: Gradients, dy: Value) -> Value:
     y = node.outputs[0]
     inside = graph.op(
         "And",
@@ -338,17 +354,17 @@ def _hard_sigmoid(node: BoundNode, graph: Graph, dy):
     return where_or_zero(graph, inside, scaled(graph, dy, node.attr("alpha", 0.2)))
 
 
-def where_or_zero(graph: Graph, condition, v, other=None):
+def where_or_zero(graph: Graph, condition: Value, v: Value, other: Value | None = None) -> Value:
     return graph.op(
         "Where", condition, v, graph.constant(v.dtype, [], [0.0]) if other is None else other
     )
 
 
-def _of_x(f):
+def _of_x(f: _Slope) -> _SlopeRule:
     return lambda n, g, dy: f(g, dy, n.inputs[0])
 
 
-def _of_y(f):
+def _of_y(f: _Slope) -> _SlopeRule:
     return lambda n, g, dy: f(g, dy, n.outputs[0])
 
 

@@ -59,7 +59,7 @@ def where_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @where.grad
-def where_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def where_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     c, x, y = node.inputs
     zero = gradients.constant(dy.dtype, [], [0.0])
     return [

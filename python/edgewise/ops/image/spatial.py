@@ -12,6 +12,8 @@ from ...errors import OutOfMemory
 from .contracts import SAMPLE_MODE, SAMPLE_PADDING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
@@ -57,7 +59,7 @@ def resample_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @resample.grad
-def resample_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def resample_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     """The same with the table turned round: what each element of x gave to whom."""
     x, axis, (m, taps) = node.inputs[0], node.attr("axis", 0), node.inputs[1].shape
     index, weight = node.inputs[1].numbers, node.inputs[2].numbers
@@ -69,7 +71,7 @@ def resample_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> In
     return [_resampled(gradients, dy, axis, [list(to.items()) for to in given])]
 
 
-def _resampled(graph: Graph, x, axis, table):
+def _resampled(graph: Graph, x: Value, axis: int, table: list[list[tuple[int, float]]]) -> Value:
     """x along an axis by a table of [(index, weight)] for each element of the result."""
     taps = max(map(len, table), default=0)
     if not taps or not product(x.shape):
@@ -88,7 +90,7 @@ def _resampled(graph: Graph, x, axis, table):
     return graph.op("Resample", x, index, weight, domain="edgewise", axis=axis)
 
 
-def _single(x):
+def _single(x: float) -> float:
     """Rounded to float32, as other runtimes compute coordinates: ties of nearest neighbours depend
     on it.
     """
@@ -98,7 +100,9 @@ def _single(x):
 class _Axis:
     """How one dimension of d elements becomes one of `size`."""
 
-    def __init__(self, node: BoundNode, d, size, scale, roi):
+    def __init__(
+        self, node: BoundNode, d: int, size: int, scale: float, roi: tuple[float, float]
+    ) -> None:
         self.d, self.size, self.scale, self.roi = d, size, scale, roi
         old = node.op == "Upsample" or node.opset < 11
         self.where = (
@@ -136,12 +140,12 @@ class _Axis:
             )
 
     @property
-    def nothing_happens(self):
+    def nothing_happens(self) -> bool:
         return self.d == self.size and (
             self.scale == 1 and self.where != "tf_crop_and_resize" or self.where == "align_corners"
         )
 
-    def place(self, i):
+    def place(self, i: int) -> float:
         """Where element i of the result lies."""
         d, size, scale, f = self.d, self.size, self.scale, _single
         if self.where == "asymmetric":
@@ -163,7 +167,7 @@ class _Axis:
             return f(d / 2 * (1 - size / (scale * d)) + (i + 0.5) / scale - 0.5)
         return f(f((i + 0.5) / scale) - 0.5)
 
-    def nearest(self, u):
+    def nearest(self, u: float) -> int:
         if self.rounding == "simple":
             return math.ceil(u) if self.scale < 1 else math.floor(u)
         return {
@@ -173,7 +177,7 @@ class _Axis:
             "ceil": math.ceil(u),
         }[self.rounding]
 
-    def weight(self, u):
+    def weight(self, u: float) -> float:
         """Of an element at distance u."""
         u = abs(u)
         if self.mode == "linear":
@@ -187,7 +191,7 @@ class _Axis:
             else 0.0
         )
 
-    def table(self):
+    def table(self) -> list[list[tuple[int, float]]]:
         """[(index, weight)] of each element of the result; none outside of what a crop may show."""
         out = []
         for i in range(self.size):
@@ -220,7 +224,7 @@ class _Axis:
         return out
 
 
-def _sizes(node: BoundNode):
+def _sizes(node: BoundNode) -> list[tuple[int, int, float, tuple[float, float]]]:
     """[(axis, size, scale, (start, end))]."""
     x, old = node.inputs[0], node.op == "Upsample" or node.opset < 11
     axes = (
@@ -285,7 +289,7 @@ def _check_size(node: BoundNode, graph: Binder, sizes: dict[int, int]) -> None:
         )
 
 
-def _resize(n, graph: Binder):
+def _resize(n: BoundNode, graph: Binder) -> list[Value]:
     """One dimension after the other; those that shrink most first."""
     x, y = n.inputs[0], n.inputs[0]
     resized = _sizes(n)
@@ -351,7 +355,7 @@ resize.decompose(_resize)
 upsample.decompose(_resize)
 
 
-def _blocks(node: BoundNode, divided):
+def _blocks(node: BoundNode, divided: bool) -> tuple[Value, int]:
     x, size = node.inputs[0], node.attr("blocksize", 0)
     if (
         x.rank != 4
@@ -425,7 +429,7 @@ _MODES = {
 }
 
 
-def _sample(node: BoundNode):
+def _sample(node: BoundNode) -> tuple[int, dict[str, Any]]:
     """(dimensions, parameters)."""
     x, grid = node.inputs[:2]
     dims = x.rank - 2
@@ -476,9 +480,7 @@ def grid_sample_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @grid_sample.grad
-def grid_sample_grad_rule(
-    node: BoundNode, gradients: Gradients, dy: Value | None
-) -> InputGradients:
+def grid_sample_grad_rule(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     dx, dgrid = gradients.op(
         "GridSampleGrad",
         *node.inputs,

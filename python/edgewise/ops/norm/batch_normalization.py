@@ -8,19 +8,23 @@ from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, axis_of, fail, product, takes, unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
         Builder,
+        Dim,
         Gradients,
-        Graph,
         Inferred,
         InputGradients,
         Value,
+        View,
     )
 
 
-def is_training(node: BoundNode):
+def is_training(node: BoundNode) -> int:
     if node.domain == "edgewise":
         return 1
     if node.opset < 9 and not node.attr("spatial", 1):
@@ -32,7 +36,7 @@ def is_training(node: BoundNode):
     )
 
 
-def _sizes(node: BoundNode, shape):
+def _sizes(node: BoundNode, shape: Sequence[int]) -> dict[str, Any]:
     return {
         "batch": shape[0],
         "channels": shape[1],
@@ -42,7 +46,7 @@ def _sizes(node: BoundNode, shape):
     }
 
 
-def _views(node: BoundNode, builder: Builder):
+def _views(node: BoundNode, builder: Builder) -> list[View | None]:
     return [
         builder.contiguous(builder.view(v)) if v is not None else None
         for v in (*node.inputs, None, None)[:5]
@@ -186,14 +190,14 @@ def grad_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-def _over(node: BoundNode, graph: Graph, groups, scale, bias):
+def _over(node: BoundNode, graph: Binder, groups: int, scale: Value, bias: Value) -> Value:
     """x with mean 0 and variance 1 in each of `groups` groups of channels of each item, times scale
     [groups], plus bias.
     """
     x = node.inputs[0]
     batch = x.shape[0]
 
-    def of_items(v):
+    def of_items(v: Value) -> Value:
         return graph.op(
             "Reshape",
             graph.op("Expand", v, graph.constant(INT64, [2], [batch, groups])),
@@ -212,7 +216,7 @@ def _over(node: BoundNode, graph: Graph, groups, scale, bias):
     return graph.op("Reshape", y, graph.constant(INT64, [x.rank], list(x.shape)))
 
 
-def _check(node: BoundNode, vectors):
+def _check(node: BoundNode, vectors: Dim) -> None:
     takes(node, (FLOAT,), 0, 1, 2)
     x = node.inputs[0]
     if (

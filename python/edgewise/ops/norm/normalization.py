@@ -11,21 +11,22 @@ if TYPE_CHECKING:
     from ...declare.annotations import (
         BoundNode,
         Builder,
+        Dim,
         Gradients,
-        Graph,
         Inferred,
         InputGradients,
         Value,
+        View,
     )
 
 
-def _floats(node: BoundNode):
+def _floats(node: BoundNode) -> None:
     for v in node.inputs:
         if v is not None and v.dtype != FLOAT:
             fail(node, f"it takes float tensors, not {v}")
 
 
-def _check(node: BoundNode, axis):
+def _check(node: BoundNode, axis: int) -> None:
     x = node.inputs[0]
     if node.has(1) and product(node.inputs[1].shape) != product(x.shape[axis:]):
         fail(node, f"scale {node.inputs[1]} does not fit {x} from axis {axis}")
@@ -36,20 +37,20 @@ def _check(node: BoundNode, axis):
 
 def emit_norm(
     builder: Builder,
-    x,
-    y,
-    scale,
-    bias=None,
-    skip=None,
-    skip_bias=None,
-    total=None,
-    rms=0,
-    epsilon=1e-5,
-    cols=None,
-    scale_offset=0.0,
-    mean=None,
-    inv_std=None,
-):
+    x: View,
+    y: View,
+    scale: View | None,
+    bias: View | None = None,
+    skip: View | None = None,
+    skip_bias: View | None = None,
+    total: View | None = None,
+    rms: int = 0,
+    epsilon: float = 1e-5,
+    cols: Dim | None = None,
+    scale_offset: float = 0.0,
+    mean: View | None = None,
+    inv_std: View | None = None,
+) -> None:
     """x, skip, y, total: views whose trailing `cols` elements form a row."""
     x, y = builder.as_rows(x, cols), builder.as_rows(y, cols)
     skip = builder.as_rows(skip, cols) if skip is not None else None
@@ -133,7 +134,18 @@ def grad_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-def norm_grad(node: BoundNode, graph: Graph, x, dy, scale, where, rms, epsilon, cols, more=None):
+def norm_grad(
+    node: BoundNode,
+    graph: Gradients,
+    x: Value | None,
+    dy: Value | None,
+    scale: Value | None,
+    where: tuple[int | tuple[int, ...], int, int],
+    rms: int,
+    epsilon: float,
+    cols: Dim,
+    more: Value | None = None,
+) -> tuple[Value | None, Value | None, Value | None]:
     """Gradients of x, scale and bias (None where not wanted). where: which inputs of node n these
     are.
     """
@@ -163,7 +175,7 @@ def norm_grad(node: BoundNode, graph: Graph, x, dy, scale, where, rms, epsilon, 
     )
 
 
-def _declare_norm(name, rms, domain: str = ""):
+def _declare_norm(name: str, rms: int, domain: str = "") -> None:
     o = Op(name, domain, parameters=(1,) if rms else (1, 2))
 
     @o.infer

@@ -15,6 +15,8 @@ from ...declare.dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT
 from ...declare.op import Op, fail, like, product, takes, unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         Inferred,
         InputGradients,
         Value,
+        View,
     )
 
 active = Op(
@@ -42,7 +45,16 @@ def active_infer(node: BoundNode) -> Inferred:
     return [like(node, 0)]
 
 
-def _emit(builder: Builder, x, seed, y, stream, threshold=0, scale=1.0, offset=0.0):
+def _emit(
+    builder: Builder,
+    x: View | None,
+    seed: View,
+    y: View,
+    stream: int,
+    threshold: int = 0,
+    scale: float = 1.0,
+    offset: float = 0.0,
+) -> None:
     builder.emit(
         "random",
         {"x": x, "seed": seed, "y": y},
@@ -69,7 +81,7 @@ def active_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @active.grad
-def active_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def active_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [gradients.op("Dropout", dy, node.inputs[1], domain="edgewise", **node.attrs), None]
 
 
@@ -112,7 +124,7 @@ def dropout_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
     if stream is not None:
         seed, number = stream
 
-        def drop(v):
+        def drop(v: Value) -> Value:
             return builder.op(
                 "Dropout", v, seed, domain="edgewise", ratio=float(ratio), stream=number
             )
@@ -130,7 +142,7 @@ def dropout_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
 # Distributions: with a seed the same numbers in each run, without one others in each.
 
 
-def _source(node: BoundNode, builder: Builder):
+def _source(node: BoundNode, builder: Binder) -> tuple[Value, int]:
     """(seed, stream)."""
     said = node.attrs.get("seed")
     if said is not None:
@@ -150,7 +162,9 @@ def _source(node: BoundNode, builder: Builder):
     return stream
 
 
-def _uniform(node: BoundNode, b, shape, low=0.0, high=1.0):
+def _uniform(
+    node: BoundNode, b: Binder, shape: Sequence[int], low: float = 0.0, high: float = 1.0
+) -> Value:
     if any(not isinstance(d, int) or d < 0 for d in shape):
         fail(node, f"its shape is {list(shape)}")
     seed, stream = _source(node, b)
@@ -165,7 +179,9 @@ def _uniform(node: BoundNode, b, shape, low=0.0, high=1.0):
     )
 
 
-def _normal(node: BoundNode, builder: Builder, shape, mean, scale):
+def _normal(
+    node: BoundNode, builder: Binder, shape: Sequence[int], mean: float, scale: float
+) -> Value:
     """Box and Muller 1958."""
     u, v = (
         builder.op("Squeeze", x, builder.constant(INT64, [1], [0]))

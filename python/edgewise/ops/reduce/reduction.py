@@ -24,6 +24,9 @@ from ...declare.symbolic import NotStatic, Sym, extent
 from .contracts import REDUCE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
     from ...declare.annotations import (
         Binder,
         BoundNode,
@@ -35,12 +38,13 @@ if TYPE_CHECKING:
         InputGradients,
         Shape,
         Value,
+        View,
     )
 
 NAN, INF = float("nan"), float("inf")
 
 
-def _mean(v):
+def _mean(v: Sequence[Any]) -> Any:
     total = sum(v)
     return (
         total / len(v)
@@ -53,14 +57,14 @@ def _mean(v):
     )
 
 
-def _or_nan(f):
+def _or_nan(f: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
     return lambda v: next((x for x in v if x != x), None) or f(v)
 
 
 _PY = {"sum": sum, "max": _or_nan(max), "min": _or_nan(min), "prod": math.prod, "mean": _mean}
 
 
-def _reduce_axes(node: BoundNode):
+def _reduce_axes(node: BoundNode) -> list[int]:
     x = node.inputs[0]
     by_input = node.opset >= (13 if node.op == "ReduceSum" else 18)
     axes = ints(node, 1) if by_input else node.attr("axes")
@@ -71,7 +75,7 @@ def _reduce_axes(node: BoundNode):
     return sorted({axis_of(node, a, x.rank) for a in axes})
 
 
-def _of_nothing(op, dtype: int):
+def _of_nothing(op: str, dtype: int) -> float:
     """What a reduction of no elements gives."""
     if op in ("max", "min"):
         low, high = (0, 1) if dtype == BOOL else RANGE.get(dtype, (-math.inf, math.inf))
@@ -126,12 +130,12 @@ def _reduce_gradient(op, node: BoundNode, graph: Graph, dy):
     return graph.mul(dy, graph.op("Exp", graph.sub(x, graph.reshape(y, kept))))
 
 
-def _signed(graph: Graph, v):
+def _signed(graph: Graph, v: Value) -> Value:
     """uint64 as int64 in the same order."""
     return graph.op("Add", graph.op("Cast", v, to=INT64), graph.constant(INT64, [], [-1 << 63]))
 
 
-def _unsigned(graph: Graph, v):
+def _unsigned(graph: Graph, v: Value) -> Value:
     return graph.op("Cast", graph.op("Add", v, graph.constant(INT64, [], [-1 << 63])), to=UINT64)
 
 
@@ -247,7 +251,7 @@ def _declare_reduce(name, op):
         )
 
     @o.grad
-    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
         return [_reduce_gradient(op, node, gradients, dy)]
 
 
@@ -319,7 +323,7 @@ def _declare_softmax(name, log):
         softmax_rows(builder, x, y, log)
 
     @o.grad
-    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
         y, rank = node.outputs[0], node.inputs[0].rank
         axis, shape = (
             axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), rank),
@@ -370,7 +374,7 @@ def _declare_softmax(name, log):
         )
 
 
-def softmax_rows(builder: Builder, x, y, log):
+def softmax_rows(builder: Builder, x: View, y: View, log: int) -> None:
     x, y = builder.as_rows(x), builder.as_rows(y)
     builder.emit(
         "softmax",
@@ -420,7 +424,7 @@ def cumsum_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @cumsum.grad
-def cumsum_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def cumsum_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [
         gradients.op(
             "CumSum",
@@ -447,7 +451,7 @@ def cumprod_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     if isinstance(d, Sym):
         raise NotStatic("CumProd over a length that depends on a register")
 
-    def moved(v, by):
+    def moved(v: Value, by: int) -> Value:
         """What stands `by` places before each element, 1 where nothing does."""
         pads = [0] * (2 * x.rank)
         pads[axis + (x.rank if reverse else 0)], pads[axis + (0 if reverse else x.rank)] = by, -by
@@ -460,7 +464,7 @@ def cumprod_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [y]
 
 
-def _declare_arg(name, largest):
+def _declare_arg(name: str, largest: int) -> None:
     o = Op(name)
 
     @o.infer

@@ -18,18 +18,20 @@ from ...declare.op import Op, axis_of, fail, product, takes
 from ...declare.symbolic import NotStatic, Sym
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Graph, Value
+    from collections.abc import Sequence
+
+    from ...declare.annotations import Binder, BoundNode, Value
 
 DIRECT = 512
 
 
-def _count(graph: Graph, n, shape=None):
+def _count(graph: Binder, n: int, shape: Sequence[int] | None = None) -> Value:
     """0 .. n - 1 as int64."""
     v = graph.op("Range", *(graph.constant(INT64, [], [x]) for x in (0, n, 1)))
     return v if shape is None else graph.reshape(v, shape)
 
 
-def _angles(graph: Graph, dtype: int, turns, n, sign):
+def _angles(graph: Binder, dtype: int, turns: Value, n: int, sign: int) -> list[Value]:
     """(cos, sin) of sign * turns / n of a full circle; turns: int64 tensor."""
     turns = graph.op("Mod", turns, graph.constant(INT64, [], [n]))
     a = graph.op(
@@ -40,7 +42,7 @@ def _angles(graph: Graph, dtype: int, turns, n, sign):
     return [graph.op("Cast", graph.op(f, a), to=dtype) for f in ("Cos", "Sin")]
 
 
-def _rotated(graph: Graph, x, cos, sin):
+def _rotated(graph: Binder, x: Value, cos: Value, sin: Value) -> Value:
     """Complex x [..., 2] times cos + i sin, real tensors that broadcast to x without its last
     dimension.
     """
@@ -54,7 +56,7 @@ def _rotated(graph: Graph, x, cos, sin):
     )
 
 
-def _matrix(graph: Graph, dtype: int, n, k, parts, sign):
+def _matrix(graph: Binder, dtype: int, n: int, k: int, parts: int, sign: int) -> Value:
     """[n * parts, k * 2]: takes n numbers of 1 or 2 parts to the first k of their transform."""
     cos, sin = (
         graph.op("Reshape", v, graph.ints([n, 1, k, 1]))
@@ -68,7 +70,7 @@ def _matrix(graph: Graph, dtype: int, n, k, parts, sign):
     return graph.op("Reshape", w, graph.ints([n * parts, k * 2]))
 
 
-def _transform(graph: Graph, x, sign, keep=None):
+def _transform(graph: Binder, x: Value, sign: int, keep: int | None = None) -> Value:
     """x [rows, n, parts] -> [rows, keep or n, 2]: sum over j of x[j] e^(sign 2 pi i j k / n)."""
     rows, n, parts = x.shape
     k = keep or n
@@ -84,7 +86,7 @@ def _transform(graph: Graph, x, sign, keep=None):
     return y if k == n else graph.op("Slice", y, graph.ints([0]), graph.ints([k]), graph.ints([1]))
 
 
-def _split(graph: Graph, x, sign, p, q):
+def _split(graph: Binder, x: Value, sign: int, p: int, q: int) -> Value:
     """Of n = p q: element j = a q + b, result k = c + p d."""
     rows, n, parts = x.shape
     x = graph.op("Transpose", graph.reshape(x, [rows, p, q, parts]), perm=[0, 2, 1, 3])
@@ -101,7 +103,7 @@ def _split(graph: Graph, x, sign, p, q):
     return graph.reshape(graph.op("Transpose", y, perm=[0, 2, 1, 3]), [rows, n, 2])
 
 
-def _chirp(graph: Graph, x, sign):
+def _chirp(graph: Binder, x: Value, sign: int) -> Value:
     """jk = (j^2 + k^2 - (k - j)^2) / 2 makes it a convolution with e^(-sign pi i j^2 / n)."""
     rows, n, parts = x.shape
     if parts == 1:
@@ -136,14 +138,16 @@ def _chirp(graph: Graph, x, sign):
     return _rotated(graph, c, cos, sin)
 
 
-def _resized(graph: Graph, x, axis, n):
+def _resized(graph: Binder, x: Value, axis: int, n: int) -> Value:
     """The first n elements along an axis, zeros where there are not as many."""
     pads = [0] * (2 * x.rank)
     pads[x.rank + axis] = n - x.shape[axis]
     return x if n == x.shape[axis] else graph.op("Pad", x, graph.ints(pads))
 
 
-def _dft(node: BoundNode, graph: Graph, x, axis, length, inverse, onesided):
+def _dft(
+    node: BoundNode, graph: Binder, x: Value, axis: int, length: int, inverse: int, onesided: int
+) -> Value:
     """DFT of x along an axis; the last dimension is 1 (real) or 2."""
     if x.rank < 2 or x.shape[-1] not in (1, 2) or axis == x.rank - 1:
         fail(
@@ -246,7 +250,9 @@ def stft_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [_dft(node, graph, x, 2, length, 0, node.attr("onesided", 1))]
 
 
-def _as_type(node: BoundNode, graph: Graph, values, shape):
+def _as_type(
+    node: BoundNode, graph: Binder, values: list[float], shape: Sequence[int]
+) -> list[Value]:
     to = node.attr("output_datatype", FLOAT)
     if to not in FLOATS and to not in INTEGERS:
         fail(node, f"its output_datatype is {to}")
@@ -259,7 +265,7 @@ def _as_type(node: BoundNode, graph: Graph, values, shape):
     ]
 
 
-def _declare_window(name, terms):
+def _declare_window(name: str, terms: Sequence[float]) -> None:
     """terms: coefficients a_k of sum over k of a_k cos(2 pi k i / N)."""
     o = Op(name)
 

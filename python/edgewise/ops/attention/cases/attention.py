@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..attention import attention
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ....declare.annotations import Cases, Toolbox
 
 
 @attention.cases
-def attention_cases(t):
-    def qkv(batch=2, heads=4, kv=4, q_len=5, kv_len=5, dim=8, v_dim=8, dtype="float32"):
+def attention_cases(t: Toolbox) -> Cases:
+    def qkv(
+        batch: int = 2,
+        heads: int = 4,
+        kv: int = 4,
+        q_len: int = 5,
+        kv_len: int = 5,
+        dim: int = 8,
+        v_dim: int | None = 8,
+        dtype: str = "float32",
+    ) -> list[Any]:
         return (
             t.f(batch, heads, q_len, dim, dtype=dtype),
             t.f(batch, kv, kv_len, dim, dtype=dtype),
             t.f(batch, kv, kv_len, v_dim, dtype=dtype),
         )
 
-    def flat(batch=2, heads=4, kv=4, q_len=5, kv_len=5, dim=8, v_dim=8):
+    def flat(
+        batch: int = 2,
+        heads: int = 4,
+        kv: int = 4,
+        q_len: int = 5,
+        kv_len: int = 5,
+        dim: int = 8,
+        v_dim: int | None = 8,
+    ) -> list[Any]:
         return (
             t.f(batch, q_len, heads * dim),
             t.f(batch, kv_len, kv * dim),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..flex_attention import flex_attention
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @flex_attention.cases
-def flex_attention_cases(t):
+def flex_attention_cases(t: Toolbox) -> Cases:
     attrs = {"opset": 25, "tol": 1e-4}
     q, k, v = t.f(2, 4, 5, 8), t.f(2, 2, 7, 8), t.f(2, 2, 7, 6)
     yield t(q, k, v, **attrs)

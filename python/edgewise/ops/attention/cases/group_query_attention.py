@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..group_query_attention import gqa
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ....declare.annotations import Cases, Toolbox
 
 
 @gqa.cases
-def gqa_cases(t):
+def gqa_cases(t: Toolbox) -> Cases:
     def case(
-        batch=1,
-        heads=4,
-        kv=2,
-        q_len=5,
-        past=0,
-        dim=16,
-        packed=False,
-        lengths=None,
-        total=None,
-        dtype="float32",
-        extra=(),
-        **attrs,
-    ):
+        batch: int = 1,
+        heads: int = 4,
+        kv: int = 2,
+        q_len: int = 5,
+        past: int = 0,
+        dim: int = 16,
+        packed: bool = False,
+        lengths: list[int] | None = None,
+        total: int | None = None,
+        dtype: str = "float32",
+        extra: tuple[Any, ...] = (),
+        **attrs: Any,
+    ) -> Any:
         width = (heads * dim, kv * dim, kv * dim)
         q, k, v = (
             (t.f(batch, q_len, sum(width), dtype=dtype), None, None)
@@ -93,11 +100,11 @@ def gqa_cases(t):
     # inputs that onnxruntime computes on GPUs only
     x, k, v, weights = t.f(1, 5, 64), t.f(1, 5, 32), t.f(1, 5, 32), [t.f(16) + 1 for _ in range(2)]
 
-    def normed(x, w):
+    def normed(x: Any, w: Any) -> Any:
         y = x.reshape(1, 5, -1, 16).astype("float64")
         return (y / ((y * y).mean(-1, keepdims=True) + 1e-5) ** 0.5 * w).reshape(x.shape)
 
-    def attended(q, k, v):
+    def attended(q: Any, k: Any, v: Any) -> Any:
         q, k, v = (
             x.reshape(1, 5, -1, 16).transpose(0, 2, 1, 3) for x in (q, k, v.astype("float64"))
         )

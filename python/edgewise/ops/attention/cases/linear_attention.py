@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ....declare.op import MS
 from ... import OPS
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def _linear_cases(t, **common):
+    from ....declare.annotations import Cases, Toolbox
+
+
+def _linear_cases(t: Toolbox, **common: Any) -> Cases:
     for rule in ("linear", "gated", "delta", "gated_delta"):
         for batch, seq, heads, kv, dim, v_dim, past, wide in (
             (2, 5, 4, 4, 8, 8, False, False),
@@ -54,7 +61,7 @@ def _linear_cases(t, **common):
         )  # several key heads per query head
 
 
-def _conv_cases(t, more):
+def _conv_cases(t: Toolbox, more: dict[str, Any]) -> Cases:
     for length, k, past, bias, activation in (
         (6, 4, False, False, "none"),
         (6, 4, True, True, "silu"),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..multi_head_attention import masked, mha
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ....declare.annotations import Cases, Toolbox
 
 
 @mha.cases
-def mha_cases(t):
-    def case(q, k, v, *more, outputs=1, **attrs):
+def mha_cases(t: Toolbox) -> Cases:
+    def case(q: Any, k: Any, v: Any, *more: Any, outputs: int = 1, **attrs: Any) -> Any:
         return t(q, k, v, *more, num_heads=4, outputs=outputs, tol=1e-4, **attrs)
 
     q, k, v = t.f(2, 5, 32), t.f(2, 7, 32), t.f(2, 7, 24)
@@ -58,8 +65,8 @@ def mha_cases(t):
 
 
 @masked.cases
-def masked_cases(t):
-    def case(*inputs, outputs=3, **attrs):
+def masked_cases(t: Toolbox) -> Cases:
+    def case(*inputs: Any, outputs: int = 3, **attrs: Any) -> Any:
         return t(*inputs, num_heads=4, outputs=outputs, tol=1e-4, **attrs)
 
     new, room, share = (

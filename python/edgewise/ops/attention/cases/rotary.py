@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..rotary import rotary, rotary_ms
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @rotary.cases
-def rotary_cases(t):
+def rotary_cases(t: Toolbox) -> Cases:
     for interleaved in (0, 1):
         new = {"opset": 23, "interleaved": interleaved}
         yield t(t.f(2, 3, 5, 8), t.f(20, 4), t.f(20, 4), t.n("int64", 2, 5, low=0, high=19), **new)
@@ -32,7 +37,7 @@ def rotary_cases(t):
 
 
 @rotary_ms.cases
-def rotary_ms_cases(t):
+def rotary_ms_cases(t: Toolbox) -> Cases:
     for interleaved in (0, 1):
         for x in (t.f(2, 5, 24), t.f(2, 3, 5, 8)):
             heads = {"num_heads": 3} if x.ndim == 3 else {}

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..convolution import conv, conv_transpose, fused_conv
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 # (x, w, attributes): every rank, tails, strides with and without rest, few and many channels per
 # group
@@ -59,7 +64,7 @@ _CONVOLUTIONS = [
 
 
 @conv.cases
-def conv_cases(t):
+def conv_cases(t: Toolbox) -> Cases:
     for x, w, attrs in _CONVOLUTIONS:
         yield t(t.f(*x), t.f(*w), tol=1e-4, **attrs)
         yield t(
@@ -83,7 +88,7 @@ def conv_cases(t):
 
 
 @conv_transpose.cases
-def conv_transpose_cases(t):
+def conv_transpose_cases(t: Toolbox) -> Cases:
     for y, w, attrs in [
         ((2, 4, 9), (4, 3, 3), {}),
         ((1, 6, 10), (6, 4, 8), {"strides": [4], "pads": [2, 2]}),
@@ -128,7 +133,7 @@ def conv_transpose_cases(t):
 
 
 @fused_conv.cases
-def fused_conv_cases(t):
+def fused_conv_cases(t: Toolbox) -> Cases:
     for activation, numbers in (
         ("Relu", None),
         ("Tanh", None),

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..deform import affine_grid, col2im, deform_conv, max_unpool
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ....declare.annotations import Cases, Toolbox
 
 
 @deform_conv.cases
-def deform_conv_cases(t):
-    def case(x, w, shared=1, mask=False, bias=False, opset=19, **attrs):
+def deform_conv_cases(t: Toolbox) -> Cases:
+    def case(
+        x: Any,
+        w: Any,
+        shared: int = 1,
+        mask: bool = False,
+        bias: bool = False,
+        opset: int = 19,
+        **attrs: Any,
+    ) -> Any:
         kernel, stride, pads, dilation = (
             w[2:],
             attrs.get("strides", [1, 1]),
@@ -49,7 +64,7 @@ def deform_conv_cases(t):
 
 
 @col2im.cases
-def col2im_cases(t):
+def col2im_cases(t: Toolbox) -> Cases:
     for x, image, block, attrs in [
         ((1, 5, 5), [5, 5], [1, 5], {}),
         ((2, 9, 4), [6, 6], [3, 3], {"strides": [2, 2]}),
@@ -65,7 +80,7 @@ def col2im_cases(t):
 
 
 @affine_grid.cases
-def affine_grid_cases(t):
+def affine_grid_cases(t: Toolbox) -> Cases:
     for align in (0, 1):
         yield t(t.f(2, 2, 3), [2, 3, 5, 6], align_corners=align, opset=20, tol=1e-4)
         yield t(t.f(2, 3, 4), [2, 3, 4, 5, 6], align_corners=align, opset=20, tol=1e-4)
@@ -73,7 +88,7 @@ def affine_grid_cases(t):
 
 
 @max_unpool.cases
-def max_unpool_cases(t):
+def max_unpool_cases(t: Toolbox) -> Cases:
     yield t(
         t.f(1, 1, 2, 2), t.of("int64", [[[[5, 7], [13, 15]]]]), kernel_shape=[2, 2], strides=[2, 2]
     )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ... import OPS
 from ..pooling import average_pool, lp_pool, max_pool
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 # (x, attributes): every rank, overlapping and not, windows over the edge
 _POOLS = [
@@ -20,7 +25,7 @@ _POOLS = [
 
 
 @max_pool.cases
-def max_pool_cases(t):
+def max_pool_cases(t: Toolbox) -> Cases:
     for x, attrs in _POOLS:
         yield t(t.f(*x), **attrs)
         yield t(
@@ -50,7 +55,7 @@ def max_pool_cases(t):
 
 
 @average_pool.cases
-def average_pool_cases(t):
+def average_pool_cases(t: Toolbox) -> Cases:
     for x, attrs in _POOLS:
         yield t(t.f(*x), tol=1e-4, **attrs)
         yield t(t.f(*x), tol=1e-4, count_include_pad=1, **attrs)
@@ -62,7 +67,7 @@ def average_pool_cases(t):
 
 
 @lp_pool.cases
-def lp_pool_cases(t):
+def lp_pool_cases(t: Toolbox) -> Cases:
     for x, attrs in _POOLS:
         if "ceil_mode" not in attrs:
             for p in (1, 2, 3):
@@ -76,7 +81,7 @@ def lp_pool_cases(t):
                 )
 
 
-def _global_cases(t, norm=False):
+def _global_cases(t: Toolbox, norm: bool = False) -> Cases:
     for shape in ((2, 3, 7), (1, 5, 8, 9), (2, 3, 4, 5, 6), (3, 2, 1, 1), (2, 64, 14, 14)):
         for attrs in ({"p": 1}, {"p": 2}, {"p": 3}) if norm else ({},):
             yield t(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ... import OPS
 from ..binary import BINARY_OPS, LOGICAL, clip, pow_
 from ..unary import INF, NAN
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ....declare.annotations import Cases, Toolbox
+
 
 @pow_.cases
-def pow_cases(t):
+def pow_cases(t: Toolbox) -> Cases:
     for e in (2.0, 3.0, 1.0, 0.5, -1.0, 0.0, 1.7):
         yield t(t.f(3, 37, low=0.1, high=5), e)
     for e in (2.0, 3.0, -2.0):
@@ -30,7 +37,7 @@ def pow_cases(t):
 
 
 @clip.cases
-def clip_cases(t):
+def clip_cases(t: Toolbox) -> Cases:
     yield t(t.f(3, 7), -0.5, 0.5)
     yield t(t.f(3, 7), None, 0.5)
     yield t(t.f(3, 7), -0.5)
@@ -48,8 +55,8 @@ def clip_cases(t):
     yield t(t.f(0, 7), -0.5, 0.5)
 
 
-def _binary_cases(op):
-    def cases(t):
+def _binary_cases(op: str) -> Callable[[Toolbox], Cases]:
+    def cases(t: Toolbox) -> Cases:
         attrs = {"fmod": 1} if op == "mod" else {}
         for a, c in [
             ((3, 4), (3, 4)),
@@ -111,7 +118,7 @@ for _name, _op in BINARY_OPS.items():
     OPS["", _name].cases(_binary_cases(_op))
 
 
-def _variadic_cases(t, extreme):
+def _variadic_cases(t: Toolbox, extreme: bool) -> Cases:
     yield t(t.f(2, 3))
     yield t(t.f(2, 3), t.f(2, 3))
     yield t(t.f(2, 1, 3), t.f(4, 1), t.f(3), t.f())

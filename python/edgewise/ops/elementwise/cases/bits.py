@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..bits import bit_cast
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @bit_cast.cases
-def bit_cast_cases(t):
+def bit_cast_cases(t: Toolbox) -> Cases:
     for a, b in (
         ("float32", 6),
         ("int32", 1),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ... import OPS
 from ..bitwise import bit_shift, bitwise_not, is_inf
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @bit_shift.cases
-def bit_shift_cases(t):
+def bit_shift_cases(t: Toolbox) -> Cases:
     signed = {"opset": 28, "trust": "onnx", "why": "onnxruntime does not know this opset"}
     for direction in ("LEFT", "RIGHT"):
         for dtype in ("uint8", "uint16", "uint32", "uint64"):
@@ -38,7 +43,7 @@ def bit_shift_cases(t):
 
 
 @bitwise_not.cases
-def bitwise_not_cases(t):
+def bitwise_not_cases(t: Toolbox) -> Cases:
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
         yield t(t.n(dtype, 3, 7))
     yield t(t.n("int32"))
@@ -46,7 +51,7 @@ def bitwise_not_cases(t):
 
 
 @is_inf.cases
-def is_inf_cases(t):
+def is_inf_cases(t: Toolbox) -> Cases:
     values = [1.0, float("inf"), float("-inf"), float("nan"), -3.0, 0.0]
     for attrs in (
         {},
@@ -62,7 +67,7 @@ def is_inf_cases(t):
     yield t(t.f())
 
 
-def _bitwise_cases(t):
+def _bitwise_cases(t: Toolbox) -> Cases:
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
         yield t(t.n(dtype, 3, 5), t.n(dtype, 3, 5))
     yield t(t.n("int32", 2, 3, 37), t.n("int32", 37))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..cast import cast, cast_like
 from ..unary import INF, NAN
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @cast.cases
-def cast_cases(t):
+def cast_cases(t: Toolbox) -> Cases:
     numbers = {
         1: "float32",
         2: "uint8",
@@ -155,7 +160,7 @@ def cast_cases(t):
 
 
 @cast_like.cases
-def cast_like_cases(t):
+def cast_like_cases(t: Toolbox) -> Cases:
     for dtype in ("float32", "float16", "float64", "int64", "bool"):
         yield t(t.f(3, 5), t.any(dtype, 2))
         yield t(t.n("int32", 3, 5), t.any(dtype, 0))

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..unary import bias_gelu, fast_gelu, not_, shrink, swiglu
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @fast_gelu.cases
-def fast_gelu_cases(t):
+def fast_gelu_cases(t: Toolbox) -> Cases:
     yield t(t.f(2, 3, 37))
     yield t(t.f(2, 3, 37), t.f(37))
 
 
 @bias_gelu.cases
-def bias_gelu_cases(t):
+def bias_gelu_cases(t: Toolbox) -> Cases:
     yield t(t.f(2, 3, 37), t.f(37))
 
 
 @swiglu.cases
-def swiglu_cases(t):
+def swiglu_cases(t: Toolbox) -> Cases:
     only = {"opset": 28, "trust": "onnx", "why": "newer than onnxruntime"}
     yield t(t.f(2, 3, 37), t.f(2, 3, 37), **only)
     yield t(t.f(5), t.f(5), alpha=1.702, **only)
@@ -26,14 +31,14 @@ def swiglu_cases(t):
 
 
 @not_.cases
-def not_cases(t):
+def not_cases(t: Toolbox) -> Cases:
     yield t(t.b(3, 37))
     yield t(t.b())
     yield t(t.b(0, 2))
 
 
 @shrink.cases
-def shrink_cases(t):
+def shrink_cases(t: Toolbox) -> Cases:
     for shape in ((), (3, 7), (0, 4)):
         yield t(t.f(*shape))
     yield t(t.f(3, 7), lambd=0.3, bias=0.2)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..where import where
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @where.cases
-def where_cases(t):
+def where_cases(t: Toolbox) -> Cases:
     yield t(t.b(2, 3), t.f(2, 3), t.f(2, 3))
     yield t(t.b(3), t.f(2, 1, 3), t.f(4, 1))
     yield t(t.b(2, 1, 1, 5), t.f(3, 4, 5), t.f())

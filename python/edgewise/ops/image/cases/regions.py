@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..regions import max_roi_pool, roi_align
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @roi_align.cases
-def roi_align_cases(t):
+def roi_align_cases(t: Toolbox) -> Cases:
     boxes = t.of(
         "float32",
         [[0, 0, 9, 9], [0, 5, 4, 9], [5.3, 5.1, 8.7, 7.9], [-3, -2, 30, 14], [4, 4, 4, 4]],
@@ -47,7 +52,7 @@ def roi_align_cases(t):
 
 
 @max_roi_pool.cases
-def max_roi_pool_cases(t):
+def max_roi_pool_cases(t: Toolbox) -> Cases:
     boxes = t.of(
         "float32",
         [

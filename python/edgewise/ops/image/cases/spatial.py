@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..spatial import depth_to_space, grid_sample, resize, space_to_depth, upsample
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @resize.cases
-def resize_cases(t):
+def resize_cases(t: Toolbox) -> Cases:
     ort = {
         "trust": "ort",
         "why": (
@@ -157,7 +162,7 @@ def resize_cases(t):
 
 
 @upsample.cases
-def upsample_cases(t):
+def upsample_cases(t: Toolbox) -> Cases:
     for mode in ("nearest", "linear"):
         yield t(
             t.f(1, 2, 4, 5),
@@ -180,7 +185,7 @@ def upsample_cases(t):
 
 
 @depth_to_space.cases
-def depth_to_space_cases(t):
+def depth_to_space_cases(t: Toolbox) -> Cases:
     for shape, size in (((2, 8, 3, 4), 2), ((1, 9, 2, 5), 3), ((1, 3, 4, 4), 1)):
         yield t(t.f(*shape), blocksize=size)
         yield t(t.f(*shape), blocksize=size, mode="CRD")
@@ -188,7 +193,7 @@ def depth_to_space_cases(t):
 
 
 @space_to_depth.cases
-def space_to_depth_cases(t):
+def space_to_depth_cases(t: Toolbox) -> Cases:
     for shape, size in (((2, 2, 6, 4), 2), ((1, 3, 6, 9), 3), ((1, 3, 4, 4), 1)):
         yield t(t.f(*shape), blocksize=size)
         yield t(
@@ -202,7 +207,7 @@ def space_to_depth_cases(t):
 
 
 @grid_sample.cases
-def grid_sample_cases(t):
+def grid_sample_cases(t: Toolbox) -> Cases:
     for opset, modes in (
         (16, ("bilinear", "nearest", "bicubic")),
         (20, ("linear", "nearest", "cubic")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..batch_normalization import (
     batch_norm,
     group_norm,
@@ -11,9 +13,12 @@ from ..batch_normalization import (
     mean_variance_norm,
 )
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @batch_norm.cases
-def batch_norm_cases(t):
+def batch_norm_cases(t: Toolbox) -> Cases:
     for shape in ((2, 3, 4, 5), (4, 7), (2, 5, 33), (1, 3, 2, 3, 4), (3, 1, 9, 9), (2, 16, 8, 8)):
         c = shape[1]
         statistics = [t.f(c), t.f(c), t.f(c), t.f(c, low=0.5, high=2.0)]
@@ -41,14 +46,14 @@ def batch_norm_cases(t):
 
 
 @instance_norm.cases
-def instance_norm_cases(t):
+def instance_norm_cases(t: Toolbox) -> Cases:
     for shape in ((2, 3, 4, 5), (2, 5, 33), (1, 3, 2, 3, 4), (1, 512, 10)):
         yield t(t.f(*shape) + 3, t.f(shape[1]), t.f(shape[1]), tol=1e-4)
         yield t(t.f(*shape), t.f(shape[1]), t.f(shape[1]), tol=1e-4, epsilon=1e-2, opset=6)
 
 
 @group_norm.cases
-def group_norm_cases(t):
+def group_norm_cases(t: Toolbox) -> Cases:
     for shape, groups in (
         ((2, 6, 4, 5), 3),
         ((1, 8, 9), 2),
@@ -69,7 +74,7 @@ def group_norm_cases(t):
 
 
 @lrn.cases
-def lrn_cases(t):
+def lrn_cases(t: Toolbox) -> Cases:
     why = "ONNX's reference cuts windows off at the number of items"
     for size in (1, 3, 5):
         yield t(
@@ -87,7 +92,7 @@ def lrn_cases(t):
 
 
 @lp_norm.cases
-def lp_norm_cases(t):
+def lp_norm_cases(t: Toolbox) -> Cases:
     for p in (1, 2):
         for axis in (-1, 0, 1):
             yield t(
@@ -109,7 +114,7 @@ def lp_norm_cases(t):
 
 
 @mean_variance_norm.cases
-def mean_variance_norm_cases(t):
+def mean_variance_norm_cases(t: Toolbox) -> Cases:
     yield t(t.f(2, 3, 4, 5), tol=1e-4)
     for axes in ([0], [0, 2, 3], [1, 2, 3], [-1]):
         yield t(t.f(2, 3, 4, 5), axes=axes, tol=1e-4)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ....declare.op import MS
 from ... import OPS
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def _norm_cases(rms, opset, same):
-    def cases(t):
+    from ....declare.annotations import Cases, Toolbox
+
+
+def _norm_cases(rms: bool, opset: int, same: tuple[str, str] | None) -> Callable[[Toolbox], Cases]:
+    def cases(t: Toolbox) -> Cases:
         for shape, axis in (
             ((2, 3, 64), -1),
             ((5, 37), 1),
@@ -40,7 +47,7 @@ OPS[MS, "SimplifiedLayerNormalization"].cases(
 )
 
 
-def _skip_norm_cases(t, rms):
+def _skip_norm_cases(t: Toolbox, rms: bool) -> Cases:
     for shape in ((2, 3, 64), (1, 5, 37), (0, 2, 8), (4, 16)):
         width = shape[-1]
         beta = [] if rms else [t.f(width)]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..random import bernoulli, dropout, multinomial
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @dropout.cases
-def dropout_cases(t):
+def dropout_cases(t: Toolbox) -> Cases:
     yield t(t.f(2, 3), outputs=2)
     yield t(t.f(2, 3), 0.5, t.of("bool", False), outputs=2)
     yield t(t.f(2, 3), opset=7, ratio=0.5)
@@ -14,7 +19,7 @@ def dropout_cases(t):
 
 
 @bernoulli.cases
-def bernoulli_cases(t):
+def bernoulli_cases(t: Toolbox) -> Cases:
     x = t.of("float32", [[0, 1, 1], [0, 0, 1]])
     yield t(x, expect=[x], why="references draw other numbers")
     yield t(x, seed=3.0, dtype=7, expect=[x.astype("int64")], why="references draw other numbers")
@@ -22,7 +27,7 @@ def bernoulli_cases(t):
 
 
 @multinomial.cases
-def multinomial_cases(t):
+def multinomial_cases(t: Toolbox) -> Cases:
     inf = float("inf")
     x = t.of("float32", [[-inf, 3, -inf], [0, -inf, -inf], [-inf, -inf, -5]])
     classes = t.of("int32", [[1] * 4, [0] * 4, [2] * 4])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ... import OPS
 from ..reduction import INF, NAN, REDUCTIONS, cumprod, cumsum, top_k
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ....declare.annotations import Cases, Toolbox
+
 
 @cumsum.cases
-def cumsum_cases(t):
+def cumsum_cases(t: Toolbox) -> Cases:
     for axis in (0, 1, 2, -1, -3):
         for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
             yield t(t.f(3, 4, 5), axis, exclusive=exclusive, reverse=reverse)
@@ -19,7 +26,7 @@ def cumsum_cases(t):
 
 
 @cumprod.cases
-def cumprod_cases(t):
+def cumprod_cases(t: Toolbox) -> Cases:
     only = {"opset": 26, "trust": "onnx", "why": "newer than onnxruntime"}
     for axis in (0, 1, -1):
         for exclusive, reverse in ((0, 0), (1, 0), (0, 1), (1, 1)):
@@ -38,7 +45,7 @@ def cumprod_cases(t):
 
 
 @top_k.cases
-def top_k_cases(t):
+def top_k_cases(t: Toolbox) -> Cases:
     for axis in (0, 1, 2, -1):
         for largest in (0, 1):
             yield t(t.f(3, 4, 5), [2], outputs=2, axis=axis, largest=largest)
@@ -67,8 +74,8 @@ def top_k_cases(t):
     yield t(t.f(0, 4), [2], outputs=2)
 
 
-def _reduce_cases(op):
-    def cases(t):
+def _reduce_cases(op: str) -> Callable[[Toolbox], Cases]:
+    def cases(t: Toolbox) -> Cases:
         positive = {"low": 0.1, "high": 3} if "log" in op else {}
         tol = {"tol": 1e-4}  # the order of summation differs
         for shape, axes in [
@@ -171,7 +178,7 @@ for _name, _op in REDUCTIONS.items():
     OPS["", _name].cases(_reduce_cases(_op))
 
 
-def _softmax_cases(t, log):
+def _softmax_cases(t: Toolbox, log: int) -> Cases:
     for shape in ((3, 4), (2, 3, 37), (1, 1), (5,), (2, 3, 4, 5), (4, 1000)):
         for axis in range(-len(shape), len(shape)):
             yield t(t.f(*shape) * 3, axis=axis)
@@ -211,7 +218,7 @@ OPS["", "Softmax"].cases(lambda t: _softmax_cases(t, 0))
 OPS["", "LogSoftmax"].cases(lambda t: _softmax_cases(t, 1))
 
 
-def _arg_cases(t):
+def _arg_cases(t: Toolbox) -> Cases:
     for axis in (0, 1, 2, -1):
         for keep in (0, 1):
             yield t(t.f(3, 4, 5), axis=axis, keepdims=keep)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ... import OPS
 from ..signal import dft, mel, stft
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @dft.cases
-def dft_cases(t):
+def dft_cases(t: Toolbox) -> Cases:
     numpy = {"trust": "onnx", "why": "onnxruntime loses digits with its own recurrences"}
     for length in (1, 2, 7, 16, 33, 600, 1031, 1200):
         for parts in (1, 2):
@@ -44,7 +49,7 @@ def dft_cases(t):
 
 
 @stft.cases
-def stft_cases(t):
+def stft_cases(t: Toolbox) -> Cases:
     numpy = {"trust": "onnx", "why": "onnxruntime loses digits with its own recurrences"}
     for onesided in (0, 1):
         yield t(t.f(2, 100, 1), 7, None, 16, tol=1e-4, onesided=onesided, **numpy)
@@ -63,7 +68,7 @@ def stft_cases(t):
 
 
 @mel.cases
-def mel_cases(t):
+def mel_cases(t: Toolbox) -> Cases:
     for bins, length, rate, low, high in (
         (8, 16, 8192, 0.0, 4096.0),
         (20, 400, 16000, 20.0, 7600.0),
@@ -73,7 +78,7 @@ def mel_cases(t):
     yield t(8, 64, 8192, 0.0, 4096.0, output_datatype=11)
 
 
-def _window_cases(t):
+def _window_cases(t: Toolbox) -> Cases:
     alone = {"trust": "onnx", "why": "onnxruntime computes it in single precision"}
     for size in (2, 10, 300):
         for periodic in (0, 1):
