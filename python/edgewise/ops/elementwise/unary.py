@@ -94,76 +94,29 @@ _PY = {
 }
 
 
-_RANGE_OF = {
-    "sqrt": (0, 50),
-    "log": (1e-6, 50),
-    "asin": (-1, 1),
-    "acos": (-1, 1),
-    "atanh": (-0.99, 0.99),
-    "acosh": (1, 50),
-    "tan": (-1.5, 1.5),
-}
+def _declare_unary(
+    name: str,
+    op: str,
+    domain: str = "",
+    *,
+    integers: bool = False,
+    alpha: tuple[str, float] | None = None,
+    beta: tuple[str, float] | None = None,
+) -> None:
+    """Declares an elementwise operator.
 
-
-def _unary_cases(op, ints=False, opset=21, attrs=()):
-    def cases(t):
-        low, high = _RANGE_OF.get(op, (-6, 6))
-        for shape in ((), (1,), (3, 5), (2, 3, 37), (0, 4), (260,)):
-            yield t(t.f(*shape, low=low, high=high), opset=opset)
-        for dtype in ("float64", "float16"):
-            other = (
-                {"same_as": ("", "Gelu")}
-                if t.domain and op == "gelu" and dtype == "float64"
-                else {}
-            )  # onnxruntime has no double one
-            yield t(t.f(4, 9, low=low, high=high, dtype=dtype), opset=opset, **other)
-        yield t(
-            t.of(
-                "float32",
-                [
-                    0.0,
-                    -0.0,
-                    INF,
-                    -INF,
-                    NAN,
-                    0.5,
-                    1.0,
-                    -1.0,
-                    1.5,
-                    2.5,
-                    -2.5,
-                    30,
-                    -30,
-                    100,
-                    -100,
-                    1e-30,
-                ],
-            ),
-            opset=opset,
-        )
-        for dtype in ("int8", "int16", "int32", "int64") if ints else ():
-            yield t(t.n(dtype, 3, 7), opset=opset)
-        for a in attrs:
-            yield t(t.f(3, 11, low=low, high=high), opset=opset, **a)
-
-    return cases
-
-
-def _declare_unary(name, op, ints=False, alpha=None, beta=None, domain: str = "", opset=21):
+    Args:
+        op: The kernel's operation, a name of UNARY.
+        integers: Whether it also takes integers.
+        alpha: The name and the default of the attribute that the kernel takes as `alpha`.
+        beta: The same for `beta`.
+    """
     o = Op(name, domain)
-    o.cases(
-        _unary_cases(
-            op,
-            ints,
-            opset,
-            [{alpha[0]: 0.3}] + ([{alpha[0]: 0.7, beta[0]: 0.25}] if beta else []) if alpha else [],
-        )
-    )
 
     @o.infer
     def op_infer(node: BoundNode) -> Inferred:
         v = node.inputs[0]
-        if v.dtype not in FLOATS and not (ints and v.dtype in INTEGERS):
+        if v.dtype not in FLOATS and not (integers and v.dtype in INTEGERS):
             fail(node, f"the element type of its input is not one {name} takes")
         return [like(node, 0, BOOL if op in ("is_nan", "is_inf") else None)]
 
@@ -186,10 +139,9 @@ def _declare_unary(name, op, ints=False, alpha=None, beta=None, domain: str = ""
                 [wrap(dt, f(x)) if not isinstance(x, Sym) else f(x) for x in node.inputs[0].numbers]
             ]
 
-    return o
 
-
-for _name, _op in {
+# ONNX's operators without attributes, and the operation of the kernel that computes each.
+FLOAT_OPS = {
     "Sqrt": "sqrt",
     "Reciprocal": "reciprocal",
     "Exp": "exp",
@@ -216,25 +168,37 @@ for _name, _op in {
     "Floor": "floor",
     "Ceil": "ceil",
     "Round": "round",
-}.items():
+}
+# Those that also take integers.
+NUMBER_OPS = {"Neg": "neg", "Abs": "abs", "Sign": "sign", "Relu": "relu"}
+# Those with attributes: (domain, name): (operation, attributes as alpha and beta with defaults).
+PARAMETRIC_OPS: dict[tuple[str, str], tuple[str, tuple[tuple[str, float], ...]]] = {
+    ("", "LeakyRelu"): ("leaky_relu", (("alpha", 0.01),)),
+    ("", "Elu"): ("elu", (("alpha", 1.0),)),
+    ("", "Celu"): ("celu", (("alpha", 1.0),)),
+    ("", "Selu"): (
+        "selu",
+        (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
+    ),
+    ("", "HardSigmoid"): ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+    ("", "ThresholdedRelu"): ("thresholded_relu", (("alpha", 1.0),)),
+    ("", "Swish"): ("quick_gelu", (("alpha", 1.0),)),
+    (MS, "QuickGelu"): ("quick_gelu", (("alpha", 1.702),)),
+}
+for _name, _op in FLOAT_OPS.items():
     _declare_unary(_name, _op)
-for _name, _op in {"Neg": "neg", "Abs": "abs", "Sign": "sign", "Relu": "relu"}.items():
-    _declare_unary(_name, _op, ints=True)
-_declare_unary("LeakyRelu", "leaky_relu", alpha=("alpha", 0.01))
-_declare_unary("Elu", "elu", alpha=("alpha", 1.0))
-_declare_unary("Celu", "celu", alpha=("alpha", 1.0))
-_declare_unary(
-    "Selu",
-    "selu",
-    alpha=("alpha", 1.67326319217681884765625),
-    beta=("gamma", 1.05070102214813232421875),
-)
-_declare_unary("HardSigmoid", "hard_sigmoid", alpha=("alpha", 0.2), beta=("beta", 0.5))
-_declare_unary("ThresholdedRelu", "thresholded_relu", alpha=("alpha", 1.0))
-_declare_unary("QuickGelu", "quick_gelu", alpha=("alpha", 1.702), domain=MS)
-_declare_unary("SiLU", "silu", domain="edgewise")  # made by passes/activations.py
-_declare_unary("Swish", "quick_gelu", alpha=("alpha", 1.0), opset=24)
-_declare_unary("Gelu", "gelu", domain=MS)
+for _name, _op in NUMBER_OPS.items():
+    _declare_unary(_name, _op, integers=True)
+for (_domain, _name), (_op, _attributes) in PARAMETRIC_OPS.items():
+    _declare_unary(
+        _name,
+        _op,
+        _domain,
+        alpha=_attributes[0],
+        beta=_attributes[1] if len(_attributes) > 1 else None,
+    )
+_declare_unary("SiLU", "silu", "edgewise")  # made by passes/activations.py
+_declare_unary("Gelu", "gelu", MS)
 
 # Slopes of one pass over memory. What can be told from the output is: the input need not be kept,
 # and an activation can still be taken into the product before it.
@@ -432,8 +396,6 @@ def gelu_infer(node: BoundNode) -> Inferred:
 def gelu_lower(node: BoundNode, builder: Builder) -> None:
     emit_unary(builder, node, "gelu_tanh" if node.attr("approximate", "none") == "tanh" else "gelu")
 
-
-gelu.cases(_unary_cases("gelu", attrs=[{"approximate": "tanh"}, {"approximate": "none"}]))
 
 fast_gelu = Op("FastGelu", MS, parameters=(1,))
 

@@ -232,26 +232,6 @@ def _declare_distribution(name, make, like_input):
             )
         return [b.op("Cast", make(node, b, shape), to=to)]
 
-    @o.cases
-    def op_cases(t):
-        """Distributions that have one value; the others are in tests/ops/test_random.py."""
-        place = {"mean": 2.5, "scale": 0.0} if "Normal" in name else {"low": 2.5, "high": 2.5}
-        for dtype in ("float32", "float64"):
-            code = {"float32": 1, "float64": 11}[dtype]
-            x = t.f(3, 5, dtype=dtype)
-            for more in ({}, {"seed": 7.5}):
-                attrs = {
-                    **place,
-                    **more,
-                    **({} if like_input else {"shape": [3, 5], "dtype": code}),
-                }
-                yield t(
-                    *([x] if like_input else []),
-                    expect=[x * 0 + 2.5],
-                    why="references draw other numbers",
-                    **attrs,
-                )
-
     return o
 
 

@@ -4,10 +4,100 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..unary import bias_gelu, fast_gelu, not_, shrink, swiglu
+from ....declare.op import MS, OPS
+from ..unary import (
+    FLOAT_OPS,
+    INF,
+    NAN,
+    NUMBER_OPS,
+    PARAMETRIC_OPS,
+    bias_gelu,
+    fast_gelu,
+    gelu,
+    not_,
+    shrink,
+    swiglu,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
     from ....declare.annotations import Cases, Toolbox
+
+
+_RANGE_OF = {
+    "sqrt": (0, 50),
+    "log": (1e-6, 50),
+    "asin": (-1, 1),
+    "acos": (-1, 1),
+    "atanh": (-0.99, 0.99),
+    "acosh": (1, 50),
+    "tan": (-1.5, 1.5),
+}
+
+
+def _unary_cases(
+    op: str, integers: bool = False, opset: int = 21, attrs: Sequence[dict[str, Any]] = ()
+) -> Callable[[Toolbox], Cases]:
+    def cases(t: Toolbox) -> Cases:
+        low, high = _RANGE_OF.get(op, (-6, 6))
+        for shape in ((), (1,), (3, 5), (2, 3, 37), (0, 4), (260,)):
+            yield t(t.f(*shape, low=low, high=high), opset=opset)
+        for dtype in ("float64", "float16"):
+            other = (
+                {"same_as": ("", "Gelu")}
+                if t.domain and op == "gelu" and dtype == "float64"
+                else {}
+            )  # onnxruntime has no double one
+            yield t(t.f(4, 9, low=low, high=high, dtype=dtype), opset=opset, **other)
+        yield t(
+            t.of(
+                "float32",
+                [
+                    0.0,
+                    -0.0,
+                    INF,
+                    -INF,
+                    NAN,
+                    0.5,
+                    1.0,
+                    -1.0,
+                    1.5,
+                    2.5,
+                    -2.5,
+                    30,
+                    -30,
+                    100,
+                    -100,
+                    1e-30,
+                ],
+            ),
+            opset=opset,
+        )
+        for dtype in ("int8", "int16", "int32", "int64") if integers else ():
+            yield t(t.n(dtype, 3, 7), opset=opset)
+        for a in attrs:
+            yield t(t.f(3, 11, low=low, high=high), opset=opset, **a)
+
+    return cases
+
+
+for _name, _op in FLOAT_OPS.items():
+    OPS["", _name].cases(_unary_cases(_op))
+for _name, _op in NUMBER_OPS.items():
+    OPS["", _name].cases(_unary_cases(_op, integers=True))
+for (_domain, _name), (_op, _attributes) in PARAMETRIC_OPS.items():
+    _alpha, *_beta = (_attribute for _attribute, _default in _attributes)
+    OPS[_domain, _name].cases(
+        _unary_cases(
+            _op,
+            opset=24 if _name == "Swish" else 21,
+            attrs=[{_alpha: 0.3}, *({_alpha: 0.7, _b: 0.25} for _b in _beta)],
+        )
+    )
+OPS[MS, "Gelu"].cases(_unary_cases("gelu"))
+gelu.cases(_unary_cases("gelu", attrs=[{"approximate": "tanh"}, {"approximate": "none"}]))
 
 
 @fast_gelu.cases

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....declare.op import OPS
 from ..random import bernoulli, dropout, multinomial
 
 if TYPE_CHECKING:
@@ -41,3 +42,23 @@ def multinomial_cases(t: Toolbox) -> Cases:
         why="references draw other numbers",
     )
     yield t(t.f(2, 1), expect=[t.of("int32", [[0], [0]])], why="references draw other numbers")
+
+
+def _distribution_cases(t: Toolbox) -> Cases:
+    """Distributions that have one value; tests/ops/test_random.py has the others."""
+    place = {"mean": 2.5, "scale": 0.0} if "Normal" in t.name else {"low": 2.5, "high": 2.5}
+    like_input = t.name.endswith("Like")
+    for dtype, code in (("float32", 1), ("float64", 11)):
+        x = t.f(3, 5, dtype=dtype)
+        for more in ({}, {"seed": 7.5}):
+            attrs = {**place, **more, **({} if like_input else {"shape": [3, 5], "dtype": code})}
+            yield t(
+                *([x] if like_input else []),
+                expect=[x * 0 + 2.5],
+                why="references draw other numbers",
+                **attrs,
+            )
+
+
+for _name in ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike"):
+    OPS["", _name].cases(_distribution_cases)
