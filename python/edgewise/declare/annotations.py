@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Inferred = Sequence[tuple[int, Shape] | Value]
     # The numbers of each output as flat lists; None: not computed.
     Folded = list[list[Any]] | None
+    # The Value of each output, None where it is absent; None: the node is lowered as it is.
+    Decomposed = Sequence[Value | None] | None
     # The gradient of each input; None: zero, or not differentiable.
     InputGradients = Sequence[Value | None]
     # The views of a kernel call by operand name; None: an optional operand is absent.
@@ -41,6 +43,7 @@ __all__ = [
     "BoundNode",
     "Builder",
     "Cases",
+    "Decomposed",
     "Dim",
     "Folded",
     "Gradients",

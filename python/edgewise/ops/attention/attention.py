@@ -1,7 +1,7 @@
 """ONNX's Attention (opset 23 to 25).
 
-Scores and their softmax are computed in float32 whatever softmax_precision asks for: the element
-types of Q, K and V that can be stored are no finer.
+Scores and their softmax are computed in float32 whatever softmax_precision says, since no element
+type of Q, K and V is more precise.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Dim,
         Gradients,
         Graph,
@@ -31,6 +32,7 @@ attention = Op("Attention")  # opset 23
 
 
 def _attention_dims(node: BoundNode) -> tuple[Dim, int, int, Dim, Dim, int, int]:
+    """(batch, heads, kv_heads, q_len, kv_len, dim, v_dim), from q, k and v of 3 or 4 dimensions."""
     q, k, v = node.inputs[:3]
     if any(x.dtype != FLOAT or x.rank != q.rank for x in (q, k, v)):
         fail(node, f"queries {q}, keys {k} and values {v} do not fit together")
@@ -73,15 +75,12 @@ def attention_infer(node: BoundNode) -> Inferred:
     masking(node, 3, "attn_mask", batch, heads, q_len, total)
     shaped(node, 6, "nonpad_kv_seqlen", batch)
     if node.has(6) and (node.has(4) or node.inputs[6].dtype != INT64):
-        fail(
-            node,
-            f"its nonpad_kv_seqlen is {node.inputs[6]}; int64, and no past beside it, is wanted",
-        )
+        fail(node, f"its nonpad_kv_seqlen is {node.inputs[6]}; int64 without past_key is expected")
     if node.attr("softmax_precision", 1) not in (1, 10, 11, 16):
         fail(
             node,
-            f"its softmax_precision is {node.attr('softmax_precision', 1)}, which is no element"
-            " type of floats",
+            f"its softmax_precision is {node.attr('softmax_precision', 1)}, which is not a"
+            " floating-point element type",
         )
     _reach(node, total)
     out = (
@@ -93,15 +92,15 @@ def attention_infer(node: BoundNode) -> Inferred:
 
 
 def _reach(node: BoundNode, total: Dim) -> tuple[int, int]:
-    """(causal, window) as the kernel has them: how far each query sees to its right and to its
-    left; 0 where nothing bounds it.
+    """(causal, window) as the kernel takes them: how far each query sees to the right and to the
+    left; 0: without a limit.
     """
     left, right = (node.attr(name, -1) for name in ("left_window_size", "right_window_size"))
     if min(left, right) < -1:
         fail(
             node,
-            f"its windows are {left} to the left and {right} to the right; -1 (no bound) or more is"
-            " wanted",
+            f"left_window_size is {left} and right_window_size is {right}; -1 (no limit) or more is"
+            " expected",
             "Export the model again.",
         )
     causal = 1 if node.attr("is_causal", 0) else 0 if right < 0 else min(right, most(total)) + 1
@@ -109,15 +108,18 @@ def _reach(node: BoundNode, total: Dim) -> tuple[int, int]:
 
 
 def _visible(node: BoundNode, graph: Graph, past: int, total: Dim) -> list[Value]:
-    """Bools whose conjunction says which of `total` keys each query may see by its place: [total],
-    [q_len, total] or [batch, 1, 1 or q_len, total].
+    """Bool masks of the keys that each query may see by its position; all of them must be true.
+
+    Their shapes are [total], [q_len, total] or [batch, 1, 1 or q_len, total].
     """
     batch, _, _, q_len, *_ = _attention_dims(node)
     causal, window = _reach(node, total)
     if isinstance(total, Sym):
-        unsupported(node, "places that a run decides on", "Feed it a past of a fixed length.")
+        unsupported(
+            node, "positions that depend on the length of a run", "Feed a past of a fixed length."
+        )
     keys, out = graph.constant(INT64, [total], range(total)), []
-    if node.has(6):  # query i of a row stands at its length - q_len + i
+    if node.has(6):  # query i of a row is at position length - q_len + i
         length = graph.op("Reshape", node.inputs[6], graph.constant(INT64, [4], [batch, 1, 1, 1]))
         place = graph.op("Add", length, graph.constant(INT64, [q_len, 1], range(-q_len, 0)))
         out.append(graph.op("Less", keys, length))
@@ -135,44 +137,67 @@ def _visible(node: BoundNode, graph: Graph, past: int, total: Dim) -> list[Value
 
 
 @attention.decompose
-def attention_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """The same with a mask as long as the keys, and without the scores, which are computed beside
-    it: they exist nowhere else.
+def attention_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    """Extends a mask that is shorter than the keys, and computes the scores if they are an output.
+
+    The kernel does not store scores: they are computed a second time.
     """
-    batch, heads, kv, q_len, kv_len, dim, v_dim = _attention_dims(node)
+    kv_len = _attention_dims(node)[4]
     past = node.inputs[4].shape[2] if node.has(4) else 0
-    total, mask, inputs = kv_len + past, node.input(3), [*node.inputs]
-    if mask is not None and mask.rank and not isinstance(total, Sym) and mask.shape[-1] < total:
-        takes(node, (FLOAT, BOOL), 3)
-        absent = (
-            graph.constant(BOOL, [], [False])
-            if mask.dtype == BOOL
-            else graph.constant(FLOAT, [], [float("-inf")])
-        )
-        mask = inputs[3] = graph.op(
-            "Pad",
-            mask,
-            graph.constant(INT64, [2], [0, total - mask.shape[-1]]),
-            absent,
-            graph.constant(INT64, [1], [-1]),
-        )
-    elif not node.wants(3):
+    mask = _extended_mask(node, graph, kv_len + past)
+    if mask is node.input(3) and not node.wants(3):
         return None
     mode = node.attr("qk_matmul_output_mode", 0)
     if mode not in (0, 1, 2, 3):
         fail(
             node,
-            f"its qk_matmul_output_mode is {mode}; 0 to 3 is wanted",
+            f"its qk_matmul_output_mode is {mode}; 0 to 3 is expected",
             "Export the model again.",
         )
+    inputs = [*node.inputs]
+    if mask is not None:
+        inputs[3] = mask
     attrs = {k: v for k, v in node.attrs.items() if k != "qk_matmul_output_mode"}
     count = 3 if past or node.wants(1) or node.wants(2) else 1
     outs = graph.op("Attention", *inputs, outputs=count, **attrs)
     outs = outs if count > 1 else [outs]
     if not node.wants(3):
         return outs[: len(node.outputs)] + [None] * (len(node.outputs) - count)
+    scores = _scores(node, graph, outs[1] if past else node.inputs[1], mask, mode, past)
+    return [*(outs + [None] * 3)[:3], scores]
 
-    q, k = node.inputs[0], outs[1] if past else node.inputs[1]
+
+def _extended_mask(node: BoundNode, graph: Binder, total: Dim) -> Value | None:
+    """The mask with as many columns as there are keys: those that it lacks are not attended to."""
+    mask = node.input(3)
+    if mask is None or not mask.rank or isinstance(total, Sym) or mask.shape[-1] >= total:
+        return mask
+    takes(node, (FLOAT, BOOL), 3)
+    absent = (
+        graph.constant(BOOL, [], [False])
+        if mask.dtype == BOOL
+        else graph.constant(FLOAT, [], [float("-inf")])
+    )
+    return graph.op(
+        "Pad",
+        mask,
+        graph.constant(INT64, [2], [0, total - mask.shape[-1]]),
+        absent,
+        graph.constant(INT64, [1], [-1]),
+    )
+
+
+def _scores(
+    node: BoundNode, graph: Binder, k: Value, mask: Value | None, mode: int, past: int
+) -> Value:
+    """The output qk_matmul_output, [batch, heads, q_len, total].
+
+    Args:
+        k: All keys, in three or four dimensions.
+        mode: 0: scale * q k^T; 1: behind softcap; 2: with masks added; 3: behind softmax.
+    """
+    batch, heads, kv, q_len, kv_len, dim, _ = _attention_dims(node)
+    total, q = kv_len + past, node.inputs[0]
     if q.rank == 3:
         q = graph.op("Transpose", graph.reshape(q, [batch, q_len, heads, dim]), perm=[0, 2, 1, 3])
     if k.rank == 3:
@@ -190,22 +215,22 @@ def attention_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     if mode and softcap > 0:
         softcap = graph.constant(FLOAT, [], [softcap])
         scores = graph.op("Mul", graph.op("Tanh", graph.op("Div", scores, softcap)), softcap)
-    if mode >= 2:
-        zero, low = graph.constant(FLOAT, [], [0.0]), graph.constant(FLOAT, [], [float("-inf")])
-        seen = _visible(node, graph, past, total) + (
-            [mask] if mask is not None and mask.dtype == BOOL else []
-        )
-        biases = ([mask] if mask is not None and mask.dtype == FLOAT else []) + [
-            graph.op("Where", x, zero, low) for x in seen
-        ]
-        for bias in biases:
-            scores = graph.op("Add", scores, bias)
-        if mode == 3:
-            highest = graph.op("ReduceMax", scores, graph.constant(INT64, [1], [-1]), keepdims=1)
-            scores = graph.op(
-                "Where", graph.op("Equal", highest, low), zero, graph.op("Softmax", scores)
-            )  # a row that sees nothing is zeros
-    return [*(outs + [None] * 3)[:3], scores]
+    if mode < 2:
+        return scores
+    zero, low = graph.constant(FLOAT, [], [0.0]), graph.constant(FLOAT, [], [float("-inf")])
+    seen = _visible(node, graph, past, total)
+    if mask is not None and mask.dtype == BOOL:
+        seen.append(mask)
+    biases = [graph.op("Where", x, zero, low) for x in seen]
+    if mask is not None and mask.dtype == FLOAT:
+        biases.insert(0, mask)
+    for bias in biases:
+        scores = graph.op("Add", scores, bias)
+    if mode == 2:
+        return scores
+    highest = graph.op("ReduceMax", scores, graph.constant(INT64, [1], [-1]), keepdims=1)
+    # a row without any key to attend to is zeros
+    return graph.op("Where", graph.op("Equal", highest, low), zero, graph.op("Softmax", scores))
 
 
 def _scale(node: BoundNode, dim: int) -> float:
@@ -232,9 +257,8 @@ def attention_lower(node: BoundNode, builder: Builder) -> None:
     keys, past = append(builder, node, k, 4, 1)
     values, _ = append(builder, node, v, 5, 2)
     causal, window = _reach(node, keys.shape[2])
-    lengths = (
-        builder.cast(builder.view(node.inputs[6]), INT32) if node.has(6) else None
-    )  # nonpad_kv_seqlen
+    # nonpad_kv_seqlen
+    lengths = builder.cast(builder.view(node.inputs[6]), INT32) if node.has(6) else None
     emit_attention(
         builder,
         q,
@@ -275,7 +299,7 @@ def attention_grad(
             gradients.op("Concat", node.inputs[4], k, axis=2),
             gradients.op("Concat", node.inputs[5], v, axis=2),
         )
-    got = [None] * (3 + node.has(3))
+    got: list[Value | None] = [None] * (3 + node.has(3))
     if dy is not None:
         masks, wanted = ([node.inputs[3]], [gradients.wants(3)]) if node.has(3) else ([], [])
         causal, window = _reach(node, k.shape[2])

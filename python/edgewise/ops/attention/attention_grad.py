@@ -1,9 +1,12 @@
-"""The gradient of attention, a block of queries at a time, and what gradients of its forms
-share.
+"""The gradient of attention, and the rearrangements that gradients of attention operators share.
+
+The scores are computed again, a block of queries at a time, so that the memory they take does not
+grow with the square of the length.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT64
@@ -13,20 +16,28 @@ from ..product.matmul import emit_gemm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...declare.annotations import BoundNode, Builder, Gradients, Graph, Inferred, Value
+    from ...declare.annotations import (
+        BoundNode,
+        Builder,
+        Dim,
+        Gradients,
+        Graph,
+        Inferred,
+        Value,
+        View,
+    )
 
-# ---- gradients ----
-# queries at a time at most where the mask is causal, a quarter of them where that is 16 or more:
-# later keys are left out
+# Queries of a block where the mask is causal, at most: keys that none of them sees are left out. A
+# quarter of all queries, where that is less, but at least 16.
 BLOCK = 64
-SCORES = (
-    1 << 21
-)  # floats that the scores of a block of queries take at most, where 16 queries fit into that
+# Floats that the scores of a block may take, where 16 queries fit into that.
+SCORES = 1 << 21
 
-# (q, k, v, dy, masks...): the gradients of q, k, v, which lie as [batch, seq, heads, dim], and of
-# the sum of masks [batch, heads, q_len, kv_len], where y = softmax(softcap(scale * q k^T) + masks)
-# v; q, dy [batch, heads, q_len, dim]; k, v [batch, kv_heads, kv_len, dim]. attrs: scale, softcap;
-# causal, past, window as the kernel's. Scores are computed again, a block of queries at a time.
+# Inputs: q, k, v, dy, masks. The forward pass is y = softmax(softcap(scale * q k^T) + masks) v with
+# q and dy [batch, heads, q_len, dim], k and v [batch, kv_heads, kv_len, dim].
+# Outputs: the gradients of q, k and v as [batch, seq, heads, dim], and that of the sum of masks as
+# [batch, heads, q_len, kv_len].
+# Attributes: scale, softcap; causal, past and window as the kernel "attention" takes them.
 attention_grad = Op("AttentionGrad", "edgewise")
 
 
@@ -38,147 +49,217 @@ def attention_grad_infer(node: BoundNode) -> Inferred:
     ]
 
 
+@dataclass(frozen=True)
+class _Backward:
+    """An AttentionGrad node that is being lowered: its operands and attributes.
+
+    Attributes:
+        dq, dk, dv, dmask: The gradients to write, [batch, heads or kv_heads, ...] views; None where
+            nothing reads one.
+        shared: Query heads for each key head.
+    """
+
+    builder: Builder
+    q: View
+    k: View
+    v: View
+    dy: View
+    mask: View | None
+    dq: View | None
+    dk: View | None
+    dv: View | None
+    dmask: View | None
+    shared: int
+    scale: float
+    softcap: float
+    causal: int
+    past: int
+    window: int
+
+    def of_group(self, x: View, i: int) -> View:
+        """The i-th query head of each key head: [batch, kv_heads, seq, dim]."""
+        return x._with(
+            [x.shape[0], self.k.shape[1], *x.shape[2:]],
+            [x.strides[0], x.strides[1] * self.shared, *x.strides[2:]],
+            x.offset + i * x.strides[1],
+        )
+
+    def mask_of(self, i: int, at: int, rows: int, cols: int) -> View | None:
+        """The mask of a block of queries and keys, or None."""
+        if self.mask is None:
+            return None
+        m = self.mask if self.mask.shape[1] == 1 else self.of_group(self.mask, i)
+        m = m if m.shape[2] == 1 else m.slice(2, at, rows)
+        return m if m.shape[3] == 1 else m.slice(3, 0, cols)
+
+
 @attention_grad.lower
 def attention_grad_lower(node: BoundNode, builder: Builder) -> None:
     q, k, v, dy = (builder.inner_contiguous(builder.view(x)) for x in node.inputs[:4])
-    scale, softcap, causal, past, window = (
-        node.attr("scale", 1.0),
-        node.attr("softcap", 0.0),
-        node.attr("causal", 0),
-        node.attr("past", 0),
-        node.attr("window", 0),
-    )
     dq, dk, dv = (
         builder.out(o).transpose([0, 2, 1, 3]) if o is not None else None for o in node.outputs[:3]
     )
-    dmask = builder.out(node.outputs[3]) if node.wants(3) else None
-    batch, heads, q_len, _ = q.shape
-    kv, kv_len = k.shape[1:3]
-    shared = heads // kv
-    masks = [builder.view(x) for x in node.inputs[4:]]
-    mask = masks[0] if masks else None
+    backward = _Backward(
+        builder,
+        q,
+        k,
+        v,
+        dy,
+        dq=dq,
+        dk=dk,
+        dv=dv,
+        dmask=builder.out(node.outputs[3]) if node.wants(3) else None,
+        mask=_sum_of_masks(builder, [builder.view(x) for x in node.inputs[4:]]),
+        shared=q.shape[1] // k.shape[1],
+        scale=node.attr("scale", 1.0),
+        softcap=node.attr("softcap", 0.0),
+        causal=node.attr("causal", 0),
+        past=node.attr("past", 0),
+        window=node.attr("window", 0),
+    )
+    blocks = _blocks(backward)
+    covered = any(cols == k.shape[2] for _, _, cols in blocks)
+    for y, written in (
+        (dq, bool(blocks)),
+        (dk, covered),
+        (dv, covered),
+        (backward.dmask, bool(blocks) and not backward.causal),
+    ):
+        if y is not None and not written:
+            builder.fill(y, 0.0)
+    # The last block comes first. Where it reaches all keys, it writes their gradients, and all
+    # others add to them.
+    accumulate = not covered
+    for at, rows, cols in reversed(blocks):
+        for i in range(backward.shared):
+            _emit_block(backward, i, at, rows, cols, accumulate)
+            accumulate = True
+
+
+def _sum_of_masks(builder: Builder, masks: Sequence[View]) -> View | None:
+    """All masks as one of four dimensions that is added to the scores; None without masks."""
+    if not masks:
+        return None
+    mask = masks[0]
     for other in masks[1:]:
         mask = builder.add_masks(mask, other)
-    if mask is not None:
-        mask = builder.float_mask(mask)
-        mask = mask._with(
-            [1] * (4 - len(mask.shape)) + mask.shape, [0] * (4 - len(mask.shape)) + mask.strides
-        )
-        if min(mask.strides) < 0:
-            mask = builder.contiguous(mask)
+    mask = builder.float_mask(mask)
+    missing = 4 - len(mask.shape)
+    mask = mask._with([1] * missing + mask.shape, [0] * missing + mask.strides)
+    return builder.contiguous(mask) if min(mask.strides) < 0 else mask
+
+
+def _blocks(backward: _Backward) -> list[tuple[int, int, int]]:
+    """(first query, number of queries, number of keys that they see) of each block."""
+    causal = backward.causal
+    q_len, (batch, kv, kv_len, _) = backward.q.shape[2], backward.k.shape
+    if not kv_len or not product(backward.dy.shape):
+        return []
     size = min(
         q_len,
         max(16, SCORES // max(1, batch * kv * kv_len) // 16 * 16),
         max(16, min(BLOCK, q_len // 4 // 16 * 16)) if causal else q_len,
     )
-    starts = list(range(0, q_len, size)) if kv_len and product(dy.shape) else []
-    reach = [min(kv_len, past + at + size + causal - 1) if causal else kv_len for at in starts]
-    for y, covered in (
-        (dq, bool(starts)),
-        (dk, kv_len in reach),
-        (dv, kv_len in reach),
-        (dmask, bool(starts) and not causal),
-    ):
-        if y is not None and not covered:
-            builder.fill(y, 0.0)
-    slope, left = (
-        (1.0, scale) if dmask is not None else (scale, 1.0)
-    )  # what the gradient of scores has in it of `scale`, and what it lacks
-    summed = {
-        "k": kv_len in reach,
-        "v": kv_len in reach,
-    }  # whether the next block is the first: it writes what later ones add to
-
-    def of_group(x, i):
-        """Each shared key head's i-th query head: [batch, kv_heads, seq, dim]."""
-        return x._with(
-            [x.shape[0], kv, *x.shape[2:]],
-            [x.strides[0], x.strides[1] * shared, *x.strides[2:]],
-            x.offset + i * x.strides[1],
+    return [
+        (
+            at,
+            min(size, q_len - at),
+            min(kv_len, backward.past + at + size + causal - 1) if causal else kv_len,
         )
+        for at in range(0, q_len, size)
+    ]
 
-    def add_product(name, a, w, y, alpha):
-        emit_gemm(builder, a, w, y, residual=None if summed[name] else y, alpha=alpha)
 
-    for at, cols in reversed(list(zip(starts, reach))):  # the last block reaches all keys
-        rows = min(size, q_len - at)
-        for i in range(shared):
-            qi, di = of_group(q, i).slice(2, at, rows), of_group(dy, i).slice(2, at, rows)
-            ki, vi = k.slice(2, 0, cols), v.slice(2, 0, cols)
-            scores, dp = (
-                builder.temp(FLOAT, [batch, kv, rows, cols]),
-                builder.temp(FLOAT, [batch, kv, rows, cols]),
+def _emit_block(
+    backward: _Backward, i: int, at: int, rows: int, cols: int, accumulate: bool
+) -> None:
+    """Computes the gradients of a block for the i-th query head of each key head.
+
+    Args:
+        at, rows: The first query of the block and the number of its queries.
+        cols: The number of keys, counted from the first one.
+        accumulate: Whether the gradients of keys and values are added to what is there.
+    """
+    builder = backward.builder
+    q, dy = (backward.of_group(x, i).slice(2, at, rows) for x in (backward.q, backward.dy))
+    k, v = backward.k.slice(2, 0, cols), backward.v.slice(2, 0, cols)
+    mask = backward.mask_of(i, at, rows, cols)
+    scores, capped = _emit_scores(backward, q, k, mask)
+    p, ds, dp = (builder.temp(FLOAT, scores.shape) for _ in range(3))
+    emit_gemm(builder, dy, v.transpose([0, 1, 3, 2]), dp)
+    scale, softcap, causal = backward.scale, backward.softcap, backward.causal
+    # The gradient of the mask is that of the scores without `scale`: `rest` is then applied later.
+    slope, rest = (1.0, scale) if backward.dmask is not None else (scale, 1.0)
+    builder.emit(
+        "softmax_and_grad",
+        {"x": scores, "dy": dp, "y": p, "dx": ds},
+        rows=product(scores.shape[:3]),
+        cols=cols,
+        period=rows,
+        first=backward.past + at + causal if causal else cols,
+        span=causal + backward.window - 1 if causal and backward.window else 0,
+        scale=1.0 if mask is not None else softcap or scale,
+        slope=slope,
+    )
+    if backward.dmask is not None:
+        builder.copy(ds, backward.of_group(backward.dmask, i).slice(2, at, rows).slice(3, 0, cols))
+    if capped is not None:
+        _emit_softcap_gradient(builder, capped, ds)
+    if backward.dq is not None:
+        emit_gemm(builder, ds, k, backward.of_group(backward.dq, i).slice(2, at, rows), alpha=rest)
+    for gradient, a, w, alpha in ((backward.dk, ds, q, rest), (backward.dv, p, dy, 1.0)):
+        if gradient is not None:
+            y = gradient.slice(2, 0, cols)
+            emit_gemm(
+                builder,
+                a.transpose([0, 1, 3, 2]),
+                w,
+                y,
+                residual=y if accumulate else None,
+                alpha=alpha,
             )
-            more = capped = None
-            if mask is not None:
-                more = mask if mask.shape[1] == 1 else of_group(mask, i)
-                more = more if more.shape[2] == 1 else more.slice(2, at, rows)
-                more = more if more.shape[3] == 1 else more.slice(3, 0, cols)
-            whole = (
-                1.0 if softcap or more is None else scale
-            )  # softmax scales what nothing is added to
-            if softcap:
-                capped = builder.temp(FLOAT, scores.shape)
-                emit_gemm(
-                    builder,
-                    qi,
-                    ki.transpose([0, 1, 3, 2]),
-                    capped,
-                    alpha=scale / softcap,
-                    activation="tanh",
-                )
-                if more is not None:
-                    builder.emit_binary(
-                        "mul", capped, builder.scalar(FLOAT, softcap), scores, FLOAT
-                    )
-            else:
-                emit_gemm(
-                    builder,
-                    qi,
-                    ki.transpose([0, 1, 3, 2]),
-                    scores,
-                    bias=(
-                        more.drop_leading(2)
-                        if more is not None and more.shape[:2] == [1, 1]
-                        else None
-                    ),
-                    alpha=whole,
-                )
-            if more is not None and (softcap or more.shape[:2] != [1, 1]):
-                builder.emit_binary("add", scores, more, scores, FLOAT)
-            emit_gemm(builder, di, vi.transpose([0, 1, 3, 2]), dp)
-            p, ds = builder.temp(FLOAT, scores.shape), builder.temp(FLOAT, scores.shape)
-            builder.emit(
-                "softmax_and_grad",
-                {
-                    "x": scores if capped is None or more is not None else capped,
-                    "dy": dp,
-                    "y": p,
-                    "dx": ds,
-                },
-                rows=batch * kv * rows,
-                cols=cols,
-                period=rows,
-                first=past + at + causal if causal else cols,
-                span=causal + window - 1 if causal and window else 0,
-                scale=1.0 if more is not None else softcap or scale,
-                slope=slope,
-            )
-            if dmask is not None:
-                builder.copy(ds, of_group(dmask, i).slice(2, at, rows).slice(3, 0, cols))
-            if softcap:
-                of_cap = builder.temp(FLOAT, scores.shape)
-                builder.emit_binary("mul", capped, capped, of_cap, FLOAT)
-                builder.emit_binary("sub", builder.scalar(FLOAT, 1.0), of_cap, of_cap, FLOAT)
-                builder.emit_binary("mul", ds, of_cap, ds, FLOAT)
-            if dq is not None:
-                emit_gemm(builder, ds, ki, of_group(dq, i).slice(2, at, rows), alpha=left)
-            if dk is not None:
-                add_product("k", ds.transpose([0, 1, 3, 2]), qi, dk.slice(2, 0, cols), left)
-                summed["k"] = False
-            if dv is not None:
-                add_product("v", p.transpose([0, 1, 3, 2]), di, dv.slice(2, 0, cols), 1.0)
-                summed["v"] = False
+
+
+def _emit_scores(
+    backward: _Backward, q: View, k: View, mask: View | None
+) -> tuple[View, View | None]:
+    """Computes the scores of a block from q and k.
+
+    Returns:
+        (what softmax takes, tanh(scale * q k^T / softcap) or None without softcap). Without a mask
+        the scores lack a factor, `scale` or `softcap`, which softmax multiplies them by.
+    """
+    builder, scale, softcap = backward.builder, backward.scale, backward.softcap
+    scores = builder.temp(FLOAT, [*q.shape[:3], k.shape[2]])
+    k = k.transpose([0, 1, 3, 2])
+    if not softcap:
+        whole = mask is not None and mask.shape[:2] == [1, 1]  # one for all heads: a bias
+        emit_gemm(
+            builder,
+            q,
+            k,
+            scores,
+            bias=mask.drop_leading(2) if mask is not None and whole else None,
+            alpha=1.0 if mask is None else scale,
+        )
+        if mask is not None and not whole:
+            builder.emit_binary("add", scores, mask, scores, FLOAT)
+        return scores, None
+    capped = builder.temp(FLOAT, scores.shape)
+    emit_gemm(builder, q, k, capped, alpha=scale / softcap, activation="tanh")
+    if mask is None:
+        return capped, capped
+    builder.emit_binary("mul", capped, builder.scalar(FLOAT, softcap), scores, FLOAT)
+    builder.emit_binary("add", scores, mask, scores, FLOAT)
+    return scores, capped
+
+
+def _emit_softcap_gradient(builder: Builder, capped: View, ds: View) -> None:
+    """Multiplies ds by the derivative of tanh: 1 - capped^2."""
+    slope = builder.temp(FLOAT, ds.shape)
+    builder.emit_binary("mul", capped, capped, slope, FLOAT)
+    builder.emit_binary("sub", builder.scalar(FLOAT, 1.0), slope, slope, FLOAT)
+    builder.emit_binary("mul", ds, slope, ds, FLOAT)
 
 
 def attention_gradients(
@@ -191,8 +272,15 @@ def attention_gradients(
     wanted: Sequence[bool] = (),
     **attrs: float,
 ) -> list[Value | None]:
-    """Gradients of q, k, v as they are shaped ([batch, heads, seq, dim]), then of each mask, None
-    where not `wanted` (a bool per mask).
+    """Adds an AttentionGrad node.
+
+    Args:
+        q, k, v, dy: [batch, heads or kv_heads, seq, dim].
+        masks: What was added to the scores.
+        wanted: For each mask, whether its gradient is needed.
+        attrs: The attributes of AttentionGrad.
+    Returns:
+        The gradients of q, k and v, shaped like them, then that of each mask or None.
     """
     outs = graph.op("AttentionGrad", q, k, v, dy, *masks, domain="edgewise", outputs=4, **attrs)
     return [graph.transpose(d, [0, 2, 1, 3]) for d in outs[:3]] + [
@@ -201,21 +289,21 @@ def attention_gradients(
 
 
 def split_heads(graph: Gradients, x: Value, heads: int) -> Value:
+    """[batch, seq, heads * dim] as [batch, heads, seq, dim]."""
     return graph.transpose(
         graph.reshape(x, [*x.shape[:2], heads, x.shape[2] // heads]), [0, 2, 1, 3]
     )
 
 
 def merge_heads(graph: Gradients, x: Value) -> Value:
+    """[batch, heads, seq, dim] as [batch, seq, heads * dim]."""
     return graph.reshape(
         graph.transpose(x, [0, 2, 1, 3]), [x.shape[0], x.shape[2], x.shape[1] * x.shape[3]]
     )
 
 
-def part(graph: Graph, x: Value, axis: int, start: int, length: int) -> Value:
-    """Of x, `length` places of an axis from `start`. g: Gradients, or the binder of a node that is
-    taken apart.
-    """
+def part(graph: Graph, x: Value, axis: int, start: Dim, length: Dim) -> Value:
+    """`length` elements of x from `start` on along an axis; x itself where that is all of it."""
     return (
         graph.op(
             "Slice", x, *(graph.constant(INT64, [1], [i]) for i in (start, start + length, axis))
@@ -228,8 +316,12 @@ def part(graph: Graph, x: Value, axis: int, start: int, length: int) -> Value:
 def of_cache(
     graph: Gradients, d: Value | None, more: Value | None, past: int
 ) -> tuple[Value | None, Value | None]:
-    """The gradient of keys or values, that of `present` added, as (of the new ones, of the
-    past's).
+    """Splits the gradient of all keys (or values) into those of the new ones and of the past.
+
+    Args:
+        d: The gradient through the attention, or None.
+        more: The gradient of the output `present`, or None.
+        past: The number of keys of the past.
     """
     d = more if d is None else d if more is None else graph.add(d, more)
     if d is None or not past:

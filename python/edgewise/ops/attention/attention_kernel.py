@@ -1,5 +1,5 @@
-"""The attention kernel, what ops use to call it, and the op that passes make of exporters' MatMul,
-Softmax, MatMul.
+"""Calls of the attention kernel, checks that attention operators share, and the operator that
+passes/attention.py makes from MatMul, Softmax and MatMul.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from ...declare.op import Op, fail
 from .attention_grad import attention_gradients, split_heads
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...declare.annotations import (
         BoundNode,
         Builder,
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
         Gradients,
         Inferred,
         InputGradients,
+        Shape,
         Value,
         View,
     )
@@ -25,41 +28,37 @@ if TYPE_CHECKING:
 
 def emit_attention(
     builder: Builder,
-    q,
-    k,
-    v,
-    y,
-    scale,
-    masks=(),
-    causal=0,
-    past=0,
-    window=0,
-    softcap=0.0,
-    lengths=None,
-    sink=None,
-    nan_to_zero=0,
-):
-    """q, y [batch, heads, q_len, dim]; k, v [batch, kv_heads, kv_len, dim] views with any strides,
-    of float32 or float16. masks: views that broadcast to [batch, heads, q_len, kv_len].
+    q: View,
+    k: View,
+    v: View,
+    y: View,
+    scale: float,
+    masks: Sequence[View] = (),
+    causal: int = 0,
+    past: Dim = 0,
+    window: int = 0,
+    softcap: float = 0.0,
+    lengths: View | None = None,
+    sink: View | None = None,
+    nan_to_zero: int = 0,
+) -> None:
+    """Adds a call of the kernel "attention".
+
+    Args:
+        q: [batch, heads, q_len, dim], float32.
+        k: [batch, kv_heads, kv_len, dim], float32 or float16, with any strides.
+        v: [batch, kv_heads, kv_len, v_dim], likewise.
+        y: The output, [batch, heads, q_len, v_dim].
+        masks: Bool or float32 views that broadcast to [batch, heads, q_len, kv_len].
+        causal, past, window, softcap, lengths, sink, nan_to_zero: See the kernel's contract.
     """
     if k.dtype != v.dtype:  # one of them comes from a cache of halves
         k, v = builder.cast(k, FLOAT), builder.cast(v, FLOAT)
     q, k, v = (builder.inner_contiguous(x) for x in (q, k, v))
-    if (
-        k.shape[2] != 1 and k.strides[2] == v.strides[2] == 0
-    ):  # the kernel wants its work to be bounded by memory
-        k = builder.contiguous(k)
+    if k.shape[2] != 1 and k.strides[2] == v.strides[2] == 0:
+        k = builder.contiguous(k)  # the contract bounds the kernel's work by the memory it reads
     batch, heads, q_len, dim = q.shape
-    kv_len = k.shape[2]
-    mask, m = None, [0, 0, 0, 0]
-    if masks:
-        mask = masks[0]
-        for other in masks[1:]:
-            mask = builder.add_masks(mask, other)
-        mask = mask.broadcast([batch, heads, q_len, kv_len])
-        if min(mask.strides) < 0:
-            mask = builder.contiguous(mask)
-        m = mask.strides
+    mask = _as_one_mask(builder, masks, [batch, heads, q_len, k.shape[2]])
     builder.emit(
         "attention",
         {"q": q, "k": k, "v": v, "mask": mask, "lengths": lengths, "sink": sink, "y": y},
@@ -67,26 +66,15 @@ def emit_attention(
         heads=heads,
         kv_heads=k.shape[1],
         q_len=q_len,
-        kv_len=kv_len,
+        kv_len=k.shape[2],
         head_dim=dim,
         v_dim=v.shape[3],
-        q_b=q.strides[0],
-        q_h=q.strides[1],
-        q_s=q.strides[2],
-        k_b=k.strides[0],
-        k_h=k.strides[1],
-        k_s=k.strides[2],
-        v_b=v.strides[0],
-        v_h=v.strides[1],
-        v_s=v.strides[2],
-        y_b=y.strides[0],
-        y_h=y.strides[1],
-        y_s=y.strides[2],
         mask_type=mask.dtype if mask is not None else FLOAT,
-        m_b=m[0],
-        m_h=m[1],
-        m_q=m[2],
-        m_k=m[3],
+        **_strides("q", "bhs", q.strides),
+        **_strides("k", "bhs", k.strides),
+        **_strides("v", "bhs", v.strides),
+        **_strides("y", "bhs", y.strides),
+        **_strides("m", "bhqk", mask.strides if mask is not None else [0] * 4),
         causal=causal,
         past=past,
         window=window,
@@ -97,15 +85,32 @@ def emit_attention(
     )
 
 
-# Made by passes/attention.py of the exporters' MatMul, Softmax, MatMul. Inputs: q, k, v, then
-# masks. attrs: scale, softcap, nan_to_zero; causal and past (which may be a Sym) as the kernel's.
+def _strides(name: str, axes: str, strides: Sequence[Dim]) -> dict[str, Dim]:
+    """The stride parameters of an operand: q_b, q_h and q_s, for example."""
+    return {f"{name}_{axis}": stride for axis, stride in zip(axes, strides)}
+
+
+def _as_one_mask(builder: Builder, masks: Sequence[View], shape: Shape) -> View | None:
+    """All masks as one, broadcast to a shape; None without masks."""
+    if not masks:
+        return None
+    mask = masks[0]
+    for other in masks[1:]:
+        mask = builder.add_masks(mask, other)
+    mask = mask.broadcast(shape)
+    return builder.contiguous(mask) if min(mask.strides) < 0 else mask
+
+
+# Made by passes/attention.py. Inputs: q, k, v, masks. Attributes: scale, softcap, nan_to_zero,
+# causal and past (which may be a Sym) as the kernel takes them; merged: the output is [batch,
+# q_len, heads * v_dim] instead of [batch, heads, q_len, v_dim].
 fused = Op("Attention", "edgewise")
 
 
 @fused.infer
 def fused_infer(node: BoundNode) -> Inferred:
     q, k, v = node.inputs[:3]
-    if node.attr("merged", 0):  # [batch, q_len, heads * v_dim], as the next projection wants it
+    if node.attr("merged", 0):  # the layout that the projection behind it reads
         return [(FLOAT, [q.shape[0], q.shape[2], q.shape[1] * v.shape[3]])]
     return [(FLOAT, q.shape[:3] + [v.shape[3]])]
 
@@ -164,13 +169,21 @@ def by_heads(builder: Builder, x: View, count: int) -> View:
 
 
 def append(
-    builder: Builder, n: BoundNode, new: View, past_index: int, present_index: int
+    builder: Builder, node: BoundNode, new: View, past_index: int, present_index: int
 ) -> tuple[View, Dim]:
-    """The cache with `new` [batch, heads, seq, dim] behind its past, as a view; written in place
-    where the past is a cache.
+    """Appends new keys or values to those of the past.
+
+    Where the past is a cache of the session, they are written into the room behind it.
+
+    Args:
+        new: [batch, heads, seq, dim].
+        past_index: The input that holds the past; it may be absent.
+        present_index: The output that is past and new together; it may be unused.
+    Returns:
+        (past and new together, the length of the past)
     """
-    out = n.outputs[present_index] if n.wants(present_index) else None
-    past = n.input(past_index)
+    out = node.outputs[present_index] if node.wants(present_index) else None
+    past = node.input(past_index)
     if past is not None and past.role == "cache":
         old = builder.stored(past)
         whole = old.extended(2, old.shape[2] + new.shape[2])
@@ -193,22 +206,23 @@ def append(
 
 
 def shaped(node: BoundNode, i: int, name: str, *shape: Dim | None) -> None:
-    """Fails unless input i, where it is there, has this shape; None fits any size."""
+    """Raises ModelError where input i is present and has another shape; None stands for any size.
+
+    Args:
+        name: What the error calls the input.
+    """
     v = node.input(i)
     if v is not None and (
         v.rank != len(shape)
         or any(want is not None and d != want for d, want in zip(v.shape, shape))
     ):
-        fail(
-            node,
-            f"its {name} is {v}, of shape"
-            f" [{', '.join('any' if d is None else str(d) for d in shape)}] it is wanted",
-        )
+        expected = ", ".join("any" if d is None else str(d) for d in shape)
+        fail(node, f"its {name} is {v}; the shape [{expected}] is expected")
 
 
 def masking(node: BoundNode, i: int, name: str, *shape: Dim) -> None:
-    """Fails unless input i, where it is there, is a mask (or bias) that broadcasts to this
-    shape.
+    """Raises ModelError where input i is present and is not a mask (bool, or float32 to add) that
+    broadcasts to this shape.
     """
     v = node.input(i)
     if v is not None and (
@@ -217,6 +231,5 @@ def masking(node: BoundNode, i: int, name: str, *shape: Dim) -> None:
         or any(d != 1 and d != want for d, want in zip(v.shape, shape[len(shape) - v.rank :]))
     ):
         fail(
-            node,
-            f"its {name} is {v}; of float32 or bool that broadcasts to {list(shape)} it is wanted",
+            node, f"its {name} is {v}; float32 or bool that broadcasts to {list(shape)} is expected"
         )

@@ -1,5 +1,5 @@
-"""FlexAttention: attention whose scores and probabilities the model itself changes, by graphs that
-are attributes of the node.
+"""FlexAttention: attention with graphs, attributes of the node, that modify scores and
+probabilities.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from ...declare.dtypes import DOUBLE, FLOAT, INT64
 from ...declare.op import Op, fail, takes
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Dim, Subgraph, Value
+    from ...declare.annotations import Binder, BoundNode, Decomposed, Dim, Value
 
 flex_attention = Op("FlexAttention", "ai.onnx.preview")
 
 
 @flex_attention.decompose
-def flex_attention_decompose(node: BoundNode, g: Binder) -> list[Value] | None:
-    """Scores in float32 (float64 where Q, K and V are), whatever softmax_precision asks for."""
+def flex_attention_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    """Scores are computed in the element type of Q, K and V, whatever softmax_precision says."""
     q, k, v = node.inputs
     takes(node, (FLOAT, DOUBLE), 0, 1, 2)
     if len({q.dtype, k.dtype, v.dtype}) != 1 or not q.rank == k.rank == v.rank == 4:
@@ -31,38 +31,39 @@ def flex_attention_decompose(node: BoundNode, g: Binder) -> list[Value] | None:
     ):
         fail(node, f"queries {q}, keys {k} and values {v} do not fit together")
     scale = dim**-0.5 if node.attr("scale") is None else node.attr("scale")
-    score_mod, prob_mod = node.attrs.get("score_mod"), node.attrs.get("prob_mod")
-    if score_mod is None and prob_mod is None and q.dtype == FLOAT:
-        return [g.op("Attention", q, k, v, scale=scale)]
+    modifies = any(node.attrs.get(name) is not None for name in ("score_mod", "prob_mod"))
+    if not modifies and q.dtype == FLOAT:
+        return [graph.op("Attention", q, k, v, scale=scale)]
 
     def of_shape(x: Value, *shape: Dim) -> Value:
-        return g.op("Reshape", x, g.constant(INT64, [4], shape), allowzero=1)
+        return graph.op("Reshape", x, graph.constant(INT64, [4], shape), allowzero=1)
 
-    def changed(graph: Subgraph | None, x: Value, name: str) -> Value:
-        if graph is None:
+    def modified(x: Value, name: str) -> Value:
+        body = node.attrs.get(name)
+        if body is None:
             return x
-        outs = g.body(graph, node, x)
+        outs = graph.body(body, node, x)
         if len(outs) != 1 or outs[0].dtype != x.dtype or outs[0].shape != x.shape:
             fail(
                 node,
-                f"its {name} makes {', '.join(map(str, outs))} of {x}; one tensor of the same shape"
-                " and type is wanted",
+                f"its {name} turns {x} into {', '.join(map(str, outs))}; one tensor of the same"
+                " shape and type is expected",
                 "Export the model again.",
             )
         return outs[0]
 
-    scores = g.op(
+    scores = graph.op(
         "MatMul",
         of_shape(q, batch, kv, heads // kv * q_len, dim),
-        g.op("Transpose", k, perm=[0, 1, 3, 2]),
+        graph.op("Transpose", k, perm=[0, 1, 3, 2]),
     )
     scores = of_shape(
-        g.op("Mul", scores, g.constant(q.dtype, [], [scale])), batch, heads, q_len, kv_len
+        graph.op("Mul", scores, graph.constant(q.dtype, [], [scale])), batch, heads, q_len, kv_len
     )
-    p = changed(prob_mod, g.op("Softmax", changed(score_mod, scores, "score_mod")), "prob_mod")
+    p = modified(graph.op("Softmax", modified(scores, "score_mod")), "prob_mod")
     return [
         of_shape(
-            g.op("MatMul", of_shape(p, batch, kv, heads // kv * q_len, kv_len), v),
+            graph.op("MatMul", of_shape(p, batch, kv, heads // kv * q_len, kv_len), v),
             batch,
             heads,
             q_len,

@@ -18,48 +18,49 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Dim,
         Gradients,
         Inferred,
         InputGradients,
+        Shape,
         Value,
         View,
     )
 
+# Inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache,
+# sin_cache, position_ids, attention_bias, head_sink, k_scale, v_scale, q_norm_weight,
+# k_norm_weight. Without key and value, query holds all three.
 gqa = Op("GroupQueryAttention", MS)
 
 
-# inputs: query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache,
-# sin_cache, position_ids, attention_bias, head_sink, k_scale, v_scale, q_norm_weight, k_norm_weight
-
-
 def _gqa_dims(node: BoundNode) -> tuple[int, int, int]:
+    """(query heads, key heads, elements of a head)."""
     heads, kv = node.attr("num_heads"), node.attr("kv_num_heads")
     q = node.inputs[0]
     shared = heads if node.has(1) else heads + 2 * kv
     if heads < 1 or kv < 1 or heads % kv or q.rank != 3 or q.dtype != FLOAT or q.shape[2] % shared:
-        fail(node, f"its query {q} is not shared evenly by {heads} query heads and {kv} key heads")
+        fail(node, f"its query {q} does not divide into {heads} query heads and {kv} key heads")
     return heads, kv, q.shape[2] // shared
 
 
 @gqa.decompose
-def gqa_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """The same behind root mean square norms of queries and keys, where they are part of it."""
+def gqa_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    """Computes the norms of queries and keys, where weights for them are inputs, in front of it."""
     if not node.has(14) and not node.has(15):
         return None
     takes(node, (FLOAT,), 0, 1, 2, 14, 15)
     heads, kv, dim = _gqa_dims(node)
     if not node.has(14) or not node.has(15):
-        fail(node, "of q_norm_weight and k_norm_weight one is missing")
+        fail(node, "one of q_norm_weight and k_norm_weight is missing")
     shaped(node, 14, "q_norm_weight", dim)
     shaped(node, 15, "k_norm_weight", dim)
     inputs = node.inputs[:14]
     if not node.has(1):
         inputs[:3] = (
             part(graph, node.inputs[0], 2, at * dim, count * dim)
-            for at, count in ((0, heads), (heads, kv), (heads + kv, kv))
+            for at, count in _packed(heads, kv)
         )
-
     for i, count in ((0, heads), (1, kv)):
         x = inputs[i]
         y = graph.op(
@@ -85,7 +86,7 @@ def gqa_infer(node: BoundNode) -> Inferred:
     if any(v is not None and v.dtype != FLOAT for v in node.inputs[:5]):
         fail(node, "its queries, keys and values are not all floats")
     if node.has(1) != node.has(2) or node.has(3) != node.has(4):
-        fail(node, "of key and value, or of past_key and past_value, one is missing")
+        fail(node, "one of key and value, or one of past_key and past_value, is missing")
     shaped(node, 1, "key", q.shape[0], q.shape[1], kv * dim)
     shaped(node, 2, "value", q.shape[0], q.shape[1], kv * dim)
     shaped(node, 3, "past_key", q.shape[0], kv, None, dim)
@@ -99,11 +100,12 @@ def gqa_infer(node: BoundNode) -> Inferred:
     ):
         fail(
             node,
-            f"its seqlens_k is {node.input(5)}; one int32 for each of {q.shape[0]} rows is wanted",
+            f"its seqlens_k is {node.input(5)}; one int32 for each of {q.shape[0]} rows is"
+            " expected",
         )
     if node.attr("do_rotary", 0):
         if not node.has(7) or not node.has(8):
-            fail(node, "it rotates, and has no cos_cache or sin_cache")
+            fail(node, "do_rotary is 1, but cos_cache or sin_cache is missing")
         half = node.inputs[7].shape[-1]
         shaped(node, 7, "cos_cache", None, None)
         shaped(node, 8, "sin_cache", *node.inputs[7].shape)
@@ -117,7 +119,7 @@ def gqa_infer(node: BoundNode) -> Inferred:
     if node.has(12) or node.has(13) or node.wants(3):
         unsupported(node, "a quantized cache (k_scale, v_scale), or its output_qk")
     if not node.attr("causal", 1) and node.attr("local_window_size", -1) > 0:
-        fail(node, "it has a local window, and sees what comes after it", "Export the model again.")
+        fail(node, "it has a local window and is not causal", "Export the model again.")
     takes(node, (FLOAT,), 11)
     shaped(node, 11, "head_sink", heads)
     _, total = _starts(node)
@@ -130,18 +132,18 @@ def gqa_infer(node: BoundNode) -> Inferred:
 
 
 def _starts(node: BoundNode) -> tuple[list[Dim], Dim]:
-    """(how many rows of its past count for each row of the batch, length of present). seqlens_k
-    says so where the past is not a cache of ours: rows that were padded on the right go on at their
-    own ends, and a past may be a buffer with room behind it.
+    """(length of the past for each row of the batch, length of `present`).
+
+    Where the past is not a cache of the session, seqlens_k gives the lengths: rows that were padded
+    on the right continue at their own ends, and a past may be a buffer with room behind it.
     """
     batch, q_len = node.inputs[0].shape[:2]
     past = node.inputs[3].shape[2] if node.has(3) else 0
     if isinstance(past, Sym) or past == 0 or node.inputs[3].role == "cache":
         return [past] * batch, past + q_len
     total = node.need(6)[0] if node.has(6) else None
-    starts = (
-        [0] * batch if total == q_len else [s + 1 - q_len for s in node.need(5)]
-    )  # a prompt begins at 0, whatever its padding
+    # a prompt begins at 0, whatever its padding
+    starts = [0] * batch if total == q_len else [s + 1 - q_len for s in node.need(5)]
     if any(isinstance(s, Sym) for s in starts):
         return [past] * batch, past + q_len
     if not all(0 <= s <= past for s in starts):
@@ -151,6 +153,11 @@ def _starts(node: BoundNode) -> tuple[list[Dim], Dim]:
             f" {past}",
         )
     return starts, max(past, total or 0, max(starts) + q_len)
+
+
+def _packed(heads: int, kv: int) -> list[tuple[int, int]]:
+    """(first head, number of heads) of queries, keys and values in a packed query."""
+    return [(0, heads), (heads, kv), (heads + kv, kv)]
 
 
 @gqa.lower
@@ -166,37 +173,16 @@ def gqa_lower(node: BoundNode, builder: Builder) -> None:
     else:
         q, k, v = (
             by_heads(builder, x.slice(2, at * dim, count * dim), count)
-            for at, count in ((0, heads), (heads, kv), (heads + kv, kv))
+            for at, count in _packed(heads, kv)
         )
     batch, q_len = x.shape[0], q.shape[2]
     starts, total = _starts(node)
     past = node.inputs[3].shape[2] if node.has(3) else 0
-    together = starts == [past] * batch  # one step for all rows of the batch
-    parts = [(0, batch, past)] if together else [(i, 1, s) for i, s in enumerate(starts)]
+    together = starts == [past] * batch
+    # (first row of the batch, number of rows, length of their past) of each call of a kernel
+    calls = [(0, batch, past)] if together else [(i, 1, s) for i, s in enumerate(starts)]
     if node.attr("do_rotary", 0):
-        cos, sin = builder.view(node.inputs[7]), builder.view(node.inputs[8])
-        ids = builder.contiguous(builder.view(node.inputs[9])) if node.has(9) else None
-        rq, rk = (
-            builder.temp(FLOAT, [batch, q_len, heads, dim]).transpose([0, 2, 1, 3]),
-            builder.temp(FLOAT, [batch, q_len, kv, dim]).transpose([0, 2, 1, 3]),
-        )
-        for at, count, start in parts if ids is None else [(0, batch, 0)]:
-            if ids is None:
-                check_reach(node, start + (q_len - 1), cos.shape[0])
-            for source, target in ((q, rq), (k, rk)):
-                emit_rope(
-                    builder,
-                    source.slice(0, at, count),
-                    target.slice(0, at, count),
-                    cos,
-                    sin,
-                    2 * cos.shape[1],
-                    1 if ids is None else 2,
-                    ids,
-                    start,
-                    node.attr("rotary_interleaved", 0),
-                )
-        q, k = rq, rk
+        q, k = _lower_rotation(node, builder, q, k, calls)
     if together:
         keys, values = append(builder, node, k, 3, 1)[0], append(builder, node, v, 4, 2)[0]
     else:
@@ -205,39 +191,103 @@ def gqa_lower(node: BoundNode, builder: Builder) -> None:
             for new, i, j in ((k, 3, 1), (v, 4, 2))
         )
     y = by_heads(builder, builder.out(node.outputs[0]), heads)
-    sink = (
-        builder.contiguous(builder.view(node.inputs[11]))
-        if node.has(11)
-        else (
-            builder.const_bytes(pack(FLOAT, [0.0] * heads), FLOAT, [heads])
-            if node.attr("smooth_softmax", 0) > 0
-            else None
-        )
-    )
+    sink = _sink(node, builder, heads)
     mask = builder.view(node.inputs[10]) if node.has(10) else None
     while mask is not None and len(mask.shape) < 4:
         mask = mask.unsqueeze(0)
-    window = max(node.attr("local_window_size", -1), 0)
-    for at, count, start in parts:
-        reach = keys.shape[2] if together else start + q_len
+    for at, count, start in calls:
+        length = keys.shape[2] if together else start + q_len
         masks = []
         if mask is not None:
             m = mask if together or mask.shape[0] == 1 else mask.slice(0, at, 1)
-            masks = [m if m.shape[3] in (1, reach) else m.slice(3, 0, reach)]
+            masks = [m if m.shape[3] in (1, length) else m.slice(3, 0, length)]
         emit_attention(
             builder,
             q.slice(0, at, count),
-            keys.slice(0, at, count).slice(2, 0, reach),
-            values.slice(0, at, count).slice(2, 0, reach),
+            keys.slice(0, at, count).slice(2, 0, length),
+            values.slice(0, at, count).slice(2, 0, length),
             y.slice(0, at, count),
             node.attr("scale", 0.0) or dim**-0.5,
             masks,
             causal=int(node.attr("causal", 1) != 0),
             past=start,
-            window=window,
+            window=max(node.attr("local_window_size", -1), 0),
             softcap=node.attr("softcap", 0.0),
             sink=sink,
         )
+
+
+def _lower_rotation(
+    node: BoundNode, builder: Builder, q: View, k: View, calls: Sequence[tuple[int, int, Dim]]
+) -> tuple[View, View]:
+    """Queries and keys behind their rotary embedding.
+
+    Args:
+        calls: (first row, number of rows, position of their first token).
+    """
+    cos, sin = builder.view(node.inputs[7]), builder.view(node.inputs[8])
+    ids = builder.contiguous(builder.view(node.inputs[9])) if node.has(9) else None
+    batch, _, q_len, dim = q.shape
+    rotated_q, rotated_k = (
+        builder.temp(FLOAT, [batch, q_len, x.shape[1], dim]).transpose([0, 2, 1, 3]) for x in (q, k)
+    )
+    for at, count, start in calls if ids is None else [(0, batch, 0)]:
+        if ids is None:
+            check_reach(node, start + (q_len - 1), cos.shape[0])
+        for source, target in ((q, rotated_q), (k, rotated_k)):
+            emit_rope(
+                builder,
+                source.slice(0, at, count),
+                target.slice(0, at, count),
+                cos,
+                sin,
+                2 * cos.shape[1],
+                1 if ids is None else 2,
+                ids,
+                start,
+                node.attr("rotary_interleaved", 0),
+            )
+    return rotated_q, rotated_k
+
+
+def _append_each(
+    builder: Builder,
+    node: BoundNode,
+    new: View,
+    past_index: int,
+    present_index: int,
+    starts: Sequence[Dim],
+    total: Dim,
+) -> View:
+    """Appends new keys or values to the past of each row of the batch, with zeros behind them.
+
+    Args:
+        starts: The length of the past of each row.
+        total: The length of the result.
+    """
+    out = node.outputs[present_index] if node.wants(present_index) else None
+    old = builder.view(node.inputs[past_index])
+    whole = (
+        builder.out(out)
+        if out is not None
+        else builder.temp(FLOAT, old.shape[:2] + [total, old.shape[3]])
+    )
+    builder.fill(whole, 0.0)
+    for i, start in enumerate(starts):
+        builder.copy(old.slice(0, i, 1).slice(2, 0, start), whole.slice(0, i, 1).slice(2, 0, start))
+        builder.copy(new.slice(0, i, 1), whole.slice(0, i, 1).slice(2, start, new.shape[2]))
+    return whole
+
+
+def _sink(node: BoundNode, builder: Builder, heads: int) -> View | None:
+    """The score of each head that takes a share of the softmax without a value; smooth_softmax is a
+    score of 0.
+    """
+    if node.has(11):
+        return builder.contiguous(builder.view(node.inputs[11]))
+    if node.attr("smooth_softmax", 0) > 0:
+        return builder.const_bytes(pack(FLOAT, [0.0] * heads), FLOAT, [heads])
+    return None
 
 
 @gqa.grad
@@ -250,48 +300,29 @@ def gqa_grad(
 ) -> InputGradients:
     heads, kv, dim = _gqa_dims(node)
     batch, q_len = node.inputs[0].shape[:2]
-    starts, total = _starts(node)
     past = node.inputs[3].shape[2] if node.has(3) else 0
-    if starts != [past] * batch or total != past + q_len:
-        unsupported(
-            node, "the gradient of rows that begin at different places", "Train without a past."
-        )
-    if node.has(11) or node.attr("smooth_softmax", 0) > 0:
-        unsupported(
-            node,
-            "the gradient of attention with a sink (head_sink, smooth_softmax)",
-            "Train a model without one.",
-        )
+    _check_gradient(node, past)
     if node.has(1):
-        q, k, v = (
+        plain_q, plain_k, v = (
             split_heads(gradients, x, count) for x, count in zip(node.inputs, (heads, kv, kv))
         )
     else:
-        q, k, v = (
+        plain_q, plain_k, v = (
             split_heads(gradients, part(gradients, node.inputs[0], 2, at * dim, count * dim), count)
-            for at, count in ((0, heads), (heads, kv), (heads + kv, kv))
+            for at, count in _packed(heads, kv)
         )
-    plain_q, plain_k, tables = q, k, None
-    if node.attr("do_rotary", 0):
-        half, turn = node.inputs[7].shape[1], node.attr("rotary_interleaved", 0)
-        tables = [
-            (
-                gradients.op("Gather", t, node.inputs[9], axis=0)
-                if node.has(9)
-                else gradients.reshape(part(gradients, t, 0, past, q_len), [1, q_len, half])
-            )
-            for t in node.inputs[7:9]
-        ]
-        q, k = (
-            gradients.op("Rope", x, *tables, domain="edgewise", interleaved=turn) for x in (q, k)
-        )
+    rotary = bool(node.attr("do_rotary", 0))
+    q, k = plain_q, plain_k
+    if rotary:
+        tables = _rotary_tables(node, gradients, past)
+        q, k = (_rotated(node, gradients, x, *tables) for x in (q, k))
     if past:
         k, v = (
             gradients.op("Concat", node.inputs[3], k, axis=2),
             gradients.op("Concat", node.inputs[4], v, axis=2),
         )
-    out = [None] * max(len(node.inputs), 11)
-    got = [None] * 4
+    out: list[Value | None] = [None] * max(len(node.inputs), 11)
+    got: list[Value | None] = [None] * 4
     if dy is not None:
         got = attention_gradients(
             gradients,
@@ -307,38 +338,17 @@ def gqa_grad(
             past=past,
             window=max(node.attr("local_window_size", -1), 0),
         )
-    dq, (dk, out[3]), (dv, out[4]) = (
-        got[0],
-        *(of_cache(gradients, d, more, past) for d, more in ((got[1], dpk), (got[2], dpv))),
-    )
+    dq = got[0]
+    dk, out[3] = of_cache(gradients, got[1], dpk, past)
+    dv, out[4] = of_cache(gradients, got[2], dpv, past)
     out[10] = got[3] if node.has(10) else None
-    if tables:
+    if rotary:
         if gradients.wants(7) or gradients.wants(8):
-            for i, table in ((7, 0), (8, 1)):
-                parts = [
-                    table_gradients(gradients, x, d, tables[0].shape, turn, True)[table]
-                    for x, d in ((plain_q, dq), (plain_k, dk))
-                    if d is not None
-                ]
-                total = gradients.add(*parts) if len(parts) == 2 else parts[0]
-                out[i] = gradients.op(
-                    "GatherGrad",
-                    total,
-                    (
-                        node.inputs[9]
-                        if node.has(9)
-                        else gradients.constant(INT64, [1, q_len], range(past, past + q_len))
-                    ),
-                    domain="edgewise",
-                    rows=node.inputs[7].shape[0],
-                )
-        back = tables[0], gradients.neg(tables[1])
+            turned = [(x, d) for x, d in ((plain_q, dq), (plain_k, dk)) if d is not None]
+            out[7], out[8] = _table_gradients(node, gradients, turned, tables[0].shape, past)
+        cos, minus_sin = tables[0], gradients.neg(tables[1])  # the rotation back
         dq, dk = (
-            (
-                gradients.op("Rope", d, *back, domain="edgewise", interleaved=turn)
-                if d is not None
-                else None
-            )
+            _rotated(node, gradients, d, cos, minus_sin) if d is not None else None
             for d in (dq, dk)
         )
     flat = [
@@ -352,25 +362,71 @@ def gqa_grad(
     return out
 
 
-def _append_each(
-    builder: Builder,
-    n: BoundNode,
-    new: View,
-    past_index: int,
-    present_index: int,
-    starts: Sequence[Dim],
-    total: Dim,
-) -> View:
-    """As _append, each row of the batch at its own place; zeros behind it."""
-    out = n.outputs[present_index] if n.wants(present_index) else None
-    old = builder.view(n.inputs[past_index])
-    whole = (
-        builder.out(out)
-        if out is not None
-        else builder.temp(FLOAT, old.shape[:2] + [total, old.shape[3]])
+def _check_gradient(node: BoundNode, past: int) -> None:
+    """Raises UnsupportedOp for the forms that have no gradient."""
+    batch, q_len = node.inputs[0].shape[:2]
+    starts, total = _starts(node)
+    if starts != [past] * batch or total != past + q_len:
+        unsupported(
+            node, "the gradient of rows with pasts of different lengths", "Train without a past."
+        )
+    if node.has(11) or node.attr("smooth_softmax", 0) > 0:
+        unsupported(
+            node,
+            "the gradient of attention with a sink (head_sink, smooth_softmax)",
+            "Train a model without one.",
+        )
+
+
+def _rotary_tables(node: BoundNode, gradients: Gradients, past: int) -> list[Value]:
+    """Cosines and sines of each token, [batch or 1, q_len, half]."""
+    q_len, half = node.inputs[0].shape[1], node.inputs[7].shape[1]
+    return [
+        (
+            gradients.op("Gather", t, node.inputs[9], axis=0)
+            if node.has(9)
+            else gradients.reshape(part(gradients, t, 0, past, q_len), [1, q_len, half])
+        )
+        for t in node.inputs[7:9]
+    ]
+
+
+def _rotated(node: BoundNode, gradients: Gradients, x: Value, cos: Value, sin: Value) -> Value:
+    return gradients.op(
+        "Rope", x, cos, sin, domain="edgewise", interleaved=node.attr("rotary_interleaved", 0)
     )
-    builder.fill(whole, 0.0)
-    for i, start in enumerate(starts):
-        builder.copy(old.slice(0, i, 1).slice(2, 0, start), whole.slice(0, i, 1).slice(2, 0, start))
-        builder.copy(new.slice(0, i, 1), whole.slice(0, i, 1).slice(2, start, new.shape[2]))
-    return whole
+
+
+def _table_gradients(
+    node: BoundNode,
+    gradients: Gradients,
+    turned: Sequence[tuple[Value, Value]],
+    shape: Shape,
+    past: int,
+) -> list[Value]:
+    """Gradients of cos_cache and sin_cache.
+
+    Args:
+        turned: (x, its gradient) of queries and keys, whichever have one.
+        shape: The shape of the tables of `_rotary_tables`.
+    """
+    q_len, interleaved = node.inputs[0].shape[1], node.attr("rotary_interleaved", 0)
+    out = []
+    for table in (0, 1):
+        parts = [
+            table_gradients(gradients, x, d, shape, interleaved, True)[table] for x, d in turned
+        ]
+        out.append(
+            gradients.op(
+                "GatherGrad",
+                gradients.add(*parts) if len(parts) == 2 else parts[0],
+                (
+                    node.inputs[9]
+                    if node.has(9)
+                    else gradients.constant(INT64, [1, q_len], range(past, past + q_len))
+                ),
+                domain="edgewise",
+                rows=node.inputs[7].shape[0],
+            )
+        )
+    return out

@@ -1,5 +1,5 @@
-"""Attention with a state instead of a cache (linear attention, its gated and delta rules), and the
-convolution with a state that goes before it. Both in ONNX's and onnxruntime's form.
+"""Linear attention, which keeps a state instead of a cache (plain, gated and delta rules), and the
+causal convolution with a state in front of it. Both in ONNX's and onnxruntime's form.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from ...declare.op import MS, Op, fail, takes, unsupported
 from .attention_kernel import shaped
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Builder, Inferred, Value
+    from ...declare.annotations import Binder, BoundNode, Builder, Dim, Inferred, Value
 
-# ---- linear attention ----
-_step = Op("LinearAttention", "edgewise")  # q, k, v, past, decay (a factor), beta
+# Inputs: q, k, v, past state, decay (a factor), beta. Outputs: y, state.
+_step = Op("LinearAttention", "edgewise")
 
 
 @_step.infer
@@ -27,9 +27,10 @@ def step_infer(node: BoundNode) -> Inferred:
 
 @_step.lower
 def step_lower(node: BoundNode, builder: Builder) -> None:
-    q, k, v, past, decay, beta = (
+    q, k, v = (builder.contiguous(builder.view(x)) for x in node.inputs[:3])
+    past, decay, beta = (
         builder.contiguous(builder.view(x)) if x is not None else None
-        for x in [*node.inputs, *[None] * 3][:6]
+        for x in [*node.inputs[3:], *[None] * 3][:3]
     )
     heads, kv = node.attr("q_num_heads"), node.attr("kv_num_heads")
     batch, seq, dim, v_dim = q.shape[0], q.shape[1], q.shape[2] // heads, v.shape[2] // kv
@@ -66,44 +67,19 @@ def step_lower(node: BoundNode, builder: Builder) -> None:
 def _linear_attention(node: BoundNode, graph: Binder) -> list[Value]:
     q, k, v, past, decay, beta = [*node.inputs, *[None] * 3][:6]
     takes(node, (FLOAT,), 0, 1, 2, 3, 4, 5)
-    heads, kv, rule = (
-        node.attr("q_num_heads", 0),
-        node.attr("kv_num_heads", 0),
-        node.attr("update_rule", "gated_delta"),
-    )
+    rule = node.attr("update_rule", "gated_delta")
     if rule not in ("linear", "gated", "delta", "gated_delta"):
         unsupported(node, f"the update rule {rule!r}")
     if node.attr("state_window", 0):
         unsupported(node, f"state_window = {node.attr('state_window', 0)} (a state per position)")
-    most = max(heads, kv)
-    if (
-        min(heads, kv) < 1
-        or most % heads
-        or most % kv
-        or node.domain == ""
-        and kv > heads
-        or q.rank != 3
-        or k.rank != 3
-        or v.rank != 3
-        or q.shape[2] % heads
-        or v.shape[2] % kv
-    ):
-        fail(node, f"{heads} query heads and {kv} key heads do not share {q}, {k} and {v}")
+    heads, kv = node.attr("q_num_heads", 0), node.attr("kv_num_heads", 0)
+    _check_heads(node, heads, kv)
     batch, seq, dim, v_dim = q.shape[0], q.shape[1], q.shape[2] // heads, v.shape[2] // kv
     shaped(node, 1, "key", batch, seq, kv * dim)
     shaped(node, 2, "value", batch, seq, kv * v_dim)
     shaped(node, 3, "past_state", batch, kv, dim, v_dim)
-    for x, i, name, widths in ((decay, 4, "decay", (kv, kv * dim)), (beta, 5, "beta", (1, kv))):
-        if (
-            name == "decay" and "gated" in rule or name == "beta" and "delta" in rule
-        ) and x is None:
-            fail(node, f"the rule {rule!r} needs the input {name}")
-        shaped(node, i, name, batch, seq, None)
-        if x is not None and x.shape[2] not in widths:
-            fail(
-                node,
-                f"its {name} is {x}; its last dimension has to be {' or '.join(map(str, widths))}",
-            )
+    _check_factor(node, 4, "decay", "gated" in rule, (kv, kv * dim))
+    _check_factor(node, 5, "beta", "delta" in rule, (1, kv))
     decay = graph.op("Exp", decay) if "gated" in rule else None
     return graph.op(
         "LinearAttention",
@@ -121,60 +97,64 @@ def _linear_attention(node: BoundNode, graph: Binder) -> list[Value]:
     )[: len(node.outputs)]
 
 
+def _check_heads(node: BoundNode, heads: int, kv: int) -> None:
+    """Raises ModelError where q, k and v do not divide into these heads."""
+    q, k, v = node.inputs[:3]
+    most = max(heads, kv)
+    if (
+        min(heads, kv) < 1
+        or most % heads
+        or most % kv
+        or node.domain == ""
+        and kv > heads
+        or any(x.rank != 3 for x in (q, k, v))
+        or q.shape[2] % heads
+        or v.shape[2] % kv
+    ):
+        fail(node, f"{q}, {k} and {v} do not divide into {heads} query heads and {kv} key heads")
+
+
+def _check_factor(
+    node: BoundNode, i: int, name: str, needed: bool, widths: tuple[Dim, Dim]
+) -> None:
+    """Raises ModelError where input i is missing or its last dimension is none of `widths`."""
+    q, x = node.inputs[0], node.input(i)
+    if needed and x is None:
+        fail(node, f"its update rule needs the input {name}")
+    shaped(node, i, name, q.shape[0], q.shape[1], None)
+    if x is not None and x.shape[2] not in widths:
+        fail(
+            node, f"its {name} is {x}; its last dimension has to be {' or '.join(map(str, widths))}"
+        )
+
+
 for _domain in ("", MS):
     _op = Op("LinearAttention", _domain)
     _op.decompose(_linear_attention)
 
 
-# ---- causal convolution ----
 def _causal_conv(node: BoundNode, graph: Binder) -> list[Value]:
+    """A convolution of each channel over the past state and x, and the end of both as new state."""
     x, w, bias, past = [*node.inputs, *[None] * 2][:4]
-    takes(node, (FLOAT,), 0, 1, 2, 3)
-    activation, dilation, last = (
-        node.attr("activation", "none"),
-        node.attr("dilation", 1),
-        node.attr("channels_last", 0),
-    )
-    if node.attr("ndim", 1) != 1 or node.attr("state_window", 0):
-        unsupported(node, "a convolution over more than one dimension, or a state per position")
-    if activation not in ("none", "silu", "swish"):
-        unsupported(node, f"the activation {activation!r}")
-    if (
-        w.rank != 3
-        or w.shape[1] != 1
-        or w.shape[2] < 1
-        or x.rank < 3
-        or x.rank > 3
-        and not last
-        or dilation < 1
-    ):
-        fail(node, f"{x} and the kernel {w} do not fit together")
-    kept = (w.shape[2] - 1) * dilation
+    last = bool(node.attr("channels_last", 0))  # x is [batch, length, ...]
+    activation, dilation = _causal_conv_attributes(node, last)
+    kept = (w.shape[2] - 1) * dilation  # positions of the state
     shape, dims = list(x.shape), x.shape[2:] if last else [w.shape[0]]
-
     batch, channels = shape[0], w.shape[0]
     shaped(node, 3, "past_state", *([batch, kept, *dims] if last else [batch, channels, kept]))
-    if last:  # [batch, length, ...] as [batch, channels, length]
-        length = shape[1]
-        x = graph.op("Transpose", graph.reshape(x, [batch, length, channels]), perm=[0, 2, 1])
-        past = (
-            graph.op("Transpose", graph.reshape(past, [batch, kept, channels]), perm=[0, 2, 1])
-            if past is not None
-            else None
-        )
+    if last:
+        x = _channels_first(graph, x, channels)
+        past = _channels_first(graph, past, channels) if past is not None else None
     length = x.shape[2]
     if x.shape[1] != channels:
-        fail(node, f"{x} has other channels than the kernel {w}")
-    before = (
-        past
-        if past is not None
-        else graph.op(
+        fail(node, f"{x} and the kernel {w} have different numbers of channels")
+    if past is None:
+        past = graph.op(
             "Expand",
             graph.constant(FLOAT, [1], [0.0]),
             graph.constant(INT64, [3], [batch, channels, kept]),
         )
-    )
-    whole = graph.op("Concat", before, x, axis=2) if kept else x
+    whole = graph.op("Concat", past, x, axis=2) if kept else x
     y = graph.op(
         "Conv", whole, w, bias, group=channels, kernel_shape=[w.shape[2]], dilations=[dilation]
     )
@@ -193,6 +173,34 @@ def _causal_conv(node: BoundNode, graph: Binder) -> list[Value]:
             graph.reshape(graph.op("Transpose", state, perm=[0, 2, 1]), [batch, kept, *dims]),
         )
     return [y, state][: len(node.outputs)]
+
+
+def _causal_conv_attributes(node: BoundNode, last: bool) -> tuple[str, int]:
+    """(activation, dilation), once the node is known to be valid and supported."""
+    x, w = node.inputs[:2]
+    takes(node, (FLOAT,), 0, 1, 2, 3)
+    activation, dilation = node.attr("activation", "none"), node.attr("dilation", 1)
+    if node.attr("ndim", 1) != 1 or node.attr("state_window", 0):
+        unsupported(node, "a convolution over more than one dimension, or a state per position")
+    if activation not in ("none", "silu", "swish"):
+        unsupported(node, f"the activation {activation!r}")
+    if (
+        w.rank != 3
+        or w.shape[1] != 1
+        or w.shape[2] < 1
+        or x.rank < 3
+        or x.rank > 3
+        and not last
+        or dilation < 1
+    ):
+        fail(node, f"{x} and the kernel {w} do not fit together")
+    return activation, dilation
+
+
+def _channels_first(graph: Binder, x: Value, channels: Dim) -> Value:
+    """[batch, length, ...] as [batch, channels, length]."""
+    flat = graph.reshape(x, [x.shape[0], x.shape[1], channels])
+    return graph.op("Transpose", flat, perm=[0, 2, 1])
 
 
 for _domain in ("", MS):

@@ -1,4 +1,4 @@
-"""Rotary position embedding in its ONNX and com.microsoft forms, and the kernel under them."""
+"""Rotary position embedding: ONNX's operator, onnxruntime's, and the call of the kernel."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from .attention_grad import part, split_heads
 from .attention_kernel import by_heads, shaped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...declare.annotations import (
         BoundNode,
         Builder,
@@ -35,8 +37,13 @@ def emit_rope(
     position: Dim = 0,
     interleaved: int = 0,
 ) -> None:
-    """x, y [batch, heads, seq, dim]; cos, sin: [rows, rotary_dim/2] tables, or [batch|1, seq,
-    rotary_dim/2] with positions 0.
+    """Adds a call of the kernel "rope".
+
+    Args:
+        x, y: [batch, heads, seq, dim].
+        cos, sin: With positions 0 [batch or 1, seq, rotary_dim/2], else tables [rows,
+            rotary_dim/2].
+        rotary_dim, positions, position_ids, position, interleaved: See the kernel's contract.
     """
     x = builder.inner_contiguous(x)
     batch, heads, seq, dim = x.shape
@@ -76,7 +83,7 @@ def emit_rope(
     )
 
 
-# Made by passes/rotary.py. Inputs: x [batch, heads, seq, dim], cos, sin [batch|1, seq,
+# Made by passes/rotary.py. Inputs: x [batch, heads, seq, dim], cos and sin [batch or 1, seq,
 # rotary_dim/2].
 rope_direct = Op("Rope", "edgewise")
 
@@ -104,25 +111,21 @@ def rope_direct_lower(node: BoundNode, builder: Builder) -> None:
 @rope_direct.grad
 def rope_direct_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     x, cos, sin = node.inputs
-    turn = node.attr("interleaved", 0)
-    dx = (
-        gradients.op("Rope", dy, cos, gradients.neg(sin), domain="edgewise", interleaved=turn)
-        if gradients.wants(0)
-        else None
-    )  # turned back
-    return [
-        dx,
-        *table_gradients(
-            gradients, x, dy, cos.shape, turn, gradients.wants(1) or gradients.wants(2)
-        ),
-    ]
+    interleaved = node.attr("interleaved", 0)
+    back = {"domain": "edgewise", "interleaved": interleaved}  # a rotation by the negative angle
+    dx = gradients.op("Rope", dy, cos, gradients.neg(sin), **back) if gradients.wants(0) else None
+    wanted = gradients.wants(1) or gradients.wants(2)
+    return [dx, *table_gradients(gradients, x, dy, cos.shape, interleaved, wanted)]
 
 
 def table_gradients(
     graph: Gradients, x: Value, dy: Value, shape: Shape, interleaved: int, wanted: bool
 ) -> tuple[Value | None, Value | None]:
-    """Gradients of cos and sin of a shape [batch|1, seq, half], where x [batch, heads, seq, dim]
-    was turned by them.
+    """Gradients of cos and sin, None unless they are wanted.
+
+    Args:
+        x: What was rotated, [batch, heads, seq, dim].
+        shape: Of cos and sin, [batch or 1, seq, half].
     """
     if not wanted:
         return None, None
@@ -153,7 +156,11 @@ def rotary_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1, 2)
     x = node.inputs[0]
     if x.rank not in (3, 4) or (x.rank == 3 and not node.attr("num_heads")):
-        fail(node, f"it wants [batch, heads, seq, dim], or three dimensions and num_heads, not {x}")
+        fail(
+            node,
+            f"its input is {x}; [batch, heads, seq, dim], or three dimensions and num_heads, is"
+            " expected",
+        )
     heads = node.attr("num_heads", 0)
     batch, seq, dim = (
         (x.shape[0], x.shape[2], x.shape[3])
@@ -161,7 +168,7 @@ def rotary_infer(node: BoundNode) -> Inferred:
         else (x.shape[0], x.shape[1], x.shape[2] // heads)
     )
     if heads < 0 or x.rank == 3 and x.shape[2] % heads:
-        fail(node, f"{heads} heads do not share {x} evenly")
+        fail(node, f"{x} does not divide into {heads} heads")
     half = (node.attr("rotary_embedding_dim", 0) or dim) // 2
     for i, name in ((1, "cos_cache"), (2, "sin_cache")):
         shaped(node, i, name, *((None, half) if node.has(3) else (batch, seq, half)))
@@ -171,9 +178,10 @@ def rotary_infer(node: BoundNode) -> Inferred:
 
 
 def check_positions(node: BoundNode, i: int, batch: Dim, seq: Dim) -> None:
+    """Raises ModelError unless input i is int64 [batch, seq]."""
     shaped(node, i, "position_ids", batch, seq)
     if node.inputs[i].dtype != INT64:
-        fail(node, f"its position_ids are {node.inputs[i]}; int64 is wanted")
+        fail(node, f"its position_ids are {node.inputs[i]}; int64 is expected")
 
 
 def _lower_rotary(
@@ -184,6 +192,7 @@ def _lower_rotary(
     position_ids: View | None,
     positions: int,
 ) -> None:
+    """Lowers either operator; the arguments are those of `emit_rope`."""
     x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
     heads = node.attr("num_heads", 0)
     if len(x.shape) == 3:
@@ -212,16 +221,15 @@ def rotary_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradie
 def _rotary_gradients(
     node: BoundNode, graph: Gradients, dy: Value, ids: int, table: int
 ) -> InputGradients:
-    """Of x and, at inputs `table` and the next, of cos and sin; position ids are input `ids` where
-    it is there.
+    """The gradients of the inputs of both operators.
+
+    Args:
+        ids: The input that holds position ids, if it is present.
+        table: The input that holds cosines; sines are the next one.
     """
-    x, cos, sin, half = (
-        node.inputs[0],
-        node.inputs[table],
-        node.inputs[table + 1],
-        node.inputs[table].shape[-1],
-    )
-    out = [None] * max(len(node.inputs), table + 2)
+    x, cos, sin = node.inputs[0], node.inputs[table], node.inputs[table + 1]
+    half = cos.shape[-1]
+    out: list[Value | None] = [None] * max(len(node.inputs), table + 2)
     again = list(node.inputs)
     again[0], again[table + 1] = dy, graph.neg(sin)
     out[0] = graph.op(node.op, *again, domain=node.domain, **node.attrs) if graph.wants(0) else None
@@ -232,7 +240,7 @@ def _rotary_gradients(
             )
             x, dy = split_heads(graph, x, heads), split_heads(graph, dy, heads)
         batch, seq = x.shape[0], x.shape[2]
-        got = table_gradients(
+        got: Sequence[Value | None] = table_gradients(
             graph,
             x,
             dy,
@@ -241,16 +249,17 @@ def _rotary_gradients(
             True,
         )
         if node.has(ids):
-            places = node.inputs[ids]
-            if list(places.shape) != [batch, seq]:  # where each row begins
-                places = graph.add(
-                    graph.reshape(places, [product(places.shape), 1]),
+            positions = node.inputs[ids]
+            if list(positions.shape) != [batch, seq]:  # the position of the first token of each row
+                positions = graph.add(
+                    graph.reshape(positions, [product(positions.shape), 1]),
                     graph.constant(
                         INT64, [batch, seq], [i for _ in range(batch) for i in range(seq)]
                     ),
                 )
             got = [
-                graph.op("GatherGrad", d, places, domain="edgewise", rows=cos.shape[0]) for d in got
+                graph.op("GatherGrad", d, positions, domain="edgewise", rows=cos.shape[0])
+                for d in got
             ]
         out[table : table + 2] = got
     return out
@@ -281,7 +290,7 @@ def rotary_ms_infer(node: BoundNode) -> Inferred:
     if x.rank == 3:
         heads = heads or x.shape[2] // rotary
         if heads < 1 or x.shape[2] % heads or x.shape[2] // heads < rotary:
-            fail(node, f"{heads} heads of at least {rotary} do not share {x} evenly")
+            fail(node, f"{x} does not divide into {heads} heads of at least {rotary} elements")
     return [like(node, 0)]
 
 

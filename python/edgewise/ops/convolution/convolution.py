@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Gradients,
         Inferred,
         InputGradients,
@@ -392,7 +393,7 @@ _FUSED = {
 
 
 @fused_conv.decompose
-def fused_conv_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def fused_conv_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     name = node.attr("activation", "")
     numbers = node.attr("activation_params") or []
     if (

@@ -12,13 +12,13 @@ from ...declare.symbolic import NotStatic, Sym
 from .window import window
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Value
+    from ...declare.annotations import Binder, BoundNode, Decomposed
 
 deform_conv = Op("DeformConv")
 
 
 @deform_conv.decompose
-def deform_conv_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def deform_conv_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """Each tap samples x at its own place plus an offset (GridSample); the samples are multiplied
     with the weights as in any convolution.
 
@@ -128,7 +128,7 @@ col2im = Op("Col2Im")
 
 
 @col2im.decompose
-def col2im_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def col2im_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """A transposed convolution whose weights put each row of a block at its own tap."""
     takes(node, (FLOAT,), 0)
     x, image, block = node.inputs[0], ints(node, 1), ints(node, 2)
@@ -181,7 +181,7 @@ affine_grid = Op("AffineGrid")
 
 
 @affine_grid.decompose
-def affine_grid_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def affine_grid_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """The centres of pixels (align_corners: the corners' own) of an image, in -1 ..
 
     1, times theta [batch, dimensions, dimensions + 1].
@@ -225,7 +225,7 @@ max_unpool = Op("MaxUnpool")
 
 
 @max_unpool.decompose
-def max_unpool_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def max_unpool_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """Zeros, and x where its indices say, which count in all of the tensor that x was pooled from;
     an output_shape gives it room behind that.
     """

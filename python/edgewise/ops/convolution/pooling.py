@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Gradients,
         Inferred,
         InputGradients,
@@ -290,7 +291,7 @@ lp_pool = Op("LpPool")
 
 
 @lp_pool.decompose
-def lp_pool_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def lp_pool_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     takes(node, (FLOAT,), 0)
     attrs = {k: v for k, v in node.attrs.items() if k != "p"}
     return [
@@ -308,7 +309,7 @@ def _declare_global(name: str, reduce: str | None) -> Op:
     o = Op(name)
 
     @o.decompose
-    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    def op_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         takes(node, (FLOAT,), 0)
         x = node.inputs[0]
         if x.rank < 3:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Dim,
         Folded,
         Gradients,
@@ -201,7 +202,7 @@ OPS["", "PRelu"].parameters = (1,)
 
 
 @OPS["", "PRelu"].decompose
-def p_relu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def p_relu_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """Before opset 7 a vector of slopes has one for each channel, not one for each element of the
     last dimension.
     """
@@ -367,7 +368,7 @@ pow_ = Op("Pow")
 
 
 @pow_.decompose
-def pow_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def pow_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, e = node.inputs[:2]
     if (
         e.scalar() is not None
@@ -413,7 +414,7 @@ def _variadic(name: str, op: str, domain: str = "", mean: bool = False) -> None:
     o = Op(name)
 
     @o.decompose
-    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    def op_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         if not node.inputs:
             fail(node, "it has no input")
         out = node.inputs[0]
@@ -445,7 +446,7 @@ clip = Op("Clip")
 
 
 @clip.decompose
-def clip_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def clip_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x = node.inputs[0]
     if node.opset < 11:
         low = (

@@ -21,7 +21,16 @@ from ...declare.dtypes import (
 from ...declare.op import Op, fail, like, unsupported
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Builder, Folded, Inferred, Shape, Value
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Decomposed,
+        Folded,
+        Inferred,
+        Shape,
+        Value,
+    )
 
 # Types of less than a byte are moved as their codes, a byte each (bind.py): (packed) -> uint8, and
 # back with attribute `to`.
@@ -85,7 +94,7 @@ def _half_type(g: Binder, v: Value) -> int | None:
 
 
 @bit_cast.decompose
-def bit_cast_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def bit_cast_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """Half precision is float32 within a graph: where its bits are asked for, it is made half
     again.
     """

@@ -12,7 +12,15 @@ from .unary import emit_unary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...declare.annotations import Binder, BoundNode, Builder, Folded, Inferred, Shape, Value
+    from ...declare.annotations import (
+        Binder,
+        BoundNode,
+        Builder,
+        Decomposed,
+        Folded,
+        Inferred,
+        Shape,
+    )
 
 FOLDS.update(
     {"bit_and": lambda a, c: a & c, "bit_or": lambda a, c: a | c, "bit_xor": lambda a, c: a ^ c}
@@ -115,7 +123,7 @@ def any_inf_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @is_inf.decompose
-def is_inf_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def is_inf_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, positive, negative = (
         node.inputs[0],
         node.attr("detect_positive", 1),

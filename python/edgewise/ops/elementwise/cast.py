@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Folded,
         Gradients,
         Inferred,
@@ -106,7 +107,7 @@ cast_like = Op("CastLike", half=[0, 1])
 
 
 @cast_like.decompose
-def cast_like_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def cast_like_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     return [
         graph.op(
             "Cast",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Folded,
         Gradients,
         Graph,
@@ -401,7 +402,7 @@ fast_gelu = Op("FastGelu", MS, parameters=(1,))
 
 
 @fast_gelu.decompose
-def fast_gelu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def fast_gelu_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x = graph.op("Add", node.inputs[0], node.inputs[1]) if node.has(1) else node.inputs[0]
     return [graph.op("Gelu", x, approximate="tanh")]
 
@@ -410,7 +411,7 @@ bias_gelu = Op("BiasGelu", MS, parameters=(1,))
 
 
 @bias_gelu.decompose
-def bias_gelu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def bias_gelu_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     return [graph.op("Gelu", graph.op("Add", node.inputs[0], node.inputs[1]))]
 
 
@@ -418,7 +419,7 @@ swiglu = Op("SwiGLU")
 
 
 @swiglu.decompose
-def swiglu_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def swiglu_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     a, b = node.inputs
     if a.shape != b.shape:
         fail(node, f"the gate {a} and {b} have different shapes")
@@ -449,7 +450,7 @@ shrink = Op("Shrink")
 
 
 @shrink.decompose
-def shrink_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def shrink_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, lambd, bias = node.inputs[0], node.attr("lambd", 0.5), node.attr("bias", 0.0)
     if x.dtype not in FLOATS:
         unsupported(node, "integers are not shrunk")

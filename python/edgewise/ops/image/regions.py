@@ -9,7 +9,7 @@ from ...declare.op import Op, fail, takes, unsupported
 from .contracts import ROI
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Builder, Inferred, Value
+    from ...declare.annotations import Binder, BoundNode, Builder, Decomposed, Inferred
 
 pooled = Op(
     "RoiPool", "edgewise"
@@ -62,7 +62,7 @@ roi_align = Op("RoiAlign")
 
 
 @roi_align.decompose
-def roi_align_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def roi_align_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """From opset 16 on pixels have their centres at halves, unless it says otherwise."""
     half = node.attr(
         "coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel"
@@ -99,7 +99,7 @@ max_roi_pool = Op("MaxRoiPool")
 
 
 @max_roi_pool.decompose
-def max_roi_pool_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def max_roi_pool_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """Of each region the first number is the image's."""
     x, regions, size = node.inputs[0], node.inputs[1], node.attr("pooled_shape", [])
     if regions.rank != 2 or regions.shape[1] != 5 or len(size) != 2:

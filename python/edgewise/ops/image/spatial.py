@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Gradients,
         Graph,
         Inferred,
@@ -372,7 +373,7 @@ depth_to_space = Op("DepthToSpace", moves=True)
 
 
 @depth_to_space.decompose
-def depth_to_space_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def depth_to_space_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, s = _blocks(node, True)
     b, c, h, w = x.shape
     rows_first = node.attr("mode", "DCR") == "CRD"
@@ -398,7 +399,7 @@ space_to_depth = Op("SpaceToDepth", moves=True)
 
 
 @space_to_depth.decompose
-def space_to_depth_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def space_to_depth_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, s = _blocks(node, False)
     b, c, h, w = x.shape
     split = graph.op(

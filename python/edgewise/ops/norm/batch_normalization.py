@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Dim,
         Gradients,
         Inferred,
@@ -235,7 +236,7 @@ instance_norm = Op("InstanceNormalization", parameters=(1, 2))
 
 
 @instance_norm.decompose
-def instance_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def instance_norm_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x = node.inputs[0]
     _check(node, x.shape[1] if x.rank > 1 else 0)
     return (
@@ -249,7 +250,7 @@ group_norm = Op("GroupNormalization", parameters=(1, 2))
 
 
 @group_norm.decompose
-def group_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def group_norm_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, groups = node.inputs[0], node.attr("num_groups", 0)
     if x.rank < 3 or groups < 1 or x.shape[1] % groups:
         fail(node, f"{groups} groups of the channels of {x}")
@@ -280,7 +281,7 @@ lrn = Op("LRN")
 
 
 @lrn.decompose
-def lrn_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def lrn_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """x / (bias + alpha / size * sum of the squares of the `size` nearest channels) ^ beta: an
     average pool over the channels.
     """
@@ -314,7 +315,7 @@ lp_norm = Op("LpNormalization")
 
 
 @lp_norm.decompose
-def lp_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def lp_norm_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     takes(node, (FLOAT,), 0)
     x, p = node.inputs[0], node.attr("p", 2)
     if p not in (1, 2):
@@ -333,7 +334,7 @@ mean_variance_norm = Op("MeanVarianceNormalization")
 
 
 @mean_variance_norm.decompose
-def mean_variance_norm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def mean_variance_norm_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     takes(node, (FLOAT,), 0)
     x = node.inputs[0]
     axes = [axis_of(node, a, x.rank) for a in node.attrs.get("axes", [0, 2, 3])]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Gradients,
         Inferred,
         InputGradients,
@@ -109,7 +110,7 @@ dropout = Op("Dropout")
 
 
 @dropout.decompose
-def dropout_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def dropout_decompose(node: BoundNode, builder: Binder) -> Decomposed:
     """Active where the graph is bound for training (`bind`'s `training`), unless the node says
     training_mode = false; and in an InferenceSession where it says training_mode = true. Else it
     passes its input on.
@@ -218,7 +219,7 @@ def _declare_distribution(name, make, like_input):
     o = Op(name, half=[0])
 
     @o.decompose
-    def op_decompose(node: BoundNode, b: Binder) -> list[Value] | None:
+    def op_decompose(node: BoundNode, b: Binder) -> Decomposed:
         shape, to = (
             (node.inputs[0].shape, node.attr("dtype", node.inputs[0].dtype))
             if like_input
@@ -260,7 +261,7 @@ bernoulli = Op("Bernoulli")
 
 
 @bernoulli.decompose
-def bernoulli_decompose(node: BoundNode, b: Binder) -> list[Value] | None:
+def bernoulli_decompose(node: BoundNode, b: Binder) -> Decomposed:
     """One with the probability that x says."""
     x = node.inputs[0]
     drawn = b.op("Less", _uniform(node, b, x.shape), b.op("Cast", x, to=FLOAT))
@@ -271,7 +272,7 @@ multinomial = Op("Multinomial")
 
 
 @multinomial.decompose
-def multinomial_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def multinomial_decompose(node: BoundNode, builder: Binder) -> Decomposed:
     """x [batch, classes] are logarithms of what classes weigh; of each sample the class in whose
     share of their running sum a uniform number lies.
     """

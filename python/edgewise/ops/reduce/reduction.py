@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Folded,
         Gradients,
         Graph,
@@ -145,7 +146,7 @@ def _declare_reduce(name, op):
     if op in ("max", "min", "l1"):
 
         @o.decompose
-        def op_decompose(n: BoundNode, graph: Binder) -> list[Value] | None:
+        def op_decompose(n: BoundNode, graph: Binder) -> Decomposed:
             if n.inputs[0].dtype != UINT64:
                 return None
             if op == "l1":
@@ -275,7 +276,7 @@ def _declare_softmax(name, log):
     o = Op(name)
 
     @o.decompose
-    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    def op_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         """Of float64 by the formula."""
         x, old = node.inputs[0], node.opset < 13
         if x.dtype != DOUBLE:
@@ -440,7 +441,7 @@ cumprod = Op("CumProd")
 
 
 @cumprod.decompose
-def cumprod_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def cumprod_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """Products over 1, 2, 4, ... elements (Hillis and Steele 1986): log2 of the length steps, and a
     gradient that is right where there are zeros.
     """
@@ -505,7 +506,7 @@ top_k = Op("TopK")
 
 
 @top_k.decompose
-def top_k_decompose(n: BoundNode, graph: Binder) -> list[Value] | None:
+def top_k_decompose(n: BoundNode, graph: Binder) -> Decomposed:
     if n.inputs[0].dtype != UINT64:
         return None
     values, *indices = graph.node(

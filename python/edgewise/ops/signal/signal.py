@@ -20,7 +20,7 @@ from ...declare.symbolic import NotStatic, Sym
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...declare.annotations import Binder, BoundNode, Value
+    from ...declare.annotations import Binder, BoundNode, Decomposed, Value
 
 DIRECT = 512
 
@@ -188,7 +188,7 @@ dft = Op("DFT")
 
 
 @dft.decompose
-def dft_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def dft_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """`axis` is an attribute up to opset 19, an input since."""
     takes(node, (FLOAT, DOUBLE), 0)
     x, inverse, onesided = node.inputs[0], node.attr("inverse", 0), node.attr("onesided", 0)
@@ -217,7 +217,7 @@ stft = Op("STFT")
 
 
 @stft.decompose
-def stft_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def stft_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     takes(node, (FLOAT, DOUBLE), 0)
     x, window = node.inputs[0], node.input(2)
     (step,) = node.need(1)
@@ -270,7 +270,7 @@ def _declare_window(name: str, terms: Sequence[float]) -> None:
     o = Op(name)
 
     @o.decompose
-    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    def op_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         (size,) = node.need(0)
         if not 0 <= size <= 1 << 24:
             fail(node, f"a window of {size} elements")
@@ -294,7 +294,7 @@ mel = Op("MelWeightMatrix")
 
 
 @mel.decompose
-def mel_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def mel_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     """[dft_length / 2 + 1, num_mel_bins]: triangles whose corners lie evenly on the mel scale 2595
     log10(1 + f / 700).
     """

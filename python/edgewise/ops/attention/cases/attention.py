@@ -21,9 +21,9 @@ def attention_cases(t: Toolbox) -> Cases:
         q_len: int = 5,
         kv_len: int = 5,
         dim: int = 8,
-        v_dim: int | None = 8,
+        v_dim: int = 8,
         dtype: str = "float32",
-    ) -> list[Any]:
+    ) -> tuple[Any, Any, Any]:
         return (
             t.f(batch, heads, q_len, dim, dtype=dtype),
             t.f(batch, kv, kv_len, dim, dtype=dtype),
@@ -37,8 +37,8 @@ def attention_cases(t: Toolbox) -> Cases:
         q_len: int = 5,
         kv_len: int = 5,
         dim: int = 8,
-        v_dim: int | None = 8,
-    ) -> list[Any]:
+        v_dim: int = 8,
+    ) -> tuple[Any, Any, Any]:
         return (
             t.f(batch, q_len, heads * dim),
             t.f(batch, kv_len, kv * dim),
@@ -46,13 +46,14 @@ def attention_cases(t: Toolbox) -> Cases:
         )
 
     new = {"opset": 23, "tol": 1e-4}
-    for shape in (
+    shapes: list[dict[str, Any]] = [
         {},
         {"kv": 2},
         {"kv": 1, "q_len": 1, "kv_len": 37},
         {"q_len": 33, "kv_len": 70, "dim": 16, "v_dim": 12},
         {"batch": 1, "heads": 1, "kv": 1, "dim": 64, "v_dim": 64, "q_len": 1, "kv_len": 130},
-    ):
+    ]
+    for shape in shapes:
         q, k, v = qkv(**shape)
         yield t(q, k, v, **new)
         yield t(q, k, v, scale=0.3, softcap=2.0, **new)

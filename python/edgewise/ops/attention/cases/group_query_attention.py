@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..group_query_attention import gqa
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from ....declare.annotations import Cases, Toolbox
@@ -19,13 +20,13 @@ def gqa_cases(t: Toolbox) -> Cases:
         heads: int = 4,
         kv: int = 2,
         q_len: int = 5,
-        past: int = 0,
+        past: int | None = 0,
         dim: int = 16,
         packed: bool = False,
         lengths: list[int] | None = None,
         total: int | None = None,
         dtype: str = "float32",
-        extra: tuple[Any, ...] = (),
+        extra: Sequence[Any] = (),
         **attrs: Any,
     ) -> Any:
         width = (heads * dim, kv * dim, kv * dim)

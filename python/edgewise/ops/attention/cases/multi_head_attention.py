@@ -57,7 +57,7 @@ def mha_cases(t: Toolbox) -> Cases:
             t.of("int32", [3]),
             outputs=3,
         )
-    scores = {"outputs": [True, False, False, True]}
+    scores: dict[str, Any] = {"outputs": [True, False, False, True]}
     yield case(
         q, k, v, None, t.of("int32", [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]), t.f(1, 4, 5, 5), **scores
     )
