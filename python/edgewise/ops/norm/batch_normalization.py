@@ -1,4 +1,4 @@
-"""Norms over batches, instances, groups and neighbouring channels, and the kernels under them."""
+"""Normalizations over batches, instances, groups and neighbouring channels."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
         Inferred,
         InputGradients,
         Value,
-        View,
     )
 
 
 def is_training(node: BoundNode) -> int:
+    """1 where the statistics are those of x, 0 where they are inputs."""
     if node.domain == "edgewise":
         return 1
     if node.opset < 9 and not node.attr("spatial", 1):
-        unsupported(node, "statistics of each position")
+        unsupported(node, "statistics of each position (spatial = 0)")
     return (
         int(bool(node.attr("training_mode", 0)))
         if node.opset >= 14
@@ -37,7 +37,8 @@ def is_training(node: BoundNode) -> int:
     )
 
 
-def _sizes(node: BoundNode, shape: Sequence[int]) -> dict[str, Any]:
+def _parameters(node: BoundNode, shape: Sequence[int]) -> dict[str, Any]:
+    """The parameters that both kernels have, for x of this shape."""
     return {
         "batch": shape[0],
         "channels": shape[1],
@@ -47,118 +48,106 @@ def _sizes(node: BoundNode, shape: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _views(node: BoundNode, builder: Builder) -> list[View | None]:
-    return [
-        builder.contiguous(builder.view(v)) if v is not None else None
-        for v in (*node.inputs, None, None)[:5]
-    ]
-
-
-def _statistics(op):
-    """What BatchNormalization (x, scale, bias, mean, variance) and ChannelNorm (x, scale, bias),
-    which always takes those of x, have in common.
-    """
-
-    @op.infer
-    def op_infer(node: BoundNode) -> Inferred:
-        takes(node, (FLOAT,), 0, 1, 2, 3, 4)
-        x = node.inputs[0]
-        if (
-            x.rank < 2
-            or len(node.inputs) != (3 if node.domain else 5)
-            or any(v is None or list(v.shape) != [x.shape[1]] for v in node.inputs[1:])
-        ):
-            fail(
-                node,
-                "it wants a tensor [batch, channels, ...] and vectors of the channels, not"
-                f" {node.inputs}",
-            )
-        if node.wants(3) or node.wants(4):
-            unsupported(
-                node,
-                "outputs of the statistics of the batch",
-                "Export it for inference, or with opset 14 or newer.",
-            )
-        if is_training(node) and x.shape[1] and not product(x.shape):
-            fail(node, f"there is nothing to take statistics of in {x}")
-        return ([(FLOAT, list(x.shape))] + [(FLOAT, [x.shape[1]])] * 2)[: len(node.outputs)]
-
-    @op.lower
-    def op_lower(node: BoundNode, builder: Builder) -> None:
-        x, scale, bias, mean, variance = _views(node, builder)
-        y, (new_mean, new_variance) = (
-            builder.out(node.outputs[0]),
-            (builder.out(node.outputs[i]) if node.wants(i) else None for i in (1, 2)),
-        )
-        sizes = _sizes(node, x.shape)
-        if not sizes["train"]:
-            for out, v in ((new_mean, mean), (new_variance, variance)):
-                if out is not None:
-                    builder.copy(v, out)
-            new_mean = new_variance = None
-        builder.emit(
-            "batch_norm",
-            {
-                "x": x,
-                "scale": scale,
-                "bias": bias,
-                "mean": mean,
-                "variance": variance,
-                "y": y,
-                "new_mean": new_mean,
-                "new_variance": new_variance,
-            },
-            momentum=node.attr("momentum", 0.9),
-            **sizes,
-        )
-
-    @op.grad
-    def op_grad(
-        node: BoundNode, gradients: Gradients, dy: Value | None, *_: Value | None
-    ) -> InputGradients:
-        if dy is None:
-            return [None]
-        train, x, scale = is_training(node), node.inputs[0], node.inputs[1]
-        dx, dscale, dbias = gradients.op(
-            "BatchNormalizationGrad",
-            x,
-            scale,
-            dy,
-            *([] if train else node.inputs[3:5]),
-            domain="edgewise",
-            outputs=3,
-            epsilon=node.attr("epsilon", 1e-5),
-        )
-        grads = [dx, dscale, dbias]
-        if not train and (gradients.wants(3) or gradients.wants(4)):
-            variance = gradients.op(
-                "Add", node.inputs[4], gradients.number(node.attr("epsilon", 1e-5))
-            )
-            grads += [
-                (
-                    gradients.neg(
-                        gradients.mul(dbias, gradients.div(scale, gradients.op("Sqrt", variance)))
-                    )
-                    if gradients.wants(3)
-                    else None
-                ),
-                (
-                    gradients.scale(gradients.mul(dscale, gradients.div(scale, variance)), -0.5)
-                    if gradients.wants(4)
-                    else None
-                ),
-            ]
-        return grads
-
-
+# Inputs: x, scale, bias, mean, variance.
 batch_norm = Op("BatchNormalization", parameters=(1, 2))
-_statistics(batch_norm)
-_statistics(Op("ChannelNorm", "edgewise"))
+# Inputs: x, scale, bias. Always with the statistics of x.
+channel_norm = Op("ChannelNorm", "edgewise")
 
 
-grad = Op(
-    "BatchNormalizationGrad", "edgewise"
-)  # (x, scale, dy) or (x, scale, dy, mean, variance) -> dx, dscale, dbias
+@batch_norm.infer
+@channel_norm.infer
+def batch_norm_infer(node: BoundNode) -> Inferred:
+    takes(node, (FLOAT,), 0, 1, 2, 3, 4)
+    x = node.inputs[0]
+    if (
+        x.rank < 2
+        or len(node.inputs) != (3 if node.domain else 5)
+        or any(v is None or list(v.shape) != [x.shape[1]] for v in node.inputs[1:])
+    ):
+        fail(
+            node,
+            f"its inputs are {node.inputs}; a tensor [batch, channels, ...] and vectors of its"
+            " channels are expected",
+        )
+    if node.wants(3) or node.wants(4):
+        unsupported(
+            node,
+            "outputs of the statistics of the batch",
+            "Export it for inference, or with opset 14 or newer.",
+        )
+    if is_training(node) and x.shape[1] and not product(x.shape):
+        fail(node, f"{x} has no elements to compute statistics from")
+    return ([(FLOAT, list(x.shape))] + [(FLOAT, [x.shape[1]])] * 2)[: len(node.outputs)]
+
+
+@batch_norm.lower
+@channel_norm.lower
+def batch_norm_lower(node: BoundNode, builder: Builder) -> None:
+    x, scale, bias = (builder.contiguous(builder.view(v)) for v in node.inputs[:3])
+    mean, variance = (
+        builder.contiguous(builder.view(v)) if v is not None else None
+        for v in (node.input(3), node.input(4))
+    )
+    y, new_mean, new_variance = (
+        builder.out(node.outputs[i]) if node.wants(i) else None for i in range(3)
+    )
+    parameters = _parameters(node, x.shape)
+    if not parameters["train"]:
+        for out, v in ((new_mean, mean), (new_variance, variance)):
+            if out is not None:
+                builder.copy(v, out)
+        new_mean = new_variance = None
+    builder.emit(
+        "batch_norm",
+        {
+            "x": x,
+            "scale": scale,
+            "bias": bias,
+            "mean": mean,
+            "variance": variance,
+            "y": y,
+            "new_mean": new_mean,
+            "new_variance": new_variance,
+        },
+        momentum=node.attr("momentum", 0.9),
+        **parameters,
+    )
+
+
+@batch_norm.grad
+@channel_norm.grad
+def batch_norm_grad(
+    node: BoundNode, gradients: Gradients, dy: Value | None, *_: Value | None
+) -> InputGradients:
+    if dy is None:
+        return [None]
+    train, x, scale = is_training(node), node.inputs[0], node.inputs[1]
+    epsilon = node.attr("epsilon", 1e-5)
+    dx, dscale, dbias = gradients.op(
+        "BatchNormalizationGrad",
+        x,
+        scale,
+        dy,
+        *([] if train else node.inputs[3:5]),
+        domain="edgewise",
+        outputs=3,
+        epsilon=epsilon,
+    )
+    if train or not (gradients.wants(3) or gradients.wants(4)):
+        return [dx, dscale, dbias]
+    dmean = dvariance = None
+    variance = gradients.op("Add", node.inputs[4], gradients.number(epsilon))
+    if gradients.wants(3):
+        slope = gradients.div(scale, gradients.op("Sqrt", variance))
+        dmean = gradients.neg(gradients.mul(dbias, slope))
+    if gradients.wants(4):
+        dvariance = gradients.scale(gradients.mul(dscale, gradients.div(scale, variance)), -0.5)
+    return [dx, dscale, dbias, dmean, dvariance]
+
+
+# Inputs: x, scale, dy, and unless the statistics are those of x mean and variance.
+# Outputs: dx, dscale, dbias.
+grad = Op("BatchNormalizationGrad", "edgewise")
 
 
 @grad.infer
@@ -169,7 +158,11 @@ def grad_infer(node: BoundNode) -> Inferred:
 
 @grad.lower
 def grad_lower(node: BoundNode, builder: Builder) -> None:
-    x, scale, dy, mean, variance = _views(node, builder)
+    x, scale, dy = (builder.contiguous(builder.view(v)) for v in node.inputs[:3])
+    mean, variance = (
+        builder.contiguous(builder.view(v)) if v is not None else None
+        for v in (node.input(3), node.input(4))
+    )
     dx, dscale, dbias = (builder.out(node.outputs[i]) if node.wants(i) else None for i in range(3))
     if not product(x.shape):
         for v in (dscale, dbias):
@@ -187,13 +180,13 @@ def grad_lower(node: BoundNode, builder: Builder) -> None:
             "dscale": dscale,
             "dbias": dbias,
         },
-        **{**_sizes(node, x.shape), "train": int(mean is None)},
+        **{**_parameters(node, x.shape), "train": int(mean is None)},
     )
 
 
-def _over(node: BoundNode, graph: Binder, groups: int, scale: Value, bias: Value) -> Value:
-    """x with mean 0 and variance 1 in each of `groups` groups of channels of each item, times scale
-    [groups], plus bias.
+def _over_groups(node: BoundNode, graph: Binder, groups: int, scale: Value, bias: Value) -> Value:
+    """x normalized to mean 0 and variance 1 over each group of channels of each item of the batch,
+    then multiplied by scale [groups], plus bias [groups].
     """
     x = node.inputs[0]
     batch = x.shape[0]
@@ -218,6 +211,7 @@ def _over(node: BoundNode, graph: Binder, groups: int, scale: Value, bias: Value
 
 
 def _check(node: BoundNode, vectors: Dim) -> None:
+    """Raises ModelError unless scale and bias have this many elements."""
     takes(node, (FLOAT,), 0, 1, 2)
     x = node.inputs[0]
     if (
@@ -227,8 +221,8 @@ def _check(node: BoundNode, vectors: Dim) -> None:
     ):
         fail(
             node,
-            f"it wants a tensor [batch, channels, ...] and two vectors of {vectors}, not"
-            f" {node.inputs}",
+            f"its inputs are {node.inputs}; a tensor [batch, channels, ...] and two vectors of"
+            f" {vectors} are expected",
         )
 
 
@@ -240,7 +234,7 @@ def instance_norm_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x = node.inputs[0]
     _check(node, x.shape[1] if x.rank > 1 else 0)
     return (
-        [_over(node, graph, x.shape[1], node.inputs[1], node.inputs[2])]
+        [_over_groups(node, graph, x.shape[1], node.inputs[1], node.inputs[2])]
         if product(x.shape)
         else [x]
     )
@@ -253,14 +247,14 @@ group_norm = Op("GroupNormalization", parameters=(1, 2))
 def group_norm_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, groups = node.inputs[0], node.attr("num_groups", 0)
     if x.rank < 3 or groups < 1 or x.shape[1] % groups:
-        fail(node, f"{groups} groups of the channels of {x}")
+        fail(node, f"the channels of {x} do not divide into {groups} groups")
     of_groups = node.opset < 21
     _check(node, groups if of_groups else x.shape[1])
     if not product(x.shape):
         return [x]
     if of_groups:
-        return [_over(node, graph, groups, node.inputs[1], node.inputs[2])]
-    y = _over(
+        return [_over_groups(node, graph, groups, node.inputs[1], node.inputs[2])]
+    y = _over_groups(
         node,
         graph,
         groups,
@@ -282,13 +276,18 @@ lrn = Op("LRN")
 
 @lrn.decompose
 def lrn_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """x / (bias + alpha / size * sum of the squares of the `size` nearest channels) ^ beta: an
-    average pool over the channels.
+    """x / (bias + alpha / size * sum of the squares of the `size` nearest channels) ^ beta.
+
+    The sum is an average pool over the channels.
     """
     takes(node, (FLOAT,), 0)
     x, size = node.inputs[0], node.attr("size", 0)
     if x.rank < 3 or size < 1:
-        fail(node, f"a size of {size} over {x}")
+        fail(
+            node,
+            f"its size is {size} and its input {x}; a size from 1 on and three dimensions or"
+            " more are expected",
+        )
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
     rows = graph.op(
         "Reshape",
@@ -319,7 +318,7 @@ def lp_norm_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     takes(node, (FLOAT,), 0)
     x, p = node.inputs[0], node.attr("p", 2)
     if p not in (1, 2):
-        fail(node, f"a norm with p {p}")
+        fail(node, f"its p is {p}; 1 or 2 is expected")
     norm = graph.op(
         "ReduceL1" if p == 1 else "ReduceL2",
         x,

@@ -1,4 +1,4 @@
-"""LayerNormalization, RMSNormalization and their fused relatives."""
+"""LayerNormalization and RMSNormalization, and onnxruntime's forms that add a skip connection."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from ...declare.dtypes import FLOAT
 from ...declare.op import MS, Op, axis_of, broadcast, fail, like, product, takes, unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...declare.annotations import (
         BoundNode,
         Builder,
@@ -20,19 +22,20 @@ if TYPE_CHECKING:
     )
 
 
-def _floats(node: BoundNode) -> None:
+def _check_floats(node: BoundNode) -> None:
     for v in node.inputs:
         if v is not None and v.dtype != FLOAT:
-            fail(node, f"it takes float tensors, not {v}")
+            fail(node, f"its input is {v}; float32 is expected")
 
 
 def _check(node: BoundNode, axis: int) -> None:
+    """Raises ModelError where scale or bias does not fit the dimensions from `axis` on."""
     x = node.inputs[0]
     if node.has(1) and product(node.inputs[1].shape) != product(x.shape[axis:]):
         fail(node, f"scale {node.inputs[1]} does not fit {x} from axis {axis}")
     if node.has(2) and product(node.inputs[2].shape) != product(x.shape[axis:]):
         fail(node, f"bias {node.inputs[2]} does not fit {x} from axis {axis}")
-    _floats(node)
+    _check_floats(node)
 
 
 def emit_norm(
@@ -51,7 +54,14 @@ def emit_norm(
     mean: View | None = None,
     inv_std: View | None = None,
 ) -> None:
-    """x, skip, y, total: views whose trailing `cols` elements form a row."""
+    """Adds a call of the kernel "norm".
+
+    Args:
+        x, skip, y, total: Views whose trailing `cols` elements form a row; total is the operand
+            `sum`.
+        cols: By default the last dimension.
+        mean, inv_std: The statistics of each row, outputs.
+    """
     x, y = builder.as_rows(x, cols), builder.as_rows(y, cols)
     skip = builder.as_rows(skip, cols) if skip is not None else None
     total = builder.as_rows(total, cols) if total is not None else None
@@ -80,12 +90,10 @@ def emit_norm(
     )
 
 
-grad = Op(
-    "NormGrad",
-    "edgewise",
-    # (x, dy, scale or absent, gradient to add to that of x or absent) -> gradients of x, scale,
-    # bias; rms, epsilon, cols: elements of a row, of_x: whether dx is wanted
-)
+# Inputs: x, dy, scale (optional), a gradient to add to that of x (optional).
+# Outputs: the gradients of x, scale and bias.
+# Attributes: rms, epsilon; cols: elements of a row; of_x: whether the gradient of x is computed.
+grad = Op("NormGrad", "edgewise")
 
 
 @grad.infer
@@ -97,10 +105,8 @@ def grad_infer(node: BoundNode) -> Inferred:
 @grad.lower
 def grad_lower(node: BoundNode, builder: Builder) -> None:
     cols = node.attr("cols", 0)
-    x, dy, more = (
-        builder.as_rows(builder.view(v), cols) if v is not None else None
-        for v in (node.inputs[0], node.inputs[1], node.input(3))
-    )
+    x, dy = (builder.as_rows(builder.view(v), cols) for v in node.inputs[:2])
+    more = builder.as_rows(builder.view(node.inputs[3]), cols) if node.has(3) else None
     if more is not None and not more.plain:
         more = builder.contiguous(more)
     sums = {
@@ -146,13 +152,21 @@ def norm_grad(
     cols: Dim,
     more: Value | None = None,
 ) -> tuple[Value | None, Value | None, Value | None]:
-    """Gradients of x, scale and bias (None where not wanted). where: which inputs of node n these
-    are.
+    """Adds a NormGrad node.
+
+    Args:
+        x: What was normalized, with the skip connection in it; None without dy.
+        dy: The gradient of y, or None.
+        where: Which inputs of the node x, scale and bias are; x may come from several.
+        cols: Elements of a row.
+        more: The gradient of the output `sum`, or None.
+    Returns:
+        The gradients of x, scale and bias, None where they are not needed.
     """
     of_x, of_scale, of_bias = (
         any(map(graph.wants, i)) if isinstance(i, tuple) else graph.wants(i) for i in where
     )
-    if dy is None:  # only the sum of a skip norm is used further on
+    if dy is None:  # only the output `sum` is used
         return more if of_x else None, None, None
     outs = graph.op(
         "NormGrad",
@@ -170,26 +184,30 @@ def norm_grad(
     outs = (outs if isinstance(outs, list) else [outs]) + [None, None]
     return (
         outs[0] if of_x else None,
-        graph.reshape(outs[1], scale.shape) if of_scale else None,
+        graph.reshape(outs[1], scale.shape) if of_scale and scale is not None else None,
         graph.reshape(outs[2], node.inputs[where[2]].shape) if of_bias else None,
     )
 
 
 def _declare_norm(name: str, rms: int, domain: str = "") -> None:
-    o = Op(name, domain, parameters=(1,) if rms else (1, 2))
+    """Declares a normalization of the dimensions from `axis` on.
 
-    @o.infer
+    Args:
+        rms: 1: by the root mean square; 0: by mean and variance.
+    """
+    op = Op(name, domain, parameters=(1,) if rms else (1, 2))
+
+    @op.infer
     def op_infer(node: BoundNode) -> Inferred:
         takes(node, (FLOAT,), 0, 1, 2)
         x = node.inputs[0]
         axis = axis_of(node, node.attr("axis", -1), x.rank)
         _check(node, axis)
         row = (FLOAT, [*x.shape[:axis], *[1] * (x.rank - axis)])
-        return [(x.dtype, list(x.shape)), row, row][
-            : 2 if rms else 3
-        ]  # y, mean, inverse deviation; of RMS: y, inverse deviation
+        # y, mean and inverse deviation; with rms: y and inverse deviation
+        return [(x.dtype, list(x.shape)), row, row][: 2 if rms else 3]
 
-    @o.lower
+    @op.lower
     def op_lower(node: BoundNode, builder: Builder) -> None:
         x = builder.view(node.inputs[0])
         axis = axis_of(node, node.attr("axis", -1), len(x.shape))
@@ -210,18 +228,13 @@ def _declare_norm(name: str, rms: int, domain: str = "") -> None:
             inv_std=inv_std,
         )
 
-    @o.grad
+    @op.grad
     def op_grad(
         node: BoundNode, gradients: Gradients, dy: Value | None, *statistics: Value | None
     ) -> InputGradients:
-        if any(d is not None for d in statistics):
-            unsupported(
-                node,
-                "the gradient of its mean and deviation outputs is not there",
-                "Compute them with ReduceMean.",
-            )
+        _check_statistics(node, statistics)
         x = node.inputs[0]
-        dx, dscale, dbias = norm_grad(
+        return norm_grad(
             node,
             gradients,
             x,
@@ -232,104 +245,100 @@ def _declare_norm(name: str, rms: int, domain: str = "") -> None:
             node.attr("epsilon", 1e-5),
             product(x.shape[axis_of(node, node.attr("axis", -1), x.rank) :]),
         )
-        return [dx, dscale, dbias]
+
+
+def _check_statistics(node: BoundNode, gradients: Sequence[Value | None]) -> None:
+    """Raises UnsupportedOp where a gradient arrives at the outputs mean or inverse deviation."""
+    if any(d is not None for d in gradients):
+        unsupported(
+            node, "the gradient of its outputs mean and deviation", "Compute them with ReduceMean."
+        )
 
 
 _declare_norm("LayerNormalization", 0)
 _declare_norm("RMSNormalization", 1)
-_declare_norm("SimplifiedLayerNormalization", 1)  # ONNX Runtime's name, in the default domain
+_declare_norm("SimplifiedLayerNormalization", 1)  # onnxruntime's name, in the default domain
 _declare_norm("SimplifiedLayerNormalization", 1, MS)
 
 
-def _declare_skip_norm(name, rms):
-    o = Op(name, MS, parameters=(2, 3) if rms else (2, 3, 4))
-
-    @o.infer
-    def op_infer(node: BoundNode) -> Inferred:
-        takes(node, (FLOAT,), 0, 1, 2, 3, 4)
-        x, skip = node.inputs[:2]
-        if x.shape[-1] != skip.shape[-1]:
-            fail(node, f"{x} and {skip} have different widths")
-        _floats(node)
-        if x.rank < 2 or broadcast(node, skip.shape, x.shape) != list(x.shape):
-            fail(node, f"its skip {skip} does not fit {x}")
-        for v in node.inputs[2:]:
-            if v is not None and list(v.shape) != [x.shape[-1]]:
-                fail(node, f"{v} does not fit the width of {x}")
-        row = (FLOAT, [*x.shape[:-1], 1])
-        return [like(node, 0), row, row, like(node, 0)][
-            : len(node.outputs)
-        ]  # y, mean, inverse deviation, sum
-
-    @o.lower
-    def op_lower(node: BoundNode, builder: Builder) -> None:
-        x, skip = builder.view(node.inputs[0]), builder.view(node.inputs[1])
-        if skip.shape != x.shape:
-            skip = skip.broadcast(x.shape)
-        scale, rest = (
-            builder.view(node.inputs[2]),
-            [
-                builder.view(v) if v is not None else None
-                for v in (node.inputs[3:] + [None, None])[:2]
-            ],
-        )
-        beta, bias = (None, rest[0]) if rms else rest
-        total, mean, inv_std = (
-            builder.out(node.outputs[i]) if node.wants(i) else None for i in (3, 1, 2)
-        )
-        emit_norm(
-            builder,
-            x,
-            builder.out(node.outputs[0]),
-            scale,
-            beta,
-            skip,
-            bias,
-            total,
-            rms,
-            node.attr("epsilon", 1e-12),
-            x.shape[-1],
-            mean=mean,
-            inv_std=inv_std,
-        )
-
-    @o.grad
-    def op_grad(
-        node: BoundNode, gradients: Gradients, dy: Value | None, *rest: Value | None
-    ) -> InputGradients:
-        if any(d is not None for d in rest[:2]):
-            unsupported(
-                node,
-                "the gradient of its mean and deviation outputs is not there",
-                "Compute them with ReduceMean.",
-            )
-        x, skip = node.inputs[:2]
-        beta, bias = (9, 3) if rms else (3, 4)  # places of inputs
-        total = gradients.output(3, FLOAT, list(x.shape)) if dy is not None else None
-        d, dscale, dbeta = norm_grad(
-            node,
-            gradients,
-            total,
-            dy,
-            node.inputs[2],
-            ((0, 1, bias), 2, beta),
-            rms,
-            node.attr("epsilon", 1e-12),
-            x.shape[-1],
-            rest[2] if len(rest) > 2 else None,
-        )
-        out = [
-            d if gradients.wants(0) else None,
-            gradients.sum_to(d, skip.shape) if gradients.wants(1) else None,
-            dscale,
-            dbeta,
-            None,
-        ]
-        out[bias] = gradients.sum_to(d, node.inputs[bias].shape) if gradients.wants(bias) else None
-        return out[: len(node.inputs)]
-
-    return o
+def _skip_norm_infer(node: BoundNode) -> Inferred:
+    takes(node, (FLOAT,), 0, 1, 2, 3, 4)
+    x, skip = node.inputs[:2]
+    if x.shape[-1] != skip.shape[-1]:
+        fail(node, f"{x} and {skip} have different widths")
+    _check_floats(node)
+    if x.rank < 2 or broadcast(node, skip.shape, x.shape) != list(x.shape):
+        fail(node, f"its skip {skip} does not fit {x}")
+    for v in node.inputs[2:]:
+        if v is not None and list(v.shape) != [x.shape[-1]]:
+            fail(node, f"{v} does not fit the width of {x}")
+    row = (FLOAT, [*x.shape[:-1], 1])
+    # y, mean, inverse deviation, sum
+    return [like(node, 0), row, row, like(node, 0)][: len(node.outputs)]
 
 
-_declare_skip_norm("SkipLayerNormalization", 0)
-_declare_skip_norm("SkipSimplifiedLayerNormalization", 1)
+def _skip_norm_lower(node: BoundNode, builder: Builder, rms: int) -> None:
+    x, skip = builder.view(node.inputs[0]), builder.view(node.inputs[1])
+    if skip.shape != x.shape:
+        skip = skip.broadcast(x.shape)
+    scale = builder.view(node.inputs[2])
+    beta, bias = (
+        builder.view(node.inputs[i]) if i and node.has(i) else None
+        for i in ((0, 3) if rms else (3, 4))
+    )
+    total, mean, inv_std = (
+        builder.out(node.outputs[i]) if node.wants(i) else None for i in (3, 1, 2)
+    )
+    emit_norm(
+        builder,
+        x,
+        builder.out(node.outputs[0]),
+        scale,
+        beta,
+        skip,
+        bias,
+        total,
+        rms,
+        node.attr("epsilon", 1e-12),
+        x.shape[-1],
+        mean=mean,
+        inv_std=inv_std,
+    )
+
+
+def _skip_norm_grad(
+    node: BoundNode, gradients: Gradients, rms: int, dy: Value | None, *rest: Value | None
+) -> InputGradients:
+    _check_statistics(node, rest[:2])
+    x, skip = node.inputs[:2]
+    beta, bias = (9, 3) if rms else (3, 4)  # which inputs they are; there is no input 9
+    total = gradients.output(3, FLOAT, list(x.shape)) if dy is not None else None
+    d, dscale, dbeta = norm_grad(
+        node,
+        gradients,
+        total,
+        dy,
+        node.inputs[2],
+        ((0, 1, bias), 2, beta),
+        rms,
+        node.attr("epsilon", 1e-12),
+        x.shape[-1],
+        rest[2] if len(rest) > 2 else None,
+    )
+    out = [
+        d if gradients.wants(0) else None,
+        gradients.sum_to(d, skip.shape) if gradients.wants(1) else None,
+        dscale,
+        dbeta,
+        None,
+    ]
+    out[bias] = gradients.sum_to(d, node.inputs[bias].shape) if gradients.wants(bias) else None
+    return out[: len(node.inputs)]
+
+
+# Inputs: x, skip, scale, (bias of the norm, unless rms,) bias that is added to x and skip.
+for _name, _rms in (("SkipLayerNormalization", 0), ("SkipSimplifiedLayerNormalization", 1)):
+    _op = Op(_name, MS, parameters=(2, 3) if _rms else (2, 3, 4))
+    _op.infer(_skip_norm_infer)
+    _op.lower(lambda node, builder, rms=_rms: _skip_norm_lower(node, builder, rms))
+    _op.grad(lambda node, graph, *dy, rms=_rms: _skip_norm_grad(node, graph, rms, *dy))

@@ -9,11 +9,12 @@ from ... import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from ....declare.annotations import Cases, Toolbox
 
 
-def _norm_cases(rms: bool, opset: int, same: tuple[str, str] | None) -> Callable[[Toolbox], Cases]:
+def _norm_cases(rms: int, opset: int, same: dict[str, Any]) -> Callable[[Toolbox], Cases]:
     def cases(t: Toolbox) -> Cases:
         for shape, axis in (
             ((2, 3, 64), -1),
@@ -47,7 +48,7 @@ OPS[MS, "SimplifiedLayerNormalization"].cases(
 )
 
 
-def _skip_norm_cases(t: Toolbox, rms: bool) -> Cases:
+def _skip_norm_cases(t: Toolbox, rms: int) -> Cases:
     for shape in ((2, 3, 64), (1, 5, 37), (0, 2, 8), (4, 16)):
         width = shape[-1]
         beta = [] if rms else [t.f(width)]
