@@ -1,11 +1,13 @@
-"""Test cases of ops/reduce/reduction.py."""
+"""Test cases of the operators of ops/reduce."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ... import OPS
-from ..reduction import INF, NAN, REDUCTIONS, cumprod, cumsum, top_k
+from ..cumulative import cumprod, cumsum
+from ..reduction import INF, NAN, REDUCTIONS
+from ..selection import top_k
 
 if TYPE_CHECKING:
     from collections.abc import Callable
