@@ -37,8 +37,8 @@ def cumsum_lower(node: BoundNode, builder: Builder) -> None:
     xv, y = builder.contiguous(builder.view(x)), builder.out(node.outputs[0])
     outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1 :])
     if isinstance(inner, Sym) or axis > 1 and isinstance(outer, Sym):
-        raise NotStatic("CumSum over rows with a register-dependent length")
-    step = extent(x.shape[axis]) * extent(inner)
+        raise NotStatic("CumSum along an axis in front of a length that depends on a register")
+    step = extent(x.shape[axis]) * inner
     builder.emit(
         "cumsum",
         {"x": xv, "y": y},
@@ -71,8 +71,9 @@ cumprod = Op("CumProd")
 
 @cumprod.decompose
 def cumprod_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """Products over 1, 2, 4, ... elements (Hillis and Steele 1986): log2 of the length steps, and a
-    gradient that is right where there are zeros.
+    """Products over 1, 2, 4, ... elements (Hillis and Steele 1986), in log2(length) steps.
+
+    Its gradient is exact where elements are zero, too.
     """
     x, reverse = node.inputs[0], node.attr("reverse", 0)
     takes(node, (FLOAT, DOUBLE, INT32, INT64, UINT32, UINT64), 0)
@@ -82,7 +83,7 @@ def cumprod_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         raise NotStatic("CumProd over a length that depends on a register")
 
     def moved(v: Value, by: int) -> Value:
-        """What stands `by` places before each element, 1 where nothing does."""
+        """The element `by` positions before each one; 1 where there is none."""
         pads = [0] * (2 * x.rank)
         pads[axis + (x.rank if reverse else 0)], pads[axis + (0 if reverse else x.rank)] = by, -by
         return graph.op("Pad", v, graph.constant(INT64, [2 * x.rank], pads), one)

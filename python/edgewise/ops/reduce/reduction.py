@@ -35,8 +35,6 @@ if TYPE_CHECKING:
         Gradients,
         Graph,
         Inferred,
-        InputGradients,
-        Shape,
         Value,
     )
 
@@ -64,6 +62,7 @@ _PY = {"sum": sum, "max": _or_nan(max), "min": _or_nan(min), "prod": math.prod, 
 
 
 def _reduce_axes(node: BoundNode) -> list[int]:
+    """The axes to reduce, sorted: an input since opset 18 (ReduceSum: 13), before an attribute."""
     x = node.inputs[0]
     by_input = node.opset >= (13 if node.op == "ReduceSum" else 18)
     axes = ints(node, 1) if by_input else node.attr("axes")
@@ -75,7 +74,7 @@ def _reduce_axes(node: BoundNode) -> list[int]:
 
 
 def _of_nothing(op: str, dtype: int) -> float:
-    """What a reduction of no elements gives."""
+    """The result of a reduction of no elements."""
     if op in ("max", "min"):
         low, high = (0, 1) if dtype == BOOL else RANGE.get(dtype, (-math.inf, math.inf))
         return low if op == "max" else high
@@ -87,8 +86,8 @@ def _of_nothing(op: str, dtype: int) -> float:
     }.get(op, 0)
 
 
-def _reduce_gradient(op, node: BoundNode, graph: Graph, dy):
-    """Gradient of x; dy and y broadcast over what was reduced."""
+def _reduce_gradient(op: str, node: BoundNode, graph: Gradients, dy: Value) -> Value:
+    """The gradient of x."""
     x, axes = node.inputs[0], _reduce_axes(node)
     kept = [1 if i in axes else d for i, d in enumerate(x.shape)]
     dy, y = graph.reshape(dy, kept), node.outputs[0]
@@ -100,21 +99,19 @@ def _reduce_gradient(op, node: BoundNode, graph: Graph, dy):
             graph.ints(x.shape),
         )
     zero = graph.number(0.0)
-    again = graph.ints(axes), {"keepdims": 1, "noop_with_empty_axes": 1}
-    if op in ("max", "min"):  # those that are equal share it, as in torch.amax
+    over, keep = graph.ints(axes), {"keepdims": 1, "noop_with_empty_axes": 1}
+    if op in ("max", "min"):  # equal elements share the gradient, as in torch.amax
         mine = graph.op("Cast", graph.op("Equal", x, graph.reshape(y, kept)), to=FLOAT)
-        return graph.mul(graph.div(dy, graph.op("ReduceSum", mine, again[0], **again[1])), mine)
-    if op == "prod":  # the product of the others: of those that are not zero, unless another one is
+        return graph.mul(graph.div(dy, graph.op("ReduceSum", mine, over, **keep)), mine)
+    if op == "prod":  # the product of the other elements, 0 where one of them is 0
         is_zero = graph.op("Equal", x, zero)
         others, zeros = (
             graph.op("Where", is_zero, graph.number(1.0), x),
             graph.op("Cast", is_zero, to=FLOAT),
         )
-        rest = graph.div(graph.op("ReduceProd", others, again[0], **again[1]), others)
-        alone = graph.op(
-            "Equal", graph.sub(graph.op("ReduceSum", zeros, again[0], **again[1]), zeros), zero
-        )
-        return graph.mul(dy, graph.op("Where", alone, rest, zero))
+        rest = graph.div(graph.op("ReduceProd", others, over, **keep), others)
+        other_zeros = graph.sub(graph.op("ReduceSum", zeros, over, **keep), zeros)
+        return graph.mul(dy, graph.op("Where", graph.op("Equal", other_zeros, zero), rest, zero))
     if op == "l1":
         return graph.mul(dy, graph.op("Sign", x))
     if op == "l2":  # 0 at 0, as torch.linalg.vector_norm
@@ -129,129 +126,102 @@ def _reduce_gradient(op, node: BoundNode, graph: Graph, dy):
     return graph.mul(dy, graph.op("Exp", graph.sub(x, graph.reshape(y, kept))))
 
 
-def _signed(graph: Graph, v: Value) -> Value:
-    """uint64 as int64 in the same order."""
+def signed(graph: Graph, v: Value) -> Value:
+    """uint64 as int64, in the same order."""
     return graph.op("Add", graph.op("Cast", v, to=INT64), graph.constant(INT64, [], [-1 << 63]))
 
 
-def _unsigned(graph: Graph, v: Value) -> Value:
+def unsigned(graph: Graph, v: Value) -> Value:
+    """Undoes `signed`."""
     return graph.op("Cast", graph.op("Add", v, graph.constant(INT64, [], [-1 << 63])), to=UINT64)
 
 
-def _declare_reduce(name, op):
-    o = Op(name)
-
-    if op in ("max", "min", "l1"):
-
-        @o.decompose
-        def op_decompose(n: BoundNode, graph: Binder) -> Decomposed:
-            if n.inputs[0].dtype != UINT64:
-                return None
-            if op == "l1":
-                axes = _reduce_axes(n)  # an attribute before opset 18, of ReduceSum before 13
-                return [
-                    graph.op(
-                        "ReduceSum",
-                        n.inputs[0],
-                        graph.constant(INT64, [len(axes)], axes),
-                        keepdims=n.attr("keepdims", 1),
-                        noop_with_empty_axes=1,
-                    )
-                ]
-            return [
-                _unsigned(
-                    graph,
-                    graph.node(
-                        name,
-                        "",
-                        n.name,
-                        [_signed(graph, n.inputs[0]), *n.inputs[1:]],
-                        [graph.fresh(name)],
-                        n.attrs,
-                        n.opset,
-                    )[0],
-                )
-            ]
-
-    @o.infer
-    def op_infer(node: BoundNode) -> Inferred:
-        takes(
-            node,
-            (
-                FLOAT,
-                DOUBLE,
-                *(() if "log" in op or op == "l2" else (INT32, INT64)),
-                *((UINT8, INT8, BOOL) if op in ("max", "min") else ()),
-            ),
-            0,
-        )
-        x, axes = node.inputs[0], _reduce_axes(node)
-        keep = node.attr("keepdims", 1)
+def _decompose_uint64(node: BoundNode, graph: Binder, op: str) -> Decomposed:
+    """The reductions of uint64 that the order or the sum of int64 gives."""
+    x = node.inputs[0]
+    if x.dtype != UINT64:
+        return None
+    if op == "l1":
+        axes = _reduce_axes(node)
         return [
-            (
-                x.dtype,
-                [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes],
+            graph.op(
+                "ReduceSum",
+                x,
+                graph.constant(INT64, [len(axes)], axes),
+                keepdims=node.attr("keepdims", 1),
+                noop_with_empty_axes=1,
             )
         ]
+    inputs, outputs = [signed(graph, x), *node.inputs[1:]], [graph.fresh(node.op)]
+    (y,) = graph.node(node.op, "", node.name, inputs, outputs, node.attrs, node.opset)
+    return [unsigned(graph, y)]
 
+
+def _infer(node: BoundNode, op: str) -> Inferred:
+    integers = () if "log" in op or op == "l2" else (INT32, INT64)
+    small = (UINT8, INT8, BOOL) if op in ("max", "min") else ()
+    takes(node, (FLOAT, DOUBLE, *integers, *small), 0)
+    x, axes = node.inputs[0], _reduce_axes(node)
+    keep = node.attr("keepdims", 1)
+    shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
+    return [(x.dtype, shape)]
+
+
+def _fold(node: BoundNode, op: str) -> Folded:
+    x, axes = node.inputs[0], _reduce_axes(node)
+    strides = strides_of(x.shape)
+    kept = [i for i in range(x.rank) if i not in axes]
+    inner = indices([x.shape[a] for a in axes], [strides[a] for a in axes])
+    if not inner:
+        raise NotStatic("empty")
+    out = [
+        _PY[op]([x.numbers[o + i] for i in inner])
+        for o in indices([x.shape[a] for a in kept], [strides[a] for a in kept])
+    ]
+    return [[r if isinstance(r, Sym) else wrap(x.dtype, r) for r in out]]
+
+
+def _lower(node: BoundNode, builder: Builder, op: str) -> None:
+    x, axes = builder.view(node.inputs[0]), _reduce_axes(node)
+    y = builder.out(node.outputs[0])
+    # the kernel takes [outer, n, inner]: the dimensions that are kept, in front of the reduced ones
+    # and behind them
+    kept = [i for i in range(len(x.shape)) if i not in axes]
+    before = [i for i in kept if not axes or i < axes[-1]]
+    behind = [i for i in kept if axes and i > axes[-1]]
+    shape = [product([x.shape[i] for i in dims]) for dims in (before, axes, behind)]
+    x = builder.reshaped(x.transpose(before + axes + behind), shape)
+    if min(x.strides) < 0 or x.shape[1] != 1 and x.strides[1] == 0:
+        x = builder.contiguous(x)  # the contract bounds the kernel's work by the memory it reads
+    outer, n, inner = x.shape
+    if not isinstance(n, Sym) and n == 0:
+        builder.fill(y, _of_nothing(op, x.dtype))
+        return
+    builder.emit(
+        "reduce",
+        {"x": x, "y": y},
+        op=REDUCE[op],
+        type=x.dtype,
+        outer=outer,
+        n=n,
+        inner=inner,
+        x_outer=x.strides[0],
+        x_n=x.strides[1],
+        x_inner=x.strides[2],
+        y_outer=inner,
+    )
+
+
+def _declare_reduce(name: str, op: str) -> None:
+    """Declares a reduction; op: the kernel's operation, a name of REDUCE."""
+    o = Op(name)
+    if op in ("max", "min", "l1"):
+        o.decompose(lambda node, graph: _decompose_uint64(node, graph, op))
     if op in _PY:
-
-        @o.fold
-        def op_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
-            x, axes = node.inputs[0], _reduce_axes(node)
-            s = strides_of(x.shape)
-            kept = [i for i in range(x.rank) if i not in axes]
-            inner = indices([x.shape[a] for a in axes], [s[a] for a in axes])
-            if not inner:
-                raise NotStatic("empty")
-            out = [
-                _PY[op]([x.numbers[o + i] for i in inner])
-                for o in indices([x.shape[a] for a in kept], [s[a] for a in kept])
-            ]
-            return [[r if isinstance(r, Sym) else wrap(x.dtype, r) for r in out]]
-
-    @o.lower
-    def op_lower(node: BoundNode, builder: Builder) -> None:
-        x, axes = builder.view(node.inputs[0]), _reduce_axes(node)
-        y = builder.out(node.outputs[0])
-        kept = [i for i in range(len(x.shape)) if i not in axes]
-        # to [outer, n, inner]: kept dimensions before and behind the reduced ones
-        before = [i for i in kept if not axes or i < axes[-1]]
-        behind = [i for i in kept if axes and i > axes[-1]]
-        x = x.transpose(before + axes + behind)
-        x = builder.reshaped(
-            x,
-            [
-                product([x.shape[i] for i in range(len(before))]),
-                product([x.shape[len(before) + i] for i in range(len(axes))]),
-                product([x.shape[len(before) + len(axes) + i] for i in range(len(behind))]),
-            ],
-        )
-        if min(x.strides) < 0 or (
-            x.shape[1] != 1 and x.strides[1] == 0
-        ):  # the kernel wants its work to be bounded by memory
-            x = builder.contiguous(x)
-        o, r, i = x.shape
-        if not isinstance(r, Sym) and r == 0:
-            builder.fill(y, _of_nothing(op, x.dtype))
-            return
-        builder.emit(
-            "reduce",
-            {"x": x, "y": y},
-            op=REDUCE[op],
-            type=x.dtype,
-            outer=o,
-            n=r,
-            inner=i,
-            x_outer=x.strides[0],
-            x_n=x.strides[1],
-            x_inner=x.strides[2],
-            y_outer=i,
-        )
-
-    @o.grad
-    def op_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
-        return [_reduce_gradient(op, node, gradients, dy)]
+        o.fold(lambda node, outs: _fold(node, op))
+    o.infer(lambda node: _infer(node, op))
+    o.lower(lambda node, builder: _lower(node, builder, op))
+    o.grad(lambda node, gradients, dy: [_reduce_gradient(op, node, gradients, dy)])
 
 
 REDUCTIONS = {

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
         Value,
     )
 
-from .reduction import _signed, _unsigned
+from .reduction import signed, unsigned
 
 
 def _declare_arg(name: str, largest: int) -> None:
+    """Declares ArgMax (largest 1) or ArgMin (0)."""
     o = Op(name)
 
     @o.infer
@@ -63,19 +64,20 @@ top_k = Op("TopK")
 
 
 @top_k.decompose
-def top_k_decompose(n: BoundNode, graph: Binder) -> Decomposed:
-    if n.inputs[0].dtype != UINT64:
+def top_k_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    """uint64 is computed as int64 in the same order."""
+    if node.inputs[0].dtype != UINT64:
         return None
     values, *indices = graph.node(
         "TopK",
         "",
-        n.name,
-        [_signed(graph, n.inputs[0]), *n.inputs[1:]],
-        [o and graph.fresh(o.name) for o in n.outputs],
-        n.attrs,
-        n.opset,
+        node.name,
+        [signed(graph, node.inputs[0]), *node.inputs[1:]],
+        [o and graph.fresh(o.name) for o in node.outputs],
+        node.attrs,
+        node.opset,
     )
-    return [values and _unsigned(graph, values), *indices]
+    return [values and unsigned(graph, values), *indices]
 
 
 @top_k.infer
@@ -85,7 +87,7 @@ def top_k_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT, DOUBLE, INT32, INT64, UINT8, INT8), 0)
     k = node.attr("k") if node.opset < 10 else ints(node, 1)[0]
     if not 0 <= k <= x.shape[axis]:
-        fail(node, f"k = {k} of a dimension of {x.shape[axis]}")
+        fail(node, f"its k is {k}; the dimension has {x.shape[axis]} elements")
     dims = x.shape[:axis] + [k] + x.shape[axis + 1 :]
     return [(x.dtype, dims), (INT64, dims)]
 

@@ -13,118 +13,90 @@ if TYPE_CHECKING:
         BoundNode,
         Builder,
         Decomposed,
+        Dim,
         Gradients,
         Inferred,
         InputGradients,
+        Shape,
         Value,
         View,
     )
 
 
-def _declare_softmax(name, log):
-    o = Op(name)
+def _axis(node: BoundNode) -> int:
+    """The axis from 0; by default 1 before opset 13, then the last one."""
+    return axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), node.inputs[0].rank)
 
-    @o.decompose
-    def op_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-        """Of float64 by the formula."""
-        x, old = node.inputs[0], node.opset < 13
-        if x.dtype != DOUBLE:
-            return None
-        axis = axis_of(node, node.attr("axis", 1 if old else -1), x.rank)
-        v = (
-            graph.op(
-                "Reshape",
-                x,
-                graph.constant(INT64, [2], [product(x.shape[:axis]), product(x.shape[axis:])]),
-                allowzero=1,
-            )
-            if old
-            else x
-        )
-        axes = graph.constant(INT64, [1], [1 if old else axis])
-        v = graph.op("Sub", v, graph.op("ReduceMax", v, axes))
-        e = graph.op("Exp", v)
-        total = graph.op("ReduceSum", e, axes)
-        y = graph.op("Sub", v, graph.op("Log", total)) if log else graph.op("Div", e, total)
-        return [graph.op("Reshape", y, graph.constant(INT64, [x.rank], x.shape), allowzero=1)]
 
-    @o.infer
-    def op_infer(node: BoundNode) -> Inferred:
-        takes(node, (FLOAT,), 0)
-        axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), node.inputs[0].rank)
-        return [like(node, 0)]
+def _flat(shape: Shape, axis: int) -> list[Dim]:
+    """Two dimensions: before opset 13, softmax was over all dimensions from the axis on."""
+    return [product(shape[:axis]), product(shape[axis:])]
 
-    @o.lower
-    def op_lower(node: BoundNode, builder: Builder) -> None:
-        x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
-        rank = len(x.shape)
-        axis = axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), rank)
-        if node.opset < 13:  # older opsets flatten everything from the axis on
-            flat = [product(x.shape[:axis]), product(x.shape[axis:])]
-            x, y = builder.reshaped(x, flat), builder.reshaped(y, flat)
-            axis = 1
-        elif axis != rank - 1:
-            perm = [i for i in range(rank) if i != axis] + [axis]
-            t = builder.temp(x.dtype, [x.shape[p] for p in perm])
-            softmax_rows(builder, builder.contiguous(x.transpose(perm)), t, log)
-            back = [perm.index(i) for i in range(rank)]
-            builder.copy(t.transpose(back), y)
-            return
-        softmax_rows(builder, x, y, log)
 
-    @o.grad
-    def op_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
-        y, rank = node.outputs[0], node.inputs[0].rank
-        axis, shape = (
-            axis_of(node, node.attr("axis", 1 if node.opset < 13 else -1), rank),
-            list(dy.shape),
-        )
-        if node.opset < 13:
-            flat = [product(shape[:axis]), product(shape[axis:])]
-            return [
-                gradients.reshape(
-                    gradients.op(
-                        name + "Grad",
-                        gradients.reshape(dy, flat),
-                        gradients.reshape(y, flat),
-                        domain="edgewise",
-                    ),
-                    shape,
-                )
-            ]
-        perm = [*(i for i in range(rank) if i != axis), axis]
-        d = gradients.op(
-            name + "Grad",
-            gradients.transpose(dy, perm),
-            gradients.transpose(y, perm),
-            domain="edgewise",
-        )
-        return [gradients.transpose(d, [perm.index(i) for i in range(rank)])]
+def _last(axis: int, rank: int) -> list[int]:
+    """The permutation that makes an axis the last one."""
+    return [*(i for i in range(rank) if i != axis), axis]
 
-    grad = Op(name + "Grad", "edgewise")  # (dy, y) -> dx, over the last axis
 
-    @grad.infer
-    def grad_infer(node: BoundNode) -> Inferred:
-        return [like(node, 0)]
+def softmax_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    """The formula, for float64."""
+    x, old = node.inputs[0], node.opset < 13
+    if x.dtype != DOUBLE:
+        return None
+    axis, v = _axis(node), x
+    if old:
+        shape = graph.constant(INT64, [2], _flat(x.shape, axis))
+        v = graph.op("Reshape", x, shape, allowzero=1)
+    axes = graph.constant(INT64, [1], [1 if old else axis])
+    v = graph.op("Sub", v, graph.op("ReduceMax", v, axes))
+    e = graph.op("Exp", v)
+    total = graph.op("ReduceSum", e, axes)
+    if node.op == "LogSoftmax":
+        y = graph.op("Sub", v, graph.op("Log", total))
+    else:
+        y = graph.op("Div", e, total)
+    return [graph.op("Reshape", y, graph.constant(INT64, [x.rank], x.shape), allowzero=1)]
 
-    @grad.lower
-    def grad_lower(node: BoundNode, builder: Builder) -> None:
-        dy, y = (
-            builder.as_rows(builder.view(node.inputs[0])),
-            builder.as_rows(builder.view(node.inputs[1])),
-        )
-        builder.emit(
-            "softmax_grad",
-            {"dy": dy, "y": y, "dx": builder.as_rows(builder.out(node.outputs[0]))},
-            rows=dy.shape[0],
-            cols=dy.shape[1],
-            dy_row=dy.strides[0],
-            y_row=y.strides[0],
-            log=log,
-        )
+
+def softmax_infer(node: BoundNode) -> Inferred:
+    takes(node, (FLOAT,), 0)
+    _axis(node)
+    return [like(node, 0)]
+
+
+def softmax_lower(node: BoundNode, builder: Builder) -> None:
+    x, y = builder.view(node.inputs[0]), builder.out(node.outputs[0])
+    rank, axis, log = len(x.shape), _axis(node), int(node.op == "LogSoftmax")
+    if node.opset < 13:
+        flat = _flat(x.shape, axis)
+        x, y = builder.reshaped(x, flat), builder.reshaped(y, flat)
+    elif axis != rank - 1:
+        perm = _last(axis, rank)
+        t = builder.temp(x.dtype, [x.shape[p] for p in perm])
+        softmax_rows(builder, builder.contiguous(x.transpose(perm)), t, log)
+        builder.copy(t.transpose([perm.index(i) for i in range(rank)]), y)
+        return
+    softmax_rows(builder, x, y, log)
+
+
+def softmax_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
+    y, rank, axis = node.outputs[0], node.inputs[0].rank, _axis(node)
+
+    def of_rows(dy: Value, y: Value) -> Value:
+        return gradients.op(node.op + "Grad", dy, y, domain="edgewise")
+
+    if node.opset < 13:
+        shape = list(dy.shape)
+        flat = _flat(shape, axis)
+        d = of_rows(gradients.reshape(dy, flat), gradients.reshape(y, flat))
+        return [gradients.reshape(d, shape)]
+    perm = _last(axis, rank)
+    d = of_rows(gradients.transpose(dy, perm), gradients.transpose(y, perm))
+    return [gradients.transpose(d, [perm.index(i) for i in range(rank)])]
 
 
 def softmax_rows(builder: Builder, x: View, y: View, log: int) -> None:
+    """Softmax, or with log 1 its logarithm, of x over the last dimension into y."""
     x, y = builder.as_rows(x), builder.as_rows(y)
     builder.emit(
         "softmax",
@@ -137,5 +109,29 @@ def softmax_rows(builder: Builder, x: View, y: View, log: int) -> None:
     )
 
 
-_declare_softmax("Softmax", 0)
-_declare_softmax("LogSoftmax", 1)
+def row_gradient_infer(node: BoundNode) -> Inferred:
+    return [like(node, 0)]
+
+
+def row_gradient_lower(node: BoundNode, builder: Builder) -> None:
+    dy, y = (builder.as_rows(builder.view(v)) for v in node.inputs)
+    builder.emit(
+        "softmax_grad",
+        {"dy": dy, "y": y, "dx": builder.as_rows(builder.out(node.outputs[0]))},
+        rows=dy.shape[0],
+        cols=dy.shape[1],
+        dy_row=dy.strides[0],
+        y_row=y.strides[0],
+        log=int(node.op == "LogSoftmaxGrad"),
+    )
+
+
+for _name in ("Softmax", "LogSoftmax"):
+    _op = Op(_name)
+    _op.decompose(softmax_decompose)
+    _op.infer(softmax_infer)
+    _op.lower(softmax_lower)
+    _op.grad(softmax_grad)
+    _grad = Op(_name + "Grad", "edgewise")  # (dy, y) -> dx, over the last axis
+    _grad.infer(row_gradient_infer)
+    _grad.lower(row_gradient_lower)

@@ -184,13 +184,13 @@ def _softmax_cases(t: Toolbox, log: int) -> Cases:
     for shape in ((3, 4), (2, 3, 37), (1, 1), (5,), (2, 3, 4, 5), (4, 1000)):
         for axis in range(-len(shape), len(shape)):
             yield t(t.f(*shape) * 3, axis=axis)
-    for axis in (None, 0, 1, 2, -1):
+    for old_axis in (None, 0, 1, 2, -1):
         yield t(
             t.f(2, 3, 4),
             opset=11,
             trust="ort",
             why="the reference evaluator has only the meaning since opset 13",
-            **({} if axis is None else {"axis": axis}),
+            **({} if old_axis is None else {"axis": old_axis}),
         )
     yield t(t.f(2, 3, 4))
     yield t(t.f(0, 4))
