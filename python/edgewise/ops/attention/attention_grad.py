@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, product
-from ..product.matmul import emit_gemm
+from ..product.gemm_kernel import emit_gemm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

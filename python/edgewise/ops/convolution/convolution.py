@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...declare.dtypes import FLOAT
 from ...declare.op import MS, Epilogue, Op, Weight, fail, product, takes, unsupported
 from ..product.contracts import ACTIVATION
-from ..product.matmul import emit_gemm
+from ..product.gemm_kernel import emit_gemm
 from .window import Window, transposed_window, window
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from ...declare.kernel import MAX_DIMS
 from ...declare.op import Op, takes
 from ...declare.symbolic import Sym
 from ...errors import UnsupportedOp
-from .matmul import matmul_shape, product_gradients
+from .gemm_kernel import matmul_shape
+from .product_gradients import product_gradients
 
 if TYPE_CHECKING:
     from ...declare.annotations import (

@@ -15,7 +15,7 @@ from ...declare.op import Epilogue, Op, Weight, fail, most, one_type, product, u
 from ..convolution.convolution import _channels as channels_of
 from ..convolution.window import window
 from ..product.contracts import ACTIVATION
-from ..product.matmul import emit_gemm, matmul_shape
+from ..product.gemm_kernel import emit_gemm, matmul_shape
 
 if TYPE_CHECKING:
     from ...declare.annotations import (

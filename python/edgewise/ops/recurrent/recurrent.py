@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT32, INT64, pack
 from ...declare.op import MS, Op, fail, takes, unsupported
-from ..product.matmul import gradient_product
+from ..product.product_gradients import gradient_product
 from .contracts import GATE_ACTIVATION
 
 if TYPE_CHECKING:
