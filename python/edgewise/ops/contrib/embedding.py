@@ -1,0 +1,58 @@
+"""EmbedLayerNormalization: sums of embeddings, normalized."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...declare.dtypes import INT32, INT64
+from ...declare.op import MS, Op, fail
+
+if TYPE_CHECKING:
+    from ...declare.annotations import Binder, BoundNode, Value
+
+embed = Op("EmbedLayerNormalization", MS, half=[2, 3, 4], parameters=(2, 3, 4, 5, 6))
+
+
+@embed.decompose
+def embed_decompose(node: BoundNode, graph: Binder) -> list[Value | None]:
+    """The layer norm of words + positions + segments; the number of tokens of each sequence that
+    are not padding; the sum.
+    """
+    ids, segments, words, positions, segment_words, gamma, beta, mask, position_ids = [
+        *node.inputs,
+        *[None] * 9,
+    ][:9]
+    if ids.rank != 2:
+        fail(node, f"its input_ids are {ids}")
+    batch, seq = ids.shape
+    if position_ids is None:
+        if seq > positions.shape[0]:
+            fail(
+                node,
+                f"{seq} tokens are more than its {positions.shape[0]} positions",
+                "Feed fewer tokens.",
+            )
+        position_ids = graph.op("Range", *(graph.constant(INT64, [], [k]) for k in (0, seq, 1)))
+    total = graph.op(
+        "Add", graph.op("Gather", words, ids), graph.op("Gather", positions, position_ids)
+    )
+    if segment_words is not None:
+        if segments is None:  # all tokens belong to the first one
+            segments = graph.constant(INT64, [], [0])
+        total = graph.op("Add", total, graph.op("Gather", segment_words, segments))
+    out: list[Value | None] = [
+        graph.op("LayerNormalization", total, gamma, beta, epsilon=node.attr("epsilon", 1e-12))
+    ]
+    if node.wants(1):
+        out.append(_token_counts(graph, mask, batch))
+    elif len(node.outputs) > 1:
+        out.append(None)
+    return [*out, total][: len(node.outputs)]
+
+
+def _token_counts(graph: Binder, mask: Value | None, batch: int) -> Value:
+    """How many elements of each row of a mask are 1; zeros without a mask. int32 [batch]."""
+    if mask is None:
+        return graph.constant(INT32, [batch], [0] * batch)
+    ones = graph.op("Equal", mask, graph.constant(mask.dtype, [], [1]))
+    return graph.op("ReduceSum", graph.op("Cast", ones, to=INT32), graph.ints([1]), keepdims=0)
