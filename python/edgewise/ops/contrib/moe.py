@@ -1,23 +1,29 @@
-"""Mixtures of experts: each token goes through the k experts that its router scores highest
-(onnxruntime's MoE and QMoE, as its CPU kernels compute).
+"""MoE and QMoE of com.microsoft: mixtures of experts, in which a router chooses k experts for each
+token.
 
-Where a step has no more tokens times k than there are experts, those experts' weights are gathered
-and nothing else is computed: decoding reads k experts, not all. A longer step computes every expert
-for all its tokens, one after the other, and weighs them; what it does not need has weight 0.
+If a step has no more tokens times k than there are experts, only the chosen experts' weights are
+gathered and multiplied: decoding reads the weights of k experts, not of all. A longer step computes
+every expert for all of its tokens, one expert after the other; an expert that a token did not
+choose gets weight 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, FLOAT16, UINT8
 from ...declare.op import MS, Op, fail, product, takes, unsupported
 from ...declare.packing import unpacked
+from .slicing import cut
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Graph, Value
+    from ...declare.annotations import Binder, BoundNode, Value
 
-ACTIVATIONS = {
+    Product = Callable[[Binder, Value, list[Value | None]], Value]
+
+ACTIVATIONS: dict[str, tuple[str | None, dict[str, str]]] = {
     "relu": ("Relu", {}),
     "gelu": ("Gelu", {"approximate": "tanh"}),
     "silu": ("Swish", {}),
@@ -25,106 +31,124 @@ ACTIVATIONS = {
 }
 
 
-class _Graph:
-    """Shorthands over the binder."""
-
-    def __init__(self, n, graph: Graph):
-        self.n, self.g, self.op = n, graph, graph.op
-
-    def ints(self, *values):
-        return self.g.ints(values)
-
-    def number(self, x):
-        return self.g.constant(FLOAT, [], [x])
-
-    def reshaped(self, x, *shape):
-        return self.g.reshape(x, shape)
-
-    def cut(self, x, axis, start, end, step=1):
-        return self.op(
-            "Slice", x, self.ints(start), self.ints(end), self.ints(axis), self.ints(step)
-        )
-
-    def take(self, x, i):
-        """x[i]."""
-        return self.reshaped(self.cut(x, 0, i, i + 1), *x.shape[1:]) if x is not None else None
+def _number(graph: Binder, x: float) -> Value:
+    return graph.constant(FLOAT, [], [x])
 
 
-def _routed(m, scores, weights, k, normalize, over_all):
-    """(experts [tokens, k], their weights [tokens, k]). over_all: a softmax over all experts, else
-    over those chosen.
+@dataclass(frozen=True)
+class _Layer:
+    """One linear layer of all experts.
+
+    Attributes:
+        tensors: its weights, bias and so on, [experts, ...] each; None where absent.
+        product: (graph, x [rows, in], the tensors of one expert) -> [rows, out].
     """
-    best, index = m.op("TopK", scores, m.ints(k), outputs=2)
-    if weights is not None:
-        chosen = m.op("GatherElements", weights, index, axis=1)
-    elif over_all and not normalize:
-        return index, m.op("GatherElements", m.op("Softmax", scores), index, axis=1)
-    else:
-        return index, m.op("Softmax", best)
-    return index, m.op("Div", chosen, m.op("ReduceSum", chosen, m.ints(1))) if normalize else chosen
+
+    tensors: list[Value | None]
+    product: Product
+
+    def of_expert(self, graph: Binder, i: int, x: Value) -> Value:
+        """Expert i's layer applied to x."""
+        tensors = [
+            graph.reshape(cut(graph, v, 0, i, i + 1), v.shape[1:]) if v is not None else None
+            for v in self.tensors
+        ]
+        return self.product(graph, x, tensors)
+
+    def gathered(self, graph: Binder, index: Value) -> _Layer:
+        """The layer of these experts only."""
+        tensors = [graph.op("Gather", v, index) if v is not None else None for v in self.tensors]
+        return _Layer(tensors, self.product)
 
 
-def _activated(m, h, gate):
-    """h [tokens, width]; gate: the product with fc3, or None."""
-    n = m.n
-    name, fusion = n.attr("activation_type", "relu"), n.attr("swiglu_fusion", 0)
+# fc1, which is required, fc2 and fc3, which only some activations need
+_Layers = list[_Layer | None]
+
+
+def _activated(node: BoundNode, graph: Binder, h: Value, gate: Value | None) -> Value:
+    """The activation of h [tokens, width], gated by the product with fc3 where there is one."""
+    name, fusion = node.attr("activation_type", "relu"), node.attr("swiglu_fusion", 0)
     if name != "swiglu":
         op, attrs = ACTIVATIONS[name]
-        y = m.op(op, h, **attrs) if op else h
-        return m.op("Mul", y, gate) if gate is not None else y
+        y = graph.op(op, h, **attrs) if op else h
+        return graph.op("Mul", y, gate) if gate is not None else y
     if fusion:
         half = h.shape[1] // 2
         h, gate = (
-            (m.cut(h, 1, i, 2 * half, 2) for i in (0, 1))
+            (cut(graph, h, 1, i, 2 * half, 2) for i in (0, 1))
             if fusion == 1
-            else (m.cut(h, 1, i * half, (i + 1) * half) for i in (0, 1))
+            else (cut(graph, h, 1, i * half, (i + 1) * half) for i in (0, 1))
         )
     limit, alpha, beta = (
-        n.attr("swiglu_limit", float("inf")),
-        n.attr("activation_alpha", 1.0),
-        n.attr("activation_beta", 0.0),
+        node.attr("swiglu_limit", float("inf")),
+        node.attr("activation_alpha", 1.0),
+        node.attr("activation_beta", 0.0),
     )
     if limit < float("inf"):
-        h, gate = (
-            m.op("Min", h, m.number(limit)),
-            m.op("Clip", gate, m.number(-limit), m.number(limit)),
-        )
-    h = m.op("Mul", h, m.op("Sigmoid", m.op("Mul", h, m.number(alpha)) if alpha != 1 else h))
-    return m.op("Mul", h, m.op("Add", gate, m.number(beta)) if beta else gate)
+        h = graph.op("Min", h, _number(graph, limit))
+        gate = graph.op("Clip", gate, _number(graph, -limit), _number(graph, limit))
+    steep = graph.op("Mul", h, _number(graph, alpha)) if alpha != 1 else h
+    h = graph.op("Mul", h, graph.op("Sigmoid", steep))
+    return graph.op("Mul", h, graph.op("Add", gate, _number(graph, beta)) if beta else gate)
 
 
-def _mixture(node: BoundNode, g, layers, over_all, weights=None):
-    """layers: up to three (tensors [experts, ...] or None, ...), whose first is needed, and a
-    function product(m, x, tensors of one expert): fc1, fc2, fc3.
+def _through(node: BoundNode, graph: Binder, layers: _Layers, i: int, x: Value) -> Value:
+    """Expert i applied to x [rows, hidden]."""
+    first, second, third = (layer.of_expert if layer is not None else None for layer in layers)
+    h = first(graph, i, x)
+    gate = third(graph, i, x) if third is not None else None
+    return second(graph, i, _activated(node, graph, h, gate))
+
+
+def _routed(
+    node: BoundNode, graph: Binder, scores: Value, weights: Value | None, over_all: bool
+) -> tuple[Value, Value]:
+    """The chosen experts and their weights, both [tokens, k].
+
+    Args:
+        scores: [tokens, experts]; the k highest choose.
+        weights: [tokens, experts], or None: a softmax of the scores.
+        over_all: whether that softmax is over all experts, not only over the chosen ones.
     """
-    m, (x, scores), k = _Graph(node, g), node.inputs[:2], node.attr("k", 1)
+    normalize = node.attr("normalize_routing_weights", 0)
+    best, index = graph.op("TopK", scores, graph.ints([node.attr("k", 1)]), outputs=2)
+    if weights is None:
+        if over_all and not normalize:
+            shares = graph.op("Softmax", scores)
+            return index, graph.op("GatherElements", shares, index, axis=1)
+        return index, graph.op("Softmax", best)
+    chosen = graph.op("GatherElements", weights, index, axis=1)
+    if normalize:
+        chosen = graph.op("Div", chosen, graph.op("ReduceSum", chosen, graph.ints([1])))
+    return index, chosen
+
+
+def _check_mixture(node: BoundNode, layers: _Layers, weights: Value | None) -> None:
+    """Raises ModelError or UnsupportedOp where inputs and attributes do not fit."""
+    (x, scores), k = node.inputs[:2], node.attr("k", 1)
     takes(node, (FLOAT,), 0, 1)
-    name, fusion, (first, second, third) = (
-        node.attr("activation_type", "relu"),
-        node.attr("swiglu_fusion", 0),
-        layers,
-    )
+    name, fusion = node.attr("activation_type", "relu"), node.attr("swiglu_fusion", 0)
     if node.attr("use_sparse_mixer", 0):
         unsupported(node, "routing with a sparse mixer")
     if name not in (*ACTIVATIONS, "swiglu") or fusion not in (0, 1, 2):
         unsupported(node, f"the activation {name!r} with swiglu_fusion = {fusion}")
-    if name == "swiglu" and (fusion == 0) != (third is not None):
+    if name == "swiglu" and (fusion == 0) != (layers[2] is not None):
         fail(
             node,
-            "swiglu needs a third layer where its first two are not fused, and none where they are",
+            "swiglu needs a third layer if its first two are not fused, and none if they are",
             "Export the model again.",
         )
     if x.rank not in (2, 3) or scores.rank != 2:
         fail(node, f"{x} and the scores {scores} do not fit together")
-    tokens, hidden, experts = product(x.shape[:-1]), x.shape[-1], scores.shape[1]
+    tokens, experts = product(x.shape[:-1]), scores.shape[1]
     if (
         scores.shape[0] != tokens
         or not 1 <= k <= experts
         or any(
             v is not None and (v.rank < 1 or v.shape[0] != experts)
             for layer in layers
-            if layer
-            for v in layer[0]
+            if layer is not None
+            for v in layer.tensors
         )
     ):
         fail(
@@ -133,57 +157,67 @@ def _mixture(node: BoundNode, g, layers, over_all, weights=None):
             " weights",
         )
     if weights is not None and list(weights.shape) != [tokens, experts]:
-        fail(node, f"its router_weights are {weights}; [{tokens}, {experts}] is wanted")
-    index, shares = _routed(
-        m, scores, weights, k, node.attr("normalize_routing_weights", 0), over_all
-    )
-    rows = m.reshaped(x, tokens, hidden)
-
-    def through(x, i, taken):
-        outs = [
-            None if layer is None else layer[1](m, x, [m.take(v, i) for v in tensors])
-            for layer, tensors in ((first, taken[0]), (third, taken[2]))
-        ]
-        return second[1](m, _activated(m, *outs), [m.take(v, i) for v in taken[1]])
-
-    if tokens * k <= experts:
-        flat = m.reshaped(index, tokens * k)
-        taken = [
-            [m.op("Gather", v, flat) if v is not None else None for v in layer[0]] if layer else []
-            for layer in layers
-        ]
-        outs = []
-        for t in range(tokens):
-            row = m.cut(rows, 0, t, t + 1)
-            found = [through(row, t * k + j, taken) for j in range(k)]
-            found = m.op("Concat", *found, axis=0) if k > 1 else found[0]
-            outs.append(m.op("MatMul", m.cut(shares, 0, t, t + 1), found))
-        y = outs[0] if tokens == 1 else m.op("Concat", *outs, axis=0) if outs else rows
-    else:
-        nothing = m.op("Expand", m.number(0.0), m.ints(tokens, experts))
-        shares, y = m.op("ScatterElements", nothing, index, shares, axis=1), None
-        for e in range(experts):
-            part = m.op(
-                "Mul",
-                through(rows, e, [layer[0] if layer else [] for layer in layers]),
-                m.cut(shares, 1, e, e + 1),
-            )
-            y = part if y is None else m.op("Add", y, part)
-    return [m.reshaped(y, *x.shape)]
+        fail(node, f"its router_weights are {weights}; [{tokens}, {experts}] is expected")
 
 
-moe = Op(
-    "MoE", MS, half=[2, 4, 6]
-)  # input, router_probs, then fc1, fc2, fc3: weights [experts, out, in] and bias
+def _mixture(
+    node: BoundNode, graph: Binder, layers: _Layers, over_all: bool, weights: Value | None = None
+) -> list[Value]:
+    """The node's output. over_all, weights: as in _routed."""
+    _check_mixture(node, layers, weights)
+    x, scores = node.inputs[:2]
+    index, shares = _routed(node, graph, scores, weights, over_all)
+    tokens = product(x.shape[:-1])
+    rows = graph.reshape(x, [tokens, x.shape[-1]])
+    mix = _chosen_experts if tokens * node.attr("k", 1) <= scores.shape[1] else _all_experts
+    return [graph.reshape(mix(node, graph, layers, rows, index, shares), x.shape)]
+
+
+def _chosen_experts(
+    node: BoundNode, graph: Binder, layers: _Layers, rows: Value, index: Value, shares: Value
+) -> Value:
+    """The mixture of rows [tokens, hidden], with the weights of the chosen experts gathered."""
+    tokens, k = rows.shape[0], node.attr("k", 1)
+    flat = graph.reshape(index, [tokens * k])
+    layers = [layer.gathered(graph, flat) if layer is not None else None for layer in layers]
+    outs = []
+    for t in range(tokens):
+        row = cut(graph, rows, 0, t, t + 1)
+        found = [_through(node, graph, layers, t * k + j, row) for j in range(k)]
+        share = cut(graph, shares, 0, t, t + 1)
+        every = graph.op("Concat", *found, axis=0) if k > 1 else found[0]
+        outs.append(graph.op("MatMul", share, every))
+    if not outs:
+        return rows
+    return outs[0] if tokens == 1 else graph.op("Concat", *outs, axis=0)
+
+
+def _all_experts(
+    node: BoundNode, graph: Binder, layers: _Layers, rows: Value, index: Value, shares: Value
+) -> Value:
+    """The mixture of rows [tokens, hidden], with every expert computed for every token."""
+    experts = node.inputs[1].shape[1]
+    zeros = graph.op("Expand", _number(graph, 0.0), graph.ints([rows.shape[0], experts]))
+    shares, y = graph.op("ScatterElements", zeros, index, shares, axis=1), None
+    for i in range(experts):
+        part = _through(node, graph, layers, i, rows)
+        part = graph.op("Mul", part, cut(graph, shares, 1, i, i + 1))
+        y = part if y is None else graph.op("Add", y, part)
+    return y
+
+
+# Inputs: input, router_probs, then the weights [experts, out, in] and the bias of fc1, fc2, fc3.
+moe = Op("MoE", MS, half=[2, 4, 6])
+
+
+def _dense_product(graph: Binder, x: Value, tensors: list[Value | None]) -> Value:
+    w, bias = tensors
+    y = graph.op("MatMul", x, graph.op("Transpose", w, perm=[1, 0]))
+    return graph.op("Add", y, bias) if bias is not None else y
 
 
 @moe.decompose
-def moe_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    def dense(m, x, tensors):
-        w, bias = tensors
-        y = m.op("MatMul", x, m.op("Transpose", w, perm=[1, 0]))
-        return m.op("Add", y, bias) if bias is not None else y
-
+def moe_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     inputs = [*node.inputs, *[None] * 8][:8]
     takes(node, (FLOAT, FLOAT16), 2, 4, 6)
     takes(node, (FLOAT,), 3, 5, 7)
@@ -200,22 +234,26 @@ def moe_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
                 f"its experts' weights {inputs[2]}, {inputs[4]}, {inputs[6]} do not fit"
                 f" {node.inputs[0]}",
             )
-    return _mixture(
-        node,
-        graph,
-        [((inputs[i], inputs[i + 1]), dense) if inputs[i] is not None else None for i in (2, 4, 6)],
-        True,
-    )
+    layers: _Layers = [
+        _Layer([inputs[i], inputs[i + 1]], _dense_product) if inputs[i] is not None else None
+        for i in (2, 4, 6)
+    ]
+    return _mixture(node, graph, layers, True)
 
 
-# input, router_probs, then fc1, fc2, fc3: weights, scales, bias; zero points of each;
-# router_weights
+# Inputs: input, router_probs; weights, scales and bias of fc1, fc2 and fc3; the zero points of
+# each; router_weights.
 qmoe = Op("QMoE", MS, half=[3, 6, 9])
 
 
-def _quantized_layer(node: BoundNode, m, i, zero, bits):
-    """A layer of _mixture whose weights are inputs i (weights [experts, out, in * bits / 8]), i + 1
-    (scales) and i + 2 (bias), zero points input `zero`.
+def _quantized_layer(node: BoundNode, graph: Binder, i: int, zero: int, bits: int) -> _Layer:
+    """A layer with quantized weights.
+
+    Args:
+        i: the input of the weights, uint8 [experts, out, in * bits / 8]; the scales and the bias
+            follow it.
+        zero: the input of the zero points.
+        bits: of a weight.
     """
     w, scales, bias, zeros = node.inputs[i], node.input(i + 1), node.input(i + 2), node.input(zero)
     if (
@@ -232,24 +270,19 @@ def _quantized_layer(node: BoundNode, m, i, zero, bits):
         )
     experts, out, width = w.shape[0], w.shape[1], w.shape[2] * 8 // bits
     block = node.attr("block_size", 0)
-    if block <= 0:  # one scale per column: as blocks that all have it
+    if block <= 0:  # one scale per output: as blocks that share it
         block = width & -width
         if list(scales.shape) != [experts, out]:
-            fail(node, f"its scales are {scales}; [{experts}, {out}] is wanted")
+            fail(node, f"its scales are {scales}; [{experts}, {out}] is expected")
         if block < 16:
             unsupported(
-                node, f"{width} inputs per expert, which 16 does not divide, without a block_size"
+                node, f"{width} inputs per expert, not a multiple of 16, without a block_size"
             )
-        blocks = [experts, out, width // block]
-        scales = m.op("Expand", m.op("Unsqueeze", scales, m.ints(2)), m.ints(*blocks))
+        blocks = graph.ints([experts, out, width // block])
+        scales = _repeated(graph, scales, blocks)
         if zeros is not None:
-            zeros = m.op(
-                "Expand",
-                m.op(
-                    "Unsqueeze", m.op("Cast", unpacked(m.g, zeros, bits, out), to=FLOAT), m.ints(2)
-                ),
-                m.ints(*blocks),
-            )
+            zeros = graph.op("Cast", unpacked(graph, zeros, bits, out), to=FLOAT)
+            zeros = _repeated(graph, zeros, blocks)
     elif (
         block < 16
         or block & block - 1
@@ -257,10 +290,20 @@ def _quantized_layer(node: BoundNode, m, i, zero, bits):
         or list(scales.shape) != [experts, out, width // block]
     ):
         fail(node, f"blocks of {block} do not fit {width} inputs with the scales {scales}")
+    return _Layer([w, scales, bias, zeros], _blockwise_product(width, out, bits, block))
 
-    def product(m, x, tensors):
+
+def _repeated(graph: Binder, v: Value, shape: Value) -> Value:
+    """v [experts, out] repeated along a new last dimension."""
+    return graph.op("Expand", graph.op("Unsqueeze", v, graph.ints([2])), shape)
+
+
+def _blockwise_product(width: int, out: int, bits: int, block: int) -> Product:
+    """The product of a layer with `width` inputs and `out` outputs by MatMulNBits."""
+
+    def product_of(graph: Binder, x: Value, tensors: list[Value | None]) -> Value:
         w, scales, bias, zeros = tensors
-        return m.op(
+        return graph.op(
             "MatMulNBits",
             x,
             w,
@@ -275,11 +318,11 @@ def _quantized_layer(node: BoundNode, m, i, zero, bits):
             block_size=block,
         )
 
-    return (w, scales, bias, zeros), product
+    return product_of
 
 
 @qmoe.decompose
-def qmoe_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def qmoe_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     takes(node, (FLOAT,), 4, 7, 10, 14)
     if node.attr("quant_type", "int") != "int" or any(
         node.has(i) for i in range(15, len(node.inputs))
@@ -287,13 +330,9 @@ def qmoe_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
         unsupported(node, f"weights of the kind {node.attr('quant_type', 'int')!r}")
     if node.attr("weights_prepacked", -1) > 0:
         unsupported(node, "weights that are packed for another runtime")
-    bits, m = node.attr("expert_weight_bits", 4), _Graph(node, graph)
-    layers = [
-        (
-            _quantized_layer(node, m, i, zero, node.attr(f"fc{zero - 10}_expert_weight_bits", bits))
-            if node.has(i)
-            else None
-        )
-        for i, zero in ((2, 11), (5, 12), (8, 13))
-    ]
+    bits = node.attr("expert_weight_bits", 4)
+    layers: _Layers = []
+    for i, zero in ((2, 11), (5, 12), (8, 13)):
+        of_layer = node.attr(f"fc{zero - 10}_expert_weight_bits", bits)
+        layers.append(_quantized_layer(node, graph, i, zero, of_layer) if node.has(i) else None)
     return _mixture(node, graph, layers, False, node.input(14))
