@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
 from ...declare.op import Op, fail, product, takes
-from ..quantized.integer import channels_last, out_channels_last
+from ..quantized.integer_kernel import channels_last, out_channels_last
 from .contracts import POOL
 from .window import Window, window
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from ..qlinear import (
-    _bytes,
-    _zero_of,
-    attention,
-    concat,
-    conv,
-    conv_integer,
-    dynamic,
-    gemm,
-    matmul,
-    to_float,
-)
+from ..qlinear import conv, conv_integer, dynamic, gemm, matmul, to_float
 
 
-def _scale(t, *shape, low=0.01, high=0.03):
+def quantized(t, *shape, dtype="uint8"):
+    """8-bit integers over the whole range of their type."""
+    return t.n(
+        dtype, *shape, low=0 if dtype == "uint8" else -128, high=255 if dtype == "uint8" else 127
+    )
+
+
+def zero_point(t, dtype):
+    return t.const(
+        t.n(dtype, low=100, high=150) if dtype == "uint8" else t.n(dtype, low=-10, high=10)
+    )
+
+
+def scale(t, *shape, low=0.01, high=0.03):
     return t.const(t.f(*shape, low=low, high=high))
 
 
@@ -33,25 +35,25 @@ def matmul_cases(t):
     ):
         x, w = kinds
         yield t(
-            _bytes(t, *a, dtype=x),
-            _scale(t),
-            _zero_of(t, x),
-            _bytes(t, *b, dtype=w),
-            _scale(t),
-            _zero_of(t, w),
-            _scale(t, low=0.1, high=0.4),
-            _zero_of(t, x),
+            quantized(t, *a, dtype=x),
+            scale(t),
+            zero_point(t, x),
+            quantized(t, *b, dtype=w),
+            scale(t),
+            zero_point(t, w),
+            scale(t, low=0.1, high=0.4),
+            zero_point(t, x),
             **_ORT,
         )
     yield t(
-        _bytes(t, 3, 40),
-        _scale(t),
-        _zero_of(t, "uint8"),
-        t.const(_bytes(t, 40, 5, dtype="int8")),
-        _scale(t, 5),
+        quantized(t, 3, 40),
+        scale(t),
+        zero_point(t, "uint8"),
+        t.const(quantized(t, 40, 5, dtype="int8")),
+        scale(t, 5),
         t.const(t.n("int8", 5, low=0, high=0)),
-        _scale(t, low=0.1, high=0.4),
-        _zero_of(t, "uint8"),
+        scale(t, low=0.1, high=0.4),
+        zero_point(t, "uint8"),
         **_ORT,
     )
 
@@ -59,29 +61,29 @@ def matmul_cases(t):
 @gemm.cases
 def gemm_cases(t):
     for turn in (0, 1):
-        w = t.const(_bytes(t, *((5, 40) if turn else (40, 5)), dtype="int8"))
+        w = t.const(quantized(t, *((5, 40) if turn else (40, 5)), dtype="int8"))
         inputs = [
-            _bytes(t, 3, 40),
-            _scale(t),
-            _zero_of(t, "uint8"),
+            quantized(t, 3, 40),
+            scale(t),
+            zero_point(t, "uint8"),
             w,
-            _scale(t),
-            _zero_of(t, "int8"),
+            scale(t),
+            zero_point(t, "int8"),
             t.const(t.n("int32", 5, low=-9000, high=9000)),
         ]
-        yield t(*inputs, _scale(t, low=0.1, high=0.4), _zero_of(t, "uint8"), transB=turn)
+        yield t(*inputs, scale(t, low=0.1, high=0.4), zero_point(t, "uint8"), transB=turn)
         yield t(*inputs, transB=turn, alpha=0.5)
-        yield t(*inputs[:6], None, _scale(t, low=0.1, high=0.4), _zero_of(t, "uint8"), transB=turn)
+        yield t(*inputs[:6], None, scale(t, low=0.1, high=0.4), zero_point(t, "uint8"), transB=turn)
     yield t(
-        _bytes(t, 40, 3),
-        _scale(t),
-        _zero_of(t, "uint8"),
-        t.const(_bytes(t, 40, 5, dtype="int8")),
-        _scale(t, 5),
+        quantized(t, 40, 3),
+        scale(t),
+        zero_point(t, "uint8"),
+        t.const(quantized(t, 40, 5, dtype="int8")),
+        scale(t, 5),
         t.const(t.n("int8", 5, low=0, high=0)),
         None,
-        _scale(t, low=0.1, high=0.4),
-        _zero_of(t, "uint8"),
+        scale(t, low=0.1, high=0.4),
+        zero_point(t, "uint8"),
         transA=1,
     )
 
@@ -90,33 +92,33 @@ def gemm_cases(t):
 def to_float_cases(t):
     for more in (
         (),
-        (_zero_of(t, "uint8"),),
-        (_zero_of(t, "uint8"), _zero_of(t, "int8")),
-        (_zero_of(t, "uint8"), _zero_of(t, "int8"), t.f(5)),
+        (zero_point(t, "uint8"),),
+        (zero_point(t, "uint8"), zero_point(t, "int8")),
+        (zero_point(t, "uint8"), zero_point(t, "int8"), t.f(5)),
     ):
         yield t(
-            _bytes(t, 3, 40),
-            t.const(_bytes(t, 40, 5, dtype="int8")),
-            _scale(t),
-            _scale(t),
+            quantized(t, 3, 40),
+            t.const(quantized(t, 40, 5, dtype="int8")),
+            scale(t),
+            scale(t),
             *more,
             tol=1e-4,
         )
     yield t(
-        _bytes(t, 2, 3, 40),
-        t.const(_bytes(t, 40, 5, dtype="int8")),
-        _scale(t),
-        _scale(t, 5),
-        _zero_of(t, "uint8"),
+        quantized(t, 2, 3, 40),
+        t.const(quantized(t, 40, 5, dtype="int8")),
+        scale(t),
+        scale(t, 5),
+        zero_point(t, "uint8"),
         tol=1e-4,
     )
 
 
 @dynamic.cases
 def dynamic_cases(t):
-    for more in ((), (_zero_of(t, "int8"),), (_zero_of(t, "int8"), t.f(5))):
-        yield t(t.f(3, 40), t.const(_bytes(t, 40, 5, dtype="int8")), _scale(t), *more, tol=1e-4)
-    yield t(t.f(2, 3, 40), t.const(_bytes(t, 40, 5, dtype="int8")), _scale(t, 5), tol=1e-4)
+    for more in ((), (zero_point(t, "int8"),), (zero_point(t, "int8"), t.f(5))):
+        yield t(t.f(3, 40), t.const(quantized(t, 40, 5, dtype="int8")), scale(t), *more, tol=1e-4)
+    yield t(t.f(2, 3, 40), t.const(quantized(t, 40, 5, dtype="int8")), scale(t, 5), tol=1e-4)
 
 
 _CONVOLUTIONS = [
@@ -133,15 +135,20 @@ _CONVOLUTIONS = [
 @conv_integer.cases
 def conv_integer_cases(t):
     for x, w, attrs in _CONVOLUTIONS:
-        yield t(_bytes(t, *x), t.const(_bytes(t, *w)), **attrs)
+        yield t(quantized(t, *x), t.const(quantized(t, *w)), **attrs)
         yield t(
-            _bytes(t, *x),
-            t.const(_bytes(t, *w)),
-            _zero_of(t, "uint8"),
-            _zero_of(t, "uint8"),
+            quantized(t, *x),
+            t.const(quantized(t, *w)),
+            zero_point(t, "uint8"),
+            zero_point(t, "uint8"),
             **attrs,
         )
-        yield t(_bytes(t, *x), t.const(_bytes(t, *w, dtype="int8")), _zero_of(t, "uint8"), **attrs)
+        yield t(
+            quantized(t, *x),
+            t.const(quantized(t, *w, dtype="int8")),
+            zero_point(t, "uint8"),
+            **attrs,
+        )
 
 
 @conv.cases
@@ -149,47 +156,16 @@ def conv_cases(t):
     for x, w, attrs in _CONVOLUTIONS:
         for kind in ("uint8", "int8"):
             inputs = [
-                _bytes(t, *x),
-                _scale(t),
-                _zero_of(t, "uint8"),
-                t.const(_bytes(t, *w, dtype=kind)),
-                _scale(t),
-                _zero_of(t, kind),
-                _scale(t, low=0.1, high=0.4),
-                _zero_of(t, "uint8"),
+                quantized(t, *x),
+                scale(t),
+                zero_point(t, "uint8"),
+                t.const(quantized(t, *w, dtype=kind)),
+                scale(t),
+                zero_point(t, kind),
+                scale(t, low=0.1, high=0.4),
+                zero_point(t, "uint8"),
             ]
             yield t(*inputs, **attrs, **_ORT)
             yield t(*inputs, t.const(t.n("int32", w[0], low=-9000, high=9000)), **attrs, **_ORT)
-        inputs[4:6] = _scale(t, w[0]), t.const(t.n("int8", w[0], low=0, high=0))
+        inputs[4:6] = scale(t, w[0]), t.const(t.n("int8", w[0], low=0, high=0))
         yield t(*inputs, **attrs, **_ORT)
-
-
-@concat.cases
-def concat_cases(t):
-    parts = [
-        x
-        for k in (3, 5)
-        for x in (_bytes(t, 2, k), t.const(t.of("float32", 2**-k)), _zero_of(t, "uint8"))
-    ]
-    yield t(t.const(t.of("float32", 0.0613)), _zero_of(t, "uint8"), *parts, axis=1)
-
-
-@attention.cases
-def attention_cases(t):
-    inputs = [
-        _bytes(t, 2, 5, 12),
-        t.const(_bytes(t, 12, 48, dtype="int8")),
-        t.const(t.f(48)),
-        _scale(t),
-        _scale(t),
-    ]
-    yield t(*inputs, None, _zero_of(t, "uint8"), num_heads=4, tol=1e-4)
-    yield t(
-        *inputs,
-        t.of("int32", [3, 5]),
-        _zero_of(t, "uint8"),
-        t.const(t.of("int8", 0)),
-        num_heads=4,
-        tol=1e-4,
-    )
-    yield t(*inputs, None, _zero_of(t, "uint8"), num_heads=4, unidirectional=1, tol=1e-4)

@@ -1,4 +1,4 @@
-"""Test cases of ops/recurrent/recurrent.py."""
+"""Test cases of ops/recurrent/layers.py."""
 
 from __future__ import annotations
 
