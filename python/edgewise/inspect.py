@@ -21,8 +21,7 @@ from .declare.dtypes import FLOAT, INT64, NAME
 from .declare.symbolic import NotStatic, most, product
 from .dimensions import MOST_DIM, check_names, input_shapes
 from .errors import EdgewiseError, InputError, MissingGradient, ModelError, UnsupportedOp
-from .ir import BROKEN, Graph, NeedsHost, NeedsValue, Value
-from .ir import Tensor as Constant
+from .ir import BROKEN, Graph, NeedsHost, NeedsValue, Tensor, Value
 from .onnx import as_source, read_model
 from .ops import OPS
 from .passes import RECOGNISE
@@ -40,7 +39,7 @@ GUESSES = (
 
 
 @dataclass
-class Tensor:
+class TensorInfo:
     """An input or output as the file declares it. shape: ints, names, None where unknown; or None
     as a whole. kind: "tensor", "sequence", "optional", "map".
     """
@@ -290,7 +289,7 @@ def _values(graph, values):
 
 
 def _tensor(info):
-    return Tensor(
+    return TensorInfo(
         info.name,
         NAME.get(info.dtype, str(info.dtype)),
         None if info.shape is None else list(info.shape),
@@ -367,7 +366,7 @@ def _memory(graph, shapes, values):
     except NeedsValue:  # exports that count the tokens in their mask
         if "attention_mask" not in shapes or "attention_mask" in values:
             raise
-        one = Constant.of("one", _dtypes(graph)["attention_mask"], [1], [1])
+        one = Tensor.of("one", _dtypes(graph)["attention_mask"], [1], [1])
         computed["attention_mask"] = lambda b: b.op(
             "ConstantOfShape",
             Value(

@@ -20,8 +20,8 @@ from .onnx.source import Source
 # ({name: Source}, options) and returns (JSON text, {file name: bytes}).
 CALLS = {
     "package": ("edgewise.page", "compile_package"),
-    "inference": ("edgewise.session.page", "call"),
-    "artifacts": ("edgewise.training.page", "call"),
+    "inference": ("edgewise.session.inference_calls", "call"),
+    "artifacts": ("edgewise.training.artifact_calls", "call"),
 }
 
 _MISSING = re.compile("external data file '(.+)' was not given")

@@ -14,8 +14,8 @@ from edgewise import errors
 from edgewise.arrays import as_input, as_output, as_strings, holds_strings
 from edgewise.declare.dtypes import CODE, NAME
 from edgewise.onnx import BytesSource
-from edgewise.session import NodeArg, page
-from edgewise.training import page as training_page
+from edgewise.session import NodeArg, inference_calls
+from edgewise.training import artifact_calls
 
 ROOT = Path(__file__).parents[2]
 _process = None
@@ -167,9 +167,9 @@ class PageSession(_Page):
 def _python(answer):
     try:
         files = {n: BytesSource(base64.b64decode(b), n) for n, b in answer["files"].items()}
-        manifest, blobs = (page if answer["ask"].get("of") == "inference" else training_page).call(
-            files, answer["ask"]
-        )
+        manifest, blobs = (
+            inference_calls if answer["ask"].get("of") == "inference" else artifact_calls
+        ).call(files, answer["ask"])
         return {"manifest": manifest, "files": {n: _text(b) for n, b in blobs.items()}}
     except errors.EdgewiseError as e:
         return {

@@ -11,7 +11,7 @@ import pytest
 from edgewise import cli
 from edgewise.errors import EdgewiseError, EngineError
 from edgewise.ops.table import kernel_table, variants
-from edgewise.session.decoder import CausalLM
+from edgewise.session.decoder import DecoderModel
 from edgewise.shake import kernels_of, shake
 from onnx import TensorProto, helper
 
@@ -172,10 +172,10 @@ def test_build_for_the_demo(flavour, tmp_path, capsys):
     assert "kernels: attention, " in said and "kB as deflate" in said
     assert out.stat().st_size <= {"simd128": 120_000, "relaxed-threads": 126_000}[flavour]
     ids = [5, 60, 700, 8, 9] * 5
-    wanted = CausalLM(DEMO)
+    wanted = DecoderModel(DEMO)
     engine = NodeEngine(flavour, path=out)
     try:
-        got = CausalLM(DEMO, engine=engine)
+        got = DecoderModel(DEMO, engine=engine)
         a, b = wanted.open(), got.open()
         for part in (ids, [17], [18, 19]):
             np.testing.assert_allclose(

@@ -442,7 +442,7 @@ def test_prompts_run_at_the_lowest_cost():
     """Runs that together take a prompt: no other set of runs costs less, and only the last is
     padded.
     """
-    from edgewise.session.decoder import CausalLM, run_cost
+    from edgewise.session.decoder import DecoderModel, run_cost
 
     lm = SimpleNamespace(plans=[SimpleNamespace(tokens=t) for t in (1, 16, 128)], max_length=512)
     for count, past, runs in (
@@ -460,7 +460,7 @@ def test_prompts_run_at_the_lowest_cost():
     ):
         left, got = count, []
         while left > 0:
-            got.append(CausalLM.choose(lm, left, past + count - left).tokens)
+            got.append(DecoderModel.choose(lm, left, past + count - left).tokens)
             left -= got[-1]
         assert got == runs
         if past == 0 and count <= 128:

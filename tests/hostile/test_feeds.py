@@ -6,7 +6,7 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise.errors import InputError, OutOfMemory
-from edgewise.session.decoder import CausalLM
+from edgewise.session.decoder import DecoderModel
 from onnx import helper
 
 from .conftest import Refusal
@@ -163,7 +163,7 @@ def test_token_ids(refused):
     """Outside the vocabulary, of other kinds: the message says so, the session and its other
     sequences go on.
     """
-    lm = CausalLM(str(Q4))
+    lm = DecoderModel(str(Q4))
     s = lm.open()
     want = lm.logits(lm.forward(s, [1, 2, 3]))
     for bad in (
@@ -381,13 +381,13 @@ def test_feeds_larger_than_memory(dense, x, refused):
 
 
 def test_capacities_larger_than_memory(refused):
-    e = refused(lambda: CausalLM(str(Q4), capacity=1 << 24).open())
+    e = refused(lambda: DecoderModel(str(Q4), capacity=1 << 24).open())
     assert "capacity" in str(e) and "damaged" not in str(e)
 
 
 def test_a_cache_larger_than_memory(refused, monkeypatch):
     """The words for it, whatever the machine has: an engine with no memory left."""
-    lm = CausalLM(str(Q4), capacity=64)
+    lm = DecoderModel(str(Q4), capacity=64)
     taken = lm.open()
 
     def full(nbytes):

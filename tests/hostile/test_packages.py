@@ -13,7 +13,7 @@ import pytest
 from edgewise.errors import EdgewiseError, OutOfMemory, PackageError, PlanError, TokenizerError
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
-from edgewise.session.decoder import CausalLM, open_package
+from edgewise.session.decoder import DecoderModel, open_package
 
 from .packages import joined, places, split
 from .seeds import ROOT
@@ -35,7 +35,7 @@ def want(package):
 
 def play(data):
     """Opens a package and runs it a little."""
-    lm = CausalLM(Package.read(BytesSource(data, "model.edge")))
+    lm = DecoderModel(Package.read(BytesSource(data, "model.edge")))
     try:
         s = lm.open()
         first = lm.logits(lm.forward(s, [1, 2, 3]))
@@ -181,11 +181,11 @@ def test_no_packages(refused):
         b"PK\3\4" * 100,
     ):
         refused(lambda: play(data), PackageError)
-    refused(lambda: CausalLM("/no/such/thing.edge"))
-    refused(lambda: CausalLM("/no/such/folder"))
-    refused(lambda: CausalLM(7))
-    refused(lambda: CausalLM("a\0b"))
-    refused(lambda: CausalLM("a\0b.edge"))
+    refused(lambda: DecoderModel("/no/such/thing.edge"))
+    refused(lambda: DecoderModel("/no/such/folder"))
+    refused(lambda: DecoderModel(7))
+    refused(lambda: DecoderModel("a\0b"))
+    refused(lambda: DecoderModel("a\0b.edge"))
 
 
 def test_another_version(package, refused):
@@ -213,18 +213,18 @@ def test_another_version(package, refused):
 def test_broken_configuration(tmp_path, name, content, refused):
     shutil.copy(Q4, tmp_path)
     (tmp_path / name).write_bytes(content)
-    e = refused(lambda: CausalLM(str(tmp_path)))
+    e = refused(lambda: DecoderModel(str(tmp_path)))
     assert name in str(e)
 
 
 def test_folders(tmp_path, refused):
-    refused(lambda: CausalLM(str(tmp_path)), match="no .onnx file")
+    refused(lambda: DecoderModel(str(tmp_path)), match="no .onnx file")
     (tmp_path / "a.onnx").write_bytes(b"")
-    refused(lambda: CausalLM(str(tmp_path)), match="a.onnx")
+    refused(lambda: DecoderModel(str(tmp_path)), match="a.onnx")
     (tmp_path / "b.onnx").write_bytes(b"")
-    refused(lambda: CausalLM(str(tmp_path)), match="not clear")
-    refused(lambda: CausalLM(str(tmp_path), dtype="q4"), match="dtype 'q4'")
-    refused(lambda: CausalLM(str(tmp_path), dtype=3))
+    refused(lambda: DecoderModel(str(tmp_path)), match="not clear")
+    refused(lambda: DecoderModel(str(tmp_path), dtype="q4"), match="dtype 'q4'")
+    refused(lambda: DecoderModel(str(tmp_path), dtype=3))
 
 
 # ---- tokenizers ----

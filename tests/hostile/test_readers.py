@@ -17,7 +17,7 @@ from edgewise.onnx import BytesSource
 from edgewise.package import Package
 from edgewise.plan import Plan
 from edgewise.plan.plan import Slot
-from edgewise.session.decoder import CausalLM, open_package
+from edgewise.session.decoder import DecoderModel, open_package
 from edgewise.training.package import compile_model_for_training
 
 from .packages import decoder, feeds, joined, places, plan, slot, split, step, with_sums
@@ -94,7 +94,7 @@ def test_whole_packages(packages, page):
 
 
 def test_same_logits_in_both(packages, page):
-    lm = CausalLM(Package.read(BytesSource(packages["decoder"], "model.edge")))
+    lm = DecoderModel(Package.read(BytesSource(packages["decoder"], "model.edge")))
     sequence = lm.open()
     want = [lm.logits(lm.forward(sequence, ids)) for ids in ([1, 2, 3], [4])]
     got = page.ask(PLAY, packages["decoder"])["ok"]["logits"]
@@ -316,10 +316,11 @@ def test_a_plan_of_many_tokens_takes_memory_for_those_that_are_fed(page):
         "decoder.capacity",
     )
     script = (
-        "import sys, resource; from edgewise.session.decoder import CausalLM; from edgewise.package"
-        " import Package; from edgewise.onnx import BytesSource\nlm ="
-        " CausalLM(Package.read(BytesSource(sys.stdin.buffer.read(), 'x.edge'))); s = lm.open();"
-        " before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nlm.forward(s, [1, 2, 3]);"
+        "import sys, resource; from edgewise.session.decoder import DecoderModel; from"
+        " edgewise.package import Package; from edgewise.onnx import BytesSource\nlm ="
+        " DecoderModel(Package.read(BytesSource(sys.stdin.buffer.read(), 'x.edge')));"
+        " s = lm.open(); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss"
+        "\nlm.forward(s, [1, 2, 3]);"
         " print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
     grown = subprocess.run(
@@ -453,7 +454,7 @@ def test_sums_of_weights(packages, page, tmp_path):
         path.write_bytes(broken)
         for model in (Package.read(BytesSource(bytes(broken), "model.edge")), str(path)):
             with pytest.raises(PackageError, match="not what their checksum says") as e:
-                CausalLM(model)
+                DecoderModel(model)
             assert w["name"] in e.value.what and "model.edge" in e.value.where
         got = page.ask(PLAY, bytes(broken))
         assert (
@@ -462,8 +463,8 @@ def test_sums_of_weights(packages, page, tmp_path):
             and "checksum" in got["what"]
             and got["where"] == "model.edge"
         ), got
-        CausalLM(str(path), verify=False).free()
-    CausalLM(Package.read(BytesSource(data, "model.edge"))).free()
+        DecoderModel(str(path), verify=False).free()
+    DecoderModel(Package.read(BytesSource(data, "model.edge"))).free()
 
 
 def test_packages_of_earlier_formats(packages, page):

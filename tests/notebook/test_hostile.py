@@ -21,11 +21,11 @@ PLAY = """
     from edgewise.engine import default_engine
     from edgewise.onnx import BytesSource
     from edgewise.package import Package
-    from edgewise.session.decoder import CausalLM
+    from edgewise.session.decoder import DecoderModel
 
 
     def package(data):
-        lm = CausalLM(Package.read(BytesSource(data, "model.edge")))
+        lm = DecoderModel(Package.read(BytesSource(data, "model.edge")))
         try:
             s = lm.open()
             lm.forward(s, [1, 2])

@@ -119,7 +119,7 @@ def run(g, passes):
 
     session = edgewise.InferenceSession(g.model(), engine=open_engine("native"))
     try:
-        with mock.patch("edgewise.plan.compile.optimize", only):
+        with mock.patch("edgewise.plan.pipeline.optimize", only):
             return left, session.run(None, g.feeds)
     finally:
         session.free()

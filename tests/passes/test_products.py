@@ -11,7 +11,7 @@ from edgewise.passes import (
     fuse_residual_norm,
 )
 from edgewise.passes.last_position import keep_position
-from edgewise.plan.compile import compile_graph
+from edgewise.plan.pipeline import compile_graph
 from engines import open_engine
 
 from .graphs import MS, Graph, check, expected, fused

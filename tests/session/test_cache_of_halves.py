@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from edgewise.compile import compile_package
 from edgewise.onnx import BytesSource
-from edgewise.session.decoder import CausalLM
+from edgewise.session.decoder import DecoderModel
 from onnx import TensorProto, helper, numpy_helper
 
 VOCABULARY, HEADS, GROUPS, TOKENS = 40, 4, 2, 23
@@ -103,7 +103,7 @@ def test_heads_of_any_width(engine, dim, v_dim, wide):
         )
         rows, past = [*rows, out[0][0, 0]], dict(zip(past, out[1:]))
     for cache_dtype, tolerance in (("float32", 1e-5), ("float16", 2e-3)):
-        lm = CausalLM(
+        lm = DecoderModel(
             compile_package(
                 {"m.onnx": BytesSource(data, "m.onnx")},
                 capacity=32,

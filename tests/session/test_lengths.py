@@ -9,7 +9,7 @@ from edgewise import InferenceSession
 from edgewise.errors import UnsupportedOp
 from edgewise.manifest_limits import LIMITS
 from edgewise.plan.plan import HEADER
-from edgewise.session import page
+from edgewise.session import inference_calls
 from edgewise.session.lengths import LEAST, ROOM, find_lengths
 from engines.page_session import PageSession
 
@@ -254,7 +254,7 @@ def spoil(monkeypatch, wanted):
     """Has the page get plans of a kernel that no engine has, where `wanted` says so of a plan's
     description.
     """
-    original = page._Model._plan
+    original = inference_calls._Model._plan
 
     def spoiled(self, *args):
         described, blobs = original(self, *args)
@@ -265,7 +265,7 @@ def spoil(monkeypatch, wanted):
             blobs[described["file"]] = bytes(data)
         return described, blobs
 
-    monkeypatch.setattr(page._Model, "_plan", spoiled)
+    monkeypatch.setattr(inference_calls._Model, "_plan", spoiled)
 
 
 def test_a_page_does_without_a_plan_that_it_cannot_load(monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 from edgewise import cli
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
-from edgewise.session.decoder import CausalLM, open_package
+from edgewise.session.decoder import DecoderModel, open_package
 from zoo.zoo import causal_lms
 
 LMS = causal_lms()
@@ -35,12 +35,12 @@ def greedy(lm, ids, count=24):
 def test_same_tokens(model, tmp_path):
     """From the file, from its package in memory, from the package as a file."""
     package = open_package(model.path, capacity=40)
-    first = CausalLM(package)
+    first = DecoderModel(package)
     want = greedy(first, [5, 3, 9])
     path = tmp_path / "model.edge"
     with open(path, "wb") as f:
         package.write(f)
-    again = CausalLM(str(path))
+    again = DecoderModel(str(path))
     assert again.vocab_size == first.vocab_size and again.max_length == 40
     assert greedy(again, [5, 3, 9]) == want
     # what the file holds: each weight once, and nothing else of the model
@@ -66,7 +66,7 @@ def test_weights_are_shared_among_plans_and_mapped(tmp_path):
     path = tmp_path / "model.edge"
     with open(path, "wb") as f:
         open_package(OWN[0].path).write(f)
-    lm = CausalLM(str(path))
+    lm = DecoderModel(str(path))
     assert len(lm.plans) == 3
     assert len(lm.store.weights) <= len(lm.weights)
     assert not any(owned for *_, owned in lm.store.weights.values()), (
@@ -81,7 +81,7 @@ def test_two_writes_are_the_same():
     assert a.getvalue() == b.getvalue()
     again = io.BytesIO()
     Package.read(BytesSource(a.getvalue())).write(again)  # a package that was read can be written
-    assert CausalLM(Package.read(BytesSource(again.getvalue()))).vocab_size == 256
+    assert DecoderModel(Package.read(BytesSource(again.getvalue()))).vocab_size == 256
 
 
 # ---- the command ----
@@ -116,16 +116,16 @@ def test_build_and_inspect(folder, tmp_path):
         r.stdout,
     ), r.stdout
     assert (
-        json.loads(CausalLM(str(tmp_path / "m.edge")).package.file("config.json"))["model_type"]
+        json.loads(DecoderModel(str(tmp_path / "m.edge")).package.file("config.json"))["model_type"]
         == "llama"
     )
-    assert greedy(CausalLM(str(tmp_path / "m.edge")), [1, 2]) == greedy(
-        CausalLM(str(folder)), [1, 2]
+    assert greedy(DecoderModel(str(tmp_path / "m.edge")), [1, 2]) == greedy(
+        DecoderModel(str(folder)), [1, 2]
     )
     r = edgewise("build", folder, "-o", tmp_path / "n.edge", "--dtype", "q4", "--max-length", "32")
     assert r.returncode == 0 and "up to 32 tokens" in r.stdout
     r = edgewise("build", folder, "-o", tmp_path / "h.edge", "--cache-dtype", "float16")
-    whole, halves = (CausalLM(str(tmp_path / name)) for name in ("m.edge", "h.edge"))
+    whole, halves = (DecoderModel(str(tmp_path / name)) for name in ("m.edge", "h.edge"))
     assert (
         r.returncode == 0
         and halves.cache_dtype == "float16"

@@ -197,11 +197,11 @@ def forever(call):
 
 
 def test_ctrl_c_within_generation(ctrl_c):
-    from edgewise.session.decoder import CausalLM, open_package
+    from edgewise.session.decoder import DecoderModel, open_package
     from edgewise.text import generate
     from zoo.zoo import OWN
 
-    lm = CausalLM(open_package(OWN / "q4_llama/model.onnx", capacity=400))
+    lm = DecoderModel(open_package(OWN / "q4_llama/model.onnx", capacity=400))
     try:
 
         def write():

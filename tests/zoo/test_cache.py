@@ -6,7 +6,7 @@ import pytest
 from edgewise.compile import compile_package
 from edgewise.errors import InputError
 from edgewise.inspect import every_node
-from edgewise.session.decoder import CausalLM, folder_files
+from edgewise.session.decoder import DecoderModel, folder_files
 
 from .reference import DTYPES, Reference
 from .zoo import causal_lms
@@ -74,7 +74,7 @@ def test_all_ways_to_cut_a_sequence(model, engine, cache_dtype):
     ids = prompt(model)
     want = reference.logits(ids)
     scale = np.abs(want).max()  # of the whole output, as check_zoo.py has it
-    lm = CausalLM(package(model, (1, 4, 16), cache_dtype=cache_dtype), engine=engine)
+    lm = DecoderModel(package(model, (1, 4, 16), cache_dtype=cache_dtype), engine=engine)
     assert lm.vocab_size == want.shape[1] and lm.max_length == LENGTH + NEW + 8
 
     def forward(sequence, part):
@@ -130,8 +130,8 @@ def test_declared_halves_as_onnxruntime(model, engine):
         n: np.zeros((1, model.feeds[n].shape[1], 0, model.feeds[n].shape[3]), np.float16)
         for n in caches
     }
-    lm = CausalLM(package(model, (1, 16)), engine=engine)
-    wide = CausalLM(package(model, (1, 16), cache_dtype="float32"), engine=engine)
+    lm = DecoderModel(package(model, (1, 16)), engine=engine)
+    wide = DecoderModel(package(model, (1, 16), cache_dtype="float32"), engine=engine)
     assert (lm.cache_dtype, wide.cache_dtype) == ("float16", "float32") and 2 * sum(
         c["bytes"] for c in lm.caches
     ) == sum(c["bytes"] for c in wide.caches)
@@ -162,15 +162,15 @@ def test_asking_for_another_dtype_of_the_cache(tmp_path):
         package(LMS[0], (1, 16), cache_dtype="int8")
     with open(tmp_path / "m.edge", "wb") as f:
         package(LMS[0], (1, 16), cache_dtype="float16").write(f)
-    CausalLM(str(tmp_path / "m.edge"), cache_dtype="float16").free()
+    DecoderModel(str(tmp_path / "m.edge"), cache_dtype="float16").free()
     with pytest.raises(InputError, match="built to keep keys and values as float16.*--cache-dtype"):
-        CausalLM(str(tmp_path / "m.edge"), cache_dtype="float32")
+        DecoderModel(str(tmp_path / "m.edge"), cache_dtype="float32")
 
 
 def test_greedy_sequences(model, engine):
     """24 tokens, the likeliest each time: with the cache and without."""
     ids = prompt(model, 5)
-    lm = CausalLM(package(model, (1, 16), cache_dtype="float32"), engine=engine)
+    lm = DecoderModel(package(model, (1, 16), cache_dtype="float32"), engine=engine)
     sequence, out = lm.open(), list(ids)
     new = ids
     for _ in range(NEW):

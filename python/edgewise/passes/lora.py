@@ -34,7 +34,7 @@ _TAIL = re.compile(
 
 
 @dataclass
-class Adapter:
+class AdapterState:
     """A state of an adapter: its name in PEFT's files without prefix, its shape, and how it begins
     (program.State.initial).
     """
@@ -213,7 +213,7 @@ def insert_lora(bound, config):
         bound: BoundGraph. config: training.peft.LoraConfig: matches(name), rank_of(name),
         scaling_of(name), target_modules, lora_dropout.
     Returns:
-        ([Adapter], [LoraLayer]) in the order of the graph; the states are in bound.states.
+        ([AdapterState], [LoraLayer]) in the order of the graph; the states are in bound.states.
     Raises:
         InputError: nothing matches; the names there are are told.
     """
@@ -236,7 +236,7 @@ def insert_lora(bound, config):
         )
     adapters, made_layers, b, seen, shared = [], [], bound.binder, set(), _uses(bound)
     scale = bound.state(SCALE, FLOAT, [1])
-    adapters.append(Adapter(SCALE, [1], ("fill", 1.0)))
+    adapters.append(AdapterState(SCALE, [1], ("fill", 1.0)))
     for name, n in chosen:
         if name in seen:
             raise UnsupportedOp(
@@ -267,7 +267,7 @@ def insert_lora(bound, config):
                 if kind == "embedding"
                 else f"{name}.lora_{which}.weight"
             )
-            adapters.append(Adapter(key, shape, initial))
+            adapters.append(AdapterState(key, shape, initial))
             return bound.state(key, FLOAT, shape)
 
         def first(
@@ -497,7 +497,7 @@ def _dropped(b, config, x):
 
 
 __all__ = [
-    "Adapter",
+    "AdapterState",
     "LoraLayer",
     "Saved",
     "insert_lora",

@@ -3,7 +3,7 @@ loads.
 """
 
 from .builder import Builder, lower
-from .compile import compile_graph
+from .pipeline import compile_graph
 from .plan import Plan, Slot
 
 __all__ = ["Builder", "compile_graph", "lower", "Plan", "Slot"]

@@ -1,4 +1,4 @@
-"""`CausalLM`: a language model with its caches, ready to generate."""
+"""A language model with its caches, ready to generate; `edgewise.CausalLM` adds adapters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def folder_files(path):
 
 def open_package(model, dtype=None, capacity=None, lora=None, cache_dtype=None):
     """A Package from an .edge file, an .onnx file or a model folder. lora: LoraConfig of adapters
-    that there is to be room for. cache_dtype: as CausalLM's.
+    that there is to be room for. cache_dtype: as DecoderModel's.
     """
     try:
         path = os.fsdecode(model)
@@ -99,7 +99,7 @@ def run_cost(tokens):
     return 9 if tokens == 1 else 20 + 2 * tokens
 
 
-class CausalLM(Owner):
+class DecoderModel(Owner):
     """A decoder-only language model.
 
     It may be used from several threads at once: forwards queue, each sequence has its own cache,

@@ -17,7 +17,7 @@ from ..compile import add_weight
 from ..declare.dtypes import CODE, NAME, pack
 from ..ir import Graph, Tensor
 from ..ops import OPS
-from .program import HostNode, Program, single_node
+from .split_graph import HostNode, SplitGraph, single_node
 
 MAX_SAFE = (1 << 53) - 1  # JavaScript's largest whole number
 
@@ -51,7 +51,7 @@ class Programs:
 
     def _make(self, origin):
         if "outputs" in origin:
-            return Program(self.graph, names=origin["outputs"])
+            return SplitGraph(self.graph, names=origin["outputs"])
         if "op" in origin:
             return self._single(**origin["op"])
         parent = self.programs[origin["parent"]]
@@ -96,7 +96,7 @@ class Programs:
                 unit.needs = list(described["needs"])
                 unit.askers = [p.nodes[i] for i in described["askers"]]
 
-    def unit_name(self, p: Program, unit) -> str:
+    def unit_name(self, p: SplitGraph, unit) -> str:
         """What a unit of a program is called."""
         index = {id(n): i for i, n in enumerate(p.nodes)}
         kind = "host" if isinstance(unit, HostNode) else "part"
@@ -137,7 +137,7 @@ class Programs:
             "state": state,
         }
 
-    def units(self, p: Program, units) -> list:
+    def units(self, p: SplitGraph, units) -> list:
         """Units in the order in which they are run, with the names that each is the last to
         read.
         """
@@ -169,7 +169,7 @@ class Programs:
                 )
         return out
 
-    def node(self, p: Program, node) -> dict:
+    def node(self, p: SplitGraph, node) -> dict:
         """A node between plans.
 
         `known`: whether there is such an operator, `host`: whether Python has a function for it.

@@ -17,7 +17,7 @@ from ..session_limits import LATEST_OPSET, MAX_NESTING
 from .budget import WORDS, strings_bytes
 from .compiled import compile_part
 from .memory import Elsewhere
-from .program import Scope, Split, single_node
+from .split_graph import Scope, Split, single_node
 
 
 class Driver:

@@ -17,7 +17,7 @@ from .direct import DirectRuns
 from .driver import Driver
 from .feeds import from_caller, to_caller
 from .memory import Pool
-from .program import Program
+from .split_graph import SplitGraph
 from .weights import WeightStore
 
 _ORT_TYPES = {
@@ -233,7 +233,7 @@ class InferenceSession(Owner):
                 self.busy = True
                 program = self.programs.get(names)
                 if program is None:
-                    program = self.programs[names] = Program(self.graph, names=names)
+                    program = self.programs[names] = SplitGraph(self.graph, names=names)
                 if seed is None and self.seed is not None:
                     seed = seed_of_run(self.seed, self.runs)
                 self.runs += 1

@@ -120,7 +120,7 @@ def as_weight(values, saved, nbytes):
     return data
 
 
-class CausalLM(decoder.CausalLM):
+class CausalLM(decoder.DecoderModel):
     """A decoder-only language model, with adapters or without.
 
         lm = CausalLM("smollm2/", lora=LoraConfig(r=16, target_modules="all-linear"))     room for
@@ -132,7 +132,7 @@ class CausalLM(decoder.CausalLM):
         lora: LoraConfig (or a dict with its fields): the layers beside which there is room, and its
         rank; or the path of an adapter, which is loaded under the name
             "default" and set. None: no adapters, unless the package was compiled with them.
-        Others as session.decoder.CausalLM's.
+        Others as session.decoder.DecoderModel's.
     Attributes: adapters ({name: Adapter}), adapter (the name of the one that counts, or None).
     """
 

@@ -17,7 +17,7 @@ from ..ir import Graph
 from ..json_text import parse_json
 from ..onnx import as_source, read_model
 from ..profile import Profile, Watch
-from ..session.decoder import CausalLM, folder_files
+from ..session.decoder import DecoderModel, folder_files
 from ..text import Tokenizer
 from .adapters import fitted, floats, turned
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -798,7 +798,7 @@ class Trainer(Owner):
 
     @locked
     def language_model(self):
-        """A CausalLM that shares this trainer's weights."""
+        """A DecoderModel that shares this trainer's weights."""
         from ..compile import compile_package
 
         if self._lm is None:
@@ -811,7 +811,7 @@ class Trainer(Owner):
             package = compile_package(
                 self.files, self.dtype, model_file=self.model_file, lora=self.lora, trainable=half
             )
-            self._lm = CausalLM(
+            self._lm = DecoderModel(
                 package,
                 engine=self.engine,
                 states={

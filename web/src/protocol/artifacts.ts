@@ -2,7 +2,7 @@
 
 import type { DeviceInfo } from "../shared/platform.ts";
 
-/** What artifacts are, as python/edgewise/training/page.py reads them. */
+/** What artifacts are, as python/edgewise/training/artifact_calls.py reads them. */
 export interface ArtifactsInfo {
   /** Names of what the training model is fed and gives, the loss first. */
   train: { inputs: string[]; outputs: string[] };

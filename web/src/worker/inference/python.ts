@@ -1,6 +1,6 @@
 // Python as the compiler of one model: programs, plans of their parts, and now and then one node.
-// python/edgewise/session/page.py is the other end. It is started by the first question that
-// nothing else answers.
+// python/edgewise/session/inference_calls.py is the other end. It is started by the first
+// question that nothing else answers.
 
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ValueInfo } from "../../protocol/inference.ts";

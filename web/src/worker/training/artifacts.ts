@@ -1,5 +1,5 @@
 // ONNX Runtime Training's artifacts in the worker. Python reads them and compiles them for the
-// shapes that come (training/page.py); their steps run here without it.
+// shapes that come (training/artifact_calls.py); their steps run here without it.
 
 import type { Device } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";

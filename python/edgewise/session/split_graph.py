@@ -51,12 +51,12 @@ class Scope:
         return None
 
 
-class Program:
+class SplitGraph:
     """A graph, or the body of a loop, branch or function.
 
-    graph: Graph. parent: the Program around a subgraph, whose constants it sees; None for a whole
-    model or a function. names: outputs, default all. like: a Graph with the model's opsets and
-    functions. ours: whether nodes may be of the domain 'edgewise'.
+    graph: Graph. parent: the SplitGraph around a subgraph, whose constants it sees; None for a
+    whole model or a function. names: outputs, default all. like: a Graph with the model's opsets
+    and functions. ours: whether nodes may be of the domain 'edgewise'.
     """
 
     def __init__(self, graph, parent=None, names=None, like=None, ours=False):
@@ -87,14 +87,14 @@ class Program:
         )
 
     def body(self, graph):
-        """The Program of a subgraph of one of its nodes."""
+        """The SplitGraph of a subgraph of one of its nodes."""
         p = self.bodies.get(id(graph))
         if p is None:
-            p = self.bodies[id(graph)] = Program(graph, self, like=self.like)
+            p = self.bodies[id(graph)] = SplitGraph(graph, self, like=self.like)
         return p
 
     def function(self, node, given):
-        """The Program of the model-local function that a node calls."""
+        """The SplitGraph of the model-local function that a node calls."""
         key = (id(node), tuple(given))
         p = self.bodies.get(key)
         if p is None:
@@ -102,7 +102,7 @@ class Program:
             like = Graph(
                 f.name, opsets={**self.like.opsets, **f.opsets}, functions=self.like.functions
             )
-            p = self.bodies[key] = Program(function_body(f, node.attrs, given), like=like)
+            p = self.bodies[key] = SplitGraph(function_body(f, node.attrs, given), like=like)
         return p
 
     def every_part(self):
@@ -436,7 +436,7 @@ class Part:
 
 
 def single_node(op, domain, present, wanted, attrs, opset, dtype=0, label="", functions=None):
-    """The Program of one node: inputs x0, x1, ..., outputs y0, y1, ...
+    """The SplitGraph of one node: inputs x0, x1, ..., outputs y0, y1, ...
 
     Args:
         present, wanted: lists of bools, whether each input and output is there. dtype: what its
@@ -450,7 +450,7 @@ def single_node(op, domain, present, wanted, attrs, opset, dtype=0, label="", fu
     g = Graph(
         op, [node], *infos, opsets={"": opset, domain: opset}, functions=functions or {}, ours=True
     )
-    return Program(g, ours=True)
+    return SplitGraph(g, ours=True)
 
 
 def _origins(value, names):

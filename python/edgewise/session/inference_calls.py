@@ -25,7 +25,7 @@ from .described import Programs
 from .direct import DirectRuns
 from .driver import Driver
 from .memory import Pool
-from .program import Scope, Split
+from .split_graph import Scope, Split
 from .weights import WeightStore
 
 _model = None  # a compiler's worker serves one session
