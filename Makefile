@@ -142,7 +142,7 @@ $(stamp)/node: web/package.json web/package-lock.json | $(stamp)/system
 
 # Products
 
-$(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs python/edgewise/shake.py .build/bin/emcc
+$(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs $(wildcard python/edgewise/shake/*.py) .build/bin/emcc
 	@$(MAKE) --silent --no-print-directory -C wasm PYTHON="$(PYTHON)"
 	@touch $@
 

@@ -21,10 +21,10 @@ from .arrays import Array
 from .compile import CACHE_NAME, cache_axis, head_dim, pick_model_file
 from .declare.dtypes import BOOL, FLOAT, NAME, bytes_for, pack
 from .declare.symbolic import product
-from .dimensions import check_names, input_shapes
 from .engine import open_engine
 from .errors import InputError
 from .onnx import FileSource, read_model
+from .onnx.dimensions import check_names, input_shapes
 from .session import InferenceSession
 from .session.decoder import folder_files, open_package
 from .training.adapters import CausalLM

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
-from .autodiff import Gradients, add_gradients
 from .bind import bind
+from .bind.autodiff import Gradients, add_gradients
 from .compile import CACHE_NAME, cache_axis, cached_as_halves, head_dim
 from .declare.dtypes import FLOAT, INT64, NAME
 from .declare.symbolic import NotStatic, most, product
-from .dimensions import MOST_DIM, check_names, input_shapes
 from .errors import EdgewiseError, InputError, MissingGradient, ModelError, UnsupportedOp
 from .ir import BROKEN, Graph, NeedsHost, NeedsValue, Tensor, Value
 from .onnx import as_source, read_model
+from .onnx.dimensions import MOST_DIM, check_names, input_shapes
 from .ops import OPS
 from .passes import RECOGNISE
 from .plan import compile_graph

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import edgewise
 import numpy as np
-from edgewise.autodiff import Gradients, add_gradients
 from edgewise.bind import bind
+from edgewise.bind.autodiff import Gradients, add_gradients
 from edgewise.declare.dtypes import FLOAT
 from edgewise.declare.kernel import KERNELS
 from edgewise.declare.symbolic import NotStatic

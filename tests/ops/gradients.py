@@ -4,7 +4,7 @@ graph behind it.
 
 import edgewise
 import numpy as np
-from edgewise.autodiff import add_gradients
+from edgewise.bind.autodiff import add_gradients
 from edgewise.declare.dtypes import FLOAT
 from edgewise.declare.values import RunTensor
 from edgewise.ir import Value

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from edgewise.autodiff import add_gradients
+from edgewise.bind.autodiff import add_gradients
 from edgewise.declare.dtypes import FLOAT
 from edgewise.declare.values import RunTensor
 from edgewise.errors import MissingGradient

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from edgewise.autodiff import Gradients, add_gradients
 from edgewise.bind import bind
+from edgewise.bind.autodiff import Gradients, add_gradients
 from edgewise.declare.dtypes import BOOL, FLOAT, INT8, INT32, INT64, UINT8
 from edgewise.engine.native import NativeEngine
 from edgewise.errors import InputError, UnsupportedOp

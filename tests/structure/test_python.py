@@ -20,7 +20,7 @@ ORDER = [
     {"declare"},
     {"ops", "manifest", "seeds"},
     {"ir", "arrays"},
-    {"onnx", "autodiff", "dimensions"},
+    {"onnx"},
     {"bind", "passes", "engine", "shake"},
     {"sums"},
     {"package"},

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..autodiff import Gradients
-    from ..bind import _Binder as Binder
+    from ..bind.autodiff import Gradients
+    from ..bind.binder import _Binder as Binder
     from ..ir import BoundNode, Value
     from ..ir import Graph as Subgraph
     from ..plan.builder import Builder

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ..autodiff import Gradients, add_gradients
 from ..bind import bind
+from ..bind.autodiff import Gradients, add_gradients
 from ..declare.dtypes import FLOAT, INT64, NAME, bytes_for
 from ..declare.symbolic import NotStatic, product
 from ..errors import EdgewiseError, InputError, ModelError, UnsupportedOp

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 
-from ..autodiff import Gradients, add_gradients
 from ..bind import bind
+from ..bind.autodiff import Gradients, add_gradients
 from ..declare.dtypes import FLOAT, INT64
 from ..ir import Graph, Info
 from ..passes import optimize

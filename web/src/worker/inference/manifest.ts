@@ -16,7 +16,7 @@ import { type Program, parseConstant, parseProgram } from "./program.ts";
 import { byteSize, fromHex, NumberTensor, toHex } from "./values.ts";
 
 /**
- * The part with constants that a graph spells out, as weights: python/edgewise/compile.py. No file
+ * The part with constants that a graph spells out, as weights: python/edgewise/compile/. No file
  * of a model is called so.
  */
 export const CONSTANTS = "//constants";

@@ -8,7 +8,7 @@ import ast
 import operator
 import re
 
-from .errors import InputError
+from ..errors import InputError
 
 MOST_DIM = 1 << 40
 

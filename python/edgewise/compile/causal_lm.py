@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 
-from .bind import RUN_SEED
-from .declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
-from .declare.op import TooLong
-from .declare.symbolic import NotStatic, Sym
-from .dimensions import input_shapes
-from .errors import InputError, ModelError, UnsupportedOp
-from .ir import NeedsHost, NeedsValue, Tensor, Value
-from .json_text import parse_json
-from .manifest_limits import CACHE_DTYPES, FORMAT
-from .onnx import BytesSource, read_model
-from .ops.table import kernel_table
-from .package import Package
-from .passes.last_position import keep_position
-from .passes.lora import insert_lora, saved_parameters
-from .plan import compile_graph
-from .plan.notes import NOTES, add_notes
+from ..bind import RUN_SEED
+from ..declare.dtypes import BOOL, FLOAT, FLOAT16, INT32, INT64, NAME
+from ..declare.op import TooLong
+from ..declare.symbolic import NotStatic, Sym
+from ..errors import InputError, ModelError, UnsupportedOp
+from ..ir import NeedsHost, NeedsValue, Tensor, Value
+from ..json_text import parse_json
+from ..manifest_limits import CACHE_DTYPES, FORMAT
+from ..onnx import BytesSource, read_model
+from ..onnx.dimensions import input_shapes
+from ..ops.table import kernel_table
+from ..package import Package
+from ..passes.last_position import keep_position
+from ..passes.lora import insert_lora, saved_parameters
+from ..plan import compile_graph
+from ..plan.notes import NOTES, add_notes
 
 PAST, LAST = (
     0,

@@ -21,10 +21,9 @@ and the calls to the others numbered anew. Plain Python: it needs no toolchain.
 from __future__ import annotations
 
 import struct
-import sys
 
-from .errors import EngineError
-from .ops.table import kernel_table, variant_names, variants
+from ..errors import EngineError
+from ..ops.table import kernel_table, variant_names, variants
 
 MARK = b"EDGEWISE KERNELS"  # EW_CODE_MARK
 HEAD = struct.Struct("<16sII")
@@ -576,7 +575,3 @@ def main(arguments):
         wasm = f.read()
     with open(target, "wb") as f:
         f.write(shake(wasm, [k.name for k in kernel_table().kernels if not k.c.rare], source))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

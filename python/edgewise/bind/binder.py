@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import zlib
 
+from ..declare.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
+from ..declare.symbolic import NotStatic, Sym, most, product
+from ..declare.values import Nothing, Sequence, check_copied, is_plain
+from ..element_types import DTYPES
+from ..errors import EdgewiseError, InputError, ModelError, UnsupportedOp
+from ..ir import BROKEN, BoundNode, Graph, Info, NeedsHost, NeedsValue, Tensor, Value
+from ..onnx.reader import AttributeReference
+from ..ops import OPS, declared
+from ..ops.promotion import PROMOTIONS
+from ..session_limits import LATEST_OPSET, MAX_NESTING
 from .autodiff import add_gradients
-from .declare.dtypes import BFLOAT16, BITS, BOOL, FLOAT, FLOAT16, FLOATS, INT64, NAME, STRING
-from .declare.symbolic import NotStatic, Sym, most, product
-from .declare.values import Nothing, Sequence, check_copied, is_plain
-from .element_types import DTYPES
-from .errors import EdgewiseError, InputError, ModelError, UnsupportedOp
-from .ir import BROKEN, BoundNode, Graph, Info, NeedsHost, NeedsValue, Tensor, Value
-from .onnx.reader import AttributeReference
-from .ops import OPS, declared
-from .ops.promotion import PROMOTIONS
-from .session_limits import LATEST_OPSET, MAX_NESTING
 
 HALF = (FLOAT16, BFLOAT16)
 FOLD_INTEGERS, FOLD_FLOATS = 512, 64  # elements up to which constants are computed in Python

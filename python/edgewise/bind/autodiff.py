@@ -9,10 +9,10 @@ Derivatives, 2008, chapter 3; rules as in PyTorch's derivatives.yaml.)
 
 from __future__ import annotations
 
-from .declare.dtypes import FLOAT, FLOATS
-from .declare.symbolic import product
-from .errors import MissingGradient, UnsupportedOp
-from .ir import Value
+from ..declare.dtypes import FLOAT, FLOATS
+from ..declare.symbolic import product
+from ..errors import MissingGradient, UnsupportedOp
+from ..ir import Value
 
 
 class Gradients:

@@ -1,0 +1,41 @@
+"""Whole models to packages: what `edgewise build` and a page do once per model."""
+
+from .causal_lm import (
+    CACHE_NAME,
+    CHUNKS,
+    CONSTANTS,
+    add_inference_plan,
+    add_plans,
+    add_weight,
+    cache_axis,
+    cached_as_halves,
+    compile_causal_lm,
+    compile_inference,
+    compile_package,
+    describe_plan,
+    describe_values,
+    described_shape,
+    head_dim,
+    inference_package,
+    pick_model_file,
+)
+
+__all__ = [
+    "CACHE_NAME",
+    "CHUNKS",
+    "CONSTANTS",
+    "add_inference_plan",
+    "add_plans",
+    "add_weight",
+    "cache_axis",
+    "cached_as_halves",
+    "compile_causal_lm",
+    "compile_inference",
+    "compile_package",
+    "describe_plan",
+    "describe_values",
+    "described_shape",
+    "head_dim",
+    "inference_package",
+    "pick_model_file",
+]

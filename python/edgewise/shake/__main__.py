@@ -1,0 +1,7 @@
+"""`python -m edgewise.shake SOURCE TARGET`."""
+
+import sys
+
+from .module import main
+
+sys.exit(main(sys.argv[1:]))
