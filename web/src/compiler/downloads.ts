@@ -8,7 +8,7 @@ import { stalled, Watchdog, within } from "../shared/watchdog.ts";
 /** Posts a sign of progress. */
 export const alive = (): void => postMessage({ alive: true } satisfies FromCompiler);
 
-/** Tells of an error of the start, which Pyodide might keep to itself or rename. */
+/** Posts an error of the start at once, since Pyodide may swallow or replace it. */
 function told(e: unknown): unknown {
   postMessage({
     error: { ...plainError(e), name: "EngineError" },
@@ -18,9 +18,9 @@ function told(e: unknown): unknown {
 }
 
 /**
- * In the place of `fetch` while Pyodide starts: a download that breaks or goes silent is taken up
- * again. WebAssembly comes as it is, since browsers keep compiled code only for their own
- * responses; when nothing comes any more, it is an error.
+ * A replacement of `fetch` while Pyodide starts. Interrupted or silent downloads are resumed. .wasm
+ * files are fetched as usual, since browsers cache compiled code only for their own responses; a
+ * stalled one is an error.
  */
 export function watchedFetch(plain: typeof fetch): typeof fetch {
   return async (input, init) => {
@@ -60,7 +60,7 @@ export function watchedFetch(plain: typeof fetch): typeof fetch {
   };
 }
 
-/** Reads a copy of a response to see that it goes on. */
+/** Reads a copy of a response to watch its progress. */
 async function followed(copy: Response, silent: () => void): Promise<void> {
   const reader = copy.body!.getReader();
   const dog = new Watchdog(silent);
@@ -71,7 +71,7 @@ async function followed(copy: Response, silent: () => void): Promise<void> {
       alive();
     }
   } catch {
-    // Whoever reads the response itself gets the same error.
+    // the reader of the response itself gets the same error
   } finally {
     dog.stop();
   }

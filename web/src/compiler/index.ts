@@ -1,6 +1,6 @@
-// The compiler's worker: Pyodide, the edgewise wheel, one compilation, and then it is ended from
-// outside with all its memory. Python sees the model's files through `Source`s that read from
-// Blobs, so that weights never pass through it.
+// The compiler's worker: starts Pyodide with the edgewise wheel and serves compilations, until it
+// is terminated from outside to free its memory. Python reads the model's files through `Source`s
+// backed by Blobs, so that weights are read only where needed.
 
 import type { FromCompiler, ToCompiler } from "../protocol/compiler.ts";
 import { holdLife } from "../shared/lives.ts";
@@ -10,7 +10,7 @@ import { message } from "../shared/words.ts";
 import { alive } from "./downloads.ts";
 import { type Failure, failure, type Run, startPython } from "./start.ts";
 
-/** A file as Python sees it. */
+/** A file, as Python sees it. */
 class Source {
   readonly size: number;
   readonly ranges: [number, number][] = [];
@@ -32,8 +32,8 @@ class Source {
 }
 
 /**
- * The files of the latest compilation that had any: one without goes on with what Python keeps of
- * them.
+ * Files of the latest compilation that had any; later compilations without files continue with what
+ * Python keeps of them.
  */
 let given = new Map<string, Source>();
 
@@ -45,7 +45,7 @@ function compile(
   const t0 = performance.now();
   const sources = new Map(files.map(([name, blob]) => [name, new Source(name, blob)]));
   if (sources.size && options.call !== "node") given = sources;
-  // JSON, since its null is Python's None
+  // as JSON, since its null becomes Python's None
   const result = run(pyodide.toPy(sources), JSON.stringify(options));
   const value = result.toJs({
     create_pyproxies: false,

@@ -1,5 +1,5 @@
-// The page's end of a worker: calls by id, events of calls, abort, and an error for every call that
-// a dying worker leaves open.
+// The page's side of a worker: method calls matched to replies by id, events that belong to a call,
+// cancellation, and rejection of all open calls when the worker dies.
 
 import { makeError } from "../protocol/errors.ts";
 import type { ProgressEvent } from "../protocol/loading.ts";
@@ -12,7 +12,7 @@ import { newLife, watchLife } from "../shared/lives.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 import { env } from "./env.ts";
 
-/** What a call listens for, and `transfer`: buffers that move to the worker. */
+/** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
 export interface CallOptions {
   signal?: AbortSignal | undefined;
   onProgress?: ((event: ProgressEvent) => void) | undefined;
@@ -21,7 +21,8 @@ export interface CallOptions {
   onTokens?: ((ids: number[]) => void) | undefined;
   transfer?: Transferable[];
   /**
-   * Gets the value of a call that was given up after an abort, to free what it holds in the worker.
+   * Receives the result of a call that was abandoned after an abort, so that the caller can free
+   * what the result holds in the worker.
    */
   onLate?: ((value: unknown) => void) | undefined;
 }
@@ -32,29 +33,26 @@ interface Open extends CallOptions {
 }
 
 /**
- * How long an aborted call may take to answer with what it had; a worker amid a long step answers
- * later, which nobody waits for.
+ * How long an aborted call may still take to return its partial result. A worker in the middle of a
+ * long step answers later; the call is rejected without waiting for that answer.
  */
 const ABORT_GRACE_MS = 300;
 
 /**
- * How long a worker may take to end its threads. One that is ended while its threads start leaves
- * them behind.
+ * How long the worker may take to end its threads. Terminating a worker while its threads start
+ * would leak them.
  */
 const END_GRACE_MS = 1000;
-/**
- * A worker's script may come slowly, and shows no progress: it may take so many times
- * `env.stallTimeout`.
- */
+/** Loading the worker's script reports no progress, so it may take this many stall timeouts. */
 const START_PATIENCE = 4;
 
-/** A worker, from the page's side. */
+/** A connection from the page to its worker. */
 export class Client {
   private readonly worker: Worker;
   private readonly lives = new Map<string, () => void>();
   private readonly start: Watchdog;
   private readonly open = new Map<number, Open>();
-  /** Of calls that were given up, and may still give a value. */
+  /** `onLate` callbacks of abandoned calls that may still return a value. */
   private readonly late = new Map<number, (value: unknown) => void>();
   private next = 1;
   private dead: EdgewiseError | undefined;
@@ -103,8 +101,8 @@ export class Client {
   }
 
   /**
-   * A worker or one of its threads lives, and is to be missed when it ends; or it is going to end
-   * as it should.
+   * Starts or stops watching the lock that a worker or one of its threads holds while it lives.
+   * When a watched lock is released, that worker or thread has died.
    */
   private watch(name: string, held: boolean): void {
     this.lives.get(name)?.();
@@ -126,8 +124,13 @@ export class Client {
   }
 
   /**
-   * Calls a method of the worker. Rejects with the error that it threw there, Aborted, or
-   * EngineError when the worker dies.
+   * Calls a method of the worker.
+   * @param method name of the method
+   * @param request its argument; must be cloneable
+   * @param options event listeners, abort signal and buffers to transfer
+   * @returns the method's result
+   * @throws the error that the method threw in the worker; {@link Aborted} when `options.signal`
+   *   fires; {@link EngineError} when the worker dies
    */
   call<M extends keyof Methods>(
     method: M,
@@ -178,7 +181,7 @@ export class Client {
     }) as Promise<ReturnType<Methods[M]>>;
   }
 
-  /** Ends the worker, and every open call with it. */
+  /** Ends the worker and rejects every open call with `error`. */
   end(
     error: EdgewiseError = new Aborted("the pipeline was disposed of", "", "Make a new one."),
   ): void {
@@ -188,7 +191,8 @@ export class Client {
     for (const stop of this.lives.values()) stop();
     this.lives.clear();
     this.late.clear();
-    // It ends its own threads first, unless it is busy, or not there any more.
+    // The worker ends its own threads first. A busy or dead worker does not answer: hence the
+    // timer.
     const timer = setTimeout(() => this.worker.terminate(), END_GRACE_MS);
     this.worker.onerror = (e) => e.preventDefault?.();
     this.worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
@@ -200,7 +204,7 @@ export class Client {
     for (const id of [...this.open.keys()]) this.settle(id)?.reject(error);
   }
 
-  /** Whether there is a worker to call. */
+  /** Whether the worker can be called. */
   get alive(): boolean {
     return !this.dead;
   }
@@ -235,7 +239,7 @@ export class Client {
     }
     const open = this.open.get(data.id);
     if (!open || open.signal?.aborted) return;
-    // What the page's own functions throw ends the call they belong to.
+    // An exception in one of the page's callbacks ends the call that the callback belongs to.
     try {
       if ("progress" in data) open.onProgress?.(data.progress);
       else if ("step" in data) open.onStep?.(data.step);

@@ -1,21 +1,22 @@
-// The options that choose a device.
+// Options that select the device.
 
 import { InputError } from "../shared/errors.ts";
 import { checkDevice, type DeviceName } from "../shared/platform.ts";
 import { env } from "./env.ts";
 
-/** Options that choose what computes. */
+/** Options that select the device to compute on. */
 export interface DeviceChoice {
   /**
-   * What computes: `wasm`, the processor by WebAssembly; `webgpu`, which this version of Edgewise
-   * does not have: an InputError; `auto`, the fastest that can be used, today always `wasm`. What
-   * was taken and why is told by `device` of the result. Default: `env.device`, which is `auto`.
+   * Device to compute on: `wasm` (CPU, by WebAssembly) or `auto`, the fastest device that is
+   * available, currently always `wasm`. `webgpu` is not supported by this version and throws
+   * InputError. The `device` property of the result reports the device in use and the reason.
+   * Default: `env.device`, which is `auto`.
    */
   device?: DeviceName | "auto";
   /**
-   * ONNX Runtime Web's name for it: devices in order of preference, by name or as `{ name }`. `cpu`
-   * means `wasm`; others that Edgewise does not have are skipped as long as one is left. Ignored
-   * where `device` is given.
+   * The same option in ONNX Runtime Web's form: devices in order of preference, by name or as
+   * `{ name }`. `cpu` is an alias of `wasm`; unsupported devices are skipped as long as one
+   * remains. Ignored if `device` is given.
    */
   executionProviders?: readonly (string | { readonly name: string })[];
 }
@@ -26,7 +27,10 @@ const ALIASES: Readonly<Record<string, DeviceName>> = {
   webgpu: "webgpu",
 };
 
-/** The device that options ask for. @throws InputError: it cannot be used */
+/**
+ * Resolves the device that options request.
+ * @throws InputError if no requested device is supported
+ */
 export function deviceOf({ device, executionProviders }: DeviceChoice): "wasm" | "auto" {
   let asked: unknown = device;
   if (asked === undefined && executionProviders?.length) {

@@ -1,5 +1,5 @@
 /**
- * Edgewise: ONNX models in a web page.
+ * Edgewise: run and train ONNX models in a web page.
  *
  * ```html
  * <script type="module">
@@ -9,10 +9,10 @@
  * </script>
  * ```
  *
- * The API is that of transformers.js: `pipeline`, `TextStreamer`, `env`; what is generated and how
- * is that of transformers' GenerationConfig. {@link fineTune} and {@link Trainer} train what runs;
- * {@link InferenceSession} (for any model) and {@link TrainingSession} are ONNX Runtime Web's.
- * Everything runs in a worker: the page's thread is never blocked.
+ * `pipeline`, `TextStreamer` and `env` mirror transformers.js; generation options mirror
+ * transformers' GenerationConfig. {@link fineTune} and {@link Trainer} train a loaded model.
+ * {@link InferenceSession} (any model) and {@link TrainingSession} mirror ONNX Runtime Web.
+ * Everything runs in a worker, so the page's main thread is never blocked.
  * @module
  */
 

@@ -21,30 +21,30 @@ import {
 import { adapterMethods } from "./training/adapter-methods.ts";
 import { handles } from "./training/handles.ts";
 
-/** What this page can use, and in words why not more. */
+/** What this page can use, with the reasons for what it cannot. */
 export interface Info {
-  /** Edgewise's version. */
+  /** Version of Edgewise. */
   version: string;
   /**
-   * The engine's build: `relaxed-threads`, or `simd128` in browsers without relaxed SIMD or shared
+   * Build of the engine: `relaxed-threads`, or `simd128` in browsers without relaxed SIMD or shared
    * memory.
    */
   flavour: Flavour;
-  /** Threads that compute. */
+  /** Number of compute threads. */
   threads: number;
-  /** What models run on, and why on nothing faster. */
+  /** The device that models run on, and why no faster one is used. */
   device: DeviceInfo;
-  /** Whether the page is cross-origin isolated, which threads need. */
+  /** Whether the page is cross-origin isolated, which threads require. */
   isolated: boolean;
-  /** In words why there is only one thread; empty where there are more. */
+  /** Why only one thread is used; empty if there are more. */
   whyNotThreads: string;
 }
 
 let last: ModelInfo | undefined;
 
 /**
- * As detected and by `env` before the first pipeline; afterwards what the last pipeline really
- * uses.
+ * Capabilities of the page. Before the first pipeline: what was detected, restricted by `env`;
+ * afterwards: what the most recent pipeline uses.
  */
 export const info: Info = {
   get version() {
@@ -72,15 +72,20 @@ function now(): { flavour: Flavour; threads: number; whyNotThreads: string } {
 }
 
 /**
- * Loads a model.
+ * Loads a model for text generation.
  *
- * Mirrors `pipeline(task, model, options)` of transformers.js. An .edge package needs no compiler;
- * an .onnx model is compiled in the page (by Python, in Pyodide) the first time, and taken from the
+ * Mirrors `pipeline(task, model, options)` of transformers.js. An .edge package needs no compiler.
+ * An .onnx model is compiled in the page (by Python, in Pyodide) the first time and read from the
  * browser's storage afterwards.
  *
- * @throws InputError for options that are wrong; ModelError, PackageError, TokenizerError for files
- *   that are broken, missing or cut off; UnsupportedOp for a model that uses what Edgewise does not
- *   have; OutOfMemory; Aborted
+ * @param task `"text-generation"`
+ * @param model a hub id, an address, files, or the bytes of a package; see {@link ModelSource}
+ * @param options see {@link PipelineOptions}
+ * @returns a callable pipeline
+ * @throws InputError if an option is invalid
+ * @throws ModelError, PackageError, TokenizerError if a file is damaged, missing or truncated
+ * @throws UnsupportedOp if the model uses an operator that Edgewise does not implement
+ * @throws OutOfMemory, Aborted
  */
 export async function pipeline(
   task: "text-generation",
@@ -158,7 +163,7 @@ export async function pipeline(
       transfer,
     });
   } catch (e) {
-    client.end(); // each pipeline has a worker of its own, so nothing of this one remains
+    client.end(); // each pipeline has its own worker, so this frees everything
     throw e;
   }
   return makePipeline(client, loaded.model, loaded.info);

@@ -1,52 +1,53 @@
-// Where the time of runs goes, for the page: by operator, node and plan, as a text, and as a trace
-// for Perfetto. Mirrors python/edgewise/profile.
+// Profiles for the page: time by operator, node and plan, as text tables and as a trace for
+// Perfetto. Mirrors python/edgewise/profile.
 
 import { type Limits, opOf, type Plan, type ProfileData } from "../protocol/profile.ts";
 import { sum, traceOf } from "../protocol/trace.ts";
 import type { SessionClient } from "./inference/inline-client.ts";
 
-/** Figures of steps that belong together. */
+/** Measurements of a group of steps. */
 export interface ProfileRow {
-  /** How many steps ran. */
+  /** Number of steps that ran. */
   calls: number;
-  /** Their milliseconds in all. */
+  /** Total time in milliseconds. */
   ms: number;
-  /** Of all steps' time, 0 to 1. */
+  /** Fraction of the time of all steps, 0 to 1. */
   share: number;
-  /** Two for each product of a matrix product, convolution or attention; 0 for what has none. */
-  operations: number;
-  /** Each operand's elements, read or written once. */
-  bytes: number;
   /**
-   * 10^9 operations per second, of floats or integers; undefined where nothing is known of the
-   * work.
+   * Arithmetic operations: two per multiply-add of a matrix product, convolution or attention; 0
+   * for other operators.
    */
+  operations: number;
+  /** Bytes read and written, counting each element of each operand once. */
+  bytes: number;
+  /** 10^9 operations per second, float or integer; undefined if the work is unknown. */
   gops: number | undefined;
-  /** 10^9 bytes per second, likewise. */
+  /** 10^9 bytes per second; undefined if the work is unknown. */
   gbs: number | undefined;
   /**
-   * Which of {@link Profile.limits} binds it: its operations alone (`float32`, or `int8` where they
-   * may be done in integers) or its bytes alone (`memory`) would take longest. Operands that come
-   * quicker than memory gives them lie in a cache, and only operations are compared; `cache` where
-   * there are none. Of several steps, that of most of the time. Undefined where nothing is known.
+   * The bound of {@link Profile.limits} that applies: arithmetic (`float32`, or `int8` where
+   * integer arithmetic may be used) or `memory`, whichever would take longer by itself. Operands
+   * that arrive faster than memory bandwidth allows were cached; then only arithmetic is compared,
+   * or the limit is `cache` if there is none. For several steps: the limit with the largest share
+   * of the time. Undefined if the work is unknown.
    */
   limit: keyof Limits | "cache" | undefined;
-  /** The time that this limit would allow, over the time it took: 0 to about 1. */
+  /** Minimum time at that limit divided by the measured time: 0 to about 1. */
   ofLimit: number | undefined;
 }
-/** A row of {@link Profile.byOp}; `op`: ONNX's name of the operator, or the kernel's. */
+/** A row of {@link Profile.byOp}; `op`: the ONNX operator, or the kernel if there is none. */
 export interface OpRow extends ProfileRow {
   op: string;
 }
-/** A row of {@link Profile.byNode}; a node that became several kernels has several. */
+/** A row of {@link Profile.byNode}; a node that was lowered to several kernels has several rows. */
 export interface NodeRow extends OpRow {
   plan: string;
   node: string;
   kernel: string;
 }
 /**
- * A row of {@link Profile.byPlan}. `arenaBytes`: of what flows between steps; `mostInUse`: the most
- * of it that is in use at once, in bytes, `at` that step and its node.
+ * A row of {@link Profile.byPlan}. `arenaBytes`: memory for intermediate values; `mostInUse`: the
+ * maximum of it in use at once, in bytes, reached `at` that step and node.
  */
 export interface PlanRow {
   plan: string;
@@ -58,8 +59,8 @@ export interface PlanRow {
   at: [step: number, node: string] | undefined;
 }
 /**
- * A plan of {@link Profile.memory}: `ms` of a run, `steps` in order. Of each: `ms` that it takes,
- * and `bytes` of the arena that are in use meanwhile. Both times are means over the runs.
+ * A plan of {@link Profile.memory}: `ms` per run, and its `steps` in order, each with its `ms` and
+ * the `bytes` of the arena in use during it. Times are means over the runs.
  */
 export interface MemoryRow {
   plan: string;
@@ -69,15 +70,16 @@ export interface MemoryRow {
   steps: { node: string; op: string; ms: number; bytes: number }[];
 }
 
-// bytes that come so many times as quickly as memory gives them came from a cache; below, the limit
-// was measured a little low
+// Bytes that arrive this many times faster than the measured memory bandwidth came from a cache;
+// the margin allows for a bandwidth that was measured slightly too low.
 const CACHED = 1.1;
 
 /**
- * What ran while a profile watched. `String(profile)` is a table.
+ * The steps that ran while a profile recorded. `String(profile)` is a table.
  *
- * A step's time is that of its kernel, threads included; each is kept, in 8 bytes. A page that is
- * not cross-origin isolated has a clock of 0.1 ms: there only sums over many runs tell something.
+ * The time of a step is that of its kernel on all threads. Each time is kept, in 8 bytes. Pages
+ * that are not cross-origin isolated have a clock resolution of 0.1 ms: there only sums over many
+ * runs are meaningful.
  */
 export class Profile {
   constructor(
@@ -85,40 +87,40 @@ export class Profile {
     private readonly client?: SessionClient,
   ) {}
 
-  /** The engine's build. */
+  /** Build of the engine. */
   get flavour(): string {
     return this.data.flavour;
   }
-  /** Threads that computed. */
+  /** Number of compute threads. */
   get threads(): number {
     return this.data.threads;
   }
-  /** Runs of plans. */
+  /** Number of plan runs. */
   get runs(): number {
     return this.data.plans.reduce((n, p) => n + p.runs.length, 0);
   }
-  /** Milliseconds in steps. */
+  /** Milliseconds spent in steps. */
   get ms(): number {
     return this.data.plans.reduce((t, p) => t + p.runs.reduce((u, r) => u + sum(r.ms), 0), 0);
   }
-  /** Milliseconds that the profile watched. */
+  /** Milliseconds that the profile recorded. */
   get wallMs(): number {
     return this.data.wallMs;
   }
   /**
-   * What times are compared with, measured for the first profile of a page's engine, in some 0.15
-   * s.
+   * The engine's measured limits that rates are compared with. Measured once per engine, by the
+   * first profile, in about 0.15 s.
    */
   get limits(): Limits {
     return this.data.limits;
   }
 
-  /** Each operator, the longest first. */
+  /** Times by operator, longest first. */
   byOp(): OpRow[] {
     return this.grouped((p, i) => ({ op: opOf(p, i) }));
   }
 
-  /** Each node of each plan, the longest first. */
+  /** Times by node of each plan, longest first. */
   byNode(): NodeRow[] {
     return this.grouped((p, i) => ({
       plan: p.name,
@@ -128,7 +130,7 @@ export class Profile {
     }));
   }
 
-  /** Each plan, the longest first. */
+  /** Times by plan, longest first. */
   byPlan(): PlanRow[] {
     return this.data.plans
       .map((p): PlanRow => {
@@ -148,8 +150,8 @@ export class Profile {
   }
 
   /**
-   * Memory over time: what flows between steps, over one run of each plan; the longest in all
-   * first. Without plans of which the package says nothing.
+   * Arena memory over the steps of one run of each plan, longest plan first. Omits plans for which
+   * the package has no notes.
    */
   memory(): MemoryRow[] {
     return this.data.plans
@@ -172,7 +174,7 @@ export class Profile {
       .sort((a, b) => b.ms * b.runs - a.ms * a.runs);
   }
 
-  /** What bounds a step over its runs, and the milliseconds that this takes at least. */
+  /** The limit of a step over its runs, and the minimum milliseconds at that limit. */
   private compared(
     p: Plan,
     step: number,
@@ -253,8 +255,8 @@ export class Profile {
   }
 
   /**
-   * The trace as a file: Chrome's trace events in JSON, as Perfetto (https://ui.perfetto.dev) reads
-   * them: every run, its steps, and the arena's bytes in use. The worker writes it.
+   * Exports Chrome trace events in JSON, as Perfetto (https://ui.perfetto.dev) reads them: all
+   * runs, their steps, and the arena bytes in use. The worker serializes them if it is still alive.
    */
   async trace(): Promise<Blob> {
     return this.client?.alive
@@ -316,7 +318,10 @@ export class Profile {
   }
 }
 
-/** Runs `work` while the worker's engine is watched. */
+/**
+ * Profiles `work`.
+ * @param model number of the language model in the worker; undefined for the worker's session
+ */
 export async function watched(
   client: SessionClient,
   model: number | undefined,

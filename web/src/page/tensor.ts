@@ -1,4 +1,4 @@
-// Tensors and the other values that pages give and get, with the names of ONNX Runtime Web's.
+// Tensors and the other values that pages pass in and receive, named as in ONNX Runtime Web.
 
 import { ELEMENT_BITS } from "../gen/session.ts";
 import type { PlainTensor } from "../protocol/artifacts.ts";
@@ -19,7 +19,7 @@ const ARRAYS = {
   uint8: Uint8Array,
   bool: Uint8Array,
 } as const;
-/** Types whose elements lie packed, or that JavaScript has no array for: their bytes are given. */
+/** Types without a JavaScript array type, or with packed elements: represented by their bytes. */
 const BYTES = [
   "uint4",
   "int4",
@@ -36,13 +36,14 @@ const BYTES = [
 ] as const;
 
 /**
- * Names of element types, ONNX Runtime Web's. float16 and bfloat16 are given as their bits, bool as
- * 0 and 1, types of at most a byte as their bytes: of 4 bits two to a byte, the lower half first.
+ * Element types, named as in ONNX Runtime Web. float16 and bfloat16 are represented by their bits,
+ * bool by 0 and 1, types of at most one byte by their bytes; 4-bit types have two elements per
+ * byte, the low half first.
  */
 export type TensorType = keyof typeof ARRAYS | "string" | (typeof BYTES)[number];
 /**
- * What tensors hold: the typed array of the element type's name; Uint16Array for float16 and
- * bfloat16; Uint8Array for bool and types of less than a byte; for "string" an array of strings.
+ * Storage of a tensor: the typed array named after the element type; Uint16Array for float16 and
+ * bfloat16; Uint8Array for bool and types of less than a byte; an array of strings for "string".
  */
 export type TensorData =
   | Float32Array
@@ -57,48 +58,50 @@ export type TensorData =
   | Uint8Array
   | string[];
 /**
- * Where a tensor's elements are: in the page, in the worker's engine ("cpu-pinned"), or nowhere any
- * more. As ONNX Runtime Web's.
+ * Where a tensor's elements are: in the page ("cpu"), in the worker's engine ("cpu-pinned"), or
+ * disposed of ("none"). Names as in ONNX Runtime Web.
  */
 export type TensorLocation = "none" | "cpu" | "cpu-pinned";
 
-/** Who holds tensors of the location "cpu-pinned". */
+/** Holds tensors with the location "cpu-pinned". */
 export interface PinnedOwner {
-  /** Bytes of one of them. */
+  /** Reads the bytes of a tensor. */
   read(id: number): Promise<Uint8Array<ArrayBuffer>>;
-  /** Lets go of one. */
+  /** Frees a tensor. */
   drop(id: number): void;
 }
 
 /**
- * A tensor as in ONNX Runtime Web: `new Tensor("float32", data, [2, 3])`, `new Tensor(data, [2,
+ * A tensor, as in ONNX Runtime Web: `new Tensor("float32", data, [2, 3])`, `new Tensor(data, [2,
  * 3])`, `new Tensor("string", ["a", "b"])`.
  *
- * An output that SessionOptions.preferredOutputLocation lets stay in the engine has the location
- * "cpu-pinned" and no `data`: fed to the same session it is used where it lies, `getData` fetches
- * it, `dispose` gives its memory back (as the garbage collector does, later).
+ * An output that SessionOptions.preferredOutputLocation keeps in the engine has the location
+ * "cpu-pinned" and no `data`. Passed to the same session it is used in place; `getData` downloads
+ * it; `dispose` frees its memory, as garbage collection does later.
  */
 export class Tensor {
   /** Element type. */
   readonly type: TensorType;
-  /** Sizes of its dimensions; [] for a scalar. */
+  /** Shape; [] for a scalar. */
   readonly dims: readonly number[];
   private elements: TensorData | undefined;
   private owner: PinnedOwner | undefined;
   private id = 0;
   /**
-   * Of an output whose elements nobody has looked at, so that nobody has changed them: the session
-   * that gave it, and how often that was fed it.
+   * For an output whose elements have not been accessed, and so cannot have been changed: the
+   * session that returned it, and how often it was fed back to that session.
    */
   private source: PinnedOwner | undefined;
   private fed = 0;
-  /** Number of a copy in the source's engine. */
+  /** Number of the copy that the session's engine holds. */
   private copy: number | undefined;
 
   /**
-   * @param type element type. @param data elements, row by row: the type's typed array, or a list
-   *   of numbers (of strings for "string"). @param dims sizes; default: one dimension.
-   * @throws InputError: the type is unknown, or dims are not those of so many elements
+   * @param type element type
+   * @param data elements in row-major order: the typed array of the type, or a list of numbers (of
+   *   strings for "string")
+   * @param dims shape. Default: one dimension
+   * @throws InputError if the type is unknown, or `dims` does not match the number of elements
    */
   constructor(
     type: TensorType,
@@ -111,8 +114,8 @@ export class Tensor {
     dims?: readonly number[],
   );
   /**
-   * With the element type that the typed array has (never float16, bfloat16 or bool), "string" for
-   * a list of strings, "bool" for one of booleans.
+   * Infers the element type: that of the typed array (never float16, bfloat16 or bool), "string"
+   * for a list of strings, "bool" for a list of booleans.
    */
   constructor(data: TensorData | readonly boolean[] | readonly string[], dims?: readonly number[]);
   constructor(
@@ -142,8 +145,9 @@ export class Tensor {
   }
 
   /**
-   * The elements, row by row. Not copied: what was passed, if it is of the type's own array.
-   * @throws InputError: they are in the engine (`getData`), or disposed of
+   * The elements in row-major order. Not copied: this is the array passed to the constructor, if it
+   * had the right type.
+   * @throws InputError if the elements are in the engine (use `getData`) or have been disposed of
    */
   get data(): TensorData {
     if (this.source) this.touch();
@@ -167,10 +171,11 @@ export class Tensor {
   }
 
   /**
-   * The elements, fetched from the engine where they are there.
-   * @param releaseData whether they are then in the page alone, so that the engine's memory is
-   *   free. Default: false
-   * @throws InputError: it has been disposed of. Aborted: its session has been released
+   * Returns the elements, downloading them from the engine if they are there.
+   * @param releaseData whether to free the engine's memory afterwards, so that only the page holds
+   *   the elements. Default: false
+   * @throws InputError if the tensor has been disposed of
+   * @throws Aborted if its session has been released
    */
   async getData(releaseData = false): Promise<TensorData> {
     if (this.elements || !this.owner) return this.data;
@@ -183,7 +188,7 @@ export class Tensor {
     return data;
   }
 
-  /** Lets go of the elements, and of engine memory that they take. */
+  /** Frees the elements, and the engine memory that they occupy. */
   dispose(): void {
     if (this.source) this.touch();
     this.elements = undefined;
@@ -194,21 +199,25 @@ export class Tensor {
   }
 
   /**
-   * The same elements with other dims. @throws InputError: dims are not those of so many elements,
-   * or the elements are not in the page
+   * A tensor with the same elements and another shape.
+   * @throws InputError if `dims` does not match the number of elements, or they are not in the page
    */
   reshape(dims: readonly number[]): Tensor {
     return new Tensor(this.type, this.data, dims);
   }
 
-  /** Of bytes, which are not copied. @internal */
+  /**
+   * Makes a tensor of bytes, without copying them.
+   * @internal
+   */
   static of(type: TensorType, dims: readonly number[], bytes: Uint8Array<ArrayBuffer>): Tensor {
     return new Tensor(type, dataFrom(type, bytes), dims);
   }
 
   /**
-   * An output: as long as nobody looks at its elements, its session need not copy them again and
-   * again. @internal
+   * Makes an output of a session. Until its elements are accessed, feeding it again to the same
+   * session need not copy it each time.
+   * @internal
    */
   static output(
     type: TensorType,
@@ -222,9 +231,10 @@ export class Tensor {
   }
 
   /**
-   * Whether it is fed as a copy that the session's engine has (`copy`: its number, and `fresh`: it
-   * is yet to be made, of these elements). What is fed a second time will be fed more often, as a
-   * decoder's cross attention caches are. @internal
+   * If this tensor should be fed as a copy that the session's engine keeps: the copy's number, and
+   * whether it must first be made (`fresh`) from `bytes`. A tensor that is fed a second time is
+   * likely to be fed more often, as the cross-attention caches of a decoder are.
+   * @internal
    */
   copyIn(
     owner: PinnedOwner,
@@ -244,12 +254,18 @@ export class Tensor {
     };
   }
 
-  /** The elements, for who does not change them. @internal */
+  /**
+   * The elements, for reading only: does not count as access by the user.
+   * @internal
+   */
   static read(t: Tensor): TensorData {
     return t.elements ?? t.data;
   }
 
-  /** The copy in the engine was not made after all, or is to be no more. @internal */
+  /**
+   * Drops the copy in the engine, or the promise of one that was not made.
+   * @internal
+   */
   forgetCopy(): void {
     if (this.copy === undefined) return;
     gone.unregister(this);
@@ -262,7 +278,10 @@ export class Tensor {
     this.source = undefined;
   }
 
-  /** A tensor whose elements are in an engine. @internal */
+  /**
+   * Makes a tensor whose elements are in an engine.
+   * @internal
+   */
   static pinned(type: string, dims: readonly number[], owner: PinnedOwner, id: number): Tensor {
     const t = Object.create(Tensor.prototype) as { -readonly [K in keyof Tensor]: Tensor[K] } & {
       owner: PinnedOwner;
@@ -276,8 +295,9 @@ export class Tensor {
   }
 
   /**
-   * Its number in the engine of `owner`; undefined where its elements are in the page. @throws
-   * InputError: another session's, or disposed of. @internal
+   * Its number in the engine of `owner`; undefined if its elements are in the page.
+   * @throws InputError if it belongs to another session or has been disposed of
+   * @internal
    */
   pinnedIn(owner: PinnedOwner, where: string): number | undefined {
     if (this.elements) return undefined;
@@ -291,12 +311,12 @@ export class Tensor {
   }
 }
 
-/** Bytes from which on it is worth while to keep a copy. */
+/** Tensors of at least this many bytes are worth keeping as a copy in the engine. */
 const MIN_COPY = 1 << 15;
-/** Number of the next copy: those that the worker gives are positive. */
+/** Number of the next copy. Negative, since the worker's own numbers are positive. */
 let nextCopy = -1;
 
-/** Tensors that nobody refers to any more give their engine memory back. */
+/** Frees the engine memory of garbage-collected tensors. */
 const gone = new FinalizationRegistry<{ owner: PinnedOwner; id: number }>(({ owner, id }) =>
   owner.drop(id),
 );
@@ -357,7 +377,7 @@ function dataOf(type: TensorType, data: unknown): TensorData {
   }
 }
 
-/** Elements of a type from bytes. */
+/** A view of bytes as elements of a type. */
 function dataFrom(type: string, bytes: Uint8Array<ArrayBuffer>): TensorData {
   const array = Object.hasOwn(ARRAYS, type) ? ARRAYS[type as keyof typeof ARRAYS] : Uint8Array;
   return new array(
@@ -368,8 +388,8 @@ function dataFrom(type: string, bytes: Uint8Array<ArrayBuffer>): TensorData {
 }
 
 /**
- * A value of a model: a tensor; an array for a sequence; a Map (or, to feed, an object) for a map
- * of ONNX-ML, with integers as bigint; null for an optional without a value.
+ * A value of a model: a tensor; an array for a sequence; a Map (or, as input, an object) for a map
+ * of ONNX-ML, with integers as bigint; null for an empty optional.
  */
 export type OnnxValue =
   | Tensor
@@ -383,8 +403,8 @@ export type OnnxValue =
 export type Tensors = Record<string, Tensor>;
 
 /**
- * A copy of its bytes, with type and dims. @throws InputError: it holds strings, or nothing any
- * more
+ * Copies a tensor's bytes, type and shape.
+ * @throws InputError if it holds strings or has been disposed of
  */
 export function plainOf({ type, dims, data }: Tensor): PlainTensor {
   if (Array.isArray(data))
@@ -396,7 +416,7 @@ export function plainOf({ type, dims, data }: Tensor): PlainTensor {
   };
 }
 
-/** Feeds, checked to be tensors. */
+/** Copies the feeds of a training step, after checking that they are tensors. */
 export function plain(feeds: Tensors): Record<string, PlainTensor> {
   return Object.fromEntries(
     Object.entries(feeds).map(([name, t]) => {
@@ -410,12 +430,12 @@ export function plain(feeds: Tensors): Record<string, PlainTensor> {
   );
 }
 
-/** @see PlainTensor */
+/** The tensor that {@link plainOf} took apart. */
 export function tensor({ type, dims, data }: PlainTensor): Tensor {
   return new Tensor(type as TensorType, dataFrom(type, data), dims);
 }
 
-/** The outputs that `fetches` names (by default all), as tensors. */
+/** The outputs that `fetches` selects (default: all), as tensors. */
 export function picked(
   outputs: Record<string, PlainTensor>,
   fetches: readonly string[] | Record<string, unknown> | undefined,

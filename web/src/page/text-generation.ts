@@ -1,4 +1,4 @@
-// The types of text-generation pipelines, and the streamer.
+// Types of text-generation pipelines, and the text streamer.
 
 import type { GenerationFields, Message, TextOptions } from "../protocol/generation.ts";
 import type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
@@ -10,115 +10,117 @@ import type { AdapterMethods } from "./training/adapter-methods.ts";
 /** Options of {@link pipeline}. */
 export interface PipelineOptions extends DeviceChoice {
   /**
-   * Which precision's file to take, as in transformers.js; `auto` (the default) takes the first of
-   * q8, q4, fp32, fp16, q4f16 that is there.
+   * Precision of the model file, as in transformers.js. `auto` takes the first available of q8, q4,
+   * fp32, fp16, q4f16. Default: `auto`.
    */
   dtype?: DType;
   /**
-   * Gets progress as in transformers.js (`initiate`, `download`, `progress`, `done`, `ready`), and
-   * `compile` and `warning`.
+   * Receives progress events as in transformers.js (`initiate`, `download`, `progress`, `done`,
+   * `ready`), plus `compile` and `warning`.
    */
   progress_callback?: (event: ProgressEvent) => void;
-  /** Stops loading: the promise rejects with {@link Aborted}. */
+  /** Cancels loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
-  /** The engine's build. Default: `env.flavour`, which is 'auto'. */
+  /** Build of the engine. Default: `env.flavour`, which is `auto`. */
   flavour?: Flavour | "auto";
   /**
-   * Threads that compute, 1 to 64; 1 starts none. Default: `env.threads`, or by the number of
-   * processors. Ignored, and explained in `info.whyNotThreads`, where the page cannot have any.
+   * Number of compute threads, 1 to 64; 1 starts none. Ignored where the page cannot use threads;
+   * `info.whyNotThreads` then has the reason. Default: `env.threads`, else by the number of
+   * processors.
    */
   threads?: number;
-  /** Branch, tag or commit of a model on a hub. Default: `main`. */
+  /** Branch, tag or commit of a model on the hub. Default: `main`. */
   revision?: string;
-  /** Folder of the .onnx file within the model. Default: `onnx`. */
+  /** Folder of the .onnx file in the model's repository. Default: `onnx`. */
   subfolder?: string;
-  /** Name of the .onnx file without suffix and ending. Default: `model`. */
+  /** Name of the .onnx file without precision suffix and extension. Default: `model`. */
   model_file_name?: string;
   /**
-   * Most tokens of a text, prompt included, when the model is compiled here. Default: the
-   * compiler's, from the model's config.
+   * Maximum number of tokens of a sequence, prompt included, if the model is compiled in the page.
+   * Default: chosen by the compiler from the model's config.
    */
   capacity?: number;
   /**
-   * What keys and values are kept as when the model is compiled here; `float16` takes half the
-   * memory. Default: `float16` where the model declares its caches so, else `float32`. A package
-   * was built with one; InputError where that is the other.
+   * Element type of the key/value cache if the model is compiled in the page; `float16` halves its
+   * memory. A package has a fixed type; requesting the other one throws InputError. Default:
+   * `float16` if the model declares its cache inputs so, else `float32`.
    */
   cache_dtype?: CacheDType;
   /**
-   * Compile an .onnx model so that it can be trained, too: `true` for adapters of rank 8 on all
-   * linear layers, or what {@link TrainingPrograms} says. Packages bring along what they were built
-   * with. Default: false.
+   * Compile the .onnx model for training as well: `true` for LoRA of rank 8 on all linear layers,
+   * or {@link TrainingPrograms}. Packages contain the training programs that they were built with.
+   * Default: false.
    */
   training?: boolean | TrainingPrograms;
   /** Keep the compiled model for the next visit. Default: `env.cachePlans`. */
   cache?: boolean;
-  /** Keep the downloaded files for the next visit. Default: `env.cacheFiles`. */
+  /** Keep downloaded files for the next visit. Default: `env.cacheFiles`. */
   cache_files?: boolean;
   /**
-   * SHA-256 that the model's file must have (64 hexadecimal digits, or `sha256-` and base64), or
-   * one per file name.
+   * Expected SHA-256 of the model file (64 hexadecimal digits, or `sha256-` and base64), or one
+   * digest per file name.
    */
   integrity?: string | Record<string, string>;
-  /** Passed to `fetch` for the model's files: `headers`, `credentials`, ... */
+  /** Options passed to `fetch` for the model's files: `headers`, `credentials`, ... */
   fetch_options?: Pick<
     RequestInit,
     "headers" | "credentials" | "cache" | "mode" | "referrerPolicy"
   >;
 }
 
-/** How a model that is compiled in the page can be trained. */
+/** How a model that is compiled in the page can be trained. Names follow PEFT and PyTorch. */
 export interface TrainingPrograms {
-  /** Adapters, all parameters, or both ways. Default: `lora`. */
+  /** Train LoRA adapters, all parameters, or compile for both. Default: `lora`. */
   adapter?: "lora" | "full" | ("lora" | "full")[];
-  /** Rows of a batch. Default: 4. */
+  /** Sequences per batch. Default: 4. */
   batch_size?: number;
-  /** Tokens of a row. Default: 128. */
+  /** Tokens per sequence. Default: 128. */
   sequence_length?: number;
-  /** Rank of LoRA, in PEFT's words as the four below. Default: 8. */
+  /** Rank of the LoRA matrices. Default: 8. */
   r?: number;
-  /** The adapter's output is scaled by `lora_alpha / r`. Default: 16. */
+  /** LoRA scaling: the adapter's output is multiplied by `lora_alpha / r`. Default: 16. */
   lora_alpha?: number;
-  /** Probability that a number of an adapter's input is dropped in training. Default: 0. */
+  /** Dropout probability of the adapter's input during training. Default: 0. */
   lora_dropout?: number;
   /**
-   * Layers by the ends of their names, or one regular expression over the whole name. Default: all
-   * linear ones but the output head.
+   * Layers to adapt: suffixes of their names, or one regular expression that must match the whole
+   * name. Default: all linear layers except the output head.
    */
   target_modules?: string | string[];
-  /** Scale by `lora_alpha / sqrt(r)` instead. Default: false. */
+  /** Scale by `lora_alpha / sqrt(r)` instead (rsLoRA). Default: false. */
   use_rslora?: boolean;
   /**
-   * `"AdamW"`, `"Adam"`, `"AdamW8bit"`, `"SGD"`, `"Adagrad"`, `"RMSprop"`, `"Lion"`, or with its
-   * fields in PyTorch's words: `{ type: "SGD", lr: 0.01, momentum: 0.9 }`. Default: AdamW.
+   * Optimizer: `"AdamW"`, `"Adam"`, `"AdamW8bit"`, `"SGD"`, `"Adagrad"`, `"RMSprop"`, `"Lion"`, or
+   * an object with PyTorch's argument names: `{ type: "SGD", lr: 0.01, momentum: 0.9 }`. Default:
+   * AdamW.
    */
   optimizer?: string | { type: string; lr?: number; [field: string]: unknown };
-  /** Largest norm of the gradient; null: any. Default: 1. */
+  /** Maximum norm of the gradient (clipping); null: no clipping. Default: 1. */
   max_grad_norm?: number | null;
   /**
-   * Recompute activations in the backward pass, which takes less memory and more time; a number:
-   * where more bytes than that would be needed. Default: false.
+   * Recompute activations in the backward pass, which trades time for memory. A number enables it
+   * only if more than that many bytes would be needed. Default: false.
    */
   checkpointing?: boolean | number;
 }
 
-/** Options of {@link TextStreamer}, with transformers.js' names. */
+/** Options of {@link TextStreamer}, with the names of transformers.js. */
 export interface StreamerOptions {
-  /** Do not give out the prompt. Default: false. */
+  /** Do not emit the prompt. Default: false. */
   skip_prompt?: boolean;
-  /** Leave out tokens like `<|endoftext|>`. Default: true. */
+  /** Omit special tokens such as `<|endoftext|>`. Default: true. */
   skip_special_tokens?: boolean;
-  /** As the tokenizer's config says where not given. */
+  /** Default: as in the tokenizer's config. */
   clean_up_tokenization_spaces?: boolean;
-  /** Gets each piece of text, whole words as in transformers.js. Default: writes to the console. */
+  /** Receives the text in whole words, as in transformers.js. Default: prints to the console. */
   callback_function?: (text: string) => void;
-  /** Gets the ids of each step; the first time, the prompt's (unless `skip_prompt`). */
+  /** Receives the token ids of each step, the prompt's first (unless `skip_prompt`). */
   token_callback_function?: (ids: number[]) => void;
 }
 
 /**
- * Shows a text while it is written: give it as `streamer`. As transformers.js' TextStreamer; the
- * decoding happens in the worker, so `tokenizer` is there for the likeness only.
+ * Streams text while it is generated; pass it as `streamer`. Mirrors transformers.js' TextStreamer.
+ * Decoding happens in the worker, so `tokenizer` exists for compatibility only and is not used.
  */
 export class TextStreamer {
   private prompted = false;
@@ -128,14 +130,14 @@ export class TextStreamer {
     readonly options: StreamerOptions = {},
   ) {}
 
-  /** Called with each piece of text. */
+  /** Called with each piece of text; `stream_end` is true for the last one. */
   on_finalized_text(text: string, stream_end: boolean): void {
     if (this.options.callback_function) {
       if (text) this.options.callback_function(text);
     } else if (text || stream_end) console.log(text);
   }
 
-  /** Called with each step's ids, first with the prompt's. */
+  /** Called with the token ids of each step, the prompt's first. */
   put(ids: number[]): void {
     const prompt = !this.prompted;
     this.prompted = true;
@@ -149,65 +151,62 @@ export class TextStreamer {
 }
 
 /**
- * Anything that follows a generation by its token ids: `put` with the prompt's, then with each
- * step's, then `end`.
+ * Receives the token ids of a generation: `put` is called with the prompt's ids, then with those of
+ * each step; finally `end` is called.
  */
 export interface TokenStreamer {
-  /** Gets the prompt's ids first, then each new token's. */
+  /** Receives the prompt's ids first, then the ids of each step. */
   put(ids: number[]): void;
-  /** Called after the last token, and when the generation failed. */
+  /** Called after the last token, and when generation fails. */
   end(): void;
 }
 
 /**
- * Options of one generation: fields of transformers' GenerationConfig, and these. A field that is
- * not supported raises UnsupportedField.
+ * Options of one generation: the fields of transformers' GenerationConfig, and those below. A field
+ * that is not supported throws UnsupportedField.
  */
 export interface GenerateOptions extends TextOptions, GenerationFields {
-  /** Most tokens to write. Default: from the model's generation_config.json, else 256. */
+  /** Maximum number of new tokens. Default: from the model's generation_config.json, else 256. */
   max_new_tokens?: number | null;
   /**
-   * Draw from the distribution instead of taking the most likely token. Default: from the model's
+   * Sample instead of choosing the most likely token. Default: from the model's
    * generation_config.json, else true.
    */
   do_sample?: boolean | null;
-  /** Same seed, same text. Default: random. */
+  /** Seed of the sampler; equal seeds give equal text. Default: random. */
   seed?: number | bigint | null;
-  /**
-   * {@link TextStreamer}, any {@link TokenStreamer}, or a function that gets the pieces of new
-   * text.
-   */
+  /** {@link TextStreamer}, any {@link TokenStreamer}, or a function that receives new text. */
   streamer?: TextStreamer | TokenStreamer | ((text: string) => void);
-  /** Stops the generation: the promise rejects with {@link Aborted}. */
+  /** Cancels the generation: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
 }
 
-/** One result: the text; for messages, the messages and the answer. */
+/** One generated sequence. */
 export interface TextGenerationOutput {
   /**
-   * Prompt and continuation, or only the latter with `return_full_text: false`; of messages, all of
-   * them and the assistant's answer.
+   * Prompt and continuation, or the continuation only with `return_full_text: false`. For a chat:
+   * all messages, followed by the assistant's answer.
    */
   generated_text: string | Message[];
-  /** Instead of the text, with `return_tensors`. */
+  /** Token ids, in place of the text, with `return_tensors`. */
   generated_token_ids?: number[];
   /**
-   * With `return_dict_in_generate`, why it ended: `eos`, `length`, `stop_string`, `max_time` or
-   * `stopping_criteria`.
+   * With `return_dict_in_generate`: why generation ended, one of `eos`, `length`, `stop_string`,
+   * `max_time`, `stopping_criteria`.
    */
   finish_reasons?: string;
   /**
-   * With `return_dict_in_generate` and `num_beams` above 1: sum of log-probabilities / length **
-   * length_penalty.
+   * With `return_dict_in_generate` and `num_beams` > 1: sum of log-probabilities divided by
+   * length ** length_penalty.
    */
   sequences_scores?: number;
 }
 
-/** How long the last generation took. */
+/** Token counts and timing of the last generation. */
 export interface Stats {
-  /** Tokens of the prompt. */
+  /** Tokens in the prompt. */
   prompt_tokens: number;
-  /** Tokens written. */
+  /** Tokens generated. */
   new_tokens: number;
   /** Milliseconds to the first new token. */
   prefill_ms: number;
@@ -215,57 +214,63 @@ export interface Stats {
   decode_ms: number;
 }
 
-/** A loaded model. Call it with a text, with messages, or with a list of either. */
+/** A loaded model. Call it with a text, with chat messages, or with a list of either. */
 export interface TextGenerationPipeline extends AdapterMethods {
   /**
-   * Generates. A list gives a list of lists.
-   * @throws UnsupportedField for a field that would change the result and is not supported;
-   *   InputError for values that cannot be and prompts that do not fit into `info.capacity`;
-   *   OutOfMemory; EngineError; Aborted, with the tokens so far in `sequences`
+   * Generates text.
+   * @param input a prompt, the messages of a chat, or a list of either
+   * @param options see {@link GenerateOptions}
+   * @returns one list of results; for a list of inputs, one list per input
+   * @throws UnsupportedField for a field that would change the result and is not supported
+   * @throws InputError for invalid values, and prompts that exceed `info.capacity`
+   * @throws Aborted with the tokens generated so far in `sequences`
+   * @throws OutOfMemory, EngineError
    */
   (input: string | Message[], options?: GenerateOptions): Promise<TextGenerationOutput[]>;
   (input: (string | Message[])[], options?: GenerateOptions): Promise<TextGenerationOutput[][]>;
-  /** As in transformers.js. */
+  /** The task, as in transformers.js. */
   readonly task: "text-generation";
-  /** What it runs on, its sizes and loading times. Memory is as of the last call. */
+  /** Device, sizes and loading times. Memory figures are as of the last call. */
   readonly info: ModelInfo;
-  /** Of the last generation. */
+  /** Statistics of the last generation. */
   readonly stats: Stats | undefined;
-  /** The model's tokenizer; it lives in the worker, so everything is a promise. */
+  /** The model's tokenizer. It runs in the worker, so its methods are asynchronous. */
   readonly tokenizer: {
     /**
-     * Token ids of a text; `add_special_tokens` (default true) puts in those like `<s>`. @throws
-     * TokenizerError
+     * Encodes a text. `add_special_tokens` (default true) adds tokens such as `<s>`.
+     * @returns token ids
+     * @throws TokenizerError
      */
     encode(text: string, options?: { add_special_tokens?: boolean }): Promise<number[]>;
     /**
-     * The text of token ids; `skip_special_tokens` (default false), `clean_up_tokenization_spaces`
-     * (default: as tokenizer_config.json says).
+     * Decodes token ids. `skip_special_tokens` defaults to false, `clean_up_tokenization_spaces` to
+     * the value in tokenizer_config.json.
      */
     decode(
       ids: ArrayLike<number>,
       options?: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean },
     ): Promise<string>;
     /**
-     * The text that the model gets for messages; `options` are variables of the template, such as
-     * `add_generation_prompt`. @throws TokenizerError: there is no template, or it refuses them
+     * Renders messages with the model's chat template. `options` are variables of the template,
+     * such as `add_generation_prompt`.
+     * @throws TokenizerError if there is no template, or it rejects the messages
      */
     apply_chat_template(messages: Message[], options?: Record<string, unknown>): Promise<string>;
   };
   /**
-   * Where the time goes: of one call, or of whatever a function does with this pipeline, training
-   * included. `console.log(String(await write.profile("Once upon a time", { max_new_tokens: 20
-   * })))`
+   * Profiles one call, or everything that a function does with this pipeline, training included:
+   * `console.log(String(await write.profile("Once upon a time", { max_new_tokens: 20 })))`.
+   * @param work the input of a call, or a function
    * @throws what the call or the function throws
    */
   profile(work: string | Message[] | (() => unknown), options?: GenerateOptions): Promise<Profile>;
-  /** Ends the worker and gives back all memory. Open calls reject with {@link Aborted}. */
+  /** Ends the worker and frees all memory. Open calls reject with {@link Aborted}. */
   dispose(): Promise<void>;
 }
 
 /**
- * What a model can be: a hub's id (`org/name`), an address of a folder, an .onnx or an .edge file,
- * files that the visitor gave, or the bytes of an .edge file (which are not to be transferred while
- * they are read).
+ * Sources of a model: a hub id (`org/name`); the address of a folder, an .onnx or an .edge file;
+ * files chosen by the user; or the bytes of an .edge file, which must not be transferred while they
+ * are being read.
  */
 export type ModelSource = string | URL | Blob | File[] | FileList | Uint8Array | ArrayBuffer;

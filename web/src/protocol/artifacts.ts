@@ -2,22 +2,22 @@
 
 import type { DeviceInfo } from "../shared/platform.ts";
 
-/** What artifacts are, as python/edgewise/training/artifact_calls.py reads them. */
+/** Description of training artifacts, made by python/edgewise/training/artifact_calls.py. */
 export interface ArtifactsInfo {
-  /** Names of what the training model is fed and gives, the loss first. */
+  /** Inputs and outputs of the training model, the loss first. */
   train: { inputs: string[]; outputs: string[] };
-  /** Of the evaluation model, if there is one. */
+  /** Inputs and outputs of the evaluation model, if there is one. */
   eval?: { inputs: string[]; outputs: string[] };
-  /** There is an optimizer model. */
+  /** Whether there is an optimizer model. */
   optimizer: boolean;
-  /** The checkpoint's, else the optimizer's. */
+  /** Learning rate of the checkpoint, else of the optimizer model. */
   learning_rate: number;
-  /** Those that are trained first; `bytes` of float32. */
+  /** Trained parameters first; `bytes` as float32. */
   parameters: { name: string; dtype: string; shape: number[]; bytes: number; trainable: boolean }[];
-  /** What it runs on, and why on nothing faster. */
+  /** The device in use, and why no faster one is used. */
   device: DeviceInfo;
 }
-/** A tensor on its way between page and worker: bytes, little-endian. */
+/** A tensor in a message between page and worker; `data` is little-endian. */
 export interface PlainTensor {
   type: string;
   dims: number[];

@@ -2,7 +2,7 @@
 
 import type { PlainError } from "./errors.ts";
 
-/** First the addresses, and Python starts; then any number of compilations. */
+/** The first message has the addresses and starts Python; any number of compilations follow. */
 export type ToCompiler =
   | {
       pyodideUrl: string;
@@ -12,21 +12,21 @@ export type ToCompiler =
       stallTimeout: number;
     }
   | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
-/** What Python made: a manifest (JSON) and files by name. */
+/** Result of a compilation: a manifest (JSON) and files by name. */
 export interface Compiled {
   manifest: string;
   files: Map<string, Uint8Array<ArrayBuffer>>;
   /**
-   * The ranges that have been read so far of each file of the model, also of those given to an
-   * earlier compilation that this one went on with.
+   * Ranges read so far of each of the model's files, including those of an earlier compilation that
+   * this one continued.
    */
   reads: Record<string, [number, number][]>;
-  /** Milliseconds: starting Python, and compiling. */
+  /** Duration in milliseconds of starting Python, and of compiling. */
   ms: { pyodide: number; compile: number };
 }
 /**
- * What it posts: a sign of progress of the start, the lock that it holds (lives.ts), that Python
- * has started, and how a compilation ended.
+ * Messages of the compiler: progress of the start, the lock that it holds (lives.ts), completion of
+ * the start, and the result of a compilation.
  */
 export type FromCompiler =
   | { alive: true }

@@ -1,8 +1,8 @@
-// Errors as data: class name, text and fields, so that they can be sent between realms.
+// Errors as plain data: class name, texts and fields, so that they can be sent between realms.
 
 import * as errors from "../shared/errors.ts";
 
-/** An error on its way; `name`: its class's. */
+/** A serialized error; `name`: the name of its class. */
 export interface PlainError {
   name: string;
   what: string;
@@ -14,7 +14,7 @@ export interface PlainError {
 
 type ErrorClass = new (what: string, where?: string, remedy?: string) => errors.EdgewiseError;
 
-/** An error as data. Errors that are not Edgewise's become EngineError, with their own message. */
+/** Serializes an error. Errors that are not Edgewise's become EngineError with their message. */
 export function plainError(e: unknown): PlainError {
   const error = e instanceof Error ? e : new Error(String(e));
   const fields: Record<string, unknown> = {};
@@ -44,7 +44,7 @@ export function plainError(e: unknown): PlainError {
   };
 }
 
-/** The error that `plainError` took apart; its stack in the worker is `workerStack`. */
+/** Restores an error from {@link plainError}; its stack in the worker becomes `workerStack`. */
 export function makeError(plain: PlainError): errors.EdgewiseError {
   const found: unknown = (errors as Record<string, unknown>)[plain.name];
   const type = (

@@ -1,174 +1,174 @@
-// Messages about generating text.
+// Messages of text generation.
 
 import type { ModelInfo } from "./loading.ts";
 
-/** A message of a chat, as transformers' chat templates take it. */
+/** A chat message, as transformers' chat templates take it. */
 export interface Message {
-  /** `system`, `user`, `assistant`, or what the model's template knows besides. */
+  /** `system`, `user`, `assistant`, or another role that the model's template supports. */
   role: string;
-  /** Its text. */
+  /** Text of the message. */
   content: string;
-  /** Further fields, for the template. */
+  /** Further fields for the template. */
   [field: string]: unknown;
 }
 
-/** Fields as a caller writes them, with transformers' names. */
+/** Generation options as passed by a caller, with the names of transformers' GenerationConfig. */
 export interface GenerationFields {
   /**
-   * Most tokens, prompt included; `max_new_tokens` wins. Default: 20 more than the prompt has,
-   * which 20 means as well where it is not a call's own field.
+   * Maximum number of tokens, prompt included; `max_new_tokens` takes precedence. Default: the
+   * prompt's length plus 20. A value of 20 that is not a field of the call itself means this
+   * default as well.
    */
   max_length?: number | null;
-  /** Most tokens to write. Default: null, so that `max_length` counts; `pipeline` has 256. */
+  /** Maximum number of new tokens. Default: null, so that `max_length` applies; `pipeline`: 256. */
   max_new_tokens?: number | null;
   /**
-   * Fewest tokens, prompt included: until then the end of text is not chosen; `min_new_tokens`
-   * wins. Default: 0.
+   * Minimum number of tokens, prompt included: end-of-sequence is not chosen before;
+   * `min_new_tokens` takes precedence. Default: 0.
    */
   min_length?: number | null;
-  /** Fewest tokens to write. Default: null (none). */
+  /** Minimum number of new tokens. Default: null (none). */
   min_new_tokens?: number | null;
   /**
-   * Of beams: end with `num_beams` finished ones (true), when no better one is likely (false, the
-   * default), or only when none can come ("never").
+   * Beam search: stop with `num_beams` finished beams (true), when a better one is unlikely (false,
+   * the default), or only when no better one is possible ("never").
    */
   early_stopping?: boolean | "never" | null;
-  /** Seconds after which no further token is begun. Default: null (any). */
+  /** Seconds after which no further token is started. Default: null (unlimited). */
   max_time?: number | null;
-  /** Texts behind which to end. Default: null (none). */
+  /** Strings that end the generation. Default: null (none). */
   stop_strings?: string | string[] | null;
   /**
-   * Draw from the distribution instead of taking the most likely token. Default: false; `pipeline`
-   * has true.
+   * Sample instead of choosing the most likely token. Default: false; `pipeline`: true.
    */
   do_sample?: boolean | null;
-  /** Beams of a beam search. Default: 1 (none). */
+  /** Number of beams of beam search. Default: 1 (no beam search). */
   num_beams?: number | null;
   /**
-   * Keep keys and values of earlier tokens; false computes them again for each, with the same
-   * result. Default: true.
+   * Use the key/value cache; false recomputes it for each token, with the same result. Default:
+   * true.
    */
   use_cache?: boolean | null;
-  /** Divides the logits before drawing. Default: 1; `pipeline` has 0.7. */
+  /** Divisor of the logits before sampling. Default: 1; `pipeline`: 0.7. */
   temperature?: number | null;
-  /** Draw from so many most likely tokens; 0: all. Default: 50. */
+  /** Sample from this many most likely tokens; 0: from all. Default: 50. */
   top_k?: number | null;
-  /** Draw from the fewest tokens that together have this probability. Default: 1 (all). */
+  /** Sample from the smallest set of tokens whose probabilities sum to this. Default: 1 (all). */
   top_p?: number | null;
   /**
-   * Draw from tokens of at least this share of the likeliest one's probability. Default: null
-   * (all).
+   * Sample from tokens with at least this fraction of the highest probability. Default: null (all).
    */
   min_p?: number | null;
   /**
-   * Draw from the tokens nearest to the expected information that together have this probability
-   * (Meister et al. 2022). Default: 1 (all).
+   * Sample from the tokens whose information is closest to the expected information, up to this
+   * total probability (locally typical sampling, Meister et al. 2022). Default: 1 (all).
    */
   typical_p?: number | null;
-  /** Draw from tokens of at least this probability. Default: 0 (all). */
+  /** Sample from tokens of at least this probability. Default: 0 (all). */
   epsilon_cutoff?: number | null;
-  /** The same with a bound that falls with the entropy (Hewitt et al. 2022). Default: 0 (all). */
+  /** As epsilon_cutoff, scaled by the entropy (Hewitt et al. 2022). Default: 0 (all). */
   eta_cutoff?: number | null;
   /**
-   * Logits of tokens that were there, prompt included, are divided by it where positive, else
-   * multiplied (Keskar et al. 2019). Default: 1 (off).
+   * Penalty of tokens that occurred before, prompt included: positive logits are divided by it,
+   * negative ones multiplied (Keskar et al. 2019). Default: 1 (off).
    */
   repetition_penalty?: number | null;
-  /** OpenAI's and vLLM's: subtracted once from the logit of each token that was generated. */
+  /** Subtracted once from the logit of each generated token, as in OpenAI's API and vLLM. */
   presence_penalty?: number | null;
-  /** Likewise, as often as it was generated. */
+  /** Subtracted from the logit of each token as often as it was generated. */
   frequency_penalty?: number | null;
-  /** Added to the logits of token ids. */
+  /** Added to the logits of the given token ids. */
   logit_bias?: Record<string, number> | null;
-  /** 64 bits; the same seed gives the same tokens. Random where it is not given. */
+  /** 64-bit seed; equal seeds give equal tokens. Default: random. */
   seed?: number | bigint | null;
-  /** Of beams: a finished one's score is divided by its length to this power. Default: 1. */
+  /**
+   * Beam search: exponent of the length by which a finished beam's score is divided. Default: 1.
+   */
   length_penalty?: number | null;
-  /** No so many tokens in a row come twice. Default: 0 (off). */
+  /** Size of n-grams that must not occur twice. Default: 0 (off). */
   no_repeat_ngram_size?: number | null;
-  /** Sequences of token ids that are not written. Default: null (none). */
+  /** Sequences of token ids that must not be generated. Default: null (none). */
   bad_words_ids?: number[][] | null;
-  /** Scores become log-probabilities again after all else was done to them. Default: false. */
+  /** Normalize scores to log-probabilities after all processors. Default: false. */
   renormalize_logits?: boolean | null;
-  /** First token behind a prompt of one token. Default: null (any). */
+  /** First token after a prompt of one token. Default: null (any). */
   forced_bos_token_id?: number | null;
-  /** Token, or one of those, at the greatest length. Default: null (any). */
+  /** Token at the maximum length; of several, the best. Default: null (any). */
   forced_eos_token_id?: number | number[] | null;
-  /** Replace NaN and infinite logits, which otherwise end with EngineError. Default: false. */
+  /** Replace NaN and infinite logits, which otherwise throw EngineError. Default: false. */
   remove_invalid_values?: boolean | null;
   /**
-   * [tokens before it sets in, factor by which the end of text then becomes likelier with each].
-   * Default: null (off).
+   * [number of tokens after which it starts, factor by which the end-of-sequence score grows with
+   * each further token]. Default: null (off).
    */
   exponential_decay_length_penalty?: [number, number] | null;
-  /** Token ids that are not written. Default: null (none). */
+  /** Token ids that must not be generated. Default: null (none). */
   suppress_tokens?: number[] | null;
-  /** Token ids that are not written first. Default: null (none). */
+  /** Token ids that must not be generated first. Default: null (none). */
   begin_suppress_tokens?: number[] | null;
   /**
-   * [token ids, what is added to the logit of the last one where the others stand before it].
-   * Default: null (none).
+   * [token ids, bias of the last one's logit if it follows the others]. Default: null (none).
    */
   sequence_bias?: [number[], number][] | null;
-  /** Results for each input, with `do_sample` or beams. Default: 1. */
+  /** Results per input; more than 1 requires sampling or beams. Default: 1. */
   num_return_sequences?: number | null;
   /**
-   * Record the processed scores of each step. Not for pipelines, whose results do not hold them.
-   * Default: false.
+   * Record the processed scores of each step. Not supported by pipelines, whose results do not
+   * contain them. Default: false.
    */
   output_scores?: boolean | null;
-  /** Record the logits of each step; as `output_scores`. Default: null (no). */
+  /** Record the logits of each step; as `output_scores`. Default: null (off). */
   output_logits?: boolean | null;
-  /** Results say why they ended, and their scores as beams. Default: false. */
+  /** Results include why generation ended and the beam scores. Default: false. */
   return_dict_in_generate?: boolean | null;
-  /** Accepted without effect: nothing is padded. */
+  /** Accepted without effect, since nothing is padded. */
   pad_token_id?: number | null;
-  /** The prompt where there is none. Default: the model's. */
+  /** Prompt if none is given. Default: the model's. */
   bos_token_id?: number | null;
-  /** Token ids that end a text. Default: the model's. */
+  /** Token ids that end the generation. Default: the model's. */
   eos_token_id?: number | number[] | null;
-  /** Fields that cannot change the tokens are accepted, the others raise UnsupportedField. */
+  /** Fields that cannot change the tokens are accepted; all others throw UnsupportedField. */
   [name: string]: unknown;
 }
 
-/** What a call decides besides the fields of GenerationConfig. */
+/** Options of a call besides the fields of GenerationConfig. */
 export interface TextOptions {
-  /** The prompt and what was written (the default), or only what was written. */
+  /** Include the prompt in the result. Default: true. */
   return_full_text?: boolean;
-  /** Results are `{generated_token_ids}`, prompt included, instead of texts. */
+  /** Return `{generated_token_ids}`, prompt included, instead of text. */
   return_tensors?: boolean;
-  /** Whether the tokenizer adds tokens like `<s>` to a text. Default: true. */
+  /** Whether the tokenizer adds tokens such as `<s>` to the prompt. Default: true. */
   add_special_tokens?: boolean;
-  /** Leave tokens like `<|endoftext|>` out of the result. Default: true. */
+  /** Omit special tokens such as `<|endoftext|>` from the result. Default: true. */
   skip_special_tokens?: boolean;
-  /** Default: as tokenizer_config.json says. */
+  /** Default: as in tokenizer_config.json. */
   clean_up_tokenization_spaces?: boolean;
-  /** Go on with the last message of a chat. Default: true where it is the assistant's. */
+  /** Continue the last message of a chat. Default: true if its role is `assistant`. */
   continue_final_message?: boolean;
 }
 
-/** A call of a pipeline. */
+/** A call of a text-generation pipeline. */
 export interface GenerateRequest {
   model: number;
   input: string | Message[] | (string | Message[])[];
   fields: Record<string, unknown>;
   options: TextOptions;
-  /** Text is decoded as it comes, and sent as events. */
+  /** How to decode text for events while it is generated; undefined: no text events. */
   stream:
     | {
         skip_prompt: boolean;
         decode: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean };
       }
     | undefined;
-  /** Token ids are sent as events. */
+  /** Whether to send token ids as events. */
   tokens: boolean;
 }
-/** What a generation gave. */
+/** Result of a generation. */
 export interface Generated {
-  /** TextGenerationOutput[], or a list of them for several inputs. */
+  /** TextGenerationOutput[], or a list of these for several inputs. */
   output: unknown;
-  /** As of now: its memory grows. */
+  /** Updated info of the model: its memory grows. */
   info: ModelInfo;
-  /** Tokens given to the model and made by it, and milliseconds spent on each. */
+  /** Numbers of prompt tokens and new tokens, and the milliseconds spent on each. */
   stats: { prompt_tokens: number; new_tokens: number; prefill_ms: number; decode_ms: number };
 }

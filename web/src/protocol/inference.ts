@@ -5,10 +5,9 @@ import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 import type { Urls } from "./loading.ts";
 
 /**
- * A value: a tensor's bytes (little-endian) or strings, a tensor that stays in the worker
- * (`pinned`: its number), a sequence, a map, an optional without a value (null). `keep`: the engine
- * keeps a copy under this number, as if it had been pinned. `fed`: the output is what was fed as
- * this input.
+ * A value in a message: a tensor's bytes (little-endian) or strings; a tensor held by the worker
+ * (`pinned`: its number); a sequence; a map; or an empty optional (null). `keep`: the engine keeps
+ * a copy under this number, as if it had been pinned. `fed`: the output is the feed of this name.
  */
 export type WireValue =
   | { type: string; dims: number[]; data: Uint8Array<ArrayBuffer>; keep?: number }
@@ -20,9 +19,9 @@ export type WireValue =
   | null;
 
 /**
- * An input or output. `type`: "tensor", "sequence", "optional" or "map"; `shape`: sizes, names of
- * free dimensions, null where they have none; null: unknown rank. `elem`: what a sequence or an
- * optional holds, or the values of a map, and `key` the type of its keys.
+ * An input or output. `type`: "tensor", "sequence", "optional" or "map". `shape`: sizes, names of
+ * free dimensions, or null for unnamed ones; null if the rank is unknown. `elem`: the element of a
+ * sequence or an optional, or the values of a map, whose keys have the type `key`.
  */
 export interface ValueInfo {
   name: string;
@@ -33,56 +32,55 @@ export interface ValueInfo {
   key?: string;
 }
 
-/** A model to open, as InferenceSession.create was called. */
+/** Arguments of InferenceSession.create. */
 export interface OpenRequest {
-  /** An address, or a file; the bytes of a package are handed over. */
+  /** Address or file; or the bytes of a package, served through a port. */
   model: string | Blob | Handed;
   /**
-   * Files beside it, by the names that the model calls them; addresses are fetched when they are
-   * asked for.
+   * External data files by the names used in the model; addresses are fetched when needed.
    */
   external: Record<string, Blob | string>;
   urls: Urls;
   device: DeviceName | "auto";
   flavour: Flavour | "auto" | undefined;
   threads: number | undefined;
-  /** Keep what is compiled in the browser's storage, and use what is there. */
+  /** Read and write compiled plans in the browser's storage. */
   cache: boolean;
-  /** Keep what is downloaded, too. */
+  /** Keep downloaded files as well. */
   cache_files: boolean;
-  /** How often all loops of a run may go round, together. */
+  /** Maximum number of loop iterations of a run, over all loops. */
   max_loop_trips: number;
-  /** Bytes that the values of a run may take at once. */
+  /** Maximum bytes of the values that a run holds at once. */
   max_memory_bytes: number;
-  /** Plans that a run may compile. */
+  /** Maximum number of plans that a run may compile. */
   max_compilations: number;
-  /** Seconds that a run may take; undefined: any. */
+  /** Maximum seconds of a run; undefined: unlimited. */
   max_run_seconds: number | undefined;
 }
 
-/** What the page knows of an open model. */
+/** Description of an open model. */
 export interface OpenInfo {
   inputs: ValueInfo[];
   outputs: ValueInfo[];
-  /** What it runs on, and why on nothing faster. */
+  /** The device in use, and why no faster one is used. */
   device: DeviceInfo;
 }
 
-/** What runs of a session are asked for besides their outputs. */
+/** A run of a session. */
 export interface RunRequest {
   feeds: Record<string, WireValue>;
   outputs: string[];
-  /** Of its random numbers; undefined: unpredictable. */
+  /** Seed of the run's random numbers; undefined: random. */
   seed: bigint | undefined;
-  /** Outputs that are to stay in the engine. */
+  /** Names of outputs that stay in the engine. */
   pinned: string[] | undefined;
-  /** Whether the feeds are copies, whose buffers are to come back. */
+  /** Whether the feeds are copies whose buffers should be sent back. */
   copied: boolean;
 }
 
-/** What a run gives. */
+/** Result of a run. */
 export interface RunAnswer {
   values: WireValue[];
-  /** Buffers of feeds that were copies. */
+  /** Buffers of the copied feeds, for reuse. */
   spare: ArrayBuffer[];
 }

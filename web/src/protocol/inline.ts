@@ -5,14 +5,13 @@ import type { ProgressEvent } from "./loading.ts";
 import type { Methods } from "./methods.ts";
 
 /**
- * What a call gives: its value, or an error as data, since the page's classes are others than those
- * in here.
+ * Result of a call: its value, or an error as data, since inline.js has error classes of its own.
  */
 export type InlineAnswer = { value: unknown } | { error: PlainError };
 
-/** A session that runs without a worker, as the page calls it. */
+/** A session without a worker, as the page calls it. */
 export interface InlineCalls {
-  /** Calls one of the worker's methods. Never rejects: errors are part of the answer. */
+  /** Calls a method of the worker. Never rejects: errors are part of the answer. */
   call(
     method: keyof Methods,
     request: never,

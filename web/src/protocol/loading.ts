@@ -1,11 +1,10 @@
-// Messages about loading a language model.
+// Messages of loading a language model.
 
 import type { Handed } from "../shared/files/source.ts";
 import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 
-/** Where a worker finds the rest of Edgewise: absolute addresses; folders end in `/`. */
+/** Absolute addresses of Edgewise's files; folders end in `/`. Fields as in `Env`. */
 export interface Urls {
-  /** As `Env`'s, likewise below. */
   engineUrl: string;
   threadUrl: string;
   compilerUrl: string;
@@ -15,18 +14,18 @@ export interface Urls {
 }
 
 /**
- * Precision of the weights, which selects the file as in transformers.js. `auto` takes the first of
- * q8, q4, fp32, fp16, q4f16 that is there.
+ * Precision of the weights, which selects the file as in transformers.js. `auto` takes the first
+ * available of q8, q4, fp32, fp16, q4f16.
  */
 export type DType = "auto" | "fp32" | "fp16" | "q8" | "int8" | "uint8" | "q4" | "q4f16" | "bnb4";
-/** What keys and values of attention can be kept as. */
+/** Element type of the key/value cache. */
 export type CacheDType = "float32" | "float16";
 
-/** A model to load, with `PipelineOptions` and `Env` resolved: see there. */
+/** A model to load: PipelineOptions and Env with defaults resolved. */
 export interface LoadRequest {
-  /** Model id or address, or files, or the bytes of a package. */
+  /** Model id, address, files, or the bytes of a package, served through a port. */
   model: string | { name: string; blob: Blob }[] | Handed;
-  /** The page's address. */
+  /** Base URL of the page. */
   base: string;
   urls: Urls;
   remoteHost: string;
@@ -40,7 +39,7 @@ export interface LoadRequest {
   threads: number | undefined;
   capacity: number | undefined;
   cache_dtype: CacheDType | undefined;
-  /** Training programs to compile along, as python/edgewise/training/package.py takes them. */
+  /** Training programs to compile, as python/edgewise/training/package.py takes them. */
   programs: Record<string, unknown>[] | undefined;
   cache: boolean;
   cache_files: boolean;
@@ -48,33 +47,33 @@ export interface LoadRequest {
   fetch_options: RequestInit | undefined;
 }
 
-/** What a loaded pipeline says of itself. */
+/** Properties of a loaded pipeline. */
 export interface ModelInfo {
-  /** What it runs on, and why on nothing faster. */
+  /** The device in use, and why no faster one is used. */
   device: DeviceInfo;
-  /** The engine's build. */
+  /** Build of the engine. */
   flavour: Flavour;
-  /** Threads that compute, the worker's own among them. */
+  /** Number of compute threads, including the worker itself. */
   threads: number;
-  /** The page is cross-origin isolated. */
+  /** Whether the page is cross-origin isolated. */
   isolated: boolean;
-  /** In words why there is one thread only; empty where there are more. */
+  /** Why only one thread is used; empty if there are more. */
   whyNotThreads: string;
-  /** Where the plans came from: a package, this page's cache, or compiled here just now. */
+  /** Source of the plans: a package, the browser's storage, or compiled during this load. */
   origin: "package" | "cache" | "compiled";
-  /** The precision that was asked for or found, as in the file's name; empty for packages. */
+  /** Precision requested or found, as in the file's name; empty for packages. */
   dtype: string;
-  /** Most tokens of a text, prompt included. */
+  /** Maximum number of tokens of a sequence, prompt included. */
   capacity: number;
-  /** What keys and values are kept as. */
+  /** Element type of the key/value cache. */
   cacheDtype: CacheDType;
-  /** Tokens in the model's vocabulary. */
+  /** Size of the model's vocabulary. */
   vocabSize: number;
-  /** Whether messages can be given instead of a text. */
+  /** Whether the tokenizer has a chat template, so that messages can be passed. */
   hasChatTemplate: boolean;
   /**
-   * How it can be trained (`fineTune`), with rows of a batch, tokens of a row and the compiled
-   * defaults; empty where it was compiled without.
+   * Ways to train the model (`fineTune`): sequences per batch, tokens per sequence and the compiled
+   * defaults. Empty if it was compiled without training.
    */
   training: {
     adapter: "lora" | "full";
@@ -85,28 +84,25 @@ export interface ModelInfo {
     r?: number;
     lora_alpha?: number;
   }[];
-  /** Bytes. `engine` is all that the engine holds, the others are parts of it. */
+  /** Bytes. `engine` is the total that the engine holds; the others are parts of it. */
   memory: { engine: number; weights: number; cachePerSequence: number };
   /**
-   * Milliseconds: instantiating the engine, compiling in Pyodide (with its start), and loading in
-   * all.
+   * Durations in milliseconds: instantiating the engine; compiling in Pyodide, including its start;
+   * the whole load.
    */
   ms: { engine: number; compile: number; load: number };
 }
 
-/** A model in the worker, by number. */
+/** A model in the worker: its number and properties. */
 export interface Loaded {
   model: number;
   info: ModelInfo;
 }
 
-/** What `progress_callback` gets. The first five are those of transformers.js. */
+/** Events of `progress_callback`. The first five are those of transformers.js. */
 export type ProgressEvent =
   | { status: "initiate" | "download" | "done"; name: string; file: string }
-  /**
-   * `progress` in percent; `loaded` and `total` in bytes (`total` is 0 where the server does not
-   * say).
-   */
+  /** `progress` in percent, `loaded` and `total` in bytes; `total` is 0 if the server omits it. */
   | {
       status: "progress";
       name: string;
@@ -116,10 +112,7 @@ export type ProgressEvent =
       total: number;
     }
   | { status: "ready"; name: string; task: string }
-  /**
-   * The model is compiled in the page: Pyodide starts (`pyodide`), then Python compiles
-   * (`compile`).
-   */
+  /** The model is compiled in the page: Pyodide starts (`pyodide`), then compiles (`compile`). */
   | { status: "compile"; name: string; stage: "pyodide" | "compile" | "done"; message: string }
-  /** Something did not work, and what was asked for is done without it. */
+  /** Something failed, and the request continues without it. */
   | { status: "warning"; name: string; message: string };

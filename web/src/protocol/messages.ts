@@ -1,28 +1,28 @@
-// What page and worker say to each other. Calls carry an id, replies the same id in any order;
-// events of a call (progress, tokens) carry it too. Errors cross as class name, words and fields.
+// Messages between page and worker. A call carries an id; its reply and its events (progress,
+// tokens) carry the same id. Replies come in any order. Errors are sent as plain data.
 
 import type { PlainError } from "./errors.ts";
 import type { ProgressEvent } from "./loading.ts";
 import type { Methods } from "./methods.ts";
 import type { StepEvent } from "./training.ts";
 
-/** A call on its way. */
+/** A method call. */
 export type Call = {
   [M in keyof Methods]: { id: number; method: M; request: Parameters<Methods[M]>[0] };
 }[keyof Methods];
-/** What the page posts. */
+/** Messages from the page. */
 export type ToWorker =
   | Call
   | { id: number; abort: true; reason: string | undefined }
-  /** First of all. `life`: the lock to hold while it lives (lives.ts). */
+  /** The first message. `life`: the lock that the worker holds while it lives (lives.ts). */
   | { start: { life: string; stallTimeout: number } }
-  /** Last of all: it ends its threads, says that it has, and is ended. */
+  /** The last message: the worker ends its threads, replies `ended`, and is terminated. */
   | { end: true };
-/** What the worker posts. */
+/** Messages from the worker. */
 export type FromWorker =
   | { started: true }
   | { ended: true }
-  /** It holds a lock, or one of its threads does; or that thread is going to be ended. */
+  /** The worker or one of its threads holds this lock; or that thread is about to be ended. */
   | { life: string; held: boolean }
   | { id: number; value: unknown }
   | { id: number; error: PlainError }

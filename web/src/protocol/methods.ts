@@ -15,7 +15,7 @@ import type {
   TrainingResult,
 } from "./training.ts";
 
-/** What the worker does when called. `model`: the number that `load` gave. */
+/** Methods of the worker. `model`: the number returned by `load`. */
 export interface Methods {
   load(request: LoadRequest): Loaded;
   generate(request: GenerateRequest): Generated;
@@ -32,16 +32,16 @@ export interface Methods {
   chat(request: { model: number; messages: Message[]; options: Record<string, unknown> }): string;
   unload(request: { model: number }): void;
 
-  /** Makes a run ready. A model has one at a time. */
+  /** Prepares a training run. A model has at most one. */
   train(request: { model: number; texts: string[]; fields: TrainingFields }): TrainingInfo;
-  /** Steps to the end, or to an abort; steps are sent as events. */
+  /** Runs to the end or to an abort, sending each step as an event. */
   train_fit(request: { model: number }): TrainingResult;
   train_step(request: { model: number }): StepEvent;
   train_pause(request: { model: number; paused: boolean }): void;
   train_evaluate(request: { model: number }): number;
   train_save(request: { model: number }): number;
   train_result(request: { model: number }): TrainingResult;
-  /** Ends the run; what it learned stays. */
+  /** Ends the run; the trained adapter stays. */
   train_close(request: { model: number }): AdapterInfo[];
 
   adapters(request: { model: number }): AdapterInfo[];
@@ -63,7 +63,7 @@ export interface Methods {
     files: { name: string; blob: Blob }[] | string | undefined;
   }): Blob;
 
-  /** Watches what the engine of a model (undefined: of the worker's session) runs. */
+  /** Starts recording the engine of a model, or of the worker's session (undefined). */
   profile_start(request: { model: number | undefined }): void;
   profile_stop(request: { model: number | undefined; wanted: boolean }): ProfileData | undefined;
   profile_trace(request: { data: ProfileData }): Blob;

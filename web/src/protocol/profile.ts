@@ -1,9 +1,10 @@
-// A profile as the worker records it.
+// A profile as recorded by the worker.
 
 /**
- * What an engine reaches here with its threads, in 10^9 per second: operations in a large product
- * of float32 and in one of int8, bytes in summing 128 MB of memory. Its own kernels at the sizes
- * that suit them best, not figures of a data sheet. Without what it has no kernel or no memory for.
+ * Limits of an engine with its threads, in 10^9 per second: operations in a large float32 matrix
+ * product (`float32`) and in a large int8 one (`int8`), bytes when summing 128 MB (`memory`).
+ * Measured with the engine's own kernels at their best sizes; fields are missing if the engine
+ * lacks the kernel or the memory.
  */
 export interface Limits {
   float32?: number;
@@ -12,9 +13,9 @@ export interface Limits {
 }
 
 /**
- * What a package says of a plan's steps. `integer`: it may multiply bytes instead of floats. Pairs:
- * at the lowest and at the highest value of the plan's first register (in a decoder: cache empty,
- * cache full).
+ * Notes of a package about a plan's steps. `integer`: whether the step may use integer arithmetic.
+ * Pairs are the values at the lowest and the highest value of the plan's first register: in a
+ * decoder, with an empty and with a full cache.
  */
 export interface PlanNotes {
   node: string[];
@@ -25,17 +26,17 @@ export interface PlanNotes {
   integer: boolean[];
 }
 
-/** As the worker took it. */
+/** Recording of an engine. */
 export interface ProfileData {
-  /** The engine's build, and its threads. */
+  /** Build of the engine, and number of its threads. */
   flavour: string;
   threads: number;
-  /** Milliseconds from the profile's beginning to its end. */
+  /** Duration of the recording in milliseconds. */
   wallMs: number;
   limits: Limits;
   /**
-   * `at`: ms since the profile began; `ms` of each step; `place` of the first register between its
-   * lowest (0) and highest (1) value.
+   * Runs of each plan. `at`: milliseconds since the recording began; `ms` of each step; `place`:
+   * the position of the first register between its lowest (0) and highest (1) value.
    */
   plans: {
     name: string;

@@ -1,6 +1,6 @@
 // Messages between a worker and the threads of its engine.
 
-/** What a thread is started with. */
+/** Start message of a thread. */
 export interface ThreadStart {
   module: WebAssembly.Module;
   memory: WebAssembly.Memory;
@@ -11,5 +11,5 @@ export interface ThreadStart {
   life: string;
 }
 
-/** What a thread says: it is ready to work, or why it cannot. `held`: it holds its lock. */
+/** Reply of a thread: it is ready, or the reason why not. `held`: whether it holds its lock. */
 export type FromThread = { ready: true; held: boolean } | { error: string };

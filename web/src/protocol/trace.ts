@@ -1,14 +1,14 @@
-// A profile as a trace for Perfetto.
+// Export of a profile as Chrome trace events, for Perfetto.
 
 import { opOf, type ProfileData } from "./profile.ts";
 
-/** Chrome's trace events. */
+/** Converts a profile to Chrome trace events. */
 export function traceOf(data: ProfileData): {
   traceEvents: Record<string, unknown>[];
   displayTimeUnit: "ms";
 } {
   const here = { pid: 1, tid: 1 };
-  const us = (t: number) => Math.round(1e6 * t) / 1e3; // of milliseconds
+  const us = (t: number) => Math.round(1e6 * t) / 1e3; // from milliseconds
   const events: Record<string, unknown>[] = [
     {
       ph: "M",

@@ -1,40 +1,38 @@
-// Messages about fine-tuning and adapters.
+// Messages of fine-tuning and adapters.
 
 import type { Schedule } from "../shared/schedules.ts";
 
-/** What the page sees of an adapter. */
+/** An adapter. */
 export interface AdapterInfo {
-  /** As it was trained or loaded. */
+  /** Name under which it was trained or loaded. */
   name: string;
   /** `lora`: low-rank matrices beside the layers; `full`: a copy of all trained parameters. */
   kind: "lora" | "full";
-  /** Generation uses it. */
+  /** Whether generation uses it. */
   active: boolean;
-  /**
-   * What its effect is multiplied with; 1 unless `setAdapter` said otherwise. Of `full` always 1.
-   */
+  /** Factor of its effect, as set by `setAdapter`; 1 by default and always for `full`. */
   scale: number;
-  /** Of its tensors, in float32. */
+  /** Size of its tensors in bytes, as float32. */
   bytes: number;
-  /** Rank, of LoRA. */
+  /** Rank, for LoRA. */
   r?: number;
-  /** Its effect is multiplied with `lora_alpha / r`. */
+  /** LoRA scaling: its effect is multiplied by `lora_alpha / r`. */
   lora_alpha?: number;
 }
 
-/** An adapter that is kept in this browser. */
+/** An adapter in the browser's storage. */
 export interface KeptAdapter {
-  /** For `loadAdapter(name)`. */
+  /** Name for `loadAdapter(name)`. */
   name: string;
-  /** Of its file. */
+  /** Size of its file in bytes. */
   bytes: number;
-  /** When it was kept, in milliseconds since 1970. */
+  /** Time of storing, in milliseconds since 1970. */
   saved: number;
 }
 
 /**
- * What a run is made of, besides the texts: FineTuneOptions as the page resolved them, see there.
- * `undefined` stands for the default.
+ * Options of a training run: FineTuneOptions as resolved by the page. `undefined` selects the
+ * default.
  */
 export interface TrainingFields {
   adapter: "lora" | "full" | undefined;
@@ -54,79 +52,79 @@ export interface TrainingFields {
   resume: boolean | undefined;
 }
 
-/** Where a run stands after an update. */
+/** State of a run after an update. */
 export interface StepEvent {
   /** Updates so far. */
   step: number;
-  /** Updates in all. */
+  /** Total number of updates. */
   total: number;
-  /** Passes over the data so far, with a fraction. */
+  /** Passes over the data so far, fractional. */
   epoch: number;
-  /** Mean cross entropy of this update's batch before the update, in nats per token. */
+  /** Mean cross entropy of the update's batch, before the update, in nats per token. */
   loss: number;
-  /** That this update was made with. */
+  /** Learning rate of this update. */
   learning_rate: number;
-  /** Tokens learned from per second, pauses left out. */
+  /** Training tokens per second, without pauses. */
   tokens_per_second: number;
-  /** Expected, at the speed of the last steps. */
+  /** Estimated remaining seconds, at the speed of the latest steps. */
   seconds_left: number;
   /**
-   * Bytes. `engine` is all that the engine holds; states (parameters, optimizer) and `activations`
-   * (of a step) are parts of it.
+   * Bytes. `engine` is the total that the engine holds; `states` (parameters, optimizer) and
+   * `activations` (of a step) are parts of it.
    */
   memory: { engine: number; states: number; activations: number };
-  /** Loss on the evaluation texts, where it was computed now. */
+  /** Loss on the evaluation texts, if evaluated after this update. */
   evaluation?: number;
-  /** A checkpoint was written now: its bytes; or why it could not be. */
+  /** If a checkpoint was due: its size in bytes, or the reason why it could not be written. */
   checkpoint?: number | string;
 }
 
-/** What a run will be, before its first step. */
+/** Properties of a run before its first step. */
 export interface TrainingInfo {
-  /** What is trained: adapters, or all parameters. */
+  /** What is trained: adapters or all parameters. */
   program: "lora" | "full";
-  /** The adapter's name in `model.adapters`. */
+  /** Name of the adapter in `model.adapters`. */
   adapter: string;
-  /** Updates made already, by a run that is resumed. */
+  /** Updates already made, in a resumed run. */
   step: number;
-  /** Updates in all. */
+  /** Total number of updates. */
   total: number;
-  /** Rows of a batch. */
+  /** Sequences per batch. */
   batch: number;
-  /** Tokens of a row. */
+  /** Tokens per sequence. */
   sequence: number;
-  /** Batches of an update. */
+  /** Batches per update. */
   gradient_accumulation_steps: number;
-  /** Blocks of `sequence` tokens that the texts make. */
+  /** Number of blocks of `sequence` tokens in the texts. */
   blocks: number;
-  /** Tokens that are learned from per epoch. */
+  /** Training tokens per epoch. */
   tokens: number;
-  /** Tokens that evaluations predict. */
+  /** Tokens that an evaluation predicts. */
   evaluation_tokens: number;
-  /** Numbers that are trained. */
+  /** Number of trained parameters. */
   parameters: number;
-  /** Bytes, before the first step. */
+  /** Memory in bytes before the first step. */
   memory: StepEvent["memory"];
-  /** Of the steps made already. */
+  /** Losses of the updates already made. */
   losses: number[];
-  /** (update, loss on the evaluation texts) so far. */
+  /** [update, loss on the evaluation texts] so far. */
   evaluations: [step: number, loss: number][];
 }
 
-/** How a run ended. */
+/** Result of a run. */
 export interface TrainingResult {
-  /** The adapter's name in `model.adapters`. */
+  /** Name of the adapter in `model.adapters`. */
   adapter: string;
   /** Updates made. */
   step: number;
-  /** Updates that there were to be. */
+  /** Planned updates. */
   total: number;
-  /** Nats per token, of all updates. */
+  /** Losses of all updates, in nats per token. */
   losses: number[];
-  /** (update, loss on the evaluation texts). */
+  /** [update, loss on the evaluation texts]. */
   evaluations: [step: number, loss: number][];
-  /** Spent in steps, on this visit. */
+  /** Seconds spent in steps since the run was created or resumed. */
   seconds: number;
-  /** Why the last checkpoint could not be written; empty where there is none to tell of. */
+  /** Why the last checkpoint could not be written; empty if there was no error. */
   checkpoint_error: string;
 }

@@ -1,12 +1,12 @@
-// A thread of the engine: instantiates the same module on the same memory, then serves jobs until
-// the engine closes. The worker that it belongs to waits for it without hearing anything; so when
-// it fails, it ends, and the page notices that (lives.ts).
+// A thread of the engine: instantiates the engine's module on the shared memory and serves jobs
+// until the engine closes. Its worker waits for it by Atomics and receives no message, so a failing
+// thread closes itself, which the page notices by its lock (lives.ts).
 
 import type { EngineExports } from "../device/wasm/exports.ts";
 import type { FromThread, ThreadStart } from "../protocol/thread.ts";
 import { holdLife } from "../shared/lives.ts";
 
-const LOCK_MS = 500; // what the lock may take; without it the thread works as well
+const LOCK_MS = 500; // longest wait for the lock; a thread works without it, too
 
 const say = (message: FromThread): void => postMessage(message);
 

@@ -1,13 +1,13 @@
-// Feeds and outputs as pages give and get them, to and from what crosses to the worker (wire.ts).
+// Conversion of feeds and outputs between the page's values and the protocol's WireValue.
 
 import type { WireValue } from "../../protocol/inference.ts";
 import { InputError } from "../../shared/errors.ts";
 import { type OnnxValue, type PinnedOwner, Tensor, type TensorType } from "../tensor.ts";
 import { SpareBuffers } from "./spare.ts";
 
-/** A tensor of this module, or another library's with the same fields. */
+/** Whether `v` is a Tensor of this module, or an object of another library with the same fields. */
 function isTensor(v: unknown): v is Tensor {
-  if (v instanceof Tensor) return true; // without a look at its data
+  if (v instanceof Tensor) return true; // without accessing its data
   const { type, dims, data } = (v ?? {}) as { type?: unknown; dims?: unknown; data?: unknown };
   return (
     typeof type === "string" &&
@@ -17,9 +17,10 @@ function isTensor(v: unknown): v is Tensor {
 }
 
 /**
- * A fed value. @param transfer gets the buffers of copies, which move; undefined: nothing is
- * copied. @param spare has buffers for copies
- * @throws InputError: it is none of a model's values
+ * Converts a feed.
+ * @param transfer receives the buffers of copies, to be transferred; undefined: nothing is copied
+ * @param spare buffers to copy into
+ * @throws InputError if `v` is not a value of an ONNX model
  */
 export function toWireFeed(
   v: unknown,
@@ -88,7 +89,7 @@ export function toWireFeed(
   };
 }
 
-/** A copy that moves; the bytes themselves where nothing is copied. */
+/** A copy to be transferred; the bytes themselves if nothing is copied. */
 function moving(
   bytes: Uint8Array<ArrayBuffer>,
   transfer: Transferable[] | undefined,
@@ -100,7 +101,7 @@ function moving(
   return copy;
 }
 
-/** An output. `feeds`: what was fed, since some outputs are that. */
+/** Converts an output. `feeds` are needed since an output may be one of them, passed through. */
 export function fromWireOutput(
   v: WireValue,
   feeds: Record<string, OnnxValue>,

@@ -1,4 +1,4 @@
-// The page's end of a session without a worker (inline.ts).
+// The page's side of a session without a worker (src/worker/inline.ts).
 
 import { makeError } from "../../protocol/errors.ts";
 import type { InlineCalls } from "../../protocol/inline.ts";
@@ -7,7 +7,7 @@ import { Aborted, type EdgewiseError, EngineError } from "../../shared/errors.ts
 import type { CallOptions } from "../client.ts";
 import { env } from "../env.ts";
 
-/** What a session calls: a worker's Client, or this. */
+/** What a session sends its calls to: the Client of a worker, or an InlineClient. */
 export interface SessionClient {
   call<M extends keyof Methods>(
     method: M,
@@ -15,17 +15,17 @@ export interface SessionClient {
     options?: CallOptions,
   ): Promise<ReturnType<Methods[M]>>;
   end(error?: EdgewiseError): void;
-  /** Whether it still answers. */
+  /** Whether it can be called. */
   readonly alive: boolean;
 }
 
-/** Calls that are answered in this thread. */
+/** Executes calls in this thread. */
 export class InlineClient implements SessionClient {
   private dead: EdgewiseError | undefined;
 
   private constructor(private readonly session: InlineCalls) {}
 
-  /** @throws EngineError: inline.js is not there */
+  /** @throws EngineError if the script cannot be loaded */
   static async load(url: string): Promise<InlineClient> {
     try {
       const module = (await import(/* webpackIgnore: true */ /* @vite-ignore */ url)) as {

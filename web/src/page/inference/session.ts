@@ -1,4 +1,4 @@
-// ONNX Runtime Web's way to run a model: users come over by changing the import.
+// InferenceSession: the API of ONNX Runtime Web.
 
 import { MAX_COMPILATIONS, MAX_LOOP_TRIPS, MEMORY_SHARE } from "../../gen/session.ts";
 import type {
@@ -25,112 +25,111 @@ import { InlineClient, type SessionClient } from "./inline-client.ts";
 import { SpareBuffers } from "./spare.ts";
 
 /**
- * Options of {@link InferenceSession.create}; unknown ones (of other engines) are ignored, as ONNX
- * Runtime Web ignores them.
+ * Options of {@link InferenceSession.create}. Unknown options are ignored, as in ONNX Runtime Web.
  */
 export interface SessionOptions extends DeviceChoice {
   /**
-   * Files beside the model: `path` as the model calls it, `data` an address or bytes. What is not
-   * given is looked for beside the model's address.
+   * External data files: `path` as in the model, `data` an address or bytes. Files that are not
+   * listed are fetched from the model's folder.
    */
   externalData?: readonly { path: string; data: string | URL | Uint8Array | ArrayBuffer | Blob }[];
-  /** The engine's build. Default: `env.flavour`. */
+  /** Build of the engine. Default: `env.flavour`. */
   flavour?: Flavour | "auto";
-  /** Threads that compute, 1 to 64. Default: `env.threads`. */
+  /** Number of compute threads, 1 to 64. Default: `env.threads`. */
   threads?: number;
   /**
-   * Keep what is compiled for the next visit, which then needs no Python for inputs of these
-   * shapes. Default: `env.cachePlans`.
+   * Keep compiled plans in the browser's storage, so that the next visit needs no Python for the
+   * same input shapes. Default: `env.cachePlans`.
    */
   cache?: boolean;
-  /** Keep what is downloaded, too. Default: `env.cacheFiles`. */
+  /** Keep downloaded files in the browser's storage. Default: `env.cacheFiles`. */
   cache_files?: boolean;
   /**
-   * An integer from 0 to 2^63 - 1 (above 2^53 as a bigint) that the random numbers of all runs
-   * follow from (operators like RandomNormal without a seed of their own): sessions with the same
-   * seed draw the same numbers in their first run, in their second run, and so on, here and in
-   * Python. Default: other numbers each time.
+   * Seed of the random numbers of all runs (operators such as RandomNormal without a seed of their
+   * own): an integer from 0 to 2^63 - 1, above 2^53 as a bigint. Sessions with equal seeds draw
+   * equal numbers in their first run, in their second run, and so on, in a page and in Python.
+   * Default: random.
    */
   seed?: number | bigint;
   /**
-   * Compute in a worker (ONNX Runtime Web's `env.wasm.proxy`). `false`: on the page's own thread,
-   * which a run blocks, with one thread of the engine and without the way to a worker and back: for
-   * models that take less than some milliseconds. Feeds are not copied then: leave them unchanged
-   * until a run has ended. Default: `env.proxy`.
+   * Compute in a worker (ONNX Runtime Web's `env.wasm.proxy`). With `false` a run blocks the page's
+   * thread, uses one compute thread, and saves the messages to and from the worker: for models that
+   * take less than a few milliseconds. Feeds are then not copied and must stay unchanged until the
+   * run has ended. Default: `env.proxy`.
    */
   proxy?: boolean;
   /**
-   * Where outputs are put, all of them or by name: "cpu" (the default), in the page; "cpu-pinned":
-   * they stay in the engine, as caches do that the next run is fed ({@link Tensor}). Only tensors
-   * of numbers stay. Other locations mean "cpu".
+   * Location of outputs, for all of them or by name: "cpu" (the default) returns them to the page;
+   * "cpu-pinned" keeps them in the engine, for caches that are fed to the next run ({@link
+   * Tensor}). Only numeric tensors can be kept. Other values mean "cpu".
    */
   preferredOutputLocation?: string | Readonly<Record<string, string>>;
   /**
-   * How often all loops of a run may go round, together, before it ends in a ModelError. Default:
-   * 2^20. Python's SessionOptions has the same four.
+   * Maximum number of loop iterations of a run, over all its loops; more throw ModelError. Default:
+   * 2^20. This and the next three options are also in Python's SessionOptions.
    */
   max_loop_trips?: number;
   /**
-   * How many plans a run may compile, as for loops whose tensors grow, before it ends in a
-   * ModelError. Default: 2^14.
+   * Maximum number of plans that a run may compile, for instance in loops with growing tensors;
+   * more throw ModelError. Default: 2^14.
    */
   max_compilations?: number;
   /**
-   * Bytes that the values of a run may take between plans, before it ends with OutOfMemory.
-   * Default: 2^30, a quarter of what an engine's memory may grow to.
+   * Maximum bytes of the values that a run holds between plans; more throw OutOfMemory. Default:
+   * 2^30, a quarter of the maximum size of the engine's memory.
    */
   max_memory_bytes?: number;
   /**
-   * Seconds that a run may take, before it ends with {@link Aborted}; looked at between plans and
-   * in loops. Default: any.
+   * Maximum duration of a run in seconds; a longer run throws {@link Aborted}. Checked between
+   * plans and in loops. Default: unlimited.
    */
   max_run_seconds?: number;
-  /** Stops the loading: the promise rejects with {@link Aborted}. */
+  /** Cancels loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
-  /** Accepted without effect: `graphOptimizationLevel`, ... */
+  /** Other options (`graphOptimizationLevel`, ...) are accepted and have no effect. */
   [other: string]: unknown;
 }
 
-/** What is known of an input or output before any run. */
+/** An input or output as the model declares it. */
 export interface ValueMetadata {
-  /** As in the file. */
+  /** Name in the model. */
   readonly name: string;
   /** False for sequences, maps and optionals. */
   readonly isTensor: boolean;
-  /** Element type; of a map, that of its values. */
+  /** Element type; for a map, the type of its values. */
   readonly type: TensorType;
   /**
-   * Sizes, and names of free dimensions ("" where one has none); undefined where the rank is
+   * Dimensions: sizes, or names of free dimensions ("" if unnamed). Undefined if the rank is
    * unknown.
    */
   readonly shape: readonly (number | string)[] | undefined;
   /**
-   * Of what is no tensor: an array is fed for a sequence, a Map or an object for a map, null or the
-   * value itself for an optional.
+   * Kind of a value that is not a tensor. Sequences are passed as arrays, maps as Map or object,
+   * optionals as null or the value itself.
    */
   readonly kind?: "sequence" | "map" | "optional";
-  /** What a sequence or an optional holds. */
+  /** Element of a sequence or an optional. */
   readonly element?: ValueMetadata;
-  /** Type of a map's keys. */
+  /** Type of the keys of a map. */
   readonly keyType?: string;
 }
 
 /**
- * Any ONNX model, with the API of ONNX Runtime Web.
+ * Runs any ONNX model. Mirrors InferenceSession of ONNX Runtime Web.
  *
  * ```js
- * const session = await InferenceSession.create("model.onnx"); // or bytes, a File, or a package
- * made by `edgewise build --dims`
- * const { logits } = await session.run({ pixel_values: new Tensor("float32", pixels, [1, 3, 224,
- * 224]) });
+ * // Address, bytes, a File, or a package made by `edgewise build --dims`:
+ * const session = await InferenceSession.create("model.onnx");
+ * const pixel_values = new Tensor("float32", pixels, [1, 3, 224, 224]);
+ * const { logits } = await session.run({ pixel_values });
  * await session.release();
  * ```
  *
- * It computes in a worker. A package needs no Python; for an .onnx file Python (`env.pyodideUrl`,
- * `env.wheelUrl`) compiles a plan for each set of input shapes that comes. Branches, loops,
- * sequences, strings and shapes that follow from data are run between plans, without it. Of each
- * part of a model the 16 latest plans are kept in the browser's storage: a page that is visited
- * again starts Python only for shapes that it has no plan for.
+ * It computes in a worker. A package needs no Python. For an .onnx file Python (`env.pyodideUrl`,
+ * `env.wheelUrl`) compiles a plan for each new set of input shapes. Control flow, sequences,
+ * strings and data-dependent shapes are executed between plans, without Python. The latest 16 plans
+ * of each part of a model are kept in the browser's storage, so a returning page starts Python only
+ * for shapes that it has no plan for.
  */
 export class InferenceSession implements PinnedOwner {
   private runs = 0;
@@ -149,11 +148,13 @@ export class InferenceSession implements PinnedOwner {
   }
 
   /**
-   * Reads a model.
-   * @param model an address, bytes, or a file. `create(buffer, byteOffset, byteLength, options)` is
-   *   understood, too.
-   * @throws ModelError, PackageError: a file is missing or broken. InputError. UnsupportedOp:
-   *   later, by the first run of a model that uses what Edgewise does not have.
+   * Loads a model.
+   * @param model address, bytes or file. The form `create(buffer, byteOffset, byteLength, options)`
+   *   is supported as well.
+   * @param options see {@link SessionOptions}
+   * @throws ModelError, PackageError if a file is missing or damaged
+   * @throws InputError if an option is invalid
+   * @throws UnsupportedOp later, in the first run, if the model uses an unsupported operator
    */
   static async create(
     model: string | URL | Uint8Array | ArrayBuffer | Blob,
@@ -234,11 +235,11 @@ export class InferenceSession implements PinnedOwner {
   get inputMetadata(): readonly ValueMetadata[] {
     return this.info.inputs.map(metadata);
   }
-  /** Those of the outputs. */
+  /** Names, types and shapes of the outputs, as the file declares them. */
   get outputMetadata(): readonly ValueMetadata[] {
     return this.info.outputs.map(metadata);
   }
-  /** What it runs on, and why on nothing faster. */
+  /** The device in use, and why no faster one is used. */
   get device(): DeviceInfo {
     return { ...this.info.device };
   }
@@ -317,28 +318,35 @@ export class InferenceSession implements PinnedOwner {
     return out;
   }
 
-  /** Bytes of a tensor that stayed in the engine. @internal */
+  /**
+   * Reads a tensor that stayed in the engine.
+   * @internal
+   */
   read(id: number): Promise<Uint8Array<ArrayBuffer>> {
     return this.client.call("inference_read", { id });
   }
 
-  /** Lets go of a tensor that stayed in the engine. @internal */
+  /**
+   * Frees a tensor that stayed in the engine.
+   * @internal
+   */
   drop(id: number): void {
     if (!this.dropped.length)
       queueMicrotask(() => {
         const ids = this.dropped;
         this.dropped = [];
-        // a session that has ended has let go of all
+        // an ended session has freed all its tensors
         this.client.call("inference_drop", { ids }).catch(() => undefined);
       });
     this.dropped.push(id);
   }
 
   /**
-   * Where the time goes, in the plans of the model's parts; what is run between them is not seen.
-   * @param work feeds, with which the model is run `runs` times (default 5) after a first run that
-   *   is not counted; or a function that runs what is to be watched
-   * @throws as `run`, or what `work` throws
+   * Profiles the plans of the model's parts. Operators that run between plans are not included.
+   * @param work feeds, with which the model is run `runs` times after one warm-up run; or a
+   *   function to profile
+   * @param options `runs`: number of recorded runs. Default: 5
+   * @throws as {@link run}, or what `work` throws
    */
   async profile(
     work: Record<string, OnnxValue> | (() => unknown),
@@ -352,20 +360,20 @@ export class InferenceSession implements PinnedOwner {
     });
   }
 
-  /** Ends the worker and gives back all memory. Open runs reject with {@link Aborted}. */
+  /** Ends the worker and frees all memory. Open runs reject with {@link Aborted}. */
   async release(): Promise<void> {
     this.client.end();
   }
 }
 
-/** A session has no listener for what did not work and is done without. */
+/** Logs warnings of a session, which has no progress callback, to the console. */
 function onProgress(event: ProgressEvent): void {
   if (event.status === "warning") console.warn(`edgewise: ${event.message}`);
 }
 
 /**
- * Packages are read from the page's memory as they lie there; what Python compiles, it reads as a
- * Blob.
+ * Whether `file` holds the bytes of a package. These are read in place by the worker; an .onnx file
+ * is passed as a Blob, from which Python reads it.
  */
 function isPackage(file: unknown): file is Uint8Array {
   return file instanceof Uint8Array && isMagic(file);
@@ -398,7 +406,10 @@ function metadata({ name, type, dtype, shape, elem, key }: ValueInfo): ValueMeta
   };
 }
 
-/** Bounds of a session's runs. @throws InputError */
+/**
+ * The limits of a session's runs.
+ * @throws InputError if an option is invalid
+ */
 function boundsOf(
   options: SessionOptions,
 ): Pick<

@@ -1,12 +1,12 @@
-// Buffers that feeds travel to the worker in. The worker sends them back when it has read them, so
-// that the next run's feeds are copied into memory that is there already: allocating new memory and
-// collecting it later takes several times as long as the copy.
+// Buffers in which feeds travel to the worker. The worker returns them after reading, so that the
+// next run copies its feeds into existing memory: allocating new buffers and collecting them later
+// takes several times as long as the copy.
 
-/** Buffers of the last run, by size. */
+/** The buffers of the last run, by size. */
 export class SpareBuffers {
   private readonly bySize = new Map<number, ArrayBuffer[]>();
 
-  /** A copy of `bytes`, in a spare buffer where there is one of just this size. */
+  /** A copy of `bytes`, in a spare buffer of exactly this size if there is one. */
   copy(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
     const spare = this.bySize.get(bytes.length)?.pop();
     if (!spare) return bytes.slice();
@@ -15,7 +15,7 @@ export class SpareBuffers {
     return copy;
   }
 
-  /** Takes back the buffers of a run; those that it did not use are let go. */
+  /** Replaces the spare buffers by those of the latest run. */
   renew(buffers: readonly ArrayBuffer[]): void {
     this.bySize.clear();
     for (const buffer of buffers) {

@@ -1,58 +1,67 @@
-// The methods of a pipeline that load, keep and choose adapters.
+// Methods of a pipeline that load, save and select adapters.
 
 import type { AdapterInfo, KeptAdapter } from "../../protocol/training.ts";
 import type { Handle } from "./handles.ts";
 
 /**
- * What a pipeline has for adapters: several on one model, one in use at a time, changed without
- * compiling anything.
+ * Adapters of a pipeline. A model can hold several, of which at most one is active; switching needs
+ * no compilation.
  */
 export interface AdapterMethods {
-  /** Those that were trained or loaded, as of the last call. */
+  /** Adapters that were trained or loaded, as of the last call. */
   readonly adapters: readonly AdapterInfo[];
   /**
-   * Reads an adapter: PEFT's adapter_model.safetensors (float32, float16 or bfloat16) and
-   * adapter_config.json, in any order; or, without files, one that `keepAdapter` kept under this
-   * name. Its rank may be lower than the model was compiled with. `setAdapter` then uses it. Throws
-   * ModelError for damaged files and those of other models, InputError.
+   * Loads an adapter: PEFT's adapter_model.safetensors (float32, float16 or bfloat16) and
+   * adapter_config.json, in any order; without files, the adapter that `keepAdapter` stored under
+   * this name. Its rank may be lower than the compiled rank. Call `setAdapter` to use it.
+   * @throws ModelError if files are damaged or belong to another model
+   * @throws InputError
    */
   loadAdapter(name: string, files?: File | Blob | Iterable<File>): Promise<AdapterInfo>;
   /**
-   * Generation uses this adapter, its effect multiplied with `scale` (default 1; of a full training
-   * 1 alone); null: the model as it was. @throws InputError: there is none of this name
+   * Selects the adapter that generation uses; null selects the base model.
+   * @param scale factor of the adapter's effect; fully trained parameters support 1 only. Default:
+   *   1
+   * @throws InputError if there is no adapter of this name
    */
   setAdapter(name: string | null, scale?: number): Promise<void>;
   /**
-   * An adapter as files: adapter_model.safetensors and adapter_config.json in PEFT's layout; of a
-   * full training one model.safetensors (float32). @throws InputError: there is none of this name
+   * Exports an adapter: adapter_model.safetensors and adapter_config.json in PEFT's layout, or, if
+   * all parameters were trained, one model.safetensors (float32).
+   * @throws InputError if there is no adapter of this name
    */
   saveAdapter(name: string): Promise<File[]>;
   /**
-   * The model's .onnx file with the adapter merged into it, as any runtime runs it; beside
-   * quantized weights it stands as nodes. Python in the page makes it (`env.pyodideUrl`). A model
-   * that came from a package needs the .onnx file that it was built from, or its address.
+   * The model's .onnx file with the adapter merged into its weights, for any runtime. Adapters of
+   * quantized weights are added as nodes instead. Made by Python in the page (`env.pyodideUrl`).
+   * @param onnx the .onnx file or its address; required if the model was loaded from a package
    */
   mergedOnnx(
     name: string,
     onnx?: string | URL | File | Iterable<File>,
     options?: { signal?: AbortSignal },
   ): Promise<File>;
-  /** @throws InputError: there is none, it is being trained, or the new name is taken or none */
+  /**
+   * Renames an adapter.
+   * @throws InputError if there is no such adapter, it is being trained, or `to` is taken or
+   *   invalid
+   */
   renameAdapter(name: string, to: string): Promise<void>;
-  /** Forgets it; one that is in use is put out of use. What `keepAdapter` kept stays. */
+  /** Removes an adapter, deselecting it if active. A copy stored by `keepAdapter` stays. */
   removeAdapter(name: string): Promise<void>;
   /**
-   * Keeps it in this browser's storage (OPFS) for the next visit. Returns its bytes. Throws
-   * StorageError where there is no room.
+   * Stores an adapter in the browser's storage (OPFS) for the next visit.
+   * @returns its size in bytes
+   * @throws StorageError if there is not enough space
    */
   keepAdapter(name: string): Promise<number>;
-  /** Those that are kept in this browser and belong to this model, the newest first. */
+  /** Adapters of this model in the browser's storage, newest first. */
   keptAdapters(): Promise<KeptAdapter[]>;
-  /** Removes one of them, if there is one of this name. */
+  /** Deletes an adapter from the browser's storage, if it is there. */
   forgetAdapter(name: string): Promise<void>;
 }
 
-/** The methods of a pipeline. */
+/** Implements {@link AdapterMethods} by calls to the worker. */
 export function adapterMethods(handle: Handle): AdapterMethods {
   const { client, model } = handle;
   const list = async (call: Promise<AdapterInfo[]>): Promise<void> =>

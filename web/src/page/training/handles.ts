@@ -1,4 +1,4 @@
-// What the page knows of a pipeline's worker.
+// Maps a pipeline to its worker.
 
 import type { AdapterInfo } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -10,7 +10,7 @@ export interface Handle {
   model: number;
   adapters: AdapterInfo[];
 }
-/** What is behind each pipeline. */
+/** The handle of each pipeline. */
 export const handles = new WeakMap<object, Handle>();
 
 export function handleOf(model: unknown): Handle {

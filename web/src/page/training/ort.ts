@@ -1,4 +1,4 @@
-// ONNX Runtime Web's training API (release 1.19): users come over by changing the import.
+// TrainingSession: the training API of ONNX Runtime Web 1.19.
 
 import type { ArtifactsInfo } from "../../protocol/artifacts.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -20,29 +20,29 @@ import {
 
 type File = string | URL | Uint8Array | ArrayBuffer | Blob;
 
-/** What a session is made of: addresses, or files' bytes; with onnxruntime-web 1.19's names. */
+/** Files of a training session, by address or content. Names as in onnxruntime-web 1.19. */
 export interface TrainingSessionCreateOptions {
-  /** The checkpoint: parameters, and the optimizer's state where it has one. */
+  /** The checkpoint: parameters and, optionally, the optimizer's state. */
   checkpointState: File;
   /** training_model.onnx. */
   trainModel: File;
-  /** eval_model.onnx; without it there is no `runEvalStep` and no `exportModel`. */
+  /** eval_model.onnx; required by `runEvalStep` and `exportModel`. */
   evalModel?: File;
-  /** optimizer_model.onnx; without it there is no `runOptimizerStep`. */
+  /** optimizer_model.onnx; required by `runOptimizerStep`. */
   optimizerModel?: File;
 }
 
 /** Options of {@link TrainingSession.create}. */
 export interface TrainingSessionOptions extends DeviceChoice {
-  /** The engine's build. Default: `env.flavour`. */
+  /** Build of the engine. Default: `env.flavour`. */
   flavour?: Flavour | "auto";
-  /** Threads that compute, 1 to 64. Default: `env.threads`. */
+  /** Number of compute threads, 1 to 64. Default: `env.threads`. */
   threads?: number;
-  /** Stops the loading: the promise rejects with {@link Aborted}. */
+  /** Cancels loading: the promise rejects with {@link Aborted}. */
   signal?: AbortSignal;
 }
 
-/** A parameter of a session; `requires_grad`: it is trained. */
+/** A parameter of a session; `requires_grad`: whether it is trained. */
 export interface TrainingParameter {
   name: string;
   type: TensorType;
@@ -51,12 +51,12 @@ export interface TrainingParameter {
 }
 
 /**
- * A learning rate that rises linearly from 0 over the first steps and falls linearly to 0, as
+ * A learning rate that rises linearly from 0 during warm-up and then falls linearly to 0. Mirrors
  * onnxruntime.training.api.LinearLRScheduler.
  *
  * ```js
- * const scheduler = await LinearLRScheduler.create(session, 10, 100, 1e-3); // the first update has
- * the rate 0, as there
+ * // As there, the first update has the rate 0.
+ * const scheduler = await LinearLRScheduler.create(session, 10, 100, 1e-3);
  * await session.runOptimizerStep();
  * await scheduler.step(); // after each update
  * ```
@@ -72,10 +72,12 @@ export class LinearLRScheduler {
   ) {}
 
   /**
-   * Sets the session's rate for its first update.
-   * @param warmupStepCount updates in which the rate rises. @param totalStepCount updates after
-   *   which it is 0. @param initialRate the rate at the end of the rise.
-   * @throws InputError: counts that are no whole numbers, or a rate that is no number
+   * Makes a scheduler and sets the session's rate for its first update.
+   * @param session session to control
+   * @param warmupStepCount number of updates during which the rate rises
+   * @param totalStepCount number of updates after which the rate is 0
+   * @param initialRate rate at the end of the warm-up
+   * @throws InputError if a count is not a non-negative integer, or the rate is not finite
    */
   static async create(
     session: TrainingSession,
@@ -100,7 +102,7 @@ export class LinearLRScheduler {
     return made;
   }
 
-  /** Sets the rate for the next update; to be called after each. */
+  /** Sets the rate of the next update; call it after each update. */
   async step(): Promise<void> {
     this.count++;
     await this.set();
@@ -113,9 +115,9 @@ export class LinearLRScheduler {
   }
 }
 
-/** How a call of a {@link TrainingSession} can be stopped. */
+/** Options of the calls of a {@link TrainingSession}. */
 export interface StepOptions {
-  /** Rejects it with {@link Aborted}; the session stays as it was and can be used on. */
+  /** Cancels the call, which rejects with {@link Aborted}. The session remains usable. */
   signal?: AbortSignal;
 }
 
@@ -125,17 +127,20 @@ export interface StepOptions {
  * Training.
  *
  * ```js
- * const session = await TrainingSession.create({ checkpointState: "checkpoint", trainModel:
- * "training_model.onnx", evalModel: "eval_model.onnx", optimizerModel: "optimizer_model.onnx" });
- * const { loss } = await session.runTrainStep({ input, labels }); // names as in
- * session.trainingInputNames
+ * const session = await TrainingSession.create({
+ *   checkpointState: "checkpoint",
+ *   trainModel: "training_model.onnx",
+ *   evalModel: "eval_model.onnx",
+ *   optimizerModel: "optimizer_model.onnx",
+ * });
+ * const { loss } = await session.runTrainStep({ input, labels }); // see trainingInputNames
  * await session.runOptimizerStep();
  * await session.lazyResetGrad();
  * ```
  *
- * It computes in a worker; Python (`env.pyodideUrl`, `env.wheelUrl`) compiles the models there when
- * batches of new shapes come. Its methods are those of ONNX Runtime Web 1.19; `saveCheckpoint`,
- * `exportModel`, `learningRate`, `setSeed` and `parameters` are more.
+ * It computes in a worker, where Python (`env.pyodideUrl`, `env.wheelUrl`) compiles the models for
+ * each new set of batch shapes. The methods are those of ONNX Runtime Web 1.19; `saveCheckpoint`,
+ * `exportModel`, `setLearningRate`, `setSeed`, `profile` and `parameters` are additions.
  */
 export class TrainingSession {
   private constructor(
@@ -144,9 +149,11 @@ export class TrainingSession {
   ) {}
 
   /**
-   * Reads the artifacts.
-   * @throws ModelError: a file is broken or is none. UnsupportedOp, MissingGradient: later, by the
-   *   first step of such a model. InputError.
+   * Loads the artifacts.
+   * @throws InputError if a required file is not given
+   * @throws ModelError if a file is damaged
+   * @throws UnsupportedOp, MissingGradient later, in the first step, if the model uses an operator
+   *   without implementation or gradient
    */
   static async create(
     files: TrainingSessionCreateOptions,
@@ -198,23 +205,29 @@ export class TrainingSession {
     }
   }
 
-  /** What it runs on, and why on nothing faster. */
+  /** The device in use, and why no faster one is used. */
   get device(): DeviceInfo {
     return { ...this.info.device };
   }
-  /** What `runTrainStep` is fed, in the model's order. */
+  /** Inputs of `runTrainStep`, in the model's order. */
   get trainingInputNames(): readonly string[] {
     return this.info.train.inputs;
   }
-  /** What it gives, the loss first. */
+  /** Outputs of `runTrainStep`, the loss first. */
   get trainingOutputNames(): readonly string[] {
     return this.info.train.outputs;
   }
-  /** What `runEvalStep` is fed. @throws InputError: there is no evaluation model */
+  /**
+   * Inputs of `runEvalStep`.
+   * @throws InputError if there is no evaluation model
+   */
   get evalInputNames(): readonly string[] {
     return this.evaluation().inputs;
   }
-  /** What it gives. @throws InputError: there is no evaluation model */
+  /**
+   * Outputs of `runEvalStep`.
+   * @throws InputError if there is no evaluation model
+   */
   get evalOutputNames(): readonly string[] {
     return this.evaluation().outputs;
   }
@@ -229,7 +242,7 @@ export class TrainingSession {
     return this.info.eval;
   }
 
-  /** The parameters in the order of `getContiguousParameters`, the trained ones first. */
+  /** The parameters in the order of `getContiguousParameters`: trained ones first. */
   get parameters(): TrainingParameter[] {
     return this.info.parameters.map(({ name, dtype, shape, trainable }) => ({
       name,
@@ -258,8 +271,9 @@ export class TrainingSession {
   }
 
   /**
-   * Forward with dropout off, on the evaluation model. @throws InputError: there is none, or a feed
-   * does not fit. Aborted
+   * Runs the evaluation model, with dropout off. Arguments as {@link runTrainStep}.
+   * @throws InputError if there is no evaluation model, or a feed does not match it
+   * @throws Aborted
    */
   async runEvalStep(
     feeds: Tensors,
@@ -274,26 +288,27 @@ export class TrainingSession {
   }
 
   /**
-   * Updates the parameters by the accumulated gradients.
-   * @throws InputError: there is no optimizer model, or there are no gradients. Aborted: `signal`
-   *   stopped it; parameters are as before, unless it was computing already
+   * Updates the parameters with the accumulated gradients.
+   * @throws InputError if there is no optimizer model, or there are no gradients
+   * @throws Aborted if `signal` cancelled it; parameters are unchanged unless the update had begun
    */
   runOptimizerStep({ signal }: StepOptions = {}): Promise<void> {
     return this.client.call("artifacts_update", {}, { signal });
   }
 
-  /** The next `runTrainStep` begins with gradients of zero. */
+  /** Resets the gradients: the next `runTrainStep` starts from zero. */
   lazyResetGrad(): Promise<void> {
     return this.client.call("artifacts_reset", {});
   }
 
-  /** Number of elements of all parameters. */
+  /** Total number of elements of the (trainable) parameters. */
   async getParametersSize(trainableOnly = true): Promise<number> {
     return this.chosen(trainableOnly).reduce((sum, p) => sum + p.bytes / 4, 0);
   }
 
   /**
-   * All parameters, flattened and one behind the other: float32 [getParametersSize(trainableOnly)].
+   * Concatenates the (trainable) parameters.
+   * @returns float32 tensor of shape [getParametersSize(trainableOnly)]
    */
   async getContiguousParameters(trainableOnly = true): Promise<Tensor> {
     const chosen = this.chosen(trainableOnly);
@@ -311,8 +326,9 @@ export class TrainingSession {
   }
 
   /**
-   * Sets all parameters from bytes (or float32 numbers) as `getContiguousParameters` gives them.
-   * @throws InputError: there are more or fewer, or frozen ones once training has begun
+   * Sets the (trainable) parameters from a buffer in the format of `getContiguousParameters`.
+   * @param buffer float32 elements or their bytes
+   * @throws InputError if the size differs, or frozen parameters are set after training has begun
    */
   async loadParametersBuffer(
     buffer: Uint8Array | Float32Array,
@@ -336,14 +352,18 @@ export class TrainingSession {
     await this.client.call("artifacts_write", { values });
   }
 
-  /** One parameter as it is now. @throws InputError: there is none of this name */
+  /**
+   * The current value of a parameter.
+   * @throws InputError if there is no parameter of this name
+   */
   async getParameter(name: string): Promise<Tensor> {
     return tensor((await this.client.call("artifacts_read", { names: [name] }))[name]!);
   }
 
   /**
-   * Sets one parameter. @throws InputError: there is none of this name, its type or dims are
-   * others, or it is frozen and training has begun
+   * Sets a parameter.
+   * @throws InputError if there is no parameter of this name, its type or shape differs, or it is
+   *   frozen and training has begun
    */
   async setParameter(name: string, value: Tensor): Promise<void> {
     const known = this.info.parameters.find((p) => p.name === name);
@@ -361,27 +381,27 @@ export class TrainingSession {
     return this.info.parameters.filter((p) => !trainableOnly || p.trainable);
   }
 
-  /** The optimizer's learning rate. */
+  /** The optimizer's current learning rate. */
   getLearningRate(): Promise<number> {
     return this.client.call("artifacts_rate", { rate: undefined });
   }
 
   /**
-   * Of the updates from now on; a schedule sets it before each. @throws InputError: it is below 0
-   * or no number
+   * Sets the learning rate of the following updates. A schedule sets it before each update.
+   * @throws InputError if it is negative or not a number
    */
   async setLearningRate(rate: number): Promise<void> {
     await this.client.call("artifacts_rate", { rate });
   }
 
-  /** What dropout follows from. Default: 0. */
+  /** Sets the seed of dropout. Default: 0. */
   setSeed(seed: number | bigint): Promise<void> {
     return this.client.call("artifacts_seed", { seed: BigInt(seed) });
   }
 
   /**
-   * The checkpoint file (ODTC, which ONNX Runtime reads, too), with the optimizer's state or
-   * without.
+   * The state as a checkpoint file (ODTC, readable by ONNX Runtime), with or without the
+   * optimizer's state.
    */
   saveCheckpoint(
     includeOptimizerState = true,
@@ -391,10 +411,10 @@ export class TrainingSession {
   }
 
   /**
-   * The evaluation model up to these outputs as a plain ONNX file, with the parameters as they are
-   * now.
-   * @throws InputError: there is no evaluation model, or no such output. Aborted: `signal` stopped
-   *   it
+   * Exports the evaluation model up to the given outputs as an ONNX file with the current
+   * parameters.
+   * @throws InputError if there is no evaluation model, or no such output
+   * @throws Aborted if `signal` cancelled it
    */
   exportModel(
     outputNames: readonly string[],
@@ -404,14 +424,15 @@ export class TrainingSession {
   }
 
   /**
-   * Where the time of what `work` does with this session goes: `await session.profile(() =>
-   * session.runTrainStep(feeds))`. Not in ONNX Runtime. Throws what `work` throws.
+   * Profiles what `work` does with this session: `await session.profile(() =>
+   * session.runTrainStep(feeds))`. Not part of ONNX Runtime.
+   * @throws what `work` throws
    */
   profile(work: () => unknown): Promise<Profile> {
     return watched(this.client, undefined, work);
   }
 
-  /** Ends the worker and gives back all memory. */
+  /** Ends the worker and frees all memory. */
   async release(): Promise<void> {
     this.client.end();
   }
