@@ -1,8 +1,8 @@
-// Signals that stop work.
+// Abort signals.
 
 import { Aborted } from "./errors.ts";
 
-/** The Aborted for a signal, with its reason's words. */
+/** The Aborted error of a signal, with the text of its reason. */
 export function aborted(signal: AbortSignal | undefined): Aborted {
   const reason: unknown = signal?.reason;
   const words =
@@ -14,12 +14,15 @@ export function aborted(signal: AbortSignal | undefined): Aborted {
   return new Aborted(words, "", "");
 }
 
-/** @throws Aborted */
+/** @throws Aborted if the signal has fired */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw aborted(signal);
 }
 
-/** A pause. @throws Aborted */
+/**
+ * Waits for `ms` milliseconds.
+ * @throws Aborted when the signal fires
+ */
 export function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const stop = () => (clearTimeout(timer), reject(aborted(signal)));

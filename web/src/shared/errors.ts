@@ -1,14 +1,12 @@
-// Every error Edgewise raises on purpose, with the names of python/edgewise/errors.py. `what` is
-// wrong, `where` is it (a file and a place in it, a node, a field), and `remedy` says what the
-// reader can do.
+// The errors that Edgewise throws on purpose. The classes mirror python/edgewise/errors.py.
 
-/** Every error that Edgewise throws on purpose; `name` is the class's. */
+/** Base class of the errors that Edgewise throws on purpose. `name` is the class's name. */
 export class EdgewiseError extends Error {
   /** What is wrong. */
   readonly what: string;
-  /** Where: a file and a place in it, a node, a field; may be empty. */
+  /** Where it is wrong: a file and a position in it, a node, a field; may be empty. */
   readonly where: string;
-  /** What the reader can do; may be empty. */
+  /** What to do about it; may be empty. */
   readonly remedy: string;
 
   constructor(what: string, where = "", remedy = "", options?: ErrorOptions) {
@@ -19,18 +17,15 @@ export class EdgewiseError extends Error {
     this.remedy = remedy;
   }
 
-  /** The class's name, which minifying does not change. */
+  /** Name of the class, unaffected by minification. */
   static readonly className: string = "EdgewiseError";
 }
 
-/** An ONNX file is broken, truncated, or says something that cannot be. */
+/** An ONNX file is damaged, truncated or invalid. */
 export class ModelError extends EdgewiseError {
   static override readonly className = "ModelError";
 }
-/**
- * A model uses an operator, an attribute or a type that Edgewise does not run; `where` names the
- * node.
- */
+/** A model uses an unsupported operator, attribute or type; `where` names the node. */
 export class UnsupportedOp extends EdgewiseError {
   static override readonly className: string = "UnsupportedOp";
 }
@@ -41,53 +36,45 @@ export class UnsupportedOp extends EdgewiseError {
 export class MissingGradient extends UnsupportedOp {
   static override readonly className = "MissingGradient";
 }
-/**
- * A configuration field is unknown or not supported, and was set to something that would change the
- * result.
- */
+/** A configuration field is unknown or unsupported, and its value would change the result. */
 export class UnsupportedField extends EdgewiseError {
   static override readonly className = "UnsupportedField";
 }
-/** A tokenizer file or a chat template is broken or missing. */
+/** A tokenizer file or a chat template is missing or invalid. */
 export class TokenizerError extends EdgewiseError {
   static override readonly className = "TokenizerError";
 }
-/** An .edge package is broken, truncated, or was made for another version. */
+/** An .edge package is damaged, truncated, or was made for another version. */
 export class PackageError extends EdgewiseError {
   static override readonly className = "PackageError";
 }
-/** The engine refused a plan. */
+/** The engine rejected a plan. */
 export class PlanError extends EdgewiseError {
   static override readonly className = "PlanError";
 }
-/** The engine failed while it ran. */
+/** The engine failed at run time. */
 export class EngineError extends EdgewiseError {
   static override readonly className = "EngineError";
 }
-/**
- * What the caller passed is wrong: an input's name, shape or type, a token id, a parameter's range.
- */
+/** An argument is invalid: name, shape or type of an input, a token id, a parameter's range. */
 export class InputError extends EdgewiseError {
   static override readonly className = "InputError";
 }
-/** The engine's memory is full. */
+/** Memory is exhausted. */
 export class OutOfMemory extends EdgewiseError {
   static override readonly className = "OutOfMemory";
 }
 /**
- * The browser's storage, or a disk, is full, denied or in use; what was there before is still
- * there.
+ * The browser's storage, or a disk, is full, not permitted or in use. Previously stored data is
+ * intact.
  */
 export class StorageError extends EdgewiseError {
   static override readonly className = "StorageError";
 }
-/**
- * The caller's signal stopped the work. `sequences`: the token ids there were, where text was being
- * generated.
- */
+/** The caller's signal cancelled the work. */
 export class Aborted extends EdgewiseError {
   static override readonly className = "Aborted";
-  /** Token ids, prompt included, one list per sequence. */
+  /** Token ids generated so far, prompt included, one list per sequence. */
   sequences: number[][] = [];
 }
 

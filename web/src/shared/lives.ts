@@ -1,24 +1,23 @@
-// Workers that end without a word (closed, or taken away by the browser) are noticed by a lock that
-// each holds while it lives: whoever waits for an answer asks for the same lock, and gets it when
-// the worker has ended. Where a page has no locks (no secure context), `error` events are all there
-// is.
+// Detects workers that die silently (closed, or killed by the browser): each worker holds a Web
+// Lock while it lives; whoever waits for an answer requests the same lock and obtains it when the
+// worker has ended. Pages without locks (no secure context) rely on `error` events alone.
 
-const GRACE_MS = 1000; // within which a worker's own farewell arrives
+const GRACE_MS = 1000; // time for a last message of the ended worker to arrive
 
 /**
- * The lock of this worker, and what reports those of its threads to the page: a thread's death
- * would leave this worker waiting for it.
+ * The lock of this worker, and a callback that reports the locks of its threads to the page, since
+ * the worker would wait forever for a thread that died.
  */
 export const life = { name: "", report: (_name: string, _held: boolean): void => undefined };
 
-/** A name for a worker's lock; empty where there are no locks. */
+/** A new lock name for a worker; empty if locks are not available. */
 export function newLife(): string {
   return globalThis.navigator?.locks
     ? `edgewise ${Date.now().toString(36)}${Math.random().toString(36).slice(2)}`
     : "";
 }
 
-/** Holds a lock until this worker ends; `held` is called once it is held. */
+/** Holds a lock until this worker ends; calls `held` once it is acquired. */
 export function holdLife(name: string, held: () => void): void {
   if (!name) return;
   const forever = new Promise<never>(() => undefined);
@@ -26,7 +25,8 @@ export function holdLife(name: string, held: () => void): void {
 }
 
 /**
- * Calls `ended` after the worker that holds this lock has ended. Returns what stops the watching.
+ * Calls `ended` after the worker that holds the lock has ended.
+ * @returns a function that stops watching
  */
 export function watchLife(name: string, ended: () => void): () => void {
   const controller = new AbortController();

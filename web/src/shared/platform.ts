@@ -1,47 +1,46 @@
-// What this browser can do. Features are detected once; the choice of a build follows from them and
-// from what the caller asks.
+// Capabilities of this browser, and the choice of the engine's build and threads.
 
 import { InputError } from "./errors.ts";
 
 /**
- * The two builds of the engine. `simd128` runs everywhere; `relaxed-threads` has relaxed SIMD and
- * shared memory for threads.
+ * Builds of the engine. `simd128` runs everywhere; `relaxed-threads` uses relaxed SIMD and shared
+ * memory with threads.
  */
 export type Flavour = "simd128" | "relaxed-threads";
 
-/** A device that computes: `wasm`, the processor by WebAssembly, or `webgpu`, a graphics card. */
+/** A compute device: `wasm` (CPU, by WebAssembly) or `webgpu` (GPU). */
 export type DeviceName = "wasm" | "webgpu";
 
-/** What a model runs on. */
+/** The device that a model runs on. */
 export interface DeviceInfo {
-  /** The device that was taken. */
+  /** Name of the device. */
   name: DeviceName;
-  /** The engine's build. */
+  /** Build of the engine. */
   flavour: Flavour;
-  /** Threads that compute, the worker's own among them. */
+  /** Number of compute threads, including the worker itself. */
   threads: number;
-  /** Why nothing faster was taken: another device, more threads. Empty where nothing is faster. */
+  /** Why no faster device or more threads are used; empty if there are none. */
   why: string;
 }
 
-/** What this browser has. */
+/** Capabilities of the browser. */
 export interface Platform {
-  /** 128-bit SIMD, without which the engine does not run (Chrome 91, Firefox 89, Safari 16.4). */
+  /** 128-bit SIMD, which the engine requires (Chrome 91, Firefox 89, Safari 16.4). */
   simd: boolean;
   /** Relaxed SIMD: fused multiply-add and int8 dot products. */
   relaxed: boolean;
-  /** WebAssembly memory that can be shared, even if it may not be sent to threads. */
+  /** Shared WebAssembly memory, even if the page may not send it to threads. */
   shared: boolean;
   /**
-   * The page is cross-origin isolated (COOP and COEP headers), which browsers demand before they
-   * let memory be shared.
+   * Whether the page is cross-origin isolated (COOP and COEP headers), which browsers require for
+   * sending shared memory to threads.
    */
   isolated: boolean;
-  /** Logical processors. */
+  /** Number of logical processors. */
   cores: number;
 }
 
-// Modules of one function that returns a v128: i8x16.popcnt(i8x16.splat(0)), and
+// WebAssembly modules with one function that returns a v128: i8x16.popcnt(i8x16.splat(0)), and
 // i8x16.relaxed_swizzle of two splats.
 const SIMD = [
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15,
@@ -54,7 +53,7 @@ const RELAXED = [
 
 let found: Platform | undefined;
 
-/** Detects once per thread. */
+/** Detects the capabilities, once per thread. */
 export function platform(): Platform {
   return (found ??= {
     simd: WebAssembly.validate(new Uint8Array(SIMD)),
@@ -74,17 +73,17 @@ function canShareMemory(): boolean {
   }
 }
 
-/** What will be used, and in words why not threads. */
+/** The chosen build and threads. */
 export interface Choice {
-  /** The engine's build. */
+  /** Build of the engine. */
   flavour: Flavour;
-  /** Threads that compute. */
+  /** Number of compute threads. */
   threads: number;
-  /** Empty where threads are used. */
+  /** Why threads are not used; empty if they are. */
   whyNotThreads: string;
 }
 
-/** Picks a flavour and a number of threads from what there is and what the caller asked for. */
+/** Chooses a build and a number of threads from the capabilities and the caller's options. */
 export function choose(
   have: Platform,
   flavour: Flavour | "auto" = "auto",
@@ -118,8 +117,8 @@ export function choose(
 }
 
 /**
- * Physical cores where the number suggests hyper-threads or efficiency cores, at most 8: more do
- * not help a memory-bound decode.
+ * The assumed number of physical cores, at most 8: more threads do not speed up a memory-bound
+ * decode.
  */
 function defaultThreads(cores: number): number {
   return Math.min(8, cores <= 4 ? cores : Math.ceil(cores / 2));
@@ -127,7 +126,7 @@ function defaultThreads(cores: number): number {
 
 const NO_WEBGPU = "this version of Edgewise cannot compute on WebGPU";
 
-/** @throws InputError: there is no such device, or it cannot be used */
+/** @throws InputError if the device is unknown or not supported */
 export function checkDevice(device: unknown): asserts device is "wasm" | "auto" | undefined {
   if (device === undefined || device === "wasm" || device === "auto") return;
   if (device === "webgpu")
@@ -143,7 +142,10 @@ export function checkDevice(device: unknown): asserts device is "wasm" | "auto" 
   );
 }
 
-/** What was taken, and why nothing faster. @param asked the option `device` */
+/**
+ * Describes the device in use.
+ * @param asked the option `device`
+ */
 export function deviceInfo(
   { flavour, threads, whyNotThreads }: Choice,
   asked: DeviceName | "auto" = "auto",

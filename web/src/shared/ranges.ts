@@ -1,6 +1,6 @@
-// Stretches of files.
+// Ranges of files.
 
-/** Ranges [offset, bytes] in order, joined where they touch. */
+/** Sorts ranges [offset, bytes] and merges those that overlap or touch. */
 export function joined(ranges: readonly (readonly [number, number])[]): [number, number][] {
   const out: [number, number][] = [];
   for (const [offset, bytes] of ranges.slice().sort((a, b) => a[0] - b[0])) {

@@ -1,10 +1,9 @@
-// SHA-256 in pieces, which crypto.subtle cannot do (and which works on pages without a secure
-// context).
+// Incremental SHA-256. crypto.subtle has no incremental digest, and needs a secure context.
 
 const K = new Uint32Array(64);
 const START = new Uint32Array(8);
 {
-  // The first 32 bits of the fractional parts of the cube and square roots of the first primes.
+  // the first 32 bits of the fractional parts of the cube and square roots of the first primes
   let found = 0;
   for (let n = 2; found < 64; n++) {
     let prime = true;
@@ -15,7 +14,7 @@ const START = new Uint32Array(8);
   }
 }
 
-/** A digest to be. */
+/** An incremental SHA-256 digest. */
 export class Sha256 {
   private readonly h = START.slice();
   private readonly w = new Uint32Array(64);
@@ -23,7 +22,7 @@ export class Sha256 {
   private restBytes = 0;
   private total = 0;
 
-  /** Takes more bytes. */
+  /** Adds bytes. */
   update(data: Uint8Array): this {
     this.total += data.length;
     let at = 0;
@@ -41,7 +40,7 @@ export class Sha256 {
     return this;
   }
 
-  /** The digest as 64 hexadecimal digits. Ends the use of this object. */
+  /** The digest as 64 hexadecimal digits. The object must not be used afterwards. */
   hex(): string {
     const bits = this.total * 8;
     const tail = new Uint8Array((this.restBytes < 56 ? 56 : 120) - this.restBytes + 8);
@@ -97,7 +96,7 @@ export class Sha256 {
   }
 }
 
-/** 64 hexadecimal digits of all parts, texts as UTF-8. */
+/** SHA-256 of the concatenated parts, as 64 hexadecimal digits; strings are encoded as UTF-8. */
 export function sha256(...parts: (Uint8Array | string)[]): string {
   const hash = new Sha256();
   for (const part of parts)
@@ -106,8 +105,9 @@ export function sha256(...parts: (Uint8Array | string)[]): string {
 }
 
 /**
- * What an integrity option says, as hexadecimal digits: 64 of them, or `sha256-` and hex or base64
- * (as in `<script integrity>`).
+ * Parses an integrity option: 64 hexadecimal digits, or `sha256-` and hexadecimal or base64 (as in
+ * `<script integrity>`).
+ * @returns 64 hexadecimal digits, or undefined if it is invalid
  */
 export function digestOf(integrity: string): string | undefined {
   const text = integrity.trim().replace(/^sha-?256[-:]/i, "");

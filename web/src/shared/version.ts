@@ -1,9 +1,9 @@
-// What the build fills in.
+// Constants defined by build.mjs.
 
 declare const __VERSION__: string;
 declare const __COMPILER__: string;
 
-/** Edgewise's version. */
+/** Version of Edgewise. */
 export const VERSION: string = __VERSION__;
-/** Stands for the compiler in the wheel: what it makes is kept as long as this stays the same. */
+/** Fingerprint of the compiler's sources; compiled plans are kept as long as it is unchanged. */
 export const COMPILER: string = __COMPILER__;

@@ -1,6 +1,6 @@
-// Nothing is waited for without an end. A watchdog counts the time in which this thread ran and
-// nothing happened: ticks of a timer, not the clock. So a laptop that slept, a tab that was frozen
-// and a machine with too much to do make it wait longer, and never end healthy work.
+// Timeouts for everything that is waited for. A watchdog counts timer ticks without progress
+// instead of comparing clock times, so that a sleeping laptop, a frozen tab or an overloaded
+// machine extend the timeout rather than end healthy work.
 
 import { type EdgewiseError, EngineError } from "./errors.ts";
 
@@ -8,27 +8,24 @@ const TICKS = 16;
 
 let limit = 30_000;
 
-/**
- * Sets for how long this thread waits for something that gives no sign of life
- * (`Env.stallTimeout`), in milliseconds.
- */
+/** Sets this thread's timeout for operations without progress, in ms (`Env.stallTimeout`). */
 export function setStallTimeout(ms: number): void {
   if (ms > 0) limit = ms;
 }
 
-/** Milliseconds, as `setStallTimeout` set them. */
+/** The timeout set by `setStallTimeout`, in milliseconds. */
 export function stallTimeout(): number {
   return limit;
 }
 
-/** `3 s`, for errors. */
+/** Formats a duration for error messages: `3 s`. */
 export function seconds(ms: number): string {
   return `${ms < 10_000 ? Math.round(ms / 100) / 10 : Math.round(ms / 1000)} s`;
 }
 
 /**
- * Calls `onStall` once when `feed` has not been called for `ms` while it was awake. Asleep at
- * first.
+ * Calls `onStall` once if `feed` is not called for `ms` milliseconds while it is running. Initially
+ * stopped.
  */
 export class Watchdog {
   private timer: ReturnType<typeof setInterval> | undefined;
@@ -39,7 +36,7 @@ export class Watchdog {
     private readonly ms = limit,
   ) {}
 
-  /** Something is being waited for from now on. */
+  /** Starts or restarts waiting. */
   wake(): void {
     this.ticks = 0;
     this.timer ??= setInterval(() => {
@@ -49,24 +46,24 @@ export class Watchdog {
     }, this.ms / TICKS);
   }
 
-  /** There was progress. */
+  /** Reports progress. */
   feed(): void {
     this.ticks = 0;
   }
 
-  /** Nothing is waited for any more. */
+  /** Stops waiting. */
   stop(): void {
     clearInterval(this.timer);
     this.timer = undefined;
   }
 }
 
-/** What to do about an answer that does not come, where there is nothing better to say. */
+/** Default remedy of {@link stalled}. */
 export const STALLED_REMEDY =
   "Reload the page; if it happens again, close other tabs and restart the browser. " +
   "env.stallTimeout sets how long to wait.";
 
-/** What did not answer, as an error. */
+/** The error for `what` not answering in time. */
 export function stalled(
   what: string,
   where = "",
@@ -77,8 +74,8 @@ export function stalled(
 }
 
 /**
- * A promise that ends: it rejects with `late()` when `promise` has not settled for `ms`.
- * @param late makes the error, which names what did not answer
+ * Settles as `promise`, or rejects with `late()` if that does not settle within `ms`.
+ * @param late makes the error, which should name what did not answer
  */
 export function within<T>(promise: PromiseLike<T>, late: () => unknown, ms = limit): Promise<T> {
   return new Promise<T>((resolve, reject) => {

@@ -1,11 +1,11 @@
-// Values as people read them.
+// Formatting for messages.
 
-/** An error's words, whatever was thrown. */
+/** The message of an error, or of any other value that was thrown. */
 export function message(e: unknown): string {
   return e instanceof Error ? e.message : String(e);
 }
 
-/** Bytes in words, in units of 2^20: `12 MB`. */
+/** Formats a size in units of 2^20 bytes: `12 MB`. */
 export function megabytes(bytes: number): string {
   return `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MB`;
 }

@@ -1,7 +1,7 @@
-// Training runs in the browser's private files (OPFS). A run has two files, and each save goes over
-// the older one: whenever the tab is killed, the other is whole. A file is a safetensors file whose
-// metadata says which save it is of and what all of its bytes add up to, the header's with zeros in
-// the place of the sum.
+// Checkpoints of training runs in the browser's storage (OPFS). A run has two files, of which each
+// save overwrites the older one, so that one file is intact whenever the tab is killed. A file is a
+// safetensors file whose metadata has the number of the save and a checksum of all its bytes, in
+// which the checksum's own digits count as zeros.
 
 import { InputError, StorageError } from "../errors.ts";
 import { BlobReader } from "../files/blobs.ts";
@@ -20,47 +20,48 @@ import { addFile, Sum, sumOfFile } from "./sum.ts";
 
 const FOLDER = "checkpoints";
 const FORMAT = "edgewise-run-2";
-// of versions whose sum had the record and the tensors, but not the header: still read
+// An earlier format, still read, whose checksum covers the record and the tensors but not the
+// header.
 const HEADLESS = "edgewise-run-1";
 const CHUNK = 4 << 20;
 const SIDES = ["a", "b"] as const;
 
-/** A checkpoint as it is listed. */
+/** A checkpoint in a listing. */
 export interface CheckpointInfo {
-  /** As the option `checkpoint` gave it. */
+  /** Name as in the option `checkpoint`. */
   name: string;
-  /** Updates that were made. */
+  /** Updates made. */
   step: number;
-  /** Updates that the run is to have. */
+  /** Planned updates of the run. */
   total: number;
-  /** Of both of its files. */
+  /** Size of both files in bytes. */
   bytes: number;
-  /** When it was saved, in milliseconds since 1970. */
+  /** Time of saving, in milliseconds since 1970. */
   saved: number;
-  /** The program that it is a run of: `lora` or `full`. */
+  /** Training program of the run: `lora` or `full`. */
   program: string;
 }
 
-/** What a run is besides its tensors. */
+/** State of a run besides its tensors. */
 export interface RunRecord {
-  /** Updates that were made. */
+  /** Updates made. */
   step: number;
-  /** Updates in all. */
+  /** Planned updates. */
   total: number;
-  /** Forward passes with dropout. */
+  /** Number of forward passes with dropout. */
   runs: number;
-  /** Blocks taken so far. */
+  /** Number of blocks consumed. */
   cursor: number;
-  /** The adapter's name in `model.adapters`. */
+  /** Name of the adapter in `model.adapters`. */
   adapter: string;
-  /** Name of its training program: `lora` or `full`. */
+  /** Training program: `lora` or `full`. */
   program: string;
-  /** Of all updates, and (update, loss on the evaluation texts). */
+  /** Losses of all updates; then [update, loss on the evaluation texts]. */
   losses: number[];
   evaluations: [step: number, loss: number][];
-  /** Everything that the rest of the run follows from: to go on, it must be the same. */
+  /** Everything that determines the rest of the run; must be equal to resume it. */
   config: Record<string, unknown>;
-  /** Milliseconds since 1970. */
+  /** Time of saving, in milliseconds since 1970. */
   saved: number;
 }
 
@@ -73,7 +74,7 @@ function checkName(name: unknown): asserts name is string {
     );
 }
 
-/** The sum of files of the format HEADLESS. */
+/** The checksum of files in the format HEADLESS. */
 async function headlessSum(file: Blob, { tensors }: Contents, record: RunRecord): Promise<string> {
   const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record)));
   for (const { offset, bytes } of tensors.values())
@@ -89,7 +90,7 @@ interface Side {
   contents: Contents;
 }
 
-/** The sides of a checkpoint that are whole, the newest first. */
+/** The intact files of a checkpoint, newest first. */
 async function sides(
   dir: FileSystemDirectoryHandle,
   name: string,
@@ -122,13 +123,13 @@ async function sides(
         continue;
       found.push({ side, file, generation: head.generation, record: head.record, contents });
     } catch {
-      // Not there, or cut off while it was written: the other side counts.
+      // missing, or truncated while it was written: use the other file
     }
   }
   return found.sort((a, b) => b.generation - a.generation);
 }
 
-/** A run's place in the storage. */
+/** A checkpoint in the browser's storage. */
 export class Checkpoint {
   private next: { side: (typeof SIDES)[number]; generation: number } | undefined;
 
@@ -136,7 +137,7 @@ export class Checkpoint {
     checkName(name);
   }
 
-  /** The newest whole save: its record, and each tensor's bytes. Undefined where there is none. */
+  /** Reads the newest intact save: its record and tensors. Undefined if there is none. */
   async read(): Promise<
     | {
         record: RunRecord;
@@ -161,9 +162,12 @@ export class Checkpoint {
   }
 
   /**
-   * Writes a save over the older side. Throws StorageError; the newer side is not touched.
-   * @param bytes a copy of a tensor's bytes at present
-   * @returns bytes written
+   * Saves a run, overwriting the older of its two files.
+   * @param record state besides the tensors
+   * @param tensors names, types and shapes of the tensors
+   * @param bytes returns a copy of a tensor's current bytes
+   * @returns size of the file in bytes
+   * @throws StorageError; the newer file is intact
    */
   async write(
     record: RunRecord,
@@ -210,16 +214,16 @@ export class Checkpoint {
         }
       }
       handle.flush();
-      // The header comes last: without it the file is not one.
+      // The header is written last: without it the file is not a safetensors file.
       if (handle.write(head, { at: 0 }) !== head.length) throw full();
       handle.flush();
       this.next = { side: side === "a" ? "b" : "a", generation: generation + 1 };
       return at;
     } catch (e) {
       try {
-        handle?.truncate(0); // gives back the room
+        handle?.truncate(0); // frees the space
       } catch {
-        // It counts as cut off in any case.
+        // an incomplete file is ignored in any case
       }
       throw storageError(
         e,
@@ -233,7 +237,7 @@ export class Checkpoint {
   }
 }
 
-/** The runs that are kept in this browser (OPFS), the newest first. */
+/** Lists the checkpoints in the browser's storage (OPFS), newest first. */
 export async function checkpoints(): Promise<CheckpointInfo[]> {
   const dir = await folder(FOLDER, false);
   if (!dir) return [];
@@ -259,8 +263,8 @@ export async function checkpoints(): Promise<CheckpointInfo[]> {
 }
 
 /**
- * Removes a run from the browser's storage, if there is one of this name. @throws InputError: it is
- * no name
+ * Deletes a checkpoint from the browser's storage, if it exists.
+ * @throws InputError if the name is invalid
  */
 export async function deleteCheckpoint(name: string): Promise<void> {
   checkName(name);

@@ -1,12 +1,12 @@
-// The safetensors format: u64 little-endian length of a JSON header, the header, then the tensors'
-// bytes. As python/edgewise/training/safetensors.py: what the format forbids is refused, and what
-// is written is what the reference implementation writes.
+// The safetensors format: u64 little-endian length of a JSON header, the header, the tensors'
+// bytes. As python/edgewise/training/safetensors.py: files that violate the format are rejected,
+// and the output equals that of the reference implementation.
 
 import { InputError, ModelError } from "../errors.ts";
 
 /**
- * Our names of element types, in the order in which the reference implementation lays tensors out:
- * widest first, so that all lie aligned.
+ * Element types, in the order in which the reference implementation lays out tensors: widest first,
+ * so that all are aligned.
  */
 const TYPES: Record<string, [dtype: string, bytes: number]> = {
   U64: ["uint64", 8],
@@ -28,23 +28,26 @@ const CODES = Object.fromEntries(
 );
 const MAX_HEADER = 100_000_000;
 
-/** A tensor of a file; dtype: NumPy's name (and bfloat16). */
+/** A tensor of a file; `dtype`: NumPy's name, or bfloat16. */
 export interface TensorInfo {
   dtype: string;
   shape: number[];
   bytes: number;
 }
-/** Where it lies. */
+/** A tensor and its position in the file. */
 export interface Place extends TensorInfo {
-  /** Where it begins in the file. */ offset: number;
+  /** Offset in the file, in bytes. */ offset: number;
 }
-/** What a file's header says. */
+/** Contents of a file's header. */
 export interface Contents {
   tensors: Map<string, Place>;
   metadata: Record<string, string>;
 }
 
-/** Reads a file's header: where its tensors are. */
+/**
+ * Reads and validates a file's header.
+ * @throws ModelError if the file is damaged
+ */
 export async function readSafetensors(file: Blob, where: string): Promise<Contents> {
   const fail = (
     what: string,
@@ -122,7 +125,7 @@ export async function readSafetensors(file: Blob, where: string): Promise<Conten
   return { tensors: new Map(list), metadata: metadata as Record<string, string> };
 }
 
-/** The beginning of a file, and the order in which the tensors' bytes follow it. */
+/** Makes the header of a file. `order`: the order in which the tensors' bytes must follow it. */
 export function safetensorsHead(
   tensors: Map<string, TensorInfo>,
   metadata: Record<string, string> = {},
@@ -149,7 +152,7 @@ export function safetensorsHead(
   return { head, order };
 }
 
-/** Numbers of a file as float32, from float32, float16 or bfloat16. */
+/** Converts float32, float16 or bfloat16 bytes to float32. */
 export function asFloat32(
   bytes: Uint8Array<ArrayBuffer>,
   dtype: string,

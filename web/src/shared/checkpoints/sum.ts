@@ -1,6 +1,6 @@
-// Safetensors files that carry a sum of all of their own bytes: metadata `edgewise`, a JSON object
-// that begins with "sum", 16 hexadecimal digits which are taken as zeros where the header itself is
-// added up. Checkpoints and kept adapters are such files.
+// Safetensors files with a checksum of all of their own bytes: the metadata entry `edgewise` is a
+// JSON object that begins with "sum", whose 16 hexadecimal digits count as zeros in the checksum.
+// Checkpoints and stored adapters have this format.
 
 import { BlobReader } from "../files/blobs.ts";
 import { type Contents, readSafetensors } from "./safetensors.ts";
@@ -9,14 +9,14 @@ const CHUNK = 4 << 20;
 const ZEROS = "0".repeat(16);
 
 /**
- * What bytes add up to: two words of FNV-1a over 32-bit words, much faster than a digest and enough
- * to tell a damaged file.
+ * A checksum: two words of FNV-1a over 32-bit words. Much faster than a cryptographic digest, and
+ * sufficient to detect damaged files.
  */
 export class Sum {
   private a = 0x811c9dc5;
   private b = 0x2f0b4f27;
 
-  /** Pieces of one tensor must have lengths that are multiples of 4, but for its last. */
+  /** Adds bytes. All pieces of a tensor except the last must have a length divisible by 4. */
   add(bytes: Uint8Array): this {
     const whole = bytes.length & ~3;
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
@@ -30,13 +30,13 @@ export class Sum {
     return this;
   }
 
-  /** 16 hexadecimal digits. */
+  /** The checksum as 16 hexadecimal digits. */
   hex(): string {
     return [this.a, this.b].map((x) => (x >>> 0).toString(16).padStart(8, "0")).join("");
   }
 }
 
-/** Adds a stretch of a file to a sum, piece by piece. */
+/** Adds a range of a file to a checksum, piece by piece. */
 export async function addFile(sum: Sum, file: Blob, from = 0, to = file.size): Promise<Sum> {
   const reader = new BlobReader(file, "the sum of a file", true);
   for (let at = from; at < to; at += CHUNK)
@@ -45,7 +45,7 @@ export async function addFile(sum: Sum, file: Blob, from = 0, to = file.size): P
   return sum;
 }
 
-/** A header with zeros in the place of its sum. */
+/** A copy of a header with zeros in place of its checksum. */
 export function withoutSum(head: Uint8Array, sum: string): Uint8Array {
   const mark = (digits: string) => new TextEncoder().encode(`\\"sum\\":\\"${digits}\\"`);
   const wanted = mark(sum);
@@ -58,8 +58,8 @@ export function withoutSum(head: Uint8Array, sum: string): Uint8Array {
 }
 
 /**
- * A file of a header and the tensors' bytes behind it. headOf: makes the header, given the text of
- * the metadata `edgewise`.
+ * Makes a file of a header with checksum and the tensors' bytes.
+ * @param headOf makes the header, given the text of the metadata entry `edgewise`
  */
 export async function withSum(
   headOf: (edgewise: string) => Uint8Array<ArrayBuffer>,
@@ -70,14 +70,14 @@ export async function withSum(
   return new Blob([of(sum.hex()), data]);
 }
 
-/** Where the tensors of a file begin. */
+/** Offset of the first tensor of a file. */
 export function dataBegin(file: Blob, { tensors }: Contents): number {
   return Math.min(file.size, ...Array.from(tensors.values(), (t) => t.offset));
 }
 
 /**
- * Whether a file is what the sum in its metadata says. @throws ModelError: it is no safetensors
- * file
+ * Whether a file matches the checksum in its metadata.
+ * @throws ModelError if it is not a safetensors file
  */
 export async function sumOfFile(file: Blob): Promise<{ fits: boolean; contents: Contents }> {
   const contents = await readSafetensors(file, "");

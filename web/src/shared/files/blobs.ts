@@ -1,17 +1,17 @@
-// Reads Blobs in pieces of some megabytes, each by `arrayBuffer()`. Streams of Blobs are not used:
-// Chromium 156 stops delivering after some sixty that were read into a buffer of the reader's own,
-// and each is a round trip to another process.
+// Reads Blobs by `arrayBuffer()` in pieces of some megabytes. Blob streams are not used: Chromium
+// 156 stops delivering after about sixty streams with a BYOB reader, and each is a round trip to
+// another process.
 
 import { ModelError } from "../errors.ts";
 import { seconds, stallTimeout, Watchdog } from "../watchdog.ts";
 
-/** Bytes that are read at once. */
+/** Size of a read, in bytes. */
 export const BLOB_PIECE = 4 << 20;
 
 /**
- * Reads stretches of a Blob. Small ones that follow each other come from memory: reading in
- * ascending order takes one round trip for every 4 MB of the file, however many stretches there
- * are. One `read` at a time.
+ * Reads ranges of a Blob. Consecutive small ranges are served from a buffer: reading in ascending
+ * order takes one round trip per 4 MB of the file, however many ranges there are. At most one
+ * `read` may be pending.
  */
 export class BlobReader {
   private start = 0;
@@ -21,8 +21,9 @@ export class BlobReader {
   private readonly dog = new Watchdog(() => this.late?.());
 
   /**
-   * @param name for errors @param sequential the next piece is fetched while one is looked at: for
-   *   files that are read from one end to the other
+   * @param blob the file
+   * @param name name for errors
+   * @param sequential prefetch the next piece, for files that are read from start to end
    */
   constructor(
     private readonly blob: Blob,
@@ -31,9 +32,9 @@ export class BlobReader {
   ) {}
 
   /**
-   * Some bytes from `offset` on: at most `bytes`, and at least one, but for behind the end.
-   * @returns a view that is good until the next call
-   * @throws ModelError: the file can no longer be read
+   * Reads at most `bytes` bytes from `offset` on; at least one, except at the end of the file.
+   * @returns a view that is valid until the next call
+   * @throws ModelError if the file can no longer be read
    */
   async read(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
     if (offset < this.start || offset >= this.start + this.window.length) await this.move(offset);
@@ -41,8 +42,8 @@ export class BlobReader {
   }
 
   /**
-   * All bytes of a stretch, as a copy that stays good. @throws ModelError: the file can no longer
-   * be read, or ends too early
+   * Copies a range.
+   * @throws ModelError if the file can no longer be read, or ends before the range does
    */
   async copy(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
     if (offset + bytes > this.blob.size)
@@ -60,7 +61,7 @@ export class BlobReader {
     return out;
   }
 
-  /** Lets go of the memory. */
+  /** Frees the buffers. */
   close(): void {
     this.release();
     this.ahead?.bytes.then(free, () => undefined);
@@ -120,8 +121,8 @@ export class BlobReader {
 }
 
 /**
- * Gives memory back now: left to the garbage collector, pieces of large files pile up by the
- * hundreds of megabytes.
+ * Frees a buffer immediately: left to the garbage collector, pieces of large files would accumulate
+ * to hundreds of megabytes.
  */
 function free(buffer: ArrayBuffer & { transfer?(size: number): ArrayBuffer }): void {
   if (typeof buffer.transfer === "function") buffer.transfer(0);

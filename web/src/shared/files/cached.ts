@@ -1,11 +1,11 @@
-// The size of what this origin keeps in the browser's storage, and the errors of that storage.
+// The cache in the browser's storage: its size, its removal, and the errors of storage.
 
 import { type EdgewiseError, StorageError } from "../errors.ts";
 import { megabytes, message } from "../words.ts";
 import { filesIn, folder, removeFolders } from "./opfs.ts";
 import { isEdgewise } from "./stream.ts";
 
-/** What a failed write is to those who asked for it. `lost`: what of it remains, in a sentence. */
+/** Converts a failed write to a StorageError. `lost`: a sentence about what remains. */
 export function storageError(
   e: unknown,
   where: string,
@@ -46,8 +46,8 @@ export function quotaWords(e: unknown, what: string): string {
 }
 
 /**
- * Bytes that Edgewise keeps in the browser's storage (OPFS) for this site: compiled models, and
- * downloaded files. What was trained is not counted.
+ * Bytes that Edgewise holds in the browser's storage (OPFS) for this site: compiled models
+ * (`plans`) and downloaded files (`files`). Adapters and checkpoints are not included.
  */
 export async function cacheBytes(): Promise<{ plans: number; files: number }> {
   const total = { plans: 0, files: 0 };
@@ -59,8 +59,8 @@ export async function cacheBytes(): Promise<{ plans: number; files: number }> {
 }
 
 /**
- * Removes compiled models and downloaded files from the browser's storage for this site. What was
- * trained stays: see `forgetAdapter` and `deleteCheckpoint`.
+ * Deletes compiled models and downloaded files from the browser's storage for this site. Adapters
+ * and checkpoints stay: see `forgetAdapter` and `deleteCheckpoint`.
  */
 export async function clearCache(): Promise<void> {
   await removeFolders(["plans", "files"]);

@@ -1,6 +1,5 @@
-// A file at an address, read as a stream from any offset. A connection that breaks or goes silent
-// is taken up again where it was; what comes then is used only if the server says that it is the
-// rest of the same file.
+// Downloads a file as a stream from any offset. An interrupted or silent connection is resumed
+// where it stopped, provided that the server confirms that it continues the same file.
 
 import { aborted, sleep, throwIfAborted } from "../abort.ts";
 import { type EdgewiseError, EngineError, ModelError } from "../errors.ts";
@@ -20,7 +19,7 @@ import {
 const ATTEMPTS = 5;
 const FIRST_PAUSE_MS = 150;
 
-/** The server has no such file, or refuses it. */
+/** The server does not have the file, or refuses it. */
 export class NotFound extends Error {
   constructor(
     readonly url: string,
@@ -31,31 +30,28 @@ export class NotFound extends Error {
 }
 
 /**
- * The server went silent. Two of them count as much as a broken connection does, since each took
- * long.
+ * The server stopped sending. Counts as two broken connections, since each takes long to detect.
  */
 class Silence extends Error {}
 
-/** An answer that is no continuation of what has arrived, though it was asked for as one. */
+/** A response to a range request that does not continue what has arrived. */
 class NoContinuation extends Error {}
 
-/** What of a request decides about the file that comes. */
+/** Options of a download. */
 export interface HttpOptions {
   signal?: AbortSignal | undefined;
   onBytes?: OnBytes | undefined;
-  /** SHA-256 in hexadecimal digits. */
+  /** Expected SHA-256 in hexadecimal digits. */
   integrity?: string | undefined;
   fetchOptions?: RequestInit | undefined;
-  /** Default: the browser's. */
+  /** Default: the global fetch. */
   fetch?: typeof fetch;
 }
 
-/**
- * A request that is on its way: it can be ended, and ends by itself when the server goes silent.
- */
+/** An open request, which is aborted when the server stops sending. */
 interface Connection {
   response: Response;
-  /** Waits for the server, which must give a sign of life meanwhile. */
+  /** Awaits a promise, aborting the request if it does not settle in time. */
   wait<T>(promise: Promise<T>): Promise<T>;
   close(): void;
 }
@@ -68,11 +64,11 @@ export class HttpSource implements ByteSource {
   private modified: string | null = null;
   private first: Connection | undefined;
   /**
-   * Some part of it came from another site. There `If-Range` would need the consent of every server
-   * on the way, which CDNs do not give.
+   * Whether some response came from another origin. `If-Range` would then need the consent (CORS)
+   * of every server involved, which CDNs do not give.
    */
   private foreign: boolean;
-  /** The server's ranges cannot be relied on. */
+  /** Do not use range requests: the server's ranges are not reliable. */
   private whole = false;
 
   constructor(
@@ -98,7 +94,7 @@ export class HttpSource implements ByteSource {
     }
   }
 
-  /** Lets go of a connection that `open` made and nobody read. */
+  /** Closes a connection that `open` made and that was not read. */
   cancel(): void {
     this.first?.close();
     this.first = undefined;
@@ -117,7 +113,7 @@ export class HttpSource implements ByteSource {
         connection = at === 0 ? this.first : undefined;
         if (at === 0) this.first = undefined;
         connection ??= await this.request(at);
-        // A server without ranges sends all again: what we have is passed over.
+        // A server without ranges sends the whole file again: skip what has arrived.
         let skip = connection.response.status === 206 ? 0 : at;
         reader = readerOf(connection.response.body!);
         for (;;) {
@@ -178,7 +174,7 @@ export class HttpSource implements ByteSource {
     }
   }
 
-  /** A whole file: the first that came, or the same one again. */
+  /** Checks a response with the whole file: the first one, or the same file again. */
   private begins({ headers }: Response, from: number): void {
     const length = headers.has("Content-Encoding") ? null : headers.get("Content-Length");
     const size = length !== null && /^\d+$/.test(length) ? Number(length) : undefined;
@@ -190,7 +186,7 @@ export class HttpSource implements ByteSource {
     this.validator ??= this.etag ?? (this.modified || undefined);
   }
 
-  /** The rest of a file: only if the server says so, and of this very one. */
+  /** Checks a partial response: it must state that it continues the same file. */
   private continues({ headers }: Response, from: number): void {
     const range = /^bytes (\d+)-(\d+)\/(\d+|\*)$/.exec(headers.get("Content-Range") ?? "");
     const size = range && range[3] !== "*" ? Number(range[3]) : undefined;
@@ -217,7 +213,7 @@ export class HttpSource implements ByteSource {
     );
   }
 
-  /** Whether an answer is of the version that the first answer was of. */
+  /** Whether a response is of the same version as the first one. */
   private same(headers: Headers, size: number | undefined): boolean {
     if (size !== undefined && this.size !== undefined && size !== this.size) return false;
     if (this.etag) return headers.get("ETag") === this.etag;
@@ -267,14 +263,14 @@ export class HttpSource implements ByteSource {
       };
     } catch (e) {
       close();
-      // Addresses of other kinds (an extension's own files, for one) have no status: what is not
-      // there cannot be fetched.
+      // Other schemes (such as an extension's own files) have no status: a failed fetch means that
+      // the file does not exist.
       if (e instanceof TypeError && !/^https?:/.test(this.url)) throw new NotFound(this.url, 404);
       throw e;
     }
   }
 
-  /** Waits before the next attempt, or says why there is none. Returns the failures so far. */
+  /** Waits before the next attempt, or throws. Returns the number of failures so far. */
   private async retryOrThrow(e: unknown, before: number, at: number): Promise<number> {
     const { signal } = this.options;
     if (signal?.aborted) throw aborted(signal);
@@ -299,8 +295,9 @@ export class HttpSource implements ByteSource {
 }
 
 /**
- * All bytes of one of Edgewise's own files, or of Pyodide's. @param what names it @throws
- * EngineError
+ * Downloads one of Edgewise's own files, or of Pyodide's.
+ * @param what its name for errors
+ * @throws EngineError
  */
 export async function bytesOf(
   url: string,
@@ -321,7 +318,7 @@ export async function bytesOf(
   }
 }
 
-/** Whether an address is of another site than the page. */
+/** Whether an address has another origin than the page. */
 function isForeign(url: string): boolean {
   const { origin } = globalThis.location ?? {};
   return origin !== undefined && new URL(url).origin !== origin;

@@ -1,9 +1,9 @@
-// How a package is recognized.
+// Recognition of packages.
 
-/** What packages begin with. */
+/** First bytes of a package. */
 export const MAGIC = "EDGEWISE";
 
-/** Whether a file begins as a package does. */
+/** Whether `bytes` begin as a package. */
 export function isMagic(bytes: Uint8Array): boolean {
   return bytes.length >= 8 && String.fromCharCode(...bytes.subarray(0, 8)) === MAGIC;
 }

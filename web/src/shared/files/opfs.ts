@@ -1,15 +1,14 @@
-// The browser's private files (OPFS), each call with an end: storage that does not answer is an
-// error once, and from then on counts as not there.
+// The browser's private file system (OPFS), with timeouts: storage that does not answer throws once
+// and counts as unavailable from then on.
 
 import { StorageError } from "../errors.ts";
 import { seconds, stallTimeout, within } from "../watchdog.ts";
 
 const ROOT = "edgewise";
-const PIECE = 8 << 20; // written at once
+const PIECE = 8 << 20; // bytes per write
 
-/** A file that a worker reads and writes in place. */
+/** A file opened for synchronous access: FileSystemSyncAccessHandle, sizes and offsets in bytes. */
 export interface SyncHandle {
-  /** As FileSystemSyncAccessHandle's, likewise below; bytes. */
   read(data: Uint8Array, options?: { at: number }): number;
   write(data: Uint8Array, options?: { at: number }): number;
   truncate(size: number): void;
@@ -21,8 +20,10 @@ export interface SyncHandle {
 let silent: StorageError | undefined;
 
 /**
- * Waits for the browser's storage. @param work what to ask of it @param what for errors @throws
- * StorageError: it does not answer; what `work` rejects with
+ * Runs an operation on the storage with a timeout.
+ * @param work the operation
+ * @param what name for errors
+ * @throws StorageError if it does not answer; what `work` rejects with
  */
 async function stored<T>(work: () => PromiseLike<T>, what: string): Promise<T> {
   if (silent) throw silent;
@@ -38,8 +39,8 @@ async function stored<T>(work: () => PromiseLike<T>, what: string): Promise<T> {
 }
 
 /**
- * A folder of ours. Throws what the browser says, or undefined where it has no files for pages at
- * all.
+ * Opens or creates one of Edgewise's folders. Throws the browser's error, or undefined if the
+ * browser has no file storage.
  */
 export async function openFolder(name: string): Promise<FileSystemDirectoryHandle> {
   const storage = globalThis.navigator?.storage;
@@ -53,7 +54,7 @@ export async function openFolder(name: string): Promise<FileSystemDirectoryHandl
   );
 }
 
-/** A folder of ours, or undefined where the browser has none for us. */
+/** One of Edgewise's folders, or undefined if it does not exist or is not accessible. */
 export async function folder(
   name: string,
   create: boolean,
@@ -73,10 +74,7 @@ export async function folder(
   }
 }
 
-/**
- * Removes our folders of these names with all that is in them; those that are not there are not
- * missed.
- */
+/** Deletes folders of Edgewise with their contents; folders that do not exist are ignored. */
 export async function removeFolders(names: readonly string[]): Promise<void> {
   try {
     const root = await stored(
@@ -86,22 +84,22 @@ export async function removeFolders(names: readonly string[]): Promise<void> {
     for (const name of names)
       await stored(() => root.removeEntry(name, { recursive: true }), name).catch(() => undefined);
   } catch {
-    // Nothing was there.
+    // there was nothing
   }
 }
 
-/** A file as it is now. Rejects where it is not there. */
+/** A snapshot of a file. Rejects if it does not exist. */
 export function fileIn(dir: FileSystemDirectoryHandle, name: string): Promise<File> {
   return stored(async () => (await dir.getFileHandle(name)).getFile(), name);
 }
 
-/** The text of a small file. */
+/** Reads a small text file. */
 export async function textIn(dir: FileSystemDirectoryHandle, name: string): Promise<string> {
   const file = await fileIn(dir, name);
   return stored(() => file.text(), name);
 }
 
-/** The files of a folder. */
+/** Snapshots of all files of a folder. */
 export function filesIn(dir: FileSystemDirectoryHandle): Promise<File[]> {
   return stored(async () => {
     const handles: FileSystemFileHandle[] = [];
@@ -115,7 +113,7 @@ export function filesIn(dir: FileSystemDirectoryHandle): Promise<File[]> {
   }, dir.name);
 }
 
-/** Removes a file, if it is there and can be removed. */
+/** Deletes a file, if it exists and can be deleted. */
 export async function removeFrom(
   dir: FileSystemDirectoryHandle | undefined,
   name: string,
@@ -123,10 +121,7 @@ export async function removeFrom(
   await (dir && stored(() => dir.removeEntry(name), name).catch(() => undefined));
 }
 
-/**
- * Opens a file to be written in place, and makes it where it is not there; undefined where workers
- * of this browser cannot.
- */
+/** Opens or creates a file for synchronous access; undefined if the browser does not support it. */
 export async function syncHandle(
   dir: FileSystemDirectoryHandle,
   name: string,
@@ -137,7 +132,7 @@ export async function syncHandle(
       createSyncAccessHandle?(): Promise<SyncHandle>;
     };
     const handle = await file.createSyncAccessHandle?.();
-    if (late) handle?.close(); // nobody waits for it any more, and it would keep others out
+    if (late) handle?.close(); // the caller has given up, and an open handle would lock the file
     return handle;
   })();
   return stored(() => opening, name).catch((e: unknown) => {
@@ -146,14 +141,14 @@ export async function syncHandle(
   });
 }
 
-/** Writes a file whole or not at all. */
+/** Writes a file atomically. */
 export async function writeFile(
   dir: FileSystemDirectoryHandle,
   name: string,
   data: Blob,
 ): Promise<void> {
   const file = await stored(() => dir.getFileHandle(name, { create: true }), name);
-  // stays if this fails
+  // an existing file stays if this fails
   const before =
     typeof file.createWritable === "function" &&
     (await stored(() => file.getFile(), name)).size > 0;

@@ -1,6 +1,5 @@
-// Where the bytes of a model come from: an address (http.ts), a Blob (blobs.ts) or the page's
-// memory, read as a stream from any offset. A download that ends early, or that is not what its
-// checksum says, is an error and never a short result.
+// Sources of a model's bytes: an address (http.ts), a Blob (blobs.ts) or the page's memory, read as
+// a stream from any offset. Truncated downloads and checksum mismatches are errors.
 
 import { throwIfAborted } from "../abort.ts";
 import { ModelError } from "../errors.ts";
@@ -8,7 +7,7 @@ import { stalled, within } from "../watchdog.ts";
 import { BLOB_PIECE, BlobReader } from "./blobs.ts";
 import { type ByteSource, type OnBytes, PIECE } from "./stream.ts";
 
-/** A file the visitor gave, or one in the browser's storage. */
+/** A file that the user chose, or one in the browser's storage. */
 export class BlobSource implements ByteSource {
   readonly size: number;
   readonly validator: undefined;
@@ -42,7 +41,7 @@ export class BlobSource implements ByteSource {
     }
   }
 
-  /** Reads stretches of it to their places, and nothing else of it. */
+  /** Reads only the given ranges of the file. */
   async gather(extents: readonly Extent[]): Promise<void> {
     const { signal, onBytes } = this.options;
     await gather(this.blob, extents, this.name, { signal, onBytes });
@@ -50,7 +49,7 @@ export class BlobSource implements ByteSource {
   }
 }
 
-/** Bytes that lie in this thread's memory. */
+/** Bytes in this thread's memory. */
 export class BytesSource implements ByteSource {
   readonly size: number;
   readonly validator: undefined;
@@ -80,16 +79,16 @@ export class BytesSource implements ByteSource {
 }
 
 /**
- * Lets a worker read bytes that stay here: piece by piece, in two buffers that go to and fro. Sent
- * as they are they would be copied twice in one piece and be in memory three times; as a Blob they
- * would go to another process and back, which has room for some 500 MB in a private window.
+ * Serves bytes of the page's memory to a worker, piece by piece, in two buffers that are sent back
+ * and forth. Posting the bytes would copy them twice and hold them three times; a Blob would pass
+ * them through another process, which has room for about 500 MB in a private window.
  */
 export function hand(bytes: Uint8Array, name: string): Handed {
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = ({
     data: { at, buffer },
   }: MessageEvent<{ at: number; buffer: ArrayBuffer }>) => {
-    // none, once its buffer has been given away
+    // empty once its buffer has been transferred elsewhere
     const piece = bytes.length ? bytes.subarray(at, at + buffer.byteLength) : bytes;
     if (piece.length) new Uint8Array(buffer).set(piece);
     port1.postMessage({ buffer, length: piece.length }, [buffer]);
@@ -97,7 +96,7 @@ export function hand(bytes: Uint8Array, name: string): Handed {
   return { name, size: bytes.length, port: port2 };
 }
 
-/** The worker's end of `hand`. One stream at a time. */
+/** The worker's side of `hand`. At most one stream at a time. */
 export class HandedSource implements ByteSource {
   readonly size: number;
   readonly name: string;
@@ -162,7 +161,7 @@ export class HandedSource implements ByteSource {
 }
 const BLOB_PART = 8 << 20;
 
-/** A source's bytes in a Blob, which the browser may keep outside of this thread's memory. */
+/** Copies a source to a Blob, which the browser may store outside of this thread's memory. */
 export async function toBlob(source: ByteSource): Promise<Blob> {
   if (source instanceof BlobSource) return source.blob;
   const parts: Blob[] = [];
@@ -182,7 +181,7 @@ export async function toBlob(source: ByteSource): Promise<Blob> {
   return new Blob([...parts, buffer.subarray(0, filled)]);
 }
 
-/** A place for bytes of a stream: `start` is where they lie in it. */
+/** A destination for a range of a stream, which begins at offset `start`. */
 export interface Extent {
   start: number;
   bytes: number;
@@ -190,8 +189,9 @@ export interface Extent {
 }
 
 /**
- * Hands the bytes of a stream, which begins at `from`, to the extents that want them. Reads it to
- * its end, so that checksums and caches see all of it. Returns the offset that was reached.
+ * Distributes the bytes of a stream, which begins at offset `from`, to extents. Reads the stream to
+ * its end, so that checksums and caches see all of it.
+ * @returns the offset reached
  */
 export async function scatter(
   stream: AsyncIterable<Uint8Array>,
@@ -220,8 +220,8 @@ export async function scatter(
 }
 
 /**
- * Reads stretches of a Blob to their places, in order and several at once. @throws ModelError: it
- * ends too early, or cannot be read
+ * Reads ranges of a Blob to their destinations, in ascending order.
+ * @throws ModelError if the Blob ends too early, or cannot be read
  */
 export async function gather(
   blob: Blob,
@@ -246,7 +246,7 @@ export async function gather(
   }
 }
 
-/** A model's file that lacks its end. */
+/** The error for a truncated model file. */
 export function endsEarly(file: string, end: number): ModelError {
   return new ModelError(
     `it ends too early: its weights reach to byte ${end}`,
@@ -255,7 +255,7 @@ export function endsEarly(file: string, end: number): ModelError {
   );
 }
 
-/** Bytes of another thread's memory, which sends them when they are asked for (`hand`). */
+/** Bytes in the page's memory, which are sent on request (`hand`). */
 export interface Handed {
   name: string;
   size: number;

@@ -1,37 +1,37 @@
-// What the sources of a model's bytes have in common: reading them as a stream.
+// The interface of sources of a model's bytes.
 
 import { type EdgewiseError, ModelError } from "../errors.ts";
 import { megabytes } from "../words.ts";
 
-/** A file's bytes, wherever they are. */
+/** A source of a file's bytes. */
 export interface ByteSource {
-  /** For people and errors: a file name or an address. */
+  /** File name or address, for display and errors. */
   readonly name: string;
-  /** Bytes in all, where known before the first of them has arrived. */
+  /** Total size in bytes; undefined if unknown before the end. */
   readonly size: number | undefined;
-  /** What changes when the content does (an ETag, say). Undefined where nothing tells. */
+  /** Identifies the version of the content (such as an ETag); undefined if unknown. */
   readonly validator: string | undefined;
   /**
-   * Resolves once `size` and `validator` are known, if they can be. Throws where the source is not
-   * there.
+   * Determines `size` and `validator`, if possible.
+   * @throws if the source does not exist
    */
   open(): Promise<void>;
   /**
-   * The bytes from `offset` on, to the end. A chunk is good until the next one is asked for: it may
-   * lie in the same memory.
+   * Streams the bytes from `offset` on. A chunk is valid until the next one is requested: chunks
+   * may share memory.
    */
   stream(offset?: number): AsyncGenerator<Uint8Array<ArrayBuffer>>;
 }
 
-/** Gets bytes so far, and in all where that is known. */
+/** Receives the bytes loaded so far, and the total if known. */
 export type OnBytes = (loaded: number, total: number | undefined) => void;
 
-/** Whether it is an error of ours. */
+/** Whether `e` is an EdgewiseError, possibly of another copy of this module. */
 export function isEdgewise(e: unknown): e is EdgewiseError {
   return e instanceof Error && "what" in e && "remedy" in e;
 }
 
-/** @throws ModelError: the bytes are not those that were to come */
+/** @throws ModelError if the digests differ */
 export function checkDigest(found: string, wanted: string, where: string): void {
   if (found !== wanted)
     throw new ModelError(
@@ -41,7 +41,7 @@ export function checkDigest(found: string, wanted: string, where: string): void 
     );
 }
 
-/** A stream's reader. */
+/** Reads a stream chunk by chunk. */
 export interface ChunkReader {
   read(): Promise<{ done: boolean; value?: Uint8Array<ArrayBuffer> | undefined }>;
   cancel(): Promise<void>;
@@ -50,15 +50,15 @@ export interface ChunkReader {
 export const PIECE = 1 << 20;
 
 /**
- * Reads a response into one buffer again and again, where the browser can do that: chunks of their
- * own pile up by the hundreds of MB before they are collected.
+ * Makes a reader of a response that reuses one buffer where the browser supports BYOB readers;
+ * separately allocated chunks accumulate to hundreds of megabytes before they are collected.
  */
 export function readerOf(body: ReadableStream<Uint8Array<ArrayBuffer>>): ChunkReader {
   let reader: ReadableStreamBYOBReader;
   try {
     reader = body.getReader({ mode: "byob" });
   } catch {
-    return body.getReader(); // no stream of bytes
+    return body.getReader(); // not a byte stream
   }
   let buffer = new ArrayBuffer(PIECE);
   return {
@@ -71,7 +71,10 @@ export function readerOf(body: ReadableStream<Uint8Array<ArrayBuffer>>): ChunkRe
   };
 }
 
-/** All bytes of a source, for files that are small. */
+/**
+ * Reads a small source completely.
+ * @throws ModelError if it is larger than `limit` bytes
+ */
 export async function readAll(
   source: ByteSource,
   limit = 1 << 30,
