@@ -1,4 +1,4 @@
-// Opens devices.
+// Opening and closing of devices.
 
 import { checkDevice } from "../shared/platform.ts";
 import { message } from "../shared/words.ts";
@@ -9,7 +9,7 @@ import { lacking } from "./wasm/failures.ts";
 import { closeEngines } from "./wasm/registry.ts";
 
 /**
- * Opens the device that the options ask for.
+ * Opens the device that the options request.
  * @throws InputError, EngineError, OutOfMemory
  */
 export async function openDevice(options: DeviceOptions): Promise<Device> {
@@ -17,7 +17,11 @@ export async function openDevice(options: DeviceOptions): Promise<Device> {
   return Engine.open(options);
 }
 
-/** A device with these kernels: the given one, or, if it lacks some, the full one in its place. */
+/**
+ * Ensures that a device has the given kernels: returns it, or, if it lacks some, closes it and
+ * opens one with all kernels.
+ * @throws EngineError if that cannot be opened
+ */
 export async function withKernels(
   device: Device,
   options: DeviceOptions,
@@ -32,7 +36,7 @@ export async function withKernels(
   });
 }
 
-/** Closes all devices of this thread; those that are being opened, as soon as they are open. */
+/** Closes all devices of this thread, including those that are still being opened. */
 export function closeDevices(): Promise<void> {
   return closeEngines();
 }

@@ -2,25 +2,25 @@
 
 import type { DeviceName, Flavour } from "../shared/platform.ts";
 
-/** Where the parts of the engine are fetched from. */
+/** Addresses of the engine's files. */
 export interface DeviceUrls {
   /**
    * Folder (ending in `/`) of edgewise-simd128.wasm and edgewise-relaxed-threads.wasm, and of
-   * edgewise-*-full.wasm for models that need one.
+   * edgewise-*-full.wasm, which have all kernels.
    */
   engineUrl: string;
-  /** thread.js */
+  /** Address of thread.js. */
   threadUrl: string;
 }
 
-/** How a device is opened. */
+/** Options of `openDevice`. */
 export interface DeviceOptions extends DeviceUrls {
-  /** Default: `auto`, the fastest that can be used. */
+  /** Device to use. Default: `auto`, the fastest available. */
   device?: DeviceName | "auto";
-  /** The build. Default: auto, as `choose` says. */
+  /** Build of the engine. Default: `auto`, see `choose`. */
   flavour?: Flavour | "auto";
-  /** Threads that compute, 1 to 64. Default: by the number of processors. */
+  /** Number of compute threads, 1 to 64. Default: by the number of processors. */
   threads?: number;
-  /** The engine with all kernels, also those that few models need. Default: false. */
+  /** Use the build with all kernels, including rare ones. Default: false. */
   full?: boolean;
 }

@@ -1,5 +1,5 @@
-// What the host reads from plans itself: the table of slots, and the kernels of the steps. Their
-// layout is generated (gen/plan_format.ts); checking a plan is the engine's work.
+// The parts of plans that the host reads itself: the slot table, and the kernels of the steps. The
+// layout is generated (gen/plan_format.ts). Plans are validated by the engine, not here.
 
 import { KERNELS } from "../gen/kernels.ts";
 import { LAYOUT } from "../gen/plan_format.ts";
@@ -11,8 +11,8 @@ const viewOf = (plan: Uint8Array): DataView =>
   new DataView(plan.buffer, plan.byteOffset, plan.byteLength);
 
 /**
- * The slots of a plan, which need not have been checked.
- * @returns undefined if their table does not lie inside the plan
+ * Reads the slots of a plan, which need not have been validated.
+ * @returns undefined if the table exceeds the plan
  */
 export function slotsOfPlan(plan: Uint8Array): { bytes: number; flags: number }[] | undefined {
   if (plan.length < planHeader.at.slots_at + 8) return undefined;
@@ -29,7 +29,7 @@ export function slotsOfPlan(plan: Uint8Array): { bytes: number; flags: number }[
   });
 }
 
-/** Size of the arena, range of the first register and kernels of the steps of a checked plan. */
+/** Reads the arena size, the first register's range and the steps' kernels of a validated plan. */
 export function stepsOf(
   plan: Uint8Array,
 ): Pick<PlanInfo, "arenaBytes" | "initCount" | "kernels" | "range" | "first"> {

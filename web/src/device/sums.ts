@@ -1,12 +1,11 @@
-// Sums of weights: one for every PIECE of a weight's bytes, XXH64 as 16 hexadecimal digits,
-// computed by the device in its own memory (core/sum.c). python/edgewise/sums.py writes them into
-// packages.
+// Checksums of weights: XXH64 of every PIECE bytes, as 16 hexadecimal digits, computed by the
+// device in its own memory (core/sum.c). Packages contain them (python/edgewise/sums.py).
 
 import { PIECE } from "../gen/manifest.ts";
 import { PackageError } from "../shared/errors.ts";
 import type { Buffer, Device } from "./device.ts";
 
-/** The sums of a buffer's contents. */
+/** The checksums of a buffer's contents. */
 export function sumsOf(device: Device, buffer: Buffer): string[] {
   return Array.from({ length: Math.ceil(buffer.bytes / PIECE) }, (_, i) =>
     device.checksum(buffer, i * PIECE, Math.min(PIECE, buffer.bytes - i * PIECE)),
@@ -14,9 +13,9 @@ export function sumsOf(device: Device, buffer: Buffer): string[] {
 }
 
 /**
- * Compares a weight in a device's memory with its sums.
- * @param what the weight and where it comes from, for the error
- * @throws PackageError
+ * Compares a weight in device memory with its checksums.
+ * @param what the weight and its source, for the error
+ * @throws PackageError if they differ
  */
 export function checkSums(
   device: Device,

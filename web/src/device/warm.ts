@@ -1,20 +1,20 @@
-// Browsers compile WebAssembly in two steps: quickly, to code of a fifth of the speed, and again,
-// in the background, what turns out to be busy. So the first training step would be the slow one.
-// While a worker waits for a model anyway, and for what the page wants of it, it can make the
-// kernels busy.
+// Warms up the engine. Browsers compile WebAssembly twice: first quickly, to code that runs at
+// about a fifth of the speed, and again in the background for functions that are hot. Without
+// warm-up the first training step would run the slow code, so a worker that is waiting for its
+// model, or for the page's next call, makes the kernels hot.
 
 import { WARM } from "../gen/warm.ts";
 import type { Buffer, Device, Plan } from "./device.ts";
 import { slotsOfPlan } from "./plan-header.ts";
 
-// it takes some 40 until all kernels are compiled, and as many again where another core is not idle
+// about 40 runs until all kernels are compiled, twice that if no other core is idle
 const RUNS = 150;
-const PATIENCE_MS = 20; // what comes sooner is not worth it
+const PATIENCE_MS = 20; // not worth it if work arrives sooner
 const BREATH_MS = 2;
 
 /**
- * Runs a small training step again and again until somebody else runs something, but not for long.
- * A device that was made without some of its kernels has nothing to warm. Never throws.
+ * Runs a small training step repeatedly, until other work runs on the device or RUNS is reached.
+ * Does nothing on devices without the required kernels. Never throws.
  */
 export async function warm(device: Device): Promise<void> {
   let mine = device.runs;
@@ -30,12 +30,12 @@ export async function warm(device: Device): Promise<void> {
     }
     device.init(plan, "warm");
     for (let runs = 0; device.runs === mine && !device.watcher && runs < RUNS; runs++) {
-      device.run(plan, "warm"); // half a millisecond
+      device.run(plan, "warm"); // takes half a millisecond
       mine = device.runs;
-      await pause(BREATH_MS); // in which the model's bytes are taken care of, for instance
+      await pause(BREATH_MS); // lets other tasks run, such as receiving the model's bytes
     }
   } catch {
-    // Closed meanwhile, without memory or kernels: then the first step is slower.
+    // closed meanwhile, or no memory or kernels: the first step will be slower
   }
   if (plan) device.freePlan(plan);
   for (const buffer of held) device.release(buffer);

@@ -1,6 +1,6 @@
-// Compiles models in a worker of its own (compiler.ts), which starts while a model is still
-// downloading and ends with the compilation: an abort ends it at once, Pyodide's memory goes with
-// it, and whatever happens in there harms nothing here.
+// Compiles models in a separate worker (src/compiler). It starts while a model is still downloading
+// and is terminated after compiling: this frees Pyodide's memory, makes aborts immediate, and
+// isolates failures.
 
 import type { Compiled, FromCompiler, ToCompiler } from "../protocol/compiler.ts";
 import { makeError } from "../protocol/errors.ts";
@@ -10,10 +10,10 @@ import { EngineError } from "../shared/errors.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
 import { seconds, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 
-/** Gets how far a compilation is. */
+/** Receives the stage of a compilation. */
 export type Stage = (stage: "pyodide" | "compile" | "done", message: string) => void;
 
-/** A file that the model refers to and that was not among those given. */
+/** A file that the model refers to was not among those given. */
 export class MissingFile extends Error {
   constructor(
     readonly file: string,
@@ -23,21 +23,18 @@ export class MissingFile extends Error {
   }
 }
 
-/**
- * The compiler's script may come slowly and shows no progress: it may take this many times
- * `env.stallTimeout`.
- */
+/** Loading the script reports no progress, so it may take this many stall timeouts. */
 const SCRIPT_PATIENCE = 4;
 /**
- * Likewise from then on until Pyodide runs: it downloads a script and compiles WebAssembly without
- * a sign of progress.
+ * The same limit until Pyodide runs, which downloads a script and compiles WebAssembly without
+ * reporting progress.
  */
 const PYODIDE_PATIENCE = 8;
 const END_GRACE_MS = 2000;
 
 const ending = new Set<Promise<void>>();
 
-/** Resolves when all compilers of this thread that were ended are gone. */
+/** Resolves when all ended compilers of this thread are gone. */
 export async function compilersEnded(): Promise<void> {
   await Promise.all(ending);
 }
@@ -45,11 +42,13 @@ export async function compilersEnded(): Promise<void> {
 /** Python in a worker. */
 export class Compiler {
   private readonly worker: Worker;
-  /** Until the worker's script runs and its death would be noticed; then until Pyodide runs. */
+  /**
+   * Times out the start of the worker's script, until its death can be detected; then Pyodide's.
+   */
   private start: Watchdog;
   private readonly life = newLife();
   private heard = (): void => undefined;
-  /** Its script runs. */
+  /** Resolves when the worker's script runs. */
   private readonly running = new Promise<void>((resolve) => (this.heard = resolve));
   private unwatch = (): void => undefined;
   private spoke = false;
@@ -105,7 +104,7 @@ export class Compiler {
     return dog;
   }
 
-  /** The worker runs, and is missed as soon as it ends: Pyodide may now take its time. */
+  /** The worker runs and its death can be detected: allows more time for Pyodide. */
   private awaitPyodide(): void {
     this.start.stop();
     this.start = this.watchdog(
@@ -123,8 +122,8 @@ export class Compiler {
   }
 
   /**
-   * Calls are answered one after the other. Throws what the compiler says, {@link MissingFile}, and
-   * Aborted.
+   * Compiles a model. Calls are executed one after the other.
+   * @throws the compiler's error; {@link MissingFile}; Aborted
    */
   compile(
     files: Map<string, Blob>,
@@ -152,7 +151,7 @@ export class Compiler {
     });
   }
 
-  /** Ends the worker; a compilation that runs rejects with `error`. */
+  /** Ends the worker; a running compilation rejects with `error`. */
   end(error: Error = new EngineError("the compiler has ended")): void {
     const first = !this.failed;
     this.failed ??= error;
@@ -162,7 +161,7 @@ export class Compiler {
     this.waiting?.reject(this.failed);
     this.waiting = undefined;
     if (!first) return;
-    // A worker that is ended while it starts leaves its thread behind.
+    // terminating a worker that is starting would leak its thread
     const gone = Promise.race([
       this.running,
       new Promise<void>((resolve) => {
@@ -180,7 +179,7 @@ export class Compiler {
     this.heard();
     if (this.failed) return;
     if ("alive" in data) {
-      // without locks, this is all that is known of it
+      // without locks, this is the only sign of life
       if (!this.life && !this.spoke) this.awaitPyodide();
       this.spoke = true;
       this.start.feed();

@@ -1,5 +1,5 @@
-// The worker of one pipeline: engine, tokenizer and generation loop. The page's thread only ever
-// waits for messages from here.
+// The worker of a pipeline or session: runs the engine, the tokenizer and the generation loop, so
+// that the page's thread only exchanges messages.
 
 import { closeDevices } from "../device/open.ts";
 import { plainError } from "../protocol/errors.ts";
@@ -33,8 +33,8 @@ let nextModel = 1;
 const trainings = new Map<number, TrainingRun>();
 
 /**
- * Generations and training steps of a model take turns: they share its plans' arena. A failed one
- * only ends its own turn.
+ * The last task of each model. Generations and training steps of a model run one after the other,
+ * since they share the arena of its plans. A failed task does not affect the next one.
  */
 const turns = new Map<number, Promise<unknown>>();
 
@@ -54,17 +54,17 @@ function training(id: number): TrainingRun {
   return found;
 }
 
-/** Of an InferenceSession, which has a worker of its own and ends with it. */
+/** The InferenceSession of this worker, if it has one. */
 let inference: InferenceService | undefined;
 
-/** Of a TrainingSession, likewise. */
+/** The TrainingSession of this worker, if it has one. */
 let artifacts: ArtifactSession | undefined;
 const ended = new AbortController();
 
-/** Profiles that watch, by the model they watch. */
+/** Active profiles by model; undefined: of the session. */
 const recorders = new Map<number | undefined, Recorder>();
 
-/** Sends warnings of a call. */
+/** A callback that sends a warning as an event of a call. */
 function warning(id: number): (text: string) => void {
   return (message) =>
     post({ id, progress: { status: "warning", name: "InferenceSession", message } });
@@ -82,7 +82,7 @@ function opened(): InferenceService {
   return inference;
 }
 
-/** Buffers that move to the page with answers instead of being copied. */
+/** Buffers to transfer to the page with a result, instead of copying them. */
 const moves = new WeakMap<object, Transferable[]>();
 
 async function moving<T extends object>(answer: Answer<T> | Promise<Answer<T>>): Promise<T> {
@@ -103,7 +103,7 @@ function inTurn<T>(
   });
 }
 
-/** Adapters of a model, changed in its turn; gives them as they are then. */
+/** Changes the adapters of a model in its turn, and returns the updated list. */
 function adapters(id: number, change: (model: Model) => unknown): Promise<AdapterInfo[]> {
   return turn(id, async () => {
     const one = model(id);
@@ -269,16 +269,16 @@ async function answer(call: Call): Promise<void> {
 }
 
 /**
- * Ending a thread takes a while; Chromium forgets to when the worker that asked for it is ended
- * meanwhile.
+ * Time for ended threads to disappear; Chromium leaks a thread if the worker that ended it is
+ * itself ended meanwhile.
  */
 const THREADS_END_MS = 200;
 
-/** Ends all that runs in threads of its own, and says so. */
+/** Ends all threads and Python, then notifies the page. */
 async function end(): Promise<void> {
   ended.abort();
   for (const controller of running.values()) controller.abort();
-  inference?.close(); // its Python ends before compilersEnded looks
+  inference?.close(); // ends its Python before compilersEnded is awaited
   await Promise.all([closeDevices(), compilersEnded()]);
   setTimeout(() => post({ ended: true }), THREADS_END_MS);
 }

@@ -1,5 +1,5 @@
-// A session without a worker: edgewise.js loads this where a session is made with `proxy: false`.
-// It answers the calls that a worker would.
+// A session without a worker: edgewise.js imports this script for sessions with `proxy: false`. It
+// implements the methods of the worker that such a session calls.
 
 import { plainError } from "../protocol/errors.ts";
 import type { OpenInfo, OpenRequest } from "../protocol/inference.ts";
@@ -13,17 +13,17 @@ import { setStallTimeout } from "../shared/watchdog.ts";
 import { InferenceService } from "./inference/service.ts";
 import { Recorder } from "./profile/recorder.ts";
 
-/** One session in the page's own thread. */
+/** An inference session in the page's thread. */
 export class InlineSession implements InlineCalls {
   private readonly service = new InferenceService();
   private recorder: Recorder | undefined;
 
-  /** @param patience as `env.stallTimeout` */
+  /** @param patience `env.stallTimeout` */
   constructor(patience: number) {
     setStallTimeout(patience);
   }
 
-  /** As a worker's methods of these names. */
+  /** Executes a method of the worker. */
   async call(
     method: keyof Methods,
     request: never,
@@ -81,8 +81,9 @@ export class InlineSession implements InlineCalls {
   }
 
   /**
-   * Opens the model. @throws Aborted: at once when the signal aborts; then the session is closed,
-   * also if the model is ready later
+   * Opens the model.
+   * @throws Aborted immediately when the signal fires; the session is closed, also if opening
+   *   completes later
    */
   private async open(
     request: OpenRequest,
@@ -111,7 +112,7 @@ export class InlineSession implements InlineCalls {
     }
   }
 
-  /** Ends it. */
+  /** Ends the session. */
   end(): void {
     this.service.close();
   }

@@ -15,7 +15,7 @@ export class LinearBuffer implements Buffer {
   }
 }
 
-/** Address of a buffer that an {@link Engine} allocated. */
+/** Address of a buffer allocated by an {@link Engine}. */
 export function addressOf(buffer: Buffer): number {
   return (buffer as LinearBuffer).address;
 }

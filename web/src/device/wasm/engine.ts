@@ -1,7 +1,7 @@
-// The engine: instantiates core/'s WebAssembly without Emscripten's glue (the contract is at the
-// top of wasm/Makefile), starts its threads, and turns its error codes into words. One Engine has
-// one memory of its own, so closing it gives all of it back, and a model that breaks it breaks
-// nothing else.
+// The wasm device: instantiates core/'s WebAssembly without Emscripten's glue (the interface is
+// described in wasm/Makefile), starts its threads and converts its error codes to errors. Each
+// Engine has its own memory: closing it frees everything, and a model that corrupts it affects no
+// other.
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { LAYOUT } from "../../gen/plan_format.ts";
@@ -20,15 +20,15 @@ import { open, register } from "./registry.ts";
 import { endThreads, startThreads, type Thread } from "./threads.ts";
 
 /**
- * One instance of the engine with a memory of its own. Addresses are unsigned, sizes in bytes;
- * every failure is an EdgewiseError.
+ * An instance of the engine with its own memory. Addresses are unsigned, sizes are in bytes. All
+ * failures are EdgewiseErrors.
  */
 export class Engine implements Device {
   /** Set once the engine has trapped; it must not be called again. */
   failure: EdgewiseError | undefined;
-  /** Runs plans in its stead, while a profile watches. */
+  /** Runs plans in place of the engine while a profile records. */
   watcher: Watcher | undefined;
-  /** How often plans have been run. */
+  /** Number of plan runs. */
   runs = 0;
   private readonly described = new Map<Plan, PlanInfo>();
   private closed = false;
@@ -56,15 +56,15 @@ export class Engine implements Device {
     private readonly handle: number,
     readonly choice: Choice,
     private readonly threads: readonly Thread[],
-    /** Milliseconds from the compiled module to the engine that is ready. */
+    /** Milliseconds from the compiled module to the ready engine. */
     readonly instantiateMs: number,
-    /** What it was opened with. */
+    /** Options that it was opened with. */
     readonly options: DeviceOptions,
   ) {}
 
   /**
-   * Fetches, compiles and instantiates the engine, and starts its threads. Where threads cannot be
-   * started after all, goes on with one and says why in `choice.whyNotThreads`.
+   * Downloads, compiles and instantiates the engine, and starts its threads. If threads cannot be
+   * started, continues with one; `choice.whyNotThreads` then has the reason.
    */
   static open(options: DeviceOptions): Promise<Engine> {
     return register(Engine.opened(options));
@@ -94,7 +94,7 @@ export class Engine implements Device {
           options.threadUrl,
         );
       } catch (e) {
-        // The half-started threads were ended with their memory; begin again without.
+        // the threads that did start were ended together with their memory: start over without
         choice = {
           flavour: choice.flavour,
           threads: 1,
@@ -139,17 +139,17 @@ export class Engine implements Device {
     return deviceInfo(this.choice, this.options.device);
   }
 
-  /** Bytes of memory that the engine holds at present. It never shrinks until `close`. */
+  /** Bytes of memory held. Does not shrink until `close`. */
   get memoryBytes(): number {
     return this.closed ? 0 : this.memory.buffer.byteLength;
   }
 
-  /** The kernel table that this engine was built with; plans carry the same number. */
+  /** Checksum of the kernel table; a plan must carry the same value. */
   get tableHash(): number {
     return this.call(() => this.exports.ew_table_hash()) >>> 0;
   }
 
-  /** Those of the kernels, by name, that this engine was made without. */
+  /** The subset of the named kernels that this build does not contain. */
   lacks(kernels: readonly string[]): string[] {
     return kernels.filter(
       (name) =>
@@ -158,8 +158,8 @@ export class Engine implements Device {
   }
 
   /**
-   * 64-byte aligned memory, zeroed unless `unset`: what is filled at once is not written twice,
-   * which for fresh memory is most of what loading costs.
+   * Allocates 64-byte aligned memory, zeroed unless `unset`: zeroing fresh memory that is
+   * overwritten at once would be most of the cost of loading.
    * @throws OutOfMemory
    */
   private alloc(bytes: number, what: string, unset = false): number {
@@ -178,12 +178,12 @@ export class Engine implements Device {
     return address;
   }
 
-  /** Gives back what `alloc` gave; 0 is nothing. */
+  /** Frees memory returned by `alloc`; 0 is ignored. */
   private free(address: number): void {
     if (address && !this.closed && !this.failure) this.exports.ew_free(address);
   }
 
-  /** A view of the engine's memory; not to be kept across calls, since the memory may grow. */
+  /** A view of the engine's memory. Calls may grow the memory and thereby invalidate it. */
   private bytes(address: number, length: number): Uint8Array<ArrayBuffer> {
     return new Uint8Array(this.memory.buffer as ArrayBuffer, address, length);
   }
@@ -224,7 +224,9 @@ export class Engine implements Device {
     return addressOf(buffer);
   }
 
-  /** Loads and checks a plan. `where` names it in errors, `title` and `notes` are for profiles. */
+  /**
+   * Loads and checks a plan. `where` is its name in errors; `title` and `notes` are for profiles.
+   */
   loadPlan(bytes: Uint8Array, where: string, title = where, notes?: Uint8Array): Plan {
     const copy = this.alloc(bytes.length, "a plan", true);
     try {
@@ -249,7 +251,7 @@ export class Engine implements Device {
     );
   }
 
-  /** A run that needs the slot fails until it is bound again. */
+  /** Unbinds a slot: runs that use it fail until it is bound again. */
   unbind(plan: Plan, slot: number): void {
     this.check(
       this.call(() => this.exports.ew_plan_bind(plan, slot, 0, 0)),
@@ -257,22 +259,22 @@ export class Engine implements Device {
     );
   }
 
-  /** Whether other than init steps use a slot. */
+  /** Whether steps other than init steps use a slot. */
   inRuns(plan: Plan, slot: number): boolean {
     return (this.call(() => this.exports.ew_plan_slot_use(plan, slot)) & 2) !== 0;
   }
 
-  /**
-   * The init steps, from the first to the one behind the last, between which a slot is used; none:
-   * [0, 0].
-   */
+  /** First init step that uses a slot, and one past the last; [0, 0] if there is none. */
   initSpan(plan: Plan, slot: number): [begin: number, end: number] {
     const at = (end: number) =>
       this.call(() => this.exports.ew_plan_slot_init(plan, slot, end)) >>> 0;
     return [at(0), at(1)];
   }
 
-  /** Sets a register, which Syms of the plan follow. @throws PlanError: out of its range */
+  /**
+   * Sets a register, on which symbolic values of the plan depend.
+   * @throws PlanError if the value is out of range
+   */
   register(plan: Plan, register: number, value: number): void {
     this.check(
       this.call(() => this.exports.ew_plan_register(plan, register, BigInt(value))),
@@ -281,7 +283,10 @@ export class Engine implements Device {
     if (register === 0) this.described.get(plan)!.first = value;
   }
 
-  /** Runs the init steps, which fill `computed` slots from weights. @throws as `run` */
+  /**
+   * Runs the init steps, which fill `computed` slots from weights.
+   * @throws as {@link run}
+   */
   init(plan: Plan, where: string): void {
     this.check(
       this.call(() => this.exports.ew_plan_init(plan)),
@@ -290,8 +295,8 @@ export class Engine implements Device {
   }
 
   /**
-   * Runs some of the init steps, for which only the slots that they use must be bound. @throws as
-   * `run`
+   * Runs a range of the init steps. Only the slots that they use must be bound.
+   * @throws as {@link run}
    */
   initSteps(plan: Plan, first: number, count: number, where: string): void {
     this.check(
@@ -301,8 +306,9 @@ export class Engine implements Device {
   }
 
   /**
-   * Runs all other steps. @throws InputError: an index in the data is out of range. OutOfMemory,
-   * EngineError
+   * Runs all steps except init steps.
+   * @throws InputError if an index in the data is out of range
+   * @throws OutOfMemory, EngineError
    */
   run(plan: Plan, where: string): void {
     this.runs++;
@@ -315,8 +321,8 @@ export class Engine implements Device {
   }
 
   /**
-   * Runs one step, counted without the init steps. The engine has no clock: who wants times runs a
-   * plan step by step.
+   * Runs one step; `step` does not count init steps. The engine has no clock, so profiles run a
+   * plan step by step to measure it.
    */
   runStep(plan: Plan, step: number, where: string): void {
     this.check(
@@ -325,31 +331,33 @@ export class Engine implements Device {
     );
   }
 
-  /** What profiles want to know of it. */
+  /** Properties of a plan, for profiles. */
   describe(plan: Plan): PlanInfo {
     return this.described.get(plan)!;
   }
 
-  /** Lets go of a plan; what its slots are bound to stays. */
+  /** Frees a plan; buffers bound to its slots stay. */
   freePlan(plan: Plan): void {
     this.described.delete(plan);
     if (!this.closed && !this.failure) this.exports.ew_plan_free(plan);
   }
 
-  /** Ends the threads and lets go of the memory. Safe to call twice. */
+  /** Ends the threads and releases the memory. Idempotent. */
   close(): void {
     if (this.closed) return;
     this.closed = true;
     try {
       if (!this.failure) this.exports.ew_close(this.handle);
     } catch {
-      // It is going away in any case.
+      // it is discarded in any case
     }
     endThreads(this.threads);
     open.delete(this);
   }
 
-  /** A trap (a bug in the engine, or the stack's end) marks this engine as broken, for good. */
+  /**
+   * Calls the engine. A trap (a bug, or stack overflow) marks this engine as failed permanently.
+   */
   call<T>(f: () => T): T {
     if (this.failure) throw this.failure;
     if (this.closed)
@@ -371,7 +379,7 @@ export class Engine implements Device {
     }
   }
 
-  /** Throws the error that a call returned. */
+  /** Throws the error of a failed call. */
   private check(code: number, where: string, loading = false): void {
     if (code === 0) return;
     const at = this.exports.ew_last_error(this.handle) >>> 0;

@@ -1,7 +1,7 @@
-// What the engine's WebAssembly module exports.
+// Exports of the engine's WebAssembly module.
 
 /**
- * What core/engine.h exports. Addresses and sizes are 32-bit (signed where they come out), int64 is
+ * Functions of core/engine.h. Addresses and sizes are 32-bit (signed when returned), int64 is
  * BigInt.
  */
 export interface EngineExports {

@@ -1,4 +1,4 @@
-// The engine's error codes as errors.
+// Conversion of the engine's error codes to errors.
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { ALIAS, ERRORS } from "../../gen/plan_format.ts";
@@ -12,12 +12,15 @@ import {
   PlanError,
 } from "../../shared/errors.ts";
 
-/** Codes by their names. */
+/** Error codes by name. */
 const CODE = Object.fromEntries(
   Object.entries(ERRORS).map(([code, [name]]) => [name, Number(code)]),
 ) as Readonly<Record<string, number>>;
 
-/** @param why the fuller engine is of no help */
+/**
+ * The error for kernels that the engine does not contain.
+ * @param why why the build with all kernels cannot be used either
+ */
 export function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
   return new EngineError(
     `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without` +
@@ -28,7 +31,7 @@ export function lacking(kernels: readonly string[], where: string, why = ""): En
   );
 }
 
-/** Where a call failed; -1 where it is not known. `detail` depends on the code. */
+/** Where a call failed; -1 if unknown. The meaning of `detail` depends on the code. */
 export interface FailurePlace {
   step: number;
   operand: number;
@@ -36,7 +39,10 @@ export interface FailurePlace {
   detail: bigint;
 }
 
-/** The error for a code that a call returned. @param loading the call loaded a plan */
+/**
+ * The error for a code that a call returned.
+ * @param loading whether the call loaded a plan
+ */
 export function failureOf(
   code: number,
   where: string,

@@ -1,4 +1,4 @@
-// Memory for an engine.
+// Allocation of linear memory.
 
 import { OutOfMemory } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
@@ -7,8 +7,8 @@ const PAGE = 65536;
 const INITIAL_PAGES = 32;
 
 /**
- * Reserves address space for 4 GB where the device lets us, else less: that limits how far the
- * memory can grow.
+ * Reserves address space for 4 GB, or less if the device does not allow that; the reservation is
+ * the maximum that the memory can grow to.
  */
 export function makeMemory(shared: boolean): WebAssembly.Memory {
   let last: unknown;

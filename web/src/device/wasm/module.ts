@@ -7,11 +7,14 @@ import { stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
 import type { DeviceOptions } from "../options.ts";
 
-const STREAM_PATIENCE = 2; // times the stall timeout, for half a megabyte
+const STREAM_PATIENCE = 2; // in stall timeouts, for half a megabyte
 
 const modules = new Map<string, Promise<WebAssembly.Module>>();
 
-/** Compiles while it downloads; each address once per worker. A failure is not remembered. */
+/**
+ * Downloads and compiles a module, at the same time and once per address and worker. Failures are
+ * not cached.
+ */
 export function engineModule(url: string): Promise<WebAssembly.Module> {
   let module = modules.get(url);
   if (!module) {
@@ -46,9 +49,8 @@ async function compile(url: string): Promise<WebAssembly.Module> {
           url,
           remedy,
         );
-      // Compiled while it comes, and from the browser's cache of compiled code on later visits. A
-      // download that takes its time shows no progress here; if it seems to have stopped, it is
-      // begun again as one that does.
+      // Streaming compilation, served from the browser's code cache on later visits. It reports no
+      // progress, so if it seems to have stalled, the download is restarted in a way that does.
       if (response.headers.get("Content-Type")?.startsWith("application/wasm"))
         return await within(
           WebAssembly.compileStreaming(response),
@@ -75,9 +77,10 @@ async function compile(url: string): Promise<WebAssembly.Module> {
 }
 
 /**
- * The build that the options and the browser allow, and its module: if that with threads cannot be
- * loaded and was not asked for by name, the other one.
- * @throws InputError: wrong options. EngineError
+ * Loads the module of the build that options and browser allow. If the build with threads cannot be
+ * loaded and was not requested explicitly, loads the other one.
+ * @throws InputError if an option is invalid
+ * @throws EngineError if no module can be loaded
  */
 export async function chosenModule(
   options: DeviceOptions,

@@ -1,10 +1,10 @@
-// The engines of this thread, so that all of them can be closed before the thread ends.
+// The engines of this thread, so that all can be closed before the thread ends.
 
-/** Engines that are open. */
+/** Open engines. */
 export const open = new Set<{ close(): void }>();
 const openings = new Set<Promise<void>>();
 
-/** Remembers an engine that is being opened. */
+/** Registers an engine that is being opened. */
 export function register<T>(opening: Promise<T>): Promise<T> {
   const settled = opening
     .then(
@@ -16,7 +16,7 @@ export function register<T>(opening: Promise<T>): Promise<T> {
   return opening;
 }
 
-/** Closes all engines; those that are being opened, as soon as they are open. */
+/** Closes all engines, including those that are still being opened. */
 export async function closeEngines(): Promise<void> {
   while (openings.size) await Promise.all(openings);
   for (const engine of [...open]) engine.close();

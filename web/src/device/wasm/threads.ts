@@ -1,4 +1,4 @@
-// The threads of an engine: workers that instantiate its module on its memory (thread.ts).
+// Threads of an engine: workers that instantiate its module on its memory (src/thread/index.ts).
 
 import type { FromThread, ThreadStart } from "../../protocol/thread.ts";
 import { life } from "../../shared/lives.ts";
@@ -8,15 +8,15 @@ import type { EngineExports } from "./exports.ts";
 const THREAD_STACK = 256 * 1024;
 let made = 0;
 
-/** A thread's worker; `life`: the lock that it holds. */
+/** The worker of a thread; `life`: the lock that it holds. */
 export interface Thread {
   worker: Worker;
   life: string;
 }
 
 /**
- * Starts all threads but the first, which is the caller's. Rejects with an Error when one cannot be
- * started; none is left then.
+ * Starts all threads except the first, which is the caller's. If one cannot be started, ends all
+ * and rejects.
  */
 export async function startThreads(
   module: WebAssembly.Module,
@@ -55,7 +55,7 @@ export async function startThreads(
         life: thread.life,
       } satisfies ThreadStart);
     }
-    // a worker that is ended while it starts leaves its thread behind
+    // wait for all: terminating a worker that is starting would leak its thread
     const settled = await Promise.allSettled(ready);
     for (const one of settled) if (one.status === "rejected") throw one.reason;
     return all;
@@ -79,7 +79,7 @@ function started({ worker, life: name }: Thread, url: string): Promise<void> {
   });
 }
 
-/** Ends threads, of which nobody waits for any more. */
+/** Ends threads that have no work. */
 export function endThreads(threads: readonly Thread[]): void {
   for (const { worker, life: name } of threads) {
     if (name) life.report(name, false);

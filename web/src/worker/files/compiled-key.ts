@@ -3,8 +3,8 @@
 import { COMPILER } from "../../shared/version.ts";
 
 /**
- * What decides about a compiled package: this compiler, the engine's table of kernels, and `what`:
- * the model and how it was to be compiled.
+ * The key of a compiled package: the compiler, the engine's kernel table, and `what`: the model and
+ * the compilation options.
  */
 export function compiledKey(tableHash: number, what: Record<string, unknown>): string {
   return JSON.stringify({ compiler: COMPILER, table: tableHash, ...what });

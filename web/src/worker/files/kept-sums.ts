@@ -1,28 +1,27 @@
-// Sums of a downloaded file that is kept for the next visit: a digest for every PIECE of its bytes,
-// computed beside the stream (by the browser, on a thread of its own), so that what was damaged
-// where it is kept is noticed when it is read again.
+// Checksums of a downloaded file in the cache: a digest per PIECE bytes, computed by the browser on
+// another thread while streaming, so that damage in the cache is detected when the file is read.
 
 import { PIECE } from "../../gen/manifest.ts";
 
-const DIGITS = 32; // of each digest that are kept
+const DIGITS = 32; // of each digest are stored
 
-/** The digests of a stream of bytes. */
+/** Computes the digests of a stream. */
 export class PieceSums {
   private readonly piece = new Uint8Array(PIECE);
   private filled = 0;
   private readonly digests: Promise<ArrayBuffer>[] = [];
 
-  /** Whether this page can compute any: without a secure context it cannot. */
+  /** Whether digests can be computed; this requires a secure context. */
   static get possible(): boolean {
     return globalThis.crypto?.subtle !== undefined;
   }
 
-  /** Takes the next bytes. */
+  /** Adds bytes. */
   add(chunk: Uint8Array): void {
     for (let at = 0; at < chunk.length; ) {
       const n = Math.min(chunk.length - at, PIECE - this.filled);
       if (n === PIECE)
-        this.digest(chunk.subarray(at, at + n)); // a whole one need not be copied
+        this.digest(chunk.subarray(at, at + n)); // a whole piece need not be copied
       else {
         this.piece.set(chunk.subarray(at, at + n), this.filled);
         this.filled += n;
@@ -32,7 +31,7 @@ export class PieceSums {
     }
   }
 
-  /** The digests, in hexadecimal digits, of all bytes that were added. */
+  /** The digests of all bytes added, in hexadecimal digits. */
   async finish(): Promise<string[]> {
     if (this.filled) this.flush();
     return (await Promise.all(this.digests)).map((d) =>
@@ -45,10 +44,10 @@ export class PieceSums {
     this.filled = 0;
   }
 
-  /** The browser copies the bytes before it returns. */
+  /** Starts a digest. The browser copies the bytes before this returns. */
   private digest(bytes: Uint8Array): void {
     const digest = crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>);
-    digest.catch(() => undefined); // told by `finish`
+    digest.catch(() => undefined); // reported by `finish`
     this.digests.push(digest);
   }
 }

@@ -1,6 +1,6 @@
-// The browser's private files (OPFS): compiled packages, so that a second visit needs no compiler;
-// and downloaded model files where asked. Everything here may be missing or full; then a page works
-// without, and says so.
+// The cache in the browser's private file system (OPFS): compiled packages, so that a second visit
+// needs no compiler, and downloaded files on request. If the storage is missing or full, pages work
+// without it and receive a warning.
 
 import { throwIfAborted } from "../../shared/abort.ts";
 import { StorageError } from "../../shared/errors.ts";
@@ -28,23 +28,20 @@ import { megabytes } from "../../shared/words.ts";
 import { openPackage } from "../package/package.ts";
 import { PieceSums } from "./kept-sums.ts";
 
-/** Gets in words what did not work. */
+/** Receives the text of a warning. */
 export type Warn = (text: string) => void;
 
 // Compiled packages
 
-/**
- * What a compiled package depends on: everything in `key`, and the bytes that the compiler read
- * (`Reads`).
- */
+/** What a compiled package depends on besides its key: the bytes that the compiler read. */
 export interface Reads {
-  /** Per file: the ranges [offset, bytes] that the compiler looked at. */
+  /** Ranges [offset, bytes] that the compiler read, by file. */
   ranges: Record<string, [number, number][]>;
-  /** Of the ranges' bytes, as `digestReads` gives it. */
+  /** Digest of these ranges, see `digestReads`. */
   sha256: string;
 }
 
-/** The digest of what a compiler read, from the files' present content. */
+/** Digest of the given ranges of the current files; undefined if a file is missing or too short. */
 export async function digestReads(
   ranges: Reads["ranges"],
   files: Map<string, Blob>,
@@ -69,7 +66,7 @@ export async function digestReads(
   return hash.hex();
 }
 
-/** A compiled package of an earlier visit. A damaged one is removed and counts as none. */
+/** Finds a compiled package of an earlier visit. A damaged one is removed and ignored. */
 export async function findCompiled(
   key: string,
   files: Map<string, Blob> | undefined,
@@ -82,7 +79,7 @@ export async function findCompiled(
     const source = new BlobSource(file, `the cached package of ${key.slice(0, 200)}`);
     const opened = await openPackage(source, true);
     const reads = opened.manifest.cache as Reads | undefined;
-    await opened.finish(new Map()); // its checksums
+    await opened.finish(new Map()); // verifies its checksums
     if (files) {
       if (!reads || typeof reads.ranges !== "object") return undefined;
       if ((await digestReads(reads.ranges, files)) !== reads.sha256) return undefined;
@@ -94,7 +91,7 @@ export async function findCompiled(
   }
 }
 
-/** Keeps a compiled package; false, and a warning, where there is no room. */
+/** Stores a compiled package. Without space for it: calls `warn` and returns false. */
 export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise<boolean> {
   const dir = await folder("plans", true);
   if (!dir) return false;
@@ -107,7 +104,7 @@ export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise
   }
 }
 
-/** Removes a compiled package, if there is one. */
+/** Removes a compiled package, if it exists. */
 export async function forgetCompiled(key: string): Promise<void> {
   const dir = await folder("plans", false);
   await removeFrom(dir, `${sha256(key)}.edge`);
@@ -115,7 +112,9 @@ export async function forgetCompiled(key: string): Promise<void> {
 
 // Downloaded files
 
-/** `sums`: of the whole file (kept-sums.ts), but of packages, which have sums of their own. */
+/**
+ * `sums`: checksums of the whole file (kept-sums.ts), except for packages, which contain theirs.
+ */
 interface Meta {
   url: string;
   size: number | undefined;
@@ -125,18 +124,16 @@ interface Meta {
 }
 
 /**
- * A file at an address that is kept for the next visit. What a broken download had got is kept,
- * too, and taken up from there. A complete one is used without asking the server.
+ * A downloaded file that is stored for the next visit. Partial downloads are stored, too, and
+ * resumed. A complete file is used without contacting the server.
  */
 export class KeptSource implements ByteSource {
-  /** Bytes of the file, once they are known. */
+  /** Size of the file in bytes, once known. */
   size: number | undefined;
-  /**
-   * The server's mark of this content (ETag or date), by which a download that broke off goes on.
-   */
+  /** The server's identification of the version (ETag or date), required to resume a download. */
   validator: string | undefined;
   private kept: File | undefined;
-  /** It has been downloaded and kept just now. */
+  /** The file was downloaded and stored during this visit. */
   private whole = false;
   private meta: Meta | undefined;
   private dir: FileSystemDirectoryHandle | undefined;
@@ -157,12 +154,12 @@ export class KeptSource implements ByteSource {
     this.http = new HttpSource(url, { ...options, integrity: undefined });
   }
 
-  /** Its address, for errors. */
+  /** Name for errors. */
   get name(): string {
     return this.http.name;
   }
 
-  /** Finds what is kept, or asks the server for size and validator. */
+  /** Finds the stored file, or obtains size and validator from the server. */
   async open(): Promise<void> {
     if (this.size !== undefined || this.validator !== undefined) return;
     this.dir = await folder("files", true);
@@ -172,7 +169,7 @@ export class KeptSource implements ByteSource {
       if (meta.url === this.url && (!meta.complete || data.size === meta.size))
         [this.meta, this.kept] = [meta, data];
     } catch {
-      // Not there, or not readable: fetched.
+      // missing or unreadable: download it
     }
     if (this.meta?.complete && this.kept) {
       [this.size, this.validator] = [this.meta.size, this.meta.validator];
@@ -180,7 +177,7 @@ export class KeptSource implements ByteSource {
     }
     await this.http.open();
     [this.size, this.validator] = [this.http.size, this.http.validator];
-    // A part is good only for the very same file.
+    // a partial file can be resumed only if the server has the same version
     const same =
       this.meta &&
       this.kept &&
@@ -190,7 +187,7 @@ export class KeptSource implements ByteSource {
     if (!same) this.kept = undefined;
   }
 
-  /** The bytes from an offset on, kept as they come. */
+  /** Streams the bytes from an offset on, storing them as they arrive. */
   async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
     await this.open();
     const { signal, onBytes, integrity } = this.options;
@@ -228,8 +225,7 @@ export class KeptSource implements ByteSource {
   }
 
   /**
-   * What an earlier visit had got of the file, then the rest from the network; both end up in the
-   * file.
+   * Streams the stored part of the file, then the rest from the network, which is stored as well.
    */
   private async *download(): AsyncGenerator<Uint8Array<ArrayBuffer>> {
     const { signal, onBytes } = this.options;
@@ -244,7 +240,7 @@ export class KeptSource implements ByteSource {
         handle = this.dir && (await syncHandle(this.dir, `${this.id}.data`));
         if (handle) await this.writeMeta(false);
       } catch (e) {
-        handle?.close(); // no room even for this, or another tab is fetching the same file
+        handle?.close(); // no space, or another tab is downloading the same file
         handle = undefined;
         if (e instanceof DOMException && e.name === "QuotaExceededError")
           this.warn(quotaWords(e, this.name));
@@ -307,20 +303,20 @@ export class KeptSource implements ByteSource {
     await writeFile(this.dir!, `${this.id}.json`, new Blob([JSON.stringify(meta)]));
   }
 
-  /** Lets go of a connection that `open` made and nobody read. */
+  /** Closes a connection that `open` made and that was not read. */
   cancel(): void {
     this.http.cancel();
   }
 
   /**
-   * Removes it if it is kept as a whole: what is in it, or in another file of its model, is
-   * damaged. A part is compared with the server's file anyway.
+   * Removes the stored file if it is complete, since it or another file of its model is damaged. A
+   * partial file is compared with the server's version anyway.
    */
   async distrust(): Promise<void> {
     if (this.whole || this.meta?.complete) await this.forget();
   }
 
-  /** Removes what is kept of this file. */
+  /** Removes the stored file. */
   async forget(): Promise<void> {
     for (const end of ["json", "data"]) await removeFrom(this.dir, `${this.id}.${end}`);
   }

@@ -1,5 +1,5 @@
-// In the worker: times the steps of the plans that an engine runs while a profile watches it, and
-// measures what the engine could reach.
+// Records a profile in the worker: measures the steps of all plans that a device runs, and the
+// device's limits.
 
 import type { Buffer, Device, Plan, PlanInfo } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
@@ -14,12 +14,12 @@ interface Watched {
 }
 
 /**
- * Watches an engine's runs, step by step, from its construction on. @throws InputError: another one
- * watches
+ * Records all plan runs of a device, step by step, from construction on.
+ * @throws InputError if another recorder is active
  */
 export class Recorder {
   private readonly plans = new Map<Plan, Watched>();
-  /** Of plans that were let go meanwhile, whose addresses may come again. */
+  /** Plans that were freed meanwhile; their handles may be reused. */
   private readonly gone: Watched[] = [];
   private readonly begun = performance.now();
 
@@ -29,7 +29,7 @@ export class Recorder {
     device.watcher = this;
   }
 
-  /** Runs a plan in the engine's stead and keeps each step's time. */
+  /** Runs a plan in place of the device and records the time of each step. */
   run(plan: Plan, where: string): void {
     const { device } = this;
     const known = device.describe(plan);
@@ -56,7 +56,7 @@ export class Recorder {
     });
   }
 
-  /** Ends the watch. */
+  /** Stops recording and returns the profile. */
   async stop(): Promise<ProfileData> {
     const { device } = this;
     const wallMs = performance.now() - this.begun;
@@ -79,13 +79,13 @@ export class Recorder {
     };
   }
 
-  /** Ends the watch; nothing is wanted of it. */
+  /** Stops recording without a result. */
   release(): void {
     if (this.device.watcher === this) this.device.watcher = undefined;
   }
 }
 
-/** What the package says of a plan's steps; undefined where it says nothing that fits. */
+/** Parses the package's notes on a plan; undefined if there are none that match it. */
 async function notesOf({ notes, title, kernels }: PlanInfo): Promise<PlanNotes | undefined> {
   if (!notes) return undefined;
   try {
@@ -129,12 +129,12 @@ async function notesOf({ notes, title, kernels }: PlanInfo): Promise<PlanNotes |
   }
 }
 
-const MOST_NOTES = 64 << 20; // bytes that they may unpack to
+const MOST_NOTES = 64 << 20; // limit of the decompressed size, in bytes
 
 async function inflated(bytes: Uint8Array): Promise<string> {
   const { readable, writable } = new DecompressionStream("deflate");
   const writer = writable.getWriter();
-  // the reader gets the same error
+  // errors are reported by the reader
   void writer.write(bytes as Uint8Array<ArrayBuffer>).catch(() => undefined);
   void writer.close().catch(() => undefined);
   const reader = readable.getReader();
@@ -148,10 +148,10 @@ async function inflated(bytes: Uint8Array): Promise<string> {
   }
 }
 
-const MEASURE_MS = 30; // for each
+const MEASURE_MS = 30; // per limit
 const measured = new Map<string, Limits>();
 
-/** What an engine like this one reaches, measured in one of its own whose memory goes with it. */
+/** Measures the limits of such a device in a separate one, so that its memory is freed. */
 async function limits({ choice, options }: Device): Promise<Limits> {
   const key = `${choice.flavour} ${choice.threads}`;
   let found = measured.get(key);
@@ -164,15 +164,15 @@ async function limits({ choice, options }: Device): Promise<Limits> {
       found[name] = reached(device, ...LIMITS[name]);
     measured.set(key, found);
   } catch {
-    // A profile without some of its limits is better than none.
+    // a profile without some of its limits is better than none
   }
   device?.close();
   return found;
 }
 
 /**
- * Billions of operations or bytes per second in the plan's last step; undefined where the engine
- * was made without its kernel, or there is no memory for it.
+ * Rate of the plan's last step in 10^9 operations or bytes per second; undefined if the device
+ * lacks the kernel or the memory.
  */
 function reached(device: Device, base64: string, work: number): number | undefined {
   const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
@@ -183,19 +183,19 @@ function reached(device: Device, base64: string, work: number): number | undefin
     for (const [slot, { bytes: size }] of slotsOfPlan(bytes)!.entries()) {
       const buffer = device.allocate(size, "a measurement", true);
       held.push(buffer);
-      // small numbers: pages that nobody has written may all be one
+      // write every page: untouched pages may share one physical page
       device.fill(buffer, 0x3d);
       device.bind(plan, slot, buffer);
     }
     const last = device.describe(plan).kernels.length - 1;
     const times: number[] = [];
     for (const end = performance.now() + MEASURE_MS; !times.length || performance.now() < end; ) {
-      for (let step = 0; step < last; step++) device.runStep(plan, step, "limit"); // packing
+      for (let step = 0; step < last; step++) device.runStep(plan, step, "limit"); // packs operands
       const begin = performance.now();
       device.runStep(plan, last, "limit");
-      times.push(Math.max(performance.now() - begin, 0.005)); // the clock's resolution
+      times.push(Math.max(performance.now() - begin, 0.005)); // resolution of the clock
     }
-    // of the quickest eighth: a clock may jump
+    // the fastest eighth, since clocks may jump
     return work / times.sort((a, b) => a - b)[times.length >> 3]! / 1e6;
   } catch {
     return undefined;
