@@ -1,5 +1,5 @@
-// GenerationConfig: transformers' fields and defaults, none of them silently ignored. The
-// counterpart of python/edgewise/text/config.py; the table of fields is generated from
+// GenerationConfig with transformers' fields and defaults; no field is silently ignored. Mirrors
+// python/edgewise/text/config.py; the table of fields is generated from
 // python/edgewise/text/fields.py.
 
 import {
@@ -22,21 +22,22 @@ import {
 const WHERE = "GenerationConfig";
 
 /**
- * How to generate: transformers' GenerationConfig. What was set wins over the model's
- * generation_config.json, a default does not.
+ * Generation options, as transformers' GenerationConfig. Values that were set take precedence over
+ * the model's generation_config.json; defaults do not.
  */
 export class GenerationConfig {
   private readonly values = new Map<string, unknown>();
 
   /**
-   * Throws UnsupportedField for an unknown field and for a refused one that is not at its default.
-   * `undefined` means not set.
+   * @param fields values by name; `undefined` means not set
+   * @param where source of the fields, for errors
+   * @throws UnsupportedField for an unknown field, or an unsupported one with a non-default value
    */
   constructor(fields: GenerationFields = {}, where = WHERE) {
     this.update(fields, where);
   }
 
-  /** From the contents of a generation_config.json, where null means not set. */
+  /** Reads the contents of a generation_config.json, in which null means not set. */
   static fromJson(
     fields: Record<string, unknown>,
     where = "generation_config.json",
@@ -47,7 +48,7 @@ export class GenerationConfig {
     );
   }
 
-  /** Sets fields, or throws without having changed anything. */
+  /** Sets fields. If it throws, nothing is changed. */
   update(fields: GenerationFields, where = WHERE): this {
     const set = Object.entries(fields).filter(([, value]) => value !== undefined);
     for (const [name, value] of set) checkSupported(name, value, where);
@@ -66,7 +67,7 @@ export class GenerationConfig {
     ) as NonNullable<GenerationFields[K]> | null;
   }
 
-  /** Whether a field was given, be it at its default. */
+  /** Whether a field was set, even if to its default. */
   isSet(name: string): boolean {
     return this.values.has(name);
   }
@@ -76,17 +77,17 @@ export class GenerationConfig {
     return Object.fromEntries(this.values) as GenerationFields;
   }
 
-  /** A copy in which the fields set in `over` win. */
+  /** A copy in which the fields that are set in `over` take precedence. */
   merged(over: GenerationConfig): GenerationConfig {
     return new GenerationConfig({ ...this.toJSON(), ...over.toJSON() });
   }
 
-  /** eos_token_id as a list, empty where there is none. */
+  /** eos_token_id as a list; empty if there is none. */
   get eosTokenIds(): number[] {
     return ids(this.get("eos_token_id"), "eos_token_id");
   }
 
-  /** Throws InputError for values that cannot be, alone or together. */
+  /** @throws InputError for values that are invalid by themselves or in combination */
   validate(): void {
     for (const [name, smallest] of Object.entries(INTEGERS)) {
       const value = this.get(name);
@@ -129,8 +130,11 @@ export class GenerationConfig {
   }
 
   /**
-   * Members of ew_sampling and its lists for one prompt. maxLength: of prompt and new tokens
-   * together, already resolved.
+   * The C struct ew_sampling and its lists of token ids, for one prompt.
+   * @param vocab size of the vocabulary
+   * @param promptLength tokens in the prompt
+   * @param maxLength maximum number of tokens, prompt included
+   * @throws InputError for token ids outside the vocabulary and malformed fields
    */
   pack(
     vocab: number,
@@ -187,7 +191,7 @@ export class GenerationConfig {
       prompt_length: promptLength,
       max_length: maxLength,
       lists_length: lists.length,
-      // as transformers: min_new_tokens takes the place of min_length, as max_new_tokens that of
+      // as in transformers: min_new_tokens replaces min_length, as max_new_tokens replaces
       // max_length
       min_length: this.get("min_new_tokens") !== null ? 0 : (this.get("min_length") ?? 0),
       min_new_tokens: this.get("min_new_tokens") ?? 0,
@@ -199,7 +203,7 @@ export class GenerationConfig {
       remove_invalid_values: +!!this.get("remove_invalid_values"),
       exponential_decay_start: decay ? Math.trunc(decay[0]) : -1,
       exponential_decay_factor: decay ? decay[1] : 1,
-      // as transformers: a forced first token is not what begin_suppress_tokens are for
+      // as in transformers: begin_suppress_tokens apply after a forced first token
       begin_index: promptLength + (promptLength === 1 && bos !== null ? 1 : 0),
       renormalize_logits: +!!this.get("renormalize_logits"),
       do_sample: +!!this.get("do_sample"),
@@ -314,7 +318,7 @@ function floatBits(value: number): number {
   return new Int32Array(Float32Array.of(value).buffer)[0]!;
 }
 
-/** The error for a result below 0 of core/sampling. */
+/** The error for a negative result of core/sampling. */
 export function errorFor(code: number): EdgewiseError {
   if (code <= SAMPLING_ERRORS.BAD_FIELD) {
     const name = SAMPLING_MEMBERS[SAMPLING_ERRORS.BAD_FIELD - code];

@@ -1,4 +1,4 @@
-// The configuration, the prompts and the length limit of a generation.
+// Configuration, prompts and length limit of a generation.
 
 import { BEAMS_ONLY, SAMPLING_ONLY } from "../../gen/sampling.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -6,8 +6,8 @@ import { GenerationConfig } from "./config.ts";
 import type { Decoder } from "./types.ts";
 
 /**
- * generation_config.json's contents; where there is no such file, the special tokens of
- * config.json, as transformers does.
+ * The contents of generation_config.json; without one, the special tokens of config.json, as in
+ * transformers.
  */
 export function modelDefaults(
   decoder: Pick<Decoder, "config" | "generation_config">,
@@ -80,9 +80,9 @@ export function promptsOf(
 }
 
 /**
- * max_length of this prompt, as transformers: max_new_tokens wins, and the default means 20 new
- * tokens unless it is among the call's own fields. What the model's cache cannot hold is cut off,
- * with a warning when it was asked for.
+ * Maximum length of this prompt's sequence, as in transformers: max_new_tokens takes precedence,
+ * and the default means 20 new tokens unless it is a field of the call itself. Limited to the
+ * capacity of the cache, with a warning if more was requested.
  */
 export function lengthLimit(
   config: GenerationConfig,

@@ -1,4 +1,4 @@
-// Structs of core/sampling.h as objects.
+// Packing and unpacking of the structs in core/sampling.h.
 
 export type Layout = {
   readonly bytes: number;

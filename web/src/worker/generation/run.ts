@@ -1,4 +1,4 @@
-// The loops of one prompt's generation: sampling and beam search.
+// Generation for one prompt: sampling and beam search.
 
 import type { Host } from "../../device/device.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
@@ -20,7 +20,7 @@ interface Step {
   logits: Float32Array | undefined;
 }
 
-/** One prompt's generation: the engine memory it uses and the loops. */
+/** Generation for one prompt: its memory and loops. */
 export class Run<S> {
   private readonly engine: Host;
   private readonly addresses: number[] = [];
@@ -102,7 +102,7 @@ export class Run<S> {
     return sequence;
   }
 
-  /** Yields between pieces of the prompt, returns the address of the logits after it. */
+  /** Runs the prompt, yielding between chunks. Returns the address of the logits after it. */
   private async *prefill(sequence: S): AsyncGenerator<undefined, number> {
     const piece = this.decoder.prefill_chunk || this.prompt.length;
     let logits = 0;
@@ -114,7 +114,7 @@ export class Run<S> {
     return logits;
   }
 
-  /** The address of the logits after `ids`, of which only the last is new to the cache. */
+  /** Runs the last of `ids`, the only one not in the cache. Returns the address of the logits. */
   private forward(sequence: S, ids: number[]): Promise<number> {
     if (this.config.get("use_cache") !== false)
       return this.decoder.forward(sequence, ids.slice(-1));
@@ -129,7 +129,7 @@ export class Run<S> {
     throw error;
   }
 
-  /** work.scores = processed logits. */
+  /** Processes logits; the scores are at `this.work`. */
   private process(idsAt: number, length: number, ids: () => number[], logits: number): void {
     this.checked("ew_sampling_process", this.params, this.lists, idsAt, length, logits, this.work);
     if (!this.processors.length) return;
@@ -143,7 +143,7 @@ export class Run<S> {
     this.engine.write(this.work, bytesOf(scores));
   }
 
-  /** The reason why `ids`, whose last is new, ends by a criterion that C does not know. */
+  /** Whether `ids`, after its last token, ends by a criterion that is not implemented in C. */
   private endedByHost(ids: number[]): FinishReason | undefined {
     if (this.stop?.hit(ids)) return "stop_string";
     if (performance.now() > this.deadline) return "max_time";
@@ -171,7 +171,7 @@ export class Run<S> {
     };
   }
 
-  // Greedy and multinomial: transformers' _sample, one returned sequence after the other.
+  // Greedy and multinomial sampling: transformers' _sample, for one returned sequence at a time.
 
   async *sample(): AsyncGenerator<number | undefined, void> {
     const { decoder, config, output } = this;
@@ -180,7 +180,7 @@ export class Run<S> {
     const eos = new Set(config.eosTokenIds);
     const promptCache = this.open();
     let firstLogits = yield* this.prefill(promptCache);
-    // the first tokens are all drawn from these, and the next forward overwrites them
+    // all first tokens are drawn from these logits, which the next forward would overwrite
     if (several > 1)
       firstLogits = this.alloc(
         4 * decoder.vocab_size,
@@ -307,7 +307,7 @@ export class Run<S> {
     return this.integers(this.rowAt(head, beam), head.length);
   }
 
-  /** Sets `done` of the candidates that end by the caller's criteria. */
+  /** Marks candidates that end by the caller's criteria as done. */
   private markEnded(head: Record_<typeof Beams>, found: number): void {
     const at = this.state + head.candidates_at;
     for (const [i, candidate] of this.records(Candidate, at, found).entries()) {
@@ -322,8 +322,8 @@ export class Run<S> {
   }
 
   /**
-   * New beam i goes on from the cache of parents[i]. A parent's first child takes its cache over,
-   * the others get copies in the caches that nobody needs any more.
+   * Assigns caches to the new beams: beam i continues parents[i]. A parent's first child takes over
+   * its cache, the others copy it into unused caches.
    */
   private reorder(caches: S[], parents: number[]): S[] {
     const unused = caches.filter((_, beam) => !parents.includes(beam));
@@ -339,7 +339,7 @@ export class Run<S> {
       return other;
     });
     for (const cache of unused) {
-      // fewer beams run than before, which is rare
+      // fewer beams than before, which is rare
       this.sequences.splice(this.sequences.indexOf(cache), 1);
       this.decoder.close(cache);
     }

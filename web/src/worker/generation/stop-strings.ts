@@ -1,4 +1,4 @@
-// Ends a sequence at a string.
+// Stop strings.
 
 import { InputError } from "../../shared/errors.ts";
 import type { StopTokenizer } from "./types.ts";
@@ -7,8 +7,8 @@ export const listed = <T>(value: T | T[] | undefined): T[] =>
   value === undefined ? [] : Array.isArray(value) ? value : [value];
 
 /**
- * Has the last token completed one of the strings? One may begin in any token, the prompt's
- * included, and has to end in the last one.
+ * Detects whether the last token completed a stop string. A string may begin in any token,
+ * including the prompt's.
  */
 export class StopStrings {
   private readonly strings: string[];
@@ -30,8 +30,8 @@ export class StopStrings {
         "stop_strings has to be a string or a list of strings, none empty",
         "GenerationConfig",
       );
-    // A token stands for at least a byte, and one more keeps a decoder's treatment of the first
-    // token out of the string.
+    // A token is at least one byte of text. One more token keeps the decoder's special treatment of
+    // the first token out of the string.
     this.window = Math.max(...this.strings.map((s) => new TextEncoder().encode(s).length)) + 1;
   }
 

@@ -1,29 +1,28 @@
-// Text as it is generated. The options are transformers.js' TextStreamer's; what is given out when
-// is as in python/edgewise/text/streamers.py. Characters whose bytes have not all come are held
-// back.
+// Streaming of text while it is generated. Options as in transformers.js' TextStreamer; the timing
+// of the output equals python/edgewise/text/streamers.py. Incomplete characters are held back.
 
 import type { StopTokenizer, Streamer } from "./types.ts";
 
 /** Options of {@link TextStreamer}. */
 export interface TextStreamerOptions {
-  /** Do not give out the prompt. Default: false. */
+  /** Do not emit the prompt. Default: false. */
   skip_prompt?: boolean;
-  /** Gets each piece of text. */
+  /** Receives each piece of text. */
   callback_function?: (text: string) => void;
-  /** Gets the ids as they come. */
+  /** Receives token ids as they arrive. */
   token_callback_function?: (ids: number[]) => void;
-  /** Leave out tokens like `<|endoftext|>`. Default: true. */
+  /** Omit special tokens such as `<|endoftext|>`. Default: true. */
   skip_special_tokens?: boolean;
   /**
-   * Hold text back up to the last space, as transformers does; false gives each token at once.
-   * Default: true.
+   * Emit whole words, as in transformers; false emits the text of each token at once. Default:
+   * true.
    */
   by_word?: boolean;
-  /** Passed to the tokenizer's `decode`. */
+  /** Options of the tokenizer's `decode`. */
   decode_kwargs?: Record<string, unknown>;
 }
 
-/** Text as it is generated; transformers' TextStreamer in the worker. */
+/** Streams text while it is generated: transformers' TextStreamer, in the worker. */
 export class TextStreamer implements Streamer {
   private ids: number[] = [];
   private given = 0;
@@ -34,7 +33,7 @@ export class TextStreamer implements Streamer {
     private readonly options: TextStreamerOptions = {},
   ) {}
 
-  /** Takes ids, first the prompt's; gives out what is complete. */
+  /** Adds token ids, the prompt's first, and emits completed text. */
   put(ids: number[]): void {
     const prompt = this.promptIsNext;
     this.promptIsNext = false;
@@ -56,7 +55,7 @@ export class TextStreamer implements Streamer {
     this.onFinalizedText(piece, false);
   }
 
-  /** Gives out what was held back. */
+  /** Emits the remaining text. */
   end(): void {
     const piece = this.ids.length ? this.decode().slice(this.given) : "";
     this.forget();
@@ -64,7 +63,7 @@ export class TextStreamer implements Streamer {
     this.onFinalizedText(piece, true);
   }
 
-  /** Called with each piece of text; override it or pass callback_function. */
+  /** Called with each piece of text; override it or pass `callback_function`. */
   protected onFinalizedText(text: string, _end: boolean): void {
     if (text) this.options.callback_function?.(text);
   }
@@ -83,8 +82,8 @@ export class TextStreamer implements Streamer {
 }
 
 /**
- * Scripts without spaces that transformers gives out character by character: the CJK Unified
- * Ideographs blocks.
+ * Scripts without spaces that transformers emits character by character: the CJK Unified Ideographs
+ * blocks.
  */
 const CJK_AT_END =
   /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]$/u;

@@ -1,97 +1,97 @@
-// What a generation works with and what it returns.
+// Interfaces of generation: decoder, options and results.
 
 import type { Host } from "../../device/device.ts";
 import type { FINISH_REASONS } from "../../gen/sampling.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
 
-/** What makes logits. S: whatever stands for a sequence and its cache. */
+/** Computes logits. S: the type that represents a sequence and its cache. */
 export interface Decoder<S = unknown> {
-  /** Number of logits. */
+  /** Size of the vocabulary. */
   readonly vocab_size: number;
-  /** How many tokens a sequence can have. */
+  /** Maximum number of tokens of a sequence. */
   readonly max_length: number;
-  /**
-   * Prompts are given to `forward` in pieces of so many ids, so that an abort is heard between
-   * them.
-   */
+  /** Prompts are passed to `forward` in chunks of this many ids, so that an abort is noticed. */
   readonly prefill_chunk?: number;
-  /** Contents of config.json; of use where there is no generation_config.json. */
+  /** Contents of config.json, used if there is no generation_config.json. */
   readonly config?: Record<string, unknown>;
   /** Contents of generation_config.json. */
   readonly generation_config?: Record<string, unknown>;
-  /** C functions for sampling, in whose memory `forward` leaves the logits. */
+  /** C functions for sampling, whose memory receives the logits of `forward`. */
   readonly engine: Host;
-  /** A new empty sequence. Throws OutOfMemory. */
+  /**
+   * Makes an empty sequence.
+   * @throws OutOfMemory
+   */
   open(): S;
-  /** Frees a sequence's cache. */
+  /** Frees a sequence. */
   close(sequence: S): void;
-  /** target's cache := source's */
+  /** Copies the cache of `source` to `target`. */
   copy(source: S, target: S): void;
-  /** Forgets all but the first n tokens. */
+  /** Removes all tokens after the first n. */
   truncate(sequence: S, n: number): void;
   /**
    * Appends ids to a sequence and runs them.
-   * @returns the address in `engine`'s memory of the logits after the last id, float32
-   *   [vocab_size], valid until the next call
+   * @returns address in `engine`'s memory of the logits after the last id, float32 [vocab_size],
+   *   valid until the next call
    */
   forward(sequence: S, ids: number[]): Promise<number>;
 }
 
-/** Follows a generation; transformers' protocol. */
+/** Follows a generation; the interface of transformers' streamers. */
 export interface Streamer {
-  /** First the prompt's ids, then each token. */
+  /** Receives the prompt's ids first, then each token. */
   put(ids: number[]): void;
-  /** Behind the last token, and where the generation failed. */
+  /** Called after the last token, and when generation fails. */
   end(): void;
 }
 
-/** What stop strings and streamers want of a tokenizer. */
+/** The part of a tokenizer that stop strings and streamers need. */
 export interface StopTokenizer {
-  /** The text of token ids. */
+  /** Decodes token ids. */
   decode(ids: number[], options?: { skip_special_tokens?: boolean }): string;
 }
 
-/** Gets all ids so far and float32 [vocab_size] scores; gives others, or changes them in place. */
+/**
+ * Takes all ids so far and float32 [vocab_size] scores; returns scores, or changes them in place.
+ */
 export type LogitsProcessor = (ids: number[], scores: Float32Array) => Float32Array | void;
-/** Gets all ids so far, and the step's scores with `output_scores`; true ends the sequence. */
+/** Takes all ids so far, and with `output_scores` the step's scores; true ends the sequence. */
 export type StoppingCriterion = (ids: number[], scores: Float32Array | undefined) => boolean;
 
-/** What a generation gets besides its config. */
+/** Options of a generation besides its config. */
 export interface GenerateOptions {
-  /** The call's own fields, which win over the config: transformers' keyword arguments. */
+  /** Fields of the call itself, which take precedence over the config: transformers' kwargs. */
   fields?: GenerationFields;
-  /** Only for one sequence without beams. */
+  /** Follows the generation; only for a single sequence without beams. */
   streamer?: Streamer;
-  /** Ends it: Aborted, with the ids so far. */
+  /** Cancels the generation, which throws Aborted with the ids so far. */
   signal?: AbortSignal;
-  /** Needed for stop_strings. */
+  /** Required for stop_strings. */
   tokenizer?: StopTokenizer;
-  /**
-   * Runs where transformers runs it: after its own processors, before temperature and the filters.
-   */
+  /** Called as in transformers: after its own processors, before temperature and filters. */
   logits_processor?: LogitsProcessor | LogitsProcessor[];
-  /** Asked after each token; any of them ends the sequence. */
+  /** Called after each token; any of them can end the sequence. */
   stopping_criteria?: StoppingCriterion | StoppingCriterion[];
-  /** Gets what a caller should know and that is no error; by default console.warn. */
+  /** Receives warnings. Default: console.warn. */
   warn?: (message: string) => void;
 }
 
 /** Why a sequence ended. */
 export type FinishReason = Exclude<(typeof FINISH_REASONS)[number], "running">;
 
-/** What `return_dict_in_generate` gives. */
+/** Result with `return_dict_in_generate`. */
 export interface GenerateOutput {
-  /** One list of ids per result, prompt included, prompt by prompt, never padded. */
+  /** Token ids of each result, prompt included, ordered by prompt, not padded. */
   sequences: number[][];
-  /** One for each sequence. */
+  /** Why each sequence ended. */
   finish_reasons: FinishReason[];
   /**
-   * With output_scores, output_logits: per step one array [vocab_size] per sequence (undefined once
-   * it has ended; with beams, per running beam).
+   * With output_scores: per step one array [vocab_size] per sequence (undefined once it has ended),
+   * or per running beam.
    */
   scores?: (Float32Array | undefined)[][];
-  /** As `scores`, before they were processed. */
+  /** With output_logits: as `scores`, before processing. */
   logits?: (Float32Array | undefined)[][];
-  /** With num_beams > 1. */
+  /** With num_beams > 1: scores of the sequences. */
   sequences_scores?: number[];
 }

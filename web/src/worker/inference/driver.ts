@@ -1,6 +1,6 @@
-// Runs programs: compiled parts, and between them what no plan does: loops, branches, sequences,
-// strings (operators/). The counterpart of python/edgewise/session/driver.py, whose results it has.
-// What Python has compiled once runs without it.
+// Executes programs: compiled parts, and between them what plans cannot do: loops, branches,
+// sequences, strings (operators/). Mirrors python/edgewise/session/driver.py, with the same
+// results. Needs no Python for anything that is already compiled.
 
 import type { Buffer, Device } from "../../device/device.ts";
 import {
@@ -21,10 +21,10 @@ import type { Left } from "./python.ts";
 import { type Bounds, type Library, type Runner, Scope } from "./runner.ts";
 import { NumberTensor, type RunValue, release, retain, Sequence } from "./values.ts";
 
-const BREATH_MS = 50; // between looks at messages, an abort among them
-const PLACED = 64; // placed tensors that are kept before released ones are looked for
+const BREATH_MS = 50; // interval of handling messages, such as an abort
+const PLACED = 64; // number of placed tensors before released ones are removed
 
-/** One run at a time. */
+/** Executes programs; one run at a time. */
 export class Driver implements Runner {
   readonly device: Device;
   readonly pool: Pool;
@@ -43,9 +43,9 @@ export class Driver implements Runner {
     seed: undefined,
   };
   private seeds = new RunSeeds(undefined);
-  /** Tensors with bytes of their own that were brought into the engine for this run. */
+  /** Tensors with data of their own that were copied to the device for this run. */
   private placed: NumberTensor[] = [];
-  /** How many `placed` may hold before those that were released are removed. */
+  /** Size of `placed` at which released tensors are removed. */
   private mostPlaced = PLACED;
 
   constructor(readonly library: Library) {
@@ -53,9 +53,7 @@ export class Driver implements Runner {
     this.pool = library.pool;
   }
 
-  /**
-   * Copies a tensor to the device for this run, where it is not there yet. Returns its memory.
-   */
+  /** Copies a tensor to the device for this run, if it is not there, and returns its buffer. */
   readonly place = (v: NumberTensor, where = ""): Buffer => {
     if (v.buffer) return v.buffer;
     const bytes = v.data!.length;
@@ -63,7 +61,7 @@ export class Driver implements Runner {
     v.block = block;
     v.buffer = block.buffer;
     if (this.placed.length >= this.mostPlaced) {
-      this.placed = this.placed.filter((p) => p.buffer); // those that were released have none
+      this.placed = this.placed.filter((p) => p.buffer); // released ones have no buffer
       this.mostPlaced = Math.max(PLACED, 2 * this.placed.length);
     }
     this.placed.push(v);
@@ -75,7 +73,7 @@ export class Driver implements Runner {
   private readonly seed = (): NumberTensor =>
     new NumberTensor("int64", [1], new Uint8Array(BigInt64Array.of(this.seeds.next()).buffer));
 
-  /** Begins a run. */
+  /** Starts a run. */
   begin(bounds: Bounds): void {
     this.runs++;
     this.depth = this.trips = this.compilations = this.copied = 0;
@@ -84,7 +82,7 @@ export class Driver implements Runner {
     this.seeds = new RunSeeds(bounds.seed);
   }
 
-  /** Runs a whole model. Takes over the feeds; the outputs' memory is good until `finish`. */
+  /** Runs a whole model. Consumes the feeds. The outputs' memory is valid until `finish`. */
   async start(
     program: Program,
     feeds: Map<string, RunValue>,
@@ -99,7 +97,7 @@ export class Driver implements Runner {
     return found;
   }
 
-  /** Ends a run, successful or not: gives back all engine memory but that of these values. */
+  /** Ends a run, successful or not, and frees all engine memory except that of `kept`. */
   finish(kept: readonly RunValue[] = []): void {
     for (const v of this.placed) {
       v.buffer = undefined;
@@ -113,7 +111,7 @@ export class Driver implements Runner {
     this.pool.finish(blocks);
   }
 
-  /** The outputs of a program, one reference each. Takes over the references of `values`. */
+  /** Executes a program and returns its outputs, one reference each. Consumes `values`. */
   async call(
     program: Program,
     values: Map<string, RunValue>,
@@ -163,8 +161,8 @@ export class Driver implements Runner {
   }
 
   /**
-   * Runs a part. A promise only where its shapes depend on data or something is compiled: of what
-   * is left of the program where it turned out to fall into other units.
+   * Executes a part. Asynchronous only if its shapes depend on data or it must be compiled. The
+   * promise resolves to the remaining units of the program if it had to be partitioned anew.
    */
   private part(
     program: Program,
@@ -230,7 +228,7 @@ export class Driver implements Runner {
     return undefined;
   }
 
-  /** The value of a name: of the run, else one of the program's constants. */
+  /** The value of a name, from the run or from the program's constants. */
   find(program: Program, scope: Scope, name: string): RunValue | undefined {
     const v = scope.find(name);
     if (v) return v;
@@ -238,7 +236,7 @@ export class Driver implements Runner {
     return constant && ("weight" in constant ? this.library.weight(constant) : constant);
   }
 
-  /** Runs a node that no plan computes. */
+  /** Executes a node that is not part of a plan. */
   private async node(program: Program, unit: NodeUnit, scope: Scope): Promise<void> {
     const inputs: (RunValue | undefined)[] = unit.inputs.map((name) => {
       if (!name) return undefined;
@@ -287,8 +285,9 @@ export class Driver implements Runner {
   }
 
   /**
-   * One node by a program of its own; `like`: the program and node whose attributes it has. Its
-   * outputs have one reference each.
+   * Executes a node as a program of its own.
+   * @param more `like`: program and node whose attributes are used
+   * @returns the outputs, one reference each
    */
   async single(
     op: string,
@@ -317,13 +316,13 @@ export class Driver implements Runner {
     return wanted.map((w) => (w ? outs[at++] : undefined));
   }
 
-  /** An output in half precision where its file says so: values are float32 on the way. */
+  /** Converts an output to half precision if it is declared so; internally values are float32. */
   private async declared(v: RunValue, info: ValueInfo): Promise<RunValue> {
     const of = info.type === "optional" && info.elem ? info.elem : info;
     if (v.kind === "sequence" && of.type === "sequence" && of.elem) {
       const inner = of.elem;
       const items: RunValue[] = [];
-      // a driver and Python do one thing at a time
+      // sequentially, since the driver and Python execute one thing at a time
       for (const x of v.items) items.push(await this.declared(retain(x), inner));
       const made = new Sequence(items);
       for (const x of items) release(x);
@@ -341,7 +340,11 @@ export class Driver implements Runner {
     return narrow!;
   }
 
-  /** One more round of a loop. @throws ModelError: there is no end. Aborted */
+  /**
+   * Counts an iteration of a loop.
+   * @throws ModelError if there are too many
+   * @throws Aborted
+   */
   trip(where: string): Promise<void> | undefined {
     if (++this.trips > this.bounds.maxLoopTrips)
       throw new ModelError(
@@ -352,7 +355,10 @@ export class Driver implements Runner {
     return this.trips & 7 ? undefined : this.pause(where);
   }
 
-  /** A node copies so many items of a sequence. @throws ModelError: there is no end */
+  /**
+   * Counts items of a sequence that a node copies.
+   * @throws ModelError if there are too many
+   */
   copies(items: number, where: string): void {
     this.copied += items;
     if (this.copied > MAX_COPIED_ITEMS)
@@ -364,12 +370,18 @@ export class Driver implements Runner {
       );
   }
 
-  /** Lets messages in, where it has been a while. @throws Aborted */
+  /**
+   * Handles messages if that was not done recently.
+   * @throws Aborted
+   */
   private pause(where: string): Promise<void> | undefined {
     return performance.now() - this.breathed > BREATH_MS ? this.breathe(where) : undefined;
   }
 
-  /** Lets messages in: the page may want an end. @throws Aborted */
+  /**
+   * Lets the event loop handle messages, such as an abort.
+   * @throws Aborted
+   */
   private async breathe(where: string): Promise<void> {
     await new Promise((resolve) => {
       setTimeout(resolve, 0);
@@ -379,7 +391,7 @@ export class Driver implements Runner {
     if (end) throw end;
   }
 
-  /** Why the run is to end; undefined where it is not. */
+  /** The reason to end the run; undefined if there is none. */
   ending(where: string): Aborted | undefined {
     const { signal, maxRunSeconds } = this.bounds;
     if (signal?.aborted) return new Aborted("the run was stopped by its signal", where, "");
@@ -392,7 +404,7 @@ export class Driver implements Runner {
     return undefined;
   }
 
-  /** Lets Python run a node, with what this run has left. */
+  /** Executes a node in Python, within the remaining limits of this run. */
   async pythonNode(
     program: Program,
     unit: NodeUnit,

@@ -1,14 +1,14 @@
-// What may be fed where a model declares a shape; python/edgewise/session/feeds.py has the same
-// rule, tests/conformance/feed_shapes.json its vectors.
+// Rules for the shapes of feeds. Mirrors python/edgewise/session/feeds.py; shared test vectors:
+// tests/conformance/feed_shapes.json.
 
-/** Number of elements of a tensor of these dims. */
+/** Number of elements of a tensor. */
 const elements = (dims: readonly number[]): number => dims.reduce((n, d) => n * d, 1);
 
 /**
- * Whether a tensor of these dims may be fed. A single element serves as a scalar whatever its dims
- * are, as in ONNX Runtime.
- * @param declared sizes, names of free dimensions, null or -1 where they have none; null: unknown
- *   rank
+ * Whether a tensor matches a declared shape. A single element is accepted as a scalar whatever its
+ * rank, as in ONNX Runtime.
+ * @param declared sizes, names of free dimensions, null or -1 if unnamed; null: unknown rank
+ * @param fed shape of the tensor
  */
 export function fits(
   declared: readonly (number | string | null)[] | null,
@@ -23,8 +23,7 @@ export function fits(
 }
 
 /**
- * The dims of a scalar where the model declares one, else those that were fed: what a plan that was
- * made ahead of time is for.
+ * The shape under which a plan is looked up: [] where a scalar is declared, else the feed's shape.
  */
 export function asDeclared(
   declared: readonly (number | string | null)[] | null,

@@ -1,6 +1,5 @@
-// The files of a session's model: the .onnx and what lies beside it, as they were given or at
-// addresses. From there they are read as a stream, or, for the compiler, which reads here and
-// there, as Blobs.
+// The files of a session's model: the .onnx file and external data, given or at addresses. They are
+// read as streams, or as Blobs by the compiler, which needs random access.
 
 import { ModelError, StorageError } from "../../shared/errors.ts";
 import { type HttpSource, NotFound } from "../../shared/files/http.ts";
@@ -11,22 +10,21 @@ import { notThere } from "../model/not-there.ts";
 
 type Fetched = HttpSource | KeptSource;
 
-/** Files of one model, by the names that it calls them. */
+/** Files of one model, by the names used in the model. */
 export class ModelFiles {
-  /** The .onnx file's name. */
+  /** Name of the .onnx file. */
   readonly name: string;
-  /**
-   * Of files from servers that tell versions of a file apart: what stands for the one that this
-   * session uses.
-   */
+  /** Identification of the version in use of each file from a server that provides one. */
   private readonly marks = new Map<string, string>();
-  /** Opened, and not yet read. */
+  /** Sources that are open but not yet read. */
   private readonly opened = new Map<string, Fetched>();
   private readonly whole = new Map<string, Blob>();
 
   /**
-   * @param external addresses or files of what lies beside `model`; what is not given is looked for
-   *   beside the model's address. @param fetching how addresses are read
+   * @param model address or content of the .onnx file
+   * @param external addresses or contents of external data; other files are looked up in the
+   *   folder of the model's address
+   * @param fetching makes a source of an address
    */
   constructor(
     private readonly model: string | Blob,
@@ -44,18 +42,19 @@ export class ModelFiles {
       if (file instanceof Blob) this.whole.set(name, file);
   }
 
-  /** Files that are here as a whole. */
+  /** Files that are completely available. */
   get blobs(): ReadonlyMap<string, Blob> {
     return this.whole;
   }
 
-  /** Those of them that only their bytes tell apart from other versions. */
+  /** Those of them whose version is identified by their content only. */
   unmarked(): Map<string, Blob> {
     return new Map([...this.whole].filter(([name]) => !this.marks.has(name)));
   }
 
   /**
-   * What stands for the version of a file; undefined where only its bytes do, or it is nowhere.
+   * Identification of the version of a file; undefined if only its content identifies it, or the
+   * file does not exist.
    * @throws ModelError
    */
   async mark(name: string): Promise<string | undefined> {
@@ -63,18 +62,22 @@ export class ModelFiles {
     return this.marks.get(name);
   }
 
-  /** Bytes of a file, where known before they have come. @throws ModelError */
+  /**
+   * Size of a file in bytes, if known in advance.
+   * @throws ModelError
+   */
   async size(name: string): Promise<number | undefined> {
     return (this.whole.get(name) ?? (await this.open(name)))?.size;
   }
 
-  /** Marks of all files that were looked at. */
+  /** Identifications of all files accessed so far. */
   get marked(): Readonly<Record<string, string>> {
     return Object.fromEntries(this.marks);
   }
 
   /**
-   * What tells this model from others before it is read, apart from the contents of `unmarked()`.
+   * What distinguishes this model from others without reading it, apart from the contents of
+   * `unmarked()`.
    * @throws ModelError
    */
   async identity(): Promise<Record<string, unknown>> {
@@ -90,8 +93,8 @@ export class ModelFiles {
   }
 
   /**
-   * A file as a stream; undefined where it is not known where to look for it. @throws ModelError:
-   * it is not there, or not what it was
+   * A file as a stream; undefined if its address is unknown.
+   * @throws ModelError if it does not exist or has changed
    */
   async stream(name: string): Promise<ByteSource | undefined> {
     const blob = this.whole.get(name);
@@ -101,13 +104,16 @@ export class ModelFiles {
     return source;
   }
 
-  /** A file as a whole, and so from now on; undefined as in `stream`. @throws ModelError */
+  /**
+   * Loads a file completely; undefined as in `stream`.
+   * @throws ModelError
+   */
   async blob(name: string): Promise<Blob | undefined> {
     if (!this.whole.has(name)) {
       const source = await this.stream(name);
       if (!source) return undefined;
       const blob = toBlob(source).catch(async (e: unknown) => {
-        // what was kept of it was damaged, and is not kept any more
+        // the stored copy was damaged and has been removed
         if (!(e instanceof StorageError)) throw e;
         return toBlob((await this.stream(name))!);
       });
@@ -116,7 +122,7 @@ export class ModelFiles {
     return this.whole.get(name);
   }
 
-  /** Lets go of connections that nobody reads. */
+  /** Closes connections that are not being read. */
   close(): void {
     for (const source of this.opened.values()) if ("cancel" in source) source.cancel();
     this.opened.clear();
@@ -132,7 +138,7 @@ export class ModelFiles {
     if (given !== undefined || typeof this.model !== "string")
       return typeof given === "string" ? given : undefined;
     const url = new URL(encodeURI(name), this.model).href;
-    // what the model says leads nowhere else
+    // a name in the model must not lead outside of its folder
     return url.startsWith(new URL(".", this.model).href) ? url : undefined;
   }
 

@@ -1,6 +1,6 @@
-// The plans that sessions compiled, in the browser's storage: one package for each model, whose
-// weights stay in the model's own files. The next visit's session has all of its plans without
-// Python. What is damaged or does not fit counts as not there.
+// Storage of the plans that sessions compiled: one package per model, whose weights stay in the
+// model's own files. On the next visit all of them are available without Python. Damaged or
+// outdated packages are ignored.
 
 import type { Device } from "../../device/device.ts";
 import { MAX_INFERENCE_PLANS, MAX_VALUES } from "../../gen/manifest.ts";
@@ -25,29 +25,26 @@ import { MAX_PLANS } from "./part.ts";
 import { parseProgram } from "./program.ts";
 import { toHex } from "./values.ts";
 
-/**
- * Name of the part with what profiles say of a plan: it is made by itself, so it has notes of its
- * own.
- */
+/** Name of the part with a plan's notes for profiles; each plan has its own. */
 export const notesOf = (file: string): string => `${NOTES}/${file}`;
 
-/** A plan that was just compiled. */
+/** A newly compiled plan. */
 export interface Made {
   plan: InferencePlan;
-  /** Its bytes; undefined where nothing is left to run. */
+  /** Its bytes; undefined if there is nothing to execute. */
   data: Uint8Array<ArrayBuffer> | undefined;
   notes: Uint8Array<ArrayBuffer> | undefined;
-  /** The bytes of a weight that lies in `CONSTANTS`. */
+  /** Reads a weight that is stored in `CONSTANTS`. */
   constant(name: string): Promise<Uint8Array<ArrayBuffer>>;
 }
 
-/** What `find` found: a package, and streams of the model's files that its weights lie in. */
+/** Result of `find`: a package, and sources of the model files that contain its weights. */
 export interface Found {
   opened: OpenPackage;
   sources: Map<string, ByteSource>;
 }
 
-/** The kept plans of one model. */
+/** The stored plans of a model. */
 export class KeptPlans {
   private constructor(
     private readonly key: string,
@@ -55,7 +52,7 @@ export class KeptPlans {
     private readonly files: ModelFiles,
   ) {}
 
-  /** @throws ModelError: the model is not there */
+  /** @throws ModelError if the model does not exist */
   static async of({ tableHash }: Device, files: ModelFiles): Promise<KeptPlans> {
     return new KeptPlans(
       compiledKey(tableHash, { session: await files.identity() }),
@@ -64,13 +61,12 @@ export class KeptPlans {
     );
   }
 
-  /** What earlier visits compiled, if the model is still the same. */
+  /** Finds the plans of earlier visits, if the model is unchanged. */
   async find(): Promise<Found | undefined> {
     try {
       return await this.fitting();
     } catch {
-      // a file is not there any more, or never was: reading the model anew says what is wrong with
-      // it
+      // a file is missing: loading the model reports what is wrong
       return undefined;
     }
   }
@@ -94,12 +90,13 @@ export class KeptPlans {
   }
 
   /**
-   * Puts plans beside those that are kept, in the place of those for the same shapes; of each part,
-   * and of all, the oldest go where there are too many. False, and a warning, where there is no
-   * room.
-   * @param programs descriptions of all programs, parents before children. @param where weights
-   *   come from, by name: among others those of plans and programs. @param reads what the compiler
-   *   has read of the model's files up to now
+   * Stores plans, replacing those for the same shapes. Beyond the limits, per part and in total,
+   * the oldest plans are dropped. Without space: calls `warn` and returns false.
+   * @param info inputs and outputs of the model
+   * @param programs descriptions of all programs, parents before children
+   * @param where sources of weights by name, including those of plans and programs
+   * @param made the new plans
+   * @param reads ranges of the model's files that the compiler has read
    */
   async add(
     info: Pick<InferenceInfo, "inputs" | "outputs">,
@@ -116,7 +113,7 @@ export class KeptPlans {
         warn,
       );
     } catch (e) {
-      // what was there is damaged in a way that shows only now
+      // the stored package is damaged, which was noticed only now
       warn(`The plan was not kept for the next visit (${message(e)}). Nothing is lost.`);
       await this.forget();
       return false;
@@ -132,8 +129,7 @@ export class KeptPlans {
   ): Promise<Blob> {
     const before = await this.open();
     await before?.finish(new Map());
-    // Of two tabs at once each may have made plans of these names, and have cut the same programs:
-    // then the latter's stay.
+    // Two tabs may have made plans with equal names and the same programs: the later ones win.
     const described = new Map(
       (before?.manifest.inference?.programs ?? []).map((p) => [p.name, p.json]),
     );
@@ -227,7 +223,7 @@ export class KeptPlans {
     );
   }
 
-  /** Removes them: something about them is wrong. */
+  /** Removes the stored plans. */
   forget(): Promise<void> {
     return forgetCompiled(this.key);
   }
@@ -239,10 +235,7 @@ export class KeptPlans {
   }
 }
 
-/**
- * Removes the oldest programs beyond what a manifest may have. A program stays only with its
- * parents.
- */
+/** Drops the oldest programs beyond the manifest's limit. A program needs its parents. */
 function limitPrograms(programs: Map<string, Record<string, Json>>): void {
   if (programs.size <= MAX_VALUES) return;
   const kept = new Set<string>();
@@ -264,7 +257,7 @@ function limitPrograms(programs: Map<string, Record<string, Json>>): void {
   for (const name of [...programs.keys()]) if (!kept.has(name)) programs.delete(name);
 }
 
-/** What a plan is for: plans with the same are for the same runs. */
+/** Plans with equal keys serve the same runs. */
 function shapesKey({ part, inputs, known }: InferencePlan): string {
   return JSON.stringify([
     part,

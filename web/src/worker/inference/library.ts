@@ -1,5 +1,4 @@
-// The programs of a model with their parts, plans and constants: where the driver gets them, and
-// how Python makes more of them.
+// The programs of a model with their parts, plans and constants, and their compilation by Python.
 
 import type { Device } from "../../device/device.ts";
 import type { OpenInfo } from "../../protocol/inference.ts";
@@ -25,32 +24,29 @@ import type { Left, NodeReply, Python } from "./python.ts";
 import type { Library } from "./runner.ts";
 import { byteSize, NumberTensor, type RunValue } from "./values.ts";
 
-/** A model that Python can compile more plans of. */
+/** How to compile further plans of a model. */
 export interface Compiling {
   files: ModelFiles;
-  /** Undefined if compiled plans are not to be kept. */
+  /** Undefined if compiled plans are not stored. */
   kept: KeptPlans | undefined;
   python: Python;
 }
 
-/** The programs, parts and plans of one model in an engine. */
+/** The programs, parts and plans of a model on a device. */
 export class PlanLibrary implements Library {
   readonly pool: Pool;
   private readonly parts = new Map<string, Part>();
-  /**
-   * By what they are of (`keyOf`), in the order in which they came to be known: parents before
-   * children.
-   */
+  /** Programs by `keyOf`, parents before children. */
   private readonly programs = new Map<string, Program>();
-  /** Where weights come from. */
+  /** Sources of weights. */
   readonly described = new Map<string, Weight>();
-  /** Constants of programs that lie among the weights. */
+  /** Constants of programs that are stored as weights. */
   private readonly constants = new Map<string, NumberTensor>();
-  /** What this run has compiled. */
+  /** Plans compiled during this run. */
   private made: Made[] = [];
-  /** Whether this run came to know programs, or cut them anew. */
+  /** Whether this run added or repartitioned programs. */
   private learned = false;
-  /** Number of the next plan: those that are kept have others. */
+  /** Number of the next plan, distinct from those of stored plans. */
   next = 0;
 
   constructor(
@@ -58,18 +54,18 @@ export class PlanLibrary implements Library {
     readonly weights: Weights,
     readonly where: string,
     maxMemoryBytes: number,
-    /** Undefined where the model is a package. */
+    /** Undefined if the model is a package. */
     readonly compiling: Compiling | undefined,
   ) {
     this.pool = new Pool(device, maxMemoryBytes);
   }
 
-  /** Descriptions of its programs, parents before children. */
+  /** Descriptions of the programs, parents before children. */
   get descriptions(): Record<string, Json>[] {
     return Array.from(this.programs.values(), (p) => p.json);
   }
 
-  /** What has been compiled since the last call, and whether programs are new or were cut anew. */
+  /** The plans compiled since the last call, and whether programs were added or repartitioned. */
   news(): { made: Made[]; learned: boolean } {
     const { made, learned } = this;
     this.made = [];
@@ -77,7 +73,7 @@ export class PlanLibrary implements Library {
     return { made, learned };
   }
 
-  /** The model as a program for some of its outputs. */
+  /** The program that computes the given outputs of the model. */
   async root(outputs: string[], info: OpenInfo): Promise<Program> {
     const origin = { outputs };
     const key = JSON.stringify(origin);
@@ -147,7 +143,7 @@ export class PlanLibrary implements Library {
   ): Promise<LoadedPlan | Unit[]> {
     if (!this.compiling) throw this.noPlan(unit, values);
     const { python } = this.compiling;
-    // after a plan for a range of lengths that cannot be loaded: one for these shapes
+    // if a plan for a range of lengths cannot be loaded, compile one for these shapes only
     let fixed = false;
     for (;;) {
       const known = await shapeBytes(unit, values, this.device);
@@ -230,9 +226,7 @@ export class PlanLibrary implements Library {
     );
   }
 
-  /**
-   * Takes note of a program; what it needs of the model's weights is brought into memory, for good.
-   */
+  /** Adds a program and loads the weights that it uses as constants, permanently. */
   async learn(program: Program): Promise<void> {
     for (const constant of program.constants.values()) {
       if (!("weight" in constant) || this.constants.has(constant.weight)) continue;
@@ -258,7 +252,7 @@ export class PlanLibrary implements Library {
     this.programs.set(keyOf(program), program);
   }
 
-  /** Notes where weights are; those that Python sent along are taken over. */
+  /** Adds sources of weights; loads those that Python sent along. */
   private describe(weights: Weight[], sent: Map<string, Uint8Array>): void {
     for (const w of weights) {
       this.described.set(w.name, w);
@@ -269,10 +263,7 @@ export class PlanLibrary implements Library {
     }
   }
 
-  /**
-   * Takes memory for weights and copies them there from the model's files: each file is read once,
-   * in order.
-   */
+  /** Allocates weights and reads them from the model's files, each file once and in order. */
   private async fill(wanted: Map<string, Weight>): Promise<void> {
     this.weights.add({ weights: wanted });
     try {
@@ -293,8 +284,9 @@ export class PlanLibrary implements Library {
   }
 
   /**
-   * `release`: lets go of weights that no run reads and that the model's files still have; a
-   * package's only with its last plan, since nobody could read them again.
+   * Loads a plan.
+   * @param release free weights that no run reads and that the model's files still contain; those
+   *   of a package only with its last plan, since they could not be read again
    */
   async load(
     info: InferencePlan,
@@ -345,7 +337,7 @@ export class PlanLibrary implements Library {
   }
 }
 
-/** What a program is of, as the driver asks for it. */
+/** The key by which the driver requests a program. */
 function keyOf({ json }: Program): string {
   const origin = json.origin as Record<string, Json>;
   if (!origin.op) return JSON.stringify(origin);
@@ -353,7 +345,7 @@ function keyOf({ json }: Program): string {
   return JSON.stringify(rest);
 }
 
-/** The error for a plan that was made a moment ago and cannot be loaded: it is not damaged. */
+/** The error for a newly compiled plan that cannot be loaded: it is not damaged. */
 function unloaded(e: unknown, where: string): unknown {
   if (e instanceof OutOfMemory && where) return new OutOfMemory(e.what, where, e.remedy);
   if (e instanceof PlanError)

@@ -1,5 +1,4 @@
-// What a package of any model says of itself: its inputs, its outputs, and plans for some shapes of
-// them.
+// Manifest of a package of any model: inputs, outputs, and plans for certain shapes.
 
 import {
   MAX_DECLARED_RANK,
@@ -16,50 +15,47 @@ import { type Program, parseConstant, parseProgram } from "./program.ts";
 import { byteSize, fromHex, NumberTensor, toHex } from "./values.ts";
 
 /**
- * The part with constants that a graph spells out, as weights: python/edgewise/compile/. No file
- * of a model is called so.
+ * Name of the part that holds constants of the graph as weights (python/edgewise/compile/). Not a
+ * possible file name of a model.
  */
 export const CONSTANTS = "//constants";
 
 /** A dimension: a number, or `scale * register + add`. */
 export type Dim = number | readonly [scale: number, add: number];
 
-/** A plan for inputs of fixed shapes, or of shapes that follow a register. */
+/** A plan for inputs of fixed shapes, or of shapes that depend on a register. */
 export interface InferencePlan {
-  /** Name of the part with its bytes; "" where nothing is left to run. */
+  /** Name of the part with its bytes; "" if there is nothing to execute. */
   file: string;
-  /** The part of a program that it is of; "" of a whole model. */
+  /** The part of a program that it computes; "" for a whole model. */
   part: string;
-  /** The range of the register that dimensions follow; undefined where all are fixed. */
+  /** Range of the register that dimensions depend on; undefined if all are fixed. */
   register: readonly [low: number, high: number] | undefined;
-  /** Shapes and types it is for. */
+  /** Shapes and types of the inputs that it is valid for. */
   inputs: Map<string, { dtype: string; shape: Dim[] }>;
   /**
-   * `slot`: name of the output slot with its bytes, which are those of the largest shape; two
-   * outputs may share one.
+   * `slot`: the output slot with the output's bytes, sized for the largest shape. Outputs may share
+   * a slot.
    */
   outputs: Map<string, { slot: string; dtype: string; shape: Dim[]; bytes: number }>;
-  /**
-   * Outputs that are inputs passed through, and which: the plan does not compute them; the host
-   * gives back what was fed.
-   */
+  /** Outputs that are inputs passed through, by input: the host returns the feed. */
   passed: Map<string, string>;
   /** In the plan's order. */
   slots: Slot[];
   /**
-   * The input slot, int64 [1], that another seed is put into before each run; undefined where the
+   * Name of the input slot, int64 [1], that receives a new seed before each run; undefined if the
    * plan draws no random numbers.
    */
   seed: string | undefined;
-  /** Inputs whose numbers it is for as well, since shapes follow from them, and their bytes. */
+  /** Contents of inputs that it is valid for, where shapes depend on them. */
   known: Map<string, Uint8Array<ArrayBuffer>>;
-  /** Outputs that follow from the shapes alone. */
+  /** Outputs that are determined by the shapes alone. */
   numbers: Map<string, NumberTensor>;
 }
 
 /**
- * What such a package holds. `programs`: how the model falls into parts; empty where each plan
- * computes all of it.
+ * Contents of such a package. `programs`: the partition of the model into parts; empty if each plan
+ * computes the whole model.
  */
 export interface InferenceInfo {
   inputs: ValueInfo[];
@@ -68,7 +64,7 @@ export interface InferenceInfo {
   programs: Program[];
 }
 
-/** A plan as a manifest has it: the inverse of `parsePlan`. */
+/** Serializes a plan for a manifest: the inverse of `parsePlan`. */
 export function planJson({
   file,
   part,
@@ -98,7 +94,8 @@ export function planJson({
 }
 
 /**
- * Checks a manifest's part. `own`: it is of the page's own storage, which may have programs.
+ * Parses and checks the `inference` entry of a manifest.
+ * @param own whether it is from the page's own storage, where programs are allowed
  * @throws PackageError
  */
 export function parseInference(
@@ -191,8 +188,9 @@ function parseValue(c: Checker, json: Json, at: string, depth = 0): ValueInfo {
 }
 
 /**
- * One plan, of a package or as the compiler just made it. `files`: the names of those that plans
- * may lie in.
+ * Parses and checks a plan of a package, or one that was just compiled.
+ * @param files names of the parts that can contain plans
+ * @throws PackageError
  */
 export function parsePlan(
   c: Checker,
@@ -301,19 +299,25 @@ export function parsePlan(
   return { file, part, register, inputs, outputs, passed, slots, seed, known, numbers };
 }
 
-/** A shape for a value of the register. */
+/** A shape at a value of the register. */
 export function dimsAt(shape: readonly Dim[], register: number): number[] {
   return shape.map((d) => (typeof d === "number" ? d : d[0] * register + d[1]));
 }
 
-/** The range of the register that dimensions of a plan follow. @throws PackageError */
+/**
+ * Parses the range of a plan's register.
+ * @throws PackageError
+ */
 function parseRegister(c: Checker, json: Json | undefined, at: string): readonly [number, number] {
   const range = c.tuple(json, at, 2);
   const low = c.integer(range[0], `${at}[0]`, 0, MAX_LENGTH);
   return [low, c.integer(range[1], `${at}[1]`, low, MAX_LENGTH)];
 }
 
-/** A shape whose dimensions may be [scale, add] where there is a register. @throws PackageError */
+/**
+ * Parses a shape; with a register, dimensions may be [scale, add].
+ * @throws PackageError
+ */
 function parseDims(
   c: Checker,
   json: Json | undefined,
@@ -331,7 +335,7 @@ function parseDims(
   });
 }
 
-/** Of a tensor, with the register at its highest value; `unknown` for types that nobody knows. */
+/** Size of a tensor at the register's maximum; `unknown` for unknown element types. */
 function largestBytes(
   { dtype, shape }: { dtype: string; shape: Dim[] },
   high: number,

@@ -1,5 +1,5 @@
-// Engine memory of what flows between plans: handed out by size, and taken back when the last value
-// in it is released. The counterpart of python/edgewise/session/memory.py.
+// Device memory for values between plans: allocated by size, and reused when the last value in it
+// is released. Mirrors python/edgewise/session/memory.py.
 
 import type { Buffer, Device } from "../../device/device.ts";
 import { OutOfMemory } from "../../shared/errors.ts";
@@ -7,10 +7,10 @@ import { megabytes } from "../../shared/words.ts";
 
 const ALIGN = 64;
 
-/** A range of the device's memory with a count of the values in it. */
+/** A range of device memory with a reference count. */
 export class Block {
   refs = 1;
-  /** The run that took it last. */
+  /** Number of the run that used it last. */
   run = 0;
   constructor(
     readonly buffer: Buffer,
@@ -31,22 +31,22 @@ export class Block {
   }
 }
 
-/** Memory that is free again is kept for the next of its size: after a run, what that run used. */
+/** A pool of blocks. Free blocks are kept by size; after a run, those that the run used. */
 export class Pool {
   private readonly idle = new Map<number, Block[]>();
   private idleBytes = 0;
   private peak = 0;
   private run = 0;
-  /** Blocks in use; in the order in which they were taken. */
+  /** Blocks in use, in order of allocation. */
   private readonly live = new Set<Block>();
   /** Bytes in use. */
   used = 0;
-  /** Bytes of the host's memory that a run's values take. */
+  /** Bytes of host memory used by values of the run. */
   private held = 0;
 
   /**
-   * @param most bytes that may be in use at once: what grows without end is to fail before the page
-   *   does
+   * @param device where to allocate
+   * @param most maximum bytes in use, so that unbounded growth fails before the page does
    */
   constructor(
     private readonly device: Device,
@@ -54,7 +54,8 @@ export class Pool {
   ) {}
 
   /**
-   * At least `bytes` of memory, with anything in it, for what `where` names. @throws OutOfMemory
+   * Takes a block of at least `bytes` bytes with undefined contents. `where` is for the error.
+   * @throws OutOfMemory
    */
   take(bytes: number, where = ""): Block {
     const size = Math.max(Math.ceil(bytes / ALIGN), 1) * ALIGN;
@@ -75,7 +76,8 @@ export class Pool {
   }
 
   /**
-   * Counts memory of the host's (strings, lists) until what it gives is called. @throws OutOfMemory
+   * Counts host memory (strings, lists) until the returned function is called.
+   * @throws OutOfMemory
    */
   hold(bytes: number): () => void {
     this.checkRoom(bytes);
@@ -86,12 +88,12 @@ export class Pool {
     };
   }
 
-  /** Bytes that may still be taken. */
+  /** Bytes that may still be used. */
   get room(): number {
     return Math.max(0, this.most - this.used - this.held);
   }
 
-  /** Whether `bytes` more may be in use. @throws OutOfMemory: they may not */
+  /** @throws OutOfMemory if `bytes` more would exceed the limit */
   checkRoom(bytes: number, where = ""): void {
     const used = this.used + this.held;
     if (used + bytes > this.most)
@@ -116,7 +118,7 @@ export class Pool {
     }
   }
 
-  /** Takes a block back, when its last value is gone. */
+  /** Returns a block after its last reference is released. */
   give(block: Block): void {
     if (!this.live.delete(block)) return;
     this.used -= block.bytes;
@@ -131,8 +133,8 @@ export class Pool {
   }
 
   /**
-   * Ends a run: takes back all that it took but `kept` (with the number of values in it), whatever
-   * still refers to it, and lets go of idle memory that it did not use.
+   * Ends a run: takes back all of its blocks except `kept` (with their reference counts), even if
+   * they are still referenced, and frees idle blocks that the run did not use.
    */
   finish(kept: ReadonlyMap<Block, number>): void {
     for (const [block, refs] of kept) block.refs = refs;

@@ -1,5 +1,4 @@
-// A model of any kind in the worker, as a session sees it: runs, and outputs that stay in the
-// engine.
+// The worker's side of an InferenceSession: runs, and outputs that stay in the engine.
 
 import type { Device } from "../../device/device.ts";
 import type {
@@ -22,7 +21,7 @@ import { fromWire, toWire } from "./wire.ts";
 /** An InferenceSession in the worker. */
 export class InferenceModel {
   private readonly driver: Driver;
-  /** Outputs that stay here, by the numbers that the page knows them by. */
+  /** Outputs that stay here, by the number that the page uses for them. */
   private readonly pinned = new Map<number, NumberTensor>();
   private nextPinned = 1;
 
@@ -40,9 +39,11 @@ export class InferenceModel {
   }
 
   /**
-   * Computes the outputs of these names. Feeds are checked; a run that fails loses nothing.
-   * @param transfer gets the buffers of what goes to the page. @param warn gets in words why what
-   *   was compiled could not be kept
+   * Computes the requested outputs, after checking the feeds. The session remains usable if a run
+   * fails.
+   * @param transfer receives the buffers to transfer to the page
+   * @param signal aborts the run
+   * @param warn receives the reason why compiled plans could not be stored
    */
   async run(
     { feeds, outputs, seed, pinned }: RunRequest,
@@ -50,7 +51,7 @@ export class InferenceModel {
     signal: { readonly aborted: boolean } | undefined,
     warn: Warn,
   ): Promise<WireValue[]> {
-    // first of all: runs that were sent after this one feed them by their numbers, even if this one
+    // must come first: runs that were sent after this one refer to these numbers, even if this
     // fails
     this.keepCopies(feeds);
     const wanted = this.check(feeds, outputs);
@@ -109,7 +110,7 @@ export class InferenceModel {
       return results;
     } finally {
       for (const v of this.pinned.values()) {
-        v.refs = 1; // whatever a run that failed left behind
+        v.refs = 1; // a failed run may have left other counts
         kept.push(v);
       }
       this.driver.finish(kept);
@@ -128,8 +129,9 @@ export class InferenceModel {
   }
 
   /**
-   * Puts copies of tensors into the engine, for this run and those that follow. What is no tensor
-   * is left to the checks of feeds. @throws OutOfMemory
+   * Copies tensors to the engine, for this run and later ones. Invalid feeds are skipped here and
+   * rejected by the checks of feeds.
+   * @throws OutOfMemory
    */
   keepCopies(feeds: Record<string, WireValue> | WireValue[]): void {
     for (const given of Object.values(feeds)) {
@@ -150,12 +152,15 @@ export class InferenceModel {
     }
   }
 
-  /** Buffers of a run's feeds that nothing here refers to any more. */
+  /** Buffers of a run's feeds that are no longer referenced. */
   spare(feeds: Record<string, WireValue>): ArrayBuffer[] {
     return spareBuffers(Object.values(feeds), this.pinned.values());
   }
 
-  /** The bytes of an output that stayed here. @throws InputError: it has been disposed of */
+  /**
+   * Reads an output that stayed here.
+   * @throws InputError if it has been disposed of
+   */
   async read(id: number): Promise<Uint8Array<ArrayBuffer>> {
     const v = this.pinned.get(id);
     if (!v)
@@ -167,7 +172,7 @@ export class InferenceModel {
     return v.data ? v.data.slice() : v.read(this.device);
   }
 
-  /** Lets go of outputs that stayed here. */
+  /** Frees outputs that stayed here. */
   drop(ids: readonly number[]): void {
     for (const id of ids) {
       const v = this.pinned.get(id);

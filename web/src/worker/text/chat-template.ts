@@ -1,8 +1,8 @@
-// Chat templates: Hugging Face's Jinja interpreter with a budget of steps, characters and seconds.
+// Chat templates: Hugging Face's Jinja interpreter with limits on steps, characters and seconds.
 //
-// A template is a stranger's program. jinja2's sandbox has the same limits in
-// python/edgewise/text/template_sandbox.py; here what makes a long text (`*`, indent, replace) is
-// looked at after it is made, which the browser's greatest string length bounds.
+// A template is an untrusted program. python/edgewise/text/template_sandbox.py has the same limits
+// for jinja2's sandbox. Here operations that make long strings (`*`, indent, replace) are checked
+// afterwards; the browser's maximum string length bounds them.
 
 import { type Environment, Interpreter, Template } from "@huggingface/jinja";
 import { TEXT_LIMITS } from "../../gen/text_limits.ts";
@@ -10,11 +10,11 @@ import { TokenizerError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 
 /**
- * Syntax nodes for each step that jinja2 would count: its steps are loop iterations and calls, the
- * interpreter's are nodes.
+ * Syntax nodes per step: jinja2 counts loop iterations and calls, this interpreter counts evaluated
+ * nodes.
  */
 const NODES_PER_STEP = 10;
-/** As jinja2's sandbox. */
+/** The limit of jinja2's sandbox. */
 const MOST_RANGE = 100_000;
 const COPY = "Copy the tokenizer's files again from the model they belong to.";
 const WHERE = "chat template";
@@ -24,15 +24,15 @@ class TemplateLimit extends Error {}
 type Node = Parameters<Interpreter["evaluate"]>[0];
 type Value = ReturnType<Interpreter["evaluate"]>;
 
-/** Counts what it evaluates, and looks at the length of what that gives. */
+/** An interpreter that counts evaluated nodes and checks the length of their values. */
 class BoundedInterpreter extends Interpreter {
   private steps = 0;
   private made = 0;
-  /** What loops go over: syntax nodes, each item of whose values is a step. */
+  /** Syntax nodes of iterables of loops; each item of their values counts as a step. */
   private readonly iterables = new WeakSet<object>();
   private readonly deadline = performance.now() + TEXT_LIMITS.template_seconds * 1000;
 
-  /** Counts n steps at once. */
+  /** Counts n steps. */
   count(n: number): void {
     this.steps += n;
   }
@@ -73,8 +73,8 @@ class BoundedInterpreter extends Interpreter {
 }
 
 /**
- * `range` with jinja2's limit: the interpreter's own makes the whole list, so that its numbers
- * count as steps.
+ * `range` with jinja2's limit. The interpreter materializes the list, so its numbers count as
+ * steps.
  */
 function rangeFor(
   interpreter: BoundedInterpreter,
@@ -93,7 +93,7 @@ function rangeFor(
 export class ChatTemplate {
   private readonly template: Template;
 
-  /** @throws TokenizerError: it is not text, too long, or not a template */
+  /** @throws TokenizerError if the source is not text, too long, or not a valid template */
   constructor(source: unknown) {
     if (typeof source !== "string")
       throw new TokenizerError(
@@ -116,12 +116,12 @@ export class ChatTemplate {
   }
 
   /**
-   * The text for these variables. @throws TokenizerError: it refuses the messages, or asks for too
-   * much
+   * Renders the template.
+   * @throws TokenizerError if it rejects the messages, or exceeds a limit
    */
   render(variables: Record<string, unknown>): string {
-    // The library makes the environment with its functions in `render`; that part is kept, and only
-    // the interpreter is another.
+    // The library's `render` creates an environment with its functions; keep that part and replace
+    // only the interpreter.
     const { run } = Interpreter.prototype;
     Interpreter.prototype.run = function (this: Interpreter, program) {
       const scope = this.global as unknown as {

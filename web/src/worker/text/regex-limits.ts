@@ -1,21 +1,21 @@
-// Which regular expressions of a tokenizer.json may be handed to a backtracking matcher. The same
-// as python/edgewise/text/regex_limits.py, which says why; the vectors are
+// Decides which regular expressions of a tokenizer.json are safe for a backtracking matcher. Equal
+// to python/edgewise/text/regex_limits.py, which has the reasons; shared test vectors:
 // tests/conformance/tokenizers.json.
 
-/** Of a repetition without an upper bound. */
+/** Count of a repetition without an upper bound. */
 const MANY = 2 ** 30;
 /**
- * A repetition of more counts as one without an upper bound; also the longest text that a back
- * reference may stand for.
+ * Repetitions with a larger count are treated as unbounded. Also the maximum length of a text that
+ * a back reference may match.
  */
 const BOUNDED = 64;
 
-/** What is wrong with a pattern, as the end of a sentence that begins with it. */
+/** The problem with a pattern; the message completes a sentence that begins with the pattern. */
 export class RegexError extends Error {}
 
 /**
- * One item of a sequence: a set (one character), an anchor, a group, a look-ahead or a look-behind,
- * and how often it comes.
+ * An item of a sequence: a set (one character), an anchor, a group, a look-ahead or a look-behind,
+ * with its repetition count.
  */
 interface Item {
   kind: "set" | "zero" | "group" | "look" | "behind";
@@ -23,7 +23,7 @@ interface Item {
   branches: Item[][];
   low: number;
   high: number;
-  /** Its characters are everything but some, so that they may be another set's, too. */
+  /** A negated set, which may share characters with another set. */
   wide: boolean;
 }
 
@@ -37,9 +37,9 @@ const item = (kind: Item["kind"], text = "", wide = false): Item => ({
 });
 
 /**
- * Returns the fewest characters that a match of the pattern has.
- * @throws RegexError where the pattern is not safe, or larger than allowed. What is no pattern
- *   passes: the library says what is wrong.
+ * Checks a pattern. Malformed patterns pass, since the tokenizer library reports them.
+ * @returns minimum number of characters of a match
+ * @throws RegexError if the pattern is unsafe or exceeds a limit
  */
 export function checkRegex(
   pattern: string,
@@ -63,7 +63,7 @@ export function checkRegex(
 }
 
 class Parser {
-  /** Groups that capture, by number. */
+  /** Capturing groups by number. */
   readonly groups: Item[] = [];
   readonly references: number[] = [];
   private i = 0;
@@ -73,7 +73,7 @@ class Parser {
     private readonly mostDepth: number,
   ) {}
 
-  /** The branches up to ")" or the end. */
+  /** Parses branches up to ")" or the end. */
   parse(depth = 0): Item[][] {
     if (depth > this.mostDepth)
       throw new RegexError(`has groups nested more than ${this.mostDepth} deep`);
@@ -144,7 +144,7 @@ class Parser {
     return item("set", this.text(start), s !== "" && "SWDPHXRON".includes(s));
   }
 
-  /** Past a character class, with classes and "[:name:]" inside it. */
+  /** Skips a character class, including nested classes and "[:name:]". */
   private skipClass(): void {
     let [depth, first] = [0, false];
     while (this.i < this.p.length) {
@@ -183,7 +183,7 @@ class Parser {
         this.i = end < 0 ? this.p.length : end + 1;
         return undefined;
       } else {
-        let at = this.i + 1; // options: of a group, or of the rest of this one
+        let at = this.i + 1; // options of a group, or of the rest of the enclosing one
         while (this.is(at, "imsxaDSWPy-{}gw")) at++;
         if (this.at(at) === ")") {
           this.i = at + 1;
@@ -201,8 +201,8 @@ class Parser {
   }
 
   /**
-   * Reads what repeats an item: "*", "+", "?", "{low,high}", each with "?" or "+" behind it;
-   * several multiply.
+   * Parses the quantifiers of an item: "*", "+", "?", "{low,high}", each optionally followed by "?"
+   * or "+". Several quantifiers multiply.
    */
   private quantifiers(found: Item): void {
     while (this.i < this.p.length) {
@@ -216,7 +216,7 @@ class Parser {
       }
       this.i += n;
       if (this.is(this.i, "?+")) this.i++;
-      // of a repetition
+      // a repetition of a repetition
       if (found.high > 1 && high > 1)
         Object.assign(found, { kind: "group", branches: [[{ ...found }]], low: 1, high: 1 });
       found.low = Math.min(MANY, found.low * low);
@@ -224,7 +224,7 @@ class Parser {
     }
   }
 
-  /** [low, high, length] of "{low}", "{low,}", "{,high}" or "{low,high}". */
+  /** Parses "{low}", "{low,}", "{,high}" or "{low,high}": [low, high, length]. */
   private braces(): [number, number, number] | undefined {
     const found = /^\{(\d*)(,?)(\d*)\}/.exec(this.p.slice(this.i, this.i + 24).join(""));
     const [all, low, comma, high] = found ?? ["", "", "", ""];
@@ -284,8 +284,10 @@ function repeats(branches: Item[][]): boolean {
 }
 
 /**
- * Looks for repetitions that multiply. `before`: the unbounded repetitions that a match has just
- * left and whose characters what follows may share; returns those after.
+ * Detects nested or adjacent repetitions whose costs multiply.
+ * @param before unbounded repetitions that a match has just left and that may share characters with
+ *   what follows
+ * @returns those after the branches
  */
 function check(branches: Item[][], before: readonly Item[]): Item[] {
   const after: Item[] = [];
@@ -306,7 +308,7 @@ function check(branches: Item[][], before: readonly Item[]): Item[] {
         if (unbounded) open.push(x);
       } else if (x.kind === "set" && unbounded)
         open = [...open.filter((o) => o.wide || x.wide || o.text === x.text), x];
-      else if (needs) open = []; // what must follow a repetition is where it ends
+      else if (needs) open = []; // a required item that follows a repetition ends it
     }
     for (const o of open) if (!after.includes(o)) after.push(o);
   }

@@ -1,12 +1,12 @@
-// What a tokenizer.json may ask for; the same as python/edgewise/text/limits.py.
+// Limits on the contents of tokenizer.json. Equal to python/edgewise/text/limits.py.
 
 import { COMPONENT_LISTS, INSERTED_TEXTS, TEXT_LIMITS } from "../../gen/text_limits.ts";
 import { checkRegex, RegexError } from "./regex-limits.ts";
 
-/** What is too much. */
+/** A limit is exceeded. */
 export class LimitError extends Error {}
 
-/** How many times longer a text can become. */
+/** The maximum factor by which a text grows. */
 export interface Growth {
   encode: number;
   decode: number;
@@ -16,7 +16,7 @@ type Json = Record<string, unknown>;
 
 const isObject = (x: unknown): x is Json =>
   typeof x === "object" && x !== null && !Array.isArray(x);
-/** Length in characters, as Python counts them. */
+/** Length in Unicode code points, as Python counts. */
 const lengthOf = (text: string): number => {
   let n = 0;
   for (const _ of text) n++;
@@ -24,8 +24,9 @@ const lengthOf = (text: string): number => {
 };
 
 /**
- * @throws LimitError where the contents of a tokenizer.json ask for too much. Values of a wrong
- *   type are left to the tokenizer library.
+ * Checks the contents of a tokenizer.json. Values of a wrong type are left to the tokenizer
+ * library.
+ * @throws LimitError if a limit is exceeded
  */
 export function checkTokenizer(value: Json): Growth {
   checkDepth(value);
@@ -64,7 +65,7 @@ function checkDepth(value: Json): void {
   throw new LimitError(`its objects are nested more than ${TEXT_LIMITS.depth} deep`);
 }
 
-/** The components of a part, those of sequences included, in the order in which they work. */
+/** The components of a part, with those of sequences flattened, in order of execution. */
 function* components(value: unknown): Generator<Json> {
   if (!isObject(value)) return;
   const lists = COMPONENT_LISTS.map((name) => value[name]).filter(Array.isArray);
@@ -72,11 +73,11 @@ function* components(value: unknown): Generator<Json> {
   for (const list of lists) for (const component of list) yield* components(component);
 }
 
-/** How many times longer it can make a text. */
+/** Checks a component and returns the maximum factor by which it grows a text. */
 function checkComponent(component: Json, part: string): number {
   const kind = component.type;
   const { pattern } = component;
-  let narrow = 0; // the fewest characters that a match has
+  let narrow = 0; // minimum number of characters of a match
   if (isObject(pattern)) {
     if (typeof pattern.Regex === "string") narrow = regexWidth(pattern.Regex);
     else if (typeof pattern.String === "string") narrow = lengthOf(pattern.String);
@@ -91,7 +92,7 @@ function checkComponent(component: Json, part: string): number {
     longest = Math.max(longest, length);
   }
   if (kind === "Replace") return narrow ? Math.max(1, longest / narrow) : 1 + longest;
-  if (kind === "Prepend") return 1 + longest / 64; // once, before the text
+  if (kind === "Prepend") return 1 + longest / 64; // once, at the beginning of the text
   if (kind === "Precompiled" && part === "normalizer")
     return charsmapGrowth(component.precompiled_charsmap);
   for (const name of ["single", "pair"]) {
@@ -107,8 +108,8 @@ function checkComponent(component: Json, part: string): number {
 }
 
 /**
- * By how much sentencepiece's normalization grows a character: the longest of its replacements,
- * which end in NUL each.
+ * The factor by which sentencepiece's normalization grows a text: the length of its longest
+ * replacement. Replacements are NUL-terminated.
  */
 function charsmapGrowth(data: unknown): number {
   let raw: string;
@@ -120,7 +121,7 @@ function charsmapGrowth(data: unknown): number {
           ? data.map((b) => String.fromCharCode(Number(b))).join("")
           : "";
   } catch {
-    return 1; // the library says what is wrong with it
+    return 1; // the tokenizer library reports the problem
   }
   if (raw.length < 4) return 1;
   const trie =
@@ -133,7 +134,7 @@ function charsmapGrowth(data: unknown): number {
   for (const text of raw.slice(4 + trie).split("\0")) longest = Math.max(longest, text.length);
   if (longest > TEXT_LIMITS.content_chars)
     throw new LimitError(`a replacement of its precompiled_charsmap has ${longest} bytes`);
-  return longest < 64 ? 1 + longest / 64 : longest; // few characters have a long one
+  return longest < 64 ? 1 + longest / 64 : longest; // long replacements are rare
 }
 
 function checkAdded(added: unknown): void {

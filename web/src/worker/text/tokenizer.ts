@@ -1,5 +1,5 @@
-// Text to ids and back: Hugging Face's tokenizer and Jinja libraries, with what is wrong with a
-// file said in our words.
+// Tokenizer and chat template of a model, based on Hugging Face's tokenizer and Jinja libraries,
+// with checks and errors of Edgewise.
 
 import { Tokenizer as Backend } from "@huggingface/tokenizers";
 import { TEXT_LIMITS } from "../../gen/text_limits.ts";
@@ -18,15 +18,16 @@ const SPECIAL = [
   "cls_token",
   "mask_token",
 ] as const;
-/** Stands at the end of a message that is to be continued, while the template is rendered. */
+/** Marks the end of the message to be continued while the template is rendered. */
 const MARK = "CONTINUE_FINAL_MESSAGE_TAG ";
 const COPY = "Copy the tokenizer's files again from the model they belong to.";
 
 type Config = Record<string, unknown>;
 
 /**
- * Parses a JSON object of a model's folder, or says where it is broken or that it is longer than
- * `most`.
+ * Parses a JSON object of a model's folder.
+ * @param most maximum number of characters
+ * @throws TokenizerError if it is too long or malformed
  */
 export function parseConfig(
   text: string | undefined,
@@ -55,10 +56,7 @@ export function parseConfig(
   return value as Config;
 }
 
-/**
- * A model's tokenizer and chat template, over Hugging Face's own libraries; as
- * python/edgewise/text/tokenizer.py.
- */
+/** A model's tokenizer and chat template. Mirrors python/edgewise/text/tokenizer.py. */
 export class Tokenizer {
   private readonly backend: Backend;
   private readonly special = new Map<string, string>();
@@ -71,8 +69,10 @@ export class Tokenizer {
   /**
    * @param tokenizerJson text of tokenizer.json
    * @param configJson text of tokenizer_config.json
-   * @param chatTemplate text of chat_template.jinja, which wins over the one in the config
-   * @param specialJson text of special_tokens_map.json, for what the config does not say
+   * @param chatTemplate text of chat_template.jinja; takes precedence over the config's
+   * @param where folder of the files, for errors
+   * @param specialJson text of special_tokens_map.json, for tokens that are not in the config
+   * @throws TokenizerError
    */
   constructor(
     tokenizerJson: string | undefined,
@@ -120,8 +120,8 @@ export class Tokenizer {
           COPY,
         );
     }
-    // As transformers: the Llama-like classes rebuild the post-processor from these two fields, the
-    // others leave the file's.
+    // As in transformers: Llama-like classes rebuild the post-processor from these two fields,
+    // others use the file's.
     const name = String(config.tokenizer_class ?? "").replace(/Fast$/, "");
     if (
       ["LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"].includes(name) &&
@@ -139,18 +139,18 @@ export class Tokenizer {
     this.template = template ?? undefined;
   }
 
-  /** The id of a special token, by name (`eos_token`, ...). */
+  /** Id of a special token by name (`eos_token`, ...). */
   id(name: string): number | undefined {
     const token = this.special.get(name);
     return token === undefined ? undefined : this.backend.token_to_id(token);
   }
 
-  /** Whether the model brings one. */
+  /** Whether the model has a chat template. */
   get hasChatTemplate(): boolean {
     return this.template !== undefined;
   }
 
-  /** Refuses what normalizing or decoding could make too long a text of. */
+  /** @throws TokenizerError if normalizing or decoding could grow a text beyond the limit */
   private bounded(chars: number, side: keyof Growth): void {
     if (this.growth[side] > 1 && chars * this.growth[side] > TEXT_LIMITS.text_chars)
       throw new TokenizerError(
@@ -161,7 +161,11 @@ export class Tokenizer {
       );
   }
 
-  /** Token ids of a text. @throws TokenizerError */
+  /**
+   * Encodes a text.
+   * @returns token ids
+   * @throws TokenizerError
+   */
   encode(text: string, addSpecialTokens = true): number[] {
     this.bounded(text.length, "encode");
     try {
@@ -181,7 +185,10 @@ export class Tokenizer {
     }
   }
 
-  /** The text of token ids. @throws TokenizerError */
+  /**
+   * Decodes token ids.
+   * @throws TokenizerError
+   */
   decode(
     ids: ArrayLike<number>,
     options: { skip_special_tokens?: boolean; clean_up_tokenization_spaces?: boolean } = {},
@@ -199,7 +206,11 @@ export class Tokenizer {
     }
   }
 
-  /** Messages to the text that the model was trained to answer. */
+  /**
+   * Renders messages as the text that the model was trained on.
+   * @param options variables of the template; `continue_final_message` leaves the last message open
+   * @throws TokenizerError if there is no template, or it rejects the messages
+   */
   applyChatTemplate(
     messages: Message[],
     options: {
