@@ -1,6 +1,5 @@
-// A node that the driver runs, as its operator's function sees it: inputs and attributes, and what
-// it computes with. Everything that the functions here make is let go of when the node is done, but
-// its outputs.
+// The context in which the function of a host operator runs: inputs, attributes, and operations.
+// Values made through it are released when the node is done, except the node's outputs.
 
 import type { Device } from "../../device/device.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
@@ -19,14 +18,14 @@ import {
   sameDims,
 } from "./values.ts";
 
-/** What a node computes; undefined where the way does not serve these inputs. */
+/** Computes a node; undefined if the function does not handle these inputs. */
 export type HostOperator = (
   n: NodeRun,
 ) => (RunValue | undefined)[] | undefined | Promise<(RunValue | undefined)[] | undefined>;
 
 const CHECK = "Check what is fed; if it is right, export the model again.";
 
-/** A node on its way. */
+/** The execution of a node. */
 export class NodeRun {
   private readonly made: RunValue[] = [];
 
@@ -38,18 +37,18 @@ export class NodeRun {
     readonly inputs: readonly (RunValue | undefined)[],
   ) {}
 
-  /** The device that computes. */
+  /** The device. */
   get device(): Device {
     return this.driver.device;
   }
 
-  /** Lets go of what was made on the way. */
+  /** Releases intermediate values. */
   end(): void {
     for (const v of this.made) release(v);
     this.made.length = 0;
   }
 
-  /** Takes note of a value that was made here. */
+  /** Registers a value for release at the end of the node. */
   keep<V extends RunValue>(v: V): V {
     this.made.push(v);
     if ((v.kind === "strings" || v.kind === "sequence" || v.kind === "map") && !v.held)
@@ -67,7 +66,7 @@ export class NodeRun {
     return this.unit.outputs.map((name) => outs.get(name) && this.keep(outs.get(name)!));
   }
 
-  /** What plans make of the node itself, with other inputs. */
+  /** Executes the node by a plan, with other inputs. */
   async plain(inputs: readonly (RunValue | undefined)[]): Promise<(RunValue | undefined)[]> {
     const { op, domain, outputs, opset, nodes, name } = this.unit;
     const outs = await this.driver.single(
@@ -81,7 +80,7 @@ export class NodeRun {
     return outs.map((v) => v && this.keep(v));
   }
 
-  /** Computes with any operator of ONNX or (domain "edgewise") the engine's own. */
+  /** Executes any ONNX operator, or one of the engine's own (domain "edgewise"). */
   async ops(
     op: string,
     inputs: readonly RunValue[],
@@ -100,7 +99,7 @@ export class NodeRun {
     return outs.map((v) => this.keep(v!) as NumberTensor);
   }
 
-  /** As `ops`, of one output. */
+  /** As `ops`, for operators with one output. */
   async op(
     op: string,
     inputs: readonly RunValue[],
@@ -109,32 +108,35 @@ export class NodeRun {
     return (await this.ops(op, inputs, attrs))[0]!;
   }
 
-  /** A tensor of known numbers. */
+  /** A tensor with the given elements. */
   constant(type: string, dims: readonly number[], numbers: readonly number[]): NumberTensor {
     return this.keep(NumberTensor.of(type, dims, numbers));
   }
 
-  /** Whether the budget has room for `bytes` more. @throws OutOfMemory: it has not */
+  /** @throws OutOfMemory if the memory limit has no room for `bytes` more */
   checkRoom(bytes: number): void {
     this.driver.pool.checkRoom(bytes);
   }
 
-  /** Counts items of sequences that it copies. @throws ModelError: they are too many */
+  /**
+   * Counts items of sequences that the node copies.
+   * @throws ModelError if there are too many
+   */
   copies(items: number): void {
     this.driver.copies(items, this.unit.where);
   }
 
-  /** A sequence of these values. */
+  /** A sequence of values. */
   sequence(items: readonly RunValue[]): Sequence {
     return this.keep(new Sequence(items));
   }
 
-  /** The same elements with other dims. */
+  /** A tensor with the same elements and another shape. */
   reshaped(v: NumberTensor, dims: readonly number[]): NumberTensor {
     return this.keep(v.view(dims));
   }
 
-  /** The first elements of a tensor; a small part of a large block moves to memory of its own. */
+  /** The first elements of a tensor. A small part of a large block is copied, to free the block. */
   front(v: NumberTensor, dims: readonly number[]): NumberTensor {
     const bytes = byteSize(v.type, dims);
     if (!v.block || 2 * bytes >= v.bytes) return this.keep(v.view(dims));
@@ -143,7 +145,7 @@ export class NodeRun {
     return this.keep(new NumberTensor(v.type, dims, undefined, block.buffer, block));
   }
 
-  /** Tensors of one shape and type as a tensor with one dimension more, before theirs. */
+  /** Stacks tensors of equal shape and type along a new first dimension. */
   stack(values: readonly RunValue[]): NumberTensor | StringTensor {
     const first = values[0]!;
     for (const v of values)
@@ -193,8 +195,8 @@ export class NodeRun {
   }
 
   /**
-   * A subgraph among the attributes as a function of values, of which it takes over one reference
-   * each; its outputs have one reference each.
+   * A subgraph attribute as a function. It consumes one reference of each argument; its results
+   * have one reference each.
    */
   async body(
     attribute: string,
@@ -220,22 +222,25 @@ export class NodeRun {
     };
   }
 
-  /** One more round of a loop. */
+  /** Counts an iteration of a loop. */
   trip(): Promise<void> | undefined {
     return this.driver.trip(this.unit.where);
   }
 
-  /** Whether input i is there. */
+  /** Whether input i is present. */
   has(i: number): boolean {
     return this.inputs[i] !== undefined;
   }
 
-  /** Input i. @throws ModelError: it is absent */
+  /**
+   * Input i.
+   * @throws ModelError if it is absent
+   */
   input(i: number): RunValue {
     return this.inputs[i] ?? this.fail(`its input ${i} is missing`, "Export the model again.");
   }
 
-  /** Input i, which is to be a tensor of numbers. */
+  /** Input i as a numeric tensor. */
   tensor(i: number): NumberTensor {
     const v = this.input(i);
     return v.kind === "tensor"
@@ -243,7 +248,7 @@ export class NodeRun {
       : this.fail(`its input ${i} is ${String(v)}, no tensor of numbers`, CHECK);
   }
 
-  /** Input i, which is to be a tensor of strings. */
+  /** Input i as a string tensor. */
   strings(i: number): StringTensor {
     const v = this.input(i);
     return v.kind === "strings"
@@ -251,12 +256,12 @@ export class NodeRun {
       : this.fail(`its input ${i} is ${String(v)}, not strings`, CHECK);
   }
 
-  /** The numbers of input i. */
+  /** The elements of input i. */
   numbers(i: number): Promise<number[]> {
     return this.tensor(i).numbers(this.device);
   }
 
-  /** The one number of input i. */
+  /** The single element of input i. */
   async number(i: number): Promise<number> {
     const numbers = await this.numbers(i);
     return numbers.length === 1
@@ -264,7 +269,7 @@ export class NodeRun {
       : this.fail(`its input ${i} is ${String(this.inputs[i])}, not one number`, CHECK);
   }
 
-  /** An attribute that is an integer. */
+  /** An integer attribute. */
   int(name: string, otherwise: number): number {
     const v = this.attribute(name);
     if (v === undefined) return otherwise;
@@ -275,19 +280,19 @@ export class NodeRun {
         : this.wrongKind(name);
   }
 
-  /** An attribute that is a number. */
+  /** A float attribute. */
   float(name: string, otherwise: number): number {
     const v = this.attribute(name);
     return v === undefined ? otherwise : typeof v === "number" ? v : this.wrongKind(name);
   }
 
-  /** An attribute that is a text. */
+  /** A string attribute. */
   text(name: string, otherwise: string): string {
     const v = this.attribute(name);
     return v === undefined ? otherwise : typeof v === "string" ? v : this.wrongKind(name);
   }
 
-  /** An attribute that is a list of integers; undefined where absent. */
+  /** An attribute that is a list of integers; undefined if absent. */
   ints(name: string): number[] | undefined {
     const v = this.attribute(name);
     return v === undefined
@@ -297,7 +302,7 @@ export class NodeRun {
         : this.wrongKind(name);
   }
 
-  /** An attribute that is a list of texts; undefined where absent. */
+  /** An attribute that is a list of strings; undefined if absent. */
   texts(name: string): string[] | undefined {
     const v = this.attribute(name);
     return v === undefined
@@ -307,7 +312,7 @@ export class NodeRun {
         : this.wrongKind(name);
   }
 
-  /** An attribute as it is. */
+  /** The raw value of an attribute. */
   attribute(name: string): Attribute {
     return this.unit.attrs.get(name);
   }
@@ -319,7 +324,7 @@ export class NodeRun {
     );
   }
 
-  /** A normalised axis; `extra`: how much larger than the rank it may be. */
+  /** Normalizes an axis. `extra`: how much larger than the rank it may be. */
   axis(axis: number, rank: number, extra = 0): number {
     if (!(axis >= -rank && axis < rank + extra))
       this.fail(

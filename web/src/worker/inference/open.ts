@@ -1,5 +1,5 @@
-// Opens a model of any kind: a package, what an earlier visit compiled, or an .onnx file that
-// Python is to compile.
+// Opens a model of any kind: a package, plans stored by an earlier visit, or an .onnx file to be
+// compiled by Python.
 
 import type { Device } from "../../device/device.ts";
 import { openDevice, withKernels } from "../../device/open.ts";
@@ -26,12 +26,12 @@ import { InferenceModel } from "./model.ts";
 import type { PartUnit } from "./program.ts";
 import { Python, type PythonHost } from "./python.ts";
 
-/** What makes a Python; tests have another one than a page. */
+/** Starts Python; replaced in tests. */
 export type StartPython = (urls: Urls, signal: AbortSignal) => PythonHost;
 
 const inWorker: StartPython = (urls, signal) => new Compiler(urls, signal);
 
-/** A new model with nothing loaded. */
+/** A model with nothing loaded. */
 function made(
   device: Device,
   weights: Weights,
@@ -45,7 +45,12 @@ function made(
   return new InferenceModel(library, { inputs, outputs, device: device.info }, request);
 }
 
-/** @throws ModelError, PackageError, InputError, EngineError, Aborted */
+/**
+ * Opens a model.
+ * @param signal aborts opening, and ends the session later
+ * @param warn receives warnings
+ * @throws ModelError, PackageError, InputError, EngineError, Aborted
+ */
 export async function openModel(
   request: OpenRequest,
   signal: AbortSignal,
@@ -66,7 +71,7 @@ export async function openModel(
   const fetching = (url: string) =>
     request.cache_files ? new KeptSource(url, { signal }, warn) : new HttpSource(url, { signal });
   const start = () => {
-    // any model: beside what Python takes the full engine is nothing
+    // .onnx files: compared with Python's download, the full engine is small
     const opening = openDevice({ ...options, full: !packed });
     opening.catch(() => undefined);
     return opening;
@@ -85,14 +90,14 @@ export async function openModel(
       await source.open();
       return await fromPackage(source, await opening, options, request).catch(
         async (e: unknown) => {
-          // the next load fetches it anew
+          // the next load downloads it again
           if (e instanceof PackageError && source instanceof KeptSource) await source.forget();
           throw e;
         },
       );
     }
     files = new ModelFiles(model, request.external, fetching);
-    await files.mark(files.name); // a model that is not there is told at once
+    await files.mark(files.name); // reports a missing model at once
     const kept = request.cache ? await KeptPlans.of(await opening, files) : undefined;
     let opened: InferenceModel | undefined;
     python = new Python(
@@ -106,11 +111,11 @@ export async function openModel(
       try {
         return (opened = await fromKept(found, await opening, compiling, request));
       } catch (e) {
-        // the network's, the file's, the visitor's doing
+        // caused by the network, the file or the user
         if (e instanceof ModelError || e instanceof Aborted || e instanceof NotFound) throw e;
-        // else one of the model's files was damaged where it was kept: it is fetched again
+        // otherwise a stored model file was damaged: download it again
         if (!(e instanceof StorageError)) await kept!.forget();
-        (await opening).close(); // with all that was loaded
+        (await opening).close(); // frees everything that was loaded
         opening = start();
       }
     }
@@ -137,8 +142,8 @@ export async function openModel(
 }
 
 /**
- * What an earlier visit compiled. Weights go from the network or the file into their places;
- * Python is started by shapes that are new.
+ * Opens a model with the plans of an earlier visit. Weights are read from the network or the file
+ * directly into device memory; Python is started only for new shapes.
  */
 async function fromKept(
   { opened, sources }: Found,

@@ -1,6 +1,6 @@
-// A part of a program: nodes that Python compiled together, with a plan for each set of shapes (and
-// of numbers that shapes depend on) that has come lately. A run with shapes that are known costs
-// comparisons, the binding of what lies elsewhere than last time, and the kernels.
+// A part of a program: nodes that were compiled together, with a plan for each set of shapes (and
+// of shape-determining values) seen recently. A run with known shapes costs comparisons, the
+// binding of buffers that changed, and the kernels.
 
 import type { Buffer, Device, Plan } from "../../device/device.ts";
 import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
@@ -10,18 +10,15 @@ import type { Block, Pool } from "./memory.ts";
 import type { PartUnit } from "./program.ts";
 import { NumberTensor, type RunValue, release } from "./values.ts";
 
-/** Plans that a part has at once: those for the shapes that came lately. */
+/** Maximum number of plans of a part; the least recently used are dropped. */
 export const MAX_PLANS = 16;
 
-/**
- * A plan in the engine, or none where nothing is left to compute: its outputs are inputs and
- * numbers.
- */
+/** A loaded plan. `plan` is undefined if all outputs are inputs or constants. */
 export interface LoadedPlan {
   readonly info: InferencePlan;
   readonly plan: Plan | undefined;
   readonly where: string;
-  /** Slots that are bound in each run, and the memory that they are bound to now. */
+  /** Slots that are bound in each run, with the buffers currently bound. */
   readonly inputs: {
     name: string;
     index: number;
@@ -37,9 +34,9 @@ export interface LoadedPlan {
     bound: Buffer | undefined;
     where: string;
   }[];
-  /** The dimension of an input that its register is the size of; undefined: shapes are fixed. */
+  /** The input dimension whose size is the register; undefined if shapes are fixed. */
   readonly follows: { index: number; axis: number } | undefined;
-  /** Numbers that binding computed. */
+  /** Outputs that were computed at compile time. */
   readonly numbers: { name: string; value: NumberTensor }[];
 }
 
@@ -51,17 +48,15 @@ interface Variant {
   loaded: LoadedPlan;
 }
 
-/** Copies a tensor to the device where it is not there yet. Returns its memory. */
+/** Copies a tensor to the device, if it is not there, and returns its buffer. */
 export type Place = (v: NumberTensor, where?: string) => Buffer;
 
 /** The plans of a part. */
 export class Part {
-  /** The latest first. */
+  /** Most recently used first. */
   private readonly variants: Variant[] = [];
 
-  /**
-   * Puts a plan first. The plans that are too many now are given back; who holds them frees them.
-   */
+  /** Adds a plan at the front. Returns plans that were dropped, which the caller must free. */
   add(inputs: readonly string[], loaded: LoadedPlan): LoadedPlan[] {
     const { info } = loaded;
     const replaced = info.register ? this.variants.filter((v) => sameRange(v, info, inputs)) : [];
@@ -75,7 +70,7 @@ export class Part {
     return [...replaced, ...this.variants.splice(MAX_PLANS)].map((v) => v.loaded);
   }
 
-  /** Its plans, the oldest first. */
+  /** The plans, least recently used first. */
   get plans(): LoadedPlan[] {
     return this.variants.map((v) => v.loaded).reverse();
   }
@@ -96,7 +91,7 @@ export class Part {
   }
 }
 
-/** Bytes of the inputs that shapes depend on, by their numbers. */
+/** Contents of the inputs that shapes depend on, by index. */
 export type KnownBytes = ReadonlyMap<number, Uint8Array>;
 
 export const NOTHING_KNOWN: KnownBytes = new Map();
@@ -110,7 +105,7 @@ export async function knownBytes(
   const known = new Map<number, Uint8Array>();
   for (const i of needs) {
     const v = values[i]!;
-    // larger ones are refused when a plan is compiled
+    // larger inputs are rejected when a plan is compiled
     if (v.kind === "tensor" && v.count <= MAX_SHAPE_NUMBERS) known.set(i, await v.read(device));
   }
   return known;
@@ -138,7 +133,7 @@ function fits(
   return true;
 }
 
-/** Whether a tensor's dimensions are those of a plan, for a value of its register. */
+/** Whether a shape equals that of a plan at a value of its register. */
 function fitsDims(dims: readonly number[], of: readonly Dim[], register: number): boolean {
   if (dims.length !== of.length) return false;
   for (let i = 0; i < of.length; i++) {
@@ -148,9 +143,7 @@ function fitsDims(dims: readonly number[], of: readonly Dim[], register: number)
   return true;
 }
 
-/**
- * Whether a plan is for the same shapes but for the range of the register, and the same numbers.
- */
+/** Whether a plan has the same shapes and values, apart from the range of the register. */
 function sameRange(v: Variant, info: InferencePlan, inputs: readonly string[]): boolean {
   const text = (dims: readonly (readonly Dim[])[]) => JSON.stringify(dims);
   return (
@@ -164,10 +157,7 @@ function sameRange(v: Variant, info: InferencePlan, inputs: readonly string[]): 
   );
 }
 
-/**
- * What the register of a plan is to hold for these inputs: 0 where it has none, undefined where it
- * is out of range.
- */
+/** The register's value for these inputs: 0 if there is none, undefined if it is out of range. */
 function lengthOf(
   { info: { register }, follows }: LoadedPlan,
   values: readonly RunValue[],
@@ -180,7 +170,10 @@ function lengthOf(
     : undefined;
 }
 
-/** Bytes of the inputs that shapes depend on. @throws UnsupportedOp: they are too many */
+/**
+ * Reads the inputs that shapes depend on.
+ * @throws UnsupportedOp if they have too many elements
+ */
 export async function shapeBytes(
   unit: PartUnit,
   values: readonly RunValue[],
@@ -201,7 +194,7 @@ export async function shapeBytes(
   return found;
 }
 
-/** Runs a plan; `set` gets its outputs, one reference each. */
+/** Runs a plan. `set` receives its outputs, one reference each. */
 export function runPlan(
   device: Device,
   pool: Pool,
@@ -231,14 +224,14 @@ export function runPlan(
     const tensor = input.index < 0 ? (drawn = seed()) : (values[input.index] as NumberTensor);
     let buffer = place(tensor, input.where);
     if (loaded.follows && buffer.bytes < input.bytes) {
-      // no room for the largest length
+      // the buffer is too small for the largest length
       const block = pool.take(input.bytes, input.where);
       moved.push(block);
       device.copy(buffer, block.buffer, tensor.bytes);
       buffer = block.buffer;
     }
     if (input.bound !== buffer) {
-      // refuses memory below the slot's size
+      // the engine checks the buffer's size
       device.bind(plan, input.slot, buffer, loaded.where);
       input.bound = buffer;
     }
@@ -261,7 +254,7 @@ export function runPlan(
   for (const block of moved) block.release();
 }
 
-/** What a plan's slots are for. */
+/** The meaning of a plan's slots. */
 export function slotsOf(
   info: InferencePlan,
   inputs: readonly string[],

@@ -1,13 +1,13 @@
-// Programs as Python describes them (python/edgewise/session/described.py): a model, or the body of
-// a loop, branch or function, as units in the order in which they are run: parts that are compiled
-// as a whole, and nodes between them. Read from Python, from what an earlier visit kept, or from a
-// package; so everything is checked.
+// Programs, as described by Python (python/edgewise/session/described.py): a model, or the body of
+// a loop, branch or function, as a list of units in execution order: parts, which are compiled as a
+// whole, and single nodes. Descriptions come from Python, from storage or from a package, and are
+// validated here.
 
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import type { Checker, Json } from "../package/checker.ts";
 import { byteSize, fromHex, NumberTensor, StringTensor } from "./values.ts";
 
-/** Attribute of a node: a number, bigint, string, tensor, subgraph, or a list of one kind. */
+/** Attribute of a node: a number, bigint, string, tensor, subgraph, or a homogeneous list. */
 export type Attribute =
   | number
   | bigint
@@ -18,7 +18,7 @@ export type Attribute =
   | undefined
   | Attribute[];
 
-/** What is known of a subgraph before its program is asked for. */
+/** Properties of a subgraph that are known without its program. */
 export class Subgraph {
   constructor(
     readonly inputs: number,
@@ -35,35 +35,35 @@ export type Constant =
 /** Nodes that are compiled together. */
 export interface PartUnit {
   readonly kind: "part";
-  /** Its name. */
+  /** Name of the part. */
   readonly part: string;
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
-  /** Inputs, by index, whose numbers shapes depend on; more may become known. */
+  /** Indices of inputs whose values determine shapes; grows as more become known. */
   needs: number[];
-  /** Its nodes that asked for them. */
+  /** Nodes of the part that require these values. */
   askers: number[];
-  /** A node of it, for errors. */
+  /** A node of the part, for errors. */
   readonly where: string;
   readonly nodes: readonly number[];
-  /** Names that nobody reads behind it. */
+  /** Names that are not used after this unit. */
   readonly dead: readonly string[];
 }
 
-/** A node that the driver runs. */
+/** A node that the driver executes. */
 export interface NodeUnit {
   readonly kind: "node";
   readonly op: string;
   readonly domain: string;
   readonly name: string;
   readonly where: string;
-  /** Names, "" where absent. */
+  /** Names; "" for absent ones. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
-  /** All that it reads, its subgraphs included. */
+  /** All values that it reads, including those read by its subgraphs. */
   readonly reads: readonly string[];
   readonly opset: number;
-  /** There is such an operator; Python has a function for it; the model has one. */
+  /** Whether the operator exists; whether Python implements it; whether the model defines it. */
   readonly known: boolean;
   readonly host: boolean;
   readonly function: boolean;
@@ -76,20 +76,23 @@ export type Unit = PartUnit | NodeUnit;
 
 /** A program. */
 export interface Program {
-  /** Its name, which follows from the model alone. */
+  /** Its name, determined by the model alone. */
   readonly name: string;
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly where: string;
   units: readonly Unit[];
   constants: ReadonlyMap<string, Constant>;
-  /** As it was described, for what is kept. */
+  /** The description, for storage. */
   json: Record<string, Json>;
 }
 
 const MOST = 100_000;
 
-/** @throws PackageError */
+/**
+ * Parses and validates a program.
+ * @throws PackageError
+ */
 export function parseProgram(c: Checker, json: Json | undefined, at: string): Program {
   const root = c.object(json, at);
   const names = (of: string) =>
@@ -114,7 +117,10 @@ export function parseProgram(c: Checker, json: Json | undefined, at: string): Pr
   };
 }
 
-/** @throws PackageError */
+/**
+ * Parses and validates a list of units.
+ * @throws PackageError
+ */
 export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit[] {
   return c.list(json, at, MOST).map((entry, i): Unit => {
     const path = `${at}[${i}]`;
@@ -221,7 +227,10 @@ function parseAttribute(c: Checker, json: Json, at: string): Attribute {
   }
 }
 
-/** A tensor as Python writes it. @throws PackageError */
+/**
+ * Parses a tensor.
+ * @throws PackageError
+ */
 export function parseConstant(c: Checker, json: Json, at: string): Constant {
   const value = c.object(json, at);
   const dtype = c.text(value.get("dtype"), `${at}.dtype`);

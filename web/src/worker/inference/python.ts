@@ -1,6 +1,5 @@
-// Python as the compiler of one model: programs, plans of their parts, and now and then one node.
-// python/edgewise/session/inference_calls.py is the other end. It is started by the first
-// question that nothing else answers.
+// Python as the compiler of one model: programs, plans of parts, and occasionally a single node.
+// The other side is python/edgewise/session/inference_calls.py. Python is started by the first request.
 
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ValueInfo } from "../../protocol/inference.ts";
@@ -28,9 +27,9 @@ import {
   toHex,
 } from "./values.ts";
 
-/** What compiles: Pyodide in a worker, or in tests another Python. */
+/** Executes requests: Pyodide in a worker; in tests, another Python. */
 export interface PythonHost {
-  /** Whether it can still answer. */
+  /** Whether it can still be called. */
   readonly alive: boolean;
   compile(
     files: Map<string, Blob>,
@@ -40,29 +39,26 @@ export interface PythonHost {
   end(): void;
 }
 
-/**
- * What a run may still take, for a node that Python runs in its stead: of the engine's and the
- * host's memory, rounds of loops, plans.
- */
+/** Remaining limits of a run, for a node that Python executes. */
 export interface Left {
   max_memory_bytes: number;
   max_loop_trips: number;
   max_compilations: number;
 }
 
-/** A node's outputs, and what of `Left` it took. */
+/** Outputs of a node, and how much of `Left` it used. */
 export interface NodeReply {
   outputs: Map<string, RunValue>;
   trips: number;
   compilations: number;
 }
 
-// that Python has to answer after the end of the run that asks; then it is ended, and the next
-// question starts it again
+// Time that Python has to answer after the run has ended. Then it is terminated, and the next
+// request starts it again.
 const GRACE_MS = 1000;
 const LOOK_MS = 50;
 
-/** What Python says of a part. */
+/** Python's answer for a part. */
 export type PartReply =
   | {
       plan: Record<string, Json>;
@@ -74,17 +70,21 @@ export type PartReply =
   | { needs: number[] }
   | { program: Program; rest: Unit[]; weights: Weight[] };
 
-/** Python with one model. */
+/** Python, with one model. */
 export class Python {
-  /** What it has read of the model's files up to now. */
+  /** Ranges of the model's files read so far. */
   reads: Compiled["reads"] = {};
-  /** Why the run that asks is to end; undefined while it is not. */
+  /** The reason to end the current run; undefined if there is none. */
   ending: () => EdgewiseError | undefined = () => undefined;
   private host: PythonHost | undefined;
   private opening: Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> | undefined;
   private readonly checker: Checker;
 
-  /** @param kept descriptions of programs that an earlier visit knew */
+  /**
+   * @param start starts Python
+   * @param files files of the model
+   * @param kept descriptions of stored programs
+   */
   constructor(
     private readonly start: () => PythonHost,
     private readonly files: ModelFiles,
@@ -93,7 +93,10 @@ export class Python {
     this.checker = new Checker(files.name);
   }
 
-  /** Reads the model, once. @throws ModelError, UnsupportedOp, Aborted */
+  /**
+   * Loads the model, once.
+   * @throws ModelError, UnsupportedOp, Aborted
+   */
   open(): Promise<{ inputs: ValueInfo[]; outputs: ValueInfo[] }> {
     return (this.opening ??= this.read().catch((e: unknown) => {
       this.end();
@@ -128,7 +131,7 @@ export class Python {
     }
   }
 
-  /** Ends it; the next question starts it again. */
+  /** Ends Python; the next request starts it again. */
   end(): void {
     this.host?.end();
     this.host = this.opening = undefined;
@@ -148,7 +151,7 @@ export class Python {
         host.compile(files, { of: "inference", ...options }, () => undefined),
       );
     } catch (e) {
-      if (!host.alive && host === this.host) this.end(); // the next question starts another
+      if (!host.alive && host === this.host) this.end(); // the next request starts another one
       throw e;
     }
     const { manifest, files: made, reads } = answer;
@@ -156,7 +159,10 @@ export class Python {
     return { reply: JSON.parse(manifest) as Record<string, Json>, files: made };
   }
 
-  /** Waits for an answer while the run that asks goes on, and GRACE_MS longer. @throws Aborted */
+  /**
+   * Waits for an answer, at most until GRACE_MS after the end of the run.
+   * @throws Aborted
+   */
   private async within<T>(answer: Promise<T>): Promise<T> {
     let timer: ReturnType<typeof setInterval> | undefined;
     let left = GRACE_MS / LOOK_MS;
@@ -176,7 +182,7 @@ export class Python {
     }
   }
 
-  /** A program by what it is of: see python/edgewise/session/described.py. */
+  /** Describes the program of an origin, see python/edgewise/session/described.py. */
   async program(origin: Record<string, unknown>): Promise<{ program: Program; weights: Weight[] }> {
     const { reply } = await this.ask({ call: "program", origin });
     const { weights, ...json } = reply;
@@ -187,8 +193,13 @@ export class Python {
   }
 
   /**
-   * A plan of a part. `done`: indices of nodes that this run has computed; `run`: its number;
-   * `file`: the plan's name.
+   * Compiles a plan of a part.
+   * @param values inputs of the part
+   * @param known contents of inputs that shapes depend on
+   * @param done indices of the nodes that this run has executed
+   * @param run number of the run
+   * @param file name of the plan
+   * @param fixed compile for these shapes only, not for a range of lengths
    */
   async part(
     program: Program,
@@ -238,7 +249,7 @@ export class Python {
     };
   }
 
-  /** One node that this side has no function for. `values`: what it reads. */
+  /** Executes a node without an implementation here. `values`: everything that it reads. */
   async node(
     program: Program,
     unit: NodeUnit,
@@ -263,7 +274,7 @@ export class Python {
   }
 }
 
-/** A value as page.py's `_decoded` reads it. */
+/** Serializes a value for `_decoded` in page.py. */
 async function encoded(v: RunValue, blobs: Map<string, Blob>, device: Reader): Promise<unknown> {
   switch (v.kind) {
     case "nothing":
@@ -316,7 +327,7 @@ function decoded(json: Json, files: Map<string, Uint8Array<ArrayBuffer>>): RunVa
   if (v.sequence) {
     const items = v.sequence.map((x) => decoded(x, files));
     const s = new Sequence(items);
-    for (const x of items) x.refs--; // the sequence's are the only references
+    for (const x of items) x.refs--; // the sequence holds the only references
     return s;
   }
   const number = (x: string): string | number | bigint =>

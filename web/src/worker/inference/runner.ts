@@ -1,4 +1,4 @@
-// What the driver and the nodes that it runs have in common.
+// Interfaces between the driver and the nodes that it executes.
 
 import type { Buffer, Device } from "../../device/device.ts";
 import type { Pool } from "./memory.ts";
@@ -7,7 +7,7 @@ import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
 import type { Left, NodeReply } from "./python.ts";
 import { type NumberTensor, type RunValue, release } from "./values.ts";
 
-/** Names and their values; what is not here is in the scope around a subgraph. */
+/** Values by name; other names are looked up in the enclosing scope. */
 export class Scope {
   constructor(
     readonly values: Map<string, RunValue>,
@@ -22,7 +22,7 @@ export class Scope {
     return undefined;
   }
 
-  /** Takes over a reference. */
+  /** Sets a value, consuming a reference. */
   set(name: string, v: RunValue): void {
     const before = this.values.get(name);
     this.values.set(name, v);
@@ -35,13 +35,13 @@ export class Scope {
   }
 }
 
-/** What a driver asks for: where programs, plans and constants come from. */
+/** Provides programs, plans and constants to a driver. */
 export interface Library {
   readonly device: Device;
   readonly pool: Pool;
   /** The part of this name, with its plans. */
   part(name: string): Part;
-  /** Compiles a part, or cuts the program anew: then what is left of this run. */
+  /** Compiles a part; if the program is repartitioned instead, returns the remaining units. */
   compile(
     program: Program,
     unit: PartUnit,
@@ -49,13 +49,11 @@ export interface Library {
     done: () => number[],
     run: number,
   ): Promise<LoadedPlan | Unit[]>;
-  /**
-   * A program by its origin (python/edgewise/session/described.py); `key` stands for the origin.
-   */
+  /** The program of an origin (python/edgewise/session/described.py), identified by `key`. */
   program(key: string, origin: () => Record<string, unknown>): Promise<Program>;
-  /** A constant that lies among the model's weights. */
+  /** A constant that is stored as a weight. */
   weight(constant: Extract<Constant, { weight: string }>): NumberTensor;
-  /** Lets Python run a node. */
+  /** Executes a node in Python. */
   pythonNode(
     program: Program,
     unit: NodeUnit,
@@ -64,7 +62,7 @@ export interface Library {
   ): Promise<NodeReply>;
 }
 
-/** Bounds of a run. */
+/** Limits of a run. */
 export interface Bounds {
   maxLoopTrips: number;
   maxCompilations: number;
@@ -73,24 +71,24 @@ export interface Bounds {
   seed: bigint | undefined;
 }
 
-/** What a node asks of the driver that runs it. */
+/** The part of the driver that nodes use. */
 export interface Runner {
   readonly device: Device;
   readonly pool: Pool;
   readonly library: Library;
-  /** Copies a tensor to the device where it is not there yet. Returns its memory. */
+  /** Copies a tensor to the device, if it is not there, and returns its buffer. */
   readonly place: (v: NumberTensor, where?: string) => Buffer;
-  /** The value of a name: of the run, else one of the program's constants. */
+  /** The value of a name, from the run or from the program's constants. */
   find(program: Program, scope: Scope, name: string): RunValue | undefined;
-  /** The outputs of a program, one reference each. Takes over the references of `values`. */
+  /** Executes a program and returns its outputs, one reference each. Consumes `values`. */
   call(
     program: Program,
     values: Map<string, RunValue>,
     around: Scope | undefined,
   ): Promise<RunValue[]>;
   /**
-   * Runs one node as a program of its own. Its outputs have one reference each.
-   * @param more `like`: the program and the node whose attributes it has
+   * Executes a node as a program of its own. Its outputs have one reference each.
+   * @param more `like`: program and node whose attributes are used
    */
   single(
     op: string,
@@ -100,14 +98,21 @@ export interface Runner {
     attrs: Record<string, unknown>,
     more?: { opset?: number; dtype?: string; label?: string; like?: [string, number] },
   ): Promise<(RunValue | undefined)[]>;
-  /** Lets Python run a node, with what this run has left. */
+  /** Executes a node in Python, within the remaining limits of this run. */
   pythonNode(
     program: Program,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
   ): Promise<Map<string, RunValue>>;
-  /** Counts one more round of a loop. @throws ModelError: too many. Aborted */
+  /**
+   * Counts an iteration of a loop.
+   * @throws ModelError if there are too many
+   * @throws Aborted
+   */
   trip(where: string): Promise<void> | undefined;
-  /** Counts copied items of sequences. @throws ModelError: too many */
+  /**
+   * Counts copied items of sequences.
+   * @throws ModelError if there are too many
+   */
   copies(items: number, where: string): void;
 }

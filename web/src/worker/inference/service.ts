@@ -1,5 +1,5 @@
-// An InferenceSession's end in the worker (or, with `proxy: false`, in the page itself): one model,
-// whose runs take turns.
+// The worker's side of an InferenceSession (with `proxy: false`, in the page itself): one model,
+// whose runs are executed one after the other.
 
 import type { Device } from "../../device/device.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
@@ -8,24 +8,28 @@ import type { Warn } from "../files/storage.ts";
 import type { InferenceModel } from "./model.ts";
 import { openModel } from "./open.ts";
 
-/** What ends a run: `aborted` is looked at between parts and rounds of loops. */
+/** Ends a run: `aborted` is polled between parts and loop iterations. */
 export interface Ending {
   readonly aborted: boolean;
 }
 
-/** What a call gives, and the buffers of it that may move to the page. */
+/** Result of a call, with the buffers to transfer to the page. */
 export interface Answer<T> {
   value: T;
   transfer: Transferable[];
 }
 
-/** One session. */
+/** A session. */
 export class InferenceService {
   private model: InferenceModel | undefined;
   private last: Promise<unknown> | undefined;
   private readonly ended = new AbortController();
 
-  /** @param signal ends the opening, and the session with it. @throws as openModel */
+  /**
+   * Opens the model.
+   * @param signal aborts opening, and ends the session
+   * @throws as openModel
+   */
   async open(request: OpenRequest, warn: Warn, signal?: AbortSignal): Promise<OpenInfo> {
     const stop = (): void => this.ended.abort(signal!.reason);
     if (signal?.aborted) stop();
@@ -38,12 +42,18 @@ export class InferenceService {
     }
   }
 
-  /** The device, for profiles. @throws InputError: there is none any more */
+  /**
+   * The device, for profiles.
+   * @throws InputError if the session has ended
+   */
   get device(): Device {
     return this.opened().device;
   }
 
-  /** Runs the model, after the runs that were asked for before. @throws as InferenceModel.run */
+  /**
+   * Runs the model, after all earlier calls.
+   * @throws as InferenceModel.run
+   */
   run(request: RunRequest, ending: Ending, warn: Warn): Promise<Answer<RunAnswer>> {
     const work = async (): Promise<Answer<RunAnswer>> => {
       this.model?.keepCopies(request.feeds);
@@ -58,7 +68,7 @@ export class InferenceService {
     return this.inTurn(work);
   }
 
-  /** After everything that was asked for before; at once where that is done. */
+  /** Executes `work` after all earlier calls; immediately if there are none. */
   private inTurn<T>(work: () => Promise<T>): Promise<T> {
     const mine = this.last ? this.last.then(work) : work();
     const settled: Promise<void> = mine
@@ -79,12 +89,12 @@ export class InferenceService {
     return { value, transfer: [value.buffer] };
   }
 
-  /** Lets go of outputs that stayed in the engine. */
+  /** Frees outputs that stayed in the engine. */
   drop(ids: readonly number[]): Promise<void> {
     return this.inTurn(async () => this.model?.drop(ids));
   }
 
-  /** Ends it; gives back the engine's memory. */
+  /** Ends the session and frees the device's memory. */
   close(): void {
     this.ended.abort();
     this.model?.device.close();

@@ -1,14 +1,14 @@
-// Buffers of feeds that go back to the page (page/inference/spare.ts).
+// Buffers of feeds that are sent back to the page (page/inference/spare.ts).
 
 import type { WireValue } from "../../protocol/inference.ts";
 import type { NumberTensor } from "./values.ts";
 
-/** Bytes from which on a buffer is worth its way back. */
+/** Minimum size in bytes for which sending a buffer back is worth while. */
 export const MIN_SPARE = 1 << 16;
 
 /**
- * Buffers of a run's feeds that may go back to the page.
- * @param kept tensors that stay when the run has ended
+ * Buffers of a run's feeds that can be sent back.
+ * @param kept tensors that remain in use after the run
  */
 export function spareBuffers(
   feeds: readonly WireValue[],

@@ -1,7 +1,6 @@
-// What a run has in its hands between plans: tensors in engine memory or as bytes, tensors of
-// strings, sequences, maps, optionals without a value. The counterpart of
-// python/edgewise/ops/values.py. All are immutable; engine memory is given back when its last value
-// is released: `retain` and `release` count references.
+// Values between plans: tensors in device memory or as bytes, string tensors, sequences, maps,
+// empty optionals. Mirrors python/edgewise/ops/values.py. All are immutable and reference-counted
+// by `retain` and `release`; device memory is freed with its last value.
 
 import type { Buffer, Device } from "../../device/device.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
@@ -15,31 +14,34 @@ export function elements(dims: readonly number[]): number {
   return n;
 }
 
-/** Bytes of a tensor; NaN for a type without numbers. */
+/** Size of a tensor in bytes; NaN for a non-numeric type. */
 export function byteSize(type: string, dims: readonly number[]): number {
   const bits = ELEMENT_BITS[type];
   return bits === undefined ? NaN : Math.ceil((elements(dims) * bits) / 8);
 }
 
-/** Whether two lists of sizes are the same. */
+/** Whether two shapes are equal. */
 export function sameDims(a: readonly number[], b: readonly number[]): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
   return true;
 }
 
-/** A device, as a reader of its memory. */
+/** A device, for reading its memory. */
 export type Reader = Pick<Device, "read">;
 
-/** A tensor of numbers: bytes here (`data`), in a device's memory (`buffer`), or both. */
+/** A numeric tensor: as bytes (`data`), in device memory (`buffer`), or both. */
 export class NumberTensor {
   readonly kind = "tensor";
   refs = 1;
   private list: number[] | undefined;
 
   /**
-   * @param buffer undefined: its bytes are only in `data`. A buffer may be larger than the tensor
-   * @param block the owner of the buffer; undefined where the buffer is not a run's, as a weight's
+   * @param type element type
+   * @param dims shape
+   * @param data bytes; undefined if they are in `buffer` only
+   * @param buffer device memory, which may be larger than the tensor; undefined if there is none
+   * @param block owner of the buffer; undefined if it is not a run's, such as that of a weight
    */
   constructor(
     readonly type: string,
@@ -49,7 +51,7 @@ export class NumberTensor {
     public block: Block | undefined = undefined,
   ) {}
 
-  /** Of numbers, which must fit the type; "bool" takes 0 and 1. */
+  /** Makes a tensor of numbers, which must fit the type; "bool" takes 0 and 1. */
   static of(type: string, dims: readonly number[], numbers: readonly number[]): NumberTensor {
     const t = new NumberTensor(type, dims, packed(type, numbers));
     t.list = [...numbers];
@@ -66,19 +68,19 @@ export class NumberTensor {
     return byteSize(this.type, this.dims);
   }
 
-  /** Its bytes: `data`, or a copy of what is in the device's memory. */
+  /** The tensor's bytes: `data`, or a copy of device memory. */
   async read(device: Reader): Promise<Uint8Array<ArrayBuffer>> {
     if (this.data) return this.data;
     const n = this.bytes;
     return n ? device.read(this.buffer!, 0, n) : new Uint8Array(0);
   }
 
-  /** Its elements. Integers beyond 2^53 are the nearest numbers: `wide` tells them exactly. */
+  /** The elements. Integers beyond 2^53 are rounded; `typed` has the exact values. */
   async numbers(device: Reader): Promise<number[]> {
     return (this.list ??= unpacked(this.type, await this.read(device), this.count));
   }
 
-  /** The same memory with other dims, which begin `offset` bytes into it and lie inside of it. */
+  /** A tensor of another shape in the same memory, at an offset in bytes. */
   view(dims: readonly number[], offset = 0): NumberTensor {
     const bytes = byteSize(this.type, dims);
     const t = new NumberTensor(
@@ -93,7 +95,7 @@ export class NumberTensor {
     return t;
   }
 
-  /** Its slices along the first dimension: the same memory. */
+  /** Slices along the first dimension, in the same memory. */
   rows(where: string): NumberTensor[] {
     const dims = this.dims.slice(1);
     const bits = elements(dims) * ELEMENT_BITS[this.type]!;
@@ -106,7 +108,7 @@ export class NumberTensor {
     return Array.from({ length: this.dims[0]! }, (_, i) => this.view(dims, (i * bits) / 8));
   }
 
-  /** Lets go of its memory. What has bytes of its own can be placed in the engine again. */
+  /** Releases device memory. A tensor with `data` can be copied to the device again. */
   freed(): void {
     if (this.block && this.data) this.buffer = undefined;
     this.block?.release();
@@ -118,15 +120,15 @@ export class NumberTensor {
   }
 }
 
-export const REFERENCE_BYTES = 32; // bytes that a reference to a small object and the object take
-export const ENTRY_BYTES = 64; // bytes of an entry of a map
+export const REFERENCE_BYTES = 32; // estimate for a small object and a reference to it
+export const ENTRY_BYTES = 64; // estimate for an entry of a map
 
-/** A tensor of strings, which only this side sees. */
+/** A string tensor, which exists on the host only. */
 export class StringTensor {
   readonly kind = "strings";
   readonly type = "string";
   refs = 1;
-  /** Ends the counting of its memory. */
+  /** Ends the accounting of its memory. */
   held: (() => void) | undefined;
   constructor(
     readonly dims: readonly number[],
@@ -145,7 +147,7 @@ export class StringTensor {
       (_, i) => new StringTensor(this.dims.slice(1), this.strings.slice(i * step, (i + 1) * step)),
     );
   }
-  /** What it takes of the host's memory, about. */
+  /** Estimate of its host memory in bytes. */
   get hostBytes(): number {
     let bytes = 0;
     for (const s of this.strings) bytes += REFERENCE_BYTES + 2 * s.length;
@@ -160,11 +162,10 @@ export class StringTensor {
 }
 
 /**
- * The items that sequences share: each sees as many from the beginning as it has. One reference of
- * each item.
+ * Items shared by several sequences, each of which is a prefix. Holds one reference of each item.
  */
 class SharedItems {
-  /** Lengths of the sequences that share it, ascending; some of them are gone. */
+  /** Lengths of the sequences that share the items, ascending; may include released ones. */
   private readonly lengths: number[];
   private readonly gone = new Set<number>();
 
@@ -178,7 +179,7 @@ class SharedItems {
     this.lengths.push(this.items.length);
   }
 
-  /** The sequence of this length is gone: lets go of what only it saw. */
+  /** Removes the sequence of this length, and releases items that only it contained. */
   leave(length: number): void {
     this.gone.add(length);
     while (this.lengths.length && this.gone.delete(this.lengths.at(-1)!)) this.lengths.pop();
@@ -200,7 +201,7 @@ export class Sequence {
     this.length = this.shared.items.length;
   }
 
-  /** A list of its items; `at` and `length` copy none. */
+  /** A copy of the list of items; `at` and `length` do not copy. */
   get items(): RunValue[] {
     return this.shared.items.slice(0, this.length);
   }
@@ -210,8 +211,8 @@ export class Sequence {
   }
 
   /**
-   * The sequence with one item more at its end: in constant time, unless another was made longer
-   * before and is still there.
+   * This sequence with one more item at its end. Takes constant time, unless another sequence was
+   * extended from this one and still exists.
    */
   withLast(v: RunValue): Sequence {
     if (this.shared.items.length !== this.length) return new Sequence([...this.items, v]);
@@ -231,7 +232,7 @@ export class Sequence {
   }
 }
 
-/** A map of ONNX-ML: integers (as bigint) or strings to numbers, integers (bigint) or strings. */
+/** A map of ONNX-ML, from integers (bigint) or strings to numbers, integers (bigint) or strings. */
 export class OnnxMap {
   readonly kind = "map";
   refs = 1;
@@ -252,7 +253,7 @@ export class OnnxMap {
   }
 }
 
-/** An optional without a value. One with a value is that value. */
+/** An empty optional. A non-empty optional is represented by its value. */
 export class Nothing {
   readonly kind = "nothing";
   refs = 1;
@@ -264,18 +265,18 @@ export class Nothing {
 
 export type RunValue = NumberTensor | StringTensor | Sequence | OnnxMap | Nothing;
 
-/** One more reference. */
+/** Adds a reference. */
 export function retain<V extends RunValue>(v: V): V {
   v.refs++;
   return v;
 }
 
-/** One reference less; the last one lets go of what it holds. */
+/** Removes a reference; the last one frees the value. */
 export function release(v: RunValue): void {
   if (--v.refs === 0) v.freed();
 }
 
-/** A float16's number, from its bits. */
+/** Converts float16 bits to a number. */
 function fromHalf(bits: number): number {
   const [sign, e, m] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
   return (
@@ -283,7 +284,7 @@ function fromHalf(bits: number): number {
   );
 }
 
-/** Typed array of the types that JavaScript has one for. */
+/** Typed array views by element type. */
 const ARRAYS: Readonly<
   Record<string, (b: ArrayBuffer, at: number, n: number) => ArrayLike<number | bigint>>
 > = {
@@ -303,8 +304,8 @@ const ARRAYS: Readonly<
 };
 
 /**
- * Elements as they lie in a typed array: int64 and uint64 as bigint, halves as bits. @throws
- * ModelError: of a type that is only stored
+ * A view of a tensor's elements: int64 and uint64 as bigint, half-precision types as bits.
+ * @throws ModelError for types without a JavaScript representation
  */
 export function typed(
   type: string,
@@ -334,7 +335,10 @@ function unpacked(type: string, bytes: Uint8Array<ArrayBuffer>, count: number): 
   return Array.from(raw, Number);
 }
 
-/** Bytes of numbers. @throws ModelError: of a type that pages do not write */
+/**
+ * Serializes numbers.
+ * @throws ModelError for types that cannot be written
+ */
 export function packed(type: string, numbers: readonly number[]): Uint8Array<ArrayBuffer> {
   switch (type) {
     case "float32":
@@ -367,7 +371,7 @@ export function packed(type: string, numbers: readonly number[]): Uint8Array<Arr
   }
 }
 
-/** Bytes from hexadecimal digits, as Python writes them. */
+/** Parses hexadecimal digits, as written by Python. */
 export function fromHex(text: string): Uint8Array<ArrayBuffer> {
   const out = new Uint8Array(text.length >> 1);
   for (let i = 0; i < out.length; i++) out[i] = parseInt(text.substr(2 * i, 2), 16);

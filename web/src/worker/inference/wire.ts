@@ -1,5 +1,5 @@
-// Values on their way between page and worker, and their checks against what a model declares.
-// python/edgewise/session/feeds.py has the same rules.
+// Conversion and validation of values in messages between page and worker. Mirrors the rules of
+// python/edgewise/session/feeds.py.
 
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import type { ValueInfo, WireValue } from "../../protocol/inference.ts";
@@ -19,8 +19,9 @@ import {
 const MOST_DIMS = 64;
 
 /**
- * A fed value as the value that the model declares. `pinned` gives tensors that stayed here.
- * @throws InputError
+ * Converts a feed to the value that the model declares.
+ * @param pinned looks up a tensor that stayed in the engine
+ * @throws InputError if it does not match the declaration
  */
 export function fromWire(
   v: WireValue | undefined,
@@ -156,14 +157,14 @@ function mapFrom(
   return new OnnxMap(entries, key, value);
 }
 
-/** A whole number, also as decimal digits (keys of objects are texts). */
+/** Converts an integer, or its decimal digits (object keys are strings). */
 function integer(x: string | number | bigint): bigint | undefined {
   if (typeof x === "bigint") return x;
   if (typeof x === "number") return Number.isSafeInteger(x) ? BigInt(x) : undefined;
   return /^-?\d{1,20}$/.test(x) ? BigInt(x) : undefined;
 }
 
-/** A value for the page; buffers that move there are added to `transfer`. */
+/** Converts a value for the page; buffers to transfer are added to `transfer`. */
 export async function toWire(
   v: RunValue,
   device: Reader,

@@ -1,4 +1,4 @@
-// If, Loop, Scan: as python/edgewise/ops/control_flow.py.
+// If, Loop, Scan. Mirrors python/edgewise/ops/host/control_flow.py.
 
 import type { HostOperator, NodeRun } from "../node.ts";
 import type { Subgraph } from "../program.ts";
@@ -12,8 +12,8 @@ async function branch(n: NodeRun): Promise<RunValue[]> {
 }
 
 /**
- * Slices as one tensor; of a loop that was not run, an empty one with what the body declares (0
- * where it declares no size).
+ * Stacks the slices of a loop's output. Without iterations: an empty tensor of the declared type
+ * and shape (unknown sizes are 0).
  */
 function stacked(
   n: NodeRun,
@@ -44,7 +44,7 @@ async function loop(n: NodeRun): Promise<RunValue[]> {
       `its body gives ${outputs.length} values for ${carried.length} that are carried`,
       "Export the model again.",
     );
-  for (const v of carried) retain(v); // those that are carried have one reference of this loop's
+  for (const v of carried) retain(v); // the loop holds one reference of each carried value
   const collected: RunValue[][] = outputs.slice(1 + carried.length).map(() => []);
   for (let i = 0; i < trips && goes; i++) {
     await n.trip();
@@ -82,8 +82,8 @@ interface Body {
 }
 
 /**
- * States, then tensors that are taken apart along an axis; the body: states, slices -> states,
- * slices.
+ * Scan without a batch dimension: state variables, then tensors that are sliced along an axis. The
+ * body maps states and slices to states and slices.
  */
 async function scanned(
   n: NodeRun,
@@ -124,7 +124,7 @@ async function scanned(
           perm: [a, ...tensor.dims.keys()].filter((d, j) => !j || d !== a),
         })
       : tensor;
-    if (!v.data) n.driver.place(v); // slices share its memory
+    if (!v.data) n.driver.place(v); // the slices share its memory
     const slices = v.rows(n.unit.where).slice(0, steps);
     for (const s of slices) n.keep(s);
     rows.push(back[i] ? slices.reverse() : slices);
@@ -142,7 +142,7 @@ async function scanned(
   for (const [j, values] of collected.entries()) {
     const first = values[0];
     const all = [...values];
-    // behind a shorter sequence's end there are zeros
+    // a shorter sequence is padded with zeros
     if (first?.kind === "tensor" && steps < size) {
       const zeros = n.keep(new NumberTensor(first.type, first.dims, new Uint8Array(first.bytes)));
       for (let i = steps; i < size; i++) all.push(zeros);
@@ -160,8 +160,8 @@ async function scan(n: NodeRun): Promise<RunValue[]> {
   const count = n.int("num_scan_inputs", 0);
   const body = await n.body("body");
   if (n.unit.opset >= 9) return scanned(n, body, n.inputs, count);
-  // Opset 8: everything has a batch dimension in front, and each of the batch may have a length of
-  // its own.
+  // Opset 8: all inputs have a leading batch dimension, and sequences of a batch may differ in
+  // length.
   const inputs = n.inputs
     .slice(1)
     .map((v) =>

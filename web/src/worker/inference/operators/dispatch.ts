@@ -1,4 +1,4 @@
-// How a node that no plan computes is run.
+// Execution of nodes that are not part of a plan.
 
 import { UnsupportedOp } from "../../../shared/errors.ts";
 import type { NodeRun } from "../node.ts";
@@ -8,8 +8,8 @@ import { HOST_OPERATORS } from "./index.ts";
 import { moved } from "./strings.ts";
 
 /**
- * The outputs of a node: from its function's body, its operator's function, moved strings, Python,
- * or a plan of this node alone, whichever serves its inputs first.
+ * Executes a node: by the model's function, the operator's implementation here, Python, moving
+ * strings, or a plan of the node alone; the first that handles its inputs.
  */
 export async function outputsOf(run: NodeRun): Promise<(RunValue | undefined)[]> {
   const { unit, inputs } = run;

@@ -1,5 +1,5 @@
-// Operators that a session runs itself, between plans, by "domain.name" or name:
-// python/edgewise/ops has the same (`@op.host`). What is not here and not compiled, Python runs.
+// Operators that a session executes between plans, by "domain.name" or name. python/edgewise/ops
+// has the same operators (`@op.host`); those that are not here are executed by Python.
 
 import type { HostOperator } from "../node.ts";
 import { CONTROL } from "./control.ts";
@@ -8,7 +8,7 @@ import { SELECTION } from "./selection.ts";
 import { SEQUENCES } from "./sequences.ts";
 import { STRINGS } from "./strings.ts";
 
-/** A function for each. */
+/** Implementations by operator. */
 export const HOST_OPERATORS: ReadonlyMap<string, HostOperator> = new Map(
   Object.entries({ ...CONTROL, ...SEQUENCES, ...SELECTION, ...STRINGS, ...LABELS }),
 );

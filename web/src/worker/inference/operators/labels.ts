@@ -1,5 +1,4 @@
-// Words to numbers and back: LabelEncoder and the maps of ONNX-ML, TfIdfVectorizer. As
-// python/edgewise/ops/labels.py.
+// LabelEncoder and the maps of ONNX-ML, TfIdfVectorizer. Mirrors python/edgewise/ops/ml/labels.py.
 
 import { MAX_NGRAMS } from "../../../gen/session.ts";
 import type { HostOperator, NodeRun } from "../node.ts";
@@ -14,12 +13,12 @@ import {
 } from "../values.ts";
 import { tensorOf } from "./strings.ts";
 
-const NUMBER_BYTES = 32; // of a number in a list, its copy and its tensor
+const NUMBER_BYTES = 32; // estimate for a number in a list, its copy and its tensor
 
 type Element = number | bigint | string;
 const CHECK = "Check what is fed; if it is right, export the model again.";
 
-/** Flat elements of a tensor: int64 as bigint. */
+/** Flat elements of a tensor; int64 as bigint. */
 async function elementsOf(n: NodeRun, v: RunValue): Promise<Element[]> {
   if (v.kind === "strings") return [...v.strings];
   if (v.kind !== "tensor") return n.fail(`its input is ${String(v)}, no tensor`, CHECK);
@@ -28,7 +27,7 @@ async function elementsOf(n: NodeRun, v: RunValue): Promise<Element[]> {
     : v.numbers(n.device);
 }
 
-/** An attribute's list, integers as bigint where `wide`. */
+/** A list attribute; integers as bigint if `wide`. */
 function listOf(n: NodeRun, value: Attribute, wide: boolean): Element[] {
   if (!Array.isArray(value)) return [];
   return value.map((x) =>
@@ -42,7 +41,7 @@ function listOf(n: NodeRun, value: Attribute, wide: boolean): Element[] {
   );
 }
 
-/** Type and values of keys_* or values_*. */
+/** Type and values of the attributes keys_* or values_*. */
 async function table(n: NodeRun, what: string): Promise<[type: string, values: Element[]]> {
   const t = n.attribute(`${what}_tensor`);
   if (t instanceof StringTensor || t instanceof NumberTensor)
@@ -59,10 +58,7 @@ async function table(n: NodeRun, what: string): Promise<[type: string, values: E
   return n.fail(`it has no ${what}`, "Export the model again.");
 }
 
-/**
- * Each element's place in a table, and what stands there in another one. NaN finds NaN, as in a
- * Map.
- */
+/** Maps elements from keys to values. NaN equals NaN, as in a Map. */
 async function labelEncoder(n: NodeRun): Promise<RunValue[]> {
   const x = n.input(0);
   if (x.kind !== "tensor" && x.kind !== "strings")
@@ -109,7 +105,9 @@ async function labelEncoder(n: NodeRun): Promise<RunValue[]> {
   ];
 }
 
-/** Each row of a float tensor as a map from the labels: what classifiers of scikit-learn give. */
+/**
+ * Converts each row of a float tensor to a map from labels, as classifiers of scikit-learn return.
+ */
 async function zipMap(n: NodeRun): Promise<RunValue[]> {
   const x = n.tensor(0);
   const words = n.texts("classlabels_strings");
@@ -140,7 +138,7 @@ function map(n: NodeRun): OnnxMap {
   return x.kind === "map" ? x : n.fail(`its input is ${String(x)}, no map`, CHECK);
 }
 
-/** A map's values in the order of a vocabulary, 0 where it has none. */
+/** The values of a map in the order of a vocabulary; 0 for missing keys. */
 async function dictVectorizer(n: NodeRun): Promise<RunValue[]> {
   const x = map(n);
   const strings = n.texts("string_vocabulary");
@@ -158,8 +156,8 @@ async function dictVectorizer(n: NodeRun): Promise<RunValue[]> {
 }
 
 /**
- * A map's values in the order of its keys: all of them, or (map_form SPARSE) each at the place that
- * its key says, of max_map.
+ * The values of a map in the order of its keys: all of them, or with map_form SPARSE at the indices
+ * given by the keys, below max_map.
  */
 async function castMap(n: NodeRun): Promise<RunValue[]> {
   const x = map(n);
@@ -211,8 +209,8 @@ async function castMap(n: NodeRun): Promise<RunValue[]> {
 }
 
 /**
- * How often each n-gram of a pool occurs in each row, its elements next to each other or with up to
- * max_skip_count others between them.
+ * Counts the n-grams of a pool in each row, where elements are adjacent or separated by up to
+ * max_skip_count others.
  */
 async function tfIdf(n: NodeRun): Promise<RunValue[]> {
   const x = n.input(0);
@@ -293,7 +291,7 @@ async function tfIdf(n: NodeRun): Promise<RunValue[]> {
   return [await tensorOf(n, "float32", x.rank === 1 ? [width] : [rows, width], [...out])];
 }
 
-/** Strings to their numbers or numbers to their strings, by two lists of one length. */
+/** Maps strings to integers or integers to strings. */
 async function categoryMapper(n: NodeRun): Promise<RunValue[]> {
   const x = n.input(0);
   const numbers = listOf(n, n.attribute("cats_int64s"), true) as bigint[];

@@ -1,10 +1,11 @@
-// Operators whose outputs' sizes only data tell: as python/edgewise/ops/data_dependent.py. A kernel
-// writes into a buffer for the longest result and counts; what is there is taken.
+// Operators with data-dependent output sizes. Mirrors python/edgewise/ops/host/data_dependent.py.
+// A kernel writes to a buffer for the longest possible result and counts; the used part is
+// returned.
 
 import type { HostOperator, NodeRun } from "../node.ts";
 import { elements, NumberTensor, type RunValue, StringTensor } from "../values.ts";
 
-const MOST = 2 ** 28; // elements of a buffer for the longest result
+const MOST = 2 ** 28; // maximum number of elements of such a buffer
 
 function empty(n: NodeRun, dims: number[]): NumberTensor {
   return n.keep(new NumberTensor("int64", dims, new Uint8Array(0)));
@@ -93,7 +94,7 @@ async function unique(n: NodeRun): Promise<RunValue[]> {
   ];
 }
 
-/** In the order of code points, as Python sorts. */
+/** Compares by code points, as Python sorts. */
 export function byCodePoint(a: string, b: string): number {
   const [x, y] = [Array.from(a), Array.from(b)];
   for (let i = 0; i < Math.min(x.length, y.length); i++)

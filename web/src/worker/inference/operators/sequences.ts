@@ -1,4 +1,4 @@
-// Sequences and optionals: as python/edgewise/ops/sequence.py and optional.py.
+// Sequences and optionals. Mirrors python/edgewise/ops/host/sequence.py and optional.py.
 
 import type { HostOperator, NodeRun } from "../node.ts";
 import { Nothing, type NumberTensor, type RunValue, type Sequence } from "../values.ts";
@@ -13,7 +13,7 @@ function sequence(n: NodeRun, i = 0): Sequence {
     : n.fail(`its input ${i} is ${String(v ?? "missing")}, no sequence`, CHECK);
 }
 
-/** Which element input i means; `otherwise` where it is absent. */
+/** The index given by input i; `otherwise` if it is absent. */
 async function position(
   n: NodeRun,
   i: number,
@@ -27,7 +27,7 @@ async function position(
   return at < 0 ? at + length : at;
 }
 
-/** Element type of what may become part of a sequence; "" of what is no tensor. */
+/** Element type of a tensor; "" for other values. */
 function typeOf(v: RunValue | undefined): string {
   return v && (v.kind === "tensor" || v.kind === "strings") ? v.type : "";
 }
@@ -44,7 +44,7 @@ async function split(n: NodeRun): Promise<RunValue[]> {
     keep = true;
     sizes = await n.numbers(1);
     if (n.tensor(1).rank === 0) {
-      // equal parts, a smaller last one
+      // equal parts; the last one may be smaller
       const size = sizes[0]!;
       if (!(size >= 1)) n.fail(`parts of ${size}`);
       sizes = Array.from({ length: Math.ceil(length / size) }, (_, i) =>
@@ -95,8 +95,8 @@ async function concat(n: NodeRun): Promise<RunValue[]> {
 }
 
 /**
- * The body for each element of the first sequence, with those of other sequences at its place;
- * tensors are given to each.
+ * Applies the body to each element of the first sequence, with the corresponding elements of other
+ * sequences; tensors are passed to every call.
  */
 async function map(n: NodeRun): Promise<RunValue[]> {
   const { outputs, call } = await n.body("body");

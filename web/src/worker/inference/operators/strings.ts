@@ -1,6 +1,6 @@
-// Tensors of strings: as python/edgewise/ops/strings.py. What moves elements computes with their
-// places instead, by the same code as for numbers. (Regular expressions, which need an engine of
-// their own to be matched in linear time, are Python's.)
+// String tensors. Mirrors python/edgewise/ops/host/strings.py. Operators that move elements run on
+// indices instead, by the numeric implementation. (Regular expressions need an engine with linear
+// time and are executed by Python.)
 
 import { ELEMENT_BITS } from "../../../gen/session.ts";
 import type { HostOperator, NodeRun } from "../node.ts";
@@ -13,7 +13,7 @@ import {
   typed,
 } from "../values.ts";
 
-/** Operators that only move elements, and which of their inputs those are (undefined: all). */
+/** Operators that only move elements, and the inputs that contain those (undefined: all). */
 const MOVES: Readonly<Record<string, readonly number[] | undefined>> = {
   Reshape: [0],
   Squeeze: [0],
@@ -37,16 +37,16 @@ const MOVES: Readonly<Record<string, readonly number[] | undefined>> = {
   ScatterND: [0, 2],
   Concat: undefined,
 };
-/** The same of ai.onnx.ml. */
+/** The same for ai.onnx.ml. */
 const MOVES_ML: Readonly<Record<string, readonly number[] | undefined>> = {
   ArrayFeatureExtractor: [0],
 };
-const NUMBER_BYTES = 16; // of a number in a list that grows
-const TEXT_BYTES = 48; // of a number as a text
-const PAIR_BYTES = 64; // of a pair of strings in a list
+const NUMBER_BYTES = 16; // estimate for a number in a growing list
+const TEXT_BYTES = 48; // estimate for a number as text
+const PAIR_BYTES = 64; // estimate for a pair of strings in a list
 const CHECK = "Check what is fed; if it is right, export the model again.";
 
-/** Outputs of a node with strings among its inputs that moves elements, or looks at their shape. */
+/** Executes a node with string inputs that moves elements, or reads their shape. */
 export async function moved(n: NodeRun): Promise<(RunValue | undefined)[]> {
   const { inputs, unit } = n;
   const looks = !unit.domain && (unit.op === "Shape" || unit.op === "Size");
@@ -98,7 +98,7 @@ export async function moved(n: NodeRun): Promise<(RunValue | undefined)[]> {
   return texts;
 }
 
-/** Two tensors of strings broadcast together: dims, and pairs of strings. */
+/** Broadcasts two string tensors: the shape, and pairs of strings. */
 function together(n: NodeRun): [dims: number[], pairs: [string, string][]] {
   const [a, b] = [n.strings(0), n.strings(1)];
   const rank = Math.max(a.rank, b.rank);
@@ -136,24 +136,25 @@ function together(n: NodeRun): [dims: number[], pairs: [string, string][]] {
   ];
 }
 
-// as Python's str.isspace
+// characters for which Python's str.isspace is true
 const SPACE =
   "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 const SPACES = new RegExp(`[${SPACE}]+`);
 const LEADING = new RegExp(`^[${SPACE}]+`);
 
-/** Without white space at its end; a regular expression for it would take quadratic time. */
+/** Removes trailing white space. A regular expression would take quadratic time. */
 function trimmedEnd(text: string): string {
   let end = text.length;
   while (end && SPACES.test(text[end - 1]!)) end--;
   return text.slice(0, end);
 }
 
-const PIECES = 4096; // that are made before their room is checked
+const PIECES = 4096; // interval of memory checks
 
 /**
- * Pieces of a text between delimiters (undefined: stretches of white space), at most `most` cuts.
- * `check` gets their number each time that it has grown by PIECES.
+ * Splits a text at delimiters (undefined: runs of white space).
+ * @param most maximum number of splits
+ * @param check called with the number of pieces, at intervals of PIECES
  */
 export function pieces(
   text: string,
@@ -178,12 +179,12 @@ export function pieces(
   return delimiter === undefined && !left ? out : [...out, left];
 }
 
-/** Pieces along a new last dimension, "" where there are fewer, and how many there are. */
+/** Splits strings along a new last dimension, padded with "", and returns the numbers of pieces. */
 function split(n: NodeRun): RunValue[] {
   const x = n.strings(0);
   const delimiter = n.text("delimiter", "") || undefined;
   const most = n.attribute("maxsplit") === undefined ? Infinity : n.int("maxsplit", 0);
-  let before = 0; // pieces of the strings before
+  let before = 0; // pieces of the preceding strings
   const check = (count: number): void => n.checkRoom(REFERENCE_BYTES * (before + count));
   const all = x.strings.map((s) => {
     const made = pieces(s, delimiter, most < 0 ? Infinity : most, check);
@@ -191,7 +192,7 @@ function split(n: NodeRun): RunValue[] {
     return made;
   });
   const width = all.reduce((w, p) => Math.max(w, p.length), 0);
-  n.checkRoom(REFERENCE_BYTES * width * all.length); // one long text makes all rows long
+  n.checkRoom(REFERENCE_BYTES * width * all.length); // one long row makes all rows long
   return [
     n.keep(
       new StringTensor(
@@ -238,8 +239,8 @@ function general(x: number, digits: number): string {
 }
 
 /**
- * A number as text, as onnxruntime writes it: 1 rather than 1.0, exponents from 1e+08 on; but with
- * the digits that tell it from its neighbours, and no others.
+ * Formats a number as onnxruntime does: 1 rather than 1.0, exponents from 1e+08 on; but with the
+ * fewest digits that identify the number.
  */
 export function textOf(type: string, x: number | bigint): string {
   if (typeof x === "bigint" || !/float/.test(type)) return String(x);
@@ -267,7 +268,7 @@ function float(text: string): number | undefined {
     : undefined;
 }
 
-/** The number of a text; integers exactly. */
+/** Parses a number; integers are exact. */
 function numberOf(n: NodeRun, type: string, text: string): number | bigint {
   const none = () => n.fail(`the string '${text.slice(0, 50)}' is no number`, "Check what is fed.");
   if (/float/.test(type)) return float(text) ?? none();
@@ -291,7 +292,7 @@ function numberOf(n: NodeRun, type: string, text: string): number | bigint {
   return x >= low && x <= high ? x : n.fail(`${x} does not fit its type`, "Check what is fed.");
 }
 
-/** A tensor of numbers or strings, of a type by its ONNX code's name. Integers may be bigint. */
+/** Makes a numeric or string tensor. Integers may be bigint. */
 export async function tensorOf(
   n: NodeRun,
   type: string,
