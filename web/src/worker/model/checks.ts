@@ -1,15 +1,15 @@
-// Checks of a package against the engine, before anything is allocated.
+// Checks of a package against the engine and its memory, before anything is allocated.
 
 import type { Device } from "../../device/device.ts";
 import { OutOfMemory, PackageError } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 
-/** Most that a page's memory holds. */
+/** Maximum size of a page's memory. */
 const MAX_MEMORY = 0xffff_0000;
 
 /**
- * Refuses what no page has memory for, in words that say what takes it, before any memory is taken.
+ * Checks that the weights and the cache of one sequence fit into memory.
  * @throws OutOfMemory
  */
 export function checkRoom(
@@ -32,7 +32,10 @@ export function checkRoom(
     );
 }
 
-/** Refuses a package of another engine with words of its own, before any memory is taken. */
+/**
+ * Checks that a package was built for this engine's kernels.
+ * @throws PackageError
+ */
 export function checkTable(device: Device, manifest: Manifest, where: string): void {
   if (manifest.tableHash !== device.tableHash)
     throw new PackageError(
@@ -43,7 +46,10 @@ export function checkTable(device: Device, manifest: Manifest, where: string): v
     );
 }
 
-/** What a manifest says of its decoder. */
+/**
+ * The decoder of a manifest.
+ * @throws PackageError if it has none
+ */
 export function decoderOf(manifest: Manifest, where: string): DecoderInfo {
   if (manifest.task !== "text-generation" || !manifest.decoder)
     throw new PackageError(

@@ -1,6 +1,5 @@
-// A language model in the engine: its weights, its plans, and the sequences that are being written.
-// What the generation loop sees is the Decoder interface (generation/); the order of things between
-// ids and logits is here.
+// A language model on a device: its weights, plans and sequences. Implements the Decoder interface
+// of the generation loop (generation/): from token ids to logits.
 
 import type { Buffer, Device, Host, Plan } from "../../device/device.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
@@ -9,51 +8,48 @@ import type { DecoderInfo, PlanInfo } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
 import type { Weights } from "./weights.ts";
 
-/** The state of one text being written: how many tokens its caches hold. */
+/** State of a sequence. */
 export interface Sequence {
-  /** Tokens in its caches. */
+  /** Number of tokens in its caches. */
   past: number;
-  /** Of models without a cache: the text so far. */
+  /** Token ids so far, for models without a cache. */
   ids: number[];
-  /** Memory by the cache's name. */
+  /** Caches by name. */
   caches: Map<string, Buffer>;
 }
 
 interface Loaded {
   info: PlanInfo;
   plan: Plan;
-  /** Slots to bind again when another sequence runs. */
+  /** Slots to rebind when another sequence runs. */
   cacheSlots: { slot: number; name: string }[];
   output: Buffer;
   bound: Sequence | undefined;
 }
 
 /**
- * What a run of so many tokens costs, in halves of what each further token of a long one does (as
- * session/decoder.py, where more is said).
+ * Estimated cost of a run, in units of half the cost of each further token of a long run (see
+ * session/decoder.py).
  */
 const runCost = (tokens: number) => (tokens === 1 ? 9 : 20 + 2 * tokens);
 
-/** A package's language model in an engine. As python/edgewise/session/decoder.py. */
+/** The language model of a package, on a device. Mirrors python/edgewise/session/decoder.py. */
 export class EngineDecoder implements Decoder<Sequence> {
   readonly vocab_size: number;
-  /** How many tokens a sequence can have. */
+  /** Maximum number of tokens of a sequence. */
   readonly max_length: number;
-  /**
-   * Prompts are given to `forward` in pieces of so many ids, so that an abort is heard between
-   * them.
-   */
+  /** Prompts are passed to `forward` in chunks of this many ids, so that an abort is noticed. */
   readonly prefill_chunk: number | undefined;
-  /** Bytes of the caches of one sequence. */
+  /** Size in bytes of the caches of one sequence. */
   readonly cacheBytes: number;
   private readonly plans: Loaded[] = [];
   private readonly sequences = new Set<Sequence>();
-  /** Caches of closed sequences, to be used again. */
+  /** Caches of closed sequences, for reuse. */
   private spare: Map<string, Buffer>[] = [];
 
-  /** The plans' input: int64 ids. */
+  /** Input of the plans: int64 token ids. */
   private readonly input: Buffer;
-  /** Ids on their way to `input`, two 32-bit words each. */
+  /** Staging memory for `input`; two 32-bit words per id. */
   private readonly staging: Uint32Array<ArrayBuffer>;
   /** Number of ids in `input`; zeros follow. */
   private filled = 0;
@@ -76,7 +72,7 @@ export class EngineDecoder implements Decoder<Sequence> {
     this.staging = new Uint32Array(2 * most);
     const logits = device.allocate(4 * info.vocabSize, "the logits");
     this.input = device.allocate(8 * most, "the input");
-    // the largest first, so that the arena is allocated once
+    // largest plan first, so that the arena is allocated once
     for (const plan of [...info.plans].reverse()) {
       const place = `${where}, ${plan.file}`;
       const handle = device.loadPlan(files.get(plan.file)!, place, plan.file, files.get(NOTES));
@@ -99,8 +95,8 @@ export class EngineDecoder implements Decoder<Sequence> {
           device.bind(handle, slot, kind === "input" ? this.input : logits, what);
       });
     }
-    // Caches come with the first sequence: they fit where weights were that have been packed and
-    // let go of by then.
+    // Caches are allocated with the first sequence: they then reuse memory of weights that were
+    // packed and freed.
     weights.compute(
       this.plans
         .map(({ plan, info: { slots, file } }) => ({ plan, slots, where: `${where}, ${file}` }))
@@ -110,9 +106,9 @@ export class EngineDecoder implements Decoder<Sequence> {
   }
 
   /**
-   * From now on the weights of these names lie where `instead` says, all others where they always
-   * were; what follows from weights is computed again. Also to be called when such weights have
-   * changed. Sequences begun before are of no use afterwards.
+   * Rebinds weights: those in `instead` to other buffers, all others to their own. Recomputes the
+   * constants that depend on weights. Must also be called when such weights have changed. Existing
+   * sequences become invalid.
    */
   useWeights(instead: Map<string, Buffer>): void {
     for (const { info, plan } of this.plans) {
@@ -132,12 +128,15 @@ export class EngineDecoder implements Decoder<Sequence> {
     }
   }
 
-  /** C functions for sampling, in whose memory `forward` leaves the logits. */
+  /** C functions for sampling, whose memory receives the logits of `forward`. */
   get engine(): Host {
     return this.device.host;
   }
 
-  /** A new, empty sequence. */
+  /**
+   * Makes an empty sequence.
+   * @throws OutOfMemory
+   */
   open(): Sequence {
     const caches = this.spare.pop() ?? new Map<string, Buffer>();
     try {
@@ -159,7 +158,7 @@ export class EngineDecoder implements Decoder<Sequence> {
     return sequence;
   }
 
-  /** Frees its caches, or keeps them for the next sequence where none are kept. */
+  /** Frees a sequence. The caches of one closed sequence are kept for reuse. */
   close(sequence: Sequence): void {
     if (!this.sequences.delete(sequence)) return;
     for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
@@ -167,7 +166,7 @@ export class EngineDecoder implements Decoder<Sequence> {
     else for (const buffer of sequence.caches.values()) this.device.release(buffer);
   }
 
-  /** Makes `target` go on from where `source` is. */
+  /** Copies the state of `source` to `target`. */
   copy(source: Sequence, target: Sequence): void {
     for (const { name } of this.info.caches)
       this.device.copy(source.caches.get(name)!, target.caches.get(name)!);
@@ -175,7 +174,7 @@ export class EngineDecoder implements Decoder<Sequence> {
     target.ids = source.ids.slice();
   }
 
-  /** Forgets all but the first `n` tokens. */
+  /** Removes all tokens after the first `n`. */
   truncate(sequence: Sequence, n: number): void {
     if (!(n >= 0 && n <= sequence.past))
       throw new InputError(
@@ -188,15 +187,15 @@ export class EngineDecoder implements Decoder<Sequence> {
   }
 
   /**
-   * Appends `ids` to the sequence and runs them.
-   * @returns the address in the host's memory of the logits after the last id, float32
-   *   [vocab_size], valid until the next call
+   * Appends ids to a sequence and runs them.
+   * @returns address in the host's memory of the logits after the last id, float32 [vocab_size],
+   *   valid until the next call
    */
   async forward(sequence: Sequence, ids: ArrayLike<number>): Promise<number> {
     return this.device.hosted(this.run(sequence, ids));
   }
 
-  /** As `forward`; returns the logits where the device has them. */
+  /** As `forward`, but returns the logits on the device. */
   private run(sequence: Sequence, ids: ArrayLike<number>): Buffer {
     const n = ids.length;
     if (n < 1)
@@ -240,8 +239,8 @@ export class EngineDecoder implements Decoder<Sequence> {
   }
 
   /**
-   * The plan for the next run: the first of those that together take `n` tokens at the lowest cost,
-   * the longest first. A padded run costs what a full one does.
+   * The plan of the next run: the first of the sequence of plans with the lowest total cost for `n`
+   * tokens, longest first. A padded run costs as much as a full one.
    */
   private choose(n: number, past: number): Loaded {
     const fitting = this.plans.filter((p) => past + p.info.tokens <= this.max_length).reverse();
@@ -283,9 +282,9 @@ export class EngineDecoder implements Decoder<Sequence> {
           `input id ${at + i}`,
           "Do model and tokenizer belong together?",
         );
-      staging[2 * i] = id; // the lower half of an int64
+      staging[2 * i] = id; // low half of an int64
     }
-    // a shorter run overwrites the ids of a longer one with zeros
+    // clear the ids of a longer previous run
     const written = Math.max(used, this.filled);
     staging.fill(0, 2 * used, 2 * written);
     device.write(this.input, new Uint8Array(staging.buffer, 0, 8 * written));

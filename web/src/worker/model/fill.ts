@@ -1,4 +1,4 @@
-// Fills weights from the files beside a package.
+// Filling of weights from a package and from files beside it.
 
 import { ModelError } from "../../shared/errors.ts";
 import { BlobSource, type Extent, endsEarly, scatter } from "../../shared/files/source.ts";
@@ -6,8 +6,8 @@ import type { ByteSource } from "../../shared/files/stream.ts";
 import type { OpenPackage } from "../package/package.ts";
 
 /**
- * Fills the places of a package's weights, those that lie in the package and those in the model's
- * own files: each file is read once, as a stream.
+ * Fills the weights of a package: those in the package and those in the model's own files. Each
+ * file is read once, as a stream.
  */
 export async function fillBeside(
   { manifest, finish }: OpenPackage,

@@ -1,4 +1,4 @@
-// Finds a model's plans: in a package, where an earlier visit kept them, or by compiling them.
+// Finds the plans of a model: in a package, in the browser's storage, or by compiling them.
 
 import type { Device } from "../../device/device.ts";
 import type { ModelInfo } from "../../protocol/loading.ts";
@@ -31,9 +31,7 @@ interface Found {
   dtype: string;
   compileMs: number;
   onnx?: (() => Promise<Onnx>) | undefined;
-  /**
-   * Streams the weights in; gives the package's other files, and the texts (tokenizer, configs).
-   */
+  /** Fills the weights; returns the package's other files, and tokenizer and config files. */
   fill(extents: Map<string, Extent[]>): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
 }
 
@@ -130,8 +128,8 @@ async function fromAddress(
   const texts = await reading;
   job.readTexts(texts, folder);
 
-  // With an ETag or a date, an earlier visit's package is known to fit without reading the model
-  // first: weights stream from the network.
+  // With an ETag or a date, a stored package can be matched without reading the model, and the
+  // weights are streamed from the network.
   const tagged = graph.validator !== undefined && graph.size !== undefined;
   const config = texts.get("config.json") ?? "";
   const key =
@@ -206,8 +204,8 @@ async function fromFiles(
   const { cache, capacity, cache_dtype, programs } = job.request;
   const onnx = async () => ({ graph, files });
   job.readTexts(texts, graph);
-  // Files that were given have no ETag: the key is their names and sizes, and the ranges that the
-  // compiler read are compared.
+  // Files chosen by the user have no ETag: the key consists of their names and sizes, and the
+  // ranges that the compiler read are compared.
   const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
   const key = !cache ? undefined : (from.key ?? (await keyOf(job, device, { graph, sizes })));
   if (key && !from.key) {
@@ -271,7 +269,7 @@ function blobSources(job: Job, files: Map<string, Blob>): Map<string, ByteSource
   return new Map(Array.from(files, ([name, blob]) => [name, job.blob(blob, name)]));
 }
 
-/** A package whose weights lie in the model's files. */
+/** A package whose weights are in the model's files. */
 function fromCache(
   opened: OpenPackage,
   sources: Map<string, ByteSource>,

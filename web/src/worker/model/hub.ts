@@ -1,5 +1,5 @@
-// Which files a model consists of, and where they are: a package, a folder of a site, a model id of
-// a hub, or files that the visitor gave. Knows names and addresses, not what is in the files.
+// The files of a model and their addresses: a package, a folder of a site, a model id of a hub, or
+// files chosen by the user. Knows names and addresses, not contents.
 
 import type { DType } from "../../protocol/loading.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -16,35 +16,36 @@ const SUFFIX: Record<Exclude<DType, "auto">, string> = {
 };
 const AUTO: DType[] = ["q8", "q4", "fp32", "fp16", "q4f16"];
 
-/** What of PipelineOptions and Env says where a model's files are. */
+/** The parts of PipelineOptions and Env that determine the addresses of a model's files. */
 export interface HubOptions {
-  /** As `env.remoteHost`. */
+  /** `env.remoteHost` */
   remoteHost: string;
-  /** As `env.remotePathTemplate`. */
+  /** `env.remotePathTemplate` */
   remotePathTemplate: string;
   revision: string;
   dtype: DType;
-  /** Folder of the .onnx files within the model: `onnx`. */
+  /** Folder of the .onnx files in the model: `onnx`. */
   subfolder: string;
-  /** Name of the .onnx file without suffix and ending: `model`. */
+  /** Name of the .onnx file without suffix and extension: `model`. */
   model_file_name: string;
 }
 
-/** A model as addresses. */
+/** Addresses of a model. */
 export type Place =
   | { kind: "package"; url: string }
-  /**
-   * `graphs`: candidates in order of preference; `folder` ends in `/` and has tokenizer.json,
-   * config.json.
-   */
+  /** `graphs`: candidates in order of preference; `folder`, of the other files, ends in `/`. */
   | { kind: "onnx"; graphs: { url: string; dtype: string }[]; folder: string };
 
-/** Whether it is a name of a precision. */
+/** Whether `dtype` names a precision. */
 export function isDType(dtype: unknown): dtype is DType {
   return dtype === "auto" || (typeof dtype === "string" && Object.hasOwn(SUFFIX, dtype));
 }
 
-/** Addresses of a model. `base` is the page's address, which relative ones start from. */
+/**
+ * Determines the addresses of a model.
+ * @param base base URL for relative addresses
+ * @throws InputError
+ */
 export function locate(model: string, base: string, options: HubOptions): Place {
   if (!isDType(options.dtype))
     throw new InputError(
@@ -96,7 +97,7 @@ function absolute(address: string, base: string): string {
   }
 }
 
-/** Files that are not part of a graph but of a model. */
+/** Files of a model besides its graph. */
 export const TEXT_FILES = [
   "config.json",
   "generation_config.json",
@@ -106,13 +107,14 @@ export const TEXT_FILES = [
   "chat_template.jinja",
 ] as const;
 
-/** A model as files. */
+/** The files of a model. */
 export type Given =
   | { kind: "package"; file: Blob; name: string }
   | { kind: "onnx"; graph: string; files: Map<string, Blob> };
 
 /**
- * Sorts out files that were dropped or chosen: one package, or one graph with what belongs to it.
+ * Sorts files chosen by the user: one package, or one graph and the files that belong to it.
+ * @throws InputError if there is none or more than one
  */
 export function sortFiles(list: { name: string; blob: Blob }[], dtype: DType): Given {
   const packages = list.filter((f) => f.name.endsWith(".edge"));

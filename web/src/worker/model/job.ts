@@ -1,4 +1,4 @@
-// What one load needs everywhere: the request, abort, progress, and how files are fetched.
+// The context of loading a model: request, abort, progress and downloads.
 
 import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
 import { InputError, PackageError } from "../../shared/errors.ts";
@@ -14,12 +14,10 @@ import { notThere } from "./not-there.ts";
 export type Progress = (event: ProgressEvent) => void;
 export type Texts = Map<string, string>;
 
-/** What one load needs everywhere: the request, abort, progress, and how files are fetched. */
+/** The context of loading a model: request, abort, progress and downloads. */
 export class Job {
   readonly model: string;
-  /**
-   * Made as soon as the texts are there, so that a broken one is found before anything takes long.
-   */
+  /** Made as soon as its files are available, so that a damaged one is reported early. */
   tokenizer: Tokenizer | undefined;
   private compiler: Compiler | undefined;
   private readonly opened: (HttpSource | KeptSource)[] = [];
@@ -40,7 +38,7 @@ export class Job {
   warn = (text: string): void =>
     this.progress({ status: "warning", name: this.model, message: text });
 
-  /** The compiler; asked for early, it starts while files are still on their way. */
+  /** The compiler. Requesting it early lets it start while files are being downloaded. */
   python(): Compiler {
     return (this.compiler ??= new Compiler(this.request.urls, this.signal));
   }
@@ -49,15 +47,15 @@ export class Job {
     this.compiler?.end();
   }
 
-  /** Ends the compiler, and connections that were opened and not read. */
+  /** Ends the compiler, and closes connections that were not read. */
   close(): void {
     this.end();
     for (const source of this.opened) source.cancel();
   }
 
   /**
-   * Nothing that was kept of this model is to be used again: some of it is damaged. A package is
-   * one file, so that of it not even the part that has come can be trusted.
+   * Removes stored files of this model after damage was detected. A package is a single file, so
+   * even a partial download of it is removed.
    */
   async forget(e: unknown): Promise<void> {
     for (const source of this.opened)
@@ -113,7 +111,7 @@ export class Job {
     return new HandedSource(handed, { signal: this.signal, onBytes: this.reporter(handed.name) });
   }
 
-  /** Progress of one file, at most every 50 ms. */
+  /** A callback that reports progress of a file, at most every 50 ms. */
   private reporter(file: string): (loaded: number, total: number | undefined) => void {
     let last = 0;
     let begun = false;
@@ -137,10 +135,7 @@ export class Job {
     };
   }
 
-  /**
-   * The texts of a folder that are there. Those that every model has are demanded later, by what
-   * needs them.
-   */
+  /** Downloads the text files of a folder. Missing ones are reported later, where required. */
   async texts(folder: string): Promise<Texts> {
     const texts: Texts = new Map();
     const get = async (name: string) => {
@@ -156,8 +151,8 @@ export class Job {
       ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"].map(get),
     );
     const config = texts.get("tokenizer_config.json");
-    // Templates have had a file of their own since 2025; it is asked for where the config does not
-    // say (null says that there is none).
+    // Since 2025 templates may have their own file, which is requested only if the config has no
+    // chat_template field (null means that there is none).
     if (
       config !== undefined &&
       !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href))

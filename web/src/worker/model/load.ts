@@ -1,5 +1,5 @@
-// From a model's place to a decoder that runs: finds the files, uses what an earlier visit compiled
-// or compiles, and streams the weights straight into the engine's memory.
+// Loads a language model: finds its files, compiles them or uses stored plans, and streams the
+// weights directly into device memory.
 
 import { openDevice, withKernels } from "../../device/open.ts";
 import { warm } from "../../device/warm.ts";
@@ -27,7 +27,7 @@ import type { Model } from "./model.ts";
 import { notThere } from "./not-there.ts";
 import { Weights } from "./weights.ts";
 
-/** Loads a model. When it fails, everything that was begun has been let go of. */
+/** Loads a model. If it fails, all resources are freed. */
 export async function loadModel(
   request: LoadRequest,
   signal: AbortSignal,
@@ -149,7 +149,7 @@ export async function loadModel(
   }
 }
 
-/** What is too much for the memory says how long the sequences are that it was to be for. */
+/** Adds the sequence length to out-of-memory errors. */
 function within<T>({ capacity }: DecoderInfo, work: () => T): T {
   try {
     return work();

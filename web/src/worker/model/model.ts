@@ -8,7 +8,7 @@ import type { Adapters } from "../training/adapters.ts";
 import type { EngineDecoder } from "./decoder.ts";
 import type { Weights } from "./weights.ts";
 
-/** A loaded language model and all that belongs to it. */
+/** A loaded language model. */
 export interface Model {
   device: Device;
   decoder: EngineDecoder;
@@ -16,20 +16,20 @@ export interface Model {
   info: ModelInfo;
   weights: Weights;
   adapters: Adapters;
-  /** How it can be trained; empty where it cannot. */
+  /** Training programs; empty if it cannot be trained. */
   programs: Map<string, ProgramInfo>;
-  /** The plans of that. */
+  /** Plans of the training programs. */
   files: Map<string, Uint8Array>;
-  /** Stands for the model: what was trained on one fits another of the same key. */
+  /** Identifies the weights: adapters fit all models with the same key. */
   key: string;
-  /** Its name, for errors. */
+  /** Name for errors. */
   where: string;
   urls: Urls;
-  /** The .onnx file that it was compiled from, and what belongs to it; undefined for packages. */
+  /** The .onnx file that it was compiled from; undefined for packages. */
   onnx: (() => Promise<Onnx>) | undefined;
 }
 
-/** `graph`: the name of the .onnx file among `files`. */
+/** An .onnx model; `graph`: name of the .onnx file among `files`. */
 export interface Onnx {
   graph: string;
   files: Map<string, Blob>;

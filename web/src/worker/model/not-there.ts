@@ -3,7 +3,7 @@
 import { type EdgewiseError, ModelError } from "../../shared/errors.ts";
 import type { NotFound } from "../../shared/files/http.ts";
 
-/** What a missing file is to those who asked for it. */
+/** Converts NotFound to an error for users. */
 export function notThere(e: NotFound): EdgewiseError {
   const remedy =
     e.status === 401 || e.status === 403

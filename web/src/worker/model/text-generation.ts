@@ -1,4 +1,4 @@
-// The pipeline's own part: texts and chats to ids, ids to results. Mirrors
+// Text generation: prompts and chats to token ids, and token ids to results. Mirrors
 // python/edgewise/pipelines/text_generation.py.
 
 import type { Generated, GenerateRequest, Message } from "../../protocol/generation.ts";
@@ -14,18 +14,21 @@ import {
 import type { Model } from "./model.ts";
 
 /**
- * transformers' own for this task. Fields of the model's generation_config.json come before them,
- * and those of a call before both.
+ * transformers' defaults for this task. The model's generation_config.json takes precedence over
+ * them, and the call's fields over both.
  */
 const DEFAULTS: GenerationFields = { max_new_tokens: 256, do_sample: true, temperature: 0.7 };
 
-/** Gets text and ids as they come. */
+/** Receives text and token ids as they are generated. */
 export interface Sink {
   text(piece: string, end: boolean): void;
   tokens(ids: number[]): void;
 }
 
-/** One call of a pipeline, in the worker. @throws as TextGenerationPipeline's call */
+/**
+ * Executes a call of a pipeline.
+ * @throws as the call of TextGenerationPipeline
+ */
 export async function generateText(
   model: Model,
   request: GenerateRequest,
@@ -81,7 +84,7 @@ export async function generateText(
     const watch = {
       put(ids: number[]) {
         last = performance.now();
-        if (steps++ === 1) first = last; // the first put is the prompt's
+        if (steps++ === 1) first = last; // the first call has the prompt
         if (request.tokens) sink.tokens(Array.from(ids));
         text?.put(ids);
       },
@@ -105,8 +108,8 @@ export async function generateText(
         const record: Record<string, unknown> = {};
         if (options.return_tensors) record.generated_token_ids = ids;
         else {
-          // Both are decoded and the lengths compared, since a token's text can depend on those
-          // before it.
+          // Decode both and compare lengths, since the text of a token can depend on preceding
+          // tokens.
           const fresh = tokenizer
             .decode(ids, decoding)
             .slice(tokenizer.decode(prompt, decoding).length);
@@ -146,14 +149,14 @@ function inputsOf(input: GenerateRequest["input"]): [(string | Message[])[], boo
   return [inputs as (string | Message[])[], !chat];
 }
 
-/** What `generate` gets as config besides the call's own fields. */
+/** The config for `generate`, without the call's own fields. */
 function defaults(
   { decoder, tokenizer }: Model,
   fields: Record<string, unknown>,
 ): GenerationConfig {
   const own = GenerationConfig.fromJson(modelDefaults(decoder));
   const base: Record<string, unknown> = { ...DEFAULTS };
-  // A length that the model's makers chose stands, and so does a max_length that was asked for.
+  // a max_length set by the model's authors or by the call takes precedence over max_new_tokens
   if (
     (own.get("max_length") !== 20 && own.get("max_new_tokens") === null) ||
     (fields.max_length != null && fields.max_new_tokens == null)

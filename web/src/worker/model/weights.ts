@@ -1,4 +1,4 @@
-// The weights of a model in the device's memory, and what follows from them.
+// The weights of a model in device memory, and constants computed from them.
 
 import type { Buffer, Device, Plan } from "../../device/device.ts";
 import { checkSums } from "../../device/sums.ts";
@@ -17,15 +17,14 @@ interface PlanOf {
 }
 
 /**
- * What all plans of a package share in the device's memory: its weights (and the extents that fill
- * them from the files they lie in), what init steps compute of them, and the adapters that training
- * changes.
+ * Device memory shared by all plans of a package: its weights, constants that init steps compute
+ * from them, and the states of adapters.
  */
 export class Weights {
   private readonly at = new Map<string, Buffer>();
   private readonly made = new Map<string, Buffer>();
   private readonly adapters = new Map<string, Buffer>();
-  /** Of all weights that are there. */
+  /** Total size of the weights in bytes. */
   bytes = 0;
 
   constructor(
@@ -35,7 +34,7 @@ export class Weights {
     this.add(manifest);
   }
 
-  /** Takes memory for more of them. */
+  /** Allocates weights. */
   add(manifest: Pick<Manifest, "weights">): void {
     for (const { name, bytes } of manifest.weights.values()) {
       this.at.set(name, this.device.allocate(bytes, `the weight '${name}'`, true));
@@ -43,17 +42,17 @@ export class Weights {
     }
   }
 
-  /** The memory of a weight, which must be there. */
+  /** The buffer of a weight, which must exist. */
   buffer(name: string): Buffer {
     return this.at.get(name)!;
   }
 
-  /** Whether a weight is there. */
+  /** Whether a weight exists. */
   has(name: string): boolean {
     return this.at.has(name);
   }
 
-  /** Whether all constants of a plan are there. */
+  /** Whether all constants of a plan have been computed. */
   hasComputed(slots: readonly PlanSlot[]): boolean {
     return slots.every(
       ({ name, kind, bytes }) => kind !== "computed" || (this.made.get(name)?.bytes ?? -1) >= bytes,
@@ -61,11 +60,12 @@ export class Weights {
   }
 
   /**
-   * Computes the constants of these plans that are not there yet, and binds them all. With
-   * `release`, weights that only init steps read are freed once these have run: these plans are
-   * then all that there are, and who wants such a weight later fills it anew (`add`); those of
-   * which `keep` says that this is not possible stay.
-   * @throws as Device.init; what was not there before is not there then either
+   * Computes the missing constants of plans, and binds all constants.
+   * @param plans the plans
+   * @param release free weights that only init steps read, after these have run. `plans` must then
+   *   be all plans in use; such a weight can be added again later
+   * @param keep whether a weight must not be freed, since it could not be loaded again
+   * @throws as Device.init; new constants are then freed
    */
   compute(
     plans: readonly PlanOf[],
@@ -105,9 +105,9 @@ export class Weights {
   }
 
   /**
-   * Memory for a constant is taken just before the first init step that uses it, and a weight is
-   * let go of behind the last: constants come to lie where weights were, and both are never there
-   * whole.
+   * Computes the constants of a plan. A constant is allocated just before the first init step that
+   * uses it, and a weight is freed after the last: constants reuse the memory of weights, and the
+   * two are never all in memory at the same time.
    */
   private computeOne(
     { plan, slots, where }: PlanOf,
@@ -142,7 +142,7 @@ export class Weights {
     });
   }
 
-  /** Lets go of a weight, as if it had never been there. */
+  /** Frees a weight. */
   drop(name: string): void {
     const buffer = this.at.get(name);
     if (!buffer) return;
@@ -152,8 +152,8 @@ export class Weights {
   }
 
   /**
-   * Memory of a constant that init steps compute, and whether they have yet to. Its name says what
-   * it is computed from, so plans share it.
+   * The buffer of a constant, and whether it must still be computed. The name of a constant
+   * identifies what it is computed from, so plans share it.
    */
   private computed(name: string, bytes: number): [buffer: Buffer, fresh: boolean] {
     const known = this.made.get(name);
@@ -163,9 +163,7 @@ export class Weights {
     return [buffer, true];
   }
 
-  /**
-   * Memory of a state of adapters: zeros, which add nothing, until something is loaded or trained.
-   */
+  /** The buffer of an adapter state: zeros, which have no effect, until it is loaded or trained. */
   adapter(name: string, bytes: number): Buffer {
     let buffer = this.adapters.get(name);
     if (!buffer) {
@@ -176,9 +174,9 @@ export class Weights {
   }
 
   /**
-   * Per file, where its ranges go. A weight that has sums is compared with them as soon as all of
-   * its bytes have come: then `write` throws PackageError.
-   * @param where the package's name, for errors
+   * Destinations of the weights' bytes, by file. A weight with checksums is verified when all of
+   * its bytes have been written: `write` then throws PackageError.
+   * @param where name of the package, for errors
    */
   extents(manifest: Pick<Manifest, "weights">, where = ""): Map<string, Extent[]> {
     const files = new Map<string, Extent[]>();

@@ -1,5 +1,4 @@
-// Reads the JSON of manifests: every value is checked, and an error says where in the manifest it
-// is wrong.
+// Validation of JSON in manifests. Errors contain the path of the invalid value.
 
 import {
   KINDS,
@@ -13,8 +12,8 @@ import {
 import { PackageError } from "../../shared/errors.ts";
 
 /**
- * A weight's place: a part of the package or a file beside it, and bytes in it; and the sums of its
- * pieces (sums.ts), where it has some.
+ * Location of a weight: a part of the package or a file beside it, and the range in it. `sums`:
+ * checksums of its pieces (sums.ts), if it has any.
  */
 export interface Weight {
   name: string;
@@ -23,7 +22,7 @@ export interface Weight {
   bytes: number;
   sums?: string[] | undefined;
 }
-/** What a plan wants bound: python/edgewise/plan/plan.py has the kinds. */
+/** A slot of a plan; python/edgewise/plan/plan.py describes the kinds. */
 export interface Slot {
   name: string;
   kind: "weight" | "computed" | "cache" | "state" | "input" | "output";
@@ -35,7 +34,7 @@ export interface Slot {
 /** A parsed JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
-/** Reads JSON values and says where in the manifest something is wrong. */
+/** Validates JSON values. All methods throw PackageError. */
 export class Checker {
   constructor(private readonly where: string) {}
 
@@ -67,13 +66,13 @@ export class Checker {
       this.fail(path, "is not a name");
     return value;
   }
-  /** A list of exactly so many entries. */
+  /** A list with exactly `count` entries. */
   tuple(value: Json | undefined, path: string, count: number): Json[] {
     const list = this.list(value, path);
     if (list.length !== count) this.fail(path, `has ${list.length} entries, not ${count}`);
     return list;
   }
-  /** One of some names. */
+  /** One of the given names. */
   oneOf(value: Json | undefined, path: string, among: readonly string[]): string {
     const text = this.text(value, path);
     if (!among.includes(text)) this.fail(path, `is '${text.slice(0, 40)}'`);
@@ -94,7 +93,7 @@ export class Checker {
   }
 }
 
-/** Whether lists and objects are nested more deeply than a manifest's may be. */
+/** Whether JSON is nested more deeply than allowed in a manifest. */
 export function tooDeep(json: Json): boolean {
   let level = [json];
   for (let depth = 0; depth < MAX_DEPTH; depth++) {
@@ -109,8 +108,9 @@ export function tooDeep(json: Json): boolean {
 }
 
 /**
- * The slots of a plan. `computed`: bytes of the computed ones of the package so far, whose memory
- * plans share.
+ * Parses and checks the slots of a plan.
+ * @param computed sizes of the package's computed slots so far, which plans share; extended
+ * @throws PackageError
  */
 export function parseSlots(
   c: Checker,
@@ -166,7 +166,7 @@ function parseSlot(
   return { name, kind: kind as Slot["kind"], dtype, shape, bytes };
 }
 
-/** Of dimensions. */
+/** Product of dimensions. */
 export function product(shape: readonly number[]): number {
   return shape.reduce((n, d) => n * d, 1);
 }

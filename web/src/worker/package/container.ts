@@ -1,7 +1,7 @@
-// The layout of an .edge file.
+// Layout of an .edge file.
 
 export const HEADER = 16;
 export const ALIGN = 64;
-/** What every manifest begins with; the sum is taken with zeros in its place. */
+/** Beginning of every manifest; the checksum is computed with zeros in place of its digits. */
 export const SUM = '{"manifest_sha256":"';
 export const DIGITS = 64;

@@ -1,12 +1,12 @@
-// A package's manifest that has been checked.
+// Types of a validated manifest.
 
 import type { CacheDType } from "../../protocol/loading.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
 import type { Slot, Weight } from "./checker.ts";
 
 /**
- * A plan for `tokens` tokens at once. `registers`: numbers of those that hold the past length and
- * the last token's place.
+ * A plan for `tokens` tokens. `registers`: numbers of the registers with the past length and the
+ * index of the last token.
  */
 export interface PlanInfo {
   tokens: number;
@@ -14,28 +14,28 @@ export interface PlanInfo {
   registers: { past: number; last: number };
   slots: Slot[];
 }
-/** A language model's plans. */
+/** The decoder of a language model. */
 export interface DecoderInfo {
-  /** The model has no cache: every run is given the whole text. */
+  /** Whether the model has no cache, so that every run processes the whole sequence. */
   recompute: boolean;
-  /** Most tokens of a sequence. */
+  /** Maximum number of tokens of a sequence. */
   capacity: number;
-  /** Number of logits. */
+  /** Size of the vocabulary. */
   vocabSize: number;
-  /** What keys and values are kept as: "float32" or "float16". */
+  /** Element type of the key/value cache. */
   cacheDtype: CacheDType;
-  /** Of one sequence. */
+  /** Caches of one sequence. */
   caches: { name: string; bytes: number }[];
-  /** In the order of their tokens. */
+  /** In ascending order of `tokens`. */
   plans: PlanInfo[];
 }
-/** What the plans of a training program are for: see python/edgewise/training/program.py. */
+/** Plans of a training program: see python/edgewise/training/program.py. */
 export const TRAINING_PLANS = ["train", "accumulate", "update", "evaluate", "initialize"] as const;
-/** One of them. */
+/** Name of a plan of a training program. */
 export type TrainingPlan = (typeof TRAINING_PLANS)[number];
 /**
- * A tensor that persists between runs, and how it begins: as a weight of the package, filled with a
- * number, or random.
+ * A tensor that persists between runs. `initial`: its initial value, which is a weight of the
+ * package, a constant, or random.
  */
 export interface StateInfo {
   name: string;
@@ -45,50 +45,47 @@ export interface StateInfo {
   bytes: number;
   initial: ["constant", string] | ["fill", number] | ["uniform" | "normal", number, number];
 }
-/** Fields of PEFT's adapter_config.json that the program was made with. */
+/** The LoRA configuration of a program: fields of PEFT's adapter_config.json. */
 export interface LoraInfo {
   r: number;
   lora_alpha: number;
   use_rslora: boolean;
   [field: string]: unknown;
 }
-/**
- * A way to train the model: plans for a batch of `batch` rows of `sequence` tokens, and the states
- * they share.
- */
+/** A way to train the model: plans for batches of `batch` x `sequence` tokens, and their states. */
 export interface ProgramInfo {
   name: string;
   batch: number;
   sequence: number;
-  /** Null: all parameters are trained. */
+  /** Null if all parameters are trained. */
   lora: LoraInfo | null;
   optimizer: { type: string; lr: number; [field: string]: unknown };
-  /** Null: any. */
+  /** Null: no clipping. */
   maxGradNorm: number | null;
   plans: Map<TrainingPlan, { file: string; slots: Slot[]; arenaBytes: number }>;
   states: Map<string, StateInfo>;
   padTokenId: number | undefined;
   eosTokenId: number | undefined;
 }
-/** A manifest that has been checked. */
+/** A validated manifest. */
 export interface Manifest {
-  /** Of the engine's kernels that it was made for. */
+  /** Checksum of the kernel table that it was built for. */
   tableHash: number;
   /** `text-generation` or `inference`. */
   task: string;
-  /** Names of the kernels that its plans call. */
+  /** Names of the kernels used by its plans. */
   kernels: string[];
-  /** Where they lie, from the beginning of the data. */
+  /** Parts of the package; offsets are relative to the data section. */
   files: Map<string, { offset: number; bytes: number }>;
-  /** Of files that are checked, in hexadecimal digits. */
+  /** SHA-256 of the parts that are verified, in hexadecimal digits. */
   sha256: Map<string, string>;
   weights: Map<string, Weight>;
-  /** Of packages for text-generation. */
+  /** For packages for text-generation. */
   decoder: DecoderInfo | undefined;
-  /** Of packages of any other model. */
+  /** For packages of any other model. */
   inference: InferenceInfo | undefined;
-  /** By name. Empty where the package cannot train. */
+  /** Training programs by name; empty if there are none. */
   training: Map<string, ProgramInfo>;
-  /** Of entries of the page's own cache: what the compiler looked at (storage.ts). */
+  /** For packages in the page's own storage: what the compiler read (storage.ts). */
   cache: unknown;
 }

@@ -1,4 +1,4 @@
-// Where a package keeps the notes on its plans.
+// Location of notes on plans in a package.
 
-/** Part of a package: python/edgewise/plan/notes.py. */
+/** Name of the part with the notes: see python/edgewise/plan/notes.py. */
 export const NOTES = "//notes";

@@ -1,8 +1,8 @@
-// A package: a manifest (JSON) and files in one container, `.edge`:
-//     "EDGEWISE", u64 length of the JSON, the JSON, zeros up to a multiple of 64, data (the
-//     manifest's offsets count from here)
-// It may come from anywhere, so every number is checked before anything is allocated; the plans in
-// it are checked by the engine.
+// A package (.edge): a manifest in JSON and parts.
+//     "EDGEWISE", u64 length of the JSON, the JSON, zeros up to a multiple of 64, data (offsets in
+//     the manifest are relative to its beginning)
+// Packages are untrusted: all numbers are validated before anything is allocated. The engine
+// validates the plans.
 
 import { slotsOfPlan } from "../../device/plan-header.ts";
 import { FORMAT, MAX_MANIFEST, WRITABLE_KINDS } from "../../gen/manifest.ts";
@@ -17,19 +17,16 @@ import { ALIGN, DIGITS, HEADER, SUM } from "./container.ts";
 import type { Manifest } from "./manifest.ts";
 import { parseManifest } from "./parse.ts";
 
-/** A package of which the manifest has been read. */
+/** A package whose manifest has been read. */
 export interface OpenPackage {
   manifest: Manifest;
-  /** The files that are read whole: all but `weights`. Filled by `finish`. */
+  /** Contents of all parts except `weights`; filled by `finish`. */
   files: Map<string, Uint8Array<ArrayBuffer>>;
-  /**
-   * Reads on to the end: fills `files`, and hands over the ranges that are wanted of each file in
-   * the package.
-   */
+  /** Reads the rest: fills `files`, and writes the requested ranges of parts to their extents. */
   finish(wanted: Map<string, Extent[]>): Promise<void>;
 }
 
-/** Every plan of a manifest: its file and its slots. */
+/** All plans of a manifest: their part and slots. */
 function plansOf({
   decoder,
   inference,
@@ -43,8 +40,8 @@ function plansOf({
 }
 
 /**
- * Compares the slots that a manifest describes with those in the plan's bytes (core/engine.h): as
- * many, of the same sizes, and none writable that several plans or sequences read.
+ * Compares the slots in the manifest with those in the plan itself (core/engine.h): their number
+ * and sizes must be equal, and slots that several plans or sequences share must not be writable.
  * @throws PackageError
  */
 function checkSlotTable(
@@ -79,10 +76,8 @@ function checkSlotTable(
 }
 
 /**
- * Reads the head of a package from a source and checks the manifest. The rest is read by `finish`,
- * in one pass.
- * @param beside weights may lie in files that are not in the package, as in what a page compiled
- *   for itself
+ * Reads the head of a package and validates the manifest. `finish` reads the rest in one pass.
+ * @param beside whether weights may be in files beside the package, as in the page's own storage
  */
 export async function openPackage(source: ByteSource, beside = false): Promise<OpenPackage> {
   await source.open();
@@ -220,15 +215,15 @@ function concat(parts: Uint8Array[], bytes: number): Uint8Array {
   return all;
 }
 
-/** A manifest's JSON with its own SHA-256, taken with zeros in its place, at its beginning. */
+/** Inserts the SHA-256 of a manifest, computed with zeros in its place. */
 function signed(text: string): string {
   const rest = text.slice(SUM.length + DIGITS);
   return SUM + sha256(SUM + "0".repeat(DIGITS) + rest) + rest;
 }
 
 /**
- * Makes a package: the inverse of `openPackage`, for the page's cache. `manifest.files` and
- * `manifest.sha256` are made here.
+ * Makes a package for the page's storage: the inverse of `openPackage`. Adds `files` and `sha256`
+ * to the manifest.
  */
 export function makePackage(
   manifest: Record<string, unknown>,

@@ -1,4 +1,4 @@
-// Checks the decoder plans of a manifest.
+// Validation of the decoder in a manifest.
 
 import { MAX_CACHES, MAX_CAPACITY, MAX_DECODER_PLANS, MAX_VOCABULARY } from "../../gen/manifest.ts";
 import type { CacheDType } from "../../protocol/loading.ts";
@@ -6,7 +6,10 @@ import { type Checker, type Json, parseSlots, type Slot } from "./checker.ts";
 import type { DecoderInfo, Manifest, PlanInfo } from "./manifest.ts";
 import { planFile } from "./plan-file.ts";
 
-/** Checks the plans of a language model. @throws PackageError */
+/**
+ * Parses and checks the decoder of a language model.
+ * @throws PackageError
+ */
 export function parseDecoder(
   c: Checker,
   json: Json | undefined,
@@ -66,7 +69,7 @@ export function parseDecoder(
   };
 }
 
-/** What a plan is checked against. */
+/** What plans are checked against. */
 interface Known {
   capacity: number;
   vocabSize: number;
@@ -103,7 +106,7 @@ function parseDecoderPlan(
   return { tokens, file, registers: { past, last }, slots };
 }
 
-/** Whether the decoder can bind a slot. */
+/** Checks that the decoder can bind a slot. */
 function checkSlot(
   c: Checker,
   { name, kind, dtype, bytes }: Slot,

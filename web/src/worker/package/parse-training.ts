@@ -1,4 +1,4 @@
-// Checks the training programs of a manifest.
+// Validation of the training programs in a manifest.
 
 import {
   MAX_BATCH,
@@ -22,10 +22,13 @@ import {
 } from "./manifest.ts";
 import { planFile } from "./plan-file.ts";
 
-/** What the parts of one program are checked against. `at`: its path in the manifest. */
+/** What the plans of a program are checked against. `at`: its path in the manifest. */
 type Known = Pick<ProgramInfo, "batch" | "sequence" | "states"> & { at: string };
 
-/** Checks the training programs. @throws PackageError */
+/**
+ * Parses and checks the training programs.
+ * @throws PackageError
+ */
 export function parseTraining(
   c: Checker,
   json: Json | undefined,
@@ -115,7 +118,7 @@ function parseState(
   return { name, kind: kind as StateInfo["kind"], dtype, shape, bytes, initial };
 }
 
-/** How a state begins. @param state its path, for errors */
+/** Parses the initial value of a state. `state`: its path, for errors. */
 function parseInitial(
   c: Checker,
   json: Json | undefined,
@@ -158,7 +161,7 @@ function parseTrainingPlan(
   return { file, slots, arenaBytes };
 }
 
-/** Whether training can bind a slot. */
+/** Checks that training can bind a slot. */
 function checkSlot(c: Checker, slot: Slot, where: string, program: Known): void {
   const ids = 8 * program.batch * program.sequence;
   const inputs: Record<string, [string, number]> = {

@@ -1,4 +1,4 @@
-// Checks a manifest.
+// Validation of a manifest.
 
 import {
   FORMAT,
@@ -17,12 +17,13 @@ import { parseDecoder } from "./parse-decoder.ts";
 import { parseTraining } from "./parse-training.ts";
 
 /**
- * Checks a manifest, by the same rules as python/edgewise/manifest.py. Whether a package fits into
- * a page's memory is not decided here.
+ * Parses and checks a manifest, by the rules of python/edgewise/manifest.py. Memory limits are
+ * checked elsewhere.
  * @param text the JSON
- * @param where the package's name, for errors
- * @param dataBytes how many bytes of data there are, where known
- * @param beside weights may lie in files that are not in the package
+ * @param where name of the package, for errors
+ * @param dataBytes size of the data section, if known
+ * @param beside whether weights may be in files beside the package
+ * @throws PackageError
  */
 export function parseManifest(
   text: string,
@@ -107,7 +108,7 @@ function parseFiles(
   }
   if (dataBytes !== undefined && dataBytes > Math.ceil(end / ALIGN) * ALIGN)
     c.fail("the data", `ends at byte ${end}, and ${dataBytes - end} bytes follow it`);
-  // No two files may share bytes: otherwise a short package could ask for any amount of memory.
+  // Files must not overlap: otherwise a short package could request any amount of memory.
   let reached = 0;
   for (const [name, { offset, bytes }] of [...files]
     .filter(([, f]) => f.bytes > 0)
@@ -149,8 +150,7 @@ function parseWeights(
     const file = c.text(w.get("file"), `weights[${i}].file`);
     const offset = c.integer(w.get("offset"), `weights[${i}].offset`);
     const bytes = c.integer(w.get("bytes"), `weights[${i}].bytes`);
-    // Files that are not in the package are the model's own, beside it: their sizes are checked
-    // when they are read.
+    // Files that are not in the package are the model's own; their sizes are checked on reading.
     const inside = files.get(file);
     if (!inside && (!beside || WEIGHT_FILES.includes(file)))
       c.fail(`weights[${i}]`, `lies in the file '${file}', which is not in the package`);
@@ -182,7 +182,7 @@ function parseWeights(
   return weights;
 }
 
-/** Bytes of the adapters' states, which plans of the decoder read; a name is one program's. */
+/** Sizes of adapter states, which plans of the decoder read. Names must be unique to a program. */
 function adapterStates(c: Checker, training: Manifest["training"]): Map<string, number> {
   const adapters = new Map<string, number>();
   for (const program of training.values())

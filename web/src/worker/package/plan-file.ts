@@ -1,4 +1,4 @@
-// Names of plans in a package.
+// Names of plan files in a package.
 
 import { WEIGHT_FILES } from "../../gen/manifest.ts";
 import type { Checker, Json } from "./checker.ts";
