@@ -3,7 +3,7 @@
 import { InputError, ModelError, UnsupportedField } from "../../shared/errors.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 
-/** @throws InputError unless it is a text of 1 to 100 characters without slashes */
+/** @throws InputError if it is not a string of 1 to 100 characters without slashes */
 export function checkName(name: unknown): asserts name is string {
   if (
     typeof name !== "string" ||
@@ -18,12 +18,15 @@ export function checkName(name: unknown): asserts name is string {
     );
 }
 
-/** What PEFT multiplies an adapter's output with. */
+/** The scaling factor of a LoRA adapter, as in PEFT. */
 export function scaling(lora: LoraInfo): number {
   return lora.lora_alpha / (lora.use_rslora ? Math.sqrt(lora.r) : lora.r);
 }
 
-/** An adapter's config, checked against what the plans can do. */
+/**
+ * Parses an adapter_config.json and checks it against the program.
+ * @throws InputError, ModelError, UnsupportedField
+ */
 export async function configOf(
   program: ProgramInfo,
   json: { name: string; blob: Blob } | undefined,
@@ -61,7 +64,10 @@ export async function configOf(
   return withRank(own, config.r, config.lora_alpha, config.use_rslora === true, json.name, config);
 }
 
-/** The program's LoRA with another rank or alpha. */
+/**
+ * The program's LoRA configuration with another rank and alpha.
+ * @throws InputError if they are invalid, or the rank exceeds the program's
+ */
 export function withRank(
   own: LoraInfo,
   r: unknown,

@@ -3,7 +3,7 @@
 import type { LoraInfo, ProgramInfo, StateInfo } from "../package/manifest.ts";
 import { SCALE } from "./session.ts";
 
-/** What PEFT's names of tensors begin with. */
+/** Prefix of PEFT's tensor names. */
 export const PEFT_PREFIX = "base_model.model.";
 
 export function resultsOf(program: ProgramInfo): StateInfo[] {
@@ -14,8 +14,8 @@ export function resultsOf(program: ProgramInfo): StateInfo[] {
 }
 
 /**
- * The tensors of an adapter's file: by key, the state and the shape in the file, which differ where
- * the adapter's rank is lower than the states'.
+ * The tensors of an adapter's file by name: the state, and the shape in the file, which is smaller
+ * than the state's if the adapter has a lower rank.
  */
 export function tensorsOf(
   program: ProgramInfo,
@@ -40,7 +40,7 @@ export function tensorsOf(
   return out;
 }
 
-/** Which axis of a state has the rank. */
+/** The axis of a state that has the size of the rank. */
 export function rankAxis(name: string): 0 | 1 | undefined {
   return /\.lora_(A\.weight|embedding_A)$/.test(name)
     ? 0
@@ -49,7 +49,7 @@ export function rankAxis(name: string): 0 | 1 | undefined {
       : undefined;
 }
 
-/** The corner of a tensor that a smaller shape is. */
+/** Copies the leading part of shape `to` from a tensor of shape `from`. */
 export function cut(
   bytes: Uint8Array<ArrayBuffer>,
   from: number[],
@@ -67,8 +67,8 @@ export function padded(
 }
 
 /**
- * Copies the common corner (of shape `common`: they differ in one of the first two axes) of float32
- * tensors.
+ * Copies float32 tensors of shape `from` to zeros of shape `to`, as far as the shape `common`. The
+ * shapes differ in one of the first two axes.
  */
 function corner(
   bytes: Uint8Array<ArrayBuffer>,

@@ -1,6 +1,6 @@
-// What training made, by name: adapters (LoRA) and trained sets of all parameters. One is in use at
-// a time: its tensors lie in the states that the decoder's plans read; the others are kept as
-// copies outside of the engine, and change places with it on demand.
+// Results of training by name: LoRA adapters and trained sets of all parameters. At most one is
+// active. The tensors of one result per program are in the states that the decoder's plans read;
+// the others are copies in host memory, exchanged with it on demand.
 
 import type { Buffer, Device } from "../../device/device.ts";
 import type { AdapterInfo } from "../../protocol/training.ts";
@@ -23,30 +23,27 @@ interface Entry {
   name: string;
   program: ProgramInfo;
   /**
-   * The adapter's own; a smaller `r` than the program's leaves the rest zeros, and another scaling
-   * is a factor of the scale.
+   * The adapter's own configuration. With a smaller `r` than the program's, the remaining rows and
+   * columns are zeros; a different scaling is applied as a factor of the scale.
    */
   lora: LoraInfo | undefined;
   scale: number;
-  /** Bytes by state; undefined while only the engine has them. */
+  /** Contents by state; undefined while they are on the device only. */
   tensors: Map<string, Uint8Array<ArrayBuffer>> | undefined;
-  /** The engine's states have newer values than `tensors`. */
+  /** The session that trains it: the states on the device are newer than `tensors`. */
   session: Session | undefined;
 }
 
-/** The adapters of one model in the worker. */
+/** The adapters of a model. */
 export class Adapters {
   private readonly entries = new Map<string, Entry>();
-  /** Whose tensors lie in the states of each program. */
+  /** The adapter whose tensors are in the states of each program. */
   private readonly resident = new Map<ProgramInfo, Entry>();
   private active: Entry | undefined;
-  /**
-   * Memory of trained parameters that no session owns: of sets that were loaded, or whose session
-   * has ended.
-   */
+  /** Buffers of trained parameters without a session: loaded ones, or those of an ended session. */
   private readonly parameters = new Map<ProgramInfo, Map<string, Buffer>>();
   private decoderUses: Map<string, Buffer> | undefined;
-  /** Training has changed weights since the decoder last computed what follows from them. */
+  /** Training has changed weights since the decoder computed constants from them. */
   private stale = false;
 
   constructor(
@@ -56,7 +53,7 @@ export class Adapters {
     private readonly manifest: Manifest,
   ) {}
 
-  /** All of them. */
+  /** All adapters. */
   list(): AdapterInfo[] {
     return Array.from(this.entries.values(), (e) => this.info(e));
   }
@@ -76,8 +73,8 @@ export class Adapters {
   }
 
   /**
-   * Whether generation can use what a program trains: its parameters must be kept in the type that
-   * they are trained in.
+   * Checks that generation can use what a program trains: the element types must be equal.
+   * @throws InputError
    */
   check(program: ProgramInfo): void {
     for (const { slots } of this.decoder.info.plans)
@@ -97,7 +94,7 @@ export class Adapters {
       }
   }
 
-  /** Whether there is one of this name. */
+  /** Whether there is an adapter of this name. */
   has(name: string): boolean {
     return this.entries.has(name);
   }
@@ -115,10 +112,7 @@ export class Adapters {
     return found;
   }
 
-  /**
-   * An adapter that a session trains: its tensors are what lies in the session's states. It takes
-   * the place of one of the same name.
-   */
+  /** Adds the adapter that a session trains, replacing one of the same name, and activates it. */
   async begin(name: string, session: Session, lora: LoraInfo | undefined): Promise<void> {
     const { program } = session;
     if (this.entries.has(name)) await this.remove(name);
@@ -130,14 +124,16 @@ export class Adapters {
     await this.use(name, 1);
   }
 
-  /** Parameters of a session stay when it ends. */
+  /** Takes over the parameters of a session, so that they remain after its end. */
   private adopt(program: ProgramInfo, session: Session): void {
     const places = new Map<string, Buffer>();
     for (const state of session.results) places.set(state.name, session.buffer(state));
     this.parameters.set(program, places);
   }
 
-  /** Before a session's step: what it trains lies in the states, and counts fully. */
+  /**
+   * Prepares a training step: the trained adapter must be on the device and active with scale 1.
+   */
   async train(name: string): Promise<void> {
     const entry = this.entry(name);
     if (this.active !== entry || entry.scale !== 1) await this.use(name, 1);
@@ -145,7 +141,7 @@ export class Adapters {
     this.stale = !entry.program.lora;
   }
 
-  /** What reads a session's states without changing them; then what was in use is in use again. */
+  /** Executes `work`, which reads a session's states; then restores the active adapter. */
   async during<T>(name: string, work: () => Promise<T>): Promise<T> {
     const before = this.active;
     const scale = before?.scale ?? 0;
@@ -159,24 +155,24 @@ export class Adapters {
     }
   }
 
-  /** Before a generation: the decoder's own constants follow what was trained. */
+  /** Prepares a generation: recomputes the decoder's constants if training changed weights. */
   refresh(): void {
     if (this.stale && this.decoderUses) this.decoder.useWeights(this.decoderUses);
     this.stale = false;
   }
 
-  /** Before a session takes over a program's states: what lies there is kept. */
+  /** Prepares a new session of a program: saves the contents of its states. */
   makeRoom(program: ProgramInfo): Promise<void> {
     return this.park(program);
   }
 
-  /** The session that was to begin could not: what was in use is again. */
+  /** Restores the active adapter after a new session failed to start. */
   async restore(): Promise<void> {
     const { active } = this;
     if (active) await this.use(active.name, active.scale);
   }
 
-  /** The session goes: its states' values are copied out first. */
+  /** Ends a session, after saving the contents of its states. */
   async end(session: Session): Promise<void> {
     for (const entry of this.entries.values())
       if (entry.session === session) {
@@ -195,7 +191,10 @@ export class Adapters {
     session.free();
   }
 
-  /** Generation uses this one from now on; null: the model as it was. */
+  /**
+   * Activates an adapter; null: the base model.
+   * @throws InputError if there is none of this name, or it does not support the scale
+   */
   async use(name: string | null, scale: number): Promise<void> {
     if (!Number.isFinite(scale))
       throw new InputError(
@@ -242,10 +241,7 @@ export class Adapters {
     this.device.write(buffer, new Uint8Array(Float32Array.of(scale).buffer));
   }
 
-  /**
-   * The decoder's weights that training has copies of lie in those copies; or all where they always
-   * were.
-   */
+  /** Binds the decoder's weights to trained copies, or (undefined) to the original weights. */
   private rebind(places: Map<string, Buffer> | undefined): void {
     this.decoderUses = places;
     this.stale = false;
@@ -262,7 +258,7 @@ export class Adapters {
     this.resident.set(entry.program, entry);
   }
 
-  /** What lies in a program's states is copied out, if it is not already. */
+  /** Saves the contents of a program's states, if they are not saved yet. */
   private async park(program: ProgramInfo): Promise<void> {
     const entry = this.resident.get(program);
     if (entry) await this.copyOut(entry);
@@ -297,7 +293,7 @@ export class Adapters {
     return places;
   }
 
-  /** By weight: where its trained copy lies. */
+  /** Buffers of trained parameters, by weight. */
   private placesOf(program: ProgramInfo): Map<string, Buffer> {
     const memory = this.memoryOf(program);
     const places = new Map<string, Buffer>();
@@ -306,7 +302,10 @@ export class Adapters {
     return places;
   }
 
-  /** Forgets one. @throws InputError: there is none, or it is being trained */
+  /**
+   * Removes an adapter.
+   * @throws InputError if there is none of this name, or it is being trained
+   */
   async remove(name: string): Promise<void> {
     const entry = this.entry(name);
     if (entry.session)
@@ -314,7 +313,7 @@ export class Adapters {
     if (this.active === entry) this.base();
     if (this.resident.get(entry.program) === entry) {
       this.resident.delete(entry.program);
-      // What is switched off still is multiplied with 0, which numbers that are none would survive.
+      // inactive adapters are multiplied by 0, which would not remove NaN or infinity
       if (entry.program.lora)
         for (const state of resultsOf(entry.program))
           this.device.fill(this.bufferOf(entry.program, state), 0, 0, state.bytes);
@@ -322,7 +321,11 @@ export class Adapters {
     this.entries.delete(name);
   }
 
-  /** @throws InputError: there is none, it is being trained, or the new name is taken or none */
+  /**
+   * Renames an adapter.
+   * @throws InputError if there is none of this name, it is being trained, or `to` is taken or
+   *   invalid
+   */
   rename(name: string, to: string): void {
     const entry = this.entry(name);
     checkName(to);
@@ -343,8 +346,8 @@ export class Adapters {
   // Files
 
   /**
-   * As PEFT lays adapters out: adapter_model.safetensors and adapter_config.json. A set of all
-   * parameters is one model.safetensors under the model's own names.
+   * Serializes an adapter in PEFT's layout: adapter_model.safetensors and adapter_config.json; a
+   * set of all parameters as model.safetensors with the model's names.
    */
   async save(name: string): Promise<{ name: string; blob: Blob }[]> {
     const entry = this.entry(name);
@@ -360,7 +363,7 @@ export class Adapters {
       parts.push(cut(entry.tensors!.get(state.name)!, state.shape, info.shape));
     }
     if (!entry.lora) return [{ name: "model.safetensors", blob: new Blob(parts) }];
-    // As python/edgewise/training/peft.py writes it: "all-linear" as the names it stands for.
+    // As python/edgewise/training/peft.py: "all-linear" is replaced by the actual names.
     const { target_modules: targets } = entry.lora;
     const modules = [
       ...new Set(
@@ -393,7 +396,10 @@ export class Adapters {
     ];
   }
 
-  /** Reads what `save` or PEFT wrote. Does not use it yet. Returns its info. */
+  /**
+   * Reads files written by `save` or PEFT. The adapter is not activated.
+   * @throws InputError, ModelError, UnsupportedField
+   */
   async load(files: { name: string; blob: Blob }[], name: string): Promise<AdapterInfo> {
     checkName(name);
     if (this.entries.get(name)?.session)
@@ -480,10 +486,7 @@ export class Adapters {
   }
 }
 
-/**
- * What the scale must be so that the adapter's own scaling counts, instead of the one the plans
- * were compiled with.
- */
+/** Factor of the scale that replaces the compiled LoRA scaling by the adapter's own. */
 function factorOf({ lora, program }: Entry): number {
   return lora ? scaling(lora) / scaling(program.lora!) : 1;
 }

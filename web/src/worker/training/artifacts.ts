@@ -1,5 +1,5 @@
-// ONNX Runtime Training's artifacts in the worker. Python reads them and compiles them for the
-// shapes that come (training/artifact_calls.py); their steps run here without it.
+// Training on ONNX Runtime Training's artifacts. Python reads and compiles them for each set of
+// shapes (training/artifact_calls.py); steps run here without Python.
 
 import type { Device } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
@@ -25,7 +25,7 @@ interface Described {
 
 const WHERE = "training artifacts";
 
-/** What compiles: Python in a worker; tests have another one. */
+/** Python, as a compiler; replaced in tests. */
 export type PythonCompiler = Pick<Compiler, "compile" | "end">;
 
 /** A TrainingSession in the worker. */
@@ -33,9 +33,9 @@ export class ArtifactSession {
   private readonly weights: Weights;
   private readonly have = new Set<string>();
   private readonly sessions = new Map<string, Session>();
-  /** The one that has the states. */
+  /** The session that owns the states. */
   private first: Session | undefined;
-  /** Set before the first step. */
+  /** Parameters that were set before the first step. */
   private readonly early = new Map<string, Uint8Array<ArrayBuffer>>();
   private seed = 0n;
   private fresh = true;
@@ -52,7 +52,10 @@ export class ArtifactSession {
     this.rate = info.learning_rate;
   }
 
-  /** Reads artifacts. @throws ModelError, InputError, UnsupportedOp */
+  /**
+   * Loads artifacts.
+   * @throws ModelError, InputError, UnsupportedOp
+   */
   static async open(
     files: Map<string, Blob>,
     urls: Urls,
@@ -61,7 +64,7 @@ export class ArtifactSession {
     startPython: (urls: Urls, signal: AbortSignal) => PythonCompiler = (...args) =>
       new Compiler(...args),
   ): Promise<ArtifactSession> {
-    // any model: beside what Python takes it is nothing
+    // compared with Python's download, the full engine is small
     const opening = openDevice({ ...urls, ...options, full: true });
     opening.catch(() => undefined);
     const python = startPython(urls, signal);
@@ -118,7 +121,7 @@ export class ArtifactSession {
           "runEvalStep",
           "Make a training step first.",
         );
-      // which has the states
+      // creates the states
       await this.session("train", Object.fromEntries(wanted.map((n) => [n, feeds[n]!])));
     }
     const shapes = Object.fromEntries(
@@ -189,8 +192,8 @@ export class ArtifactSession {
   }
 
   /**
-   * One pass over a batch: `train` adds to the gradients. @throws InputError: feeds that are not
-   * the model's
+   * Runs a batch; `train` accumulates gradients.
+   * @throws InputError if feeds do not match the model
    */
   async run(
     kind: "train" | "eval",
@@ -198,7 +201,7 @@ export class ArtifactSession {
     signal: AbortSignal,
   ): Promise<Record<string, PlainTensor>> {
     const session = await this.session(kind, feeds);
-    throwIfAborted(signal); // what was compiled meanwhile is there for the next step
+    throwIfAborted(signal); // a plan compiled meanwhile is kept for the next step
     const plan = kind === "train" ? "accumulate" : "evaluate";
     const { slots } = session.program.plans.get(plan)!;
     const data: Record<string, Uint8Array> = {};
@@ -230,8 +233,8 @@ export class ArtifactSession {
   }
 
   /**
-   * The optimizer's step on the gradients, which stay. @throws InputError: no optimizer model, no
-   * gradients
+   * Updates the parameters with the accumulated gradients, which are not reset.
+   * @throws InputError if there is no optimizer model, or there are no gradients
    */
   update(): void {
     if (!this.info.optimizer)
@@ -246,16 +249,19 @@ export class ArtifactSession {
         "runOptimizerStep",
         "Call runTrainStep first.",
       );
-    // after lazyResetGrad, too, as in ONNX Runtime: the next training step resets them
+    // Also after lazyResetGrad, as in ONNX Runtime: the next training step resets the gradients.
     this.first.update(this.rate);
   }
 
-  /** The next training step begins with gradients of zero. */
+  /** Resets the gradients before the next training step. */
   reset(): void {
     this.fresh = true;
   }
 
-  /** Of updates from now on; sets it where one is given. @throws InputError */
+  /**
+   * Returns the learning rate, after setting it if `rate` is given.
+   * @throws InputError if it is invalid
+   */
   learningRate(rate?: number): number {
     if (rate !== undefined) {
       if (!(rate >= 0 && rate < Infinity))
@@ -269,7 +275,7 @@ export class ArtifactSession {
     return this.rate;
   }
 
-  /** What dropout follows from. */
+  /** Sets the seed of dropout. */
   setSeed(seed: bigint): void {
     this.seed = seed;
     if (this.first) this.first.seed = seed;
@@ -294,7 +300,7 @@ export class ArtifactSession {
     return found;
   }
 
-  /** Values of parameters at present, by name. */
+  /** Current values of parameters, by name. */
   async read(names: string[]): Promise<Record<string, PlainTensor>> {
     const out: Record<string, PlainTensor> = {};
     const missing: string[] = [];
@@ -322,8 +328,9 @@ export class ArtifactSession {
   }
 
   /**
-   * Sets parameters, or none of them. @throws InputError: unknown ones, other sizes, frozen ones
-   * once training has begun
+   * Sets parameters, all or none.
+   * @throws InputError for unknown names, wrong sizes, and frozen parameters after training has
+   *   begun
    */
   write(values: Record<string, Uint8Array<ArrayBuffer>>): void {
     for (const [name, data] of Object.entries(values)) {
@@ -348,7 +355,7 @@ export class ArtifactSession {
     }
   }
 
-  /** What Python needs to know of the states: all that are not gradients. */
+  /** All states except gradients, for Python. */
   private async states(): Promise<Map<string, Blob>> {
     const blobs = new Map<string, Blob>();
     for (const [name, data] of this.early) blobs.set(name, new Blob([data]));
@@ -358,7 +365,7 @@ export class ArtifactSession {
     return blobs;
   }
 
-  /** The bytes of a checkpoint file, made by Python. */
+  /** Makes a checkpoint file, in Python. */
   async save(withOptimizer: boolean): Promise<Uint8Array<ArrayBuffer>> {
     const states = await this.states();
     const counter = this.first?.program.states.get(STEP);
@@ -373,7 +380,7 @@ export class ArtifactSession {
     return files.get("checkpoint") ?? fail();
   }
 
-  /** The bytes of the evaluation model up to these outputs, made by Python. */
+  /** Exports the evaluation model up to the given outputs, in Python. */
   async export(outputs: string[]): Promise<Uint8Array<ArrayBuffer>> {
     const { files } = await this.python.compile(
       await this.states(),
@@ -383,7 +390,7 @@ export class ArtifactSession {
     return files.get("model.onnx") ?? fail();
   }
 
-  /** Ends Python's worker and the engine. */
+  /** Ends Python and closes the device. */
   close(): void {
     this.python.end();
     this.device.close();

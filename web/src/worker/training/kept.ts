@@ -1,8 +1,7 @@
-// Adapters in the browser's private files (OPFS), for the next visit, under the key of the model
-// that they belong to. Each save is a new file, KEY.NAME.GENERATION.safetensors, with the adapter's
-// config and a sum of all bytes in its metadata; those before it are removed once it is whole.
-// Whenever the tab is killed, the newest whole file is an adapter as it was saved: never one's
-// tensors with another's config.
+// Storage of adapters in the browser (OPFS), by the key of the model that they belong to. Each save
+// writes a new file, KEY.NAME.GENERATION.safetensors, with the adapter's config and a checksum of
+// all bytes in its metadata; older files are removed afterwards. Whenever the tab is killed, the
+// newest intact file has the tensors and config of a single save.
 
 import type { KeptAdapter } from "../../protocol/training.ts";
 import { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
@@ -21,11 +20,11 @@ import type { Model } from "../model/model.ts";
 import { checkName } from "./adapter-config.ts";
 
 const FOLDER = "adapters";
-const CONFIG = "edgewise_config"; // the metadata with adapter_config.json
-/** What earlier versions wrote: two files, or one, in the place of which a new save is put. */
+const CONFIG = "edgewise_config"; // metadata entry with adapter_config.json
+/** Endings of files of earlier versions, which a new save replaces. */
 const SEPARATE = ["adapter_model.safetensors", "model.safetensors", "adapter_config.json"];
 
-/** What of a loaded model this needs. */
+/** The parts of a model that are needed here. */
 type Owner = { key: string; adapters: Pick<Model["adapters"], "save"> };
 interface Save {
   file: string;
@@ -36,10 +35,7 @@ interface Save {
 const prefixOf = (model: Owner, name: string): string =>
   `${model.key}.${encodeURIComponent(name)}.`;
 
-/**
- * Every file of a model's adapters, the newest of each name first. Those of earlier versions are of
- * generation 0.
- */
+/** All files of a model's adapters, newest first. Those of earlier versions have generation 0. */
 async function saves(dir: FileSystemDirectoryHandle, model: Owner): Promise<Save[]> {
   const list: Save[] = [];
   for (const { name: file } of await filesIn(dir)) {
@@ -55,7 +51,11 @@ async function saves(dir: FileSystemDirectoryHandle, model: Owner): Promise<Save
   return list.sort((a, b) => b.generation - a.generation);
 }
 
-/** Writes an adapter. Returns its bytes. */
+/**
+ * Stores an adapter.
+ * @returns its size in bytes
+ * @throws StorageError
+ */
 export async function keep(model: Owner, name: string): Promise<number> {
   const files = await model.adapters.save(name);
   const bytes = files.reduce((sum, f) => sum + f.blob.size, 0);
@@ -91,7 +91,7 @@ export async function keep(model: Owner, name: string): Promise<number> {
   }
 }
 
-/** Those that belong to a model, the newest first. */
+/** Stored adapters of a model, newest first. */
 export async function listKept(model: Owner): Promise<KeptAdapter[]> {
   const dir = await folder(FOLDER, false);
   const list = new Map<string, KeptAdapter>();
@@ -104,7 +104,10 @@ export async function listKept(model: Owner): Promise<KeptAdapter[]> {
   return [...list.values()].sort((a, b) => b.saved - a.saved);
 }
 
-/** The files of one that is kept. @throws InputError: there is none */
+/**
+ * The files of a stored adapter.
+ * @throws InputError if there is none of this name
+ */
 export async function readKept(
   model: Owner,
   name: string,
@@ -133,7 +136,7 @@ export async function readKept(
   );
 }
 
-/** Removes one that is kept, if there is one. */
+/** Deletes a stored adapter, if it exists. */
 export async function forget(model: Owner, name: string): Promise<void> {
   checkName(name);
   const dir = await folder(FOLDER, false);
@@ -151,7 +154,7 @@ async function open(dir: FileSystemDirectoryHandle, file: string): Promise<File 
   }
 }
 
-/** Whether a file was written to its end and, with `summed`, is what its sum says. */
+/** Whether a file is complete and, with `summed`, matches its checksum. */
 async function isWhole(data: Blob, name: string, summed: boolean): Promise<boolean> {
   try {
     await readSafetensors(data, name);

@@ -1,4 +1,4 @@
-// An adapter merged into the model's .onnx file, by Python.
+// Merging of an adapter into the model's .onnx file, in Python.
 
 import { InputError } from "../../shared/errors.ts";
 import { HttpSource } from "../../shared/files/http.ts";
@@ -7,8 +7,9 @@ import { Compiler, MissingFile } from "../compiler-client.ts";
 import type { Model, Onnx } from "../model/model.ts";
 
 /**
- * `given`: the .onnx file (with its external data) or its address, where the model came from a
- * package.
+ * Merges an adapter into an .onnx file.
+ * @param given the .onnx file (with external data) or its address; required for packages
+ * @throws InputError
  */
 export async function mergedOnnx(
   model: Model,

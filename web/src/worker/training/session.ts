@@ -1,5 +1,5 @@
-// A training program in the engine: its plans, its states (what persists between runs), its runs.
-// Mirrors python/edgewise/training/session.py.
+// A training program on a device: its plans, its states (tensors that persist between runs), its
+// runs. Mirrors python/edgewise/training/session.py.
 
 import type { Buffer, Device, Plan } from "../../device/device.ts";
 import { EngineError, OutOfMemory } from "../../shared/errors.ts";
@@ -10,22 +10,23 @@ import type { Slot } from "../package/checker.ts";
 import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
 
-/** State: updates so far, int64 [1]. */
+/** Name of the state with the number of updates, int64 [1]. */
 export const STEP = "training/step";
-/** Weighs the adapter that is loaded: 1 while training, what the caller chooses in generation. */
+/**
+ * Name of the state with the adapter's scale: 1 in training, chosen by the caller in generation.
+ */
 export const SCALE = "adapter/scale";
 
-/** Token ids and labels, [batch, sequence]; label -100: not learned from. */
+/** Token ids and labels, [batch, sequence]. Labels of -100 are ignored. */
 export interface Batch {
   ids: BigInt64Array;
   labels: BigInt64Array;
 }
 
-/** A training program's plans and states in an engine. */
+/** The plans and states of a training program, on a device. */
 export class Session {
   /**
-   * Forward passes with dropout so far: with the seed and the states all that a run's result
-   * depends on.
+   * Number of forward passes with dropout; determines, with seed and states, the result of a run.
    */
   runs = 0;
   private readonly states = new Map<string, Buffer>();
@@ -34,10 +35,14 @@ export class Session {
   private readonly plans = new Map<TrainingPlan, Plan>();
 
   /**
-   * Takes memory for nothing yet: `initialize` does.
-   * @param files the package's, for the plans
-   * @param seed what adapters' first values and dropout follow from
-   * @param share a session of the same model with other shapes, the states of which are used
+   * Allocates nothing yet; `initialize` does.
+   * @param device where to run
+   * @param program the training program
+   * @param files the package's parts, for the plans
+   * @param weights weights of the model
+   * @param seed seed of the adapters' initial values and of dropout
+   * @param where name for errors
+   * @param share a session of the same model with other shapes, whose states are used
    */
   constructor(
     private readonly device: Device,
@@ -50,13 +55,13 @@ export class Session {
   ) {}
 
   /**
-   * Gives all states their first values: parameters those of the package, adapters random ones, all
-   * else zeros.
+   * Initializes all states: parameters from the package, adapters randomly, all others with zeros.
+   * @param accumulates whether gradients will be accumulated
    */
   initialize(accumulates: boolean): void {
     this.within(() => {
       for (const state of this.program.states.values()) {
-        // the plan that trains at once needs none
+        // only accumulation stores gradients
         if (state.kind === "gradient" && !accumulates) continue;
         this.device.fill(this.buffer(state), 0, 0, state.bytes);
       }
@@ -74,7 +79,7 @@ export class Session {
   }
 
   /**
-   * Forward, backward, update.
+   * Forward and backward pass, and update.
    * @returns the loss before the update: mean cross entropy in nats per token
    */
   train(batch: Batch, learningRate: number): Promise<number> {
@@ -82,15 +87,15 @@ export class Session {
     return this.forward("train", batch);
   }
 
-  /** Forward and backward; adds to the gradients. @returns the loss, as `train` */
+  /**
+   * Forward and backward pass, adding to the gradients.
+   * @returns the loss, as `train`
+   */
   accumulate(batch: Batch): Promise<number> {
     return this.forward("accumulate", batch);
   }
 
-  /**
-   * The optimizer's step on the accumulated gradients times `scale`. They stay as they are: see
-   * `reset`.
-   */
+  /** Updates with the accumulated gradients, multiplied by `scale`. Does not reset them. */
   update(learningRate: number, scale = 1): void {
     this.load("update");
     this.writeFloat("learning_rate", learningRate);
@@ -106,7 +111,10 @@ export class Session {
     }
   }
 
-  /** Forward without dropout. @returns the loss, as `train` */
+  /**
+   * Forward pass without dropout.
+   * @returns the loss, as `train`
+   */
   evaluate(batch: Batch): Promise<number> {
     return this.forward("evaluate", batch);
   }
@@ -122,7 +130,7 @@ export class Session {
     return new DataView(loss.buffer).getFloat32(0, true);
   }
 
-  /** One run on feeds of the plan's sizes; `output` then has what it gave. */
+  /** Runs a plan on feeds of its sizes. Its outputs are then available by `output`. */
   pass(kind: "train" | "accumulate" | "evaluate", feeds: Record<string, Uint8Array>): void {
     this.within(() => this.load(kind));
     for (const [name, data] of Object.entries(feeds)) this.write(name, data);
@@ -132,7 +140,7 @@ export class Session {
     if (kind !== "evaluate") counted.runs++;
   }
 
-  /** A copy of an output of the last run. */
+  /** Copies an output of the last run. */
   output(name: string): Promise<Uint8Array<ArrayBuffer>> {
     return this.device.read(this.buffers.get(name)!);
   }
@@ -143,7 +151,7 @@ export class Session {
 
   // Memory
 
-  /** The memory of a state. Adapters share theirs with the decoder's plans. */
+  /** The buffer of a state. Those of adapters are shared with the decoder's plans. */
   buffer(state: StateInfo): Buffer {
     if (this.share) return this.share.buffer(state);
     let buffer = this.states.get(state.name);
@@ -158,19 +166,19 @@ export class Session {
     return buffer;
   }
 
-  /** A copy of a state's bytes. */
+  /** Copies the contents of a state. */
   readState(state: StateInfo): Promise<Uint8Array<ArrayBuffer>> {
     return this.device.read(this.buffer(state), 0, state.bytes);
   }
 
-  /** Sets a state's bytes, from byte `at` on (default: 0). */
+  /** Writes to a state at offset `at` (default: 0). */
   writeState(state: StateInfo, data: Uint8Array, at = 0): void {
     this.device.write(this.buffer(state), data, at);
   }
 
   /**
-   * Bytes that training holds beside the model: states, and the largest arena of its plans (which
-   * the decoder's share).
+   * Memory of training besides the model, in bytes: states, and the largest arena of its plans,
+   * which is shared with the decoder's plans.
    */
   get memory(): { states: number; arena: number } {
     let states = 0;
@@ -181,7 +189,7 @@ export class Session {
     return { states, arena };
   }
 
-  /** The memory of an input or output, which plans share by its name. */
+  /** The buffer of an input or output, which plans share by name. */
   private slot({ name, bytes }: Slot): Buffer {
     let buffer = this.buffers.get(name);
     if (!buffer || buffer.bytes < bytes) {
@@ -231,7 +239,7 @@ export class Session {
     this.write(name, new Uint8Array(BigInt64Array.of(x).buffer));
   }
 
-  /** What is too much for the memory gets words that help. */
+  /** Adds memory requirements and remedies to out-of-memory errors. */
   private within<T>(work: () => T): T {
     try {
       return work();
@@ -253,7 +261,7 @@ export class Session {
     }
   }
 
-  /** Gives back all but what it shares with the decoder. */
+  /** Frees everything that is not shared with the decoder. */
   free(): void {
     for (const plan of this.plans.values()) this.device.freePlan(plan);
     for (const buffer of this.own) this.device.release(buffer);
@@ -263,17 +271,14 @@ export class Session {
     this.own.length = 0;
   }
 
-  /** The parameters or adapters: what training makes. */
+  /** The states that are the result of training: parameters or adapters. */
   get results(): StateInfo[] {
     return [...this.program.states.values()].filter(
       (s) => s.kind === "parameter" || s.kind === "adapter" || s.kind === "buffer",
     );
   }
 
-  /**
-   * The states that a checkpoint holds: all but gradients, which `reset` makes zeros before they
-   * are accumulated.
-   */
+  /** The states to save in a checkpoint: all except gradients. */
   get kept(): StateInfo[] {
     const kept = [...this.program.states.values()].filter((s) => s.kind !== "gradient");
     for (const state of kept)
