@@ -1,5 +1,5 @@
-// npm run build: bundles src/ and demo/ into dist/ and writes the types. The engine (wasm/) and the
-// wheel are put beside by make.
+// npm run build: bundles src/ and demo/ into dist/ and writes the type declarations. make adds the
+// engine (wasm/) and the wheel.
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -11,7 +11,7 @@ const here = dirname(fileURLToPath(import.meta.url));
 const out = join(here, "dist");
 const { version } = JSON.parse(readFileSync(join(here, "package.json"), "utf8"));
 
-/** Stands for everything that decides what the compiler makes of a model: its sources. */
+/** A fingerprint of the compiler's sources, which determine the plans that it makes. */
 function compilerId() {
   const root = join(here, "../python/edgewise");
   const hash = createHash("sha256");
@@ -51,7 +51,7 @@ await build({
   outdir: out,
 });
 
-// The demo imports edgewise.js as any page does: by its address.
+// The demo imports edgewise.js by its address, as any page does.
 const byAddress = {
   name: "edgewise by its address",
   setup: (b) =>

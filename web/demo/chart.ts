@@ -1,4 +1,4 @@
-// The loss as it falls: each step a pale dot, and a smooth line through them.
+// A chart of the loss: a pale dot per step, and a smoothed line.
 
 const NS = "http://www.w3.org/2000/svg";
 const HEIGHT = 150;
@@ -7,7 +7,7 @@ const RIGHT = 10;
 const TOP = 12;
 const BOTTOM = 20;
 
-/** An element of an SVG. */
+/** Makes an SVG element. */
 export function element(
   name: string,
   attributes: Record<string, string | number>,
@@ -67,7 +67,7 @@ export function lossChart(place: HTMLElement): {
       element("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, `${total} steps`),
     );
     const smooth: string[] = [];
-    // A running mean that begins at the first loss and corrects for that, as Adam's moments do.
+    // An exponential moving average with bias correction, as for Adam's moments.
     let [mean, weight] = [0, 0];
     const keep = losses.length > 100 ? 0.88 : losses.length > 30 ? 0.75 : 0.5;
     const dots = losses.length <= 400;
@@ -103,8 +103,9 @@ export function lossChart(place: HTMLElement): {
 }
 
 /**
- * Round numbers around the values: lowest, highest and the step between, three to five of them.
- * `finest`: the smallest step, a power of ten.
+ * Round axis bounds for a range of values, and the distance of three to five ticks between them.
+ * @param finest smallest distance, a power of ten
+ * @returns [lowest, highest, distance]
  */
 export function ticks(low: number, high: number, finest: number): [number, number, number] {
   if (!(low <= high)) return [0, 4, 1];

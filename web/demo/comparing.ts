@@ -1,11 +1,11 @@
-// What the model writes with the adapter in use and without, side by side.
+// Compares what the model writes with and without the active adapter.
 
 import { $ } from "./page.ts";
 import { enable, showError, type Teaching } from "./teaching.ts";
 
 const COMPARED = 110; // tokens
 
-/** Writes both continuations. @param seed of their random numbers, unless the page has one */
+/** Writes both continuations. `seed`: used unless the page sets one. */
 export const compare = (t: Teaching, seed = 7): Promise<void> => (t.compared = compareNow(t, seed));
 
 async function compareNow(t: Teaching, seed: number): Promise<void> {

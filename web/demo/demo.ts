@@ -1,7 +1,7 @@
-// The demo page. All that it uses of Edgewise is its public API, by the address of the bundle.
+// The demo page. Uses only the public API of Edgewise, by the address of the bundle.
 //
-// Settings by address: ?model=ADDRESS-OR-ID, ?source=onnx, ?threads=N, ?flavour=simd128, ?seed=N,
-// ?write=0 (do not begin at once).
+// Settings in the address: ?model=ADDRESS-OR-ID, ?source=onnx, ?threads=N, ?flavour=simd128,
+// ?seed=N, ?write=0 (do not start writing).
 
 import {
   cacheBytes,
@@ -25,8 +25,8 @@ const where = whereTheTimeGoes();
 
 const STORYTELLER = new URL("model/", location.href);
 /**
- * How it is taught where the page compiles it: as the Makefile's package, with a higher rate and
- * rank than are usual.
+ * Training options if the page compiles the model: as in the Makefile's package, with an unusually
+ * high rate and rank.
  */
 const LESSONS: PipelineOptions["training"] = {
   batch_size: 1,
@@ -44,10 +44,10 @@ const BEGINNINGS = [
 let model: TextGenerationPipeline | undefined;
 let loading: AbortController | undefined;
 let writing: AbortController | undefined;
-/** What the present model came from. */
+/** Source and options of the current model. */
 let origin: [ModelSource, PipelineOptions] | undefined;
 
-// Words and numbers
+// Display
 
 function showProgress(words: string | undefined, part?: number): void {
   $("progress").hidden = words === undefined;
@@ -128,7 +128,7 @@ async function load(source: ModelSource, options: PipelineOptions = {}): Promise
       },
     });
     if (mine !== loading) return void loaded.dispose();
-    void model?.dispose(); // the one before stays until the new one is ready
+    void model?.dispose(); // the previous model remains until the new one is ready
     model = loaded;
     origin = [source, options];
     void teaching.modelChanged();
@@ -162,7 +162,7 @@ async function write(): Promise<void> {
   if (!model || writing) return;
   const mine = (writing = new AbortController());
   enable();
-  await teaching.settled(); // a comparison changes adapters back and forth
+  await teaching.settled(); // a comparison switches adapters
   const prompt = input("prompt").value;
   const chat = model.info.hasChatTemplate && input("chat").checked;
   $("error").hidden = true;
@@ -289,7 +289,7 @@ for (const id of ["error", "teach-error"])
 $("sources").addEventListener("change", () => void loadBuiltIn().then(begin));
 $("clear").addEventListener("click", () => void clearCache().then(showKept));
 
-/** A button that writes on from these words. */
+/** Adds a button that starts a text with these words. */
 function offer(beginning: string): void {
   const button = document.createElement("button");
   button.type = "button";
@@ -321,7 +321,7 @@ for (const id of ["temperature", "top_p", "max_new_tokens", "seed"]) {
   show();
 }
 
-/** What was dropped or chosen, by its kind: texts to learn from, an adapter, or a model. */
+/** Handles files that were dropped or chosen: training texts, an adapter, or a model. */
 async function given(files: File[]): Promise<void> {
   if (!files.length) return;
   const ends = (...endings: string[]) =>
@@ -347,7 +347,7 @@ for (const id of ["files", "folder"])
     input(id).value = "";
   });
 
-/** Files of what was dropped, folders included. */
+/** The files of a drop, including those in folders. */
 async function dropped(transfer: DataTransfer): Promise<File[]> {
   const entries = Array.from(transfer.items, (item) => item.webkitGetAsEntry?.() ?? null);
   const plain = Array.from(transfer.files);
@@ -390,7 +390,7 @@ async function begin(): Promise<void> {
   if (query.get("write") !== "0") await write();
 }
 
-// Beginning: the model writes at once.
+// Start: load the model and write.
 if (query.has("host")) env.remoteHost = query.get("host")!;
 if (query.get("source") === "onnx")
   document.querySelector<HTMLInputElement>("#sources [value=onnx]")!.checked = true;

@@ -1,4 +1,4 @@
-// Learning: a text becomes an adapter.
+// Trains an adapter on a text.
 
 import {
   type FineTuneOptions,
@@ -13,9 +13,9 @@ import { keep, showAdapters } from "./library.ts";
 import { $, megabytes, number } from "./page.ts";
 import { enable, hideError, showError, type Teaching } from "./teaching.ts";
 
-const WATCHED = 20; // steps that "where the time goes" is about
+const WATCHED = 20; // number of steps that "where the time goes" shows
 
-/** Distinct from the names in use and those that are kept. */
+/** A name that no adapter in use or in storage has. */
 export function freshName(t: Teaching): string {
   const model = t.first.model();
   const taken = new Set([...(model?.adapters ?? []), ...t.kept].map((a) => a.name));
@@ -24,7 +24,7 @@ export function freshName(t: Teaching): string {
     if (!taken.has(n === 1 ? base : `${base} ${n}`)) return n === 1 ? base : `${base} ${n}`;
 }
 
-/** Teaches the model a text. @param resume goes on with the lesson that was interrupted */
+/** Trains the model on a text. `resume`: continue the interrupted run. */
 export async function learn(
   t: Teaching,
   text: string,
@@ -81,7 +81,7 @@ export async function learn(
   await compare(t);
 }
 
-/** Shows where the time of the first steps goes. */
+/** Profiles the first steps. */
 function watchFirstSteps(t: Teaching, trainer: Trainer, running: Promise<unknown>): void {
   const some = new Promise<void>((resolve) => {
     t.watched = { left: WATCHED, resolve };
@@ -90,7 +90,7 @@ function watchFirstSteps(t: Teaching, trainer: Trainer, running: Promise<unknown
     () => undefined,
     () => undefined,
   );
-  // errors of the run are shown by whoever awaits it
+  // errors of the run are shown where it is awaited
   void t.first
     .watch(
       `The first ${WATCHED} steps`,
@@ -100,7 +100,7 @@ function watchFirstSteps(t: Teaching, trainer: Trainer, running: Promise<unknown
     .catch(() => undefined);
 }
 
-/** Closes a trainer, and keeps what it has learned. @param end how it ended; "": it failed */
+/** Closes a trainer and stores its result. `end`: how it ended; "" if it failed. */
 async function conclude(
   t: Teaching,
   model: TextGenerationPipeline,
@@ -134,7 +134,7 @@ function show(t: Teaching, event: StepEvent): void {
     $("learn-note").textContent = `Not kept for now: ${event.checkpoint}`;
 }
 
-/** Says what is going on. */
+/** Shows a message. */
 export function say(words: string): void {
   $("learn-words").textContent = words;
   $("learn-note").textContent = "";

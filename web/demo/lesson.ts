@@ -1,5 +1,5 @@
-// A lesson that changes the storyteller's voice at once: its own world, told in telegrams. In small
-// letters, because most of its words are then one token each, and known.
+// A sample text that changes the storyteller's voice quickly: its own world, told in telegrams. In
+// lower case, so that most words are a single token that the model knows.
 export const SAMPLE = `Once upon a time stop small robot in big house stop battery low stop rain all week stop robot asks owl for help stop owl asleep stop robot waits stop owl wakes stop owl knows a mill by the river stop wheel turns, battery full stop robot very happy stop sends love to all stop end
 
 ***

@@ -1,4 +1,4 @@
-// Lessons: their texts, and what is remembered of one that a closed tab interrupted.
+// Training texts, and the state that is needed to resume a run interrupted by closing the tab.
 
 import {
   checkpoints,
@@ -11,7 +11,7 @@ import type { Teaching } from "./teaching.ts";
 
 /** Name of the checkpoint. */
 export const CHECKPOINT = "demo lesson";
-// in localStorage: the text and options of the lesson that the checkpoint is of
+// key in localStorage of the text and options of the checkpoint's run
 const LESSON = "edgewise demo lesson";
 
 interface Lesson {
@@ -20,7 +20,7 @@ interface Lesson {
   model: string;
 }
 
-/** Texts of a lesson: lines of stars or dashes part them. */
+/** Splits a lesson into texts, at lines of stars or dashes. */
 export function textsOf(lesson: string): string[] {
   return lesson
     .replace(/\r\n?/g, "\n")
@@ -29,10 +29,7 @@ export function textsOf(lesson: string): string[] {
     .filter(Boolean);
 }
 
-/**
- * How a lesson's texts begin: the first two words of the first one; undefined where one begins as
- * `prompt` does.
- */
+/** First two words of the first text; undefined if a text starts with `prompt`. */
 export function beginningOf(lesson: string, prompt: string): string | undefined {
   const texts = textsOf(lesson);
   return texts.some((t) => t.startsWith(prompt.trim()))
@@ -43,14 +40,14 @@ export function beginningOf(lesson: string, prompt: string): string | undefined 
         .slice(0, 60);
 }
 
-/** Stands for a model: a checkpoint fits a model of the same name. */
+/** Identifies a model: a checkpoint fits models with the same name. */
 export const modelName = (model: TextGenerationPipeline) => JSON.stringify(model.info.training);
 
 export function remember(one: Lesson): void {
   try {
     localStorage.setItem(LESSON, JSON.stringify(one));
   } catch {
-    // Without it an interrupted lesson cannot go on; nothing else is lost.
+    // without it an interrupted run cannot be resumed; nothing else is lost
   }
 }
 

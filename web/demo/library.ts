@@ -1,11 +1,11 @@
-// The adapters of the model: those in use, and those that are kept in this browser.
+// The list of adapters: those in use, and those in the browser's storage.
 
 import type { TextGenerationPipeline } from "edgewise";
 import { compare } from "./comparing.ts";
 import { $, megabytes } from "./page.ts";
 import { enable, hideError, showError, type Teaching } from "./teaching.ts";
 
-/** Keeps an adapter in this browser, or says why not. */
+/** Stores an adapter in the browser, or shows why that failed. */
 export async function keep(model: TextGenerationPipeline, name: string): Promise<void> {
   try {
     await model.keepAdapter(name);
@@ -15,7 +15,7 @@ export async function keep(model: TextGenerationPipeline, name: string): Promise
   }
 }
 
-/** Lists the adapters. */
+/** Shows the list of adapters. */
 export async function showAdapters(t: Teaching): Promise<void> {
   const model = t.first.model();
   t.kept = model?.info.training.length ? await model.keptAdapters().catch(() => []) : [];
@@ -29,7 +29,7 @@ export async function showAdapters(t: Teaching): Promise<void> {
   list.replaceChildren(...rows);
 }
 
-/** An adapter's line in the list. */
+/** A row of the list. */
 function row(t: Teaching, name: string | null, active: boolean): HTMLLIElement {
   const model = t.first.model()!;
   const info = model.adapters.find((a) => a.name === name);
@@ -85,14 +85,14 @@ function row(t: Teaching, name: string | null, active: boolean): HTMLLIElement {
   return item;
 }
 
-/** The model, with the adapter of this name loaded. */
+/** The model, after loading the adapter of this name if necessary. */
 async function ready(t: Teaching, name: string): Promise<TextGenerationPipeline> {
   const model = t.first.model()!;
   if (!model.adapters.some((a) => a.name === name)) await model.loadAdapter(name);
   return model;
 }
 
-/** Uses an adapter from now on; null: the model as it came. */
+/** Activates an adapter; null: the base model. */
 export async function use(t: Teaching, name: string | null): Promise<void> {
   t.comparing?.abort();
   try {

@@ -1,5 +1,5 @@
-// Memory over time: what is in use while a plan runs once, step by step, as a curve with stairs.
-// The step under the pointer is named below it.
+// A chart of the memory in use during a run of a plan, as a step curve. The step under the pointer
+// is described below it.
 
 import type { MemoryRow } from "edgewise";
 import { element, ticks } from "./chart.ts";
@@ -18,8 +18,8 @@ export function memoryChart(
   words: HTMLElement,
 ): { show(row: MemoryRow): void } {
   let row: MemoryRow | undefined;
-  let begins: number[] = []; // of each step, ms
-  let most = 0; // the step with the most in use
+  let begins: number[] = []; // start of each step in ms
+  let most = 0; // step with the largest memory
   let width = 0;
   const svg = element("svg", { role: "img" });
   place.replaceChildren(svg);
@@ -35,7 +35,7 @@ export function memoryChart(
       `after ${took(begins[step]!)}, in ${title}`;
   }
 
-  /** Of a number on an axis with marks `step` apart. */
+  /** Formats a tick of an axis with ticks `step` apart. */
   const mark = (value: number, step: number) =>
     value ? number(value, step < 1 ? Math.ceil(-Math.log10(step) - 1e-9) : 0) : "0";
 

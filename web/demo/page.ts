@@ -1,4 +1,4 @@
-// What both halves of the page use: its elements, numbers in words, errors in words.
+// Helpers of both halves of the page: elements, formatting of numbers, display of errors.
 
 import { EdgewiseError } from "edgewise";
 

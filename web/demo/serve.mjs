@@ -1,17 +1,16 @@
 // node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--no-range] [--mount
 // /path=folder]... [--header "Name: value"]... [--faults]
 //
-// Serves the demo: web/dist as it is, and Pyodide from node_modules as /pyodide/. Sends the two
-// headers that make a page cross-origin isolated, which threads need; --no-isolation leaves them
-// out. --no-range makes it a server that knows neither ranges nor versions. --faults lets tests ask
-// for broken answers in the address:
-//     ?fault=cut:BYTES          the connection breaks after so many bytes, every time
+// Serves the demo: web/dist, and Pyodide from node_modules as /pyodide/. Sends the headers that make
+// a page cross-origin isolated, which threads require; --no-isolation omits them. --no-range
+// disables ranges and validators. --faults lets tests request faults in the address:
+//     ?fault=cut:BYTES          the connection breaks after this many bytes, every time
 //     ?fault=cut-once:BYTES     only the first time for this address
-//     ?fault=short:BYTES        the file seems to have only so many bytes: complete, but cut off
+//     ?fault=short:BYTES        the file is truncated to this many bytes
 //     ?fault=status:CODE        that status
 //     ?fault=slow:MS            a pause after every 64 kB
-//     ?fault=mute               no answer at all
-//     ?fault=no-range           ranges are not understood, and nothing tells versions apart
+//     ?fault=mute               no response
+//     ?fault=no-range           no ranges and no validators
 import { createReadStream, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { dirname, extname, join, normalize, sep } from "node:path";
@@ -71,10 +70,7 @@ const TYPES = {
 
 const seen = new Set(); // addresses of cut-once
 
-/**
- * What lies there; undefined where nothing does, or where it cannot be asked for (a name too long,
- * a folder that is closed).
- */
+/** Status of a file; undefined if it does not exist or is not accessible. */
 function statOf(file) {
   try {
     return statSync(file, { throwIfNoEntry: false });
@@ -100,17 +96,14 @@ function locate(path) {
   return undefined;
 }
 
-/**
- * The path and URL that a request names, or undefined where it is malformed. Of a proxy's request,
- * which names a host, the path counts.
- */
+/** Path and URL of a request; undefined if it is malformed. The host of a proxy request is ignored. */
 function target(request) {
   try {
     const url = new URL(
       request.url.startsWith("//") ? "http://localhost" + request.url : request.url,
       "http://localhost",
     );
-    // "//host/" would be another host's in a redirect
+    // in a redirect, "//host/" would refer to another host
     const path = decodeURIComponent(url.pathname).replace(/^\/+/, "/");
     return path.startsWith("/") && !/[\0-\x1f\x7f\\]/.test(path) ? { path, url } : undefined;
   } catch {
@@ -213,7 +206,7 @@ function answer(request, response) {
       left -= Math.min(left, chunk.length);
       if (left > 0) return;
       stream.destroy();
-      // what was written leaves first, and is read: a browser drops what waits behind an error
+      // let the browser read what was written: it discards data that arrives with an error
       setTimeout(() => response.destroy(), 200);
     });
   } else if (fault === "slow") {
@@ -226,7 +219,7 @@ function answer(request, response) {
   } else stream.pipe(response);
 }
 
-// Malformed HTTP: Node says 400, or 431 for headers that are too long, and closes the connection.
+// Malformed HTTP: replies 400, or 431 for too long headers, and closes the connection.
 server.on("clientError", (e, socket) => {
   if (socket.writable && e.code !== "ECONNRESET")
     socket.end(

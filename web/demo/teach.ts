@@ -1,5 +1,5 @@
-// The page's second half: a text becomes an adapter. What is learned is kept in this browser, and a
-// lesson that a closed tab interrupted goes on where it was.
+// The second half of the page: trains an adapter on a text. Results are stored in the browser, and
+// a run that was interrupted by closing the tab can be resumed.
 
 import { compare } from "./comparing.ts";
 import { freshName, learn, say } from "./learning.ts";
@@ -18,7 +18,7 @@ import {
   Teaching,
 } from "./teaching.ts";
 
-/** Makes the second half work. */
+/** Sets up the second half. */
 export function secondHalf(first: FirstHalf): {
   settled(): Promise<void>;
   modelChanged(): Promise<void>;
@@ -39,7 +39,7 @@ export function secondHalf(first: FirstHalf): {
   };
 }
 
-/** Listens to the elements of this half. */
+/** Adds the event listeners of this half. */
 function listen(t: Teaching): void {
   t.lesson.addEventListener("input", () => enable(t));
   $("kinds").addEventListener("change", () => showRate(t));

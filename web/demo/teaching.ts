@@ -1,4 +1,4 @@
-// What the page's second half knows at present, and which of its buttons can be pressed.
+// The state of the page's second half, and which of its buttons are enabled.
 
 import type {
   FineTuneOptions,
@@ -11,39 +11,36 @@ import { lossChart } from "./chart.ts";
 import { $, input, number, tellError } from "./page.ts";
 import type { whereTheTimeGoes } from "./where.ts";
 
-/** What this half needs of the first. */
+/** The part of the first half that the second needs. */
 export interface FirstHalf {
   model(): TextGenerationPipeline | undefined;
-  /** The beginning that both continuations are of, and how they are sampled. */
+  /** The prompt of both continuations, and their sampling options. */
   prompt(): string;
   sampling(): GenerateOptions;
-  /** Offers words to begin with; they become the beginning, unless that is somebody's own. */
+  /** Adds a prompt; replaces the current one unless the user wrote it. */
   offerBeginning(words: string): void;
   showMemory(): void;
   watch: ReturnType<typeof whereTheTimeGoes>["watch"];
-  /**
-   * Address of the present model's .onnx file, undefined where Edgewise knows it, null where nobody
-   * does.
-   */
+  /** Address of the model's .onnx file; undefined if Edgewise knows it, null if it is unknown. */
   onnx(): string | undefined | null;
-  /** Loads the present model again so that it can be trained; undefined where it cannot. */
+  /** Loads the current model again, compiled for training. */
   loadTrainable(): Promise<void>;
 }
 
 /** The state of the second half. */
 export class Teaching {
-  /** The lesson that runs. */
+  /** The current training run. */
   trainer: Trainer | undefined;
-  /** Ends it, also before its trainer is there. */
+  /** Aborts it, even before its trainer exists. */
   stop: AbortController | undefined;
   paused = false;
-  /** Steps that the panel "where the time goes" still wants to see. */
+  /** Number of steps that the panel "where the time goes" still records. */
   watched: { left: number; resolve(): void } | undefined;
-  /** Ends the comparison that runs. */
+  /** Aborts the current comparison. */
   comparing: AbortController | undefined;
   /** Settles when the last comparison has ended. */
   compared: Promise<void> = Promise.resolve();
-  /** Adapters in this browser's storage. */
+  /** Adapters in the browser's storage. */
   kept: KeptAdapter[] = [];
   readonly chart = lossChart($("chart"));
   readonly lesson = $<HTMLTextAreaElement>("lesson");
@@ -53,10 +50,10 @@ export class Teaching {
 
 /** Shows an error in this half. */
 export const showError = (e: unknown): void => tellError("teach-error", e);
-/** Hides it. */
+/** Hides the error. */
 export const hideError = (): void => void ($("teach-error").hidden = true);
 
-/** What is to be trained, as chosen in the form. */
+/** The kind of training chosen in the form. */
 export const kind = (): "lora" | "full" | undefined =>
   document.querySelector<HTMLInputElement>("#kinds input:checked")?.value as
     | "lora"
@@ -97,8 +94,8 @@ export function showRate(t: Teaching): void {
 }
 
 /**
- * Some ten times through the text: half as many more and a short one is learned by heart. A token
- * is some three letters here.
+ * Default number of steps: about ten passes over the text; many more would memorize a short one. A
+ * token is about three letters here.
  */
 export function usualSteps(t: Teaching): number {
   const { batch = 1, sequence = 128 } =

@@ -1,6 +1,5 @@
-// Where the time goes: while the panel is open, what the model writes or learns is timed step by
-// step; then shown by operator or by node, beside what it is compared with, and the memory over
-// time.
+// "Where the time goes": while the panel is open, writing and learning are profiled step by step
+// and shown by operator or node, with the limits of the device, and the memory over time.
 
 import type { Limits, Profile, ProfileRow } from "edgewise";
 import { memoryChart, took } from "./memory.ts";
@@ -88,7 +87,7 @@ export function whereTheTimeGoes(): {
   );
 
   return {
-    /** Does `work`, watched by `profile` if the panel is open. What `work` throws is thrown. */
+    /** Executes `work`, profiled if the panel is open. Throws what `work` throws. */
     async watch(words, profile, work) {
       if (busy || !$<HTMLDetailsElement>("where").open) return work();
       busy = true;
@@ -123,7 +122,7 @@ function limitsInWords({ float32, int8, memory }: Limits): string {
   );
 }
 
-/** What a plan of a language model does in a run; other plans keep their names. */
+/** Describes what a plan of a language model does; other plans keep their names. */
 function planInWords(name: string): string {
   const tokens = /^plan\/(\d+)$/.exec(name)?.[1];
   return tokens === undefined
@@ -159,7 +158,7 @@ function line({ name, more, ms, share, limit, ofLimit }: Shown, width: number): 
     return td;
   };
   const head = Object.assign(document.createElement("th"), { scope: "row" });
-  // long names break there
+  // allow line breaks in long names
   head.append(
     ...name
       .split(/(?<=[/.])|(?<=[a-z])(?=[A-Z])/)
