@@ -1,5 +1,5 @@
 """Lengths of texts against transformers' (tests/conformance/generation_lengths.json);
-web/test/generation.test.ts runs the same.
+web/test/text/generation.test.ts runs the same.
 """
 
 import json

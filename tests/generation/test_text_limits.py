@@ -1,5 +1,5 @@
 """What tokenizer.json and chat templates of strangers may ask for; the vectors are the page's, too
-(web/test/text.test.ts).
+(web/test/text/text.test.ts).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The page's readers of packages, adapters and checkpoints, in Node: web/test/reader.ts."""
+"""The page's readers of packages, adapters and checkpoints, in Node: web/test/reader/reader.ts."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ class PageReader:
             [
                 node,
                 "--max-old-space-size=2048",
-                str(ROOT / "web/test/read.mjs"),
+                str(ROOT / "web/test/reader/read.mjs"),
                 (ROOT / "web/dist/engine").as_uri() + "/",
             ],
             stdin=subprocess.PIPE,

@@ -10,7 +10,7 @@ import { build } from "esbuild";
 const here = dirname(fileURLToPath(import.meta.url));
 const out = mkdtempSync(join(tmpdir(), "edgewise-"));
 try {
-  const names = readdirSync(here).filter((n) => n.endsWith(".test.ts"));
+  const names = readdirSync(here, { recursive: true }).filter((n) => n.endsWith(".test.ts"));
   // build.mjs has the real ones
   const define = Object.fromEntries(
     ["__VERSION__", "__COMPILER__", "__WHEEL__"].map((name) => [name, '"test"']),
@@ -18,6 +18,7 @@ try {
   await build({
     entryPoints: names.map((n) => join(here, n)),
     outdir: out,
+    outbase: here,
     outExtension: { ".js": ".mjs" },
     bundle: true,
     format: "esm",

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { pieces } from "../src/worker/inference/operators/strings.ts";
-import { NumberTensor, release, Sequence } from "../src/worker/inference/values.ts";
+import { pieces } from "../../src/worker/inference/operators/strings.ts";
+import { NumberTensor, release, Sequence } from "../../src/worker/inference/values.ts";
 
 const tensor = (x: number): NumberTensor => NumberTensor.of("int64", [], [x]);
 const reader = { read: async () => new Uint8Array(0) };

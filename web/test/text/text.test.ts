@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TEXT_LIMITS as T } from "../src/gen/text_limits.ts";
-import { TokenizerError } from "../src/shared/errors.ts";
-import { ChatTemplate } from "../src/worker/text/chat-template.ts";
-import { checkRegex, RegexError } from "../src/worker/text/regex-limits.ts";
-import { Tokenizer } from "../src/worker/text/tokenizer.ts";
-import { checkTokenizer, LimitError } from "../src/worker/text/tokenizer-limits.ts";
-import { vectors } from "./vectors.ts";
+import { TEXT_LIMITS as T } from "../../src/gen/text_limits.ts";
+import { TokenizerError } from "../../src/shared/errors.ts";
+import { ChatTemplate } from "../../src/worker/text/chat-template.ts";
+import { checkRegex, RegexError } from "../../src/worker/text/regex-limits.ts";
+import { Tokenizer } from "../../src/worker/text/tokenizer.ts";
+import { checkTokenizer, LimitError } from "../../src/worker/text/tokenizer-limits.ts";
+import { vectors } from "../common/vectors.ts";
 
 type Json = Record<string, unknown>;
 const tokenizers = vectors<{

@@ -4,16 +4,16 @@
 
 import { readSync, writeSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { openDevice } from "../src/device/open.ts";
-import { asFloat32, readSafetensors } from "../src/shared/checkpoints/safetensors.ts";
-import { BlobSource } from "../src/shared/files/source.ts";
-import { isEdgewise } from "../src/shared/files/stream.ts";
-import { checkRoom, checkTable, decoderOf } from "../src/worker/model/checks.ts";
-import { EngineDecoder } from "../src/worker/model/decoder.ts";
-import { Weights } from "../src/worker/model/weights.ts";
-import { openPackage } from "../src/worker/package/package.ts";
-import { Adapters } from "../src/worker/training/adapters.ts";
-import { checkpointAnswer } from "./reader_checkpoints.ts";
+import { openDevice } from "../../src/device/open.ts";
+import { asFloat32, readSafetensors } from "../../src/shared/checkpoints/safetensors.ts";
+import { BlobSource } from "../../src/shared/files/source.ts";
+import { isEdgewise } from "../../src/shared/files/stream.ts";
+import { checkRoom, checkTable, decoderOf } from "../../src/worker/model/checks.ts";
+import { EngineDecoder } from "../../src/worker/model/decoder.ts";
+import { Weights } from "../../src/worker/model/weights.ts";
+import { openPackage } from "../../src/worker/package/package.ts";
+import { Adapters } from "../../src/worker/training/adapters.ts";
+import { checkpointAnswer } from "./checkpoints.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const WHERE = "model.edge";

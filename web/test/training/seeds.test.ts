@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { checkSeed, randomSeed, seedOfRun } from "../src/shared/seeds.ts";
+import { checkSeed, randomSeed, seedOfRun } from "../../src/shared/seeds.ts";
 
 const vectors = JSON.parse(readFileSync("../tests/conformance/seeds.json", "utf8")) as {
   seed_of_run: [string, number, string][];

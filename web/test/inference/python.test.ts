@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Compiled } from "../src/protocol/compiler.ts";
-import { Aborted } from "../src/shared/errors.ts";
-import type { ModelFiles } from "../src/worker/inference/files.ts";
-import { Python, type PythonHost } from "../src/worker/inference/python.ts";
+import type { Compiled } from "../../src/protocol/compiler.ts";
+import { Aborted } from "../../src/shared/errors.ts";
+import type { ModelFiles } from "../../src/worker/inference/files.ts";
+import { Python, type PythonHost } from "../../src/worker/inference/python.ts";
 
 /** A Python that answers "program" after so many milliseconds. */
 class SlowHost implements PythonHost {

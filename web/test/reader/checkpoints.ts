@@ -1,9 +1,13 @@
 // What reader.ts answers about checkpoints and kept adapters, which lie in the browser's private
 // files.
 
-import { Checkpoint, checkpoints, type RunRecord } from "../src/shared/checkpoints/checkpoint.ts";
-import { keep, listKept, readKept } from "../src/worker/training/kept.ts";
-import { Storage } from "./storage.ts";
+import {
+  Checkpoint,
+  checkpoints,
+  type RunRecord,
+} from "../../src/shared/checkpoints/checkpoint.ts";
+import { keep, listKept, readKept } from "../../src/worker/training/kept.ts";
+import { Storage } from "../common/storage.ts";
 
 const RECORD: RunRecord = {
   step: 3,

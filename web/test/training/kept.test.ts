@@ -1,10 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Checkpoint, checkpoints, type RunRecord } from "../src/shared/checkpoints/checkpoint.ts";
-import { safetensorsHead, type TensorInfo } from "../src/shared/checkpoints/safetensors.ts";
-import { InputError } from "../src/shared/errors.ts";
-import { forget, keep, listKept, readKept } from "../src/worker/training/kept.ts";
-import { Storage } from "./storage.ts";
+import {
+  Checkpoint,
+  checkpoints,
+  type RunRecord,
+} from "../../src/shared/checkpoints/checkpoint.ts";
+import { safetensorsHead, type TensorInfo } from "../../src/shared/checkpoints/safetensors.ts";
+import { InputError } from "../../src/shared/errors.ts";
+import { forget, keep, listKept, readKept } from "../../src/worker/training/kept.ts";
+import { Storage } from "../common/storage.ts";
 
 const KEY = "0123456789abcdef";
 
@@ -200,7 +204,7 @@ test("a checkpoint that is written while the tab dies leaves the one before", as
 
 test("checkpoints of earlier versions, whose sum lacked the header, are read", async () => {
   const storage = await saved(1);
-  const { Sum } = await import("../src/shared/checkpoints/sum.ts");
+  const { Sum } = await import("../../src/shared/checkpoints/sum.ts");
   const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record(5))));
   const { order } = safetensorsHead(TENSORS);
   for (const name of order) sum.add(bytes(5)(name));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Buffer, Device, Plan } from "../src/device/device.ts";
-import { Weights } from "../src/worker/model/weights.ts";
+import type { Buffer, Device, Plan } from "../../src/device/device.ts";
+import { Weights } from "../../src/worker/model/weights.ts";
 
 interface Step {
   reads: string[];

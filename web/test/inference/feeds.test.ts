@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { asDeclared, fits } from "../src/worker/inference/feeds.ts";
+import { asDeclared, fits } from "../../src/worker/inference/feeds.ts";
 
 const { cases } = JSON.parse(readFileSync("../tests/conformance/feed_shapes.json", "utf8")) as {
   cases: { declared: (number | string)[] | null; fed: number[]; taken: boolean }[];

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Client } from "../src/page/client.ts";
-import { Aborted } from "../src/shared/errors.ts";
-import { InlineSession } from "../src/worker/inline.ts";
+import { Client } from "../../src/page/client.ts";
+import { Aborted } from "../../src/shared/errors.ts";
+import { InlineSession } from "../../src/worker/inline.ts";
 
 /** What a page sends to a worker. */
 interface Sent {

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fromWireOutput, toWireFeed } from "../src/page/inference/convert.ts";
-import { type OnnxValue, type PinnedOwner, Tensor } from "../src/page/tensor.ts";
-import type { ValueInfo, WireValue } from "../src/protocol/inference.ts";
-import { InputError } from "../src/shared/errors.ts";
-import { textOf } from "../src/worker/inference/operators/strings.ts";
-import { NumberTensor } from "../src/worker/inference/values.ts";
-import { fromWire } from "../src/worker/inference/wire.ts";
+import { fromWireOutput, toWireFeed } from "../../src/page/inference/convert.ts";
+import { type OnnxValue, type PinnedOwner, Tensor } from "../../src/page/tensor.ts";
+import type { ValueInfo, WireValue } from "../../src/protocol/inference.ts";
+import { InputError } from "../../src/shared/errors.ts";
+import { textOf } from "../../src/worker/inference/operators/strings.ts";
+import { NumberTensor } from "../../src/worker/inference/values.ts";
+import { fromWire } from "../../src/worker/inference/wire.ts";
 
 const info = (type: string, more: Partial<ValueInfo> = {}): ValueInfo => ({
   name: "x",

@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
-import { makeError, plainError } from "../src/protocol/errors.ts";
-import { PackageError } from "../src/shared/errors.ts";
-import { BlobSource, scatter } from "../src/shared/files/source.ts";
-import { choose, type Platform } from "../src/shared/platform.ts";
-import { digestOf, Sha256, sha256 } from "../src/shared/sha256.ts";
-import { locate, sortFiles } from "../src/worker/model/hub.ts";
-import { makePackage, openPackage } from "../src/worker/package/package.ts";
-import { parseManifest } from "../src/worker/package/parse.ts";
-import { planBytes, refusedManifests } from "./manifests.ts";
+import { makeError, plainError } from "../../src/protocol/errors.ts";
+import { PackageError } from "../../src/shared/errors.ts";
+import { BlobSource, scatter } from "../../src/shared/files/source.ts";
+import { choose, type Platform } from "../../src/shared/platform.ts";
+import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
+import { locate, sortFiles } from "../../src/worker/model/hub.ts";
+import { makePackage, openPackage } from "../../src/worker/package/package.ts";
+import { parseManifest } from "../../src/worker/package/parse.ts";
+import { planBytes, refusedManifests } from "../common/manifests.ts";
 
 test("SHA-256, in pieces of any size", () => {
   for (const size of [0, 1, 55, 56, 63, 64, 65, 127, 128, 1000, 100_000]) {

@@ -1,8 +1,8 @@
 // What tests of packages share: manifests with one thing in them changed.
 
 import assert from "node:assert/strict";
-import { PackageError } from "../src/shared/errors.ts";
-import { parseManifest } from "../src/worker/package/parse.ts";
+import { PackageError } from "../../src/shared/errors.ts";
+import { parseManifest } from "../../src/worker/package/parse.ts";
 
 type Path = (string | number)[];
 

@@ -4,15 +4,15 @@ import {
   asFloat32,
   readSafetensors,
   safetensorsHead,
-} from "../src/shared/checkpoints/safetensors.ts";
-import { Sum } from "../src/shared/checkpoints/sum.ts";
-import { InputError, ModelError } from "../src/shared/errors.ts";
-import { factor } from "../src/shared/schedules.ts";
-import { seedOfRun } from "../src/shared/seeds.ts";
-import { parseManifest } from "../src/worker/package/parse.ts";
-import { batchOf, blocksOf, IGNORED, Order, split } from "../src/worker/training/data.ts";
-import { shuffled } from "../src/worker/training/seeds.ts";
-import { refusedManifests } from "./manifests.ts";
+} from "../../src/shared/checkpoints/safetensors.ts";
+import { Sum } from "../../src/shared/checkpoints/sum.ts";
+import { InputError, ModelError } from "../../src/shared/errors.ts";
+import { factor } from "../../src/shared/schedules.ts";
+import { seedOfRun } from "../../src/shared/seeds.ts";
+import { parseManifest } from "../../src/worker/package/parse.ts";
+import { batchOf, blocksOf, IGNORED, Order, split } from "../../src/worker/training/data.ts";
+import { shuffled } from "../../src/worker/training/seeds.ts";
+import { refusedManifests } from "../common/manifests.ts";
 
 // Of python/edgewise/training: seed_of_run, factor, save_safetensors.
 const SEEDS = [

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EngineError } from "../src/shared/errors.ts";
-import { Compiler } from "../src/worker/compiler-client.ts";
-import type { ModelFiles } from "../src/worker/inference/files.ts";
-import { Python, type PythonHost } from "../src/worker/inference/python.ts";
+import { EngineError } from "../../src/shared/errors.ts";
+import { Compiler } from "../../src/worker/compiler-client.ts";
+import type { ModelFiles } from "../../src/worker/inference/files.ts";
+import { Python, type PythonHost } from "../../src/worker/inference/python.ts";
 
 const urls = { engineUrl: "", threadUrl: "", compilerUrl: "", pyodideUrl: "", wheelUrl: "", snapshotUrl: "" };
 const none = (): void => undefined;

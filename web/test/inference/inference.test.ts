@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { planJson } from "../src/worker/inference/manifest.ts";
-import { parseManifest } from "../src/worker/package/parse.ts";
-import { refusedManifests } from "./manifests.ts";
+import { planJson } from "../../src/worker/inference/manifest.ts";
+import { parseManifest } from "../../src/worker/package/parse.ts";
+import { refusedManifests } from "../common/manifests.ts";
 
 const slot = (name: string, kind: string, bytes: number, shape: number[]) => ({
   name,

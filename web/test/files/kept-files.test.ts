@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
-import { PIECE } from "../src/gen/manifest.ts";
-import { StorageError } from "../src/shared/errors.ts";
-import { PieceSums } from "../src/worker/files/kept-sums.ts";
-import { KeptSource } from "../src/worker/files/storage.ts";
-import { Storage } from "./storage.ts";
+import { PIECE } from "../../src/gen/manifest.ts";
+import { StorageError } from "../../src/shared/errors.ts";
+import { PieceSums } from "../../src/worker/files/kept-sums.ts";
+import { KeptSource } from "../../src/worker/files/storage.ts";
+import { Storage } from "../common/storage.ts";
 
 test("sums of a stream do not depend on how it was cut", async () => {
   const data = new Uint8Array(randomBytes(2 * PIECE + 12_345));

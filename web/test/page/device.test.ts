@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { deviceOf } from "../src/page/device.ts";
-import { InputError } from "../src/shared/errors.ts";
-import { deviceInfo } from "../src/shared/platform.ts";
+import { deviceOf } from "../../src/page/device.ts";
+import { InputError } from "../../src/shared/errors.ts";
+import { deviceInfo } from "../../src/shared/platform.ts";
 
 test("devices are asked for by name, or as ONNX Runtime Web's execution providers", () => {
   assert.equal(deviceOf({}), "auto");

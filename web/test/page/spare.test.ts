@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { toWireFeed } from "../src/page/inference/convert.ts";
-import { SpareBuffers } from "../src/page/inference/spare.ts";
-import { Tensor } from "../src/page/tensor.ts";
-import type { WireValue } from "../src/protocol/inference.ts";
-import { MIN_SPARE, spareBuffers } from "../src/worker/inference/spare.ts";
-import { NumberTensor } from "../src/worker/inference/values.ts";
+import { toWireFeed } from "../../src/page/inference/convert.ts";
+import { SpareBuffers } from "../../src/page/inference/spare.ts";
+import { Tensor } from "../../src/page/tensor.ts";
+import type { WireValue } from "../../src/protocol/inference.ts";
+import { MIN_SPARE, spareBuffers } from "../../src/worker/inference/spare.ts";
+import { NumberTensor } from "../../src/worker/inference/values.ts";
 
 const COUNT = MIN_SPARE / 4;
 const owner = {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { GenerationConfig } from "../src/worker/generation/config.ts";
-import { lengthLimit } from "../src/worker/generation/inputs.ts";
-import { vectors } from "./vectors.ts";
+import { GenerationConfig } from "../../src/worker/generation/config.ts";
+import { lengthLimit } from "../../src/worker/generation/inputs.ts";
+import { vectors } from "../common/vectors.ts";
 
 interface Row {
   prompt: number;
