@@ -40,6 +40,7 @@ check: $(stamp)/venv-check $(stamp)/node ## formatters, linters, types and struc
 	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format --dry-run --Werror
 	web/node_modules/.bin/biome ci --error-on-warnings .
 	web/node_modules/.bin/tsc --noEmit --project web/tsconfig.json
+	web/node_modules/.bin/tsc --noEmit --project web/tsconfig.test.json
 	$(checker)mypy
 	$(checker)python -m pytest -q -p no:cacheprovider --noconftest tests/structure
 

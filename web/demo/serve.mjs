@@ -1,8 +1,8 @@
 // node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--no-range] [--mount
 // /path=folder]... [--header "Name: value"]... [--faults]
 //
-// Serves the demo: web/dist, and Pyodide from node_modules as /pyodide/. Sends the headers that make
-// a page cross-origin isolated, which threads require; --no-isolation omits them. --no-range
+// Serves the demo: web/dist, and Pyodide from node_modules as /pyodide/. Sends the headers that
+// make a page cross-origin isolated, which threads require; --no-isolation omits them. --no-range
 // disables ranges and validators. --faults lets tests request faults in the address:
 //     ?fault=cut:BYTES          the connection breaks after this many bytes, every time
 //     ?fault=cut-once:BYTES     only the first time for this address
@@ -96,7 +96,7 @@ function locate(path) {
   return undefined;
 }
 
-/** Path and URL of a request; undefined if it is malformed. The host of a proxy request is ignored. */
+/** Path and URL of a request; undefined if malformed. The host of a proxy request is ignored. */
 function target(request) {
   try {
     const url = new URL(

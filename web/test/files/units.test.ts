@@ -69,7 +69,7 @@ const manifest = () => ({
 test("a manifest is read", () => {
   const m = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
   assert.deepEqual(
-    m.decoder.plans.map((p) => p.tokens),
+    m.decoder!.plans.map((p) => p.tokens),
     [1, 4],
   );
   assert.equal(m.weights.get("v")!.file, "model.onnx");
@@ -104,7 +104,7 @@ test("packages survive the round trip, and no cut or flipped bit goes unseen", a
     if (n < whole.length - 48)
       await assert.rejects(open(new Blob([whole.subarray(0, n)])), PackageError, `cut at ${n}`);
   const last = whole.slice();
-  last[last.length - 64] ^= 1;
+  last[last.length - 64]! ^= 1;
   await assert.rejects(open(new Blob([last])), PackageError);
 });
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { planJson } from "../../src/worker/inference/manifest.ts";
+import type { NodeUnit } from "../../src/worker/inference/program.ts";
 import { parseManifest } from "../../src/worker/package/parse.ts";
 import { refusedManifests } from "../common/manifests.ts";
 
@@ -140,7 +141,7 @@ test("what a page keeps has programs, and plans of their parts", () => {
     p!.units.map((u) => u.kind),
     ["part", "node"],
   );
-  const node = p!.units[1] as Extract<(typeof p.units)[number], { kind: "node" }>;
+  const node = p!.units[1] as NodeUnit;
   assert.equal(node.attrs.get("x"), -(2n ** 63n));
   assert.equal(node.attrs.get("f"), -Infinity);
   assert.deepEqual(inference!.plans[0]!.numbers.get("n")!.data, Uint8Array.of(5, 0, 0, 0));

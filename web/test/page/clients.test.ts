@@ -36,11 +36,12 @@ test("the value of a call that was given up goes to who frees what it holds", as
     const worker = SilentWorker.made.at(-1)!;
     worker.answer({ started: true });
     const late: unknown[] = [];
+    const onLate = (value: unknown) => void late.push(value);
     const abort = new AbortController();
     const call = client.call(
       "inference_read",
       { id: 5 },
-      { signal: abort.signal, onLate: (value) => void late.push(value) },
+      { signal: abort.signal, onLate },
     );
     const { id } = worker.sent.find((m) => m.method === "inference_read")!;
     abort.abort();
@@ -49,13 +50,10 @@ test("the value of a call that was given up goes to who frees what it holds", as
     worker.answer({ id, value: "again" });
     assert.deepEqual(late, [[{ type: "float32", dims: [1], pinned: 3 }]]);
 
-    const intime = client.call(
-      "inference_read",
-      { id: 6 },
-      { onLate: (value) => void late.push(value) },
-    );
-    worker.answer({ id: worker.sent.at(-1)!.id, value: 7 });
-    assert.equal(await intime, 7);
+    const intime = client.call("inference_read", { id: 6 }, { onLate });
+    const bytes = Uint8Array.of(7);
+    worker.answer({ id: worker.sent.at(-1)!.id, value: bytes });
+    assert.equal(await intime, bytes);
     assert.equal(late.length, 1);
     client.end();
     worker.answer({ ended: true });

@@ -33,7 +33,7 @@ export async function checkpointAnswer([
 ]: Uint8Array<ArrayBuffer>[]): Promise<unknown> {
   const storage = new Storage(true).install();
   if (!a) {
-    const data = (name: string) => new Uint8Array(new Float32Array(8).fill(name.length).buffer);
+    const data = async (name: string) => new Uint8Array(new Float32Array(8).fill(name.length).buffer);
     await new Checkpoint("run").write(
       RECORD,
       new Map(
@@ -49,7 +49,7 @@ export async function checkpointAnswer([
       { name: "adapter_model.safetensors", blob: new Blob([side!]) },
       { name: "adapter_config.json", blob: new Blob(["{}"]) },
     ];
-    await keep({ key: "k", adapters: { save: () => file } }, "x");
+    await keep({ key: "k", adapters: { save: async () => file } }, "x");
     return [...storage.files.values()].map((bytes) => Buffer.from(bytes).toString("base64"));
   }
   storage.files.set("edgewise/checkpoints/run.a.safetensors", a);
@@ -57,7 +57,7 @@ export async function checkpointAnswer([
   if (adapter) storage.files.set("edgewise/adapters/k.x.1.safetensors", adapter);
   const list = await checkpoints();
   const found = await new Checkpoint("run").read();
-  const owner = { key: "k", adapters: { save: () => [] } };
+  const owner = { key: "k", adapters: { save: async () => [] } };
   const kept = await listKept(owner);
   const files = adapter
     ? await readKept(owner, "x").then(

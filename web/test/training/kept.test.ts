@@ -28,7 +28,7 @@ function owner(value: number, full = false) {
   return {
     key: KEY,
     adapters: {
-      save: () =>
+      save: async () =>
         full
           ? [tensors]
           : [
@@ -108,7 +108,7 @@ test("kept adapters are listed, forgotten, and found where earlier versions put 
   await forget(owner(0), "a");
   await assert.rejects(readKept(owner(0), "a"), InputError);
   assert.equal(await keptValue("a.1"), 2);
-  for (const { name, blob } of owner(7).adapters.save())
+  for (const { name, blob } of await owner(7).adapters.save())
     storage.files.set(
       `edgewise/adapters/${KEY}.old.${name}`,
       new Uint8Array(await blob.arrayBuffer()),
@@ -151,7 +151,7 @@ const record = (step: number): RunRecord => ({
 });
 const bytes = (step: number) => (name: string) =>
   new Uint8Array(new Float32Array(8).fill(step + NAMES.indexOf(name) / 2).buffer);
-const save = (step: number) => new Checkpoint("run").write(record(step), TENSORS, bytes(step));
+const save = (step: number) => new Checkpoint("run").write(record(step), TENSORS, async (name) => bytes(step)(name));
 
 /** The step of what is read, all of which is of one save. */
 async function stepOf(): Promise<number | undefined> {
