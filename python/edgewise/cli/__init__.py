@@ -1,0 +1,47 @@
+"""The command `edgewise`: one module per subcommand.
+
+A module has `add_parser(commands)`, which declares the subcommand's arguments, and `run(args)`,
+which may return an exit status. Models, engines and training are imported inside `run`, so that
+`--help` and argument errors do not wait for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ..errors import EdgewiseError
+from . import bench, build, generate, inspect, train
+
+COMMANDS = (build, train, generate, inspect, bench)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        argv: arguments without the program's name; default: those of the process.
+
+    Returns:
+        The exit status. Errors are printed to stderr as one line and give status 1.
+    """
+    parser = argparse.ArgumentParser(
+        prog="edgewise", description="Runs and trains ONNX models, in a web page as on a desktop."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands)
+    args = parser.parse_args(argv)
+    try:
+        return args.run(args) or 0
+    except EdgewiseError as e:
+        print(f"edgewise: {e}", file=sys.stderr)
+        return 1
+    except OSError as e:
+        print(
+            f"edgewise: {e.filename or args.command}: {e.strerror or e}. Check the path, its"
+            " permissions and the free disk space.",
+            file=sys.stderr,
+        )
+        return 1

@@ -1,0 +1,208 @@
+"""`edgewise build`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..manifest_limits import CACHE_DTYPES
+from .options import (
+    add_command,
+    add_dtype,
+    add_training,
+    parse_dims,
+    require,
+    set_training_defaults,
+)
+
+if TYPE_CHECKING:
+    from ..package import Package
+    from .options import Commands
+
+
+def add_parser(commands: Commands) -> None:
+    """Declares the arguments of `edgewise build`."""
+    parser = add_command(commands, "build", run)
+    parser.add_argument(
+        "model",
+        nargs="+",
+        help=(
+            "model folder (Hugging Face layout) or .onnx file; with --engine also .edge packages,"
+            " and more than one"
+        ),
+    )
+    parser.add_argument("-o", "--output", help="the .edge file to write")
+    _add_engine(parser)
+    add_dtype(parser)
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        help="maximum number of tokens of a sequence (default: the model's limit, at most 1024)",
+    )
+    parser.add_argument(
+        "--cache-dtype",
+        choices=CACHE_DTYPES,
+        help=(
+            "type of a language model's keys and values (float16 takes half the memory; default:"
+            " float16 if the model declares it, else float32)"
+        ),
+    )
+    parser.add_argument(
+        "--dims",
+        action="append",
+        metavar="NAME=SIZE,...",
+        help=(
+            "compile a model of any kind, not only a language model, for these sizes of its free"
+            " dimensions ('' if it has none); may be given several times"
+        ),
+    )
+    parser.add_argument(
+        "--train",
+        action="append",
+        choices=("lora", "full"),
+        help="make it trainable in a page: LoRA adapters, or all parameters; may be given twice",
+    )
+    add_training(parser)
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine",
+        metavar="OUT",
+        help=(
+            "make an engine that has only the kernels of these models: a folder for env.engineUrl,"
+            " or one .wasm file"
+        ),
+    )
+    parser.add_argument(
+        "--flavour",
+        choices=("simd128", "relaxed-threads"),
+        help="of the engine (default: both into a folder, simd128 into a file)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="FOLDER",
+        help=(
+            "folder of the full engines (default: the package's own, or web/dist/engine of the"
+            " checkout)"
+        ),
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Compiles a model ahead of time into one file that pages load without Python; with --engine,
+    makes an engine that has only the kernels of the given models.
+    """
+    if not args.output and not args.engine:
+        raise InputError(
+            "neither a package nor an engine is requested",
+            "edgewise build",
+            "Add -o FILE.edge, or --engine FOLDER.",
+        )
+    if args.output and len(args.model) > 1:
+        raise InputError(
+            "more than one model",
+            "edgewise build",
+            "Name one model and -o FILE.edge, or models and --engine FOLDER.",
+        )
+    require(args, "engine", "flavour", "source")
+    require(args, "train", "lora_r", "lora_alpha", "learning_rate", "batch_size", "sequence_length")
+    packages = [_compile(args, model) for model in args.model]
+    if args.output:
+        _write_package(args.output, packages[0])
+    if args.engine:
+        _write_engine(args, packages)
+
+
+def _compile(args: argparse.Namespace, model: str) -> Package:
+    """Compiles one model, or opens it if it is an .edge package."""
+    from ..session.decoder import open_package
+
+    if args.dims is not None and not model.endswith(".edge"):
+        return _compile_inference(args, model)
+    if args.train:
+        from ..training.package import compile_model_for_training
+
+        set_training_defaults(args)
+        return compile_model_for_training(
+            model,
+            args.train,
+            args.dtype,
+            args.max_length,
+            batch=args.batch_size,
+            sequence=args.sequence_length,
+            r=args.lora_r,
+            lora_alpha=args.lora_alpha,
+            learning_rate=args.learning_rate,
+            cache_dtype=args.cache_dtype,
+        )
+    return open_package(model, args.dtype, args.max_length, cache_dtype=args.cache_dtype)
+
+
+def _compile_inference(args: argparse.Namespace, model: str) -> Package:
+    """Compiles a model of any kind for the fixed shapes of --dims."""
+    from ..compile import compile_inference, pick_model_file
+    from ..session.decoder import folder_files
+
+    if args.train:
+        raise InputError("--train is for language models", "--dims", "Remove one of the two.")
+    files, root = folder_files(model)
+    chosen = (
+        os.path.relpath(os.path.abspath(model), root)
+        if os.path.isfile(model)
+        else pick_model_file(files, args.dtype)
+    )
+    return compile_inference(
+        files, [parse_dims([dims], args.command) for dims in args.dims], chosen
+    )
+
+
+def _write_package(path: str, package: Package) -> None:
+    """Writes the package, replacing an existing file only once it is complete, and describes it."""
+    part = path + ".part"
+    try:
+        with open(part, "wb") as f:
+            package.write(f)
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+    size = f"{path}: {os.path.getsize(path) / 1e6:.2f} MB"
+    if "inference" in package.manifest:
+        for plan in package.manifest["inference"]["plans"]:
+            inputs = [f"{name} {dtype}{shape}" for name, (dtype, shape) in plan["inputs"].items()]
+            outputs = [
+                f"{name} {dtype}{shape}" for name, (_, dtype, shape, _) in plan["outputs"].items()
+            ]
+            outputs += [
+                f"{name} (the input {source})" for name, source in plan.get("passed", {}).items()
+            ]
+            print(f"{size}, {', '.join(inputs)} -> {', '.join(outputs)}")
+        return
+    decoder = package.manifest["decoder"]
+    print(
+        f"{size}, up to {decoder['capacity']} tokens, vocabulary {decoder['vocab_size']}, "
+        f"plans for {', '.join(str(plan['tokens']) for plan in decoder['plans'])} tokens at once"
+        + "".join(
+            f", training '{program['name']}' on {program['batch']} x {program['sequence']} tokens"
+            for program in package.manifest.get("training", ())
+        )
+    )
+
+
+def _write_engine(args: argparse.Namespace, packages: list[Package]) -> None:
+    """Writes the engines of --engine and prints their kernels and sizes."""
+    from ..custom_engine import FLAVOURS, build_engine, plans_of
+
+    if args.flavour:
+        flavours = [args.flavour]
+    else:
+        flavours = list(FLAVOURS[:1] if args.engine.endswith(".wasm") else FLAVOURS)
+    plans = [plan for package in packages for plan in plans_of(package)]
+    kernels, written = build_engine(plans, args.engine, flavours, args.source)
+    print(f"{len(kernels)} kernels: {', '.join(kernels)}")
+    for path, size, compressed in written:
+        print(f"{path}: {size / 1000:.1f} kB, {compressed / 1000:.1f} kB as deflate")
