@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 from edgewise.errors import InputError, ModelError
 from edgewise.ir import Info, Node, Tensor
-from edgewise.onnx import BytesSource, ModelEditor, read_model, writer
+from edgewise.onnx import BytesSource, ModelEditor, editor, read_model
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
@@ -389,9 +389,9 @@ def test_more_than_a_protobuf_may_be():
 
 @pytest.mark.parametrize("external", ["", "a/b.bin", "../b.bin"])
 def test_external_data_lies_beside(external, tmp_path):
-    with pytest.raises(InputError, match="plain name"):
+    with pytest.raises(InputError, match="without a path"):
         ModelEditor(small()).write(tmp_path / "m.onnx", external_data=external)
-    with pytest.raises(InputError, match="needs a place"):
+    with pytest.raises(InputError, match="no folder for external_data"):
         ModelEditor(small()).write(external_data="b.bin")
 
 
@@ -404,7 +404,7 @@ def test_failing_leaves_what_was_there(tmp_path, monkeypatch):
         e.write(path)
     assert path.read_bytes() == small() and list(tmp_path.iterdir()) == [path]
     with monkeypatch.context() as m, pytest.raises(InputError, match="at most 2048"):
-        m.setattr(writer, "MOST", 100)
+        m.setattr(editor, "MAX_MODEL", 100)
         ModelEditor(path).write(path)
     shutil.rmtree(tmp_path)
     with pytest.raises(InputError, match="cannot write"):

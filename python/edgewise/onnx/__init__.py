@@ -1,6 +1,4 @@
-"""Reading and writing ONNX files: protobuf wire format to Graph and back, weights left where they
-lie.
-"""
+"""Reading and writing of ONNX files; weights stay in the files."""
 
 from .reader import read_model
 from .source import BytesSource, FileSource, JsBufferSource, Source, as_source
@@ -16,9 +14,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name):  # running models needs no writer
+def __getattr__(name: str) -> object:  # running models needs no editor
     if name == "ModelEditor":
-        from .writer import ModelEditor
+        from .editor import ModelEditor
 
         return ModelEditor
     raise AttributeError(f"module 'edgewise.onnx' has no attribute '{name}'")

@@ -1,240 +1,92 @@
-"""Protobuf wire format -> Graph, without the protobuf library
-(https://protobuf.dev/programming-guides/encoding/).
+"""ONNX file -> Graph, without the protobuf library.
 
-Field numbers are those of onnx.proto3 (ONNX 1.23). The file is read through a window, weights are
-skipped, never decoded: a model larger than memory costs its graph only.
+Field numbers are those of onnx.proto3 (ONNX 1.23). Weights are skipped, never decoded: reading a
+model larger than memory takes memory for its graph only.
 """
 
 from __future__ import annotations
 
 import re
-import struct
+from dataclasses import dataclass, field
 
-from ..declare.dtypes import BITS, MINIFLOATS, NAME, bytes_for, pack, pack_codes
-from ..declare.symbolic import strides_of
-from ..element_types import DTYPES
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
-from ..ir import Graph, Info, Node, Tensor, check_tensor_bytes
+from ..ir import Graph, Info, Node, Tensor
+from .protobuf import FIXED32, Message
+from .source import Source
+from .tensors import EXPORT_AGAIN, TensorReader, read_string_pair
 
-INLINE = 1 << 12  # longer fields are not copied out of the source unless asked for
-MAX_DEPTH = 64  # nested graphs, types and attributes
-MAX_SPARSE = 1 << 24  # elements of a sparse tensor: a few bytes of a file become all of them
-MAX_ELEMENTS = 1 << 40
-MAX_RANK = 64
-MAX_NAME = (
-    1 << 12
-    # bytes of a name of a tensor, a node or an operator; those of real models have up to some
-    # hundreds
-)
-MAX_TEXT = 1 << 20  # bytes of a text in metadata
-MAX_ATTRIBUTE = 1 << 26  # bytes of an attribute's text or list of numbers
+DAMAGED = "The file is damaged or not an ONNX model; fetch or export it again."
+# Metadata that torch's exporter gives nodes: a list of module names, outermost first, that ends
+# with the node's own name.
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 
-
-class Window:
-    """Random access to a source through one cached block."""
-
-    def __init__(self, source, block=1 << 16):
-        self.source, self.block, self.start, self.data = source, block, 0, b""
-
-    def at(self, offset, size):
-        """bytes of the file at an offset; ModelError where it ends before."""
-        lo = offset - self.start
-        if lo < 0 or lo + size > len(self.data):
-            if size > self.block:
-                return self.source.read(offset, size)
-            self.start = offset
-            self.data = self.source.read(offset, min(self.block, self.source.size - offset))
-            lo = 0
-            if size > len(self.data):
-                raise ModelError(
-                    f"the file ends inside a field at byte {offset}",
-                    self.source.name,
-                    "It is truncated; fetch it again.",
-                )
-        return self.data[lo : lo + size]
+# AttributeProto.AttributeType.
+(
+    ATTR_FLOAT,
+    ATTR_INT,
+    ATTR_STRING,
+    ATTR_TENSOR,
+    ATTR_GRAPH,
+    ATTR_FLOATS,
+    ATTR_INTS,
+    ATTR_STRINGS,
+    ATTR_TENSORS,
+    ATTR_GRAPHS,
+    ATTR_SPARSE_TENSOR,
+) = range(1, 12)
+ATTR_TYPE = 13
+# TypeProto: kinds of values that are not tensors, by field.
+TYPE_KINDS = {4: "sequence", 5: "map", 8: "sparse", 9: "optional"}
 
 
-class Message:
-    """Iterates over the fields of a message: (field number, wire type, value); a length-delimited
-    value is (offset, size).
+@dataclass
+class Function:
+    """A function that the model defines: nodes over the names of its inputs.
 
-    A message that fits in a block is read as a whole, and the messages inside it share its bytes;
-    larger ones are walked through the window.
+    Attributes:
+        name: operator.
+        domain: operator set.
+        inputs: names.
+        outputs: names.
+        attributes: names of attributes without a default value.
+        nodes: the body.
+        opsets: version by operator set.
+        defaults: values of the other attributes.
     """
 
-    __slots__ = ("window", "start", "size", "depth", "data", "base")
-
-    def __init__(self, window, start, size, depth=0, data=None, base=0):
-        self.window, self.start, self.size, self.depth = window, start, size, depth
-        if depth > MAX_DEPTH:
-            raise self.broken(start, "messages nested too deeply")
-        if data is None and size <= window.block:
-            data, base = window.at(start, size) if size else b"", start
-        self.data, self.base = data, base
-
-    def broken(self, at, what="not valid protobuf"):
-        """The ModelError for the byte `at` of the file."""
-        return ModelError(
-            f"{what} at byte {at}",
-            self.window.source.name,
-            "The file is damaged or not an ONNX model; fetch or export it again.",
-        )
-
-    def __iter__(self):
-        return self._walk_bytes() if self.data is not None else self._walk_window()
-
-    def _walk_bytes(self):
-        data, base = self.data, self.base
-        i = self.start - base
-        end = i + self.size
-        while i < end:
-            at = i
-            key = data[i]
-            i += 1
-            if key > 127:
-                key, i = self._varint(data, at, base, end)
-            number, wire = key >> 3, key & 7
-            if wire == 0:
-                if i < end and data[i] < 128:
-                    value = data[i]
-                    i += 1
-                else:
-                    value, i = self._varint(data, i, base, end)
-            elif wire == 2:
-                if i < end and data[i] < 128:
-                    length = data[i]
-                    i += 1
-                else:
-                    length, i = self._varint(data, i, base, end)
-                if i + length > end:
-                    raise self.broken(base + at, "a field longer than the message around it")
-                value = (base + i, length)
-                i += length
-            elif wire == 5 or wire == 1:
-                width = 4 if wire == 5 else 8
-                if i + width > end:
-                    raise self.broken(base + at)
-                value = data[i : i + width]
-                i += width
-            else:
-                raise self.broken(base + at)
-            if number == 0:
-                raise self.broken(base + at)
-            yield number, wire, value
-
-    def _walk_window(self):
-        window, at, end = self.window, self.start, self.start + self.size
-        while at < end:
-            head = window.at(at, min(20, end - at))
-            n = len(head)
-            key, i = self._varint(head, 0, at, n)
-            number, wire = key >> 3, key & 7
-            if number == 0:
-                raise self.broken(at)
-            if wire == 0:
-                value, i = self._varint(head, i, at, n)
-            elif wire == 2:
-                length, i = self._varint(head, i, at, n)
-                if at + i + length > end:
-                    raise self.broken(at, "a field longer than the message around it")
-                value = (at + i, length)
-                i += length
-            elif wire in (1, 5):
-                width = 8 if wire == 1 else 4
-                if i + width > n:
-                    raise self.broken(at)
-                value = head[i : i + width]
-                i += width
-            else:
-                raise self.broken(at)
-            yield number, wire, value
-            at += i
-
-    def _varint(self, data, i, base, end):
-        result = shift = 0
-        while True:
-            if i >= end or shift > 63:
-                raise self.broken(base + i)
-            b = data[i]
-            i += 1
-            result |= (b & 127) << shift
-            if b < 128:
-                return result & 0xFFFFFFFFFFFFFFFF, i
-            shift += 7
-
-    # reading values of known types
-    def sub(self, value):
-        """The message that a length-delimited value is; ModelError where it is of another kind, or
-        nested deeper than MAX_DEPTH.
-        """
-        if not isinstance(value, tuple):
-            raise self.broken(self.start)
-        return Message(self.window, value[0], value[1], self.depth + 1, self.data, self.base)
-
-    def raw(self, value):
-        """bytes of a length-delimited value."""
-        if not isinstance(value, tuple):
-            raise self.broken(self.start)
-        at, size = value
-        if self.data is not None:
-            at -= self.base
-            return self.data[at : at + size]
-        return self.window.at(at, size) if size else b""
-
-    def text(self, value, most=MAX_NAME):
-        """str of a length-delimited value; ModelError where it has more than `most` bytes or is not
-        UTF-8.
-        """
-        if isinstance(value, tuple) and value[1] > most:
-            raise self.broken(
-                value[0], f"a {'name' if most == MAX_NAME else 'text'} of {value[1]} bytes"
-            )
-        try:
-            return self.raw(value).decode()
-        except UnicodeDecodeError:
-            raise self.broken(value[0], "a name that is not UTF-8") from None
-
-    def int(self, value):
-        """A varint as the int64 it stands for."""
-        if not isinstance(value, int):
-            raise self.broken(self.start)
-        return value - (1 << 64) if value >> 63 else value
-
-    def listed(self, value):
-        """bytes of a packed list; ModelError where it is longer than MAX_ATTRIBUTE."""
-        if isinstance(value, tuple) and value[1] > MAX_ATTRIBUTE:
-            raise self.broken(value[0], f"a list of numbers of {value[1]} bytes")
-        return self.raw(value)
-
-    def ints(self, wire, value):
-        """One of a repeated varint field, packed or not."""
-        if wire == 0:
-            return [self.int(value)]
-        data, out, i = self.listed(value), [], 0
-        while i < len(data):
-            v, i = self._varint(data, i, value[0], len(data))
-            out.append(v - (1 << 64) if v >> 63 else v)
-        return out
-
-    def numbers(self, wire, value, code):
-        """One of a repeated fixed-width field (code: struct letter), packed or not."""
-        data = value if wire in (1, 5) else self.listed(value)
-        width = struct.calcsize("<" + code)
-        if wire == 0 or len(data) % width:
-            raise self.broken(self.start)
-        return list(struct.unpack(f"<{len(data) // width}{code}", data))
+    name: str = ""
+    domain: str = ""
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    attributes: list[str] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    opsets: dict[str, int] = field(default_factory=dict)
+    defaults: dict[str, object] = field(default_factory=dict)
 
 
-def read_model(source):
+class AttributeReference:
+    """An attribute in the body of a function whose value is an attribute of the calling node.
+
+    Args:
+        name: name of the calling node's attribute.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def read_model(source: Source) -> Graph:
     """Reads the graph of an ONNX model.
 
     Args:
-        source: a `Source`.
+        source: the file.
+
     Returns:
-        Graph, with initializers as references into the source (or into its external data files).
+        The graph; its initializers refer to the source or to its external data files.
+
     Raises:
-        ModelError: the file is broken, truncated, not ONNX, or of a kind that cannot be; with the
-        byte offset. OutOfMemory: the graph does not fit into memory.
+        ModelError: the file is damaged, truncated, not ONNX or not valid; says at which byte.
+        OutOfMemory: the graph does not fit into memory.
     """
     try:
         return _read_model(source)
@@ -247,14 +99,10 @@ def read_model(source):
             "Close other programs, or use a smaller model.",
         ) from None
     except RecursionError:
-        raise ModelError(
-            "its messages are nested too deeply",
-            source.name,
-            "The file is damaged or not an ONNX model; fetch or export it again.",
-        ) from None
+        raise ModelError("its messages are nested too deeply", source.name, DAMAGED) from None
 
 
-def _read_model(source):
+def _read_model(source: Source) -> Graph:
     if source.size == 0:
         raise ModelError("the file is empty", source.name, "Fetch or export it again.")
     if source.size >= 8 and source.read(0, 8) == b"EDGEWISE":
@@ -264,525 +112,298 @@ def _read_model(source):
             "Packages run in pages, those of language models in `edgewise.CausalLM` and `pipeline`"
             " as well; give the .onnx file that it was built from.",
         )
-    reader = _Reader(source)
-    graph = None
-    opsets, functions, metadata, ir_version, producer = {}, {}, {}, 0, ""
-    root = Message(Window(source), 0, source.size)
-    for number, _wire, value in root:
+    reader = GraphReader(source)
+    graph: Graph | None = None
+    # The graph may precede these fields in the file.
+    model = Graph()
+    root = Message.of(source)
+    for number, _, value in root:
         if number == 7:
             if graph is not None:
                 raise root.broken(root.start, "two graphs in one model")
-            graph = reader.graph(root.sub(value))
+            graph = reader.read_graph(root.sub(value))
         elif number == 8:
-            domain, version = "", 0
-            for n, _, v in (m := root.sub(value)):
-                if n == 1:
-                    domain = m.text(v)
-                elif n == 2:
-                    version = m.int(v)
+            domain, version = read_opset(root.sub(value))
             if version < 1:
                 raise ModelError(
                     f"it asks for version {version} of the operator set '{domain or 'ai.onnx'}'",
                     source.name,
                     "The file is damaged; export it again.",
                 )
-            opsets["" if domain == "ai.onnx" else domain] = version
+            model.opsets[domain] = version
         elif number == 25:
-            f = reader.function(root.sub(value))
-            functions[(f.domain, f.name)] = f
+            function = reader.read_function(root.sub(value))
+            model.functions[(function.domain, function.name)] = function
         elif number == 14:
-            key, val = reader.string_pair(root.sub(value))
-            metadata[key] = val
+            key, text = read_string_pair(root.sub(value))
+            model.metadata[key] = text
         elif number == 1:
-            ir_version = root.int(value)
+            model.ir_version = root.integer(value)
         elif number == 2:
-            producer = root.text(value)
-    if graph is None or not opsets:
+            model.producer = root.text(value)
+    if graph is None or not model.opsets:
         raise ModelError(
             "it holds no ONNX graph" if graph is None else "it names no operator set",
             source.name,
             "Is this an ONNX file? Edgewise reads the ONNX protobuf format.",
         )
-    (
-        graph.opsets,
-        graph.functions,
-        graph.metadata,
-        graph.ir_version,
-        graph.producer,
-        graph.source,
-    ) = (opsets, functions, metadata, ir_version, producer, source)
+    graph.opsets, graph.functions, graph.metadata = model.opsets, model.functions, model.metadata
+    graph.ir_version, graph.producer, graph.source = model.ir_version, model.producer, source
     return graph
 
 
-class Function:
-    """A model-local function: body nodes over formal names."""
+class GraphReader:
+    """Reads the graphs, nodes and functions of one model.
 
-    def __init__(self):
-        (
-            self.name,
-            self.domain,
-            self.inputs,
-            self.outputs,
-            self.attributes,
-            self.nodes,
-            self.opsets,
-            self.defaults,
-        ) = ("", "", [], [], [], [], {}, {})
+    Args:
+        source: the file.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.tensors = TensorReader(source)
+
+    def read_graph(self, m: Message) -> Graph:
+        """The Graph of a GraphProto."""
+        graph = Graph()
+        for number, _, value in m:
+            if number == 1:
+                graph.nodes.append(self.read_node(m.sub(value)))
+            elif number == 2:
+                graph.name = m.text(value)
+            elif number == 5:
+                self._add_constant(graph, self.tensors.read(m.sub(value)))
+            elif number == 11:
+                graph.inputs.append(self.read_info(m.sub(value)))
+            elif number == 12:
+                graph.outputs.append(self.read_info(m.sub(value)))
+            elif number == 13:
+                info = self.read_info(m.sub(value))
+                graph.value_info[info.name] = info
+            elif number == 15:
+                self._add_constant(graph, self.tensors.read_sparse(m.sub(value)))
+        for kind, infos in (("input", graph.inputs), ("output", graph.outputs)):
+            names = {info.name for info in infos}
+            if "" in names or len(names) != len(infos):
+                raise ModelError(
+                    f"an {kind} of graph '{graph.name}' has no name, or the name of another",
+                    self.source.name,
+                    EXPORT_AGAIN,
+                )
+        return graph
+
+    def _add_constant(self, graph: Graph, t: Tensor) -> None:
+        if t.name in graph.constants:
+            raise ModelError(
+                f"two initializers are called '{t.name}'", self.source.name, EXPORT_AGAIN
+            )
+        graph.constants[t.name] = t
+
+    def read_node(self, m: Message) -> Node:
+        """The Node of a NodeProto."""
+        node = Node("", [], [])
+        for number, _, value in m:
+            if number == 1:
+                node.inputs.append(m.text(value))
+            elif number == 2:
+                node.outputs.append(m.text(value))
+            elif number == 3:
+                node.name = m.text(value)
+            elif number == 4:
+                node.op = m.text(value)
+            elif number == 5:
+                name, attribute = self.read_attribute(m.sub(value))
+                node.attrs[name] = attribute
+            elif number == 7:
+                node.domain = m.text(value)
+            elif number == 9:
+                key, text = read_string_pair(m.sub(value))
+                if key == NAME_SCOPES:
+                    node.module = _innermost_module(text)
+        if node.domain == "ai.onnx":
+            node.domain = ""
+        if node.op == "Gradient" and node.domain == "ai.onnx.preview.training":
+            _add_differentiated_input(node)
+        return node
+
+    def read_function(self, m: Message) -> Function:
+        """The Function of a FunctionProto."""
+        f = Function()
+        for number, _, value in m:
+            if number == 1:
+                f.name = m.text(value)
+            elif number == 4:
+                f.inputs.append(m.text(value))
+            elif number == 5:
+                f.outputs.append(m.text(value))
+            elif number == 6:
+                f.attributes.append(m.text(value))
+            elif number == 7:
+                f.nodes.append(self.read_node(m.sub(value)))
+            elif number == 9:
+                domain, version = read_opset(m.sub(value))
+                f.opsets[domain] = version
+            elif number == 10:
+                f.domain = m.text(value)
+            elif number == 11:
+                name, attribute = self.read_attribute(m.sub(value))
+                f.defaults[name] = attribute
+        return f
+
+    # long: one branch for each field of AttributeProto
+    def read_attribute(self, m: Message) -> tuple[str, object]:
+        """(name, value) of an AttributeProto.
+
+        The value is an int, float, str, Tensor, Graph, Info (a type), a list of one of the first
+        five, or an AttributeReference.
+        """
+        name, kind, reference = "", 0, ""
+        number_f, number_i, text = 0.0, 0, b""
+        floats: list[float] = []
+        integers: list[int] = []
+        strings: list[bytes] = []
+        tensors: list[Tensor] = []
+        graphs: list[Graph] = []
+        tensor: Tensor | None = None
+        graph: Graph | None = None
+        info = Info("")
+        for number, wire, value in m:
+            if number == 1:
+                name = m.text(value)
+            elif number == 20:
+                kind = m.integer(value)
+            elif number == 2:
+                if wire != FIXED32:
+                    raise m.broken(m.start, "a number that is not encoded as one")
+                number_f = m.numbers(wire, value, "f")[0]
+            elif number == 3:
+                number_i = m.integer(value)
+            elif number == 4:
+                text = m.limited(value)
+            elif number == 5:
+                tensor = self.tensors.read(m.sub(value))
+            elif number == 6:
+                graph = self.read_graph(m.sub(value))
+            elif number == 7:
+                floats += m.numbers(wire, value, "f")
+            elif number == 8:
+                integers += m.integers(wire, value)
+            elif number == 9:
+                strings.append(m.limited(value))
+            elif number == 10:
+                tensors.append(self.tensors.read(m.sub(value)))
+            elif number == 11:
+                graphs.append(self.read_graph(m.sub(value)))
+            elif number == 14:
+                self._read_type(m.sub(value), info)
+            elif number == 22:
+                tensor = self.tensors.read_sparse(m.sub(value))
+            elif number == 21:
+                reference = m.text(value)
+        if reference:
+            return name, AttributeReference(reference)
+        found: object = {
+            ATTR_FLOAT: number_f,
+            ATTR_INT: number_i,
+            ATTR_STRING: text.decode("utf-8", "surrogateescape"),
+            ATTR_TENSOR: tensor,
+            ATTR_GRAPH: graph,
+            ATTR_FLOATS: floats,
+            ATTR_INTS: integers,
+            ATTR_STRINGS: [x.decode("utf-8", "surrogateescape") for x in strings],
+            ATTR_TENSORS: tensors,
+            ATTR_GRAPHS: graphs,
+            ATTR_SPARSE_TENSOR: tensor,
+            ATTR_TYPE: info,
+        }.get(kind)
+        if found is None:
+            raise ModelError(
+                f"attribute '{name}' has no readable value (kind {kind})",
+                self.source.name,
+                EXPORT_AGAIN,
+            )
+        return name, found
+
+    def read_info(self, m: Message) -> Info:
+        """The Info of a ValueInfoProto."""
+        info = Info("")
+        for number, _, value in m:
+            if number == 1:
+                info.name = m.text(value)
+            elif number == 2:
+                self._read_type(m.sub(value), info)
+        return info
+
+    def _read_type(self, m: Message, info: Info) -> None:
+        """Reads a TypeProto into an Info."""
+        for number, _, value in m:
+            if number == 1:
+                _read_tensor_type(m.sub(value), info)
+            elif number in TYPE_KINDS:
+                elem = Info(info.name)
+                info.kind, info.elem = TYPE_KINDS[number], elem
+                inner = m.sub(value)
+                for n, _, v in inner:
+                    if info.kind in ("sequence", "optional") and n == 1:
+                        self._read_type(inner.sub(v), elem)
+                    elif info.kind == "map" and n == 2:
+                        self._read_type(inner.sub(v), elem)
+                    elif info.kind == "map" and n == 1:
+                        info.key_type = inner.integer(v)
 
 
-# metadata that torch's exporter gives nodes: a list of module names, outermost first, and the
-# node's own
-NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+def read_opset(m: Message) -> tuple[str, int]:
+    """(domain, version) of an OperatorSetIdProto; the domain of ONNX's own operators is ""."""
+    domain, version = "", 0
+    for number, _, value in m:
+        if number == 1:
+            domain = m.text(value)
+        elif number == 2:
+            version = m.integer(value)
+    return "" if domain == "ai.onnx" else domain, version
 
 
-def _innermost(scopes):
-    """Name of the module that a node belongs to; "" where the text is no such list."""
+def _read_tensor_type(m: Message, info: Info) -> None:
+    for number, _, value in m:
+        if number == 1:
+            info.dtype = m.integer(value)
+        elif number == 2:
+            shape = m.sub(value)
+            info.shape = [_read_dimension(shape.sub(v)) for n, _, v in shape if n == 1]
+
+
+def _read_dimension(m: Message) -> int | str | None:
+    """A size, a name, or None if it is unknown."""
+    dim: int | str | None = None
+    for number, _, value in m:
+        if number == 1:
+            dim = m.integer(value)
+        elif number == 2:
+            text = m.text(value)
+            if text.isdigit() and text.isascii() and len(text) < 10:
+                dim = int(text)  # transformers 5 writes some fixed sizes as names
+            else:
+                dim = text or None
+    return dim
+
+
+def _innermost_module(scopes: str) -> str:
+    """Name of the module that a node belongs to; "" if the text is not a list of scopes."""
     found = re.findall(r"'([^']*)'", scopes)
     return found[-2] if len(found) > 1 else ""
 
 
-class _Reader:
-    def __init__(self, source):
-        self.source = source
-        self.siblings = {}
-
-    def string_pair(self, m):
-        key = val = ""
-        for n, _, v in m:
-            if n == 1:
-                key = m.text(v)
-            elif n == 2:
-                val = m.text(v, MAX_TEXT)
-        return key, val
-
-    def graph(self, m):
-        g = Graph()
-        for n, _w, v in m:
-            if n == 1:
-                g.nodes.append(self.node(m.sub(v)))
-            elif n == 2:
-                g.name = m.text(v)
-            elif n == 5:
-                t = self.tensor(m.sub(v))
-                if t.name in g.constants:
-                    raise ModelError(
-                        f"two initializers are called '{t.name}'",
-                        self.source.name,
-                        "Export the model again.",
-                    )
-                g.constants[t.name] = t
-            elif n == 11:
-                g.inputs.append(self.info(m.sub(v)))
-            elif n == 12:
-                g.outputs.append(self.info(m.sub(v)))
-            elif n == 13:
-                i = self.info(m.sub(v))
-                g.value_info[i.name] = i
-            elif n == 15:
-                t = self.sparse(m.sub(v))
-                if t.name in g.constants:
-                    raise ModelError(
-                        f"two initializers are called '{t.name}'",
-                        self.source.name,
-                        "Export the model again.",
-                    )
-                g.constants[t.name] = t
-        for kind, infos in (("input", g.inputs), ("output", g.outputs)):
-            names = {i.name for i in infos}
-            if "" in names or len(names) != len(infos):
-                raise ModelError(
-                    f"an {kind} of graph '{g.name}' has no name, or the name of another",
-                    self.source.name,
-                    "Export the model again.",
-                )
-        return g
-
-    def node(self, m):
-        node = Node("", [], [])
-        for n, _w, v in m:
-            if n == 1:
-                node.inputs.append(m.text(v))
-            elif n == 2:
-                node.outputs.append(m.text(v))
-            elif n == 3:
-                node.name = m.text(v)
-            elif n == 4:
-                node.op = m.text(v)
-            elif n == 5:
-                key, val = self.attribute(m.sub(v))
-                node.attrs[key] = val
-            elif n == 7:
-                node.domain = m.text(v)
-            elif n == 9:
-                key, value = "", ""
-                for k, _, x in (s := m.sub(v)):
-                    if k == 1:
-                        key = s.text(x)
-                    elif k == 2:
-                        value = s.text(x, MAX_TEXT)
-                if key == NAME_SCOPES:
-                    node.module = _innermost(value)
-        if node.domain == "ai.onnx":
-            node.domain = ""
-        if node.op == "Gradient" and node.domain == "ai.onnx.preview.training":
-            self.differentiated(node)
-        return node
-
-    def differentiated(self, node):
-        """Gradient names what it differentiates in an attribute: one input more, so that it is
-        computed before.
-        """
-        xs, y = node.attrs.get("xs"), node.attrs.get("y")
-        if not xs or not isinstance(xs, list) or not isinstance(y, str) or not y:
-            raise ModelError("it does not name its xs and y", node.where, "Export the model again.")
-        if node.inputs[: len(xs)] != xs:
-            raise UnsupportedOp(
-                "gradients at other values than those that the graph computes",
-                node.where,
-                "Make its inputs the tensors that `xs` and `zs` name.",
-            )
-        node.inputs.append(y)
-
-    def function(self, m):
-        f = Function()
-        for n, _w, v in m:
-            if n == 1:
-                f.name = m.text(v)
-            elif n == 4:
-                f.inputs.append(m.text(v))
-            elif n == 5:
-                f.outputs.append(m.text(v))
-            elif n == 6:
-                f.attributes.append(m.text(v))
-            elif n == 7:
-                f.nodes.append(self.node(m.sub(v)))
-            elif n == 9:
-                domain, version = "", 0
-                for k, _, x in (s := m.sub(v)):
-                    if k == 1:
-                        domain = s.text(x)
-                    elif k == 2:
-                        version = s.int(x)
-                f.opsets["" if domain == "ai.onnx" else domain] = version
-            elif n == 10:
-                f.domain = m.text(v)
-            elif n == 11:
-                key, val = self.attribute(m.sub(v))
-                f.defaults[key] = val
-        return f
-
-    def attribute(self, m):
-        name, kind, value, ref = "", 0, None, ""
-        floats, ints, strings, tensors, graphs = [], [], [], [], []
-        f, i, s = 0.0, 0, b""
-        t, g, tp = None, None, Info("")
-        for n, w, v in m:
-            if n == 1:
-                name = m.text(v)
-            elif n == 20:
-                kind = m.int(v)
-            elif n == 2:
-                if w != 5:
-                    raise m.broken(m.start, "a number that is not encoded as one")
-                f = m.numbers(w, v, "f")[0]
-            elif n == 3:
-                i = m.int(v)
-            elif n == 4:
-                s = m.listed(v)
-            elif n == 5:
-                t = self.tensor(m.sub(v))
-            elif n == 6:
-                g = self.graph(m.sub(v))
-            elif n == 7:
-                floats += m.numbers(w, v, "f")
-            elif n == 8:
-                ints += m.ints(w, v)
-            elif n == 9:
-                strings.append(m.listed(v))
-            elif n == 10:
-                tensors.append(self.tensor(m.sub(v)))
-            elif n == 11:
-                graphs.append(self.graph(m.sub(v)))
-            elif n == 14:
-                self.type(m.sub(v), tp)
-            elif n == 22:
-                t = self.sparse(m.sub(v))
-            elif n == 21:
-                ref = m.text(v)
-        if ref:
-            return name, AttributeReference(ref)
-        value = {
-            1: f,
-            2: i,
-            3: s.decode("utf-8", "surrogateescape"),
-            4: t,
-            5: g,
-            6: floats,
-            7: ints,
-            8: [x.decode("utf-8", "surrogateescape") for x in strings],
-            9: tensors,
-            10: graphs,
-            11: t,
-            13: tp,
-        }.get(kind)
-        if value is None:
-            raise ModelError(
-                f"attribute '{name}' has no readable value (kind {kind})",
-                self.source.name,
-                "Export the model again.",
-            )
-        return name, value
-
-    def sparse(self, m):
-        """A sparse tensor, as a dense one."""
-        values = places = None
-        dims = []
-        for n, w, v in m:
-            if n == 1:
-                values = self.tensor(m.sub(v))
-            elif n == 2:
-                places = self.tensor(m.sub(v))
-            elif n == 3:
-                dims += m.ints(w, v)
-        count = 1
-        for d in dims:
-            count *= max(d, 0)
-            if count > MAX_SPARSE or len(dims) > MAX_RANK:
-                raise UnsupportedOp(
-                    f"it holds a sparse tensor of {str(dims)[:80]}, which would be stored densely",
-                    self.source.name,
-                    "Store the initializer densely.",
-                )
-        name = values.name if values is not None else ""
-        if (
-            values is None
-            or values.dtype not in DTYPES
-            or places is not None
-            and (
-                places.dtype != 7
-                or places.shape not in ((values.count,), (values.count, len(dims)))
-            )
-            or min(dims, default=0) < 0
-        ):
-            raise ModelError(
-                f"the sparse tensor '{name}' has no values, or indices that do not fit them",
-                self.source.name,
-                "Export the model again.",
-            )
-        size = DTYPES[values.dtype][1]
-        data, dense = values.bytes(), bytearray(count * size)
-        at = places.numbers() if places is not None else []
-        if values.count and len(at) < values.count or len(data) != values.count * size:
-            raise ModelError(
-                f"the sparse tensor '{name}' has fewer indices or bytes than values",
-                self.source.name,
-                "Export the model again.",
-            )
-        steps = strides_of(dims) if places is not None and len(places.shape) == 2 else [1]
-        for i in range(values.count):
-            place = at[i * len(steps) : (i + 1) * len(steps)]
-            to = sum(p * s for p, s in zip(place, steps))
-            if (
-                not 0 <= to < count
-                or len(steps) == len(dims)
-                and any(not 0 <= p < d for p, d in zip(place, dims))
-            ):
-                raise ModelError(
-                    f"the sparse tensor '{name}' has a value at {place}, outside of {dims}",
-                    self.source.name,
-                    "Export the model again.",
-                )
-            dense[to * size : (to + 1) * size] = data[i * size : (i + 1) * size]
-        return Tensor(name, values.dtype, tuple(dims), None, 0, len(dense), bytes(dense))
-
-    def info(self, m):
-        info = Info("")
-        for n, _w, v in m:
-            if n == 1:
-                info.name = m.text(v)
-            elif n == 2:
-                self.type(m.sub(v), info)
-        return info
-
-    def type(self, m, info):
-        """A TypeProto into an Info."""
-        for kind, _, x in m:
-            if kind == 1:
-                self.tensor_type(m.sub(x), info)
-            elif kind in (4, 5, 8, 9):
-                info.kind, info.elem = (
-                    {4: "sequence", 5: "map", 8: "sparse", 9: "optional"}[kind],
-                    Info(info.name),
-                )
-                for n, _, y in (t := m.sub(x)):
-                    if kind in (4, 9) and n == 1 or kind == 5 and n == 2:
-                        self.type(t.sub(y), info.elem)
-                    elif kind == 5 and n == 1:
-                        info.key_type = t.int(y)
-
-    def tensor_type(self, m, info):
-        for n, _w, v in m:
-            if n == 1:
-                info.dtype = m.int(v)
-            elif n == 2:
-                info.shape = []
-                for k, _, d in (s := m.sub(v)):
-                    if k != 1:
-                        continue
-                    dim = None
-                    for kk, _, x in (dm := s.sub(d)):
-                        if kk == 1:
-                            dim = dm.int(x)
-                        elif kk == 2:
-                            text = dm.text(x)  # transformers 5 writes some fixed sizes as names
-                            dim = (
-                                int(text)
-                                if text.isdigit() and text.isascii() and len(text) < 10
-                                else (text or None)
-                            )
-                    info.shape.append(dim)
-
-    def tensor(self, m):
-        dims, dtype, name, raw, external, location = [], 0, "", None, {}, 0
-        typed, strings = None, []
-        for n, w, v in m:
-            if n == 1:
-                dims += m.ints(w, v)
-            elif n == 6:
-                strings.append(m.listed(v).decode("utf-8", "surrogateescape"))
-            elif n == 2:
-                dtype = m.int(v)
-            elif n == 8:
-                name = m.text(v)
-            elif n == 9:
-                raw = v
-            elif n == 13:
-                key, val = self.string_pair(m.sub(v))
-                external[key] = val
-            elif n == 14:
-                location = m.int(v)
-            elif n in (4, 5, 6, 7, 10, 11):
-                if typed is None:
-                    typed = []
-                typed.append((n, w, v))
-        where = self.source.name
-        if dtype not in NAME:
-            raise ModelError(
-                f"tensor '{name}' has the element type {dtype}, which is unknown here",
-                where,
-                "Convert it to a standard ONNX type.",
-            )
-        if len(dims) > MAX_RANK:
-            raise ModelError(
-                f"tensor '{name}' claims {len(dims)} dimensions", where, "The file is damaged."
-            )
-        count = 1
-        for d in dims:
-            if d < 0:
-                raise ModelError(
-                    f"tensor '{name}' has the dimension {d}", where, "Export the model again."
-                )
-            count *= d
-            if count > MAX_ELEMENTS:
-                raise ModelError(
-                    f"tensor '{name}' claims {dims} elements", where, "The file is damaged."
-                )
-        t = Tensor(name, dtype, tuple(dims))
-        if dtype == 8:
-            if len(strings) != count:
-                raise ModelError(
-                    f"tensor '{name}' has {len(strings)} strings, its shape {dims} needs {count}",
-                    where,
-                    "The file is damaged; export it again.",
-                )
-            t.data, t.strings = b"", strings
-            return t
-        if location == 1:
-            t.source, t.offset, t.nbytes = self.external(name, external, bytes_for(dtype, count))
-        elif raw is not None:
-            if not isinstance(raw, tuple):
-                raise m.broken(m.start)
-            t.source, t.offset, t.nbytes = self.source, raw[0], raw[1]
-            if t.nbytes <= INLINE:
-                t.data = m.raw(raw)
-        elif (
-            typed is not None
-            and len(typed) == 1
-            and typed[0][0] == {1: 4, 11: 10}.get(dtype)
-            and typed[0][1] == 2
-        ):  # packed floats lie there as raw ones do
-            t.source, (t.offset, t.nbytes) = self.source, typed[0][2]
-            if t.nbytes <= INLINE:
-                t.data = m.raw(typed[0][2])
-        elif typed is not None or count == 0:
-            t.data = self.typed_data(m, t, typed or [], count)
-            t.nbytes = len(t.data)
-        elif count:
-            raise ModelError(f"tensor '{name}' has no data", where, "Export the model again.")
-        check_tensor_bytes(t, where)
-        return t
-
-    def typed_data(self, m, t, fields, count):
-        values = []
-        for n, w, v in fields:
-            if n == 4:
-                values += m.numbers(w, v, "f")
-            elif n == 10:
-                values += m.numbers(w, v, "d")
-            elif n in (5, 7, 11):
-                values += m.ints(w, v)
-        try:
-            if t.dtype in (10, 16):  # half types as their bits in int32_data
-                return b"".join((v & 0xFFFF).to_bytes(2, "little") for v in values)
-            if (
-                t.dtype in MINIFLOATS or t.dtype in BITS
-            ):  # bytes as they are, of packed types too; those of 6 bits a code each
-                return (
-                    pack_codes(6, values)
-                    if BITS.get(t.dtype) == 6
-                    else bytes(v & 255 for v in values)
-                )
-            if t.dtype == 13:
-                values = [v & 0xFFFFFFFFFFFFFFFF for v in values]
-            return pack(t.dtype, values)
-        except (struct.error, OverflowError, KeyError, TypeError):
-            raise ModelError(
-                f"tensor '{t.name}' holds numbers outside its type",
-                self.source.name,
-                "Export the model again.",
-            ) from None
-
-    def external(self, name, entries, expected):
-        location = entries.get("location", "")
-        if not location:
-            raise ModelError(
-                f"initializer '{name}' has external data without a file name",
-                self.source.name,
-                "Export the model again.",
-            )
-        if location not in self.siblings:
-            self.siblings[location] = self.source.sibling(location)
-        other = self.siblings[location]
-        try:
-            offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
-        except ValueError:
-            raise ModelError(
-                f"initializer '{name}' has a broken external data entry",
-                self.source.name,
-                "Export the model again.",
-            ) from None
-        if offset < 0 or length < 0 or offset + length > other.size:
-            raise ModelError(
-                f"initializer '{name}' lies at bytes {offset}..{offset + length} of {location},"
-                f" which has {other.size}",
-                self.source.name,
-                "The data file is truncated or belongs to another model; fetch it again.",
-            )
-        return other, offset, length
-
-
-class AttributeReference:
-    """An attribute of a function's body that takes the calling node's attribute of this name."""
-
-    def __init__(self, name):
-        self.name = name
+def _add_differentiated_input(node: Node) -> None:
+    """Adds an input to a Gradient node for its attribute `y`, the tensor that is differentiated,
+    so that y is computed before.
+    """
+    xs, y = node.attrs.get("xs"), node.attrs.get("y")
+    if not xs or not isinstance(xs, list) or not isinstance(y, str) or not y:
+        raise ModelError("it does not name its xs and y", node.where, EXPORT_AGAIN)
+    if node.inputs[: len(xs)] != xs:
+        raise UnsupportedOp(
+            "gradients at other values than those that the graph computes",
+            node.where,
+            "Make its inputs the tensors that `xs` and `zs` name.",
+        )
+    node.inputs.append(y)

@@ -1,39 +1,69 @@
-"""Where bytes go.
-
-What is written is made as parts (bytes-like objects, one after the other), so that no file is ever
-in memory as a whole.
+"""Writing of files as a sequence of parts (bytes-like objects), so that no file is ever in memory
+as a whole.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, cast
 
 from ..arrays import as_input
-from ..declare.dtypes import CODE, NAME, bytes_for
+from ..declare.dtypes import CODE, NAME, Buffer, bytes_for
 from ..errors import InputError
 from ..ir import Tensor
+from .source import Source
 
-CHUNK = 1 << 22
+CHUNK = 1 << 22  # bytes that are copied at once
+
+# A Tensor, bytes, chunks of bytes, or a function that returns chunks.
+Data = Tensor | Buffer | Iterable[Buffer] | Callable[[], Iterable[Buffer]]
 
 
-def as_stored(x, where):
-    """(dtype code, shape, bytes it takes, data) of what is to be written under the name `where`.
+class Writable(Protocol):
+    """A binary file object."""
+
+    def write(self, data: Buffer, /) -> object:
+        """Appends bytes."""
+
+
+class Stored(NamedTuple):
+    """The type, shape and data of a tensor that is to be written.
+
+    Attributes:
+        dtype: ONNX code.
+        shape: dimensions.
+        nbytes: size of the data in bytes.
+        data: where the bytes come from.
+    """
+
+    dtype: int
+    shape: tuple[int, ...]
+    nbytes: int
+    data: Any
+
+
+def as_stored(x: object, where: str) -> Stored:
+    """Describes a tensor that is to be written.
 
     Args:
-        x: a `Tensor` (its bytes stay where they are until they are written), a NumPy array,
-        `edgewise.Array` or other array, or
-            (dtype, shape, data) with dtype a code or NumPy's name, data bytes-like, an iterable of
-            bytes-like chunks, or a function that gives one.
+        x: a Tensor, whose bytes are read when they are written; a NumPy array, `edgewise.Array` or
+            other array; or (dtype, shape, data), where dtype is an ONNX code or NumPy's name and
+            data is bytes-like, an iterable of bytes-like chunks, or a function that returns one.
+        where: name of the tensor, for errors.
+
     Raises:
-        InputError: it is none of those, or its bytes are not those of its shape.
+        InputError: it is none of these, or the number of bytes does not match the shape.
     """
+    data: Any
+    nbytes = None
     if isinstance(x, Tensor):
         dtype, shape, data, nbytes = x.dtype, tuple(x.shape), x, x.nbytes
         if dtype not in NAME or NAME[dtype] == "string":
             raise InputError(
-                f"a tensor of {NAME.get(dtype, dtype)} is not written",
+                f"a tensor of {NAME.get(dtype, dtype)} cannot be written",
                 where,
-                "Take a numeric type.",
+                "Use a numeric type.",
             )
     else:
         if (
@@ -42,86 +72,95 @@ def as_stored(x, where):
             and isinstance(x[0], (int, str))
             and isinstance(x[1], (list, tuple))
         ):
-            dtype, shape, data = x
-            dtype = CODE.get(dtype, dtype)
-            if (
-                dtype not in NAME
-                or NAME[dtype] == "string"
-                or any(type(d) is not int or d < 0 for d in shape)
-            ):
-                raise InputError(
-                    f"no tensor has the element type {dtype!r} and the shape {shape!r}",
-                    where,
-                    "Give an ONNX element type and sizes.",
-                )
-            shape = tuple(shape)
+            dtype, shape, data = _check_triple(*x, where)
         else:
-            dtype, shape, data = as_input(x, where)
-            shape = tuple(shape)
-        nbytes = None
+            dtype, dims, data = as_input(x, where)
+            shape = tuple(dims)
         if not callable(data):
             try:
                 data = memoryview(data).cast("B")
                 nbytes = len(data)
             except TypeError:
-                pass
-    want = bytes_for(dtype, Tensor("", dtype, shape).count)
-    if nbytes is not None and nbytes != want:
+                pass  # an iterable: its size is known only after it was written
+    expected = bytes_for(dtype, Tensor("", dtype, shape).count)
+    if nbytes is not None and nbytes != expected:
         raise InputError(
-            f"{nbytes} bytes for shape {list(shape)} of {NAME[dtype]}, which takes {want}",
+            f"{nbytes} bytes for shape {list(shape)} of {NAME[dtype]}, which takes {expected}",
             where,
-            "Give as many bytes as the shape needs.",
+            "Pass as many bytes as the shape needs.",
         )
-    return dtype, shape, want, data
+    return Stored(dtype, shape, expected, data)
 
 
-def pieces(stored, where):
-    """The bytes of what `as_stored` gave, in bytes-like chunks.
+def _check_triple(
+    dtype: int | str, shape: Iterable[int], data: Data, where: str
+) -> tuple[int, tuple[int, ...], Data]:
+    code = CODE.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    if (
+        not isinstance(code, int)
+        or code not in NAME
+        or NAME[code] == "string"
+        or any(type(d) is not int or d < 0 for d in shape)
+    ):
+        raise InputError(
+            f"no tensor has the element type {dtype!r} and the shape {shape!r}",
+            where,
+            "Pass an ONNX element type and sizes.",
+        )
+    return code, tuple(shape), data
 
-    Raises InputError when they turn out to be more or fewer than its shape needs.
+
+def pieces(stored: Stored, where: str) -> Iterator[Buffer]:
+    """The bytes of a tensor in chunks.
+
+    Raises:
+        InputError: the number of bytes does not match the shape.
     """
-    _, shape, want, data = stored
+    data = stored.data
     if isinstance(data, Tensor):
-        if data.data is not None:
-            data = memoryview(data.data).cast("B")
-        else:
-            yield from source_pieces(data.source, data.offset, data.nbytes)
+        if data.data is None:
+            yield from source_pieces(cast(Source, data.source), data.offset, data.nbytes)
             return
+        data = memoryview(data.data).cast("B")
     if isinstance(data, memoryview):
         yield data
         return
     written = 0
-    for chunk in data() if callable(data) else data:
-        chunk = memoryview(chunk).cast("B")
+    for part in data() if callable(data) else data:
+        chunk = memoryview(part).cast("B")
         written += len(chunk)
-        if written > want:
+        if written > stored.nbytes:
             break
         yield chunk
-    if written != want:
+    if written != stored.nbytes:
+        found = f"more than {stored.nbytes}" if written > stored.nbytes else str(written)
         raise InputError(
-            f"its chunks hold {'more than ' if written > want else ''}{min(written, want)} bytes,"
-            f" its shape {list(shape)} takes {want}",
+            f"its chunks hold {found} bytes, its shape {list(stored.shape)} takes {stored.nbytes}",
             where,
-            "Give as many bytes as the shape needs.",
+            "Pass as many bytes as the shape needs.",
         )
 
 
-def source_pieces(source, offset, size):
-    """A stretch of a Source, in chunks."""
+def source_pieces(source: Source, offset: int, size: int) -> Iterator[bytes]:
+    """Bytes of a Source in chunks."""
     for at in range(offset, offset + size, CHUNK):
         yield source.read(at, min(CHUNK, offset + size - at))
 
 
-def write_parts(target, parts):
-    """Writes parts to a path, to anything with `write`, or, when target is None, returns them as
-    one bytes object.
+def write_parts(
+    target: str | os.PathLike[str] | Writable | None, parts: Iterable[Buffer]
+) -> bytes | None:
+    """Writes parts to a path or to an object with `write`; returns them as bytes if target is None.
 
-    A file appears under its name only when it is complete and on the disk; what was there before
-    stays until then, and when something fails. Raises InputError when the system refuses.
+    A file appears under its name only when it is complete and on the disk; an existing file stays
+    until then, also when an error occurs.
+
+    Raises:
+        InputError: the file cannot be written.
     """
     if target is None:
         return b"".join(parts)
-    if hasattr(target, "write"):
+    if not isinstance(target, (str, os.PathLike)):
         for part in parts:
             target.write(part)
         return None
@@ -145,6 +184,6 @@ def write_parts(target, parts):
         raise InputError(
             f"cannot write it ({getattr(e, 'strerror', None) or e})",
             str(path),
-            "Check the folder and the free space.",
+            "Check the folder and the free disk space.",
         ) from None
     return None

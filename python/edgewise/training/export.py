@@ -6,7 +6,7 @@ from ..declare.dtypes import FLOAT, FLOAT16, pack, unpack
 from ..declare.symbolic import product
 from ..errors import InputError
 from ..ir import Info, Node
-from ..onnx.writer import ModelEditor
+from ..onnx.editor import ModelEditor
 
 
 def export_inference(source, parameters, buffers, outputs, target):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ..declare.dtypes import NAME, bytes_for
 from ..errors import InputError, ModelError
 from ..ir import Tensor
-from ..onnx.reader import Window
+from ..onnx.protobuf import Window
 from ..onnx.sink import as_stored, pieces, write_parts
 from ..onnx.source import as_source
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ...errors import ModelError
 from ...ir import Tensor
-from ...onnx.reader import Message, Window, _Reader
+from ...onnx.protobuf import Message
 from ...onnx.source import BytesSource
+from ...onnx.tensors import TensorReader
 from ..odtc import Checkpoint, read_checkpoint, write_checkpoint
 from ._graph_utils import BlockError, onnx
 
@@ -19,7 +20,7 @@ def as_tensor(proto):
             "Load the model with its external data.",
         )
     source = BytesSource(proto.SerializeToString(), proto.name)
-    t = _Reader(source).tensor(Message(Window(source), 0, source.size))
+    t = TensorReader(source).read(Message.of(source))
     return Tensor(
         t.name,
         t.dtype,
