@@ -1,6 +1,5 @@
-"""`edgewise bench`: what it measures, that results are compared first, and what it says.
-
-Never how fast anything is.
+"""`edgewise bench`: what is measured, the comparison of results, and the report. Speed itself is
+not tested.
 """
 
 import json
@@ -9,6 +8,7 @@ import math
 import edgewise.bench as tool
 import pytest
 from edgewise import cli
+from edgewise.bench import contender, peer
 from edgewise.errors import InputError
 from onnx import TensorProto, helper
 
@@ -17,7 +17,7 @@ MODEL = "web/demo/model"
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(tool, "SLICE", 0.001)
+    monkeypatch.setattr(contender, "SLICE", 0.001)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def perceptron(tmp_path_factory):
 
 def check(r, peer=True):
     d = json.loads(json.dumps(r.as_dict()))
-    assert d["rounds"] >= tool.LEAST_ROUNDS and d["threads"] >= 1 and d["notes"]
+    assert d["rounds"] >= tool.MIN_ROUNDS and d["threads"] >= 1 and d["notes"]
     for f in d["figures"]:
         for who in ("edgewise", "onnxruntime")[: 1 + peer]:
             s = f[who]
@@ -89,17 +89,17 @@ def test_any_model(perceptron):
 
 
 def test_other_results_are_not_comparable(perceptron, monkeypatch):
-    monkeypatch.setattr(tool, "_difference", lambda a, b: 0.5)
+    monkeypatch.setattr(peer, "_difference", lambda a, b: 0.5)
     assert "NOT THE SAME WORK" in str(tool.bench(perceptron, {"n": 5}, seconds=0.01))
 
 
 def test_differences():
-    assert tool._difference([[1.0, -2.0, math.inf]], [[1.0, -2.2, math.inf]]) == pytest.approx(
+    assert peer._difference([[1.0, -2.0, math.inf]], [[1.0, -2.2, math.inf]]) == pytest.approx(
         0.2 / 2.2
     )
     assert (
-        tool._difference([[1.0, math.nan]], [[1.0, 1.0]])
-        == tool._difference([[1.0]], [[1.0, 2.0]])
+        peer._difference([[1.0, math.nan]], [[1.0, 1.0]])
+        == peer._difference([[1.0]], [[1.0, 2.0]])
         == math.inf
     )
 
@@ -156,8 +156,8 @@ def test_caches_that_are_not_there():
         nodes=[Node("Concat", ["past.key", "past.value"], ["both"], {"axis": 0})],
         outputs=[Info("both"), Info("logits")],
     )
-    with pytest.raises(InputError, match="which outputs its 2 caches come out as"):
-        tool._handed_on(graph, ["past.key", "past.value"])
+    with pytest.raises(InputError, match="the outputs of its 2 caches"):
+        peer.match_caches(graph, ["past.key", "past.value"])
 
 
 def test_the_command(perceptron, tmp_path, capsys):
@@ -182,7 +182,7 @@ def test_the_command(perceptron, tmp_path, capsys):
     d = json.loads(capsys.readouterr().out)
     assert (
         d["figures"][0]["name"] == "a run"
-        and "but for ids" in d["notes"][0]
+        and "except for ids" in d["notes"][0]
         and d["profile"]["runs"] >= 1
     )
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]

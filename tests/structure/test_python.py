@@ -94,7 +94,7 @@ def test_imports_point_one_way():
     "names, only",
     [
         ({"js", "pyodide", "pyodide_js"}, "engine/browser.py"),
-        ({"numpy"}, "arrays.py backend.py bench.py"),
+        ({"numpy"}, "arrays.py backend.py bench/peer.py"),
         ({"ctypes", "mmap"}, "engine/native.py"),
     ],
 )
@@ -116,8 +116,8 @@ def test_nothing_is_needed_but_python():
         ("text/template_sandbox.py", "jinja2"),
         ("training/onnxblock/_graph_utils.py", "onnx"),
         ("backend.py", "onnx"),
-        ("bench.py", "numpy"),
-        ("bench.py", "onnxruntime"),
+        ("bench/peer.py", "numpy"),
+        ("bench/peer.py", "onnxruntime"),
     }
 
 

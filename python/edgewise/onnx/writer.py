@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..declare.dtypes import NAME
@@ -80,6 +79,13 @@ ATTRIBUTE_FIELDS = {
     ATTR_STRING: (4, 9),
     ATTR_TENSOR: (5, 10),
     ATTR_GRAPH: (6, 11),
+}
+VALUE_TYPES: dict[int, tuple[type, ...]] = {
+    ATTR_INT: (int,),
+    ATTR_FLOAT: (int, float),
+    ATTR_STRING: (str, bytes),
+    ATTR_TENSOR: (Tensor,),
+    ATTR_GRAPH: (Graph,),
 }
 LIST_OF = ATTR_FLOATS - ATTR_FLOAT  # from the type of a value to the type of a list of them
 
@@ -345,20 +351,12 @@ class ModelWriter:
         out = Segments()
         out.text(1, name)
         many = isinstance(value, (list, tuple))
-        values = list(value) if isinstance(value, (list, tuple)) else [value]
-        write: Callable[[int, Any], None]
-        if all(isinstance(v, int) for v in values):
-            kind, write = ATTR_INT, lambda number, v: out.varint(number, int(v))
-        elif all(isinstance(v, (int, float)) for v in values):
-            kind, write = ATTR_FLOAT, lambda number, v: _put_float(out, number, v, name, node)
-        elif all(isinstance(v, (str, bytes)) for v in values):
-            kind, write = ATTR_STRING, lambda number, v: _put_text(out, number, v)
-        elif all(isinstance(v, Tensor) for v in values):
-            kind = ATTR_TENSOR
-            write = lambda number, v: out.message(number, self._tensor(v, initializer=False))  # noqa: E731
-        elif all(isinstance(v, Graph) for v in values):
-            kind, write = ATTR_GRAPH, lambda number, v: out.message(number, self._subgraph(v))
-        else:
+        values: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
+        kind = next(
+            (k for k, types in VALUE_TYPES.items() if all(isinstance(v, types) for v in values)),
+            None,
+        )
+        if kind is None:
             what = (
                 "a reference to a function's attribute"
                 if isinstance(value, AttributeReference)
@@ -369,8 +367,18 @@ class ModelWriter:
                 node.where,
                 "Attributes are numbers, text, Tensors, Graphs, or lists of one of them.",
             )
+        number = ATTRIBUTE_FIELDS[kind][many]
         for v in values:
-            write(ATTRIBUTE_FIELDS[kind][many], v)
+            if kind == ATTR_INT:
+                out.varint(number, int(v))
+            elif kind == ATTR_FLOAT:
+                _put_float(out, number, v, name, node)
+            elif kind == ATTR_STRING:
+                out.data(number, v.encode("utf-8", "surrogateescape") if isinstance(v, str) else v)
+            elif kind == ATTR_TENSOR:
+                out.message(number, self._tensor(v, initializer=False))
+            else:
+                out.message(number, self._subgraph(v))
         out.varint(20, kind + LIST_OF if many else kind)
         return out
 
@@ -394,13 +402,6 @@ class ModelWriter:
 
 def _name_of(m: Message) -> str:
     return next((m.text(value) for number, _, value in m if number == 1), "")
-
-
-def _put_text(out: Segments, number: int, value: str | bytes) -> None:
-    if isinstance(value, str):
-        out.text(number, value)
-    else:
-        out.data(number, value)
 
 
 def _put_float(out: Segments, number: int, value: float, name: str, node: Node) -> None:
