@@ -19,7 +19,7 @@ from ..training.parameters import parameters, quantized_count
 from .gradients import find_trainability
 from .memory import attempt, measure_cache, measure_memory
 from .operators import every_node, is_supported, list_operators, unsupported
-from .report import Cache, Memory, Operator, Parameters, Report, Tensor, Trainability, Weights
+from .report import Cache, Memory, Operator, Parameters, Report, TensorInfo, Trainability, Weights
 from .text import name_text
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "Operator",
     "Parameters",
     "Report",
-    "Tensor",
+    "TensorInfo",
     "Trainability",
     "Weights",
     "every_node",
@@ -96,9 +96,9 @@ def inspect(
     return report
 
 
-def _describe(info: Info) -> Tensor:
+def _describe(info: Info) -> TensorInfo:
     shape = None if info.shape is None else list(info.shape)
-    return Tensor(info.name, NAME.get(info.dtype, str(info.dtype)), shape, info.kind)
+    return TensorInfo(info.name, NAME.get(info.dtype, str(info.dtype)), shape, info.kind)
 
 
 def _count_parameters(graph: Graph) -> Parameters:

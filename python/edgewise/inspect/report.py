@@ -9,7 +9,7 @@ Shape = list[int | str | None]  # sizes, names of dimensions, None if unknown
 
 
 @dataclass
-class Tensor:
+class TensorInfo:
     """An input or output as the file declares it.
 
     Attributes:
@@ -186,8 +186,8 @@ class Report:
     ir_version: int
     opsets: dict[str, int]
     nodes: int
-    inputs: list[Tensor]
-    outputs: list[Tensor]
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]
     operators: list[Operator]
     parameters: Parameters
     needs: list[str]

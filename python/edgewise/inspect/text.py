@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..declare.symbolic import product
-from .report import Cache, Memory, Operator, Parameters, Report, Shape, Tensor, Trainability
+from .report import Cache, Memory, Operator, Parameters, Report, Shape, TensorInfo, Trainability
 
 
 def report_lines(r: Report) -> Iterator[str]:
@@ -43,7 +43,7 @@ def name_text(text: object) -> str:
     return name if len(name) <= 100 else name[:60] + "..." + name[-30:]
 
 
-def _tensor(t: Tensor) -> str:
+def _tensor(t: TensorInfo) -> str:
     kind = "" if t.kind == "tensor" else t.kind + " of "
     return f"{name_text(t.name)}: {kind}{t.dtype} {_shape(t.shape)}"
 
