@@ -1,4 +1,4 @@
-"""Compile models to plans, as seeds for the fuzzers.
+"""Compile models to plans and packages, as seeds for the fuzzers.
 
 Usage: PYTHONPATH=python python tests/core/make_seeds.py FOLDER
 """
@@ -6,25 +6,32 @@ Usage: PYTHONPATH=python python tests/core/make_seeds.py FOLDER
 from __future__ import annotations
 
 import pathlib
+import struct
 import sys
 
 import numpy as np
-from edgewise.onnx import BytesSource, read_model
+from edgewise.compile import compile_inference
+from edgewise.manifest import plans_of
+from edgewise.onnx import BytesSource, FileSource, read_model
+from edgewise.package import Package
 from edgewise.plan import compile_graph
 from edgewise.session.decoder import open_package
+from edgewise.training.package import compile_training_package
 from onnx import TensorProto, helper, numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LARGEST = 60_000  # bytes of a plan
+LARGEST_PACKAGE = 1 << 20  # bytes of a package, as common/fuzz.h: MAX_PACKED
+KINDS = ("weight", "computed", "cache", "state", "input", "output")  # as fuzz_package.c
 
 
-def graph_plan(
+def graph_model(
     nodes: list,
     inputs: dict[str, list[int]],
     weights: dict[str, np.ndarray],
     types: dict[str, int] | None = None,
 ) -> bytes:
-    """Compile an ONNX graph; the outputs of its last node are the graph's outputs."""
+    """Build an ONNX model; the outputs of its last node are the graph's outputs."""
     types = types or {}
     values = [
         helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), s)
@@ -41,7 +48,13 @@ def graph_plan(
         opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)],
         ir_version=9,
     )
-    return compile_graph(read_model(BytesSource(model.SerializeToString())), inputs)[0].data
+    return model.SerializeToString()
+
+
+def graph_plan(model: bytes) -> bytes:
+    """Compile a model whose inputs have fixed shapes."""
+    graph = read_model(BytesSource(model))
+    return compile_graph(graph, {i.name: i.shape for i in graph.input_names()})[0].data
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -53,12 +66,12 @@ def small_bytes(*shape: int) -> np.ndarray:
 
 
 def graphs() -> dict[str, bytes]:
-    """Graphs with steps that language models do not have: convolutions, pooling, quantized
+    """Models with steps that language models do not have: convolutions, pooling, quantized
     and recurrent layers, data-dependent shapes.
     """
     n = helper.make_node
     return {
-        "cnn": graph_plan(
+        "cnn": graph_model(
             [
                 n("Conv", ["x", "w"], ["c"], pads=[1] * 4),
                 n("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
@@ -76,7 +89,7 @@ def graphs() -> dict[str, bytes]:
                 "s": np.float32([1, 1, 1.5, 2]),
             },
         ),
-        "integer": graph_plan(
+        "integer": graph_model(
             [
                 n("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
                 n("ConvInteger", ["q", "w", "qz"], ["c"], pads=[1] * 4),
@@ -86,7 +99,7 @@ def graphs() -> dict[str, bytes]:
             {"x": [1, 4, 9, 9]},
             {"w": np.resize(np.arange(256, dtype=np.uint8), (8, 4, 3, 3))},
         ),
-        "recurrent": graph_plan(
+        "recurrent": graph_model(
             [
                 n("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=6),
                 n("GRU", ["x", "v", "q"], ["", "g"], hidden_size=6),
@@ -100,7 +113,7 @@ def graphs() -> dict[str, bytes]:
                 "q": weights(1, 18, 6),
             },
         ),
-        "recurrent_bytes": graph_plan(
+        "recurrent_bytes": graph_model(
             [
                 n(
                     "DynamicQuantizeLSTM",
@@ -118,7 +131,7 @@ def graphs() -> dict[str, bytes]:
                 "z": np.int8([0]),
             },
         ),
-        "choices": graph_plan(
+        "choices": graph_model(
             [
                 n("TopK", ["x", "k"], ["v", "i"]),
                 n("GatherElements", ["x", "i"], ["e"]),
@@ -135,10 +148,66 @@ def graphs() -> dict[str, bytes]:
     }
 
 
+def packed(package: Package) -> bytes:
+    """The plans of a package and the memory that their slots name, for fuzz_package.c.
+
+    Layout, little-endian: 8 bytes "EDGEPACK"; u32 number of names, u32 number of plans, u64 bytes
+    of the weights; for each name u32 kind (index into KINDS), u32 0, u64 bytes, u64 offset in the
+    weights; for each plan u32 bytes, u32 number of slots, u32 name of each slot, the plan; the
+    weights.
+    """
+    weights, offsets = bytearray(), {}
+    for w in package.manifest["weights"]:
+        offsets[w["name"]] = len(weights)
+        weights += package.source(w["file"]).read(w["offset"], w["bytes"])
+        weights += bytes(-len(weights) % 64)
+    names: dict[str, list[int]] = {}
+    plans = b""
+    count = 0
+    for file, slots in plans_of(package.manifest):
+        for s in slots:
+            entry = names.setdefault(
+                s["name"], [KINDS.index(s["kind"]), 0, 0, offsets.get(s["name"], 0)]
+            )
+            entry[2] = max(entry[2], s["bytes"])
+        data = bytes(package.file(file))
+        index = list(names)
+        plans += struct.pack("<II", len(data), len(slots))
+        plans += struct.pack(f"<{len(slots)}I", *(index.index(s["name"]) for s in slots)) + data
+        count += 1
+    head = b"EDGEPACK" + struct.pack("<IIQ", len(names), count, len(weights))
+    return head + b"".join(struct.pack("<IIQQ", *n) for n in names.values()) + plans + weights
+
+
+def packages() -> dict[str, bytes]:
+    """Packages of each task: several small models, a decoder, a training program."""
+    llama = ROOT / "tests" / "zoo" / "models" / "q4_llama" / "model.onnx"
+    training = {"name": "lora", "batch": 1, "sequence": 4, "lora": {"r": 2, "lora_alpha": 4}}
+    out = {
+        name: compile_inference({"model.onnx": BytesSource(model)})
+        for name, model in graphs().items()
+    }
+    n = helper.make_node
+    layer = n("MatMul", ["x", "w"], ["m"]), n("Add", ["m", "b"], ["a"]), n("Relu", ["a"], ["y"])
+    out["layer"] = compile_inference(
+        {
+            "model.onnx": BytesSource(
+                graph_model(list(layer), {"x": ["n", 4]}, {"w": weights(4, 8), "b": weights(8)})
+            )
+        },
+        ({"n": 1}, {"n": 3}),
+    )
+    out["decoder"] = open_package(llama, capacity=24)
+    out["training"] = compile_training_package(
+        {"model.onnx": FileSource(llama)}, [training], capacity=8, chunks=(1, 4)
+    )
+    return {name: packed(package) for name, package in out.items()}
+
+
 def make(folder: pathlib.Path) -> int:
     """Write all seeds to `folder` and return their number."""
     folder.mkdir(parents=True, exist_ok=True)
-    plans = graphs()
+    plans = {name: graph_plan(model) for name, model in graphs().items()}
     for model in sorted((ROOT / "tests" / "zoo" / "models").glob("*/*.onnx")):
         try:
             package = open_package(model.parent)
@@ -155,8 +224,11 @@ def make(folder: pathlib.Path) -> int:
     plans = {name: data for name, data in plans.items() if len(data) <= LARGEST}
     for name, data in plans.items():
         (folder / f"{name}.plan").write_bytes(data)
-    return len(plans)
+    kept = {name: data for name, data in packages().items() if len(data) <= LARGEST_PACKAGE}
+    for name, data in kept.items():
+        (folder / f"{name}.packed").write_bytes(data)
+    return len(plans) + len(kept)
 
 
 if __name__ == "__main__":
-    print(make(pathlib.Path(sys.argv[1])), "plans in", sys.argv[1])
+    print(make(pathlib.Path(sys.argv[1])), "plans and packages in", sys.argv[1])

@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-PROGRAMS = {"fuzz_plan": 15000, "fuzz_step": 15000, "fuzz_splice": 15000}
+PROGRAMS = {"fuzz_plan": 15000, "fuzz_step": 15000, "fuzz_splice": 15000, "fuzz_package": 60000}
 
 
 def program(folder: str, name: str) -> pathlib.Path:
@@ -31,8 +31,8 @@ def seeds(tmp_path_factory):
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_plans_do_no_harm(name, seed, seeds):
-    """Mutated plans, single steps with large parameters, steps of real plans exchanged: under
-    sanitizers.
+    """Mutated plans, single steps with large parameters, steps of real plans exchanged, plans
+    changed together with the memory that they name: under sanitizers.
     """
     command = [
         program("sanitize", name),

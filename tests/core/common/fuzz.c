@@ -12,7 +12,8 @@
 void __sanitizer_set_death_callback(void (*)(void));
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
-  return "allocator_may_return_null=1:max_allocation_size_mb=512:detect_leaks=1";
+  return "allocator_may_return_null=1:max_allocation_size_mb=512:detect_leaks=1:"
+         "quarantine_size_mb=16:malloc_context_size=8"; /* several times as many runs per second */
 }
 /* UBSan's runtime is a separate library and does not call the death callback */
 const char *__ubsan_default_options(void);
@@ -21,8 +22,8 @@ const char *__ubsan_default_options(void) { return "print_stacktrace=1:abort_on_
 
 enum { LONGEST = 20 /* seconds per run */ };
 
-fuzz_seed seeds[64];
-uint32_t n_seeds;
+fuzz_seed seeds[64], packed[64];
+uint32_t n_seeds, n_packed;
 static uint64_t seed = 1, run_number, state;
 static const char *program;
 
@@ -50,28 +51,41 @@ uint64_t next(void) {
 }
 uint32_t below(uint32_t n) { return (uint32_t)((next() >> 32) * n >> 32); }
 
+/* The bytes of a file; none if it is missing or larger than `most`. */
+static fuzz_seed read_file(const char *path, size_t most) {
+  fuzz_seed s = {malloc(most), 0};
+  FILE *f = fopen(path, "rb");
+  if (f && s.bytes) {
+    s.n = fread(s.bytes, 1, most, f);
+    if (!feof(f) && fgetc(f) != EOF) s.n = 0;
+  }
+  if (f) fclose(f);
+  return s;
+}
+
 static void read_seeds(const char *folder) {
   DIR *d = opendir(folder);
-  for (struct dirent *e; d && n_seeds < sizeof seeds / sizeof *seeds && (e = readdir(d));) {
+  for (struct dirent *e; d && (e = readdir(d));) {
     const char *dot = strrchr(e->d_name, '.');
+    const bool plan = dot && !strcmp(dot, ".plan"), package = dot && !strcmp(dot, ".packed");
     char path[1024];
-    if (!dot || strcmp(dot, ".plan") ||
+    if ((!plan && !package) || (plan && n_seeds == sizeof seeds / sizeof *seeds) ||
+        (package && n_packed == sizeof packed / sizeof *packed) ||
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name) >= (int)sizeof path)
       continue;
-    FILE *f = fopen(path, "rb");
-    if (!f) continue;
-    uint8_t *bytes = malloc(MAX_PLAN);
-    const size_t n = fread(bytes, 1, MAX_PLAN, f);
-    const bool whole = feof(f) || fgetc(f) == EOF;
-    fclose(f);
-    if (n < sizeof(ew_plan_header) || !whole) {
-      free(bytes);
+    const fuzz_seed s = read_file(path, plan ? MAX_PLAN : MAX_PACKED);
+    if (s.n < sizeof(ew_plan_header)) {
+      free(s.bytes);
+      continue;
+    }
+    if (package) {
+      packed[n_packed++] = s;
       continue;
     }
     /* a plan for another kernel table is still a useful seed */
     const uint32_t hash = EW_TABLE_HASH;
-    memcpy(bytes + offsetof(ew_plan_header, table_hash), &hash, 4);
-    seeds[n_seeds++] = (fuzz_seed){bytes, n};
+    memcpy(s.bytes + offsetof(ew_plan_header, table_hash), &hash, 4);
+    seeds[n_seeds++] = s;
   }
   if (d) closedir(d);
 }
@@ -125,16 +139,17 @@ int fuzz(int argc, char **argv, void (*one)(ew_engine *), bool every_kernel) {
     alarm(LONGEST);
     state = seed * 0x2545f4914f6cdd1du + run_number * 0x9e3779b97f4a7c15u;
     next();
-    one(engines[one_in(8)]);
+    one(engines[one_in(16)]);
   }
   alarm(0);
   ew_close(engines[0]), ew_close(engines[1]);
   for (uint32_t i = 0; i < n_seeds; i++) free(seeds[i].bytes);
+  for (uint32_t i = 0; i < n_packed; i++) free(packed[i].bytes);
   printf("%s: %llu runs in %.0f s from seed %llu and %u files: %llu plans accepted; steps: %llu "
          "ran, %llu ended with an error, %llu were stopped, %llu skipped\n",
-         program, (unsigned long long)done, now() - start, (unsigned long long)seed, n_seeds,
-         (unsigned long long)loaded, (unsigned long long)ran, (unsigned long long)failed,
-         (unsigned long long)stopped, (unsigned long long)skipped);
+         program, (unsigned long long)done, now() - start, (unsigned long long)seed,
+         n_seeds + n_packed, (unsigned long long)loaded, (unsigned long long)ran,
+         (unsigned long long)failed, (unsigned long long)stopped, (unsigned long long)skipped);
   for (int k = 0; k < EW_KERNEL_COUNT; k++) {
     if (verbose)
       printf("  %-18s composed %8llu  ran %8llu  error %8llu\n", name_of(k),

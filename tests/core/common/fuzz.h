@@ -21,7 +21,7 @@
 #  define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
-enum { MAX_FIELDS = 64, MAX_PARAMS = 256, MAX_PLAN = 1 << 20 };
+enum { MAX_FIELDS = 64, MAX_PARAMS = 256, MAX_PLAN = 1 << 20, MAX_PACKED = 1 << 20 };
 /* maximum number of elementary operations of a step that is run */
 #define MOST_WORK 3e6
 #define MOST_BYTES (UINT64_C(1) << 24) /* maximum size of a slot or the arena */
@@ -31,8 +31,10 @@ typedef struct {
   uint8_t *bytes;
   size_t n;
 } fuzz_seed;
-extern fuzz_seed seeds[64];
+extern fuzz_seed seeds[64]; /* of plans: *.plan */
 extern uint32_t n_seeds;
+extern fuzz_seed packed[64]; /* of packages: *.packed, in the format of make_seeds.py */
+extern uint32_t n_packed;
 /* Calls `one` for each run. every_kernel: fail unless each kernel has run within 10,000 runs. */
 int fuzz(int argc, char **argv, void (*one)(ew_engine *engine), bool every_kernel);
 _Noreturn void die(const char *why, const char *kernel);
@@ -71,6 +73,9 @@ int64_t telling(void); /* an integer at a boundary */
 void fill_random(uint8_t *p, size_t n);
 void fill_special(uint8_t *p, size_t n, const int32_t *params, int n_params);
 
+/* common/mutate.c: changes some of the n bytes of a plan; returns the new number of bytes */
+size_t mutate(uint8_t *plan, size_t n);
+
 /* common/draft.c */
 typedef struct {
   uint16_t kernel, n_operands, n_patches;
@@ -99,5 +104,10 @@ bool read_draft(draft *, const uint8_t *plan, size_t n);
  * one byte out of bounds is detected wherever the operands lie. Occasionally slots are bound to
  * shared memory, which the engine must reject if one of them is written. */
 void try_plan(ew_engine *, const uint8_t *bytes, size_t n, bool must_work);
+/* True if the engine accepts the bound slots; ends the program if a comparison of all pairs differs.
+ */
+bool slots_are_right(ew_plan *);
+/* Runs step `step`, counted with the init steps, of a plan whose slots are bound and checked. */
+void run_guarded(ew_plan *, uint32_t step);
 extern uint64_t loaded, ran, failed, skipped, stopped;
 #endif

@@ -1,8 +1,13 @@
 #include "fuzz.h"
 
 static uint64_t digest(const uint8_t *p, int64_t n) {
-  uint64_t h = 1469598103934665603u;
-  for (int64_t i = 0; i < n; i++) h = (h ^ p[i]) * 1099511628211u;
+  uint64_t h = 1469598103934665603u, word;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    memcpy(&word, p + i, 8);
+    h = (h ^ word) * 1099511628211u, h ^= h >> 29;
+  }
+  for (; i < n; i++) h = (h ^ p[i]) * 1099511628211u;
   return h;
 }
 
@@ -15,12 +20,12 @@ static uint8_t *start_of(ew_plan *p, const ew_operand *o) {
 
 uint64_t loaded, ran, failed, skipped, stopped;
 
-/* Runs step `step`, counted with the init steps. */
 static int32_t run_one(ew_plan *p, uint32_t step) {
   return step < p->n_init_steps ? ew_plan_init_steps(p, step, 1)
                                 : ew_plan_run_steps(p, step - p->n_init_steps, 1, NULL);
 }
-static void run_guarded(ew_plan *p, uint32_t step) {
+
+void run_guarded(ew_plan *p, uint32_t step) {
   ew_step *s = &p->steps[step];
   const ew_kernel *kernel = s->kernel;
   ew_reach reach[EW_MAX_OPERANDS];
@@ -136,7 +141,7 @@ static bool bind_slots(ew_plan *p, uint8_t **held) {
 }
 
 /* The engine must detect the same overlaps as a comparison of all pairs. */
-static bool slots_are_right(ew_plan *p) {
+bool slots_are_right(ew_plan *p) {
   const bool overlap = some_overlap(p);
   const int32_t code = ew_check_slots(p), again = ew_check_slots(p);
   if (code != again || (code != EW_OK && code != EW_E_ALIAS))
