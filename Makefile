@@ -30,7 +30,7 @@ help: ## this list
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## run every test (TESTS=tests/ops: only those)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers ## run every test (TESTS=tests/ops: only those)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q
 
@@ -96,6 +96,11 @@ $(stamp)/system: .ci/need.sh | $(stamp)
 
 $(stamp)/browser: .ci/need.sh | $(stamp)/system
 	@.ci/need.sh /usr/bin/chromium:chromium /usr/share/fonts/truetype/dejavu:fonts-dejavu-core
+	@touch $@
+
+# Without them tests/browsers tests Chromium only, and says so.
+$(stamp)/browsers: .ci/need.sh | $(stamp)/system
+	@.ci/need.sh /usr/bin/firefox-esr:firefox-esr /usr/bin/WebKitWebDriver:webkit2gtk-driver Xvfb:xvfb || echo "Firefox and WebKitGTK will not be tested"
 	@touch $@
 
 .build/bin/emcc: wasm/toolchain.sh .ci/need.sh | $(stamp)/system

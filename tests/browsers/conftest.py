@@ -1,0 +1,108 @@
+"""Each browser in turn, and pages in it that have edgewise as `ew`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from browser.conftest import browser, built, files, package, server  # noqa: F401  (fixtures)
+from browser.test_training import trainable  # noqa: F401
+
+from .drivers import Browser, Chromium, Firefox, Tab, WebKit, missing
+
+BROWSERS = {"chromium": Chromium, "firefox": Firefox, "webkit": WebKit}
+PATIENCE = 120  # seconds that a call of a page may take on a busy machine
+START = """
+    async () => {
+      window.troubles = [];
+      addEventListener("error", (e) => troubles.push(`error: ${e.message}`));
+      addEventListener("unhandledrejection", (e) => troubles.push(`unhandled: ${e.reason}`));
+      window.ew = await import("/edgewise.js");
+      return "";
+    }
+"""
+RUN = """
+    async (text) => {
+      const [body, arg] = JSON.parse(text);
+      const f = new (Object.getPrototypeOf(async function () {}).constructor)("ew", "arg", body);
+      let result;
+      try {
+        result = await f(window.ew, arg);
+      } catch (e) {
+        const { name, what, where, remedy, message } = e;
+        const ours = e instanceof ew.EdgewiseError;
+        result = { error: { name, what, where, remedy, message, ours, own: ours } };
+      }
+      return JSON.stringify(result ?? null);
+    }
+"""
+
+
+class Page:
+    """A page with edgewise as `ew`; what it keeps is empty at first."""
+
+    def __init__(self, tab: Tab, url: str):
+        self.tab, self.url = tab, url
+        self.visit()
+
+    def visit(self) -> None:
+        """Loads the page, again with what earlier visits have kept."""
+        self.tab.open(self.url)
+        self.tab.evaluate(START, "", PATIENCE)
+
+    def run(self, body: str, arg: Any = None, seconds: float = PATIENCE) -> Any:
+        """Runs the body of an async function with `arg`, both JSON; what it throws comes back as
+        {error: {...}}. BrowserError where it does not end within `seconds`.
+        """
+        return json.loads(self.tab.evaluate(RUN, json.dumps([body, arg]), seconds))
+
+    def close(self) -> None:
+        """Closes the page; fails if an error of it went unnoticed."""
+        troubles = self.run("return window.troubles")
+        self.tab.close()
+        assert not troubles, troubles
+
+
+@pytest.fixture(scope="session")
+def open_browser(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Browser]]:
+    """open_browser(name): a running browser, the same one each time."""
+    running: dict[str, Browser] = {}
+
+    def open_one(name: str) -> Browser:
+        if name not in running:
+            reason = missing(name)
+            if reason:
+                pytest.skip(reason)
+            running[name] = (
+                Chromium(request.getfixturevalue("browser"))
+                if name == "chromium"
+                else BROWSERS[name]()
+            )
+        return running[name]
+
+    yield open_one
+    for one in running.values():
+        one.close()
+
+
+@pytest.fixture(params=list(BROWSERS))
+def page(
+    request: pytest.FixtureRequest,
+    open_browser: Callable[[str], Browser],
+    server: str,  # noqa: F811
+) -> Iterator[Page]:
+    """A page in each browser."""
+    one = Page(open_browser(request.param).tab(), server + "/files/blank.html")
+    one.name = request.param
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def chromium_page(open_browser: Callable[[str], Browser], server: str) -> Iterator[Page]:  # noqa: F811
+    """A page in Chromium, to compare with."""
+    one = Page(open_browser("chromium").tab(), server + "/files/blank.html")
+    yield one
+    one.close()

@@ -1,0 +1,320 @@
+"""Hostile and broken input in each browser: every call ends with an EdgewiseError that says what,
+where and what to do, and the session that was there before gives the same text.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser.conftest import MODEL, WEB
+from browser.test_inference_session import F, save
+from browser.test_training import TEXT
+from browser.test_trouble import as_parts, error, mutations
+from hostile.packages import joined, split, with_sums
+from hostile.test_readers import two_sizes, two_slots_of_one_name
+from onnx import helper
+
+from .conftest import Page
+
+WRITE = "(await p('Once upon', { max_new_tokens: 8, do_sample: false }))[0].generated_text"
+TRY = """
+    const done = async (work) => {
+      try {
+        return (await work()) ?? "fine";
+      } catch (e) {
+        return { error: {
+          name: e.name, what: e.what, where: e.where, remedy: e.remedy, message: e.message,
+          ours: e instanceof ew.EdgewiseError, own: e instanceof (ew[e.name] ?? Array),
+        } };
+      }
+    };
+"""
+OPEN = (
+    TRY
+    + """
+    return done(async () => {
+      const q = await ew.pipeline("text-generation", arg.model, arg.options ?? {});
+      try {
+        await q("Once", { max_new_tokens: 2, do_sample: false, max_time: 10 });
+      } finally {
+        await q.dispose();
+      }
+    });
+"""
+)
+
+
+@pytest.fixture
+def undisturbed(page: Page) -> Iterator[Page]:
+    """A page with a pipeline, whose text must be the same after the test."""
+    model = "/files/model.edge"
+    page.run(f"window.p = await ew.pipeline('text-generation', '{model}'); window.was = {WRITE};")
+    yield page
+    assert page.run(f"const now = {WRITE}; await p.dispose(); return now === was") is True
+
+
+def in_words(got: object, what: str) -> None:
+    """The outcome is a result, or an error of ours that says everything."""
+    if got == "fine":
+        return
+    assert isinstance(got, dict) and "error" in got, (what, got)
+    e = got["error"]
+    assert e["ours"] and e["own"] and e["what"] and e["where"] and e["remedy"], (what, e)
+    assert "the engine stopped" not in e["message"], (what, e)
+
+
+def damaged(package: bytes) -> Iterator[tuple[str, bytes]]:
+    """(what was done, the package)"""
+    for i, (what, edit) in enumerate(mutations(package)):
+        if i % 4 == 0 or "manifest" in what:
+            head, start, edits, length = as_parts(package, edit)
+            data = bytearray((bytes(head) + package[start:])[:length])
+            for at, byte in edits:
+                data[at] = byte
+            yield what, bytes(data)
+    for kind in ("state", "computed", "cache"):
+        yield f"a {kind} of two sizes", two_sizes(kind)
+        yield f"two slots of one {kind}", two_slots_of_one_name(kind)
+
+
+def with_file(package: bytes, name: str, content: bytes) -> bytes:
+    """A package in which a part has another content, with checksums that fit."""
+    manifest, data = split(package)
+    data += bytes(-len(data) % 64)
+    manifest["files"][name] = [len(data), len(content)]
+    return joined(with_sums(manifest, data + content), data + content)
+
+
+def test_damaged_packages(undisturbed: Page, files: Path, package: bytes) -> None:
+    """Manifests, plans and weights that lie."""
+    refused = 0
+    for what, data in damaged(package):
+        (files / "hostile.edge").write_bytes(data)
+        got = undisturbed.run(OPEN, {"model": "/files/hostile.edge"})
+        in_words(got, what)
+        refused += got != "fine"
+    assert refused > 15
+
+
+def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, package: bytes) -> None:
+    """Regular expressions of exponential time, templates without an end, nonsense."""
+    good = json.loads((MODEL / "tokenizer.json").read_text())
+    split_by = {"type": "Split", "behavior": "Isolated", "invert": False}
+    slow = {**good, "pre_tokenizer": {**split_by, "pattern": {"Regex": "(a+)+$"}}}
+    for what, name, content in (
+        ("broken JSON", "tokenizer.json", b'{"version": "1.0", "model"'),
+        ("no object", "tokenizer.json", b"[]"),
+        ("no such model", "tokenizer.json", json.dumps({**good, "model": {"type": "No"}}).encode()),
+        ("a slow expression", "tokenizer.json", json.dumps(slow).encode()),
+    ):
+        (files / "hostile.edge").write_bytes(with_file(package, name, content))
+        got = undisturbed.run(
+            TRY
+            + """
+                return done(async () => {
+                  const q = await ew.pipeline("text-generation", "/files/hostile.edge");
+                  try {
+                    await q("a".repeat(40) + "!", { max_new_tokens: 2, max_time: 10 });
+                  } finally {
+                    await q.dispose();
+                  }
+                });
+            """
+        )
+        in_words(got, what)
+        if what != "a slow expression":
+            error(got, "TokenizerError")
+    endless = b"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    (files / "hostile.edge").write_bytes(with_file(package, "chat_template.jinja", endless))
+    got = undisturbed.run(
+        TRY
+        + """
+            return done(async () => {
+              const q = await ew.pipeline("text-generation", "/files/hostile.edge");
+              try {
+                await q([{ role: "user", content: "hi" }], { max_new_tokens: 2 });
+              } finally {
+                await q.dispose();
+              }
+            });
+        """
+    )
+    in_words(got, "an endless template")
+    assert got != "fine"
+
+
+def test_damaged_adapters(undisturbed: Page, trainable: object) -> None:
+    """Files of an adapter that are cut off, that lie about sizes, or are of another model."""
+    header = json.dumps(
+        {"base_model.model.x.lora_A.weight": {"dtype": "F32", "shape": [2, 4]}}
+    ).encode()
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
+    cases = [
+        ("nothing", "{}", b""),
+        ("no JSON", "{", b"\0" * 16),
+        ("a header of 2^60 bytes", json.dumps(config), struct.pack("<Q", 1 << 60) + b"{}"),
+        ("no offsets", json.dumps(config), struct.pack("<Q", len(header)) + header),
+        ("of no layer", json.dumps(config), struct.pack("<Q", 2) + b"{}"),
+        ("r = 2^40", json.dumps({**config, "r": 1 << 40}), struct.pack("<Q", 2) + b"{}"),
+        (
+            "a slow expression",
+            json.dumps({**config, "rank_pattern": {"((\\w|\\.)+)+!": 8}}),
+            struct.pack("<Q", 2) + b"{}",
+        ),
+    ]
+    got = undisturbed.run(
+        TRY
+        + """
+            const q = await ew.pipeline("text-generation", "/files/trainable.edge");
+            const write = async () =>
+              (await q("Once", { max_new_tokens: 6, do_sample: false }))[0].generated_text;
+            const before = await write();
+            const out = [];
+            for (const [, config, tensors] of arg)
+              out.push(await done(async () => {
+                await q.loadAdapter("a", [
+                  new File([config], "adapter_config.json"),
+                  new File([new Uint8Array(tensors)], "adapter_model.safetensors"),
+                ]);
+              }));
+            const same = (await write()) === before;
+            await q.dispose();
+            return { out, same };
+        """,
+        [(what, config, list(data)) for what, config, data in cases],
+    )
+    assert got.get("same") is True, got
+    for (what, *_), one in zip(cases, got["out"]):
+        in_words(one, what)
+        assert one != "fine", what
+
+
+def test_damaged_models(undisturbed: Page, files: Path) -> None:
+    """.onnx files: cut off, with strides whose product wraps to zero, with a graph in a circle."""
+    n = helper.make_node
+    x, y = [("x", F, [1, 1, 1, 1, 1])], [("y", F, None)]
+    w = np.ones((1, 1, 1, 1, 1), "f4")
+    conv = n("Conv", ["x", "w"], ["y"], strides=[1 << 21, 1 << 21, 1 << 22])
+    save(files / "strides.onnx", [conv], x, y, [("w", w)])
+    whole = save(files / "whole.onnx", [n("Relu", ["x"], ["y"])], x, y)
+    (files / "cut.onnx").write_bytes(whole.read_bytes()[:40])
+    save(files / "circle.onnx", [n("Add", ["x", "z"], ["y"]), n("Relu", ["y"], ["z"])], x, y)
+    (files / "bytes.onnx").write_bytes(bytes(range(256)) * 10)
+    for name in ("strides", "cut", "circle", "bytes", "whole"):
+        got = undisturbed.run(
+            TRY
+            + """
+                return done(async () => {
+                  const s = await ew.InferenceSession.create(arg, { cache: false });
+                  try {
+                    const x = new ew.Tensor("float32", new Float32Array(1), [1, 1, 1, 1, 1]);
+                    await s.run({ x });
+                  } finally {
+                    await s.release();
+                  }
+                });
+            """,
+            f"/files/{name}.onnx",
+        )
+        in_words(got, name)
+        if name != "strides":
+            assert (got == "fine") is (name == "whole"), (name, got)
+
+
+def test_missing_files(undisturbed: Page, package: bytes) -> None:
+    """A model, a worker, an engine, a server that are not there."""
+    for model, words in (
+        ("/files/nothing.edge", "404"),
+        ("/files/model.edge?fault=status:503", "503"),
+        ("/files/model.edge?fault=short:700000", "cut off"),
+        ("/files/model.edge?fault=cut:700000", "broke off"),
+        ("http://localhost:9/model.edge", "could not be fetched"),
+    ):
+        got = undisturbed.run(OPEN, {"model": model})
+        in_words(got, model)
+        assert words in got["error"]["message"], (model, got)
+    for setting, value, words in (
+        ("workerUrl", "/files/missing.js", "worker"),
+        ("engineUrl", "/files/no-engine/", "engine"),
+    ):
+        change = "const was = ew.env[arg[0]]; ew.env[arg[0]] = arg[1];"
+        back = "finally { ew.env[arg[0]] = was; }"
+        got = undisturbed.run(
+            f"{change} try {{ return await (async (arg) => {{ {OPEN} }})(arg[2]); }} {back}",
+            [setting, value, {"model": "/files/model.edge"}],
+        )
+        in_words(got, setting)
+        assert got != "fine" and words in got["error"]["message"], (setting, got)
+    assert undisturbed.run(OPEN, {"model": "/files/model.edge"}) == "fine"
+
+
+def wrapped_worker(files: Path, name: str, before: str) -> str:
+    """A worker that does something of its own before the real one starts; its address."""
+    text = (WEB / "dist" / "worker.js").read_text()
+    (files / name).write_text(before + "\n" + text)
+    return f"/files/{name}"
+
+
+def test_a_worker_that_dies(undisturbed: Page, files: Path) -> None:
+    """Every open call ends, later ones too; a new pipeline works."""
+    dies = "new BroadcastChannel('die').onmessage = () => self.close();"
+    got = undisturbed.run(
+        """
+            const was = ew.env.workerUrl;
+            ew.env.workerUrl = arg;
+            const q = await ew.pipeline("text-generation", "/files/model.edge", { threads: 1 });
+            ew.env.workerUrl = was;
+            const open = Promise.all(
+              [0, 1].map(() =>
+                q("Once", { max_new_tokens: 400, min_new_tokens: 400 }).catch((e) => e),
+              ),
+            );
+            await new Promise((r) => setTimeout(r, 100));
+            const channel = new BroadcastChannel("die");
+            channel.postMessage("now");
+            const all = [...(await open), await q("x").catch((e) => e)];
+            channel.close();
+            await q.dispose();
+            return all.map((e) => [e.name, e.message ?? ""]);
+        """,
+        wrapped_worker(files, "dying-worker.js", dies),
+    )
+    assert isinstance(got, list), got
+    for name, message in got:
+        assert name == "EngineError" and "ended without a word" in message, got
+
+
+def test_storage_that_is_refused(undisturbed: Page, files: Path, trainable: object) -> None:
+    """As in a private window: models load and train, and what could not be kept is said."""
+    refuses = (
+        "Object.defineProperty(Object.getPrototypeOf(navigator.storage ?? {}), 'getDirectory',"
+        " { value: () => Promise.reject(new DOMException('refused', 'SecurityError')) });"
+    )
+    got = undisturbed.run(
+        """
+            const was = ew.env.workerUrl;
+            ew.env.workerUrl = arg.worker;
+            const said = [];
+            const q = await ew.pipeline("text-generation", "/files/trainable.edge", {
+              cache_files: true,
+              progress_callback: (e) => e.status === "warning" && said.push(e.message),
+            });
+            ew.env.workerUrl = was;
+            const run = await ew.fineTune(q, arg.text, {
+              max_steps: 2,
+              checkpoint: { name: "refused", every: 1 },
+              onStep: (e) => e.checkpoint && said.push(e.checkpoint),
+            });
+            const [{ generated_text }] = await q("Once", { max_new_tokens: 3 });
+            await q.dispose();
+            return { said, losses: run.losses, text: generated_text };
+        """,
+        {"worker": wrapped_worker(files, "refused-worker.js", refuses), "text": TEXT},
+    )
+    assert "error" not in got and len(got["losses"]) == 2 and got["text"], got
+    print(undisturbed.name, got["said"])

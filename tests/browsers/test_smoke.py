@@ -1,0 +1,139 @@
+"""What a page does with edgewise, in Chromium, Firefox and WebKitGTK: it writes, compiles a model,
+trains, keeps what it has and resumes. All give the numbers of Chromium.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser.conftest import greedy
+from browser.test_inference_session import F, save
+from browser.test_training import TEXT
+from onnx import helper
+
+from .conftest import Page
+
+TRAIN = """
+    const p = await ew.pipeline("text-generation", "/files/trainable.edge", {
+      flavour: "simd128",
+      ...arg.load,
+    });
+    const steps = [];
+    const run = await ew.fineTune(p, arg.text, {
+      max_steps: arg.steps,
+      seed: 3,
+      learning_rate: 2e-3,
+      ...arg.options,
+      onStep: (e) => steps.push([e.step, e.checkpoint ?? null]),
+    });
+    const [{ generated_text }] = await p("Once upon a time", {
+      max_new_tokens: 8,
+      do_sample: false,
+    });
+    await p.dispose();
+    return { losses: run.losses, text: generated_text, steps };
+"""
+expected: dict[str, object] = {}  # what Chromium gave
+
+
+def train(page: Page, steps: int = 5, **options: object) -> dict:
+    """Trains an adapter for some steps; {losses, text, steps}."""
+    got = page.run(TRAIN, {"text": TEXT, "steps": steps, "options": options, "load": {}})
+    assert "error" not in got, got
+    return got
+
+
+def same_as_chromium(what: str, page: Page, give) -> tuple:
+    """(result of `give` in this browser, in Chromium)"""
+    got = give(page)
+    if page.name == "chromium":
+        expected[what] = got
+    if what not in expected:
+        pytest.skip("Chromium has not run before it")
+    return got, expected[what]
+
+
+def test_it_writes(page: Page, files: Path) -> None:
+    """A package: the same tokens, with as many threads as the browser allows."""
+    got, want = same_as_chromium("ids", page, lambda p: greedy(p, "/files/model.edge"))
+    assert "error" not in got and len(got["ids"]) > 12, got
+    assert got["ids"] == want["ids"] and got["text"] == want["text"]
+    print(page.name, got["info"]["flavour"], got["info"]["threads"], got["info"])
+
+
+def test_it_compiles(page: Page, files: Path) -> None:
+    """An .onnx file: compiled in the page, run, and taken from what is kept on the next visit."""
+    r = np.random.default_rng(0)
+    w = r.standard_normal((6, 3, 3, 3)).astype("f4")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("ReduceMean", ["r"], ["y"]),
+    ]
+    save(files / "small.onnx", nodes, [("x", F, [1, 3, 8, 8])], [("y", F, None)], [("w", w)])
+    body = """
+        const s = await ew.InferenceSession.create("/files/small.onnx");
+        const x = Float32Array.from({ length: 192 }, (_, i) => Math.sin(i));
+        const { y } = await s.run({ x: new ew.Tensor("float32", x, [1, 3, 8, 8]) });
+        await s.release();
+        return { y: [...y.data], kept: (await ew.cacheBytes()).plans };
+    """
+    got, want = same_as_chromium("compiled", page, lambda p: p.run(body))
+    assert "error" not in got and np.allclose(got["y"], want["y"], rtol=1e-5), (got, want)
+    page.visit()
+    again = page.run(body)
+    assert again["y"] == got["y"], again
+
+
+def test_it_trains(page: Page, trainable: object) -> None:
+    """Five steps: the losses are Chromium's to 1e-5."""
+    got, want = same_as_chromium("losses", page, train)
+    assert len(got["losses"]) == 5
+    assert np.allclose(got["losses"], want["losses"], rtol=1e-5, atol=0), (got, want)
+    assert got["text"] == want["text"]
+
+
+def test_it_keeps_and_resumes(page: Page, trainable: object) -> None:
+    """A run that is aborted in its fourth of six steps is resumed on the next visit, from its last
+    checkpoint: the losses of one run. Where the browser keeps no files it begins again.
+    """
+    whole = train(page, 6)
+    options = {"checkpoint": {"name": "run", "every": 2}}
+    stopped = page.run(
+        """
+            const p = await ew.pipeline("text-generation", "/files/trainable.edge", {
+              flavour: "simd128",
+            });
+            const c = new AbortController();
+            const failed = [];
+            const name = await ew
+              .fineTune(p, arg.text, {
+                max_steps: 6,
+                seed: 3,
+                learning_rate: 2e-3,
+                ...arg.options,
+                signal: c.signal,
+                onStep: (e) => {
+                  if (e.checkpoint) failed.push(e.checkpoint);
+                  if (e.step === 4) c.abort();
+                },
+              })
+              .then(
+                () => "none",
+                (e) => e.name,
+              );
+            await p.dispose();
+            const kept = (await ew.checkpoints()).map((c) => c.name);
+            return { name, failed, kept };
+        """,
+        {"text": TEXT, "options": options},
+    )
+    assert stopped["name"] == "Aborted", stopped
+    page.visit()
+    again = train(page, 6, resume=True, **options)
+    assert np.allclose(again["losses"], whole["losses"], rtol=1e-6), (again, whole)
+    assert again["text"] == whole["text"]
+    assert again["steps"][0][0] > 1 or not stopped["kept"], (stopped, again)
+    print(page.name, stopped, again["steps"])
