@@ -118,7 +118,14 @@ function encoded(v: WireValue): unknown {
 let model: InferenceModel | undefined;
 let training: ArtifactSession | undefined;
 const { signal } = new AbortController();
-const urls = { engineUrl: engines!, threadUrl: "", compilerUrl: "", pyodideUrl: "", wheelUrl: "", snapshotUrl: "" };
+const urls = {
+  engineUrl: engines!,
+  threadUrl: "",
+  compilerUrl: "",
+  pyodideUrl: "",
+  wheelUrl: "",
+  snapshotUrl: "",
+};
 for (let message = await next(); message; message = await next()) {
   try {
     let value: unknown;

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ..arrays import Array
 from ..declare.dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, NAME, bytes_for, pack
 from ..declare.symbolic import product
-from ..onnx.dimensions import check_names, input_shapes
 from ..errors import InputError
 from ..ir import Graph, Info
+from ..onnx.dimensions import check_names, input_shapes
 from ..profile import Profile
 from ..session import InferenceSession
 from .contender import Comparison, Contender, repeat

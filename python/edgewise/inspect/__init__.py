@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ..declare.dtypes import NAME
-from ..onnx.dimensions import check_names, input_shapes
 from ..ir import Graph, Info
 from ..onnx import Source, as_source, read_model
+from ..onnx.dimensions import check_names, input_shapes
 from ..training.parameters import parameters, quantized_count
 from .gradients import find_trainability
 from .memory import attempt, measure_cache, measure_memory

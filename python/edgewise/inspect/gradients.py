@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..bind.autodiff import Gradients, add_gradients
 from ..bind import bind
+from ..bind.autodiff import Gradients, add_gradients
 from ..declare.dtypes import FLOAT
 from ..declare.symbolic import most
 from ..errors import EdgewiseError, MissingGradient

@@ -9,9 +9,9 @@ from typing import TypeVar
 from ..compile import CACHE_NAME, cache_axis, cached_as_halves, head_dim
 from ..declare.dtypes import FLOAT, INT64
 from ..declare.symbolic import NotStatic, most, product
-from ..onnx.dimensions import MOST_DIM
 from ..errors import EdgewiseError, InputError, ModelError, UnsupportedOp
 from ..ir import BROKEN, Graph, NeedsHost, NeedsValue, Tensor, Value
+from ..onnx.dimensions import MOST_DIM
 from ..plan import compile_graph
 from .report import Cache, Memory
 

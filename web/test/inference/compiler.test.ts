@@ -5,7 +5,14 @@ import { Compiler } from "../../src/worker/compiler-client.ts";
 import type { ModelFiles } from "../../src/worker/inference/files.ts";
 import { Python, type PythonHost } from "../../src/worker/inference/python.ts";
 
-const urls = { engineUrl: "", threadUrl: "", compilerUrl: "", pyodideUrl: "", wheelUrl: "", snapshotUrl: "" };
+const urls = {
+  engineUrl: "",
+  threadUrl: "",
+  compilerUrl: "",
+  pyodideUrl: "",
+  wheelUrl: "",
+  snapshotUrl: "",
+};
 const none = (): void => undefined;
 const answer = { files: new Map(), reads: {}, ms: { pyodide: 0, compile: 0 } };
 

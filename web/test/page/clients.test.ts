@@ -38,11 +38,7 @@ test("the value of a call that was given up goes to who frees what it holds", as
     const late: unknown[] = [];
     const onLate = (value: unknown) => void late.push(value);
     const abort = new AbortController();
-    const call = client.call(
-      "inference_read",
-      { id: 5 },
-      { signal: abort.signal, onLate },
-    );
+    const call = client.call("inference_read", { id: 5 }, { signal: abort.signal, onLate });
     const { id } = worker.sent.find((m) => m.method === "inference_read")!;
     abort.abort();
     await assert.rejects(call, Aborted);

@@ -33,7 +33,8 @@ export async function checkpointAnswer([
 ]: Uint8Array<ArrayBuffer>[]): Promise<unknown> {
   const storage = new Storage(true).install();
   if (!a) {
-    const data = async (name: string) => new Uint8Array(new Float32Array(8).fill(name.length).buffer);
+    const data = async (name: string) =>
+      new Uint8Array(new Float32Array(8).fill(name.length).buffer);
     await new Checkpoint("run").write(
       RECORD,
       new Map(

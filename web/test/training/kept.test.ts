@@ -151,7 +151,8 @@ const record = (step: number): RunRecord => ({
 });
 const bytes = (step: number) => (name: string) =>
   new Uint8Array(new Float32Array(8).fill(step + NAMES.indexOf(name) / 2).buffer);
-const save = (step: number) => new Checkpoint("run").write(record(step), TENSORS, async (name) => bytes(step)(name));
+const save = (step: number) =>
+  new Checkpoint("run").write(record(step), TENSORS, async (name) => bytes(step)(name));
 
 /** The step of what is read, all of which is of one save. */
 async function stepOf(): Promise<number | undefined> {

@@ -9,7 +9,7 @@ from ...declare.dtypes import INT64
 from ...declare.op import Dim, axis_of, fail, product
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Builder, Graph, Value, View
+    from ...declare.annotations import BoundNode, Builder, Gradients, Graph, Value, View
 
 
 def scale_layout(node: BoundNode) -> tuple[Dim, Dim, Dim, int]:
