@@ -51,6 +51,16 @@ await build({
   outdir: out,
 });
 
+// Python, for pages that compile models.
+for (const name of [
+  "pyodide.mjs",
+  "pyodide.asm.mjs",
+  "pyodide.asm.wasm",
+  "python_stdlib.zip",
+  "pyodide-lock.json",
+])
+  cpSync(join(here, "node_modules/pyodide", name), join(out, "pyodide", name));
+
 // The demo imports edgewise.js by its address, as any page does.
 const byAddress = {
   name: "edgewise by its address",

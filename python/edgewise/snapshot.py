@@ -48,10 +48,15 @@ def prepare() -> None:
         importlib.import_module(module)
     for name in _LATER:
         importlib.import_module(f"{__package__}.{name}")
-    sys.path_importer_cache.clear()
-    zipimport._zip_directory_cache.clear()
+    _forget_archives()
     linecache.clearcache()
     gc.collect()
+
+
+def _forget_archives() -> None:
+    """Drops what Python keeps of the archives in sys.path; invalidate_caches would read them."""
+    sys.path_importer_cache.clear()
+    vars(zipimport)["_zip_directory_cache"].clear()
 
 
 def resume(standard_library: Callable[[], Any], wheel: Callable[[], Any]) -> None:
@@ -87,6 +92,5 @@ class _LateFinder:
         with open(archive, "wb") as file:
             file.write(self._standard_library().to_bytes())
         zipfile.ZipFile(io.BytesIO(self._wheel().to_bytes())).extractall(packages)
-        sys.path_importer_cache.clear()
-        zipimport._zip_directory_cache.clear()
+        _forget_archives()
         return PathFinder.find_spec(name, path, target)

@@ -1,7 +1,7 @@
 // node serve.mjs [--port 8017] [--host localhost] [--no-isolation] [--no-range] [--mount
 // /path=folder]... [--header "Name: value"]... [--faults]
 //
-// Serves the demo: web/dist, and Pyodide from node_modules as /pyodide/. Sends the headers that
+// Serves the demo: web/dist. Sends the headers that
 // make a page cross-origin isolated, which threads require; --no-isolation omits them. --no-range
 // disables ranges and validators. --faults lets tests request faults in the address:
 //     ?fault=cut:BYTES          the connection breaks after this many bytes, every time
@@ -26,7 +26,6 @@ const settings = {
   headers: {},
 };
 const mounts = [
-  ["/pyodide/", join(web, "node_modules/pyodide")],
   ["/", join(web, "dist")],
 ];
 for (let i = 2; i < process.argv.length; i++) {

@@ -1,0 +1,29 @@
+// snapshot.mjs PYODIDE WHEEL SNAPSHOT   Restores the snapshot in Node as a page's worker does, and
+// prints as JSON what Python says. `downloads`: the files that modules outside of it made it fetch.
+import { readFileSync } from "node:fs";
+import { gunzipSync } from "node:zlib";
+
+const [pyodideFolder, wheel, snapshot] = process.argv.slice(2);
+const { loadPyodide } = await import(`${pyodideFolder}/pyodide.mjs`);
+const pyodide = await loadPyodide({
+  _loadSnapshot: new Uint8Array(gunzipSync(readFileSync(snapshot))),
+  stdLibURL: "/dev/null",
+});
+const downloads = [];
+const fetchNow = (path) => () => {
+  downloads.push(path);
+  return new Uint8Array(readFileSync(path));
+};
+pyodide.runPython("from edgewise.snapshot import resume\nresume")(
+  fetchNow(`${pyodideFolder}/python_stdlib.zip`),
+  fetchNow(wheel),
+);
+const answers = [
+  "from edgewise.page import run; run.__name__",
+  "import random; random.random()",
+  "import importlib.util; importlib.util.find_spec('some_module') is None",
+  "import csv, edgewise.text.generate; csv.__name__",
+  "import wave; wave.__name__",
+].map((code) => ({ value: pyodide.runPython(code), downloads: downloads.length }));
+process.stdout.write(`\n@${JSON.stringify(answers)}\n`);
+process.exit(0);
