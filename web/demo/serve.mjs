@@ -25,9 +25,7 @@ const settings = {
   faults: false,
   headers: {},
 };
-const mounts = [
-  ["/", join(web, "dist")],
-];
+const mounts = [["/", join(web, "dist")]];
 for (let i = 2; i < process.argv.length; i++) {
   const name = process.argv[i];
   const value = () => process.argv[++i] ?? fail(`${name} needs a value`);
