@@ -1,10 +1,10 @@
-"""Test cases of ops/image/spatial.py."""
+"""Test cases of ops/image/resize.py."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..spatial import depth_to_space, grid_sample, resize, space_to_depth, upsample
+from ..resize import resize, upsample
 
 if TYPE_CHECKING:
     from ....declare.annotations import Cases, Toolbox
@@ -181,66 +181,4 @@ def upsample_cases(t: Toolbox) -> Cases:
             tol=1e-4,
             trust="ort",
             why="ONNX's reference does not have it",
-        )
-
-
-@depth_to_space.cases
-def depth_to_space_cases(t: Toolbox) -> Cases:
-    for shape, size in (((2, 8, 3, 4), 2), ((1, 9, 2, 5), 3), ((1, 3, 4, 4), 1)):
-        yield t(t.f(*shape), blocksize=size)
-        yield t(t.f(*shape), blocksize=size, mode="CRD")
-    yield t(t.f(2, 8, 3, 4), blocksize=2, opset=1)
-
-
-@space_to_depth.cases
-def space_to_depth_cases(t: Toolbox) -> Cases:
-    for shape, size in (((2, 2, 6, 4), 2), ((1, 3, 6, 9), 3), ((1, 3, 4, 4), 1)):
-        yield t(t.f(*shape), blocksize=size)
-        yield t(
-            t.f(*shape),
-            blocksize=size,
-            mode="CRD",
-            opset=28,
-            trust="onnx",
-            why="newer than onnxruntime",
-        )
-
-
-@grid_sample.cases
-def grid_sample_cases(t: Toolbox) -> Cases:
-    for opset, modes in (
-        (16, ("bilinear", "nearest", "bicubic")),
-        (20, ("linear", "nearest", "cubic")),
-    ):
-        for mode in modes:
-            for padding in ("zeros", "border", "reflection"):
-                for align in (0, 1):
-                    only = (
-                        {
-                            "trust": "ort",
-                            "why": (
-                                "ONNX's reference moves places to the border before it weighs,"
-                                " PyTorch the elements"
-                            ),
-                        }
-                        if (mode, padding) == ("cubic", "border")
-                        else {}
-                    )
-                    yield t(
-                        t.f(2, 3, 5, 6),
-                        t.f(2, 4, 7, 2, low=-1.6, high=1.6),
-                        mode=mode,
-                        padding_mode=padding,
-                        align_corners=align,
-                        opset=opset,
-                        tol=1e-4,
-                        **only,
-                    )
-    for mode in ("linear", "nearest"):
-        yield t(
-            t.f(1, 2, 3, 4, 5),
-            t.f(1, 2, 3, 4, 3, low=-1.3, high=1.3),
-            mode=mode,
-            opset=20,
-            tol=1e-4,
         )
