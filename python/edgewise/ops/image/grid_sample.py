@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
 
 grid_sample = Op("GridSample")
+# The modes, whose names changed in opset 20.
 _MODES = {
     "bilinear": "linear",
     "bicubic": "cubic",
@@ -31,7 +32,7 @@ _MODES = {
 
 
 def _sample(node: BoundNode) -> tuple[int, dict[str, Any]]:
-    """(dimensions, parameters)."""
+    """(number of spatial dimensions, parameters of the kernel)."""
     x, grid = node.inputs[:2]
     dims = x.rank - 2
     mode, padding = (
@@ -45,7 +46,7 @@ def _sample(node: BoundNode) -> tuple[int, dict[str, Any]]:
         or grid.shape[-1] != dims
         or product(x.shape[2:]) == 0
     ):
-        fail(node, f"{x} and the grid {grid} do not fit")
+        fail(node, f"{x} and the grid {grid} do not fit together")
     if mode not in _MODES or padding not in SAMPLE_PADDING:
         unsupported(node, f"mode '{mode}' and padding_mode '{padding}'")
     return dims, {

@@ -1,4 +1,4 @@
-"""Regions of images: RoiAlign and MaxRoiPool, and the kernel under them."""
+"""Pooling of regions of images: RoiAlign, MaxRoiPool, and the kernel under them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .contracts import ROI
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Builder, Decomposed, Inferred
 
-pooled = Op(
-    "RoiPool", "edgewise"
-)  # (x, regions [n, 4], index [n]); op, size, samples, scale, shift, least
+# Inputs: x, regions [n, 4], the image of each region [n]. Attributes: size [height, width] of the
+# output; op, samples, scale, shift and least as the kernel takes them.
+pooled = Op("RoiPool", "edgewise")
 
 
 @pooled.infer
@@ -63,7 +63,7 @@ roi_align = Op("RoiAlign")
 
 @roi_align.decompose
 def roi_align_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """From opset 16 on pixels have their centres at halves, unless it says otherwise."""
+    """The default of coordinate_transformation_mode changed in opset 16."""
     half = node.attr(
         "coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel"
     )
@@ -100,7 +100,7 @@ max_roi_pool = Op("MaxRoiPool")
 
 @max_roi_pool.decompose
 def max_roi_pool_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """Of each region the first number is the image's."""
+    """Regions are [n, 5]; the first number is the image."""
     x, regions, size = node.inputs[0], node.inputs[1], node.attr("pooled_shape", [])
     if regions.rank != 2 or regions.shape[1] != 5 or len(size) != 2:
         fail(node, f"regions {regions} pooled to {size} do not fit {x}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Binder,
         BoundNode,
         Builder,
+        Decomposed,
         Gradients,
         Graph,
         Inferred,
@@ -22,7 +23,24 @@ if TYPE_CHECKING:
         Value,
     )
 
-resample = Op("Resample", "edgewise")  # (x, index [m, taps], weight [m, taps]): along `axis`
+# A row of a table: the elements of x that an element of the result is made of, and their weights.
+Row = list[tuple[int, float]]
+
+MODES = ("nearest", "linear", "cubic")
+TRANSFORMATIONS = (
+    "asymmetric",
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "tf_crop_and_resize",
+    "tf_half_pixel_for_nn",
+)
+ROUNDINGS = ("simple", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+# Inputs: x, index [m, taps], weight [m, taps]. Element i along `axis` of the output is the sum of
+# weight[i, t] times element index[i, t] of x.
+resample = Op("Resample", "edgewise")
 
 
 @resample.infer
@@ -57,19 +75,19 @@ def resample_lower(node: BoundNode, builder: Builder) -> None:
 
 @resample.grad
 def resample_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
-    """The same with the table turned round: what each element of x gave to whom."""
+    """The same with the transposed table: for each element of x, where it was used."""
     x, axis, (m, taps) = node.inputs[0], node.attr("axis", 0), node.inputs[1].shape
     index, weight = node.inputs[1].numbers, node.inputs[2].numbers
-    given = [{} for _ in range(x.shape[axis])]
+    rows: list[dict[int, float]] = [{} for _ in range(x.shape[axis])]
     for i in range(m * taps):
         if weight[i]:
-            to = given[index[i]]
-            to[i // taps] = to.get(i // taps, 0.0) + weight[i]
-    return [_resampled(gradients, dy, axis, [list(to.items()) for to in given])]
+            row = rows[index[i]]
+            row[i // taps] = row.get(i // taps, 0.0) + weight[i]
+    return [_resampled(gradients, dy, axis, [list(row.items()) for row in rows])]
 
 
-def _resampled(graph: Graph, x: Value, axis: int, table: list[list[tuple[int, float]]]) -> Value:
-    """x along an axis by a table of [(index, weight)] for each element of the result."""
+def _resampled(graph: Graph, x: Value, axis: int, table: list[Row]) -> Value:
+    """x resampled along an axis by a table with a row for each element of the result."""
     taps = max(map(len, table), default=0)
     if not taps or not product(x.shape):
         return graph.op(
@@ -88,14 +106,22 @@ def _resampled(graph: Graph, x: Value, axis: int, table: list[list[tuple[int, fl
 
 
 def _single(x: float) -> float:
-    """Rounded to float32, as other runtimes compute coordinates: ties of nearest neighbours depend
-    on it.
+    """x rounded to float32, in which other runtimes compute coordinates: ties between nearest
+    neighbours depend on it.
     """
     return unpack(FLOAT, pack(FLOAT, [x]), 1)[0]
 
 
 class _Axis:
-    """How one dimension of d elements becomes one of `size`."""
+    """How a dimension is resized.
+
+    Args:
+        node: Resize or Upsample.
+        d: The elements of the dimension.
+        size: Those of the result.
+        scale: size / d, or what the node gives.
+        roi: Start and end of the region, for tf_crop_and_resize.
+    """
 
     def __init__(
         self, node: BoundNode, d: int, size: int, scale: float, roi: tuple[float, float]
@@ -112,23 +138,12 @@ class _Axis:
             bool(node.attr("exclude_outside", 0)),
         )
         self.smooth = bool(node.attr("antialias", 0)) and scale < 1
-        self.last = (
-            d * scale if node.opset >= 19 and scale > 0 else size
-        ) - 1  # from 19 on the width that corners are aligned in may be a fraction
+        # since opset 19 the width that corners are aligned to may be a fraction
+        self.last = (d * scale if node.opset >= 19 and scale > 0 else size) - 1
         if (
-            self.where
-            not in (
-                "asymmetric",
-                "half_pixel",
-                "half_pixel_symmetric",
-                "pytorch_half_pixel",
-                "align_corners",
-                "tf_crop_and_resize",
-                "tf_half_pixel_for_nn",
-            )
-            or self.mode not in ("nearest", "linear", "cubic")
-            or self.rounding
-            not in ("simple", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+            self.where not in TRANSFORMATIONS
+            or self.mode not in MODES
+            or self.rounding not in ROUNDINGS
         ):
             unsupported(
                 node,
@@ -137,13 +152,14 @@ class _Axis:
             )
 
     @property
-    def nothing_happens(self) -> bool:
+    def is_identity(self) -> bool:
+        """Whether the result is the dimension itself."""
         return self.d == self.size and (
             self.scale == 1 and self.where != "tf_crop_and_resize" or self.where == "align_corners"
         )
 
-    def place(self, i: int) -> float:
-        """Where element i of the result lies."""
+    def coordinate(self, i: int) -> float:
+        """The position in the input of element i of the result."""
         d, size, scale, f = self.d, self.size, self.scale, _single
         if self.where == "asymmetric":
             return f(i / scale)
@@ -165,6 +181,7 @@ class _Axis:
         return f(f((i + 0.5) / scale) - 0.5)
 
     def nearest(self, u: float) -> int:
+        """The element nearest to a coordinate, which may lie outside."""
         if self.rounding == "simple":
             return math.ceil(u) if self.scale < 1 else math.floor(u)
         return {
@@ -175,7 +192,7 @@ class _Axis:
         }[self.rounding]
 
     def weight(self, u: float) -> float:
-        """Of an element at distance u."""
+        """The weight of an element at distance u."""
         u = abs(u)
         if self.mode == "linear":
             return max(0.0, 1 - u)
@@ -188,11 +205,11 @@ class _Axis:
             else 0.0
         )
 
-    def table(self) -> list[list[tuple[int, float]]]:
-        """[(index, weight)] of each element of the result; none outside of what a crop may show."""
-        out = []
+    def table(self) -> list[Row]:
+        """A row for each element of the result; empty where a crop lies outside of the input."""
+        out: list[Row] = []
         for i in range(self.size):
-            u = self.place(i)
+            u = self.coordinate(i)
             if self.where == "tf_crop_and_resize" and not 0 <= u <= self.d - 1:
                 out.append([])
                 continue
@@ -201,7 +218,8 @@ class _Axis:
                 continue
             squeeze = self.scale if self.smooth else 1.0
             reach = (1 if self.mode == "linear" else 2) / squeeze
-            row, first = {}, math.floor(u)
+            row: dict[int, float] = {}
+            first = math.floor(u)
             taps = (
                 range(math.ceil(u - reach), math.floor(u + reach) + 1)
                 if self.smooth
@@ -222,7 +240,7 @@ class _Axis:
 
 
 def _sizes(node: BoundNode) -> list[tuple[int, int, float, tuple[float, float]]]:
-    """[(axis, size, scale, (start, end))]."""
+    """(axis, size, scale, (start, end) of the region) of each axis that is resized."""
     x, old = node.inputs[0], node.op == "Upsample" or node.opset < 11
     axes = (
         [axis_of(node, a, x.rank) for a in node.attr("axes")]
@@ -253,7 +271,7 @@ def _sizes(node: BoundNode) -> list[tuple[int, int, float, tuple[float, float]]]
             one = min(scales) if policy == "not_larger" else max(scales)
             scales, sizes = [one] * len(axes), [math.floor(one * x.shape[a] + 0.5) for a in axes]
     else:
-        # in float32, as onnxruntime: 10 * 0.7 is 7, though the nearest float32 of 0.7 is below it
+        # in float32, as in onnxruntime: 10 * 0.7 is 7, though the nearest float32 to 0.7 is smaller
         sizes = [math.floor(_single(_single(x.shape[a]) * s)) for a, s in zip(axes, scales)]
     roi = node.need(1) if not old and node.has(1) else []
     if node.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize" and len(
@@ -261,8 +279,8 @@ def _sizes(node: BoundNode) -> list[tuple[int, int, float, tuple[float, float]]]
     ) != 2 * len(axes):
         fail(
             node,
-            f"its region has {len(roi)} numbers, not a start and an end for each of {len(axes)}"
-            " axes",
+            f"its region has {len(roi)} numbers; a start and an end for each of {len(axes)} axes"
+            " are expected",
         )
     roi = roi if len(roi) == 2 * len(axes) else [0.0] * len(axes) + [1.0] * len(axes)
     return [
@@ -272,8 +290,12 @@ def _sizes(node: BoundNode) -> list[tuple[int, int, float, tuple[float, float]]]
 
 
 def _check_size(node: BoundNode, graph: Binder, sizes: dict[int, int]) -> None:
-    """Raises OutOfMemory where the output takes more bytes than a plan may have: before tables of
-    its places are computed, which takes longer than finding this out. sizes: {axis: size}.
+    """Raises OutOfMemory where the output takes more bytes than a plan may have.
+
+    Without this check the tables, which take long, would be computed first.
+
+    Args:
+        sizes: {axis: size}.
     """
     x = node.inputs[0]
     shape = [sizes.get(a, d) for a, d in enumerate(x.shape)]
@@ -286,49 +308,21 @@ def _check_size(node: BoundNode, graph: Binder, sizes: dict[int, int]) -> None:
         )
 
 
-def _resize(n: BoundNode, graph: Binder) -> list[Value]:
-    """One dimension after the other; those that shrink most first."""
-    x, y = n.inputs[0], n.inputs[0]
-    resized = _sizes(n)
-    _check_size(n, graph, {a: size for a, size, *_ in resized})
-    axes = [(a, _Axis(n, x.shape[a], size, scale, roi)) for a, size, scale, roi in resized]
+def _resize(node: BoundNode, graph: Binder) -> Decomposed:
+    """Resizes one dimension after the other, those that shrink most first."""
+    x, y = node.inputs[0], node.inputs[0]
+    resized = _sizes(node)
+    _check_size(node, graph, {a: size for a, size, *_ in resized})
+    axes = [(a, _Axis(node, x.shape[a], size, scale, roi)) for a, size, scale, roi in resized]
     axes = [
-        (a, how)
-        for a, how in sorted(axes, key=lambda item: item[1].scale)
-        if not how.nothing_happens
+        (a, how) for a, how in sorted(axes, key=lambda item: item[1].scale) if not how.is_identity
     ]
     if any(how.d == 0 and how.size for _, how in axes):
-        fail(n, f"{x} has nothing to resize")
-    if x.dtype != FLOAT and (
-        axes
-        and axes[0][1].mode != "nearest"
-        or any(how.where == "tf_crop_and_resize" for _, how in axes)
-    ):
-        if x.dtype not in (*INTEGERS, DOUBLE, BOOL):
-            unsupported(n, f"{x} in this mode")
-        y = graph.node(
-            n.op,
-            n.domain,
-            n.name,
-            [graph.op("Cast", x, to=FLOAT), *n.inputs[1:]],
-            [graph.fresh(n.op)],
-            n.attrs,
-            n.opset,
-        )[0]
-        if (
-            x.dtype in INTEGERS
-        ):  # truncated; what float32 has just below a whole number is that number
-            y = graph.op(
-                "Mul",
-                graph.op("Round", graph.op("Mul", y, graph.constant(FLOAT, [], [1024.0]))),
-                graph.constant(FLOAT, [], [1 / 1024]),
-            )
-        return [graph.op("Cast", y, to=x.dtype)]
-    outside = (
-        n.attr("extrapolation_value", 0.0)
-        if any(how.where == "tf_crop_and_resize" for _, how in axes)
-        else 0.0
-    )
+        fail(node, f"{x} has no elements to resize")
+    crops = any(how.where == "tf_crop_and_resize" for _, how in axes)
+    if x.dtype != FLOAT and (axes and axes[0][1].mode != "nearest" or crops):
+        return [_resized_as_float(node, graph)]
+    outside = node.attr("extrapolation_value", 0.0) if crops else 0.0
     if outside:
         y = graph.op("Sub", y, graph.constant(FLOAT, [], [outside]))
     for a, how in axes:
@@ -345,6 +339,24 @@ def _resize(n: BoundNode, graph: Binder) -> list[Value]:
     if outside:
         y = graph.op("Add", y, graph.constant(FLOAT, [], [outside]))
     return [y]
+
+
+def _resized_as_float(node: BoundNode, graph: Binder) -> Value:
+    """The node computed in float32."""
+    x = node.inputs[0]
+    if x.dtype not in (*INTEGERS, DOUBLE, BOOL):
+        unsupported(node, f"{x} in this mode")
+    inputs = [graph.op("Cast", x, to=FLOAT), *node.inputs[1:]]
+    outputs = [graph.fresh(node.op)]
+    (y,) = graph.node(node.op, node.domain, node.name, inputs, outputs, node.attrs, node.opset)
+    if x.dtype in INTEGERS:
+        # the cast truncates: a sum of weights just below a whole number has to be that number
+        y = graph.op(
+            "Mul",
+            graph.op("Round", graph.op("Mul", y, graph.constant(FLOAT, [], [1024.0]))),
+            graph.constant(FLOAT, [], [1 / 1024]),
+        )
+    return graph.op("Cast", y, to=x.dtype)
 
 
 resize, upsample = Op("Resize"), Op("Upsample")

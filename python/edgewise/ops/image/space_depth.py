@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 def _blocks(node: BoundNode, divided: bool) -> tuple[Value, int]:
+    """(x, block size); divided: whether the channels are divided, else height and width."""
     x, size = node.inputs[0], node.attr("blocksize", 0)
     if (
         x.rank != 4
@@ -20,7 +21,7 @@ def _blocks(node: BoundNode, divided: bool) -> tuple[Value, int]:
         or not divided
         and any(d % size for d in x.shape[2:])
     ):
-        fail(node, f"blocks of {size} do not fit {x}")
+        fail(node, f"{x} does not divide into blocks of {size}")
     return x, size
 
 
@@ -40,12 +41,12 @@ def depth_to_space_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         ),
         allowzero=1,
     )
-    turned = graph.op(
+    moved = graph.op(
         "Transpose", split, perm=[0, 1, 4, 2, 5, 3] if rows_first else [0, 3, 4, 1, 5, 2]
     )
     return [
         graph.op(
-            "Reshape", turned, graph.constant(INT64, [4], [b, c // s**2, h * s, w * s]), allowzero=1
+            "Reshape", moved, graph.constant(INT64, [4], [b, c // s**2, h * s, w * s]), allowzero=1
         )
     ]
 
@@ -60,16 +61,13 @@ def space_to_depth_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     split = graph.op(
         "Reshape", x, graph.constant(INT64, [6], [b, c, h // s, s, w // s, s]), allowzero=1
     )
-    turned = graph.op(
+    moved = graph.op(
         "Transpose",
         split,
         perm=[0, 1, 3, 5, 2, 4] if node.attr("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4],
     )
     return [
         graph.op(
-            "Reshape",
-            turned,
-            graph.constant(INT64, [4], [b, c * s**2, h // s, w // s]),
-            allowzero=1,
+            "Reshape", moved, graph.constant(INT64, [4], [b, c * s**2, h // s, w // s]), allowzero=1
         )
     ]
