@@ -302,15 +302,7 @@ def gqa_grad(
     batch, q_len = node.inputs[0].shape[:2]
     past = node.inputs[3].shape[2] if node.has(3) else 0
     _check_gradient(node, past)
-    if node.has(1):
-        plain_q, plain_k, v = (
-            split_heads(gradients, x, count) for x, count in zip(node.inputs, (heads, kv, kv))
-        )
-    else:
-        plain_q, plain_k, v = (
-            split_heads(gradients, part(gradients, node.inputs[0], 2, at * dim, count * dim), count)
-            for at, count in _packed(heads, kv)
-        )
+    plain_q, plain_k, v = _heads(node, gradients)
     rotary = bool(node.attr("do_rotary", 0))
     q, k = plain_q, plain_k
     if rotary:
@@ -360,6 +352,17 @@ def gqa_grad(
     else:
         out[0] = gradients.op("Concat", *flat, axis=2)
     return out
+
+
+def _heads(node: BoundNode, gradients: Gradients) -> list[Value]:
+    """Queries, keys and values, [batch, heads, q_len, dim]."""
+    heads, kv, dim = _gqa_dims(node)
+    if node.has(1):
+        return [split_heads(gradients, x, count) for x, count in zip(node.inputs, (heads, kv, kv))]
+    return [
+        split_heads(gradients, part(gradients, node.inputs[0], 2, at * dim, count * dim), count)
+        for at, count in _packed(heads, kv)
+    ]
 
 
 def _check_gradient(node: BoundNode, past: int) -> None:

@@ -1,4 +1,4 @@
-"""Conv, ConvTranspose, their gradients and the kernels under them."""
+"""Conv, ConvTranspose, their gradients, and onnxruntime's FusedConv."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ if TYPE_CHECKING:
     )
 
 
-def _channels(node: BoundNode, x: Value, w: Value, of_w: int) -> tuple[int, int, int]:
-    """(groups, m, c) of w [groups * m, c, ...]; of_w: the dimension of w that x's channels are, 0
-    or 1.
+def weight_channels(node: BoundNode, x: Value, w: Value, of_w: int) -> tuple[int, int, int]:
+    """(groups, m, c) of w [groups * m, c, ...].
+
+    Args:
+        of_w: The dimension of w that the channels of x are: 1 in Conv, 0 in ConvTranspose.
     """
     if x.rank < 3 or w.rank != x.rank:
         fail(
             node,
-            f"it wants tensors [batch, channels, ...] and weights of as many dimensions, not {x}"
-            f" and {w}",
+            f"its input is {x} and its weights are {w}; [batch, channels, ...] and weights of as"
+            " many dimensions are expected",
         )
     groups = node.attr("group", 1)
     if groups < 1 or w.shape[0] % groups or x.shape[1] != w.shape[of_w] * (groups if of_w else 1):
-        fail(node, f"{x}, {w} and {groups} groups do not fit")
+        fail(node, f"{x}, {w} and {groups} groups do not fit together")
     return groups, w.shape[0] // groups, w.shape[1]
 
 
@@ -70,13 +72,13 @@ def _emit(
 
 
 def _x_view(builder: Builder, value: Value) -> tuple[View, int]:
-    """(view, elements from one item to the next): channels lie one behind the other."""
+    """(view with contiguous channels, stride of the batch)."""
     v = builder.view(value)
     v = v if v.plain_from(1) and v.strides[0] >= 0 else builder.contiguous(v)
     return v, v.strides[0] if v.shape[0] != 1 else product(v.shape[1:])
 
 
-# input 3 (residual) and the attribute `activation` come from passes/epilogue.py
+# Input 3 (residual) and the attribute `activation` are added by passes/epilogue.py.
 conv = Op(
     "Conv",
     file_inputs=3,
@@ -90,7 +92,7 @@ conv = Op(
 def conv_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1, 2)
     x, w = node.inputs[:2]
-    groups, m, _ = _channels(node, x, w, 1)
+    groups, m, _ = weight_channels(node, x, w, 1)
     if node.has(2) and list(node.inputs[2].shape) != [groups * m]:
         fail(node, f"bias {node.inputs[2]} does not fit {groups * m} channels")
     return [(FLOAT, [x.shape[0], groups * m] + window(node, x.shape[2:], w.shape[2:]).y)]
@@ -99,21 +101,20 @@ def conv_infer(node: BoundNode) -> Inferred:
 @conv.lower
 def conv_lower(node: BoundNode, builder: Builder) -> None:
     xv, wv = node.inputs[:2]
-    win, channels = window(node, xv.shape[2:], wv.shape[2:]), _channels(node, xv, wv, 1)
+    win, channels = window(node, xv.shape[2:], wv.shape[2:]), weight_channels(node, xv, wv, 1)
     y, w = builder.out(node.outputs[0]), builder.contiguous(builder.view(wv))
     x, x_batch = _x_view(builder, xv)
-    bias, residual = (
-        builder.contiguous(builder.view(node.inputs[2])) if node.has(2) else None,
-        (builder.view_like(node.inputs[3], y) if node.has(3) else None),
-    )
+    bias = builder.contiguous(builder.view(node.inputs[2])) if node.has(2) else None
+    residual = builder.view_like(node.inputs[3], y) if node.has(3) else None
     groups, m, c = channels
     if c == 0:
-        fail(node, "weights without channels")
+        fail(node, "its weights have no channels")
     activation = node.attr("activation", "none")
     if win.pointwise and groups == 1 and m > 4:
-        x, y, residual = (
-            v.reshape([v.shape[0], v.shape[1], product(v.shape[2:])]) if v is not None else None
+        x, y, *more = (
+            v.reshape([v.shape[0], v.shape[1], product(v.shape[2:])])
             for v in (x, y, residual)
+            if v is not None
         )
         emit_gemm(
             builder,
@@ -121,7 +122,7 @@ def conv_lower(node: BoundNode, builder: Builder) -> None:
             x,
             y,
             bias.unsqueeze(1) if bias is not None else None,
-            residual,
+            more[0] if more else None,
             activation=activation,
         )
         return
@@ -131,7 +132,7 @@ def conv_lower(node: BoundNode, builder: Builder) -> None:
             "conv_winograd",
             {
                 "x": x,
-                "u": _in_16_places(builder, w, m, c),
+                "u": _winograd_weights(builder, w, m, c),
                 "bias": bias,
                 "residual": residual,
                 "y": y,
@@ -157,8 +158,8 @@ def conv_lower(node: BoundNode, builder: Builder) -> None:
 
 
 def _worth_winograd(builder: Builder, w: View, win: Window, batch: int, m: int, c: int) -> bool:
-    """Whether fewer multiplications pay for what surrounds them; the weights must be constant, so
-    that they are transformed once.
+    """Whether Winograd's transform is faster: the weights must be constant, to be transformed only
+    once, and the tensors large enough.
     """
     plain = (
         list(win.kernel) == [3, 3] and list(win.stride) == [1, 1] and list(win.dilation) == [1, 1]
@@ -173,8 +174,8 @@ def _worth_winograd(builder: Builder, w: View, win: Window, batch: int, m: int, 
     )
 
 
-def _in_16_places(builder: Builder, w: View, m: int, c: int) -> View:
-    """G w G' of every 3 x 3: [16, m, c], once."""
+def _winograd_weights(builder: Builder, w: View, m: int, c: int) -> View:
+    """G w G' of every 3 x 3 kernel, [16, m, c]: computed once, by an init step."""
     key = f"16 places of {builder.constant_name(w.buffer)}[{w.offset}:{w.shape}]"
     if key not in builder.laid_out:
         was, builder.init = builder.init, True
@@ -195,7 +196,11 @@ def _in_16_places(builder: Builder, w: View, m: int, c: int) -> View:
 def _transposed(
     graph: Gradients, y: Value, w: Value, win: Window, groups: int, shape: Sequence[int]
 ) -> Value:
-    """ConvTranspose that gives [batch, channels, ...] of `shape`, for a window between them."""
+    """The ConvTranspose that reverses a window.
+
+    Args:
+        shape: The shape of the result, [batch, channels, ...].
+    """
     attrs = win.attrs()
     whole = [
         (d - 1) * s + (k - 1) * dil + 1 - p - t
@@ -205,9 +210,8 @@ def _transposed(
     ]
     extra = [d - o for d, o in zip(shape[2:], whole)]
     rank = len(extra)
-    attrs["pads"] = attrs["pads"][:rank] + [
-        t - min(e, 0) for t, e in zip(win.tail, extra)
-    ]  # where the window ends before the padded end, more is cut off
+    # where the last window ends before the padded end, more is cut off
+    attrs["pads"] = attrs["pads"][:rank] + [t - min(e, 0) for t, e in zip(win.tail, extra)]
     return graph.op(
         "ConvTranspose", y, w, group=groups, output_padding=[max(e, 0) for e in extra], **attrs
     )
@@ -243,7 +247,7 @@ conv_transpose = Op("ConvTranspose", parameters=(1, 2))
 def conv_transpose_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0, 1, 2)
     y, w = node.inputs[:2]
-    groups, _, c = _channels(node, y, w, 0)
+    groups, _, c = weight_channels(node, y, w, 0)
     if node.has(2) and list(node.inputs[2].shape) != [groups * c]:
         fail(node, f"bias {node.inputs[2]} does not fit {groups * c} channels")
     return [(FLOAT, [y.shape[0], groups * c] + transposed_window(node, y.shape[2:], w.shape[2:]).x)]
@@ -252,7 +256,10 @@ def conv_transpose_infer(node: BoundNode) -> Inferred:
 @conv_transpose.lower
 def conv_transpose_lower(node: BoundNode, builder: Builder) -> None:
     yv, wv = node.inputs[:2]
-    win, channels = transposed_window(node, yv.shape[2:], wv.shape[2:]), _channels(node, yv, wv, 0)
+    win, channels = (
+        transposed_window(node, yv.shape[2:], wv.shape[2:]),
+        weight_channels(node, yv, wv, 0),
+    )
     x, w, y = (
         builder.out(node.outputs[0]),
         builder.contiguous(builder.view(wv)),
@@ -271,22 +278,17 @@ def conv_transpose_lower(node: BoundNode, builder: Builder) -> None:
         )
         return
     if product(y.shape) == 0 or product(w.shape) == 0:
-        fail(node, "inputs without elements")
-    if all(
-        s == 1
-        for s in win.stride
-        # with step 1 it is a convolution with the kernel turned round, which needs no sums to be
-        # moved
-    ):
+        fail(node, "its inputs have no elements")
+    if all(s == 1 for s in win.stride):  # a convolution with the reversed kernel, which is faster
         rank = len(win.kernel)
-        turned = w.reshape([groups, m, c, *win.kernel]).transpose([0, 2, 1, *range(3, 3 + rank)])
+        reverse = w.reshape([groups, m, c, *win.kernel]).transpose([0, 2, 1, *range(3, 3 + rank)])
         for i, k in enumerate(win.kernel):
-            turned = turned.slice(3 + i, k - 1, k, -1)
+            reverse = reverse.slice(3 + i, k - 1, k, -1)
         back = [(k - 1) * dil - p for k, dil, p in zip(win.kernel, win.dilation, win.pad)]
         _emit(
             builder,
             "conv",
-            {"x": y, "w": builder.contiguous(turned), "bias": bias, "y": x},
+            {"x": y, "w": builder.contiguous(reverse), "bias": bias, "y": x},
             Window(win.y, win.x, win.kernel, win.stride, win.dilation, back, back),
             x.shape[0],
             (groups, c, m),
@@ -313,8 +315,7 @@ def conv_transpose_grad(node: BoundNode, gradients: Gradients, dx: Value) -> Inp
         (d - 1) * s + (k - 1) * dil + 1 - p - o
         for d, s, k, dil, p, o in zip(win.y, win.stride, win.kernel, win.dilation, win.pad, win.x)
     ]
-    # with output_padding the window ends before the end, which a convolution says with a smaller
-    # pad
+    # with output_padding the last window ends before the end: a smaller pad in a convolution
     win.tail = exact
     dy = gradients.op("Conv", dx, w, group=groups, **win.attrs()) if gradients.wants(0) else None
     return [
@@ -324,9 +325,9 @@ def conv_transpose_grad(node: BoundNode, gradients: Gradients, dx: Value) -> Inp
     ]
 
 
-weight_grad = Op(
-    "ConvWeightGrad", "edgewise"
-)  # (x, dy) -> dw of `shape`; the attributes are Conv's, pads at the end exact or smaller
+# Inputs: x, dy. Output: dw of the attribute `shape`. The other attributes are those of Conv, with
+# pads at the end that may be smaller.
+weight_grad = Op("ConvWeightGrad", "edgewise")
 
 
 @weight_grad.infer
@@ -356,9 +357,8 @@ def weight_grad_lower(node: BoundNode, builder: Builder) -> None:
     if product(dw.shape) and (product(x.shape) == 0 or product(node.inputs[1].shape) == 0):
         builder.fill(dw, 0.0)
         return
-    dy = builder.contiguous(
-        builder.view(node.inputs[1]).transpose([1, 0, *range(2, len(x.shape))])
-    )  # the sum runs over items and positions: one behind the other they are one matrix product
+    # the sum is over items and positions: contiguous, they are one dimension of a matrix product
+    dy = builder.contiguous(builder.view(node.inputs[1]).transpose([1, 0, *range(2, len(x.shape))]))
     _emit(
         builder,
         "conv_weight_grad",
@@ -380,9 +380,11 @@ def weight_grad_grad(node: BoundNode, gradients: Gradients, dw: Value) -> InputG
     ]
 
 
-fused_conv = Op("FusedConv", MS, parameters=(1, 2))  # onnxruntime's optimizer: activation(conv + Z)
+# Made by onnxruntime's optimizer: activation(conv + Z).
+fused_conv = Op("FusedConv", MS, parameters=(1, 2))
 
-_FUSED = {
+# Its activations, and what activation_params are.
+_FUSED: dict[str, list[str]] = {
     "Relu": [],
     "Tanh": [],
     "Sigmoid": [],

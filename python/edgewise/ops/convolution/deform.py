@@ -1,6 +1,4 @@
-"""Convolutions over places of their own: DeformConv, Col2Im, AffineGrid, MaxUnpool.
-Compositions.
-"""
+"""DeformConv, Col2Im, AffineGrid and MaxUnpool, composed of other operators."""
 
 from __future__ import annotations
 
@@ -9,30 +7,54 @@ from typing import TYPE_CHECKING
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, fail, ints, product, takes
 from ...declare.symbolic import NotStatic, Sym
-from .window import window
+from .window import Window, window
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Decomposed
+    from ...declare.annotations import Binder, BoundNode, Decomposed, Value
 
 deform_conv = Op("DeformConv")
 
 
+# Inputs: x, w, offset [batch, offset_group * taps * dims, *positions], with the offsets along all
+# dimensions of one tap one behind the other, bias, mask [batch, offset_group * taps, *positions].
 @deform_conv.decompose
 def deform_conv_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """Each tap samples x at its own place plus an offset (GridSample); the samples are multiplied
-    with the weights as in any convolution.
-
-    Offsets are [batch, offset_group * taps * dimensions, *positions], those of one place beginning
-    with the first dimension's; the mask has one number per tap.
+    """Samples x at the position of each tap plus an offset (GridSample), and multiplies the samples
+    with the weights, as in any convolution.
     """
-    takes(node, (FLOAT,), 0, 1, 2, 3, 4)
-    x, w, offset, bias, mask = (
-        node.inputs[0],
-        node.inputs[1],
-        node.inputs[2],
-        node.input(3),
-        node.input(4),
+    win = _deform_window(node)
+    x, w, bias, mask = node.inputs[0], node.inputs[1], node.input(3), node.input(4)
+    dims, groups, shared = x.rank - 2, node.attr("group", 1), node.attr("offset_group", 1)
+    batch, channels, out = x.shape[0], x.shape[1], win.y
+    taps, places = product(win.kernel), product(out)
+    grid = _sampling_grid(node, graph, win, batch * shared)
+    y = graph.op(
+        "GridSample",
+        graph.reshape(x, [batch * shared, channels // shared, *x.shape[2:]]),
+        grid,
+        mode="linear",
+        padding_mode="zeros",
+        align_corners=0,
     )
+    if mask is not None:
+        y = graph.op(
+            "Mul",
+            graph.reshape(y, [batch * shared, channels // shared, taps, places]),
+            graph.reshape(mask, [batch * shared, 1, taps, places]),
+        )
+    y = graph.reshape(y, [batch, groups, channels // groups * taps, places])
+    y = graph.op("MatMul", graph.reshape(w, [groups, w.shape[0] // groups, w.shape[1] * taps]), y)
+    y = graph.reshape(y, [batch, w.shape[0], *out])
+    return [
+        y if bias is None else graph.op("Add", y, graph.reshape(bias, [w.shape[0]] + [1] * dims))
+    ]
+
+
+def _deform_window(node: BoundNode) -> Window:
+    """The window of a DeformConv, once all shapes are known to fit."""
+    takes(node, (FLOAT,), 0, 1, 2, 3, 4)
+    x, w, offset = node.inputs[:3]
+    bias, mask = node.input(3), node.input(4)
     dims, groups, shared = x.rank - 2, node.attr("group", 1), node.attr("offset_group", 1)
     if (
         not 1 <= dims <= 3
@@ -47,26 +69,32 @@ def deform_conv_decompose(node: BoundNode, graph: Binder) -> Decomposed:
             node, f"weights {w} in {groups} groups, with {shared} groups of offsets, do not fit {x}"
         )
     win = window(node, x.shape[2:], w.shape[2:])
-    batch, channels, out, taps, places = (
-        x.shape[0],
-        x.shape[1],
-        list(win.y),
-        product(win.kernel),
-        product(win.y),
-    )
+    batch, taps = x.shape[0], product(win.kernel)
     if (
-        list(offset.shape) != [batch, shared * taps * dims, *out]
+        list(offset.shape) != [batch, shared * taps * dims, *win.y]
         or mask is not None
-        and list(mask.shape) != [batch, shared * taps, *out]
+        and list(mask.shape) != [batch, shared * taps, *win.y]
         or bias is not None
         and list(bias.shape) != [w.shape[0]]
     ):
         fail(
             node,
-            f"offsets {offset}, mask {mask} and bias {bias} do not fit {taps} taps at {out}"
+            f"offsets {offset}, mask {mask} and bias {bias} do not fit {taps} taps at {win.y}"
             " positions",
         )
-    offset = graph.reshape(offset, [batch * shared, *win.kernel, dims, *out])
+    return win
+
+
+def _sampling_grid(node: BoundNode, graph: Binder, win: Window, batch: int) -> Value:
+    """Where x is sampled, as GridSample takes it.
+
+    Args:
+        batch: Items of the batch times groups of offsets.
+    Returns:
+        [batch, taps * positions[0], *positions[1:], dims]
+    """
+    x, out, dims = node.inputs[0], win.y, len(win.y)
+    offset = graph.reshape(node.inputs[2], [batch, *win.kernel, dims, *out])
     grid = []
     for d in range(dims):
         step = graph.op(
@@ -98,30 +126,10 @@ def deform_conv_decompose(node: BoundNode, graph: Binder) -> Decomposed:
             graph.constant(FLOAT, [], [1.0 / size - 1.0]),
         )
         grid.append(graph.op("Unsqueeze", at, graph.ints([-1])))
-    grid = graph.reshape(
+    return graph.reshape(
         graph.op("Concat", *grid[::-1], axis=-1) if dims > 1 else grid[0],
-        [batch * shared, taps * out[0], *out[1:], dims],
+        [batch, product(win.kernel) * out[0], *out[1:], dims],
     )
-    y = graph.op(
-        "GridSample",
-        graph.reshape(x, [batch * shared, channels // shared, *x.shape[2:]]),
-        grid,
-        mode="linear",
-        padding_mode="zeros",
-        align_corners=0,
-    )
-    if mask is not None:
-        y = graph.op(
-            "Mul",
-            graph.reshape(y, [batch * shared, channels // shared, taps, places]),
-            graph.reshape(mask, [batch * shared, 1, taps, places]),
-        )
-    y = graph.reshape(y, [batch, groups, channels // groups * taps, places])
-    y = graph.op("MatMul", graph.reshape(w, [groups, w.shape[0] // groups, w.shape[1] * taps]), y)
-    y = graph.reshape(y, [batch, w.shape[0], *out])
-    return [
-        y if bias is None else graph.op("Add", y, graph.reshape(bias, [w.shape[0]] + [1] * dims))
-    ]
 
 
 col2im = Op("Col2Im")
@@ -129,7 +137,7 @@ col2im = Op("Col2Im")
 
 @col2im.decompose
 def col2im_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """A transposed convolution whose weights put each row of a block at its own tap."""
+    """A transposed convolution with weights that are 1 where a row of a block meets its own tap."""
     takes(node, (FLOAT,), 0)
     x, image, block = node.inputs[0], ints(node, 1), ints(node, 2)
     dims, taps = len(image), product(block)
@@ -154,7 +162,7 @@ def col2im_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     room = [size + lo + hi - r for size, lo, hi, r in zip(image, pads, pads[dims:], reach)]
     out = [r // s + 1 for r, s in zip(room, stride)]
     if min(room) < 0 or product(out) != x.shape[2]:
-        fail(node, f"an image {image} has {product(out)} blocks {block}, not as many as {x}")
+        fail(node, f"an image {image} has {product(out)} blocks of {block}, {x} has other ones")
     channels = x.shape[1] // taps
     eye = graph.op(
         "EyeLike", graph.op("Expand", graph.constant(FLOAT, [], [0.0]), graph.ints([taps, taps]))
@@ -182,15 +190,16 @@ affine_grid = Op("AffineGrid")
 
 @affine_grid.decompose
 def affine_grid_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """The centres of pixels (align_corners: the corners' own) of an image, in -1 ..
+    """theta [batch, dims, dims + 1] times the coordinates of the pixels of an image.
 
-    1, times theta [batch, dimensions, dimensions + 1].
+    Coordinates are in -1 .. 1, from edge to edge, or with align_corners from the centre of the
+    first pixel to that of the last.
     """
     takes(node, (FLOAT,), 0)
     theta, size = node.inputs[0], ints(node, 1)
     dims = len(size) - 2
     if dims not in (2, 3) or list(theta.shape) != [size[0], dims, dims + 1] or min(size) < 0:
-        fail(node, f"theta {theta} and size {size} do not fit")
+        fail(node, f"theta {theta} and size {size} do not fit together")
     if any(isinstance(d, Sym) for d in size):
         raise NotStatic("a grid of a size that depends on a register")
     parts, shape = [], list(size[2:])
@@ -226,8 +235,8 @@ max_unpool = Op("MaxUnpool")
 
 @max_unpool.decompose
 def max_unpool_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """Zeros, and x where its indices say, which count in all of the tensor that x was pooled from;
-    an output_shape gives it room behind that.
+    """Zeros, with the elements of x at their indices, which count the elements of the whole tensor
+    that was pooled. An output_shape that is larger pads the result at the end.
     """
     x, index, kernel = node.inputs[0], node.inputs[1], node.attr("kernel_shape", [])
     dims = x.rank - 2
@@ -253,7 +262,7 @@ def max_unpool_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     ]
     wanted = ints(node, 2, shape)
     if min(shape) < 0 or len(wanted) != x.rank or any(a < b for a, b in zip(wanted, shape)):
-        fail(node, f"a tensor of {shape} does not fit into the output_shape {wanted}")
+        fail(node, f"a tensor of {shape} does not fit the output_shape {wanted}")
     zeros = graph.op(
         "Expand",
         graph.op("Cast", graph.constant(FLOAT, [], [0.0]), to=x.dtype),

@@ -1,4 +1,4 @@
-"""MaxPool, AveragePool, LpPool, their global forms and gradients, and the kernels under them."""
+"""MaxPool, AveragePool and LpPool, their global forms and their gradients."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _window_of(node: BoundNode) -> Window:
     if x.rank < 3 or len(kernel) != x.rank - 2:
         fail(
             node,
-            f"it wants a tensor [batch, channels, ...] and as many kernel sizes, not {x} and"
-            f" {kernel}",
+            f"its input is {x} and its kernel_shape {kernel}; [batch, channels, ...] and a kernel"
+            " size for each further dimension are expected",
         )
     return window(node, x.shape[2:], kernel, bool(node.attr("ceil_mode", 0)))
 
@@ -106,22 +106,24 @@ def max_pool_lower(node: BoundNode, builder: Builder) -> None:
 
 
 def _columns_first(builder: Builder, index: View, dims: Sequence[int]) -> None:
-    """Places in planes of `dims`, counted along the last dimension first, as places counted along
-    the first one first.
+    """Converts indices into planes of `dims`, in place, from row-major to column-major order
+    (storage_order = 1).
     """
 
-    def step(op: str, v: View, number: View | int, into: View | None = None) -> View:
+    def compute(op: str, v: View, number: View | int, into: View | None = None) -> View:
         into = builder.temp(INT64, v.shape) if into is None else into
         builder.emit_binary(
             op, v, builder.scalar(INT64, number) if isinstance(number, int) else number, into, INT64
         )
         return into
 
-    rest = step("mod", index, product(dims))
-    step("sub", index, rest, index)
+    rest = compute("mod", index, product(dims))
+    compute("sub", index, rest, index)
     for i in range(len(dims) - 1, -1, -1):
-        step("add", index, step("mul", step("mod", rest, dims[i]), product(dims[:i])), index)
-        rest = step("div", rest, dims[i])
+        compute(
+            "add", index, compute("mul", compute("mod", rest, dims[i]), product(dims[:i])), index
+        )
+        rest = compute("div", rest, dims[i])
 
 
 @max_pool.grad
@@ -152,7 +154,8 @@ def _grad_window(node: BoundNode, x_size: list[int], dy: View) -> Window:
     )
 
 
-max_pool_grad = Op("MaxPoolGrad", "edgewise")  # (x, dy) -> dx
+# Inputs: x, dy. Output: dx.
+max_pool_grad = Op("MaxPoolGrad", "edgewise")
 
 
 @max_pool_grad.infer
@@ -179,6 +182,7 @@ def max_pool_grad_lower(node: BoundNode, builder: Builder) -> None:
 
 
 def _declare_average(name: str, op: str, domain: str = "") -> Op:
+    """Declares a pool; op: "average" or "sum"."""
     o = Op(name, domain)
 
     @o.infer
@@ -226,7 +230,8 @@ average_pool = _declare_average("AveragePool", "average")
 sum_pool = _declare_average("SumPool", "sum", "edgewise")
 
 
-average_pool_grad = Op("AveragePoolGrad", "edgewise")  # dy -> dx of `shape`
+# Input: dy. Output: dx of the attribute `shape`.
+average_pool_grad = Op("AveragePoolGrad", "edgewise")
 
 
 @average_pool_grad.infer
@@ -251,10 +256,8 @@ def average_pool_grad_lower(node: BoundNode, builder: Builder) -> None:
 
 @average_pool_grad.grad
 def average_pool_grad_grad(node: BoundNode, gradients: Gradients, dx: Value) -> InputGradients:
-    average, keep = (
-        node.attr("average", 1),
-        ("kernel_shape", "strides", "dilations", "pads", "count_include_pad", "ceil_mode"),
-    )
+    average = node.attr("average", 1)
+    keep = ("kernel_shape", "strides", "dilations", "pads", "count_include_pad", "ceil_mode")
     return [
         gradients.op(
             "AveragePool" if average else "SumPool",
@@ -265,10 +268,8 @@ def average_pool_grad_grad(node: BoundNode, gradients: Gradients, dx: Value) -> 
     ]
 
 
-def _norm(
-    n: BoundNode, graph: Binder, x: Value, p: float, total: Callable[[Value], Value]
-) -> Value:
-    """total(|x|^p)^(1/p)."""
+def _norm(graph: Binder, x: Value, p: float, total: Callable[[Value], Value]) -> Value:
+    """total(|x|^p)^(1/p); total: the sum over a window or over all elements."""
     if p == 1:
         return total(graph.op("Abs", x))
     if p == 2:
@@ -283,7 +284,7 @@ def _norm(
 def _p(node: BoundNode) -> float:
     p = node.attrs.get("p", 2)
     if type(p) not in (int, float) or p <= 0:
-        fail(node, f"a norm with p {p}")
+        fail(node, f"its p is {p}; a positive number is expected")
     return p
 
 
@@ -296,7 +297,6 @@ def lp_pool_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     attrs = {k: v for k, v in node.attrs.items() if k != "p"}
     return [
         _norm(
-            node,
             graph,
             node.inputs[0],
             _p(node),
@@ -306,6 +306,7 @@ def lp_pool_decompose(node: BoundNode, graph: Binder) -> Decomposed:
 
 
 def _declare_global(name: str, reduce: str | None) -> Op:
+    """Declares a pool over all positions; reduce: the reduction that it is, or None for LpPool."""
     o = Op(name)
 
     @o.decompose
@@ -313,13 +314,11 @@ def _declare_global(name: str, reduce: str | None) -> Op:
         takes(node, (FLOAT,), 0)
         x = node.inputs[0]
         if x.rank < 3:
-            fail(node, f"it wants a tensor [batch, channels, ...], not {x}")
+            fail(node, f"its input is {x}; [batch, channels, ...] is expected")
         axes = graph.constant(INT64, [x.rank - 2], list(range(2, x.rank)))
         if reduce is not None:
             return [graph.op(reduce, x, axes, keepdims=1)]
-        return [
-            _norm(node, graph, x, _p(node), lambda v: graph.op("ReduceSum", v, axes, keepdims=1))
-        ]
+        return [_norm(graph, x, _p(node), lambda v: graph.op("ReduceSum", v, axes, keepdims=1))]
 
     return o
 

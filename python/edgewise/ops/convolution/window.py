@@ -1,5 +1,5 @@
-"""A window that moves over the spatial dimensions of a tensor [batch, channels, ...]: strides,
-dilations and pads of convolutions and pools as ONNX says them.
+"""The window of a convolution or pool over the spatial dimensions of [batch, channels, ...]: its
+positions from ONNX's strides, dilations, pads and auto_pad.
 """
 
 from __future__ import annotations
@@ -12,27 +12,33 @@ from ...declare.op import fail, unsupported
 from ...declare.symbolic import NotStatic, Sym
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from ...declare.annotations import BoundNode, Shape
 
-    from ...declare.annotations import BoundNode, Dim, Shape
-
-SPATIAL = 3  # dimensions that the kernels know; fewer are preceded by ones
+# Dimensions of the kernels; tensors with fewer have dimensions of 1 in front of them.
+SPATIAL = 3
 
 
 @dataclass
 class Window:
-    """All lists have one entry per spatial dimension. tail: pads behind the end."""
+    """A window; all lists have an entry for each spatial dimension.
 
-    x: list
-    y: list
-    kernel: list
-    stride: list
-    dilation: list
-    pad: list
-    tail: list
+    Attributes:
+        x: Elements of the input.
+        y: Positions of the window.
+        kernel, stride, dilation: As in ONNX.
+        pad, tail: Elements of padding before the beginning and behind the end.
+    """
+
+    x: list[int]
+    y: list[int]
+    kernel: list[int]
+    stride: list[int]
+    dilation: list[int]
+    pad: list[int]
+    tail: list[int]
 
     def params(self) -> dict[str, list[int]]:
-        """The parameters of a kernel."""
+        """The parameters WINDOW (window_rules.py) of a kernel."""
 
         def three(values: list[int], fill: int) -> list[int]:
             return [fill] * (SPATIAL - len(values)) + list(values)
@@ -48,12 +54,12 @@ class Window:
 
     @staticmethod
     def _steps(steps: list[int], counts: list[int]) -> list[int]:
-        """Strides or dilations without those that nothing depends on, since there is one position
-        or one tap.
+        """Strides or dilations, with 1 where there is one position or one tap: nothing depends on
+        them.
         """
         return [s if n > 1 else 1 for s, n in zip(steps, counts)]
 
-    def checked(self, n: BoundNode) -> Window:
+    def checked(self, node: BoundNode) -> Window:
         """Returns itself.
 
         Raises:
@@ -67,12 +73,12 @@ class Window:
             if (
                 math.prod(self._steps(steps, counts)) > (1 << 31) - 4096
             ):  # EW_LONGEST of core/table.h
-                fail(n, f"{name} {steps} whose product is 2^31 or more")
+                fail(node, f"the product of its {name} {steps} is 2^31 or more")
         return self
 
     @property
     def pointwise(self) -> bool:
-        """Whether each position reads the one element that it stands at."""
+        """Whether each position reads one element, the one at the same position."""
         return (
             self.x == self.y
             and all(k == 1 for k in self.kernel)
@@ -81,7 +87,7 @@ class Window:
         )
 
     def attrs(self) -> dict[str, list[int]]:
-        """Attributes that say the same to another node."""
+        """The window as attributes of Conv."""
         return {
             "kernel_shape": list(self.kernel),
             "strides": list(self.stride),
@@ -91,52 +97,62 @@ class Window:
 
 
 def _attributes(
-    node: BoundNode, spatial: Sequence[Dim], kernel: Sequence[Dim]
-) -> tuple[list[int], list[int], list[int], list[int]]:
+    node: BoundNode, spatial: Shape, kernel: Shape
+) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int]]:
+    """(spatial, kernel, strides, dilations, pads at the beginning, pads at the end), checked."""
     rank = len(spatial)
     if not 1 <= rank <= SPATIAL:
         unsupported(node, f"a window over {rank} dimensions")
-    if any(isinstance(d, Sym) for d in [*spatial, *kernel]):
+    sizes, taps = ([d for d in dims if not isinstance(d, Sym)] for dims in (spatial, kernel))
+    if len(sizes) != rank or len(taps) != len(kernel):
         raise NotStatic("a window over a dimension that depends on a register")
     stride, dilation, pads = (
         node.attr("strides", []) or [1] * rank,
         node.attr("dilations", []) or [1] * rank,
         node.attr("pads") or [0] * 2 * rank,
     )
-    said = node.attr("kernel_shape", [])
+    declared = node.attr("kernel_shape", [])
     if (
-        said
-        and list(said) != list(kernel)
-        or not len(kernel) == len(stride) == len(dilation) == rank
+        declared
+        and list(declared) != taps
+        or not len(taps) == len(stride) == len(dilation) == rank
         or len(pads) != 2 * rank
     ):
         fail(
             node,
-            f"kernel {list(kernel)}, kernel_shape {said}, strides {stride}, dilations {dilation}"
+            f"kernel {taps}, kernel_shape {declared}, strides {stride}, dilations {dilation}"
             f" and pads {pads} do not fit {rank} dimensions",
         )
-    if min([*kernel, *stride, *dilation]) < 1:
-        fail(node, "a kernel, stride or dilation below 1")
-    if max(map(abs, [*kernel, *stride, *dilation, *pads, *spatial])) > 1 << 30:
-        fail(node, "a kernel, stride, dilation or pad that is no sensible number")
-    return list(stride), list(dilation), list(pads[:rank]), list(pads[rank:])
+    if min([*taps, *stride, *dilation]) < 1:
+        fail(node, f"its kernel {taps}, strides {stride} or dilations {dilation} are below 1")
+    if max(map(abs, [*taps, *stride, *dilation, *pads, *sizes])) > 1 << 30:
+        fail(node, "one of its kernel sizes, strides, dilations, pads or dimensions exceeds 2^30")
+    return sizes, taps, list(stride), list(dilation), list(pads[:rank]), list(pads[rank:])
 
 
 def _mode(node: BoundNode) -> str:
     mode = node.attr("auto_pad", "NOTSET")
     if mode not in ("", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        fail(node, f"auto_pad {mode!r}")
+        fail(node, f"its auto_pad is {mode!r}, which ONNX does not have")
     return mode
 
 
 def window(node: BoundNode, spatial: Shape, kernel: Shape, ceil_mode: bool = False) -> Window:
-    """The Window of a convolution or pool over dimensions `spatial`; fails where it does not fit
-    even once.
+    """The Window of a convolution or pool.
+
+    Args:
+        node: The node, for its attributes.
+        spatial: The spatial dimensions of the input.
+        kernel: Those of the kernel.
+        ceil_mode: Whether the last position may reach beyond the padding.
+    Raises:
+        ModelError: it does not fit, or the attributes are not valid.
+        UnsupportedOp: it has more than three dimensions.
+        NotStatic: a dimension depends on a register.
     """
-    spatial, kernel = list(spatial), list(kernel)
-    stride, dilation, pad, tail = _attributes(node, spatial, kernel)
+    sizes, taps, stride, dilation, pad, tail = _attributes(node, spatial, kernel)
     mode, y = _mode(node), []
-    for i, (d, k, s, dil) in enumerate(zip(spatial, kernel, stride, dilation)):
+    for i, (d, k, s, dil) in enumerate(zip(sizes, taps, stride, dilation)):
         reach = (k - 1) * dil + 1
         if mode in ("SAME_UPPER", "SAME_LOWER"):
             size = -(-d // s)
@@ -148,9 +164,7 @@ def window(node: BoundNode, spatial: Shape, kernel: Shape, ceil_mode: bool = Fal
                 pad[i] = tail[i] = 0
             room = d + pad[i] + tail[i] - reach
             size = (-(-room // s) if ceil_mode else room // s) + 1
-            if (
-                ceil_mode and (size - 1) * s >= d + pad[i]
-            ):  # a window that would begin behind the end
+            if ceil_mode and (size - 1) * s >= d + pad[i]:  # it would begin behind the end
                 size -= 1
         if d and size < 1:
             fail(
@@ -159,13 +173,12 @@ def window(node: BoundNode, spatial: Shape, kernel: Shape, ceil_mode: bool = Fal
                 f" {tail[i]}",
             )
         y.append(max(size, 0) if d else 0)
-    return Window(spatial, y, kernel, stride, dilation, pad, tail).checked(node)
+    return Window(sizes, y, taps, stride, dilation, pad, tail).checked(node)
 
 
 def transposed_window(node: BoundNode, spatial: Shape, kernel: Shape) -> Window:
-    """The Window whose y is what a ConvTranspose takes, and x what it gives."""
-    spatial, kernel = list(spatial), list(kernel)
-    stride, dilation, pad, tail = _attributes(node, spatial, kernel)
+    """The Window of a ConvTranspose: y is its input, x its output."""
+    sizes, taps, stride, dilation, pad, tail = _attributes(node, spatial, kernel)
     extra, shape, mode = (
         node.attr("output_padding", []) or [0] * len(spatial),
         node.attr("output_shape", []),
@@ -178,7 +191,7 @@ def transposed_window(node: BoundNode, spatial: Shape, kernel: Shape) -> Window:
             f"output_padding {extra} and output_shape {shape} do not fit {len(spatial)} dimensions",
         )
     x = []
-    for i, (d, k, s, dil) in enumerate(zip(spatial, kernel, stride, dilation)):
+    for i, (d, k, s, dil) in enumerate(zip(sizes, taps, stride, dilation)):
         whole = (d - 1) * s + (k - 1) * dil + 1 + extra[i]
         if shape or mode in ("SAME_UPPER", "SAME_LOWER"):
             size = shape[i] if shape else d * s
@@ -194,6 +207,6 @@ def transposed_window(node: BoundNode, spatial: Shape, kernel: Shape) -> Window:
                 pad[i] = tail[i] = 0
             size = whole - pad[i] - tail[i]
         if d and size < 1 or size > 1 << 30:
-            fail(node, f"an output of {size} elements along a dimension")
+            fail(node, f"its output would have {size} elements along a dimension")
         x.append(max(size, 0))
-    return Window(x, spatial, kernel, stride, dilation, pad, tail).checked(node)
+    return Window(x, sizes, taps, stride, dilation, pad, tail).checked(node)

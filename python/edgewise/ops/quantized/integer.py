@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT8, INT32, UINT8
 from ...declare.op import Epilogue, Op, Weight, fail, one_type, product, unsupported
-from ..convolution.convolution import _channels as channels_of
+from ..convolution.convolution import weight_channels
 from ..convolution.window import window
 from ..product.contracts import ACTIVATION
 from ..product.gemm_kernel import matmul_shape
@@ -97,7 +97,7 @@ conv = Op(
 @conv.infer
 def conv_infer(node: BoundNode) -> Inferred:
     x, w = node.inputs[A], node.inputs[W]
-    groups, m, _ = channels_of(node, x, w, 1)
+    groups, m, _ = weight_channels(node, x, w, 1)
     return [
         (
             node.attr("y_type", INT32),
@@ -124,7 +124,7 @@ def depthwise(node: BoundNode) -> bool:
 @conv.lower
 def conv_lower(node: BoundNode, builder: Builder) -> None:
     xv, wv = node.inputs[A], node.inputs[W]
-    win, (groups, m, c) = window(node, xv.shape[2:], wv.shape[2:]), channels_of(node, xv, wv, 1)
+    win, (groups, m, c) = window(node, xv.shape[2:], wv.shape[2:]), weight_channels(node, xv, wv, 1)
     if product(node.outputs[0].shape) == 0:
         builder.out(node.outputs[0])
         return

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from ..convolution import conv, conv_transpose, fused_conv
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ....declare.annotations import Cases, Toolbox
 
 # (x, w, attributes): every rank, tails, strides with and without rest, few and many channels per
 # group
-_CONVOLUTIONS = [
+_CONVOLUTIONS: list[tuple[Any, Any, dict[str, Any]]] = [
     ((2, 3, 9), (4, 3, 3), {}),
     ((1, 1, 50), (8, 1, 10), {"strides": [5]}),
     ((1, 8, 21), (8, 2, 8), {"group": 4, "pads": [4, 4]}),
@@ -89,7 +91,7 @@ def conv_cases(t: Toolbox) -> Cases:
 
 @conv_transpose.cases
 def conv_transpose_cases(t: Toolbox) -> Cases:
-    for y, w, attrs in [
+    transposed: list[tuple[Any, Any, dict[str, Any]]] = [
         ((2, 4, 9), (4, 3, 3), {}),
         ((1, 6, 10), (6, 4, 8), {"strides": [4], "pads": [2, 2]}),
         ((2, 8, 7), (8, 1, 3), {"group": 8, "strides": [2], "output_padding": [1]}),
@@ -109,7 +111,8 @@ def conv_transpose_cases(t: Toolbox) -> Cases:
         ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
         ((1, 3, 4, 4), (3, 5, 3, 3), {"strides": [2, 2], "auto_pad": "VALID"}),
         ((2, 40, 13, 11), (40, 24, 3, 3), {"pads": [1, 1, 1, 1]}),
-    ]:
+    ]
+    for y, w, attrs in transposed:
         yield t(t.f(*y), t.f(*w), tol=1e-4, **attrs)
         only = (
             {

@@ -8,10 +8,12 @@ from ... import OPS
 from ..pooling import average_pool, lp_pool, max_pool
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ....declare.annotations import Cases, Toolbox
 
 # (x, attributes): every rank, overlapping and not, windows over the edge
-_POOLS = [
+_POOLS: list[tuple[Any, dict[str, Any]]] = [
     ((2, 3, 9), {"kernel_shape": [3]}),
     ((1, 2, 11), {"kernel_shape": [4], "strides": [3], "pads": [1, 2]}),
     ((2, 3, 8, 8), {"kernel_shape": [2, 2], "strides": [2, 2]}),
