@@ -22,27 +22,27 @@ enum ew_sample_padding { EW_SAMPLE_PADDING_ZEROS, EW_SAMPLE_PADDING_BORDER, EW_S
 enum ew_slope { EW_SLOPE_STEP, EW_SLOPE_SIGMOID, EW_SLOPE_TANH, EW_SLOPE_SOFTSIGN, EW_SLOPE_HARD_SWISH, EW_SLOPE_ELU, EW_SLOPE_MISH, EW_SLOPE_COUNT };
 enum ew_unary { EW_UNARY_NEG, EW_UNARY_ABS, EW_UNARY_SIGN, EW_UNARY_FLOOR, EW_UNARY_CEIL, EW_UNARY_ROUND, EW_UNARY_SQRT, EW_UNARY_RECIPROCAL, EW_UNARY_EXP, EW_UNARY_LOG, EW_UNARY_SIN, EW_UNARY_COS, EW_UNARY_TAN, EW_UNARY_ASIN, EW_UNARY_ACOS, EW_UNARY_ATAN, EW_UNARY_SINH, EW_UNARY_COSH, EW_UNARY_TANH, EW_UNARY_ASINH, EW_UNARY_ACOSH, EW_UNARY_ATANH, EW_UNARY_ERF, EW_UNARY_SIGMOID, EW_UNARY_RELU, EW_UNARY_LEAKY_RELU, EW_UNARY_ELU, EW_UNARY_SELU, EW_UNARY_CELU, EW_UNARY_SOFTPLUS, EW_UNARY_SOFTSIGN, EW_UNARY_HARD_SIGMOID, EW_UNARY_HARD_SWISH, EW_UNARY_MISH, EW_UNARY_GELU, EW_UNARY_GELU_TANH, EW_UNARY_QUICK_GELU, EW_UNARY_SILU, EW_UNARY_THRESHOLDED_RELU, EW_UNARY_CLIP, EW_UNARY_NOT, EW_UNARY_BIT_NOT, EW_UNARY_IS_NAN, EW_UNARY_IS_INF, EW_UNARY_RSQRT, EW_UNARY_SQUARE, EW_UNARY_LINEAR, EW_UNARY_COUNT };
 
-/* arg_reduce: ONNX ArgMax (largest=1) and ArgMin; int64 out; last: select_last_index. */
+/* arg_reduce: ONNX ArgMax (largest=1) and ArgMin, as int64; last: select_last_index. */
 typedef struct { int32_t type; int32_t largest; int32_t last; int32_t outer; int32_t n; int32_t inner; } ew_arg_reduce_params;
 enum { EW_ARG_REDUCE_X, EW_ARG_REDUCE_Y };
 int32_t ew_k_arg_reduce(ew_context *, const ew_arg_reduce_params *, void *const *operand);
 
-/* attention: y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). Innermost dimension of q, k, v, y contiguous; all else by strides. mask_type 1: float32 added; 9: bool, true = attend. causal > 0: query i attends to keys j < i + past + causal (1: those up to its own place). window > 0: only j > i + past - window. lengths: int32 per batch, number of valid keys (then query i of batch b sits at position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). sink: a score per head that takes its share of the softmax and has no value. A row with nothing to attend to: NaN, or zeros with nan_to_zero. Blocked over queries with online softmax where q_len is large; k and v are read once per query block. */
+/* attention: y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query head h (grouped queries). The innermost dimension of q, k, v and y is contiguous; the others have strides. mask_type 1: float32, added; 9: bool, true = attend. causal > 0: query i attends to keys j < i + past + causal (1: up to its own position). window > 0: only to j > i + past - window. lengths: int32 for each item of the batch, the number of valid keys (then query i of item b is at position lengths[b] - q_len + i, and `past` is not used). softcap > 0: c*tanh(x/c). sink: a score for each head that takes a share of the softmax without a value. A row without any key to attend to is NaN, or zeros with nan_to_zero. Blocked over queries with online softmax where q_len is large; k and v are read once for each block of queries. */
 typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t q_len; int32_t kv_len; int32_t head_dim; int32_t v_dim; int32_t q_b; int32_t q_h; int32_t q_s; int32_t k_b; int32_t k_h; int32_t k_s; int32_t v_b; int32_t v_h; int32_t v_s; int32_t y_b; int32_t y_h; int32_t y_s; int32_t mask_type; int32_t m_b; int32_t m_h; int32_t m_q; int32_t m_k; int32_t causal; int32_t past; int32_t window; int32_t kv_type; int32_t nan_to_zero; float scale; float softcap; } ew_attention_params;
 enum { EW_ATTENTION_Q, EW_ATTENTION_K, EW_ATTENTION_V, EW_ATTENTION_MASK, EW_ATTENTION_LENGTHS, EW_ATTENTION_SINK, EW_ATTENTION_Y };
 int32_t ew_k_attention(ew_context *, const ew_attention_params *, void *const *operand);
 
-/* batch_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel of x [batch, channels, inner]. train: mean and variance are those of x, and new_mean = mean * momentum + that of x * (1 - momentum). */
+/* batch_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel of x [batch, channels, inner]. train: mean and variance are computed from x, and new_mean = mean * momentum + (mean of x) * (1 - momentum), new_variance likewise. */
 typedef struct { int32_t batch; int32_t channels; int32_t inner; int32_t train; float epsilon; float momentum; } ew_batch_norm_params;
 enum { EW_BATCH_NORM_X, EW_BATCH_NORM_SCALE, EW_BATCH_NORM_BIAS, EW_BATCH_NORM_MEAN, EW_BATCH_NORM_VARIANCE, EW_BATCH_NORM_Y, EW_BATCH_NORM_NEW_MEAN, EW_BATCH_NORM_NEW_VARIANCE };
 int32_t ew_k_batch_norm(ew_context *, const ew_batch_norm_params *, void *const *operand);
 
-/* batch_norm_grad: Gradients of batch_norm; mean and variance are computed again where train. */
+/* batch_norm_grad: Gradients of batch_norm; with train, mean and variance are computed again. */
 typedef struct { int32_t batch; int32_t channels; int32_t inner; int32_t train; float epsilon; } ew_batch_norm_grad_params;
 enum { EW_BATCH_NORM_GRAD_X, EW_BATCH_NORM_GRAD_SCALE, EW_BATCH_NORM_GRAD_MEAN, EW_BATCH_NORM_GRAD_VARIANCE, EW_BATCH_NORM_GRAD_DY, EW_BATCH_NORM_GRAD_DX, EW_BATCH_NORM_GRAD_DSCALE, EW_BATCH_NORM_GRAD_DBIAS };
 int32_t ew_k_batch_norm_grad(ew_context *, const ew_batch_norm_grad_params *, void *const *operand);
 
-/* binary: y = a op b with broadcasting by zero strides. equal..greater_equal write bool; and/or/xor take bool. Integer division truncates; integer mod has the sign of the divisor, fmod that of the dividend; dividing an integer by zero gives 0. silu_mul: (a*sigmoid(a))*b, gelu_mul, gelu_tanh_mul alike. */
+/* binary: y = a op b with broadcasting by zero strides. equal..greater_equal write bool; and/or/xor take bool. Integer division truncates; integer mod has the sign of the divisor, fmod that of the dividend; dividing an integer by zero gives 0. silu_mul: (a*sigmoid(a))*b; gelu_mul and gelu_tanh_mul likewise. */
 typedef struct { int32_t op; int32_t type; int32_t dims[6]; int32_t as[6]; int32_t bs[6]; int32_t ys[6]; } ew_binary_params;
 enum { EW_BINARY_A, EW_BINARY_B, EW_BINARY_Y };
 int32_t ew_k_binary(ew_context *, const ew_binary_params *, void *const *operand);
@@ -52,27 +52,27 @@ typedef struct { int32_t n; } ew_byte_lookup_params;
 enum { EW_BYTE_LOOKUP_X, EW_BYTE_LOOKUP_TABLE, EW_BYTE_LOOKUP_Y };
 int32_t ew_k_byte_lookup(ew_context *, const ew_byte_lookup_params *, void *const *operand);
 
-/* cast: ONNX Cast between all number types. float to integer truncates, saturating (NaN gives 0; types of less than a byte keep the low bits of that); to bool: x != 0; to floats of 16 bits and fewer: round to nearest even. Types of less than a byte are unpacked here, the bits of each in a byte. mode, of floats of 8 bits: 1: what is too large does not saturate; 2: float8e8m0 rounds down, 4: to nearest, else up. */
+/* cast: ONNX Cast between all number types. float to integer truncates, saturating (NaN gives 0; types of less than a byte keep the low bits of that); to bool: x != 0; to floats of 16 bits and fewer: round to nearest even. Elements of less than a byte are unpacked, each in a byte. mode, for floats of 8 bits: with bit 0 values out of range do not saturate; float8e8m0 rounds down with bit 1, to nearest with bit 2, else up. */
 typedef struct { int32_t x_type; int32_t y_type; int32_t mode; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_cast_params;
 enum { EW_CAST_X, EW_CAST_Y };
 int32_t ew_k_cast(ew_context *, const ew_cast_params *, void *const *operand);
 
-/* conv: y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k * dilation - pad], 0 outside. x_batch: from one item of x to the next, whose channels lie one behind the other. scratch: packed patches, shared by the threads. */
+/* conv: y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k * dilation - pad], 0 outside. x_batch: the stride of the batch of x, whose channels are contiguous. scratch: packed patches, shared by the threads. */
 typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; int32_t activation; } ew_conv_params;
 enum { EW_CONV_X, EW_CONV_W, EW_CONV_BIAS, EW_CONV_RESIDUAL, EW_CONV_Y, EW_CONV_SCRATCH };
 int32_t ew_k_conv(ew_context *, const ew_conv_params *, void *const *operand);
 
-/* conv_transpose: x = bias + what conv's gradient by x is for a gradient y: ConvTranspose, with w [groups, m, c, taps]. scratch: packed y and w, and products that wait to be added, of each thread. */
+/* conv_transpose: ConvTranspose: x = bias + the gradient of conv with respect to its input, for the output gradient y; w [groups, m, c, taps]. scratch: packed y and w, and products to be added, of each thread. */
 typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_conv_transpose_params;
 enum { EW_CONV_TRANSPOSE_Y, EW_CONV_TRANSPOSE_W, EW_CONV_TRANSPOSE_BIAS, EW_CONV_TRANSPOSE_X, EW_CONV_TRANSPOSE_SCRATCH };
 int32_t ew_k_conv_transpose(ew_context *, const ew_conv_transpose_params *, void *const *operand);
 
-/* conv_weight_grad (rare): dw [groups, m, c, taps] = conv's gradient by w, for dy [groups, m, batch, y_size]. scratch: packed patches. */
+/* conv_weight_grad (rare): dw [groups, m, c, taps] = the gradient of conv with respect to w, for dy [groups, m, batch, y_size]. scratch: packed patches. */
 typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_conv_weight_grad_params;
 enum { EW_CONV_WEIGHT_GRAD_X, EW_CONV_WEIGHT_GRAD_DY, EW_CONV_WEIGHT_GRAD_DW, EW_CONV_WEIGHT_GRAD_SCRATCH };
 int32_t ew_k_conv_weight_grad(ew_context *, const ew_conv_weight_grad_params *, void *const *operand);
 
-/* conv_winograd: conv with 3 x 3 taps, stride and dilation 1 and one group in 4/9 of its multiplications; u [16, m, c] = G w G' of each 3 x 3, as winograd.c has it. scratch: what tiles see of x, and sums. */
+/* conv_winograd: conv with 3 x 3 taps, stride and dilation 1 and one group, with 4/9 of the multiplications; u [16, m, c] = G w G' of each 3 x 3 kernel (winograd.c). scratch: transformed tiles of x, and sums. */
 typedef struct { int32_t batch; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t pad[3]; int32_t activation; } ew_conv_winograd_params;
 enum { EW_CONV_WINOGRAD_X, EW_CONV_WINOGRAD_U, EW_CONV_WINOGRAD_BIAS, EW_CONV_WINOGRAD_RESIDUAL, EW_CONV_WINOGRAD_Y, EW_CONV_WINOGRAD_SCRATCH };
 int32_t ew_k_conv_winograd(ew_context *, const ew_conv_winograd_params *, void *const *operand);
@@ -117,7 +117,7 @@ typedef struct { int32_t size; int32_t dims[6]; int32_t ys[6]; int32_t value_low
 enum { EW_FILL_Y };
 int32_t ew_k_fill(ew_context *, const ew_fill_params *, void *const *operand);
 
-/* gated_grad: Of y = f(a) b: da = dy b f'(a), db = dy f(a), and y itself. f is gelu, gelu_tanh, or quick_gelu: a sigmoid(alpha a). Without b it is 1. */
+/* gated_grad: Gradients of y = f(a) b: da = dy b f'(a), db = dy f(a), and y itself. f is gelu, gelu_tanh, or quick_gelu: a sigmoid(alpha a). Without the operand b, b is 1. */
 typedef struct { int32_t n; int32_t activation; float alpha; } ew_gated_grad_params;
 enum { EW_GATED_GRAD_DY, EW_GATED_GRAD_A, EW_GATED_GRAD_B, EW_GATED_GRAD_DA, EW_GATED_GRAD_DB, EW_GATED_GRAD_Y };
 int32_t ew_k_gated_grad(ew_context *, const ew_gated_grad_params *, void *const *operand);
@@ -147,7 +147,7 @@ typedef struct { int32_t batch0; int32_t batch1; int32_t m; int32_t n; int32_t k
 enum { EW_GEMM_A, EW_GEMM_B, EW_GEMM_BIAS, EW_GEMM_RESIDUAL, EW_GEMM_Y, EW_GEMM_SCRATCH };
 int32_t ew_k_gemm(ew_context *, const ew_gemm_params *, void *const *operand);
 
-/* grid_sample (rare): y [batch, channels, positions] = x [batch, channels, x_size] at the places grid [batch, positions, dims], of which the first coordinate is that of the last dimension and -1 .. 1 is all of it. With dy: dx, dgrid or both, the gradients, instead of y. */
+/* grid_sample (rare): y [batch, channels, positions] = x [batch, channels, x_size] sampled at the positions grid [batch, positions, dims]; the first coordinate is along the last dimension, and -1 .. 1 covers all of it. With dy, the gradients dx and dgrid, either or both, are computed instead of y. */
 typedef struct { int32_t batch; int32_t channels; int32_t positions; int32_t dims; int32_t mode; int32_t padding; int32_t align; int32_t x_size[3]; } ew_grid_sample_params;
 enum { EW_GRID_SAMPLE_X, EW_GRID_SAMPLE_GRID, EW_GRID_SAMPLE_DY, EW_GRID_SAMPLE_Y, EW_GRID_SAMPLE_DX, EW_GRID_SAMPLE_DGRID };
 int32_t ew_k_grid_sample(ew_context *, const ew_grid_sample_params *, void *const *operand);
@@ -172,7 +172,7 @@ typedef struct { int32_t items; int32_t batch; int32_t n; int32_t c; int32_t x_s
 enum { EW_INTEGER_PRODUCT_A, EW_INTEGER_PRODUCT_W, EW_INTEGER_PRODUCT_A_ZERO, EW_INTEGER_PRODUCT_B_ZERO, EW_INTEGER_PRODUCT_SUM_BIAS, EW_INTEGER_PRODUCT_A_SCALE, EW_INTEGER_PRODUCT_FACTOR, EW_INTEGER_PRODUCT_Y_ZERO, EW_INTEGER_PRODUCT_BIAS, EW_INTEGER_PRODUCT_RESIDUAL, EW_INTEGER_PRODUCT_Y, EW_INTEGER_PRODUCT_SCRATCH };
 int32_t ew_k_integer_product(ew_context *, const ew_integer_product_params *, void *const *operand);
 
-/* linear_attention (rare): Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, v_dim] per key head that begins as past, or zeros. u is v, or, with beta, beta * (v - k^T (decay * S)). All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], decay a factor per key head or per row of S, beta per key head or for all. */
+/* linear_attention (rare): For each position: S = decay * S + k u^T, y = scale * q^T S, with a state S [dim, v_dim] for each key head that begins as past, or zeros. u is v, or, with beta, beta * (v - k^T (decay * S)). All operands are contiguous: q, k, v and y [batch, seq, heads, dim or v_dim]. decay is a factor for each key head or for each row of S, beta a number for each key head or for all. */
 typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t seq; int32_t dim; int32_t v_dim; int32_t decay_dim; int32_t beta_heads; float scale; } ew_linear_attention_params;
 enum { EW_LINEAR_ATTENTION_Q, EW_LINEAR_ATTENTION_K, EW_LINEAR_ATTENTION_V, EW_LINEAR_ATTENTION_PAST, EW_LINEAR_ATTENTION_DECAY, EW_LINEAR_ATTENTION_BETA, EW_LINEAR_ATTENTION_Y, EW_LINEAR_ATTENTION_STATE };
 int32_t ew_k_linear_attention(ew_context *, const ew_linear_attention_params *, void *const *operand);
@@ -192,12 +192,12 @@ typedef struct { int32_t type; int32_t rank; int32_t dims[6]; } ew_nonzero_param
 enum { EW_NONZERO_X, EW_NONZERO_Y, EW_NONZERO_COUNT };
 int32_t ew_k_nonzero(ew_context *, const ew_nonzero_params *, void *const *operand);
 
-/* norm: v = x (+ skip) (+ skip_bias); sum = v; y = (v - mean(v)) / sqrt(var(v) + epsilon) * (scale + scale_offset) + bias, or with rms: v / sqrt(mean(v*v) + epsilon) * (scale + scale_offset). LayerNormalization, RMSNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization. Two passes, variance from centred values. skip_row 0 broadcasts one skip row. y and sum never share memory. mean and inv_std, 1 / sqrt(...), are those of each row. */
+/* norm: v = x (+ skip) (+ skip_bias); sum = v; y = (v - mean(v)) / sqrt(var(v) + epsilon) * (scale + scale_offset) + bias, or with rms: v / sqrt(mean(v*v) + epsilon) * (scale + scale_offset). LayerNormalization, RMSNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization. Two passes, with the variance of centred values. skip_row 0 broadcasts one skip row. y and sum never share memory. mean and inv_std, 1 / sqrt(...), are the statistics of each row. */
 typedef struct { int32_t rms; int32_t rows; int32_t cols; int32_t x_row; int32_t skip_row; int32_t y_row; float epsilon; float scale_offset; } ew_norm_params;
 enum { EW_NORM_X, EW_NORM_SCALE, EW_NORM_BIAS, EW_NORM_SKIP, EW_NORM_SKIP_BIAS, EW_NORM_Y, EW_NORM_SUM, EW_NORM_MEAN, EW_NORM_INV_STD };
 int32_t ew_k_norm(ew_context *, const ew_norm_params *, void *const *operand);
 
-/* norm_grad: Gradients of norm (v = x) from that of y: of x, plus `more`; of scale; of bias. Rows are summed in `parts` parts whatever the number of threads; scratch is needed for dscale and dbias only. */
+/* norm_grad: Gradients of norm (with v = x) with respect to x, plus `more`, to scale and to bias. Rows are summed in `parts` parts, whatever the number of threads; scratch is needed for dscale and dbias only. */
 typedef struct { int32_t rms; int32_t rows; int32_t cols; int32_t x_row; int32_t dy_row; int32_t parts; float epsilon; float scale_offset; } ew_norm_grad_params;
 enum { EW_NORM_GRAD_X, EW_NORM_GRAD_DY, EW_NORM_GRAD_SCALE, EW_NORM_GRAD_MORE, EW_NORM_GRAD_DX, EW_NORM_GRAD_DSCALE, EW_NORM_GRAD_DBIAS, EW_NORM_GRAD_SCRATCH };
 int32_t ew_k_norm_grad(ew_context *, const ew_norm_grad_params *, void *const *operand);
@@ -212,7 +212,7 @@ typedef struct { int32_t form; int32_t n; float rest1; float rest2; float epsilo
 enum { EW_OPTIMIZER_8BIT_X, EW_OPTIMIZER_8BIT_G, EW_OPTIMIZER_8BIT_M, EW_OPTIMIZER_8BIT_M_LARGEST, EW_OPTIMIZER_8BIT_V, EW_OPTIMIZER_8BIT_V_LARGEST, EW_OPTIMIZER_8BIT_LEARNING_RATE, EW_OPTIMIZER_8BIT_STEP, EW_OPTIMIZER_8BIT_SCALE, EW_OPTIMIZER_8BIT_NEW_X, EW_OPTIMIZER_8BIT_NEW_M, EW_OPTIMIZER_8BIT_NEW_M_LARGEST, EW_OPTIMIZER_8BIT_NEW_V, EW_OPTIMIZER_8BIT_NEW_V_LARGEST };
 int32_t ew_k_optimizer_8bit(ew_context *, const ew_optimizer_8bit_params *, void *const *operand);
 
-/* pack: n elements of less than a byte, from the low bits of a byte each to one behind the other, the low bits first; or back. */
+/* pack: Packs n elements of less than a byte, each in the low bits of a byte of x, without gaps, low bits first; unpack: the reverse. */
 typedef struct { int32_t bits; int32_t n; int32_t unpack; } ew_pack_params;
 enum { EW_PACK_X, EW_PACK_Y };
 int32_t ew_k_pack(ew_context *, const ew_pack_params *, void *const *operand);
@@ -222,12 +222,12 @@ typedef struct { int32_t items; int32_t n; int32_t taps; int32_t c; int32_t type
 enum { EW_PACK_INTEGER_W, EW_PACK_INTEGER_Y };
 int32_t ew_k_pack_integer(ew_context *, const ew_pack_integer_params *, void *const *operand);
 
-/* pool: y [planes, y_size] = the maximum, average or sum of the taps of each position that lie inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]. An average divides by how many they are, with include_pad by those within [-pad, x_size + tail). index (maximum only): where the first one lies, counted in all of x. */
+/* pool: y [planes, y_size] = the maximum, average or sum of the taps of each position that are inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - pad]. An average divides by their number, with include_pad by the number of taps within [-pad, x_size + tail). index (maximum only): the index in all of x of the first maximum. */
 typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3]; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_pool_params;
 enum { EW_POOL_X, EW_POOL_Y, EW_POOL_INDEX };
 int32_t ew_k_pool(ew_context *, const ew_pool_params *, void *const *operand);
 
-/* pool_grad: pool's gradient by x for one of dy by y. x is needed for the maximum, whose gradient goes to the first one. */
+/* pool_grad: Gradient of pool with respect to x. The maximum needs x: its gradient goes to the first maximum. */
 typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3]; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_pool_grad_params;
 enum { EW_POOL_GRAD_X, EW_POOL_GRAD_DY, EW_POOL_GRAD_DX };
 int32_t ew_k_pool_grad(ew_context *, const ew_pool_grad_params *, void *const *operand);
@@ -242,7 +242,7 @@ typedef struct { int32_t type; int32_t outer; int32_t axis; int32_t inner; int32
 enum { EW_QUANTIZE_X, EW_QUANTIZE_SCALE, EW_QUANTIZE_ZERO, EW_QUANTIZE_Y };
 int32_t ew_k_quantize(ew_context *, const ew_quantize_params *, void *const *operand);
 
-/* random: y = random 32 bits >= threshold (unsigned) ? x * scale : 0; without x: uniform numbers of [offset, offset + scale). */
+/* random: y = random 32 bits >= threshold (unsigned) ? x * scale : 0; without x: uniform numbers in [offset, offset + scale). */
 typedef struct { int32_t n; int32_t stream; int32_t threshold; float scale; float offset; } ew_random_params;
 enum { EW_RANDOM_X, EW_RANDOM_SEED, EW_RANDOM_Y };
 int32_t ew_k_random(ew_context *, const ew_random_params *, void *const *operand);
@@ -267,17 +267,17 @@ typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int3
 enum { EW_RECURRENT_GRAD_DY, EW_RECURRENT_GRAD_DH_LAST, EW_RECURRENT_GRAD_DC_LAST, EW_RECURRENT_GRAD_Y, EW_RECURRENT_GRAD_CELLS, EW_RECURRENT_GRAD_G, EW_RECURRENT_GRAD_RT, EW_RECURRENT_GRAD_H_FIRST, EW_RECURRENT_GRAD_C_FIRST, EW_RECURRENT_GRAD_LENGTHS, EW_RECURRENT_GRAD_PEEPHOLES, EW_RECURRENT_GRAD_TABLE, EW_RECURRENT_GRAD_DX, EW_RECURRENT_GRAD_DH, EW_RECURRENT_GRAD_DC };
 int32_t ew_k_recurrent_grad(ew_context *, const ew_recurrent_grad_params *, void *const *operand);
 
-/* reduce: y[o, i] = reduce over r of x[o, r, i] (strides in elements; y's inner contiguous). n = 0 gives the identity (sum 0, prod 1, max -inf or the type's lowest, mean NaN). Types float32, float64, int32, int64, and uint8/int8/bool for max and min. float32 sums accumulate in several lanes. */
+/* reduce: y[o, i] = reduce over r of x[o, r, i] (strides in elements; the inner dimension of y is contiguous). n = 0 gives the identity (sum 0, prod 1, max -inf or the lowest number of the type, mean NaN). Types float32, float64, int32, int64, and uint8/int8/bool for max and min. float32 sums accumulate in several lanes. */
 typedef struct { int32_t op; int32_t type; int32_t outer; int32_t n; int32_t inner; int32_t x_outer; int32_t x_n; int32_t x_inner; int32_t y_outer; } ew_reduce_params;
 enum { EW_REDUCE_X, EW_REDUCE_Y };
 int32_t ew_k_reduce(ew_context *, const ew_reduce_params *, void *const *operand);
 
-/* resample: y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :] for x [outer, n, inner], y [outer, m, inner]; an index outside of [0, n) fails. */
+/* resample: y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :] for x [outer, n, inner], y [outer, m, inner]; an index out of [0, n) is an error. */
 typedef struct { int32_t outer; int32_t n; int32_t m; int32_t taps; int32_t inner; } ew_resample_params;
 enum { EW_RESAMPLE_X, EW_RESAMPLE_INDEX, EW_RESAMPLE_WEIGHT, EW_RESAMPLE_Y };
 int32_t ew_k_resample(ew_context *, const ew_resample_params *, void *const *operand);
 
-/* roi_pool (rare): y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift of image index[r] of x [batch, channels, height, width], at least `least` wide and high, is divided into bins. average, max: of samples x samples places in a bin (0: as many as it has pixels), between pixels as bilinear interpolation weighs them, the maximum being that of the weighed pixels; pool: the maximum of the pixels of a bin of a region in whole pixels. An index out of [0, batch) is EW_E_INDEX. */
+/* roi_pool (rare): y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift of image index[r] of x [batch, channels, height, width], at least `least` wide and high, is divided into bins. average, max: of samples x samples points in each bin (0: one for each pixel), by bilinear interpolation; max is the maximum of the weighted pixels. pool: the maximum of the pixels of each bin, with the region rounded to whole pixels. An index out of [0, batch) is EW_E_INDEX. */
 typedef struct { int32_t op; int32_t batch; int32_t channels; int32_t height; int32_t width; int32_t regions; int32_t y_height; int32_t y_width; int32_t samples; float scale; float shift; float least; } ew_roi_pool_params;
 enum { EW_ROI_POOL_X, EW_ROI_POOL_REGION, EW_ROI_POOL_INDEX, EW_ROI_POOL_Y };
 int32_t ew_k_roi_pool(ew_context *, const ew_roi_pool_params *, void *const *operand);
@@ -297,17 +297,17 @@ typedef struct { int32_t size; int32_t type; int32_t index_type; int32_t reducti
 enum { EW_SCATTER_ND_INDEX, EW_SCATTER_ND_UPDATES, EW_SCATTER_ND_Y };
 int32_t ew_k_scatter_nd(ew_context *, const ew_scatter_nd_params *, void *const *operand);
 
-/* softmax: Softmax or LogSoftmax over the last axis, float32. A row of all -inf gives NaN, as ONNX Runtime does. */
+/* softmax: Softmax or LogSoftmax over the last axis, float32. A row of all -inf is NaN, as in ONNX Runtime. */
 typedef struct { int32_t rows; int32_t cols; int32_t x_row; int32_t y_row; int32_t log; } ew_softmax_params;
 enum { EW_SOFTMAX_X, EW_SOFTMAX_Y };
 int32_t ew_k_softmax(ew_context *, const ew_softmax_params *, void *const *operand);
 
-/* softmax_and_grad: y = softmax(scale * x) over the last axis, and dx = slope * y * (dy - sum(y * dy)). Row i sees the columns below first + i % period, with span > 0 only the last span of them; the others are zeros in both, and so is a row of all -inf: what no query attends to has no gradient. */
+/* softmax_and_grad: y = softmax(scale * x) over the last axis, and dx = slope * y * (dy - sum(y * dy)). Row i sees the columns below first + i % period, with span > 0 only the last `span` of them; the others are zero in both outputs. A row of all -inf is zero, too: it has no gradient. */
 typedef struct { int32_t rows; int32_t cols; int32_t period; int32_t first; int32_t span; float scale; float slope; } ew_softmax_and_grad_params;
 enum { EW_SOFTMAX_AND_GRAD_X, EW_SOFTMAX_AND_GRAD_DY, EW_SOFTMAX_AND_GRAD_Y, EW_SOFTMAX_AND_GRAD_DX };
 int32_t ew_k_softmax_and_grad(ew_context *, const ew_softmax_and_grad_params *, void *const *operand);
 
-/* softmax_grad: Gradient of softmax in its input from its output y: dx = (dy - sum(dy*y)) * y, of log_softmax: dy - exp(y) * sum(dy). dx may be dy or y where that has no gaps. */
+/* softmax_grad: Gradient of softmax from its output y: dx = (dy - sum(dy*y)) * y; of log_softmax: dy - exp(y) * sum(dy). dx may overwrite dy or y where they are contiguous. */
 typedef struct { int32_t rows; int32_t cols; int32_t dy_row; int32_t y_row; int32_t log; } ew_softmax_grad_params;
 enum { EW_SOFTMAX_GRAD_DY, EW_SOFTMAX_GRAD_Y, EW_SOFTMAX_GRAD_DX };
 int32_t ew_k_softmax_grad(ew_context *, const ew_softmax_grad_params *, void *const *operand);

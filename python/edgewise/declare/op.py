@@ -335,7 +335,7 @@ def broadcast_strides(shape: Shape, strides: Sequence[int], out_shape: Shape) ->
     ]
 
 
-def indices(shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> list[int]:
+def indices(shape: Shape, strides: Sequence[int], offset: int = 0) -> list[int]:
     """Offsets, in elements, of all elements of a small strided tensor, in row-major order."""
     out = [offset]
     for d, s in zip(shape, strides):
@@ -343,7 +343,7 @@ def indices(shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> li
     return out
 
 
-def read_as(v: Value, out_shape: Sequence[int]) -> list[Any]:
+def read_as(v: Value, out_shape: Shape) -> list[Any]:
     """The numbers of a small constant, broadcast to out_shape, as a flat list."""
     numbers = v.numbers
     if list(v.shape) == list(out_shape):

@@ -1,4 +1,4 @@
-"""Contracts of the kernels under attention ops."""
+"""Contracts of the kernels of attention operators."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Kernel(
     grid="rows",
     doc=(
         "y = softmax(scale * x) over the last axis, and dx = slope * y * (dy - sum(y * dy)). "
-        "Row i sees the columns below first + i % period, with span > 0 only the last span of "
-        "them; the others are zeros in both, and so is a row of all -inf: what no query "
-        "attends to has no gradient."
+        "Row i sees the columns below first + i % period, with span > 0 only the last `span` of "
+        "them; the others are zero in both outputs. A row of all -inf is zero, too: it has no "
+        "gradient."
     ),
 )
 
@@ -71,16 +71,16 @@ Kernel(
     ),
     c=CImplementation(variants={"kv_type": "B_TYPE"}),
     doc=(
-        "y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for "
-        "query head h (grouped queries). Innermost dimension of q, k, v, y contiguous; all "
-        "else by strides. mask_type 1: float32 added; 9: bool, true = attend. causal > 0: "
-        "query i attends to keys j < i + past + causal (1: those up to its own place). window "
-        "> 0: only j > i + past - window. lengths: int32 per batch, number of valid keys "
-        "(then query i of batch b sits at position lengths[b] - q_len + i, and `past` is not "
-        "used). softcap > 0: c*tanh(x/c). sink: a score per head that takes its share of the "
-        "softmax and has no value. A row with nothing to attend to: NaN, or zeros with "
-        "nan_to_zero. Blocked over queries with online softmax where q_len is large; k and v "
-        "are read once per query block."
+        "y = softmax(softcap(scale * q k^T) + mask) v, with kv head h*kv_heads/heads for query "
+        "head h (grouped queries). The innermost dimension of q, k, v and y is contiguous; the "
+        "others have strides. mask_type 1: float32, added; 9: bool, true = attend. causal > 0: "
+        "query i attends to keys j < i + past + causal (1: up to its own position). window > 0: "
+        "only to j > i + past - window. lengths: int32 for each item of the batch, the number "
+        "of valid keys (then query i of item b is at position lengths[b] - q_len + i, and "
+        "`past` is not used). softcap > 0: c*tanh(x/c). sink: a score for each head that takes "
+        "a share of the softmax without a value. A row without any key to attend to is NaN, or "
+        "zeros with nan_to_zero. Blocked over queries with online softmax where q_len is large; "
+        "k and v are read once for each block of queries."
     ),
 )
 
@@ -112,14 +112,15 @@ Kernel(
     cost=Cost("4*batch*heads*seq*dim*v_dim"),
     c=CImplementation(rare=True),
     doc=(
-        "Per position: S = decay * S + k (x) u, y = scale * q^T S, with a state S [dim, "
-        "v_dim] per key head that begins as past, or zeros. u is v, or, with beta, beta * (v "
-        "- k^T (decay * S)). All contiguous: q, k, v, y [batch, seq, heads, dim or v_dim], "
-        "decay a factor per key head or per row of S, beta per key head or for all."
+        "For each position: S = decay * S + k u^T, y = scale * q^T S, with a state S [dim, "
+        "v_dim] for each key head that begins as past, or zeros. u is v, or, with beta, beta * "
+        "(v - k^T (decay * S)). All operands are contiguous: q, k, v and y [batch, seq, heads, "
+        "dim or v_dim]. decay is a factor for each key head or for each row of S, beta a number "
+        "for each key head or for all."
     ),
 )
 
-# Tables of cosines and sines: one row for each position, or for each token.
+# Reach of the tables of cosines and sines: a row for each position, or for each token.
 _TABLE = (
     "(c_rows-1)*c_s + rotary_dim // 2 if positions >= 1 "
     "else (batch-1)*c_b + (seq-1)*c_s + rotary_dim // 2"

@@ -1,4 +1,4 @@
-"""Contracts of the kernels under convolution ops."""
+"""Contracts of the kernels of convolution operators."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ Kernel(
     doc=(
         "y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, "
         "taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * "
-        "stride + k * dilation - pad], 0 outside. x_batch: from one item of x to the next, "
-        "whose channels lie one behind the other. scratch: packed patches, shared by the "
-        "threads."
+        "stride + k * dilation - pad], 0 outside. x_batch: the stride of the batch of x, whose "
+        "channels are contiguous. scratch: packed patches, shared by the threads."
     ),
 )
 
@@ -69,9 +68,9 @@ Kernel(
     cost=Cost("2*16*batch*m*c*ceil_div(y_size[1], 2)*ceil_div(y_size[2], 2)"),
     c=CImplementation(scratch="409856", variants={"activation": "ACTIVATION"}),
     doc=(
-        "conv with 3 x 3 taps, stride and dilation 1 and one group in 4/9 of its "
-        "multiplications; u [16, m, c] = G w G' of each 3 x 3, as winograd.c has it. scratch: "
-        "what tiles see of x, and sums."
+        "conv with 3 x 3 taps, stride and dilation 1 and one group, with 4/9 of the "
+        "multiplications; u [16, m, c] = G w G' of each 3 x 3 kernel (winograd.c). scratch: "
+        "transformed tiles of x, and sums."
     ),
 )
 
@@ -90,9 +89,9 @@ Kernel(
     cost=Cost("2*batch*groups*m*c*volume(y_size)*volume(taps)"),
     c=CImplementation(scratch="131072 + 65536 + 131072"),
     doc=(
-        "x = bias + what conv's gradient by x is for a gradient y: ConvTranspose, with w "
-        "[groups, m, c, taps]. scratch: packed y and w, and products that wait to be added, "
-        "of each thread."
+        "ConvTranspose: x = bias + the gradient of conv with respect to its input, for the "
+        "output gradient y; w [groups, m, c, taps]. scratch: packed y and w, and products to be "
+        "added, of each thread."
     ),
 )
 
@@ -109,8 +108,8 @@ Kernel(
     cost=Cost("2*batch*groups*m*c*volume(y_size)*volume(taps)"),
     c=CImplementation(scratch="131072", rare=True),
     doc=(
-        "dw [groups, m, c, taps] = conv's gradient by w, for dy [groups, m, batch, y_size]. "
-        "scratch: packed patches."
+        "dw [groups, m, c, taps] = the gradient of conv with respect to w, for dy [groups, m, "
+        "batch, y_size]. scratch: packed patches."
     ),
 )
 
@@ -128,11 +127,11 @@ Kernel(
     enums={"op": POOL},
     empty=["planes"],
     doc=(
-        "y [planes, y_size] = the maximum, average or sum of the taps of each position that "
-        "lie inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation "
-        "- pad]. An average divides by how many they are, with include_pad by those within "
-        "[-pad, x_size + tail). index (maximum only): where the first one lies, counted in "
-        "all of x."
+        "y [planes, y_size] = the maximum, average or sum of the taps of each position that are "
+        "inside of x [planes, x_size]; tap k of position o is x[o * stride + k * dilation - "
+        "pad]. An average divides by their number, with include_pad by the number of taps "
+        "within [-pad, x_size + tail). index (maximum only): the index in all of x of the first "
+        "maximum."
     ),
 )
 
@@ -149,7 +148,7 @@ Kernel(
     empty=["planes"],
     grid="planes",
     doc=(
-        "pool's gradient by x for one of dy by y. x is needed for the maximum, whose gradient "
-        "goes to the first one."
+        "Gradient of pool with respect to x. The maximum needs x: its gradient goes to the "
+        "first maximum."
     ),
 )

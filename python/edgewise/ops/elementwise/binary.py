@@ -1,4 +1,4 @@
-"""Elementwise ops of two operands that broadcast, and what is composed of them."""
+"""Elementwise operators of two operands that broadcast, and operators composed of them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 
 def emit_binary(builder: Builder, op: str, a: View, c: View, y: View, dtype: int) -> None:
+    """Adds a call of the kernel "binary": y = op(a, c), broadcast to the shape of y.
+
+    Args:
+        op: The operation, a name of BINARY.
+        dtype: The element type of the operands.
+    """
     builder.nd(
         "binary",
         y.shape,
@@ -45,7 +51,7 @@ def emit_binary(builder: Builder, op: str, a: View, c: View, y: View, dtype: int
 def _check_same(node: BoundNode) -> None:
     a, c = node.inputs[0], node.inputs[1]
     if a.dtype != c.dtype:
-        fail(node, f"its inputs have different element types ({a} and {c})")
+        fail(node, f"its inputs {a} and {c} have different element types")
 
 
 def _int_div(a: Dim, c: Dim) -> Dim:
@@ -65,9 +71,9 @@ _float_mod = guard(math.fmod, NAN)
 
 def _pow(a: Any, c: Any) -> Any:
     if isinstance(a, int) and isinstance(c, int) and not isinstance(a, Sym):
-        if c < 0:  # as the kernel does: only 1 and -1 have a whole inverse
+        if c < 0:  # as in the kernel: only the inverses of 1 and -1 are integers
             return a ** -(c % 2) if a in (1, -1) else 0
-        return pow(a, c, 1 << 64) if c > 64 else a**c  # `wrap` takes what the type holds
+        return pow(a, c, 1 << 64) if c > 64 else a**c  # `wrap` reduces it to the type
     try:
         r = a**c
         return NAN if isinstance(r, complex) else r
@@ -77,7 +83,8 @@ def _pow(a: Any, c: Any) -> Any:
         return INF
 
 
-FOLDS = {
+# The operations that small constants are folded with.
+FOLDS: dict[str, Callable[..., Any]] = {
     "add": lambda a, c: a + c,
     "sub": lambda a, c: a - c,
     "mul": lambda a, c: a * c,
@@ -106,6 +113,7 @@ LOGICAL = ("and", "or", "xor")
 
 
 def fold_binary(op: str, node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
+    """Computes a binary operation of small constants."""
     dt, shape = outs[0]
     f = FOLDS[op] if op != "div" else (_float_div if node.inputs[0].dtype in FLOATS else _int_div)
     pairs = zip(read_as(node.inputs[0], shape), read_as(node.inputs[1], shape))
@@ -117,21 +125,21 @@ def fold_binary(op: str, node: BoundNode, outs: list[tuple[int, Shape]]) -> Fold
 
 
 def _declare_binary(name: str, op: str, domain: str = "") -> Op:
+    """Declares a binary operator; op: the kernel's operation, a name of BINARY."""
     o = Op(name, domain)
 
     @o.infer
     def op_infer(node: BoundNode) -> Inferred:
         _check_same(node)
-        axis = node.attrs.get(
-            "axis"
-        )  # of opsets before 7: where the second operand's dimensions begin
+        # before opset 7: where the dimensions of the second operand begin
+        axis = node.attrs.get("axis")
         if axis is not None and (
             type(axis) is not int
             or axis % max(node.inputs[0].rank, 1) + node.inputs[1].rank != node.inputs[0].rank
         ):
             unsupported(
                 node,
-                f"broadcasting along axis {axis}, as opsets before 7 had it",
+                f"broadcasting along axis {axis}, which opset 7 removed",
                 "Export the model again with a newer opset.",
             )
         if (
@@ -140,7 +148,7 @@ def _declare_binary(name: str, op: str, domain: str = "") -> Op:
             or node.inputs[0].dtype == BOOL
             and op not in ("and", "or", "xor", "equal")
         ):
-            fail(node, f"it does not take {node.inputs[0]}")
+            fail(node, f"{name} does not take the element type of its input {node.inputs[0]}")
         shape = broadcast(node, node.inputs[0].shape, node.inputs[1].shape)
         if op == "prelu" and shape != node.inputs[0].shape:
             fail(node, f"its slope {node.inputs[1]} does not broadcast to {node.inputs[0]}")
@@ -203,9 +211,7 @@ OPS["", "PRelu"].parameters = (1,)
 
 @OPS["", "PRelu"].decompose
 def p_relu_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """Before opset 7 a vector of slopes has one for each channel, not one for each element of the
-    last dimension.
-    """
+    """Before opset 7, a vector of slopes is along the channels instead of the last dimension."""
     x, w = node.inputs
     if node.opset >= 7 or w.rank != 1 or x.rank < 3 or w.shape[0] == 1:
         return None
@@ -264,8 +270,8 @@ def _grad_mod(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
 
 
 def _grad_pow(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
-    """As PyTorch's: nothing reaches the base where the exponent is 0, nor the exponent where 0 is
-    raised to 0 or more.
+    """As in PyTorch, the gradient of the base is 0 where the exponent is 0, and the gradient of the
+    exponent is 0 where the base is 0 and the exponent is not negative.
     """
     a, e = node.inputs
     zero, da, de, p = graph.constant(a.dtype, [], [0.0]), None, None, e.scalar()
@@ -302,10 +308,10 @@ def _grad_pow(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
 
 
 def _grad_extreme(less: str) -> Callable[..., InputGradients]:
-    """Of the smaller or larger of two.
+    """The gradient rule of the smaller ("Less") or larger ("Greater") of two.
 
-    Equals get half each, as PyTorch's minimum and maximum; ties="first": the first gets all, as
-    PyTorch's clamp.
+    Equal elements get half of it each, as in PyTorch's minimum and maximum; with the attribute
+    ties="first" the first operand gets all of it, as in PyTorch's clamp.
     """
 
     def rule(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
@@ -385,9 +391,7 @@ def pow_decompose(node: BoundNode, graph: Binder) -> Decomposed:
             return [graph.op("Sqrt", x)]
         if p == 3:
             return [graph.op("Mul", graph.op("Mul", x, x), x)]
-    if (
-        x.dtype in INTEGERS and e.dtype in FLOATS
-    ):  # the power is a float's, the result an integer again
+    if x.dtype in INTEGERS and e.dtype in FLOATS:  # computed in float64, converted back
         return [
             graph.op(
                 "Cast",
@@ -411,6 +415,12 @@ def pow_decompose(node: BoundNode, graph: Binder) -> Decomposed:
 
 
 def _variadic(name: str, op: str, domain: str = "", mean: bool = False) -> None:
+    """Declares an operator of any number of operands, by a binary one.
+
+    Args:
+        op, domain: The binary operator.
+        mean: Whether the result is divided by the number of operands.
+    """
     o = Op(name)
 
     @o.decompose
@@ -463,7 +473,7 @@ def clip_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         low, high = node.input(1), node.input(2)
         for i, bound in ((1, low), (2, high)):
             if bound is not None and any(d != 1 for d in bound.shape):
-                fail(node, f"its bounds are single numbers, input {i} is {bound}")
+                fail(node, f"its input {i} is {bound}; a single number is expected")
     if low is not None:
         x = graph.op("MaxOf2", x, low, domain="edgewise", ties="first")
     if high is not None:

@@ -1,4 +1,4 @@
-"""Ops on the bits of elements: BitCast, and what types of less than a byte are moved by."""
+"""BitCast, and the operators by which elements of less than a byte are moved."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         Value,
     )
 
-# Types of less than a byte are moved as their codes, a byte each (bind.py): (packed) -> uint8, and
-# back with attribute `to`.
+# Elements of less than a byte are moved as codes of a byte each (bind.py): Codes converts packed
+# elements to uint8, OfCodes back to the type of the attribute `to`.
 codes, of_codes = Op("Codes", "edgewise"), Op("OfCodes", "edgewise")
 
 
@@ -72,12 +72,13 @@ def of_codes_lower(node: BoundNode, builder: Builder) -> None:
 bit_cast = Op("BitCast", half=[0])
 
 
-def _half_type(g: Binder, v: Value) -> int | None:
-    """Which half type a float32 value has in the file, where that can be told: what is only moved
-    has the type of where it comes from.
+def _half_type(graph: Binder, v: Value) -> int | None:
+    """The half type that a float32 value has in the file, or None where it is not known.
+
+    Operators that only move elements do not change the type.
     """
     while True:
-        declared = g.graph.value_info.get(v.name)
+        declared = graph.graph.value_info.get(v.name)
         if declared is not None and declared.dtype in (FLOAT16, BFLOAT16):
             return declared.dtype
         n = v.producer
@@ -95,27 +96,23 @@ def _half_type(g: Binder, v: Value) -> int | None:
 
 @bit_cast.decompose
 def bit_cast_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """Half precision is float32 within a graph: where its bits are asked for, it is made half
-    again.
-    """
+    """Half precision is float32 within a graph: it is converted back for its bits."""
     x, to = node.inputs[0], node.attr("to")
     if to not in NAME or to == STRING:
-        fail(
-            node, f"it makes {x} an element of type {NAME.get(to, to)}", "Check the attribute `to`."
-        )
+        fail(node, f"it cannot convert {x} to {NAME.get(to, to)}", "Check the attribute `to`.")
     if x.dtype == FLOAT and bits_of(to) == 16:
         half = _half_type(graph, x)
         if half is None:
             unsupported(
                 node,
-                f"whether {x} is float16 or bfloat16 in the file is not said there",
+                f"whether {x} is float16 or bfloat16 is not stored in the file",
                 "Store the shapes and types of inner values in the file (onnx.shape_inference).",
             )
         x = graph.narrow(x, half)
     if bits_of(x.dtype) != bits_of(to):
         fail(
             node,
-            f"elements of {x} do not have as many bits as {NAME[to]}",
+            f"elements of {x} and {NAME[to]} have different numbers of bits",
             "Export the model again.",
         )
     return [graph.op("SameBits", x, domain="edgewise", to=to)]

@@ -1,4 +1,4 @@
-"""Ops on the bits of integers, and IsInf, which asks for a pattern of bits of floats."""
+"""Operators on the bits of integers, and IsInf."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _TYPES = set(RANGE) & INTEGERS
 
 
 def _declare(name: str, kind: Callable[[BoundNode], str]) -> Op:
-    """kind(n): the binary operation's name."""
+    """Declares a binary operator of integers; kind(node): the kernel's operation."""
     o = Op(name)
 
     @o.infer
     def op_infer(node: BoundNode) -> Inferred:
         a, c = node.inputs
         if a.dtype not in _TYPES or c.dtype != a.dtype:
-            fail(node, f"it takes two integer tensors of one type, not {a} and {c}")
+            fail(node, f"its inputs are {a} and {c}; two tensors of one integer type are expected")
         return [(a.dtype, broadcast(node, a.shape, c.shape))]
 
     @o.lower
@@ -57,11 +57,17 @@ def _declare(name: str, kind: Callable[[BoundNode], str]) -> Op:
     return o
 
 
+def _always(op: str) -> Callable[[BoundNode], str]:
+    return lambda node: op
+
+
 for _name, _op in {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}.items():
-    _declare(_name, lambda n, op=_op: op)
+    _declare(_name, _always(_op))
 
 
 def _shift(left: bool) -> Callable[[int, int], int]:
+    """The shift of two numbers, as the kernel computes it."""
+
     def shift(a: int, c: int) -> int:
         if not 0 <= c < 64:
             return -1 if a < 0 and not left else 0
@@ -80,12 +86,9 @@ def _direction(node: BoundNode) -> str:
     return "shift_left" if direction == "LEFT" else "shift_right"
 
 
-bit_shift = _declare(
-    "BitShift",
-    _direction,
-    # of signed integers the right shift is arithmetic; what is shifted by more bits than there are,
-    # or by a negative number, keeps its sign alone
-)
+# The right shift of signed integers is arithmetic. A shift by a negative number, or by more bits
+# than there are, leaves only the sign.
+bit_shift = _declare("BitShift", _direction)
 
 
 bitwise_not = Op("BitwiseNot")
@@ -94,7 +97,7 @@ bitwise_not = Op("BitwiseNot")
 @bitwise_not.infer
 def bitwise_not_infer(node: BoundNode) -> Inferred:
     if node.inputs[0].dtype not in _TYPES:
-        fail(node, f"it takes integers, not {node.inputs[0]}")
+        fail(node, f"its input is {node.inputs[0]}; integers are expected")
     return [like(node, 0)]
 
 
@@ -130,13 +133,13 @@ def is_inf_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         node.attr("detect_negative", 1),
     )
     if x.dtype not in FLOATS:
-        unsupported(node, f"{x} has no infinities")
+        unsupported(node, f"its input {x} is of a type without infinities")
     if positive and negative:
         return [graph.op("IsInf", x, domain="edgewise")]
     if not positive and not negative:
         return [
             graph.op(
-                "And", *[graph.op("IsInf", x, domain="edgewise"), graph.constant(BOOL, [], [False])]
+                "And", graph.op("IsInf", x, domain="edgewise"), graph.constant(BOOL, [], [False])
             )
         ]
     return [

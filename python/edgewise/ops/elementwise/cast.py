@@ -1,4 +1,4 @@
-"""Cast, and the packing of types of less than a byte."""
+"""Cast and CastLike."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
 
 cast = Op("Cast", half=[0])
+# Values of round_mode as bits of the kernel's parameter `mode`.
 ROUNDING = {"up": 0, "down": 2, "nearest": 4}
 
 
@@ -54,8 +55,8 @@ def cast_infer(node: BoundNode) -> Inferred:
     if node.attr("round_mode", "up") not in ROUNDING:
         fail(
             node,
-            f"it rounds {node.attr('round_mode', 'up')!r}",
-            "ONNX has round_mode up, down and nearest.",
+            f"its round_mode is {node.attr('round_mode', 'up')!r}",
+            "It is up, down or nearest; export the model again.",
         )
     return [(to, list(v.shape))]
 

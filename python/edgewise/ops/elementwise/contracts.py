@@ -1,4 +1,4 @@
-"""Contracts of the kernels under elementwise ops."""
+"""Contracts of the kernels of elementwise operators."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Kernel(
         "y = a op b with broadcasting by zero strides. equal..greater_equal write bool; "
         "and/or/xor take bool. Integer division truncates; integer mod has the sign of the "
         "divisor, fmod that of the dividend; dividing an integer by zero gives 0. silu_mul: "
-        "(a*sigmoid(a))*b, gelu_mul, gelu_tanh_mul alike."
+        "(a*sigmoid(a))*b; gelu_mul and gelu_tanh_mul likewise."
     ),
 )
 
@@ -53,11 +53,11 @@ Kernel(
     empty=["dims"],
     c=CImplementation(variants={"x_type": "CAST_FROM", "y_type": "CAST_TO"}),
     doc=(
-        "ONNX Cast between all number types. float to integer truncates, saturating (NaN "
-        "gives 0; types of less than a byte keep the low bits of that); to bool: x != 0; to "
-        "floats of 16 bits and fewer: round to nearest even. Types of less than a byte are "
-        "unpacked here, the bits of each in a byte. mode, of floats of 8 bits: 1: what is too "
-        "large does not saturate; 2: float8e8m0 rounds down, 4: to nearest, else up."
+        "ONNX Cast between all number types. float to integer truncates, saturating (NaN gives "
+        "0; types of less than a byte keep the low bits of that); to bool: x != 0; to floats of "
+        "16 bits and fewer: round to nearest even. Elements of less than a byte are unpacked, "
+        "each in a byte. mode, for floats of 8 bits: with bit 0 values out of range do not "
+        "saturate; float8e8m0 rounds down with bit 1, to nearest with bit 2, else up."
     ),
 )
 
@@ -72,8 +72,8 @@ Kernel(
     empty=["n"],
     grid="n",
     doc=(
-        "n elements of less than a byte, from the low bits of a byte each to one behind the "
-        "other, the low bits first; or back."
+        "Packs n elements of less than a byte, each in the low bits of a byte of x, without "
+        "gaps, low bits first; unpack: the reverse."
     ),
 )
 
@@ -92,8 +92,8 @@ Kernel(
     empty=["n"],
     c=CImplementation(variants={"activation": "ACTIVATION"}),
     doc=(
-        "Of y = f(a) b: da = dy b f'(a), db = dy f(a), and y itself. f is gelu, gelu_tanh, or "
-        "quick_gelu: a sigmoid(alpha a). Without b it is 1."
+        "Gradients of y = f(a) b: da = dy b f'(a), db = dy f(a), and y itself. f is gelu, "
+        "gelu_tanh, or quick_gelu: a sigmoid(alpha a). Without the operand b, b is 1."
     ),
 )
 

@@ -1,5 +1,6 @@
-"""Gradients of gated activations, activation(a) * b, in one step: what transformers spend most of
-their elementwise time on in training. And of those activations alone.
+"""Gradients of gated activations, activation(a) * b, in one step.
+
+In training, transformers spend most of their elementwise time on them.
 """
 
 from __future__ import annotations
@@ -23,13 +24,11 @@ if TYPE_CHECKING:
         Value,
     )
 
-GATED = {
-    "SiLUMul": "quick_gelu",
-    "GeluMul": "gelu",
-    "GeluTanhMul": "gelu_tanh",
-}  # op: its activation
+# The activation of each operator.
+GATED = {"SiLUMul": "quick_gelu", "GeluMul": "gelu", "GeluTanhMul": "gelu_tanh"}
 
-# (dy, a, b): the gradients of a and b, and what the op `of` gave, which recomputing may ask for
+# Inputs: dy, a, b. Outputs: the gradients of a and b, and the output of the operator `of`, which
+# recomputation may use.
 gated_grad = Op("GatedGrad", "edgewise")
 
 
@@ -58,8 +57,10 @@ def gated_grad_lower(node: BoundNode, builder: Builder) -> None:
 
 
 def _rule(name: str, activation: str) -> Callable[..., InputGradients]:
+    """The gradient rule of an operator."""
+
     def rule(node: BoundNode, graph: Gradients, dy: Value) -> InputGradients:
-        """What reaches b is activation(a) * dy, the same op again."""
+        """The gradient of b is activation(a) * dy: the same operator again."""
         a, b = node.inputs
         if (
             graph.wants(0)

@@ -1,4 +1,4 @@
-"""Elementwise ops of one operand, and their gradients."""
+"""Elementwise operators of one operand, and their gradients."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .contracts import SLOPE, UNARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from ...declare.annotations import (
         Binder,
@@ -43,6 +44,14 @@ def emit_unary(
     beta: float = 0.0,
     dtype: int | None = None,
 ) -> None:
+    """Adds a call of the kernel "unary" that computes the output of a node.
+
+    Args:
+        op: The operation, a name of UNARY.
+        x: The operand, by default input 0.
+        alpha, beta: Parameters of the operation.
+        dtype: Its element type, by default that of input 0.
+    """
     v = node.inputs[0]
     x = builder.view(v) if x is None else x
     y = builder.out(node.outputs[0])
@@ -63,6 +72,8 @@ def _round_even(x: float) -> float:
 
 
 def guard(f: Callable[..., float], at_domain_error: float) -> Callable[..., float]:
+    """f with a result instead of an exception where its arguments are outside of its domain."""
+
     def g(*x: float) -> float:
         try:
             return f(*x)
@@ -73,7 +84,8 @@ def guard(f: Callable[..., float], at_domain_error: float) -> Callable[..., floa
 
 
 NAN, INF = float("nan"), float("inf")
-_PY = {
+# The operations that small constants are folded with.
+_PY: dict[str, Callable[..., Any]] = {
     "neg": lambda x: -x,
     "abs": abs,
     "sign": lambda x: (x > 0) - (x < 0) if x == x else x,
@@ -118,7 +130,7 @@ def _declare_unary(
     def op_infer(node: BoundNode) -> Inferred:
         v = node.inputs[0]
         if v.dtype not in FLOATS and not (integers and v.dtype in INTEGERS):
-            fail(node, f"the element type of its input is not one {name} takes")
+            fail(node, f"{name} does not take the element type of its input {v}")
         return [like(node, 0, BOOL if op in ("is_nan", "is_inf") else None)]
 
     @o.lower
@@ -201,9 +213,9 @@ for (_domain, _name), (_op, _attributes) in PARAMETRIC_OPS.items():
 _declare_unary("SiLU", "silu", "edgewise")  # made by passes/activations.py
 _declare_unary("Gelu", "gelu", MS)
 
-# Slopes of one pass over memory. What can be told from the output is: the input need not be kept,
-# and an activation can still be taken into the product before it.
-
+# Inputs: dy, and x or y. Output: dy times the derivative `slope`, in one pass over memory. Where
+# the derivative follows from the output y, it is computed from y: the input need not be kept, and
+# the activation can still become an epilogue of the product before it.
 unary_grad = Op("UnaryGrad", "edgewise")
 
 
@@ -232,7 +244,7 @@ def unary_grad_lower(node: BoundNode, builder: Builder) -> None:
             alpha=alpha,
             beta=node.attr("beta", 0.0),
         )
-    else:  # what products and gates know
+    else:  # an activation that products and gates have, too
         builder.emit(
             "gated_grad",
             {"dy": builder.contiguous(dy), "a": builder.contiguous(x), "da": dx},
@@ -244,15 +256,15 @@ def unary_grad_lower(node: BoundNode, builder: Builder) -> None:
 
 @unary_grad.grad
 def unary_grad_grad(node: BoundNode, gradients: Gradients, ddx: Value) -> InputGradients:
-    """The second derivatives that are simple."""
+    """Second derivatives of Relu, Sigmoid, Tanh and their relatives."""
     dy, y = node.inputs
     slope, second = node.attrs["slope"], None
     if gradients.wants(1) and slope != "step":
         if slope not in ("sigmoid", "tanh"):
             raise MissingGradient(
-                f"the second derivative of {slope} is not there",
+                f"the second derivative of {slope} is not implemented",
                 node.where,
-                "Differentiate a model with other activations twice.",
+                "Use other activations in a model that is differentiated twice.",
             )
         second = gradients.mul(
             gradients.mul(ddx, dy),
@@ -275,15 +287,17 @@ def unary_grad_grad(node: BoundNode, gradients: Gradients, ddx: Value) -> InputG
 def slope(
     graph: Graph, dy: Value, x: Value, name: str, alpha: float = 0.0, beta: float = 0.0
 ) -> Value:
+    """dy times the derivative `name`, a name of SLOPE or ACTIVATION, at x."""
     return graph.op("UnaryGrad", dy, x, domain="edgewise", slope=name, alpha=alpha, beta=beta)
 
 
 def scaled(graph: Gradients, v: Value, factor: float) -> Value:
-    """v times a number, of v's type."""
+    """v times a Python number."""
     return v if factor == 1 else graph.mul(v, graph.constant(v.dtype, [], [float(factor)]))
 
 
 def plus(graph: Gradients, v: Value, number: float) -> Value:
+    """v plus a Python number."""
     return graph.add(v, graph.constant(v.dtype, [], [float(number)]))
 
 
@@ -291,9 +305,8 @@ def _root(graph: Graph, v: Value) -> Value:
     return graph.op("Sqrt", v)
 
 
-def _leaky_relu(
-    node: BoundNode, g: Gradients, dy: Value
-) -> Value:  # the output has the input's sign unless alpha turns it
+def _leaky_relu(node: BoundNode, g: Gradients, dy: Value) -> Value:
+    """From the output, which has the sign of the input unless alpha is negative."""
     alpha = node.attr("alpha", 0.01)
     return slope(g, dy, node.outputs[0] if alpha >= 0 else node.inputs[0], "step", alpha)
 
@@ -320,20 +333,24 @@ def _hard_sigmoid(node: BoundNode, graph: Gradients, dy: Value) -> Value:
 
 
 def where_or_zero(graph: Graph, condition: Value, v: Value, other: Value | None = None) -> Value:
+    """v where the condition holds, else `other`, by default 0."""
     return graph.op(
         "Where", condition, v, graph.constant(v.dtype, [], [0.0]) if other is None else other
     )
 
 
 def _of_x(f: _Slope) -> _SlopeRule:
+    """A rule from f(gradients, dy, x)."""
     return lambda n, g, dy: f(g, dy, n.inputs[0])
 
 
 def _of_y(f: _Slope) -> _SlopeRule:
+    """A rule from f(gradients, dy, y)."""
     return lambda n, g, dy: f(g, dy, n.outputs[0])
 
 
-_SLOPES = {
+# The gradient of each operator: rule(node, gradients, dy).
+_SLOPES: dict[str, _SlopeRule] = {
     "Neg": _of_x(lambda g, dy, x: g.neg(dy)),
     "Abs": _of_x(lambda g, dy, x: g.mul(dy, g.op("Sign", x))),
     "Sqrt": _of_y(lambda g, dy, y: g.div(scaled(g, dy, 0.5), y)),
@@ -422,7 +439,7 @@ swiglu = Op("SwiGLU")
 def swiglu_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     a, b = node.inputs
     if a.shape != b.shape:
-        fail(node, f"the gate {a} and {b} have different shapes")
+        fail(node, f"its inputs {a} and {b} have different shapes")
     return [graph.op("Mul", graph.op("Swish", a, alpha=node.attr("alpha", 1.0)), b)]
 
 
@@ -432,7 +449,7 @@ not_ = Op("Not")
 @not_.infer
 def not_infer(node: BoundNode) -> Inferred:
     if node.inputs[0].dtype != BOOL:
-        fail(node, f"it wants bools, not {node.inputs[0]}")
+        fail(node, f"its input is {node.inputs[0]}; bools are expected")
     return [like(node, 0)]
 
 
@@ -453,7 +470,7 @@ shrink = Op("Shrink")
 def shrink_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, lambd, bias = node.inputs[0], node.attr("lambd", 0.5), node.attr("bias", 0.0)
     if x.dtype not in FLOATS:
-        unsupported(node, "integers are not shrunk")
+        unsupported(node, f"Shrink of {x}")
     low, high, b = (graph.constant(x.dtype, [], [v]) for v in (-lambd, lambd, bias))
     inner = where_or_zero(graph, graph.op("Greater", x, high), graph.op("Sub", x, b))
     return [graph.op("Where", graph.op("Less", x, low), graph.op("Add", x, b), inner)]

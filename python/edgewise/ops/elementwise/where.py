@@ -26,7 +26,11 @@ where = Op("Where", moves=True)
 def where_infer(node: BoundNode) -> Inferred:
     c, x, y = node.inputs
     if c.dtype != BOOL or x.dtype != y.dtype:
-        fail(node, f"it wants a bool condition and two tensors of one type, and got {c}, {x}, {y}")
+        fail(
+            node,
+            f"its inputs are {c}, {x} and {y}; a bool condition and two tensors of one type are"
+            " expected",
+        )
     return [(x.dtype, broadcast(node, c.shape, x.shape, y.shape))]
 
 

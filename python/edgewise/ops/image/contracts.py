@@ -1,4 +1,4 @@
-"""Contracts of the kernels under image ops."""
+"""Contracts of the kernels of image operators."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Kernel(
     empty=["channels", "regions", "y_height", "y_width"],
     c=CImplementation(rare=True),
     doc=(
-        "y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - "
-        "shift of image index[r] of x [batch, channels, height, width], at least `least` wide "
-        "and high, is divided into bins. average, max: of samples x samples places in a bin "
-        "(0: as many as it has pixels), between pixels as bilinear interpolation weighs them, "
-        "the maximum being that of the weighed pixels; pool: the maximum of the pixels of a "
-        "bin of a region in whole pixels. An index out of [0, batch) is EW_E_INDEX."
+        "y [regions, channels, y_height, y_width]: each region (x1, y1, x2, y2) * scale - shift "
+        "of image index[r] of x [batch, channels, height, width], at least `least` wide and "
+        "high, is divided into bins. average, max: of samples x samples points in each bin (0: "
+        "one for each pixel), by bilinear interpolation; max is the maximum of the weighted "
+        "pixels. pool: the maximum of the pixels of each bin, with the region rounded to whole "
+        "pixels. An index out of [0, batch) is EW_E_INDEX."
     ),
 )
 
@@ -54,7 +54,7 @@ Kernel(
     empty=["outer", "n", "m", "taps", "inner"],
     doc=(
         "y[o, i, :] = sum over t of weight[i, t] * x[o, index[i, t], :] for x [outer, n, "
-        "inner], y [outer, m, inner]; an index outside of [0, n) fails."
+        "inner], y [outer, m, inner]; an index out of [0, n) is an error."
     ),
 )
 
@@ -79,9 +79,9 @@ Kernel(
     grid="batch, positions",
     c=CImplementation(rare=True),
     doc=(
-        "y [batch, channels, positions] = x [batch, channels, x_size] at the places grid "
-        "[batch, positions, dims], of which the first coordinate is that of the last "
-        "dimension and -1 .. 1 is all of it. With dy: dx, dgrid or both, the gradients, "
-        "instead of y."
+        "y [batch, channels, positions] = x [batch, channels, x_size] sampled at the positions "
+        "grid [batch, positions, dims]; the first coordinate is along the last dimension, and "
+        "-1 .. 1 covers all of it. With dy, the gradients dx and dgrid, either or both, are "
+        "computed instead of y."
     ),
 )

@@ -1,4 +1,4 @@
-"""Contracts of the kernels under norm ops."""
+"""Contracts of the kernels of norm operators."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Kernel(
     empty=["batch", "channels", "inner"],
     grid="channels",
     doc=(
-        "y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel of x "
-        "[batch, channels, inner]. train: mean and variance are those of x, and new_mean = "
-        "mean * momentum + that of x * (1 - momentum)."
+        "y = (x - mean) / sqrt(variance + epsilon) * scale + bias for each channel of x [batch, "
+        "channels, inner]. train: mean and variance are computed from x, and new_mean = mean * "
+        "momentum + (mean of x) * (1 - momentum), new_variance likewise."
     ),
 )
 
@@ -42,7 +42,7 @@ Kernel(
     ],
     empty=["batch", "channels", "inner"],
     grid="channels",
-    doc="Gradients of batch_norm; mean and variance are computed again where train.",
+    doc="Gradients of batch_norm; with train, mean and variance are computed again.",
 )
 
 Kernel(
@@ -66,9 +66,9 @@ Kernel(
         "v = x (+ skip) (+ skip_bias); sum = v; y = (v - mean(v)) / sqrt(var(v) + epsilon) * "
         "(scale + scale_offset) + bias, or with rms: v / sqrt(mean(v*v) + epsilon) * (scale + "
         "scale_offset). LayerNormalization, RMSNormalization, SkipLayerNormalization, "
-        "SkipSimplifiedLayerNormalization. Two passes, variance from centred values. skip_row "
-        "0 broadcasts one skip row. y and sum never share memory. mean and inv_std, 1 / "
-        "sqrt(...), are those of each row."
+        "SkipSimplifiedLayerNormalization. Two passes, with the variance of centred values. "
+        "skip_row 0 broadcasts one skip row. y and sum never share memory. mean and inv_std, 1 "
+        "/ sqrt(...), are the statistics of each row."
     ),
 )
 
@@ -89,8 +89,8 @@ Kernel(
     grid="rows",
     c=CImplementation(scratch="parts*2*cols", optional_scratch=True),
     doc=(
-        "Gradients of norm (v = x) from that of y: of x, plus `more`; of scale; of bias. Rows "
-        "are summed in `parts` parts whatever the number of threads; scratch is needed for "
-        "dscale and dbias only."
+        "Gradients of norm (with v = x) with respect to x, plus `more`, to scale and to bias. "
+        "Rows are summed in `parts` parts, whatever the number of threads; scratch is needed "
+        "for dscale and dbias only."
     ),
 )

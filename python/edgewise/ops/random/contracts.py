@@ -1,4 +1,4 @@
-"""Contracts of the kernels under random ops."""
+"""Contracts of the kernels of random operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kernel(
     ],
     empty=["n"],
     doc=(
-        "y = random 32 bits >= threshold (unsigned) ? x * scale : 0; without x: uniform "
-        "numbers of [offset, offset + scale)."
+        "y = random 32 bits >= threshold (unsigned) ? x * scale : 0; without x: uniform numbers "
+        "in [offset, offset + scale)."
     ),
 )

@@ -1,8 +1,8 @@
-"""Random numbers that follow from a seed: Dropout, distributions, and what parameters begin as.
+"""Random numbers that follow from a seed: Dropout, the distributions, Bernoulli and Multinomial.
 
 `seed` is an int64 [1] that the host chooses for each run, `stream` a number that no other node of
-the plan has: together with an element's place they say its number, so that the backward part
-recomputes a mask instead of keeping it, and every machine draws the same
+the plan has. Together with the index of an element they determine its random number, so that the
+gradient computes a mask again instead of keeping it, and every machine draws the same numbers
 (core/kernels/random/random.c).
 """
 
@@ -15,7 +15,7 @@ from ...declare.dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT
 from ...declare.op import Op, fail, like, product, takes, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ...declare.annotations import (
         Binder,
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
         View,
     )
 
-active = Op(
-    "Dropout", "edgewise"
-)  # (x, seed); ratio, stream: x / (1 - ratio), or 0 with probability `ratio`
-uniform = Op(
-    "RandomUniform", "edgewise"
-)  # (seed); shape, low, high, stream: uniform in [low, high)
+# Inputs: x, seed. Attributes: ratio, stream. x / (1 - ratio), or 0 with probability `ratio`.
+active = Op("Dropout", "edgewise")
+# Input: seed. Attributes: shape, low, high, stream. Uniform in [low, high).
+uniform = Op("RandomUniform", "edgewise")
 
 
 @active.infer
@@ -42,7 +40,7 @@ def active_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT,), 0)
     takes(node, (INT64,), 1)
     if not 0.0 <= node.attr("ratio", 0.5) < 1.0:
-        fail(node, f"its ratio is {node.attr('ratio')}", "It is a probability below 1.")
+        fail(node, f"its ratio is {node.attr('ratio')}", "Use a probability below 1.")
     return [like(node, 0)]
 
 
@@ -110,23 +108,23 @@ dropout = Op("Dropout")
 
 
 @dropout.decompose
-def dropout_decompose(node: BoundNode, builder: Binder) -> Decomposed:
-    """Active where the graph is bound for training (`bind`'s `training`), unless the node says
-    training_mode = false; and in an InferenceSession where it says training_mode = true. Else it
-    passes its input on.
+def dropout_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    """Dropout is active in graphs that are bound for training (the argument `training` of `bind`),
+    unless training_mode is false, and in an InferenceSession where training_mode is true. Else its
+    output is its input.
     """
     x, ratio = node.inputs[0], node.attr("ratio", 0.5)
     if node.has(1):
         ratio = float(node.need(1)[0])
     said = bool(node.need(2)[0]) if node.has(2) else None
-    if ratio == 1.0 and said:  # as in PyTorch nothing is left, rather than 0 / 0
-        fail(node, "its ratio is 1", "It is a probability below 1.")
-    stream = None if ratio == 0.0 or said is False else builder.random_stream(always=bool(said))
+    if ratio == 1.0 and said:  # every element would be 0 / 0
+        fail(node, "its ratio is 1", "Use a probability below 1.")
+    stream = None if ratio == 0.0 or said is False else graph.random_stream(always=bool(said))
     if stream is not None:
         seed, number = stream
 
         def drop(v: Value) -> Value:
-            return builder.op(
+            return graph.op(
                 "Dropout", v, seed, domain="edgewise", ratio=float(ratio), stream=number
             )
 
@@ -135,41 +133,37 @@ def dropout_decompose(node: BoundNode, builder: Binder) -> Decomposed:
         y = x
     if not node.wants(1):
         return [y, None][: len(node.outputs)]
-    dims = builder.constant(INT64, [x.rank], list(x.shape))
-    ones = builder.op("Expand", builder.constant(FLOAT, [], [1.0]), dims)
-    return [y, builder.op("Cast", drop(ones) if stream is not None else ones, to=BOOL)]
+    dims = graph.constant(INT64, [x.rank], list(x.shape))
+    ones = graph.op("Expand", graph.constant(FLOAT, [], [1.0]), dims)
+    return [y, graph.op("Cast", drop(ones) if stream is not None else ones, to=BOOL)]
 
 
-# Distributions: with a seed the same numbers in each run, without one others in each.
-
-
-def _source(node: BoundNode, builder: Binder) -> tuple[Value, int]:
-    """(seed, stream)."""
+def _source(node: BoundNode, graph: Binder) -> tuple[Value, int]:
+    """(seed, stream) of a distribution: the same in each run where the node has a seed."""
     said = node.attrs.get("seed")
     if said is not None:
         if type(said) not in (int, float):
-            fail(node, f"its seed is {said!r}")
-        return (
-            builder.constant(INT64, [1], unpack(INT32, pack(FLOAT, [float(said)]), 1)),
-            0,
-        )  # the float's bits: seeds that differ a little are others, too
-    stream = builder.random_stream(always=True)
+            fail(node, f"its seed is {said!r}; a number is expected")
+        # the bits of the float32, so that seeds that differ by little differ, too
+        bits = unpack(INT32, pack(FLOAT, [float(said)]), 1)
+        return graph.constant(INT64, [1], bits), 0
+    stream = graph.random_stream(always=True)
     if stream is None:
         unsupported(
             node,
             "random numbers without a seed",
-            "Give the node a `seed`; only sessions make one for each run.",
+            "Set the attribute `seed`; only sessions choose one for each run.",
         )
     return stream
 
 
 def _uniform(
-    node: BoundNode, b: Binder, shape: Sequence[int], low: float = 0.0, high: float = 1.0
+    node: BoundNode, graph: Binder, shape: Sequence[int], low: float = 0.0, high: float = 1.0
 ) -> Value:
     if any(not isinstance(d, int) or d < 0 for d in shape):
-        fail(node, f"its shape is {list(shape)}")
-    seed, stream = _source(node, b)
-    return b.op(
+        fail(node, f"its shape is {list(shape)}; sizes from 0 on are expected")
+    seed, stream = _source(node, graph)
+    return graph.op(
         "RandomUniform",
         seed,
         domain="edgewise",
@@ -181,45 +175,50 @@ def _uniform(
 
 
 def _normal(
-    node: BoundNode, builder: Binder, shape: Sequence[int], mean: float, scale: float
+    node: BoundNode, graph: Binder, shape: Sequence[int], mean: float, scale: float
 ) -> Value:
-    """Box and Muller 1958."""
+    """Normally distributed numbers of a shape (Box and Muller 1958)."""
     u, v = (
-        builder.op("Squeeze", x, builder.constant(INT64, [1], [0]))
-        for x in builder.op(
-            "Split", _uniform(node, builder, [2, *shape]), axis=0, num_outputs=2, outputs=2
+        graph.op("Squeeze", x, graph.constant(INT64, [1], [0]))
+        for x in graph.op(
+            "Split", _uniform(node, graph, [2, *shape]), axis=0, num_outputs=2, outputs=2
         )
     )
-    radius = builder.op(
+    radius = graph.op(
         "Sqrt",
-        builder.op(
+        graph.op(
             "Mul",
-            builder.op("Log", builder.op("Sub", builder.constant(FLOAT, [], [1.0]), u)),
-            builder.constant(FLOAT, [], [-2.0 * scale * scale]),
+            graph.op("Log", graph.op("Sub", graph.constant(FLOAT, [], [1.0]), u)),
+            graph.constant(FLOAT, [], [-2.0 * scale * scale]),
         ),
     )
     if scale < 0:
-        fail(node, f"its scale is {scale}")
-    return builder.op(
+        fail(node, f"its scale is {scale}; a number from 0 on is expected")
+    return graph.op(
         "Add",
-        builder.op(
+        graph.op(
             "Mul",
             radius,
-            builder.op("Cos", builder.op("Mul", v, builder.constant(FLOAT, [], [2 * math.pi]))),
+            graph.op("Cos", graph.op("Mul", v, graph.constant(FLOAT, [], [2 * math.pi]))),
         ),
-        builder.constant(FLOAT, [], [mean]),
+        graph.constant(FLOAT, [], [mean]),
     )
 
 
-def _declare_distribution(name, make, like_input):
-    """make(n, b, shape): float32 numbers.
+def _declare_distribution(
+    name: str, make: Callable[[BoundNode, Binder, Sequence[int]], Value], like_input: bool
+) -> None:
+    """Declares a distribution, of the attribute `dtype`.
 
-    Of the type that `dtype` says, by default float32 or that of the input that also says the shape.
+    Args:
+        make: make(node, graph, shape) adds nodes that compute float32 numbers of a shape.
+        like_input: Whether shape and default element type are those of the input; else they are an
+            attribute and float32.
     """
     o = Op(name, half=[0])
 
     @o.decompose
-    def op_decompose(node: BoundNode, b: Binder) -> Decomposed:
+    def op_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         shape, to = (
             (node.inputs[0].shape, node.attr("dtype", node.inputs[0].dtype))
             if like_input
@@ -228,79 +227,73 @@ def _declare_distribution(name, make, like_input):
         if to not in (FLOAT, DOUBLE, FLOAT16, BFLOAT16) or shape is None:
             fail(
                 node,
-                f"its element type is {to}, its shape {shape}",
-                "It makes float32, float64, float16 or bfloat16 numbers.",
+                f"its dtype is {to} and its shape {shape}",
+                "Use float32, float64, float16 or bfloat16, and give a shape.",
             )
-        return [b.op("Cast", make(node, b, shape), to=to)]
-
-    return o
+        return [graph.op("Cast", make(node, graph, shape), to=to)]
 
 
-_declare_distribution(
-    "RandomUniform",
-    lambda n, b, shape: _uniform(n, b, shape, n.attr("low", 0.0), n.attr("high", 1.0)),
-    False,
-)
-_declare_distribution(
-    "RandomUniformLike",
-    lambda n, b, shape: _uniform(n, b, shape, n.attr("low", 0.0), n.attr("high", 1.0)),
-    True,
-)
-_declare_distribution(
-    "RandomNormal",
-    lambda n, b, shape: _normal(n, b, shape, n.attr("mean", 0.0), n.attr("scale", 1.0)),
-    False,
-)
-_declare_distribution(
-    "RandomNormalLike",
-    lambda n, b, shape: _normal(n, b, shape, n.attr("mean", 0.0), n.attr("scale", 1.0)),
-    True,
-)
+def _uniform_of_node(node: BoundNode, graph: Binder, shape: Sequence[int]) -> Value:
+    return _uniform(node, graph, shape, node.attr("low", 0.0), node.attr("high", 1.0))
+
+
+def _normal_of_node(node: BoundNode, graph: Binder, shape: Sequence[int]) -> Value:
+    return _normal(node, graph, shape, node.attr("mean", 0.0), node.attr("scale", 1.0))
+
+
+_declare_distribution("RandomUniform", _uniform_of_node, like_input=False)
+_declare_distribution("RandomUniformLike", _uniform_of_node, like_input=True)
+_declare_distribution("RandomNormal", _normal_of_node, like_input=False)
+_declare_distribution("RandomNormalLike", _normal_of_node, like_input=True)
 
 bernoulli = Op("Bernoulli")
 
 
 @bernoulli.decompose
-def bernoulli_decompose(node: BoundNode, b: Binder) -> Decomposed:
-    """One with the probability that x says."""
+def bernoulli_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    """1 with probability x, else 0."""
     x = node.inputs[0]
-    drawn = b.op("Less", _uniform(node, b, x.shape), b.op("Cast", x, to=FLOAT))
-    return [b.op("Cast", drawn, to=node.attr("dtype", x.dtype))]
+    drawn = graph.op("Less", _uniform(node, graph, x.shape), graph.op("Cast", x, to=FLOAT))
+    return [graph.op("Cast", drawn, to=node.attr("dtype", x.dtype))]
 
 
 multinomial = Op("Multinomial")
 
 
 @multinomial.decompose
-def multinomial_decompose(node: BoundNode, builder: Binder) -> Decomposed:
-    """x [batch, classes] are logarithms of what classes weigh; of each sample the class in whose
-    share of their running sum a uniform number lies.
+def multinomial_decompose(node: BoundNode, graph: Binder) -> Decomposed:
+    """Draws classes by inverting the cumulative distribution; x [batch, classes] are unnormalized
+    logarithms of the probabilities.
     """
     takes(node, (FLOAT, DOUBLE), 0)
     x, count, to = node.inputs[0], node.attr("sample_size", 1), node.attr("dtype", INT32)
     if x.rank != 2 or count < 1 or to not in (INT32, INT64) or x.shape[1] < 1:
-        fail(node, f"{count} samples of {x} as element type {to}")
-    # counted is how many classes end before the number; the last one has no end, whatever its sum
-    # was rounded to
-    ends = builder.op(
+        fail(
+            node,
+            f"its input is {x}, sample_size {count} and dtype {to}; [batch, classes], a number from"
+            " 1 on and int32 or int64 are expected",
+        )
+    # The class is the number of cumulative sums that do not exceed the random number. That of the
+    # last class, 1 but for rounding, is left out.
+    ends = graph.op(
         "CumSum",
-        builder.op("Softmax", builder.op("Cast", x, to=FLOAT), axis=1),
-        builder.constant(INT64, [], [1]),
+        graph.op("Softmax", graph.op("Cast", x, to=FLOAT), axis=1),
+        graph.constant(INT64, [], [1]),
     )
-    ends = builder.op(
-        "Slice", ends, *(builder.constant(INT64, [1], [i]) for i in (0, x.shape[1] - 1, 1))
+    ends = graph.op(
+        "Slice", ends, *(graph.constant(INT64, [1], [i]) for i in (0, x.shape[1] - 1, 1))
     )
-    drawn = _uniform(node, builder, [x.shape[0], count, 1])
-    before = builder.op(
-        "LessOrEqual", builder.op("Unsqueeze", ends, builder.constant(INT64, [1], [1])), drawn
+    drawn = _uniform(node, graph, [x.shape[0], count, 1])
+    before = graph.op(
+        "LessOrEqual", graph.op("Unsqueeze", ends, graph.constant(INT64, [1], [1])), drawn
     )
     return [
-        builder.op(
+        graph.op(
             "Cast",
-            builder.op(
+            graph.op(
                 "ReduceSum",
-                builder.op("Cast", before, to=FLOAT),
-                builder.constant(INT64, [1], [2]),
+                graph.op("Cast", before, to=FLOAT),
+                graph.constant(INT64, [1], [2]),
                 keepdims=0,
             ),
             to=to,

@@ -1,4 +1,4 @@
-"""Contracts of the kernels under reduce ops."""
+"""Contracts of the kernels of reduce operators."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Kernel(
     enums={"op": REDUCE},
     empty=["outer", "inner"],
     doc=(
-        "y[o, i] = reduce over r of x[o, r, i] (strides in elements; y's inner contiguous). n "
-        "= 0 gives the identity (sum 0, prod 1, max -inf or the type's lowest, mean NaN). "
-        "Types float32, float64, int32, int64, and uint8/int8/bool for max and min. float32 "
-        "sums accumulate in several lanes."
+        "y[o, i] = reduce over r of x[o, r, i] (strides in elements; the inner dimension of y "
+        "is contiguous). n = 0 gives the identity (sum 0, prod 1, max -inf or the lowest number "
+        "of the type, mean NaN). Types float32, float64, int32, int64, and uint8/int8/bool for "
+        "max and min. float32 sums accumulate in several lanes."
     ),
 )
 
@@ -36,7 +36,7 @@ Kernel(
     [read("x", "type", "outer, n, inner"), write("y", INT64, "outer, inner")],
     require=["n > 0"],
     empty=["outer", "inner"],
-    doc="ONNX ArgMax (largest=1) and ArgMin; int64 out; last: select_last_index.",
+    doc="ONNX ArgMax (largest=1) and ArgMin, as int64; last: select_last_index.",
 )
 
 Kernel(
@@ -61,8 +61,8 @@ Kernel(
     empty=["rows", "cols"],
     grid="rows",
     doc=(
-        "Softmax or LogSoftmax over the last axis, float32. A row of all -inf gives NaN, as "
-        "ONNX Runtime does."
+        "Softmax or LogSoftmax over the last axis, float32. A row of all -inf is NaN, as in "
+        "ONNX Runtime."
     ),
 )
 
@@ -91,7 +91,7 @@ Kernel(
     empty=["rows", "cols"],
     grid="rows",
     doc=(
-        "Gradient of softmax in its input from its output y: dx = (dy - sum(dy*y)) * y, of "
-        "log_softmax: dy - exp(y) * sum(dy). dx may be dy or y where that has no gaps."
+        "Gradient of softmax from its output y: dx = (dy - sum(dy*y)) * y; of log_softmax: dy - "
+        "exp(y) * sum(dy). dx may overwrite dy or y where they are contiguous."
     ),
 )

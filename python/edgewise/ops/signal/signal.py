@@ -1,11 +1,11 @@
-"""Fourier transforms of any length, window functions, and the mel scale: compositions of matrix
-products and constants that are computed once.
+"""Fourier transforms of any length, window functions and the mel scale, composed of matrix products
+and constants.
 
 Complex numbers are pairs in the last dimension. A transform of up to DIRECT elements is one matrix
-product; a longer one of n = p * q is p-point and q-point transforms with a rotation in between
-(Cooley and Tukey 1965, in the four-step form of Gentleman and Sande 1966); one of a large prime is
-a circular convolution of a length that is a power of two (Bluestein 1970). Tables are nodes over
-constants, in double precision: plans stay small, and sessions compute them once.
+product; a longer one of n = p * q elements is p-point and q-point transforms with a rotation in
+between (Cooley and Tukey 1965, in the four-step form of Gentleman and Sande 1966); one of a large
+prime is a circular convolution of a power of two (Bluestein 1970). Tables are nodes over constants
+in double precision, so that plans stay small and sessions compute them once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ...declare.annotations import Binder, BoundNode, Decomposed, Value
 
+# Elements of a transform that is one matrix product, at most.
 DIRECT = 512
 
 
@@ -57,7 +58,9 @@ def _rotated(graph: Binder, x: Value, cos: Value, sin: Value) -> Value:
 
 
 def _matrix(graph: Binder, dtype: int, n: int, k: int, parts: int, sign: int) -> Value:
-    """[n * parts, k * 2]: takes n numbers of 1 or 2 parts to the first k of their transform."""
+    """[n * parts, k * 2]: the matrix that computes the first k outputs of a transform of n numbers,
+    each of 1 (real) or 2 (complex) parts.
+    """
     cos, sin = (
         graph.op("Reshape", v, graph.ints([n, 1, k, 1]))
         for v in _angles(
@@ -87,7 +90,7 @@ def _transform(graph: Binder, x: Value, sign: int, keep: int | None = None) -> V
 
 
 def _split(graph: Binder, x: Value, sign: int, p: int, q: int) -> Value:
-    """Of n = p q: element j = a q + b, result k = c + p d."""
+    """A transform of n = p q elements: the input index is j = a q + b, the output index c + p d."""
     rows, n, parts = x.shape
     x = graph.op("Transpose", graph.reshape(x, [rows, p, q, parts]), perm=[0, 2, 1, 3])
     y = _transform(graph, graph.reshape(x, [rows * q, p, parts]), sign)  # [rows, b, c]
@@ -104,7 +107,10 @@ def _split(graph: Binder, x: Value, sign: int, p: int, q: int) -> Value:
 
 
 def _chirp(graph: Binder, x: Value, sign: int) -> Value:
-    """jk = (j^2 + k^2 - (k - j)^2) / 2 makes it a convolution with e^(-sign pi i j^2 / n)."""
+    """A transform as a convolution with e^(-sign pi i j^2 / n).
+
+    It follows from jk = (j^2 + k^2 - (k - j)^2) / 2.
+    """
     rows, n, parts = x.shape
     if parts == 1:
         x = _resized(graph, x, 2, 2)
@@ -139,7 +145,7 @@ def _chirp(graph: Binder, x: Value, sign: int) -> Value:
 
 
 def _resized(graph: Binder, x: Value, axis: int, n: int) -> Value:
-    """The first n elements along an axis, zeros where there are not as many."""
+    """The first n elements along an axis, followed by zeros where there are fewer."""
     pads = [0] * (2 * x.rank)
     pads[x.rank + axis] = n - x.shape[axis]
     return x if n == x.shape[axis] else graph.op("Pad", x, graph.ints(pads))
@@ -152,18 +158,18 @@ def _dft(
     if x.rank < 2 or x.shape[-1] not in (1, 2) or axis == x.rank - 1:
         fail(
             node,
-            "it wants a tensor whose last dimension is 1 (real) or 2 (complex), and another axis"
-            f" than that, not {x} along axis {axis}",
+            f"its input is {x} and its axis {axis}; a last dimension of 1 (real) or 2 (complex),"
+            " and another axis, are expected",
         )
     if any(isinstance(d, Sym) for d in [*x.shape, length]):
         raise NotStatic("a transform of a length that depends on a register")
     if not 1 <= length <= 1 << 24:
-        fail(node, f"a transform of length {length}")
+        fail(node, f"its length is {length}; 1 to 2^24 is expected")
     perm = [i for i in range(x.rank - 1) if i != axis] + [axis, x.rank - 1]
     x = graph.op("Transpose", x, perm=perm)
     lead, half = list(x.shape[:-2]), length // 2 + 1
     x = graph.reshape(x, [product(lead), *x.shape[-2:]])
-    if inverse and onesided:  # the other half is the conjugate of this one
+    if inverse and onesided:  # the second half is the conjugate of the first
         x = _resized(graph, _resized(graph, x, 1, half), 2, 2)
         rest = list(range(length - half, 0, -1))
         if rest:
@@ -189,7 +195,7 @@ dft = Op("DFT")
 
 @dft.decompose
 def dft_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """`axis` is an attribute up to opset 19, an input since."""
+    """Before opset 20 `axis` is an attribute."""
     takes(node, (FLOAT, DOUBLE), 0)
     x, inverse, onesided = node.inputs[0], node.attr("inverse", 0), node.attr("onesided", 0)
     axis = axis_of(
@@ -235,8 +241,8 @@ def stft_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     ):
         fail(
             node,
-            f"frames of {length} every {step} elements, with the window {window}, do not fit a"
-            f" signal {x}",
+            f"frames of {length} elements every {step} elements, with the window {window}, do not"
+            f" fit the signal {x}",
         )
     frames = (x.shape[1] - length) // step + 1
     places = graph.op(
@@ -253,9 +259,10 @@ def stft_decompose(node: BoundNode, graph: Binder) -> Decomposed:
 def _as_type(
     node: BoundNode, graph: Binder, values: list[float], shape: Sequence[int]
 ) -> list[Value]:
+    """Numbers as a constant of the attribute output_datatype."""
     to = node.attr("output_datatype", FLOAT)
     if to not in FLOATS and to not in INTEGERS:
-        fail(node, f"its output_datatype is {to}")
+        fail(node, f"its output_datatype is {to}; a type of numbers is expected")
     return [
         graph.op(
             "Cast",
@@ -266,14 +273,14 @@ def _as_type(
 
 
 def _declare_window(name: str, terms: Sequence[float]) -> None:
-    """terms: coefficients a_k of sum over k of a_k cos(2 pi k i / N)."""
+    """Declares the window sum over k of a_k cos(2 pi k i / N); terms: the coefficients a_k."""
     o = Op(name)
 
     @o.decompose
     def op_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         (size,) = node.need(0)
         if not 0 <= size <= 1 << 24:
-            fail(node, f"a window of {size} elements")
+            fail(node, f"its size is {size}; 0 to 2^24 is expected")
         whole = (size if node.attr("periodic", 1) else size - 1) or 1
         return _as_type(
             node,
@@ -295,8 +302,8 @@ mel = Op("MelWeightMatrix")
 
 @mel.decompose
 def mel_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """[dft_length / 2 + 1, num_mel_bins]: triangles whose corners lie evenly on the mel scale 2595
-    log10(1 + f / 700).
+    """[dft_length / 2 + 1, num_mel_bins]: triangles with corners that are evenly spaced on the mel
+    scale, 2595 log10(1 + f / 700).
     """
     (bins,), (length,), (rate,), (low,), (high,) = (node.need(i) for i in range(5))
     spectrum = length // 2 + 1
@@ -308,7 +315,7 @@ def mel_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     ):
         fail(node, f"{bins} bins of a spectrum of {length} at {rate} Hz from {low} to {high} Hz")
     if spectrum * bins > 1 << 24:
-        fail(node, f"a matrix of {spectrum} x {bins}")
+        fail(node, f"its output [{spectrum}, {bins}] is too large")
     first, last = (2595 * math.log10(1 + f / 700) for f in (low, high))
     step = (last - first) / (bins + 2)
     at = [
@@ -316,10 +323,7 @@ def mel_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         for i in range(bins + 2)
     ]
     if max(at) > spectrum:
-        fail(
-            node,
-            f"the bins up to {high} Hz lie outside of the spectrum, which ends at {rate / 2} Hz",
-        )
+        fail(node, f"its bins up to {high} Hz exceed the spectrum, which ends at {rate / 2} Hz")
     out = [0.0] * (spectrum * bins)
     for i, (left, middle, right) in enumerate(zip(at, at[1:], at[2:])):
         if left == middle and middle < spectrum:
