@@ -1,4 +1,4 @@
-"""Words to numbers and back: LabelEncoder and the maps of ONNX-ML, TfIdfVectorizer."""
+"""LabelEncoder and CategoryMapper, which exchange strings and numbers, and operators of maps."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 from ...declare.dtypes import DOUBLE, FLOAT, INT64, NAME, STRING
 from ...declare.op import Op, fail
 from ...declare.values import Map, RunTensor, Sequence, StringTensor
-from ...session_limits import MAX_NGRAMS
+from .attributes import ML, NUMBER
 
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Host
 
-ML = "ai.onnx.ml"
 ENTRY = 128  # bytes of an entry of a map
-NUMBER = 40  # bytes of a number in a list
 KINDS = {"strings": STRING, "int64s": INT64, "floats": FLOAT}
 
 
-def _elements(node: BoundNode, v):
+def elements_of(node: BoundNode, v: Any) -> list[Any]:
     """Flat list of a tensor's strings or numbers."""
     if not isinstance(v, (RunTensor, StringTensor)):
         fail(
@@ -29,12 +27,12 @@ def _elements(node: BoundNode, v):
     return v.strings if isinstance(v, StringTensor) else v.numbers
 
 
-def _tensor(dtype: int, shape, values):
+def _tensor(dtype: int, shape: list[int], values: list[Any]) -> RunTensor | StringTensor:
     return StringTensor(shape, values) if dtype == STRING else RunTensor.of(dtype, shape, values)
 
 
-def _table(node: BoundNode, what):
-    """(dtype, values) of keys_* or values_*."""
+def _table(node: BoundNode, what: str) -> tuple[int, list[Any]]:
+    """(dtype, elements) of the attributes keys_* or values_*. what: "keys" or "values"."""
     t = node.attrs.get(what + "_tensor")
     if t is not None:
         return t.dtype, list(t.strings) if t.dtype == STRING else t.numbers()
@@ -49,7 +47,7 @@ label_encoder = Op("LabelEncoder", ML)
 
 @label_encoder.host
 def label_encoder_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """Each element's place in a table, and what stands there in another one. NaN finds NaN."""
+    """Each element, a key, becomes the value of the same index. NaN equals NaN."""
     x, classes = inputs[0], node.attrs.get("classes_strings")
     if node.opset < 2:
         if not isinstance(classes, list):
@@ -79,7 +77,7 @@ def label_encoder_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[An
     table = {"NaN" if k != k else k: v for k, v in reversed(list(zip(keys, values)))}
     return [
         _tensor(
-            dtype, x.shape, [table.get("NaN" if k != k else k, other) for k in _elements(node, x)]
+            dtype, x.shape, [table.get("NaN" if k != k else k, other) for k in elements_of(node, x)]
         )
     ]
 
@@ -89,8 +87,8 @@ zip_map = Op("ZipMap", ML)
 
 @zip_map.host
 def zip_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """Each row of a float tensor as a map from the labels: what classifiers of scikit-learn
-    give.
+    """Each row of a float tensor as a map from the labels to its elements, as scikit-learn's
+    classifiers return it.
     """
     x = inputs[0]
     names, kind = node.attrs.get("classlabels_strings"), STRING
@@ -100,7 +98,7 @@ def zip_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | N
     if x.rank not in (1, 2) or width != len(names):
         fail(node, f"{len(names)} labels for {x}")
     run.check_room(ENTRY * x.count)
-    numbers = _elements(node, x)
+    numbers = elements_of(node, x)
     return [
         Sequence(
             Map(zip(names, numbers[i : i + width]), kind, FLOAT)
@@ -114,7 +112,7 @@ dict_vectorizer = Op("DictVectorizer", ML)
 
 @dict_vectorizer.host
 def dict_vectorizer_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """A map's values in the order of a vocabulary, 0 where it has none."""
+    """A map's values in the order of a vocabulary, 0 for a missing key."""
     x, words = (
         inputs[0],
         node.attrs.get("string_vocabulary") or node.attrs.get("int64_vocabulary") or [],
@@ -134,8 +132,8 @@ cast_map = Op("CastMap", ML)
 
 @cast_map.host
 def cast_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """A map's values in the order of its keys: all of them, or (map_form SPARSE) each at the place
-    that its key says, of max_map.
+    """A map's values in the order of its keys, or, with map_form SPARSE, a vector of max_map
+    elements with each value at the index that is its key.
     """
     x, to = (
         inputs[0],
@@ -155,7 +153,7 @@ def cast_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | 
     else:
         size = node.attr("max_map", 1)
         if not 0 < size <= 1 << 24 or any(not 0 <= k < size for k in x):
-            fail(node, f"its keys do not lie within max_map = {size}")
+            fail(node, f"its keys are not within max_map = {size}")
         run.check_room(NUMBER * size)
         values = [
             convert(x[k]) if k in x else convert(0) if to != STRING else "0.f" for k in range(size)
@@ -163,111 +161,12 @@ def cast_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | 
     return [_tensor(to, [1, len(values)], values)]
 
 
-tf_idf = Op("TfIdfVectorizer")
-
-
-def _steps(length, skips, columns):
-    """Distances between neighbouring elements of an n-gram, as far as a row of so many columns has
-    them.
-    """
-    return (
-        range(1, min(skips + 1, (columns - 1) // (length - 1)) + 1) if length > 1 else range(1, 2)
-    )
-
-
-@tf_idf.host
-def tf_idf_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """How often each n-gram of a pool occurs in each row, its elements next to each other or with
-    up to max_skip_count others between them.
-    """
-    x = inputs[0]
-    low, high, skips, mode = (
-        node.attr("min_gram_length", 0),
-        node.attr("max_gram_length", 0),
-        node.attr("max_skip_count", 0),
-        node.attr("mode", ""),
-    )
-    starts, places = node.attrs.get("ngram_counts"), node.attrs.get("ngram_indexes")
-    pool, weights = (
-        node.attrs.get("pool_strings") or node.attrs.get("pool_int64s"),
-        node.attrs.get("weights"),
-    )
-    if (
-        x.rank not in (1, 2)
-        or not 1 <= low <= high
-        or not 0 <= skips <= 1 << 16
-        or mode not in ("TF", "IDF", "TFIDF")
-        or not pool
-        or not places
-        or not starts
-        or len(starts) < high
-    ):
-        fail(node, f"n-grams of {low} to {high}, mode '{mode}', of {x}")
-    bounds, grams = [*starts, len(pool)], {}
-    for length in range(1, len(starts) + 1):
-        begin, end = bounds[length - 1], bounds[length]
-        if not 0 <= begin <= end <= len(pool) or (end - begin) % length:
-            fail(
-                node,
-                f"its pool of {len(pool)} is not divided by {starts}",
-                "Export the model again.",
-            )
-        for i in range(begin, end, length):
-            grams[tuple(pool[i : i + length])] = len(grams)
-    if (
-        len(grams) != len(places)
-        or weights
-        and len(weights) != len(places)
-        or min(places) < 0
-        or max(places) >= 1 << 28
-    ):
-        fail(node, f"{len(grams)} n-grams for {len(places)} places", "Export the model again.")
-    width, elements = max(places) + 1, _elements(node, x)
-    columns = x.shape[-1] if x.rank else 0
-    rows = len(range(0, max(len(elements), 1), max(columns, 1)))
-    run.check_room(NUMBER * rows * width)
-    looked = rows * sum(
-        max(columns - (length - 1) * step, 0)
-        for length in range(low, min(high, columns) + 1)
-        for step in _steps(length, skips, columns)
-    )
-    if looked > MAX_NGRAMS:
-        fail(node, f"it would look up {looked} n-grams, with up to {skips} elements between theirs")
-    out = []
-    for at in range(0, max(len(elements), 1), max(columns, 1)):
-        row, counts = elements[at : at + columns], [0] * len(grams)
-        for length in range(low, high + 1):
-            for step in _steps(length, skips, len(row)):
-                for i in range(len(row) - (length - 1) * step):
-                    g = grams.get(tuple(row[i : i + (length - 1) * step + 1 : step]))
-                    if g is not None:
-                        counts[g] += 1
-        values = [0.0] * width
-        for g, (count, place) in enumerate(zip(counts, places)):
-            w = weights[g] if weights else 1.0
-            values[place] = (
-                float(count)
-                if mode == "TF"
-                else (w if count else 0.0)
-                if mode == "IDF"
-                else count * w
-            )
-        out += values
-    return [
-        RunTensor.of(
-            FLOAT,
-            [width] if x.rank == 1 else [x.shape[0], width],
-            out[: width if x.rank == 1 else x.shape[0] * width],
-        )
-    ]
-
-
 category_mapper = Op("CategoryMapper", ML)
 
 
 @category_mapper.host
 def category_mapper_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """Strings to their numbers or numbers to their strings, by two lists of one length."""
+    """Strings become their numbers, or numbers their strings, by two lists of one length."""
     x, numbers, names = inputs[0], node.attrs.get("cats_int64s"), node.attrs.get("cats_strings")
     if (
         not isinstance(numbers, list)

@@ -1,9 +1,8 @@
-"""Support vector machines (ai.onnx.ml): SVMClassifier and SVMRegressor, as onnxruntime computes
-them. Compositions, and a kernel for probabilities of classes.
+"""Support vector machines of ai.onnx.ml, SVMClassifier and SVMRegressor, as in onnxruntime.
 
-Without support vectors the coefficients are those of a linear model [classes, features]
-(liblinear), else of pairs of classes (LIBSVM): row j - 1 for the vectors of class i and row i for
-those of class j decide between i and j.
+Without support vectors the coefficients are a linear model's [classes, features] (liblinear). Else
+they belong to pairs of classes (LIBSVM): between the classes i and j > i decide row j - 1, for the
+vectors of class i, and row i, for those of class j.
 """
 
 from __future__ import annotations
@@ -12,26 +11,21 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, fail, takes
-from .ml import (
-    ML,
-    _floats,
-    _listed,
-    _matrix,
-    class_labels,
-    labelled_by_strings,
-    second_of_two,
-    transformed,
-)
+from .attributes import ML, float_matrix, floats, numbers_attribute
+from .scores import class_labels, labelled_by_strings, second_of_two, transformed
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Builder, Graph, Inferred, Value
+    from ...declare.annotations import Binder, BoundNode, Builder, Inferred, Value
+
+    Kernel = tuple[str, float, float, float]  # kernel_type, gamma, coef0, degree
 
 MOST_CLASSES = 4096
-
-
 MOST_DIFFERENCES = 1 << 22  # elements of [rows, support vectors, features] at once
+LINEAR = ("LINEAR", 0.0, 0.0, 0.0)
 
-couple = Op("Couple", "edgewise")  # (pairs [rows, classes * (classes - 1) / 2]); classes
+# Probabilities [rows, classes] from those of pairs [rows, classes * (classes - 1) / 2]; attribute:
+# classes.
+couple = Op("Couple", "edgewise")
 
 
 @couple.infer
@@ -54,73 +48,72 @@ def couple_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-def _kernel_of(node: BoundNode):
-    """(kernel's name, gamma, coef0, degree)"""
+def _kernel_attributes(node: BoundNode) -> Kernel:
     kind, params = (
         node.attr("kernel_type", "LINEAR"),
-        _listed(node, "kernel_params") or [0.0, 0.0, 0.0],
+        numbers_attribute(node, "kernel_params") or [0.0, 0.0, 0.0],
     )
     if kind not in ("LINEAR", "POLY", "RBF", "SIGMOID") or len(params) < 3:
         fail(node, f"its kernel is {kind!r} with {params[:8]}", "Export the model again.")
-    return (kind, *map(float, params[:3]))
+    gamma, coef0, degree = map(float, params[:3])
+    return kind, gamma, coef0, degree
 
 
-def _meets(node: BoundNode, graph: Graph, x, vectors, count, kernel: str):
-    """The kernel function [rows, count] of x [rows, features] and vectors, a flat list."""
-    rows, features = x.shape
+def _kernel_values(
+    node: BoundNode, graph: Binder, x: Value, vectors: list[float], count: int, kernel: Kernel
+) -> Value:
+    """The kernel function of each row of x [rows, features] and each vector: [rows, count].
+
+    Args:
+        vectors: a flat list.
+        count: how many vectors there are.
+    """
     kind, gamma, coef0, degree = kernel
-    if count < 1 or len(vectors) != count * features:
+    if count < 1 or len(vectors) != count * x.shape[1]:
         fail(node, f"{len(vectors)} numbers of {count} vectors do not fit {x}")
-    table = _floats(graph, vectors, [count, features])
-    if kind == "RBF":  # differences, rather than what is left of large squares
-        each, parts = max(1, MOST_DIFFERENCES // max(count * features, 1)), []
-        for at in range(0, rows, each):
-            part = (
-                x
-                if each >= rows
-                else graph.op(
-                    "Slice",
-                    x,
-                    graph.ints([at]),
-                    graph.ints([min(at + each, rows)]),
-                    graph.ints([0]),
-                )
-            )
-            d = graph.op("Sub", graph.op("Unsqueeze", part, graph.ints([1])), table)
-            parts.append(graph.op("ReduceSum", graph.op("Mul", d, d), graph.ints([2]), keepdims=0))
-        distance = (
-            parts[0]
-            if len(parts) == 1
-            else (
-                graph.op("Concat", *parts, axis=0)
-                if parts
-                else graph.constant(FLOAT, [0, count], [])
-            )
-        )
-        return graph.op("Exp", graph.op("Mul", distance, _floats(graph, [-gamma], [])))
+    table = floats(graph, vectors, [count, x.shape[1]])
+    if kind == "RBF":
+        distance = _squared_distances(graph, x, table)
+        return graph.op("Exp", graph.op("Mul", distance, floats(graph, [-gamma], [])))
     y = graph.op("MatMul", x, graph.op("Transpose", table, perm=[1, 0]))
     if kind == "LINEAR":
         return y
-    y = graph.op(
-        "Add", graph.op("Mul", y, _floats(graph, [gamma], [])), _floats(graph, [coef0], [])
-    )
+    y = graph.op("Add", graph.op("Mul", y, floats(graph, [gamma], [])), floats(graph, [coef0], []))
     if kind == "SIGMOID":
         return graph.op("Tanh", y)
     if degree in (2.0, 3.0):
         square = graph.op("Mul", y, y)
         return square if degree == 2.0 else graph.op("Mul", square, y)
-    return graph.op("Pow", y, _floats(graph, [degree], []))
+    return graph.op("Pow", y, floats(graph, [degree], []))
+
+
+def _squared_distances(graph: Binder, x: Value, table: Value) -> Value:
+    """[rows, vectors], from differences: the difference of large squares would lose precision. Many
+    rows are computed in parts, to bound the memory of their differences.
+    """
+    (rows, features), count = x.shape, table.shape[0]
+    each, parts = max(1, MOST_DIFFERENCES // max(count * features, 1)), []
+    for at in range(0, rows, each):
+        part = x
+        if each < rows:
+            ends = (graph.ints([i]) for i in (at, min(at + each, rows), 0))
+            part = graph.op("Slice", x, *ends)
+        d = graph.op("Sub", graph.op("Unsqueeze", part, graph.ints([1])), table)
+        parts.append(graph.op("ReduceSum", graph.op("Mul", d, d), graph.ints([2]), keepdims=0))
+    if not parts:
+        return graph.constant(FLOAT, [0, count], [])
+    return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=0)
 
 
 regressor = Op("SVMRegressor", ML)
 
 
 @regressor.decompose
-def regressor_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def regressor_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     x, weights, rho, count = (
-        _matrix(node, graph),
-        _listed(node, "coefficients"),
-        _listed(node, "rho"),
+        float_matrix(node, graph),
+        numbers_attribute(node, "coefficients"),
+        numbers_attribute(node, "rho"),
         node.attr("n_supports", 0),
     )
     if not rho or not weights or count > 0 and len(weights) != count:
@@ -130,17 +123,18 @@ def regressor_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
             " vectors",
         )
     if count > 0:
-        k = _meets(node, graph, x, _listed(node, "support_vectors"), count, _kernel_of(node))
-        y = graph.op("MatMul", k, _floats(graph, weights, [count, 1]))
+        vectors = numbers_attribute(node, "support_vectors")
+        k = _kernel_values(node, graph, x, vectors, count, _kernel_attributes(node))
+        y = graph.op("MatMul", k, floats(graph, weights, [count, 1]))
     else:
-        y = _meets(node, graph, x, weights, 1, ("LINEAR", 0.0, 0.0, 0.0))
-    y = graph.op("Add", y, _floats(graph, rho[:1], []))
+        y = _kernel_values(node, graph, x, weights, 1, LINEAR)
+    y = graph.op("Add", y, floats(graph, rho[:1], []))
     if node.attr("one_class", 0):
         y = graph.op(
             "Where",
-            graph.op("Greater", y, _floats(graph, [0], [])),
-            _floats(graph, [1], []),
-            _floats(graph, [-1], []),
+            graph.op("Greater", y, floats(graph, [0], [])),
+            floats(graph, [1], []),
+            floats(graph, [-1], []),
         )
     return [y]
 
@@ -149,54 +143,17 @@ classifier = Op("SVMClassifier", ML)
 labelled_by_strings(classifier, "classlabels_ints")
 
 
-def _pairs(node: BoundNode, graph: Graph, x, classes, sizes, weights, rho):
-    """[rows, pairs]: above 0 where the first class of a pair wins."""
-    starts, count = [sum(sizes[:i]) for i in range(classes)], sum(sizes)
-    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
-    if len(weights) < (classes - 1) * count or len(rho) < len(pairs):
-        fail(
-            node,
-            f"{len(weights)} coefficients and {len(rho)} offsets do not fit {count} support vectors"
-            f" of {classes} classes",
-        )
-    table = [[0.0] * len(pairs) for _ in range(count)]
-    for p, (i, j) in enumerate(pairs):
-        for v in range(starts[i], starts[i] + sizes[i]):
-            table[v][p] = weights[(j - 1) * count + v]
-        for v in range(starts[j], starts[j] + sizes[j]):
-            table[v][p] = weights[i * count + v]
-    k = _meets(node, graph, x, _listed(node, "support_vectors"), count, _kernel_of(node))
-    y = graph.op(
-        "MatMul", k, _floats(graph, [w for row in table for w in row], [count, len(pairs)])
-    )
-    return graph.op("Add", y, _floats(graph, rho[: len(pairs)])), pairs
-
-
-def _most_votes(graph: Graph, scores, pairs, classes):
-    """The class that wins most pairs, the first of them."""
-    won = graph.op("Cast", graph.op("Greater", scores, _floats(graph, [0], [])), to=FLOAT)
-    swing = [0.0] * (
-        len(pairs) * classes
-    )  # a pair's vote goes to its second class, unless the first one wins
-    for p, (i, j) in enumerate(pairs):
-        swing[p * classes + i], swing[p * classes + j] = 1.0, -1.0
-    votes = graph.op(
-        "Add",
-        graph.op("MatMul", won, _floats(graph, swing, [len(pairs), classes])),
-        _floats(graph, [float(i) for i in range(classes)]),
-    )  # class i is the second one of i pairs
-    return graph.op("ArgMax", votes, axis=1, keepdims=0)
-
-
 @classifier.decompose
-def classifier_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def classifier_decompose(node: BoundNode, graph: Binder) -> list[Value | None]:
     x, labels, sizes = (
-        _matrix(node, graph),
-        _listed(node, "classlabels_ints", int),
-        _listed(node, "vectors_per_class", int),
+        float_matrix(node, graph),
+        numbers_attribute(node, "classlabels_ints", int),
+        numbers_attribute(node, "vectors_per_class", int),
     )
     classes = len(node.attrs.get("classlabels_strings") or labels)
-    weights, rho, a, b = (_listed(node, k) for k in ("coefficients", "rho", "prob_a", "prob_b"))
+    weights, rho, a, b = (
+        numbers_attribute(node, k) for k in ("coefficients", "rho", "prob_a", "prob_b")
+    )
     if (
         not 1 <= classes <= MOST_CLASSES
         or not weights
@@ -209,72 +166,106 @@ def classifier_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
             f"its attributes do not describe a classifier of {classes} classes",
             "Export the model again.",
         )
-    if sum(sizes) == 0:  # liblinear
-        scores = graph.op(
-            "Add",
-            _meets(node, graph, x, weights, classes, ("LINEAR", 0.0, 0.0, 0.0)),
-            _floats(graph, rho[:1], []),
-        )
-        index = graph.op("ArgMax", scores, axis=1, keepdims=0)
-        if (
-            classes == 2 and not a
-            # by onnxruntime's rule for two classes, the second one wins where the larger score is
-            # high enough
-        ):
-            most = graph.op("ReduceMax", scores, graph.ints([1]), keepdims=0)
-            over = (
-                graph.op("GreaterOrEqual", most, _floats(graph, [0.5], []))
-                if min(weights) >= 0
-                else graph.op("Greater", most, _floats(graph, [0], []))
-            )
-            index = graph.op("Where", over, graph.constant(INT64, [], [1]), index)
-        as_it_is = (
-            classes == 1 and node.attr("post_transform", "NONE") != "PROBIT"
-        )  # one score is of no distribution
-        return [
-            class_labels(node, graph, index, labels),
-            scores if as_it_is else transformed(node, graph, scores),
-        ][: len(node.outputs)]
+    if sum(sizes) == 0:
+        return _linear_classifier(node, graph, x, classes, labels)
     if len(sizes) != classes or classes < 2:
         fail(
             node,
             f"{len(sizes)} numbers of vectors do not fit {classes} classes",
             "Export the model again.",
         )
-    scores, pairs = _pairs(node, graph, x, classes, sizes, weights, rho)
+    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+    scores = _pair_scores(node, graph, x, pairs, sizes)
     index = _most_votes(graph, scores, pairs, classes)
     if a:
-        if len(a) < len(pairs):
-            fail(
-                node,
-                f"{len(a)} prob_a do not fit {len(pairs)} pairs of classes",
-                "Export the model again.",
-            )
-        first = graph.op(
-            "Sigmoid",
-            graph.op(
-                "Neg",
-                graph.op(
-                    "Add",
-                    graph.op("Mul", scores, _floats(graph, a[: len(pairs)])),
-                    _floats(graph, b[: len(pairs)]),
-                ),
-            ),
+        scores = _probabilities(node, graph, scores, a, b, classes)
+    label = class_labels(node, graph, index, labels)
+    if classes == 2 and not a:
+        return second_of_two(node, graph, scores, label, negated=("LOGISTIC", "NONE"))
+    return [label, transformed(node, graph, scores)][: len(node.outputs)]
+
+
+def _linear_classifier(
+    node: BoundNode, graph: Binder, x: Value, classes: int, labels: list[int]
+) -> list[Value | None]:
+    """The outputs of a classifier without support vectors (liblinear)."""
+    weights, rho = numbers_attribute(node, "coefficients"), numbers_attribute(node, "rho")
+    scores = graph.op(
+        "Add", _kernel_values(node, graph, x, weights, classes, LINEAR), floats(graph, rho[:1], [])
+    )
+    index = graph.op("ArgMax", scores, axis=1, keepdims=0)
+    if classes == 2 and not numbers_attribute(node, "prob_a"):
+        # onnxruntime's rule for two classes: the second one wins where the larger score is high
+        # enough.
+        most = graph.op("ReduceMax", scores, graph.ints([1]), keepdims=0)
+        over = (
+            graph.op("GreaterOrEqual", most, floats(graph, [0.5], []))
+            if min(weights) >= 0
+            else graph.op("Greater", most, floats(graph, [0], []))
         )
-        scores = graph.op(
-            "Couple",
-            graph.op("Clip", first, _floats(graph, [1e-7], []), _floats(graph, [1 - 1e-7], [])),
-            domain="edgewise",
-            classes=classes,
-        )
-    elif classes == 2:
-        return second_of_two(
+        index = graph.op("Where", over, graph.constant(INT64, [], [1]), index)
+    # A single score is not transformed into a distribution.
+    unchanged = classes == 1 and node.attr("post_transform", "NONE") != "PROBIT"
+    return [
+        class_labels(node, graph, index, labels),
+        scores if unchanged else transformed(node, graph, scores),
+    ][: len(node.outputs)]
+
+
+def _pair_scores(
+    node: BoundNode, graph: Binder, x: Value, pairs: list[tuple[int, int]], sizes: list[int]
+) -> Value:
+    """[rows, pairs]: above 0 where the first class of a pair wins. sizes: support vectors of each
+    class.
+    """
+    weights, rho = numbers_attribute(node, "coefficients"), numbers_attribute(node, "rho")
+    starts, count = [sum(sizes[:i]) for i in range(len(sizes))], sum(sizes)
+    if len(weights) < (len(sizes) - 1) * count or len(rho) < len(pairs):
+        fail(
             node,
-            graph,
-            scores,
-            class_labels(node, graph, index, labels),
-            negated=("LOGISTIC", "NONE"),
+            f"{len(weights)} coefficients and {len(rho)} offsets do not fit {count} support vectors"
+            f" of {len(sizes)} classes",
         )
-    return [class_labels(node, graph, index, labels), transformed(node, graph, scores)][
-        : len(node.outputs)
-    ]
+    table = [[0.0] * len(pairs) for _ in range(count)]
+    for p, (i, j) in enumerate(pairs):
+        for v in range(starts[i], starts[i] + sizes[i]):
+            table[v][p] = weights[(j - 1) * count + v]
+        for v in range(starts[j], starts[j] + sizes[j]):
+            table[v][p] = weights[i * count + v]
+    vectors = numbers_attribute(node, "support_vectors")
+    k = _kernel_values(node, graph, x, vectors, count, _kernel_attributes(node))
+    y = graph.op("MatMul", k, floats(graph, [w for row in table for w in row], [count, len(pairs)]))
+    return graph.op("Add", y, floats(graph, rho[: len(pairs)]))
+
+
+def _most_votes(graph: Binder, scores: Value, pairs: list[tuple[int, int]], classes: int) -> Value:
+    """The class that wins most pairs, int64 [rows]; the first of several."""
+    won = graph.op("Cast", graph.op("Greater", scores, floats(graph, [0], [])), to=FLOAT)
+    # Class i is the second class of i pairs: it begins with the votes of all of them, and a pair
+    # that its first class wins moves its vote.
+    swing = [0.0] * (len(pairs) * classes)
+    for p, (i, j) in enumerate(pairs):
+        swing[p * classes + i], swing[p * classes + j] = 1.0, -1.0
+    votes = graph.op(
+        "Add",
+        graph.op("MatMul", won, floats(graph, swing, [len(pairs), classes])),
+        floats(graph, [float(i) for i in range(classes)]),
+    )
+    return graph.op("ArgMax", votes, axis=1, keepdims=0)
+
+
+def _probabilities(
+    node: BoundNode, graph: Binder, scores: Value, a: list[float], b: list[float], classes: int
+) -> Value:
+    """Probabilities of classes [rows, classes] from scores of pairs. a, b: of the logistic function
+    of each pair's score (Platt 1999).
+    """
+    pairs = scores.shape[1]
+    if len(a) < pairs:
+        fail(
+            node, f"{len(a)} prob_a do not fit {pairs} pairs of classes", "Export the model again."
+        )
+    steep = graph.op("Mul", scores, floats(graph, a[:pairs]))
+    first = graph.op("Sigmoid", graph.op("Neg", graph.op("Add", steep, floats(graph, b[:pairs]))))
+    first = graph.op("Clip", first, floats(graph, [1e-7], []), floats(graph, [1 - 1e-7], []))
+    return graph.op("Couple", first, domain="edgewise", classes=classes)

@@ -1,14 +1,12 @@
-"""Test cases of ops/ml/ml.py."""
+"""Test cases of ops/ml/features.py."""
 
 from __future__ import annotations
 
-from ..ml import (
+from ..features import (
     array_feature_extractor,
     binarizer,
     feature_vectorizer,
     imputer,
-    linear_classifier,
-    linear_regressor,
     normalizer,
     one_hot_encoder,
     scaler,
@@ -108,73 +106,4 @@ def one_hot_encoder_cases(t):
         cats_int64s=[1, 2],
         trust="ort",
         why="ONNX's reference compares without a cast",
-    )
-
-
-@linear_regressor.cases
-def linear_regressor_cases(t):
-    only = {"trust": "ort", "why": "ONNX's reference keeps the input's type, and has no transforms"}
-    yield t(t.f(5, 4), coefficients=[1.0, -2.0, 3.0, 0.5], intercepts=[0.25], tol=1e-4, **only)
-    yield t(
-        t.f(5, 2),
-        coefficients=[1.0, -2.0, 3.0, 0.5],
-        intercepts=[0.25, 2.0],
-        targets=2,
-        tol=1e-4,
-        **only,
-    )
-    for post in ("LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"):
-        yield t(
-            t.f(5, 2),
-            coefficients=[1.0, -2.0, 3.0, 0.5],
-            intercepts=[0.25, 2.0],
-            targets=2,
-            post_transform=post,
-            tol=1e-4,
-            **only,
-        )
-    yield t(
-        t.f(5, 2, low=0, high=0.3),
-        coefficients=[1.0, 1.0],
-        intercepts=[0.05],
-        post_transform="PROBIT",
-        tol=1e-4,
-        **only,
-    )
-
-
-@linear_classifier.cases
-def linear_classifier_cases(t):
-    for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"):
-        yield t(
-            t.f(7, 2),
-            coefficients=[1.0, -2.0, 3.0, 0.5, -1.0, 0.3],
-            intercepts=[0.25, 2.0, -0.5],
-            classlabels_ints=[5, 2, 9],
-            post_transform=post,
-            outputs=2,
-            tol=1e-4,
-            multi_class=0,
-        )
-        yield t(
-            t.f(7, 3),
-            coefficients=[1.0, -2.0, 3.0],
-            intercepts=[0.25],
-            classlabels_ints=[-1, 1],
-            post_transform=post,
-            outputs=2,
-            tol=1e-4,
-            **(
-                {"trust": "ort", "why": "onnxruntime writes 1 - score and score"}
-                if post != "LOGISTIC"
-                else {}
-            ),
-        )
-    yield t(
-        t.n("int64", 7, 2, low=-5, high=5),
-        coefficients=[1.0, -2.0, 3.0, 0.5, -1.0, 0.3],
-        intercepts=[0.25, 2.0, -0.5],
-        classlabels_ints=[0, 1, 2],
-        outputs=2,
-        tol=1e-4,
     )
