@@ -159,11 +159,11 @@ concat_training = Op("ConcatTraining", MS)
 
 
 @concat_training.decompose
-def concat_training_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def concat_training_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Its second output: how long each input is along the axis, int64."""
     axis = axis_of(node, node.attr("axis", 0), node.inputs[0].rank)
-    y = builder.op("Concat", *node.inputs, axis=axis)
-    return [y, builder.constant(INT64, [len(node.inputs)], [v.shape[axis] for v in node.inputs])][
+    y = graph.op("Concat", *node.inputs, axis=axis)
+    return [y, graph.constant(INT64, [len(node.inputs)], [v.shape[axis] for v in node.inputs])][
         : len(node.outputs)
     ]
 
@@ -172,6 +172,6 @@ split_training = Op("SplitTraining", MS)
 
 
 @split_training.decompose
-def split_training_decompose(node: BoundNode, b: Binder) -> list[Value] | None:
-    outs = b.op("Split", *node.inputs[:2], outputs=len(node.outputs), axis=node.attr("axis", 0))
+def split_training_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    outs = graph.op("Split", *node.inputs[:2], outputs=len(node.outputs), axis=node.attr("axis", 0))
     return outs if isinstance(outs, list) else [outs]

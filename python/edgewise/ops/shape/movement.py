@@ -292,7 +292,7 @@ reverse_sequence = Op("ReverseSequence")
 
 
 @reverse_sequence.decompose
-def reverse_sequence_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def reverse_sequence_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Element t of a sequence of length l comes from l - 1 - t where t < l, else from its own
     place.
     """
@@ -305,33 +305,30 @@ def reverse_sequence_decompose(node: BoundNode, builder: Binder) -> list[Value] 
         or lengths.dtype != INT64
     ):
         fail(node, f"lengths {lengths}, time_axis {time} and batch_axis {batch} do not fit {x}")
-    steps = builder.op("Range", *(builder.constant(INT64, [], [i]) for i in (0, x.shape[time], 1)))
+    steps = graph.op("Range", *(graph.constant(INT64, [], [i]) for i in (0, x.shape[time], 1)))
     steps, lengths = (
-        builder.op("Unsqueeze", steps, builder.constant(INT64, [1], [batch])),
-        builder.op("Unsqueeze", lengths, builder.constant(INT64, [1], [time])),
+        graph.op("Unsqueeze", steps, graph.constant(INT64, [1], [batch])),
+        graph.op("Unsqueeze", lengths, graph.constant(INT64, [1], [time])),
     )
-    place = builder.op(
+    place = graph.op(
         "Where",
-        builder.op("Less", steps, lengths),
-        builder.op("Sub", builder.op("Sub", lengths, builder.constant(INT64, [], [1])), steps),
+        graph.op("Less", steps, lengths),
+        graph.op("Sub", graph.op("Sub", lengths, graph.constant(INT64, [], [1])), steps),
         steps,
     )
-    flat = builder.op(
-        "Reshape",
-        x,
-        builder.constant(INT64, [3], [*x.shape[:2], product(x.shape[2:])]),
-        allowzero=1,
+    flat = graph.op(
+        "Reshape", x, graph.constant(INT64, [3], [*x.shape[:2], product(x.shape[2:])]), allowzero=1
     )
-    place = builder.op(
+    place = graph.op(
         "Expand",
-        builder.op("Unsqueeze", place, builder.constant(INT64, [1], [2])),
-        builder.constant(INT64, [3], flat.shape),
+        graph.op("Unsqueeze", place, graph.constant(INT64, [1], [2])),
+        graph.constant(INT64, [3], flat.shape),
     )
     return [
-        builder.op(
+        graph.op(
             "Reshape",
-            builder.op("GatherElements", flat, place, axis=time),
-            builder.constant(INT64, [x.rank], x.shape),
+            graph.op("GatherElements", flat, place, axis=time),
+            graph.constant(INT64, [x.rank], x.shape),
             allowzero=1,
         )
     ]

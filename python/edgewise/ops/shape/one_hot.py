@@ -15,52 +15,52 @@ one_hot = Op("OneHot")
 
 
 @one_hot.decompose
-def one_hot_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def one_hot_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Where(index == class, on, off); an index outside of [-depth, depth) is off everywhere."""
     i, values = node.inputs[0], node.inputs[2]
     (depth,) = node.need(1)
     depth, axis = int(depth), axis_of(node, node.attr("axis", -1), i.rank + 1)
     if depth < 0 or list(values.shape) != [2]:
         fail(node, f"a depth of {depth}, values {values}")
-    unsigned, i = i.dtype == UINT64, builder.op("Cast", i, to=INT64)
+    unsigned, i = i.dtype == UINT64, graph.op("Cast", i, to=INT64)
     if not unsigned:  # of those the upper half looks negative here, which no class is
-        i = builder.op(
+        i = graph.op(
             "Where",
-            builder.op("Less", i, builder.constant(INT64, [], [0])),
-            builder.op("Add", i, builder.constant(INT64, [], [depth])),
+            graph.op("Less", i, graph.constant(INT64, [], [0])),
+            graph.op("Add", i, graph.constant(INT64, [], [depth])),
             i,
         )
-    i = builder.op("Unsqueeze", i, builder.constant(INT64, [1], [axis]))
-    classes = builder.op(
+    i = graph.op("Unsqueeze", i, graph.constant(INT64, [1], [axis]))
+    classes = graph.op(
         "Reshape",
-        builder.op("Range", *(builder.constant(INT64, [], [x]) for x in (0, depth, 1))),
-        builder.constant(INT64, [i.rank - axis], [depth] + [1] * (i.rank - axis - 1)),
+        graph.op("Range", *(graph.constant(INT64, [], [x]) for x in (0, depth, 1))),
+        graph.constant(INT64, [i.rank - axis], [depth] + [1] * (i.rank - axis - 1)),
         allowzero=1,
     )
-    off, on = (builder.op("Gather", values, builder.constant(INT64, [], [k])) for k in (0, 1))
-    return [builder.op("Where", builder.op("Equal", i, classes), on, off)]
+    off, on = (graph.op("Gather", values, graph.constant(INT64, [], [k])) for k in (0, 1))
+    return [graph.op("Where", graph.op("Equal", i, classes), on, off)]
 
 
 hardmax = Op("Hardmax")
 
 
 @hardmax.decompose
-def hardmax_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def hardmax_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """One where the first maximum stands; up to opset 12 of all dimensions from the axis on, taken
     as one.
     """
     x, old = node.inputs[0], node.opset < 13
     axis = axis_of(node, node.attr("axis", 1 if old else -1), x.rank)
-    flat = builder.op("Flatten", x, axis=axis) if old else x
+    flat = graph.op("Flatten", x, axis=axis) if old else x
     axis = 1 if old else axis
     d = flat.shape[axis]
-    classes = builder.op(
+    classes = graph.op(
         "Reshape",
-        builder.op("Range", *(builder.constant(INT64, [], [i]) for i in (0, d, 1))),
-        builder.constant(INT64, [flat.rank - axis], [d] + [1] * (flat.rank - axis - 1)),
+        graph.op("Range", *(graph.constant(INT64, [], [i]) for i in (0, d, 1))),
+        graph.constant(INT64, [flat.rank - axis], [d] + [1] * (flat.rank - axis - 1)),
         allowzero=1,
     )
-    y = builder.op(
-        "Cast", builder.op("Equal", builder.op("ArgMax", flat, axis=axis), classes), to=x.dtype
+    y = graph.op(
+        "Cast", graph.op("Equal", graph.op("ArgMax", flat, axis=axis), classes), to=x.dtype
     )
-    return [builder.op("Reshape", y, builder.constant(INT64, [x.rank], x.shape), allowzero=1)]
+    return [graph.op("Reshape", y, graph.constant(INT64, [x.rank], x.shape), allowzero=1)]

@@ -38,7 +38,7 @@ def _pads(node: BoundNode):
 
 
 @pad.decompose
-def pad_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Constants are written around x; the other modes gather along one dimension after the
     other.
     """
@@ -52,7 +52,7 @@ def pad_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
         if fed is not None and not product(fed.shape):
             fed = None
         value = 0 if fed is not None or node.opset >= 11 else node.attr("value", 0.0)
-        return [builder.op("Pad", x, fed, domain="edgewise", pads=pads, value=value)]
+        return [graph.op("Pad", x, fed, domain="edgewise", pads=pads, value=value)]
     for axis, (lo, hi) in enumerate(pads):
         d = x.shape[axis]
         if lo == 0 and hi == 0:
@@ -61,10 +61,10 @@ def pad_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
             raise NotStatic("padding by what depends on a register")
         if d + lo + hi < 0 or d == 0 and lo + hi > 0:
             fail(node, f"pads {lo} and {hi} in mode '{mode}' do not fit a dimension of {d}")
-        x = builder.op(
+        x = graph.op(
             "Gather",
             x,
-            builder.constant(
+            graph.constant(
                 INT64, [d + lo + hi], [_padded_from(mode, i, d) for i in range(-lo, d + hi)]
             ),
             axis=axis,
@@ -135,7 +135,7 @@ center_crop_pad = Op("CenterCropPad")
 
 
 @center_crop_pad.decompose
-def center_crop_pad_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def center_crop_pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Of an odd difference the smaller half comes first."""
     x, wanted = node.inputs[0], ints(node, 1)
     axes = [axis_of(node, a, x.rank) for a in node.attr("axes") or range(x.rank)]
@@ -148,4 +148,4 @@ def center_crop_pad_decompose(node: BoundNode, builder: Binder) -> list[Value] |
             raise NotStatic("a crop to what depends on a register")
         before = (size - d) // 2 if size >= d else -((d - size) // 2)
         pads[a], pads[a + x.rank] = before, size - d - before
-    return [builder.op("Pad", x, builder.constant(INT64, [len(pads)], pads)) if any(pads) else x]
+    return [graph.op("Pad", x, graph.constant(INT64, [len(pads)], pads)) if any(pads) else x]

@@ -265,5 +265,5 @@ scatter = Op("Scatter")  # its name up to opset 10
 
 
 @scatter.decompose
-def scatter_decompose(node: BoundNode, b: Binder) -> list[Value] | None:
-    return [b.op("ScatterElements", *node.inputs, axis=node.attr("axis", 0))]
+def scatter_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    return [graph.op("ScatterElements", *node.inputs, axis=node.attr("axis", 0))]

@@ -325,20 +325,20 @@ eye_like = Op("EyeLike", half=[0])
 
 
 @eye_like.decompose
-def eye_like_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def eye_like_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Ones where column = row + k."""
     x, k = node.inputs[0], node.attr("k", 0)
     if x.rank != 2:
         fail(node, f"it wants a matrix, not {x}")
     rows, columns = (
-        builder.op("Range", *(builder.constant(INT64, [], [i]) for i in (first, first + d, 1)))
+        graph.op("Range", *(graph.constant(INT64, [], [i]) for i in (first, first + d, 1)))
         for first, d in ((k, x.shape[0]), (0, x.shape[1]))
     )
     return [
-        builder.op(
+        graph.op(
             "Cast",
-            builder.op(
-                "Equal", builder.op("Unsqueeze", rows, builder.constant(INT64, [1], [1])), columns
+            graph.op(
+                "Equal", graph.op("Unsqueeze", rows, graph.constant(INT64, [1], [1])), columns
             ),
             to=node.attr("dtype", x.dtype),
         )

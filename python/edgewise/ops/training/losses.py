@@ -188,10 +188,10 @@ nll = Op("NegativeLogLikelihoodLoss")
 
 @cross_entropy.decompose
 @softmax_cross_entropy.decompose
-def cross_entropy_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
-    return _decompose(node, builder, 0)
+def cross_entropy_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    return _decompose(node, graph, 0)
 
 
 @nll.decompose
-def nll_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
-    return _decompose(node, builder, 1)
+def nll_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    return _decompose(node, graph, 1)

@@ -280,18 +280,16 @@ clip_scale = Op(
 
 
 @clip_scale.decompose
-def clip_scale_decompose(node: BoundNode, builder: Binder) -> list[Value] | None:
+def clip_scale_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     def number(x):
-        return builder.constant(FLOAT, [1], [x])
+        return graph.constant(FLOAT, [1], [x])
 
-    norm, scale = builder.op("Sqrt", node.inputs[0]), node.input(1)
+    norm, scale = graph.op("Sqrt", node.inputs[0]), node.input(1)
     if scale is not None:
-        norm = builder.op("Mul", norm, scale)
-    factor = builder.op(
+        norm = graph.op("Mul", norm, scale)
+    factor = graph.op(
         "Min",
-        builder.op(
-            "Div", number(float(node.attrs["max_norm"])), builder.op("Add", norm, number(1e-6))
-        ),
+        graph.op("Div", number(float(node.attrs["max_norm"])), graph.op("Add", norm, number(1e-6))),
         number(1.0),
     )
-    return [builder.op("Mul", factor, scale) if scale is not None else factor]
+    return [graph.op("Mul", factor, scale) if scale is not None else factor]

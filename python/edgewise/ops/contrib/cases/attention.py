@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..attention import attention
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @attention.cases
-def attention_cases(t):
+def attention_cases(t: Toolbox) -> Cases:
     def case(*more, x=(2, 5, 12), sizes=(16, 16, 16), outputs=1, **attrs):
         return t(
             t.f(*x),

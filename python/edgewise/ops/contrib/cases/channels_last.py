@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..channels_last import conv, fused_conv, max_pool
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @conv.cases
-def conv_cases(t):
+def conv_cases(t: Toolbox) -> Cases:
     """With a kernel of one element a convolution is a matrix product."""
     x, w, bias = t.f(2, 4, 5, 3), t.f(6, 3, 1, 1), t.f(6)
     yield t(
@@ -20,7 +25,7 @@ def conv_cases(t):
 
 
 @fused_conv.cases
-def fused_conv_cases(t):
+def fused_conv_cases(t: Toolbox) -> Cases:
     x, w, bias, more = t.f(2, 4, 5, 3), t.f(6, 3, 1, 1), t.f(6), t.f(2, 4, 5, 6)
     yield t(
         x,
@@ -35,7 +40,7 @@ def fused_conv_cases(t):
 
 
 @max_pool.cases
-def max_pool_cases(t):
+def max_pool_cases(t: Toolbox) -> Cases:
     for kind in ("int8", "uint8"):
         for ceil in (0, 1):
             yield t(

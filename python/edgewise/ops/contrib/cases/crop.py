@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..crop import crop_and_resize
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @crop_and_resize.cases
-def crop_and_resize_cases(t):
+def crop_and_resize_cases(t: Toolbox) -> Cases:
     for size in ([4, 5], [1, 3]):
         for mode in ("bilinear", "nearest"):
             yield t(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..embedding import embed
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @embed.cases
-def embed_cases(t):
+def embed_cases(t: Toolbox) -> Cases:
     ids, segments, positions = (
         t.n("int32", 2, 5, low=0, high=19),
         t.n("int32", 2, 5, low=0, high=1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..fused import (
     bias_add,
     bias_split_gelu,
@@ -11,15 +13,18 @@ from ..fused import (
     skip_group_norm,
 )
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @bias_add.cases
-def bias_add_cases(t):
+def bias_add_cases(t: Toolbox) -> Cases:
     x, bias, skip = t.f(2, 3, 8), t.f(8), t.f(2, 3, 8)
     yield t(x, bias, skip, expect=[x + bias + skip], why="onnxruntime has it on GPUs only")
 
 
 @bias_split_gelu.cases
-def bias_split_gelu_cases(t):
+def bias_split_gelu_cases(t: Toolbox) -> Cases:
     x, bias = t.of("float32", [[[1.0, -2.0, 0.0, 1.0]]]), t.of("float32", [1.0, 0.5, 0.0, 1.0])
     yield t(
         x,
@@ -39,7 +44,7 @@ def _normed(x, gamma, beta, groups, silu, epsilon=1e-5):
 
 
 @group_norm.cases
-def group_norm_cases(t):
+def group_norm_cases(t: Toolbox) -> Cases:
     for groups, silu in ((2, 0), (4, 1)):
         x, gamma, beta = t.f(2, 3, 5, 8), t.f(8), t.f(8)
         yield t(
@@ -56,7 +61,7 @@ def group_norm_cases(t):
 
 
 @skip_group_norm.cases
-def skip_group_norm_cases(t):
+def skip_group_norm_cases(t: Toolbox) -> Cases:
     x, gamma, beta, bias = t.f(2, 3, 5, 8), t.f(8), t.f(8), t.f(8)
     for skip in (t.f(2, 3, 5, 8), t.f(2, 8)):
         total = x + (skip if skip.ndim == 4 else skip[:, None, None]) + bias
@@ -77,7 +82,7 @@ def skip_group_norm_cases(t):
 
 
 @fused_gemm.cases
-def fused_gemm_cases(t):
+def fused_gemm_cases(t: Toolbox) -> Cases:
     for activation, attrs in (
         ("Relu", {}),
         ("Tanh", {}),
@@ -98,7 +103,7 @@ def fused_gemm_cases(t):
 
 
 @gemm_fast_gelu.cases
-def gemm_fast_gelu_cases(t):
+def gemm_fast_gelu_cases(t: Toolbox) -> Cases:
     yield t(
         t.of("float32", [[1.0, 2.0]]),
         t.of("float32", [[1.0, 0.0], [0.0, 0.5]]),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..matrices import distances, unfold
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @unfold.cases
-def unfold_cases(t):
+def unfold_cases(t: Toolbox) -> Cases:
     yield t(t.f(2, 7, 3), dim=1, size=3, step=2)
     yield t(t.f(2, 7), dim=-1, size=2, step=1)
     yield t(t.f(7), dim=0, size=7, step=1)
 
 
 @distances.cases
-def distances_cases(t):
+def distances_cases(t: Toolbox) -> Cases:
     for name in ("euclidean", "sqeuclidean"):
         yield t(t.f(4, 3), t.f(5, 3), metric=name, tol=1e-4)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ....declare.op import product
 from ..moe import moe, qmoe
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 # ---- cases ----
 GPT_OSS = {
@@ -15,7 +20,7 @@ GPT_OSS = {
 }
 
 
-def _scores(t, *tokens):
+def _scores(t: Toolbox, *tokens):
     """Of four experts, no two the same: which of equals comes first nobody says."""
     return (
         t.of("float32", [list(t.random.permutation(4) + 1) for _ in range(product(tokens))]) * 0.5
@@ -23,7 +28,7 @@ def _scores(t, *tokens):
 
 
 @moe.cases
-def moe_cases(t):
+def moe_cases(t: Toolbox) -> Cases:
     for tokens in ((2, 3), (2,), (1, 1)):
         for activation in ("relu", "gelu", "silu", "identity"):
             yield t(
@@ -75,7 +80,7 @@ def moe_cases(t):
 
 
 @qmoe.cases
-def qmoe_cases(t):
+def qmoe_cases(t: Toolbox) -> Cases:
     for bits in (4, 8, 2):
         for block in (0, 16, 32):
             fixed = (

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..rotary import multimodal_rotary
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @multimodal_rotary.cases
-def multimodal_rotary_cases(t):
+def multimodal_rotary_cases(t: Toolbox) -> Cases:
     for layout in (0, 1):
         for interleaved in (0, 1):
             for x in (t.f(2, 5, 36), t.f(2, 3, 5, 12)):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..data_dependent import compress, nms, non_zero, unique
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @non_zero.cases
-def non_zero_cases(t):
+def non_zero_cases(t: Toolbox) -> Cases:
     for dtype in t.types:
         yield t(t.of(dtype, [[1, 0, 3], [0, 0, 1]]))
     yield t(t.of("float32", [0.0, -0.0, float("nan"), 1e-40]))
@@ -17,7 +22,7 @@ def non_zero_cases(t):
 
 
 @compress.cases
-def compress_cases(t):
+def compress_cases(t: Toolbox) -> Cases:
     for axis in (0, 1, -1):
         yield t(t.f(3, 2), t.of("bool", [0, 1]), axis=axis)
     yield t(t.f(3, 2), t.of("bool", [0, 1, 0, 0, 1]))
@@ -27,7 +32,7 @@ def compress_cases(t):
 
 
 @unique.cases
-def unique_cases(t):
+def unique_cases(t: Toolbox) -> Cases:
     x = t.of("float32", [2, 1, 1, 3, 4, 3, -0.0, 0])
     for order in (0, 1):
         yield t(x, outputs=4, sorted=order)
@@ -43,7 +48,7 @@ def unique_cases(t):
 
 
 @nms.cases
-def nms_cases(t):
+def nms_cases(t: Toolbox) -> Cases:
     for center in (0, 1):
         boxes = t.f(2, 60, 4, low=0.1, high=1.0)
         scores = t.f(2, 3, 60, low=0, high=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..features import (
     array_feature_extractor,
     binarizer,
@@ -12,9 +14,12 @@ from ..features import (
     scaler,
 )
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @array_feature_extractor.cases
-def array_feature_extractor_cases(t):
+def array_feature_extractor_cases(t: Toolbox) -> Cases:
     yield t(t.f(3, 4), t.of("int64", [[0, 2, 3]]))
     yield t(t.f(2, 3, 4), t.of("int64", [1]))
     yield t(t.n("int64", 3, 4), t.of("int64", [3, 0]))
@@ -22,14 +27,14 @@ def array_feature_extractor_cases(t):
 
 
 @binarizer.cases
-def binarizer_cases(t):
+def binarizer_cases(t: Toolbox) -> Cases:
     yield t(t.f(3, 4))
     yield t(t.f(3, 4, 5), threshold=0.5)
     yield t(t.of("float32", [float("nan"), 1, -1]), threshold=-0.5)
 
 
 @scaler.cases
-def scaler_cases(t):
+def scaler_cases(t: Toolbox) -> Cases:
     for x in (t.f(3, 4), t.n("int64", 3, 4), t.n("int32", 3, 4), t.f(3, 4, dtype="float64")):
         yield t(
             x,
@@ -43,7 +48,7 @@ def scaler_cases(t):
 
 
 @normalizer.cases
-def normalizer_cases(t):
+def normalizer_cases(t: Toolbox) -> Cases:
     x = t.f(4, 5)
     x[2] = 0
     for norm in ("MAX", "L1", "L2"):
@@ -63,7 +68,7 @@ def normalizer_cases(t):
 
 
 @imputer.cases
-def imputer_cases(t):
+def imputer_cases(t: Toolbox) -> Cases:
     nan = float("nan")
     x = t.of("float32", [[1, nan, 3], [nan, 0, 2]])
     yield t(x, imputed_value_floats=[9.0, 8.0, 7.0], replaced_value_float=nan)
@@ -77,7 +82,7 @@ def imputer_cases(t):
 
 
 @feature_vectorizer.cases
-def feature_vectorizer_cases(t):
+def feature_vectorizer_cases(t: Toolbox) -> Cases:
     only = {"trust": "ort", "why": "ONNX's reference keeps the input's type"}
     yield t(t.f(3, 2), t.f(3, 4), inputdimensions=[2, 4], **only)
     yield t(t.f(3, 2), t.f(3, 1), t.f(3, 3), inputdimensions=[2, 1, 3], **only)
@@ -97,7 +102,7 @@ def feature_vectorizer_cases(t):
 
 
 @one_hot_encoder.cases
-def one_hot_encoder_cases(t):
+def one_hot_encoder_cases(t: Toolbox) -> Cases:
     yield t(t.n("int64", 7, low=0, high=4), cats_int64s=[0, 2, 3])
     yield t(t.n("int64", 3, 4, low=0, high=4), cats_int64s=[4, 1])
     yield t(t.n("int32", 5, low=0, high=4), cats_int64s=[4, 1, 0])

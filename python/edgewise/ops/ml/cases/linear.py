@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..linear import linear_classifier, linear_regressor
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @linear_regressor.cases
-def linear_regressor_cases(t):
+def linear_regressor_cases(t: Toolbox) -> Cases:
     only = {"trust": "ort", "why": "ONNX's reference keeps the input's type, and has no transforms"}
     yield t(t.f(5, 4), coefficients=[1.0, -2.0, 3.0, 0.5], intercepts=[0.25], tol=1e-4, **only)
     yield t(
@@ -38,7 +43,7 @@ def linear_regressor_cases(t):
 
 
 @linear_classifier.cases
-def linear_classifier_cases(t):
+def linear_classifier_cases(t: Toolbox) -> Cases:
     for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"):
         yield t(
             t.f(7, 2),

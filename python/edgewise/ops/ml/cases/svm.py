@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..svm import classifier, regressor
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 _ORT = {
     "trust": "ort",
@@ -11,7 +16,7 @@ _ORT = {
 
 
 def _machine(
-    t,
+    t: Toolbox,
     classes=3,
     features=4,
     kernel="RBF",
@@ -44,7 +49,7 @@ def _machine(
 
 
 @classifier.cases
-def classifier_cases(t):
+def classifier_cases(t: Toolbox) -> Cases:
     for kernel in ("LINEAR", "POLY", "RBF", "SIGMOID"):
         for classes in (2, 3, 4):
             for probabilities in (False, True):
@@ -94,7 +99,7 @@ def classifier_cases(t):
 
 
 @regressor.cases
-def regressor_cases(t):
+def regressor_cases(t: Toolbox) -> Cases:
     for kernel, degree in (
         ("LINEAR", 0.0),
         ("POLY", 2.0),

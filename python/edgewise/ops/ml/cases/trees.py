@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..trees import MODES, classifier, regressor, tree_ensemble
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
-def _grown(t, trees, features, kinds, depth=4, targets=1, prefix="target"):
+
+def _grown(t: Toolbox, trees, features, kinds, depth=4, targets=1, prefix="target"):
     """Attributes of random trees, as they were up to version 3."""
     a = {
         k: []
@@ -52,14 +57,14 @@ def _grown(t, trees, features, kinds, depth=4, targets=1, prefix="target"):
     return a
 
 
-def _rows(t, dtype="float32"):
+def _rows(t: Toolbox, dtype="float32"):
     x = (t.f(20, 5) * 4).round() / 2
     x[3, 1] = x[5, 0] = x[5, 3] = float("nan")
     return x.astype(dtype)
 
 
 @regressor.cases
-def regressor_cases(t):
+def regressor_cases(t: Toolbox) -> Cases:
     for kinds in (
         ["BRANCH_LEQ"],
         ["BRANCH_LT"],
@@ -112,7 +117,7 @@ def regressor_cases(t):
 
 
 @classifier.cases
-def classifier_cases(t):
+def classifier_cases(t: Toolbox) -> Cases:
     for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"):
         for targets, labels in ((3, [7, 3, 5]), (1, [0, 1]), (2, [4, 9])):
             a = _grown(t, 5, 5, ["BRANCH_LEQ", "BRANCH_LT"], 4, targets, "class")
@@ -161,7 +166,7 @@ def classifier_cases(t):
 
 
 @tree_ensemble.cases
-def tree_ensemble_cases(t):
+def tree_ensemble_cases(t: Toolbox) -> Cases:
     for dtype in ("float32", "float64"):
 
         def tensor(values, as_type=dtype):

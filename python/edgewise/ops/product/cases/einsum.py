@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..einsum import einsum
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @einsum.cases
-def einsum_cases(t):
+def einsum_cases(t: Toolbox) -> Cases:
     for equation, *shapes in (
         ("ij,jk->ik", (3, 4), (4, 5)),
         ("ij,jk", (3, 4), (4, 5)),

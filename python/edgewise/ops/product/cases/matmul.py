@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..matmul import fused_matmul, gemm, matmul, transpose_matmul
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 # shapes of products: vectors, one row, tails of every tile, batches that broadcast, nothing
 PRODUCTS = [
@@ -26,7 +31,7 @@ PRODUCTS = [
 
 
 @matmul.cases
-def matmul_cases(t):
+def matmul_cases(t: Toolbox) -> Cases:
     for a, w in PRODUCTS + [
         ((4,), (4, 5)),
         ((3, 4), (4,)),
@@ -43,7 +48,7 @@ def matmul_cases(t):
 
 
 @fused_matmul.cases
-def fused_matmul_cases(t):
+def fused_matmul_cases(t: Toolbox) -> Cases:
     def turned(shape, turn):
         return t.f(*shape[:-2], shape[-1], shape[-2]) if turn else t.f(*shape)
 
@@ -56,13 +61,13 @@ def fused_matmul_cases(t):
 
 
 @transpose_matmul.cases
-def transpose_matmul_cases(t):
+def transpose_matmul_cases(t: Toolbox) -> Cases:
     yield t(t.f(3, 5, 4), t.f(3, 5, 6), transA=1, alpha=0.5, tol=1e-4)
     yield t(t.f(3, 4), t.f(4, 5), tol=1e-4)
 
 
 @gemm.cases
-def gemm_cases(t):
+def gemm_cases(t: Toolbox) -> Cases:
     for m, k, cols in ((3, 40, 50), (1, 37, 65), (65, 33, 17), (4, 0, 5), (0, 3, 4), (9, 130, 8)):
         for ta, tb in ((0, 0), (0, 1), (1, 0), (1, 1)):
             a, w = t.f(k, m) if ta else t.f(m, k), t.f(cols, k) if tb else t.f(k, cols)

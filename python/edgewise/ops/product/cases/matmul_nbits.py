@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..matmul_nbits import bnb4, nbits
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @nbits.cases
-def nbits_cases(t):
+def nbits_cases(t: Toolbox) -> Cases:
     for bits in (4, 8, 2):
         for rows, k, cols, block in (
             (1, 64, 48, 32),
@@ -215,7 +220,7 @@ def nbits_cases(t):
 
 
 @bnb4.cases
-def bnb4_cases(t):
+def bnb4_cases(t: Toolbox) -> Cases:
     for kind in (0, 1):
         for rows, k, cols, block in (
             (1, 64, 48, 16),

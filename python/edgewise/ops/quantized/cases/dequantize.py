@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..dequantize import dequantize
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @dequantize.cases
-def dequantize_cases(t):
+def dequantize_cases(t: Toolbox) -> Cases:
     for dtype in ("uint8", "int8", "uint16", "int16", "uint4", "int4"):
         low, high = {"uint4": (0, 15), "int4": (-8, 7), "int8": (-128, 127)}.get(dtype, (0, 255))
         q = lambda *shape: t.n(dtype, *shape, low=low, high=high)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..fake_quantization import fake_quant
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @fake_quant.cases
-def fake_quant_cases(t):
+def fake_quant_cases(t: Toolbox) -> Cases:
     x = t.of("float32", [[-3, 0.26, 0.2, 0.6], [1, 70, 63.7, 12.34]])
     yield t(
         x,

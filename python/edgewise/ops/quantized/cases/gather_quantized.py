@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..gather_quantized import gather_quantized
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @gather_quantized.cases
-def gather_quantized_cases(t):
+def gather_quantized_cases(t: Toolbox) -> Cases:
     for dtype in ("uint4", "int4"):
         low, high = {"uint4": (0, 15), "int4": (-8, 7)}[dtype]
         x, scales, zeros = (

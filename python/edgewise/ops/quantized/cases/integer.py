@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...product.cases.matmul import PRODUCTS
 from ..integer import matmul_integer
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @matmul_integer.cases
-def matmul_integer_cases(t):
+def matmul_integer_cases(t: Toolbox) -> Cases:
     for a, w in PRODUCTS:
         for x, y in (
             (("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8"))

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..qlinear import conv, conv_integer, dynamic, gemm, matmul, to_float
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
-def quantized(t, *shape, dtype="uint8"):
+
+def quantized(t: Toolbox, *shape, dtype="uint8"):
     """8-bit integers over the whole range of their type."""
     return t.n(
         dtype, *shape, low=0 if dtype == "uint8" else -128, high=255 if dtype == "uint8" else 127
     )
 
 
-def zero_point(t, dtype):
+def zero_point(t: Toolbox, dtype):
     return t.const(
         t.n(dtype, low=100, high=150) if dtype == "uint8" else t.n(dtype, low=-10, high=10)
     )
 
 
-def scale(t, *shape, low=0.01, high=0.03):
+def scale(t: Toolbox, *shape, low=0.01, high=0.03):
     return t.const(t.f(*shape, low=low, high=high))
 
 
@@ -26,7 +31,7 @@ _ORT = {"trust": "ort", "why": "ONNX's reference rounds its scales in another or
 
 
 @matmul.cases
-def matmul_cases(t):
+def matmul_cases(t: Toolbox) -> Cases:
     for a, b, kinds in (
         ((3, 40), (40, 5), ("uint8", "uint8")),
         ((3, 40), (40, 5), ("uint8", "int8")),
@@ -59,7 +64,7 @@ def matmul_cases(t):
 
 
 @gemm.cases
-def gemm_cases(t):
+def gemm_cases(t: Toolbox) -> Cases:
     for turn in (0, 1):
         w = t.const(quantized(t, *((5, 40) if turn else (40, 5)), dtype="int8"))
         inputs = [
@@ -89,7 +94,7 @@ def gemm_cases(t):
 
 
 @to_float.cases
-def to_float_cases(t):
+def to_float_cases(t: Toolbox) -> Cases:
     for more in (
         (),
         (zero_point(t, "uint8"),),
@@ -115,7 +120,7 @@ def to_float_cases(t):
 
 
 @dynamic.cases
-def dynamic_cases(t):
+def dynamic_cases(t: Toolbox) -> Cases:
     for more in ((), (zero_point(t, "int8"),), (zero_point(t, "int8"), t.f(5))):
         yield t(t.f(3, 40), t.const(quantized(t, 40, 5, dtype="int8")), scale(t), *more, tol=1e-4)
     yield t(t.f(2, 3, 40), t.const(quantized(t, 40, 5, dtype="int8")), scale(t, 5), tol=1e-4)
@@ -133,7 +138,7 @@ _CONVOLUTIONS = [
 
 
 @conv_integer.cases
-def conv_integer_cases(t):
+def conv_integer_cases(t: Toolbox) -> Cases:
     for x, w, attrs in _CONVOLUTIONS:
         yield t(quantized(t, *x), t.const(quantized(t, *w)), **attrs)
         yield t(
@@ -152,7 +157,7 @@ def conv_integer_cases(t):
 
 
 @conv.cases
-def conv_cases(t):
+def conv_cases(t: Toolbox) -> Cases:
     for x, w, attrs in _CONVOLUTIONS:
         for kind in ("uint8", "int8"):
             inputs = [

@@ -6,6 +6,8 @@ after it has added the zero point, ONNX before.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..qlinear_pointwise import (
     add,
     attention,
@@ -19,10 +21,13 @@ from ..qlinear_pointwise import (
 )
 from .qlinear import quantized, scale, zero_point
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @add.cases
 @mul.cases
-def two_cases(t):
+def two_cases(t: Toolbox) -> Cases:
     def part(*shape, dtype="uint8", scale=2**-5):
         return (
             quantized(t, *shape, dtype=dtype),
@@ -41,7 +46,7 @@ def two_cases(t):
 
 
 def _one_cases(*shapes, to=0.0173, **attrs):
-    def cases(t):
+    def cases(t: Toolbox) -> Cases:
         for shape in shapes:
             for dtype in ("uint8", "int8"):
                 yield t(
@@ -64,7 +69,7 @@ pool.cases(_one_cases((2, 3, 8, 8), kernel_shape=[2, 2], strides=[2, 2]))
 
 
 @softmax.cases
-def softmax_cases(t):
+def softmax_cases(t: Toolbox) -> Cases:
     for dtype, zero, shape, axis, opset in (
         ("uint8", 3, (2, 37), -1, 13),
         ("int8", -100, (3, 4, 5), 1, 13),
@@ -97,7 +102,7 @@ def softmax_cases(t):
 
 
 @concat.cases
-def concat_cases(t):
+def concat_cases(t: Toolbox) -> Cases:
     parts = [
         x
         for k in (3, 5)
@@ -107,7 +112,7 @@ def concat_cases(t):
 
 
 @attention.cases
-def attention_cases(t):
+def attention_cases(t: Toolbox) -> Cases:
     inputs = [
         quantized(t, 2, 5, 12),
         t.const(quantized(t, 12, 48, dtype="int8")),

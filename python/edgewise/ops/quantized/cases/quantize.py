@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..quantize import dynamic_quantize, quantize
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 INF, NAN = float("inf"), float("nan")
 
 
 @dynamic_quantize.cases
-def dynamic_quantize_cases(t):
+def dynamic_quantize_cases(t: Toolbox) -> Cases:
     yield t(
         t.of("float32", [0, 0]),
         outputs=3,
@@ -28,7 +33,7 @@ def dynamic_quantize_cases(t):
 
 
 @quantize.cases
-def quantize_cases(t):
+def quantize_cases(t: Toolbox) -> Cases:
     for dtype in ("uint8", "int8", "uint16", "int16"):
         yield t(t.f(3, 37), 0.05, t.n(dtype, low=0, high=20))
         yield t(t.f(3, 4, 5), t.f(4, low=0.01, high=0.1), t.n(dtype, 4, low=0, high=9))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ....declare.op import MS
 from ... import OPS
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Toolbox
 
-def _cases(t, gates, training):
+
+def _cases(t: Toolbox, gates, training):
     def inputs(
         steps,
         batch,

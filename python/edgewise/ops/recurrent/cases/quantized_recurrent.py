@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..quantized_recurrent import quantized_lstm
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @quantized_lstm.cases
-def quantized_lstm_cases(t):
+def quantized_lstm_cases(t: Toolbox) -> Cases:
     def inputs(
         steps,
         batch,

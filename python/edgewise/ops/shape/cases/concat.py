@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..concat import concat, concat_training, split, split_training
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @concat.cases
-def concat_cases(t):
+def concat_cases(t: Toolbox) -> Cases:
     for axis in (0, 1, 2, -1, -3):
         shapes = [[2, 3, 4] for _ in range(3)]
         for i, s in enumerate(shapes):
@@ -22,7 +27,7 @@ def concat_cases(t):
 
 
 @split.cases
-def split_cases(t):
+def split_cases(t: Toolbox) -> Cases:
     yield t(t.f(6, 4), [1, 2, 3], outputs=3)
     yield t(t.f(6, 4), [1, 0, 3], outputs=3, axis=-1)
     yield t(t.f(6, 4), outputs=3, opset=13)
@@ -36,7 +41,7 @@ def split_cases(t):
 
 
 @concat_training.cases
-def concat_training_cases(t):
+def concat_training_cases(t: Toolbox) -> Cases:
     xy = t.f(2, 7)
     yield t(
         xy[:, :3].copy(),
@@ -49,7 +54,7 @@ def concat_training_cases(t):
 
 
 @split_training.cases
-def split_training_cases(t):
+def split_training_cases(t: Toolbox) -> Cases:
     x = t.f(2, 7)
     yield t(
         x,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..gather import gather, gather_elements, gather_nd
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @gather.cases
-def gather_cases(t):
+def gather_cases(t: Toolbox) -> Cases:
     x = t.f(5, 6, 7)
     for axis in (0, 1, 2, -1, -3):
         yield t(x, t.n("int64", 2, 3, low=-5, high=4), axis=axis)
@@ -23,7 +28,7 @@ def gather_cases(t):
 
 
 @gather_elements.cases
-def gather_elements_cases(t):
+def gather_elements_cases(t: Toolbox) -> Cases:
     for axis in (0, 1, 2, -1):
         shape = [2, 3, 4]
         shape[axis] = 5
@@ -47,7 +52,7 @@ def gather_elements_cases(t):
 
 
 @gather_nd.cases
-def gather_nd_cases(t):
+def gather_nd_cases(t: Toolbox) -> Cases:
     x = t.f(3, 4, 5)
     for depth in (1, 2, 3):
         yield t(x, t.n("int64", 2, 3, depth, low=-3, high=2))

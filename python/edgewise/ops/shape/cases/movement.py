@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..movement import reverse_sequence, slice_, tile, transpose, trilu
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @transpose.cases
-def transpose_cases(t):
+def transpose_cases(t: Toolbox) -> Cases:
     yield t(t.f(2, 3, 4))
     for perm in ([0, 2, 1], [1, 0, 2], [2, 0, 1], [1, 2, 0], [0, 1, 2]):
         yield t(t.f(2, 3, 4), perm=perm)
@@ -22,7 +27,7 @@ def transpose_cases(t):
 
 
 @slice_.cases
-def slice_cases(t):
+def slice_cases(t: Toolbox) -> Cases:
     x = t.f(5, 6, 7)
     far = 2**63 - 1
     for starts, ends, axes, steps in [
@@ -53,7 +58,7 @@ def slice_cases(t):
 
 
 @tile.cases
-def tile_cases(t):
+def tile_cases(t: Toolbox) -> Cases:
     for x, repeats in [
         ((2, 3), [2, 3]),
         ((2, 3), [1, 1]),
@@ -72,7 +77,7 @@ def tile_cases(t):
 
 
 @trilu.cases
-def trilu_cases(t):
+def trilu_cases(t: Toolbox) -> Cases:
     for upper in (0, 1):
         yield t(t.f(4, 5), upper=upper)
         for k in (-9, -2, 0, 1, 3, 9):
@@ -85,7 +90,7 @@ def trilu_cases(t):
 
 
 @reverse_sequence.cases
-def reverse_sequence_cases(t):
+def reverse_sequence_cases(t: Toolbox) -> Cases:
     for time in (0, 1):
         yield t(t.f(4, 4), t.of("int64", [4, 3, 2, 1]), time_axis=time, batch_axis=1 - time)
         yield t(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..one_hot import hardmax, one_hot
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @one_hot.cases
-def one_hot_cases(t):
+def one_hot_cases(t: Toolbox) -> Cases:
     for axis in (0, 1, 2, -1, -3):
         yield t(t.n("int64", 2, 3, low=-9, high=8), 7, t.f(2), axis=axis)
     yield t(t.n("int32", 4, low=0, high=4), t.of("int64", 5), t.n("int64", 2))
@@ -22,7 +27,7 @@ def one_hot_cases(t):
 
 
 @hardmax.cases
-def hardmax_cases(t):
+def hardmax_cases(t: Toolbox) -> Cases:
     old = {"trust": "ort", "why": "ONNX's reference knows the newest definition only"}
     for axis in (0, 1, 2, -1):
         yield t(t.f(3, 4, 5), axis=axis)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..pad import center_crop_pad, pad
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @pad.cases
-def pad_cases(t):
+def pad_cases(t: Toolbox) -> Cases:
     for pads in ([1, 2, 3, 4], [0, 0, 0, 0], [0, 3, 0, 0], [-1, 0, 0, -2], [2, -1, -1, 3]):
         yield t(t.f(3, 4), pads)
         yield t(t.f(3, 4), pads, 1.5)
@@ -38,7 +43,7 @@ def pad_cases(t):
 
 
 @center_crop_pad.cases
-def center_crop_pad_cases(t):
+def center_crop_pad_cases(t: Toolbox) -> Cases:
     only = {
         "trust": "onnx",
         "why": "onnxruntime has the function's body of the standard, which fails for some axes",

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..scatter import scatter, scatter_elements, scatter_nd
+
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
 
 @scatter.cases
-def scatter_cases(t):
+def scatter_cases(t: Toolbox) -> Cases:
     for axis in (0, 1):
         yield t(t.f(4, 5), t.of("int64", [[0, 1, 2], [3, 2, 1]]), t.f(2, 3), opset=9, axis=axis)
     yield t(t.f(4, 5), t.of("int32", [[0, 1, 2]]), t.f(1, 3), opset=10)
 
 
 @scatter_elements.cases
-def scatter_elements_cases(t):
+def scatter_elements_cases(t: Toolbox) -> Cases:
     for axis in (0, 1, -1):
         yield t(
             t.f(4, 5),
@@ -40,7 +45,7 @@ def scatter_elements_cases(t):
 
 
 @scatter_nd.cases
-def scatter_nd_cases(t):
+def scatter_nd_cases(t: Toolbox) -> Cases:
     yield t(t.f(4, 5), t.of("int64", [[1], [3]]), t.f(2, 5))
     yield t(t.f(4, 5), t.of("int64", [[1, 2], [-1, -5]]), t.f(2))
     yield t(t.f(2, 3, 4), t.of("int64", [[[0, 0], [1, 2]]]), t.f(1, 2, 4))

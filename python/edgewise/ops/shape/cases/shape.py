@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..shape import (
     constant_of_shape,
     expand,
@@ -16,9 +18,12 @@ from ..shape import (
     unsqueeze,
 )
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @identity.cases
-def identity_cases(t):
+def identity_cases(t: Toolbox) -> Cases:
     for dtype in (*t.types, *t.small):
         yield t(t.any(dtype, 2, 3))
     yield t(t.f())
@@ -26,7 +31,7 @@ def identity_cases(t):
 
 
 @shape.cases
-def shape_cases(t):
+def shape_cases(t: Toolbox) -> Cases:
     yield t(t.f(2, 3, 4))
     yield t(t.f())
     yield t(t.f(0, 3, dtype="float16"))
@@ -36,14 +41,14 @@ def shape_cases(t):
 
 
 @size.cases
-def size_cases(t):
+def size_cases(t: Toolbox) -> Cases:
     yield t(t.f(2, 3, 4))
     yield t(t.b())
     yield t(t.f(0, 3))
 
 
 @reshape.cases
-def reshape_cases(t):
+def reshape_cases(t: Toolbox) -> Cases:
     for wanted in ([6, 4], [-1], [0, -1], [4, 0, 2, -1], [2, 3, 4], [1, 24, 1], [4, -1, 2]):
         yield t(t.f(2, 3, 4), wanted)
     yield t(t.f(1, 1), [])
@@ -56,7 +61,7 @@ def reshape_cases(t):
 
 
 @flatten.cases
-def flatten_cases(t):
+def flatten_cases(t: Toolbox) -> Cases:
     for axis in (0, 1, 2, 3, -1, -2, -3):
         yield t(t.f(2, 3, 4), axis=axis)
     yield t(t.f(5))
@@ -65,7 +70,7 @@ def flatten_cases(t):
 
 
 @squeeze.cases
-def squeeze_cases(t):
+def squeeze_cases(t: Toolbox) -> Cases:
     x = t.f(1, 3, 1, 2)
     yield t(x)
     yield t(x, [0])
@@ -79,7 +84,7 @@ def squeeze_cases(t):
 
 
 @unsqueeze.cases
-def unsqueeze_cases(t):
+def unsqueeze_cases(t: Toolbox) -> Cases:
     for axes in ([0], [-1], [1, 2], [3, 0], [-1, 0]):
         yield t(t.f(2, 3), axes)
         yield t(t.f(2, 3), opset=11, axes=axes)
@@ -88,7 +93,7 @@ def unsqueeze_cases(t):
 
 
 @expand.cases
-def expand_cases(t):
+def expand_cases(t: Toolbox) -> Cases:
     for x, wanted in [
         ((3, 1), [2, 3, 4]),
         ((2, 3, 4), [1]),
@@ -105,7 +110,7 @@ def expand_cases(t):
 
 
 @range_.cases
-def range_cases(t):
+def range_cases(t: Toolbox) -> Cases:
     for dtype in ("int64", "int32", "int16", "float32", "float64"):
         for start, limit, delta in ((0, 5, 1), (5, 0, -2), (3, 3, 1), (4, 1, 1), (-7, 800, 3)):
             yield t(*[t.const(t.of(dtype, v)) for v in (start, limit, delta)])
@@ -114,7 +119,7 @@ def range_cases(t):
 
 
 @constant_of_shape.cases
-def constant_of_shape_cases(t):
+def constant_of_shape_cases(t: Toolbox) -> Cases:
     yield t([2, 3])
     yield t([70, 70])
     yield t([])
@@ -126,7 +131,7 @@ def constant_of_shape_cases(t):
 
 
 @eye_like.cases
-def eye_like_cases(t):
+def eye_like_cases(t: Toolbox) -> Cases:
     for k in (-1, 0, 2, 9):
         yield t(t.n("int32", 4, 5), k=k)
     yield t(t.f(3, 3), dtype=11)

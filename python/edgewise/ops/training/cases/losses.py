@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..losses import nll, softmax_cross_entropy
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
 
-def _cases(t, outputs):
+
+def _cases(t: Toolbox, outputs):
     for opset in (12, 13):
         for reduction in ("none", "mean", "sum"):
             for shape in ((5, 7), (1, 3), (3, 4, 2), (2, 5, 3, 4), (40, 300)):
@@ -38,11 +43,11 @@ def _cases(t, outputs):
 
 
 @softmax_cross_entropy.cases
-def softmax_cross_entropy_cases(t):
+def softmax_cross_entropy_cases(t: Toolbox) -> Cases:
     yield from _cases(t, 2)
     yield t(t.f(3, 4, dtype="float16"), t.n("int64", 3, low=0, high=3), tol=4e-3)
 
 
 @nll.cases
-def nll_cases(t):
+def nll_cases(t: Toolbox) -> Cases:
     yield from _cases(t, 1)

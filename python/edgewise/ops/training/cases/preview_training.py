@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ... import OPS
 from ..preview_training import DOMAIN, gradient
 
+if TYPE_CHECKING:
+    from ....declare.annotations import Cases, Toolbox
+
 
 @gradient.cases
-def gradient_cases(t):
+def gradient_cases(t: Toolbox) -> Cases:
     """One node alone computes no gradient of anything else than its input:
     tests/ops/test_gradient_node.py has the others.
     """
@@ -16,7 +21,7 @@ def gradient_cases(t):
 
 
 def _cases(states, *attributes):
-    def cases(t):
+    def cases(t: Toolbox) -> Cases:
         only = {"trust": "onnx", "why": "onnxruntime does not have it"}
         for dtype in ("float64", "float32"):
             for attrs in attributes:
