@@ -98,33 +98,54 @@ export async function pipeline(
       "pipeline",
       "This version of Edgewise has 'text-generation'.",
     );
-  const known = new Set([
-    "dtype",
-    "progress_callback",
-    "signal",
-    "flavour",
-    "threads",
-    "revision",
-    "subfolder",
-    "model_file_name",
-    "capacity",
-    "cache_dtype",
-    "training",
-    "cache",
-    "cache_files",
-    "integrity",
-    "fetch_options",
-    "device",
-    "executionProviders",
-  ]);
   for (const name of Object.keys(options))
-    if (!known.has(name))
+    if (!OPTIONS.includes(name))
       throw new InputError(
         `there is no option '${name}'`,
         "pipeline",
-        `Options are: ${[...known].join(", ")}.`,
+        `Options are: ${OPTIONS.join(", ")}.`,
       );
-  const request: LoadRequest = {
+  const request = loadRequest(model, options);
+  const client = new Client(full(env.workerUrl));
+  try {
+    const transfer =
+      typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
+    const loaded = await client.call("load", request, {
+      signal: options.signal,
+      onProgress: options.progress_callback,
+      transfer,
+    });
+    return makePipeline(client, loaded.model, loaded.info);
+  } catch (e) {
+    client.end(); // each pipeline has its own worker, so this frees everything
+    throw e;
+  }
+}
+
+const OPTIONS: readonly string[] = [
+  "dtype",
+  "progress_callback",
+  "signal",
+  "flavour",
+  "threads",
+  "revision",
+  "subfolder",
+  "model_file_name",
+  "capacity",
+  "cache_dtype",
+  "training",
+  "cache",
+  "cache_files",
+  "integrity",
+  "fetch_options",
+  "device",
+  "executionProviders",
+] satisfies (keyof PipelineOptions)[];
+
+/** The request to load a model, with defaults filled in. */
+function loadRequest(model: ModelSource, options: PipelineOptions): LoadRequest {
+  const { fetch_options: fetchOptions } = options;
+  return {
     model: sources(model),
     base: globalThis.document?.baseURI ?? globalThis.location?.href,
     urls: urls(),
@@ -143,30 +164,16 @@ export async function pipeline(
     cache: options.cache ?? env.cachePlans,
     cache_files: options.cache_files ?? env.cacheFiles,
     integrity: options.integrity,
+    // as plain objects, since Headers cannot be cloned
     fetch_options:
-      options.fetch_options &&
+      fetchOptions &&
       ({
-        ...options.fetch_options,
-        headers: options.fetch_options.headers
-          ? Object.fromEntries(new Headers(options.fetch_options.headers))
+        ...fetchOptions,
+        headers: fetchOptions.headers
+          ? Object.fromEntries(new Headers(fetchOptions.headers))
           : undefined,
       } as RequestInit),
   };
-  const client = new Client(full(env.workerUrl));
-  let loaded: Awaited<ReturnType<typeof client.call<"load">>>;
-  try {
-    const transfer =
-      typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
-    loaded = await client.call("load", request, {
-      signal: options.signal,
-      onProgress: options.progress_callback,
-      transfer,
-    });
-  } catch (e) {
-    client.end(); // each pipeline has its own worker, so this frees everything
-    throw e;
-  }
-  return makePipeline(client, loaded.model, loaded.info);
 }
 
 const TEXT_OPTIONS = [
@@ -179,43 +186,23 @@ const TEXT_OPTIONS = [
 ];
 
 function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGenerationPipeline {
-  let current = (last = firstInfo);
+  last = firstInfo;
+  let current = firstInfo;
   let stats: Stats | undefined;
   const call = async (
     input: GenerateRequest["input"],
     options: GenerateOptions = {},
   ): Promise<never> => {
-    const { streamer, signal, ...fields } = options;
-    const own: Record<string, unknown> = {};
-    for (const name of TEXT_OPTIONS) {
-      if (fields[name] !== undefined && fields[name] !== null) own[name] = fields[name];
-      delete fields[name];
-    }
-    for (const name of Object.keys(fields)) if (fields[name] === undefined) delete fields[name];
-    const text =
-      typeof streamer === "function"
-        ? new TextStreamer(undefined, { skip_prompt: true, callback_function: streamer })
-        : streamer instanceof TextStreamer
-          ? streamer
-          : undefined;
+    const { streamer, signal, ...rest } = options;
+    const text = textStreamer(streamer);
     const follower = typeof streamer === "object" ? streamer : undefined;
-    const {
-      skip_special_tokens = true,
-      clean_up_tokenization_spaces,
-      skip_prompt = false,
-    } = text?.options ?? {};
-    const decode = {
-      skip_special_tokens,
-      ...(clean_up_tokenization_spaces === undefined ? {} : { clean_up_tokenization_spaces }),
-    };
     const result = await client.call(
       "generate",
       {
         model: id,
         input,
-        fields,
-        options: own,
-        stream: text && { skip_prompt, decode },
+        ...splitFields(rest),
+        stream: text && streamOptions(text),
         tokens: follower !== undefined,
       },
       {
@@ -239,14 +226,7 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
     get stats() {
       return stats;
     },
-    tokenizer: {
-      encode: (text, options = {}) =>
-        client.call("encode", { model: id, text, add_special_tokens: options.add_special_tokens }),
-      decode: (ids, options = {}) =>
-        client.call("decode", { model: id, ids: Array.from(ids), options }),
-      apply_chat_template: (messages, options = {}) =>
-        client.call("chat", { model: id, messages, options }),
-    },
+    tokenizer: remoteTokenizer(client, id),
     profile: (work: string | Message[] | (() => unknown), options?: GenerateOptions) =>
       watched(client, id, typeof work === "function" ? work : () => call(work, options)),
     dispose: async () => client.end(),
@@ -258,6 +238,43 @@ function makePipeline(client: Client, id: number, firstInfo: ModelInfo): TextGen
   }) as unknown as TextGenerationPipeline;
   handles.set(made, handle);
   return made;
+}
+
+/** Separates the fields of GenerationConfig from the call's other options; drops undefined ones. */
+function splitFields(given: Record<string, unknown>): Pick<GenerateRequest, "fields" | "options"> {
+  const fields: Record<string, unknown> = {};
+  const options: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(given)) {
+    if (!TEXT_OPTIONS.includes(name)) {
+      if (value !== undefined) fields[name] = value;
+    } else if (value !== undefined && value !== null) options[name] = value;
+  }
+  return { fields, options };
+}
+
+function textStreamer(streamer: GenerateOptions["streamer"]): TextStreamer | undefined {
+  if (typeof streamer === "function")
+    return new TextStreamer(undefined, { skip_prompt: true, callback_function: streamer });
+  return streamer instanceof TextStreamer ? streamer : undefined;
+}
+
+function streamOptions({ options }: TextStreamer): GenerateRequest["stream"] {
+  const { skip_special_tokens = true, clean_up_tokenization_spaces, skip_prompt = false } = options;
+  const decode = {
+    skip_special_tokens,
+    ...(clean_up_tokenization_spaces === undefined ? {} : { clean_up_tokenization_spaces }),
+  };
+  return { skip_prompt, decode };
+}
+
+function remoteTokenizer(client: Client, model: number): TextGenerationPipeline["tokenizer"] {
+  return {
+    encode: (text, { add_special_tokens } = {}) =>
+      client.call("encode", { model, text, add_special_tokens }),
+    decode: (ids, options = {}) => client.call("decode", { model, ids: Array.from(ids), options }),
+    apply_chat_template: (messages, options = {}) =>
+      client.call("chat", { model, messages, options }),
+  };
 }
 
 function programsOf(training: PipelineOptions["training"]): LoadRequest["programs"] {

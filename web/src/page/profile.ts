@@ -192,66 +192,37 @@ export class Profile {
   }
 
   private grouped<K extends object>(key: (p: Plan, step: number) => K): (K & ProfileRow)[] {
-    const groups = new Map<
-      string,
-      { row: K & ProfileRow; limits: Map<ProfileRow["limit"], { ms: number; least: number }> }
-    >();
+    const groups = new Map<string, Group<K>>();
     const total = this.ms;
     for (const p of this.data.plans) {
       const calls = p.runs.length;
       const place = p.runs.reduce((t, r) => t + r.place, 0);
       const grown = (x: [number, number] | undefined) =>
         x ? x[0] * calls + (x[1] - x[0]) * place : 0;
-      p.kernels.forEach((_, i) => {
+      for (const i of p.kernels.keys()) {
         const names = key(p, i);
         const id = JSON.stringify(Object.values(names));
-        let g = groups.get(id);
-        if (!g)
-          groups.set(
-            id,
-            (g = {
-              row: {
-                ...names,
-                calls: 0,
-                ms: 0,
-                share: 0,
-                operations: 0,
-                bytes: 0,
-                gops: undefined,
-                gbs: undefined,
-                limit: undefined,
-                ofLimit: undefined,
-              },
-              limits: new Map(),
-            }),
-          );
+        let group = groups.get(id);
+        if (!group) {
+          group = emptyGroup(names);
+          groups.set(id, group);
+        }
+        const { row, limits } = group;
         const ms = p.runs.reduce((t, r) => t + r.ms[i]!, 0);
         const operations = grown(p.notes?.operations[i]);
         const bytes = grown(p.notes?.bytes[i]);
-        g.row.calls += calls;
-        g.row.ms += ms;
-        g.row.operations += operations;
-        g.row.bytes += bytes;
+        row.calls += calls;
+        row.ms += ms;
+        row.operations += operations;
+        row.bytes += bytes;
         const [limit, least] = this.compared(p, i, ms, operations, bytes);
-        const known = g.limits.get(limit) ?? { ms: 0, least: 0 };
-        g.limits.set(limit, { ms: known.ms + ms, least: known.least + least });
-      });
+        const known = limits.get(limit) ?? { ms: 0, least: 0 };
+        limits.set(limit, { ms: known.ms + ms, least: known.least + least });
+      }
     }
-    const rows = Array.from(groups.values(), ({ row, limits }) => {
-      const rate = (work: number) => (work && row.ms ? work / row.ms / 1e6 : undefined);
-      row.share = total ? row.ms / total : 0;
-      row.gops = rate(row.operations);
-      row.gbs = rate(row.bytes);
-      row.limit = [...limits].reduce((most, one) => (one[1].ms > most[1].ms ? one : most))[0];
-      const compared = [...limits]
-        .filter(([limit]) => limit && limit !== "cache")
-        .map(([, known]) => known);
-      const ms = compared.reduce((t, x) => t + x.ms, 0);
-      if (ms && row.limit && row.limit !== "cache")
-        row.ofLimit = compared.reduce((t, x) => t + x.least, 0) / ms;
-      return row;
-    });
-    return rows.sort((a, b) => b.ms - a.ms);
+    return Array.from(groups.values(), (group) => finishedRow(group, total)).sort(
+      (a, b) => b.ms - a.ms,
+    );
   }
 
   /**
@@ -316,6 +287,46 @@ export class Profile {
       );
     return lines.join("\n");
   }
+}
+
+/** A row, and the times of its steps by limit: measured, and least possible. */
+interface Group<K> {
+  row: K & ProfileRow;
+  limits: Map<ProfileRow["limit"], { ms: number; least: number }>;
+}
+
+function emptyGroup<K extends object>(names: K): Group<K> {
+  const row: K & ProfileRow = {
+    ...names,
+    calls: 0,
+    ms: 0,
+    share: 0,
+    operations: 0,
+    bytes: 0,
+    gops: undefined,
+    gbs: undefined,
+    limit: undefined,
+    ofLimit: undefined,
+  };
+  return { row, limits: new Map() };
+}
+
+/** Computes rates, share and limit of a row. `total`: time of all steps. */
+function finishedRow<K extends object>({ row, limits }: Group<K>, total: number): K & ProfileRow {
+  const rate = (work: number) => (work && row.ms ? work / row.ms / 1e6 : undefined);
+  const rates: Partial<ProfileRow> = {
+    share: total ? row.ms / total : 0,
+    gops: rate(row.operations),
+    gbs: rate(row.bytes),
+    limit: [...limits].reduce((most, one) => (one[1].ms > most[1].ms ? one : most))[0],
+  };
+  const compared = [...limits]
+    .filter(([limit]) => limit && limit !== "cache")
+    .map(([, known]) => known);
+  const ms = compared.reduce((t, x) => t + x.ms, 0);
+  if (ms && rates.limit && rates.limit !== "cache")
+    rates.ofLimit = compared.reduce((t, x) => t + x.least, 0) / ms;
+  return Object.assign(row, rates);
 }
 
 /**

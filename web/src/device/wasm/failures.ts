@@ -47,16 +47,10 @@ export function failureOf(
   code: number,
   where: string,
   loading: boolean,
-  { step, operand, kernel, detail }: FailurePlace,
+  at: FailurePlace,
 ): EdgewiseError {
-  const place = [
-    where,
-    step >= 0 && `step ${step}`,
-    operand >= 0 && `operand ${operand}`,
-    kernel >= 0 && step >= 0 && `kernel ${kernel}`,
-  ]
-    .filter(Boolean)
-    .join(", ");
+  const { step, operand, kernel, detail } = at;
+  const place = placeOf(where, at);
   const [name, text] = ERRORS[code] ?? [String(code), "the engine refused"];
   const what = `${text} (${name}, detail ${detail})`;
   if (code === CODE.MEMORY)
@@ -78,34 +72,14 @@ export function failureOf(
       "A token id lies outside of the model's vocabulary; do model and tokenizer belong " +
         "together?",
     );
-  if (code === CODE.ALIAS && step < 0) {
-    const other =
-      detail === BigInt(ALIAS.ARENA)
-        ? "the engine's arena"
-        : detail === BigInt(ALIAS.PLAN)
-          ? "the plan"
-          : `slot ${detail}`;
-    return new PlanError(
-      `slot ${operand} lies in the same memory as ${other}, and one of them is written`,
-      place,
-      "The package is damaged: build it again, or clear the site's data if it came from " +
-        "the cache.",
-    );
-  }
+  if (code === CODE.ALIAS && step < 0) return sharedMemory(operand, detail, place);
   if (code === CODE.STOPPED)
     return new Aborted(
       what,
       place,
       "What the run was to write has no defined contents; the engine can be used again.",
     );
-  if (code === CODE.ABSENT)
-    return lacking(
-      [
-        (KERNELS[kernel]?.[0] ?? String(kernel)) +
-          (detail < 0n ? "" : ` with the value ${detail} of a parameter`),
-      ],
-      place,
-    );
+  if (code === CODE.ABSENT) return absentKernel(kernel, detail, place);
   if (loading)
     return new PlanError(
       what,
@@ -118,4 +92,37 @@ export function failureOf(
     place,
     "This is a mistake in Edgewise or in the package; please report it with the model.",
   );
+}
+
+function placeOf(where: string, { step, operand, kernel }: FailurePlace): string {
+  return [
+    where,
+    step >= 0 && `step ${step}`,
+    operand >= 0 && `operand ${operand}`,
+    kernel >= 0 && step >= 0 && `kernel ${kernel}`,
+  ]
+    .filter(Boolean)
+    .join(", ");
+}
+
+/** The error for a writable slot that overlaps other memory. */
+function sharedMemory(slot: number, detail: bigint, place: string): PlanError {
+  const other =
+    detail === BigInt(ALIAS.ARENA)
+      ? "the engine's arena"
+      : detail === BigInt(ALIAS.PLAN)
+        ? "the plan"
+        : `slot ${detail}`;
+  return new PlanError(
+    `slot ${slot} lies in the same memory as ${other}, and one of them is written`,
+    place,
+    "The package is damaged: build it again, or clear the site's data if it came from " +
+      "the cache.",
+  );
+}
+
+/** The error for a kernel, or a value of its parameter, that this build does not contain. */
+function absentKernel(kernel: number, detail: bigint, place: string): EngineError {
+  const name = KERNELS[kernel]?.[0] ?? String(kernel);
+  return lacking([name + (detail < 0n ? "" : ` with the value ${detail} of a parameter`)], place);
 }

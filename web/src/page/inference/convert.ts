@@ -31,36 +31,42 @@ export function toWireFeed(
   depth = 0,
 ): WireValue {
   if (v === null || v === undefined) return null;
-  if (isTensor(v)) {
-    const { type } = v;
-    const dims = v.dims as number[];
-    if (v instanceof Tensor) {
-      const pinned = v.pinnedIn(owner, where);
-      if (pinned !== undefined) return { type, dims, pinned };
-      const copy = v.copyIn(owner);
-      if (copy)
-        return copy.fresh
-          ? { type, dims, data: moving(copy.bytes, transfer, spare), keep: copy.id }
-          : { type, dims, pinned: copy.id };
-    }
-    const data = v instanceof Tensor ? Tensor.read(v) : (v as Tensor).data;
-    if (Array.isArray(data)) return { type: "string", dims: Array.from(dims), strings: data };
-    return {
-      type,
-      dims: Array.from(dims),
-      data: moving(
-        new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength),
-        transfer,
-        spare,
-      ),
-    };
-  }
+  if (isTensor(v)) return toWireTensor(v, where, owner, (bytes) => moving(bytes, transfer, spare));
   if (depth > 8)
     throw new InputError("it is nested too deeply", where, "Feed what the model declares.");
   if (Array.isArray(v))
     return {
       sequence: v.map((x, i) => toWireFeed(x, `${where}[${i}]`, owner, transfer, spare, depth + 1)),
     };
+  return { map: toWireMap(v, where), key: "", value: "" };
+}
+
+/** Converts a tensor. `copied` makes the copy to be sent. */
+function toWireTensor(
+  v: Tensor,
+  where: string,
+  owner: PinnedOwner,
+  copied: (bytes: Uint8Array<ArrayBuffer>) => Uint8Array<ArrayBuffer>,
+): WireValue {
+  const { type } = v;
+  const dims = v.dims as number[];
+  if (v instanceof Tensor) {
+    const pinned = v.pinnedIn(owner, where);
+    if (pinned !== undefined) return { type, dims, pinned };
+    const copy = v.copyIn(owner);
+    if (copy)
+      return copy.fresh
+        ? { type, dims, data: copied(copy.bytes), keep: copy.id }
+        : { type, dims, pinned: copy.id };
+  }
+  const data = v instanceof Tensor ? Tensor.read(v) : (v as Tensor).data;
+  if (Array.isArray(data)) return { type: "string", dims: Array.from(dims), strings: data };
+  const bytes = new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
+  return { type, dims: Array.from(dims), data: copied(bytes) };
+}
+
+/** Checks the entries of a Map or a plain object. */
+function toWireMap(v: object, where: string): Map<string | bigint, string | number | bigint> {
   const entries =
     v instanceof Map
       ? [...(v as Map<unknown, unknown>)]
@@ -82,11 +88,7 @@ export function toWireFeed(
         where,
         "Give a Tensor; a Map of numbers or texts for a map.",
       );
-  return {
-    map: new Map(entries as [string | bigint, string | number | bigint][]),
-    key: "",
-    value: "",
-  };
+  return new Map(entries as [string | bigint, string | number | bigint][]);
 }
 
 /** A copy to be transferred; the bytes themselves if nothing is copied. */

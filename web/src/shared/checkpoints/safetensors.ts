@@ -49,28 +49,14 @@ export interface Contents {
  * @throws ModelError if the file is damaged
  */
 export async function readSafetensors(file: Blob, where: string): Promise<Contents> {
-  const fail = (
-    what: string,
+  const fail: Fail = (
+    what,
     remedy = "The file is damaged or not a safetensors file; fetch it again.",
-  ): never => {
+  ) => {
     throw new ModelError(what, where, remedy);
   };
-  if (file.size < 8) return fail(`${file.size} bytes are no safetensors file`);
-  const length = new DataView(await file.slice(0, 8).arrayBuffer()).getBigUint64(0, true);
-  if (length > BigInt(MAX_HEADER) || length > BigInt(file.size - 8))
-    return fail(`its header claims ${length} bytes, the file has ${file.size}`);
-  const start = 8 + Number(length);
-  let header: unknown;
-  try {
-    header = JSON.parse(
-      new TextDecoder("utf-8", { fatal: true }).decode(await file.slice(8, start).arrayBuffer()),
-    );
-  } catch {
-    return fail("its header is not valid JSON");
-  }
-  if (typeof header !== "object" || header === null || Array.isArray(header))
-    return fail("its header is not a JSON object");
-  const { __metadata__: metadata = {}, ...entries } = header as Record<string, unknown>;
+  const { header, start } = await readHeader(file, fail);
+  const { __metadata__: metadata = {}, ...entries } = header;
   if (
     typeof metadata !== "object" ||
     metadata === null ||
@@ -78,36 +64,10 @@ export async function readSafetensors(file: Blob, where: string): Promise<Conten
     !Object.values(metadata).every((v) => typeof v === "string")
   )
     return fail("its metadata is not text by name");
-  const sizes = (x: unknown): x is number[] =>
-    Array.isArray(x) && x.every((d) => Number.isSafeInteger(d) && (d as number) >= 0);
-  const list: [string, Place][] = Object.entries(entries).map(([name, value]) => {
-    const {
-      dtype,
-      shape,
-      data_offsets: span,
-    } = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
-    if (
-      typeof dtype !== "string" ||
-      !sizes(shape) ||
-      shape.length > 64 ||
-      !sizes(span) ||
-      span.length !== 2
-    )
-      return fail(`tensor '${name}' needs dtype, shape and data_offsets`);
-    const type = Object.hasOwn(TYPES, dtype)
-      ? TYPES[dtype]!
-      : fail(
-          `tensor '${name}' has the element type ${dtype}`,
-          `Edgewise reads ${Object.keys(TYPES).join(", ")}.`,
-        );
-    const bytes = span[1]! - span[0]!;
-    if (bytes !== shape.reduce((a, b) => a * b, 1) * type[1])
-      return fail(
-        `tensor '${name}' has ${bytes} bytes, its shape [${shape.join(", ")}] of ${dtype} ` +
-          "needs others",
-      );
-    return [name, { dtype: type[0], shape, bytes, offset: start + span[0]! }];
-  });
+  const list = Object.entries(entries).map(([name, value]): [string, Place] => [
+    name,
+    placeOf(name, value, start, fail),
+  ]);
   list.sort(([, a], [, b]) => a.offset - b.offset || a.bytes - b.bytes);
   let at = start;
   for (const [name, tensor] of list) {
@@ -123,6 +83,63 @@ export async function readSafetensors(file: Blob, where: string): Promise<Conten
       "The file is truncated or was written over; fetch it again.",
     );
   return { tensors: new Map(list), metadata: metadata as Record<string, string> };
+}
+
+type Fail = (what: string, remedy?: string) => never;
+
+/** The JSON header of a file, and the offset of the data behind it. */
+async function readHeader(
+  file: Blob,
+  fail: Fail,
+): Promise<{ header: Record<string, unknown>; start: number }> {
+  if (file.size < 8) return fail(`${file.size} bytes are no safetensors file`);
+  const length = new DataView(await file.slice(0, 8).arrayBuffer()).getBigUint64(0, true);
+  if (length > BigInt(MAX_HEADER) || length > BigInt(file.size - 8))
+    return fail(`its header claims ${length} bytes, the file has ${file.size}`);
+  const start = 8 + Number(length);
+  let header: unknown;
+  try {
+    header = JSON.parse(
+      new TextDecoder("utf-8", { fatal: true }).decode(await file.slice(8, start).arrayBuffer()),
+    );
+  } catch {
+    return fail("its header is not valid JSON");
+  }
+  if (typeof header !== "object" || header === null || Array.isArray(header))
+    return fail("its header is not a JSON object");
+  return { header: header as Record<string, unknown>, start };
+}
+
+/** Checks the entry of a tensor. `start`: offset of the data in the file. */
+function placeOf(name: string, value: unknown, start: number, fail: Fail): Place {
+  const sizes = (x: unknown): x is number[] =>
+    Array.isArray(x) && x.every((d) => Number.isSafeInteger(d) && (d as number) >= 0);
+  const {
+    dtype,
+    shape,
+    data_offsets: span,
+  } = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
+  if (
+    typeof dtype !== "string" ||
+    !sizes(shape) ||
+    shape.length > 64 ||
+    !sizes(span) ||
+    span.length !== 2
+  )
+    return fail(`tensor '${name}' needs dtype, shape and data_offsets`);
+  const type = Object.hasOwn(TYPES, dtype)
+    ? TYPES[dtype]!
+    : fail(
+        `tensor '${name}' has the element type ${dtype}`,
+        `Edgewise reads ${Object.keys(TYPES).join(", ")}.`,
+      );
+  const bytes = span[1]! - span[0]!;
+  if (bytes !== shape.reduce((a, b) => a * b, 1) * type[1])
+    return fail(
+      `tensor '${name}' has ${bytes} bytes, its shape [${shape.join(", ")}] of ${dtype} ` +
+        "needs others",
+    );
+  return { dtype: type[0], shape, bytes, offset: start + span[0]! };
 }
 
 /** Makes the header of a file. `order`: the order in which the tensors' bytes must follow it. */

@@ -123,6 +123,17 @@ interface Meta {
   sums?: string[];
 }
 
+/** Writes to a file; returns the error if that fails. */
+function writeFailure(handle: SyncHandle, chunk: Uint8Array, at: number): unknown {
+  try {
+    return handle.write(chunk, { at }) === chunk.length
+      ? undefined
+      : new DOMException("short write", "QuotaExceededError");
+  } catch (e) {
+    return e;
+  }
+}
+
 /**
  * A downloaded file that is stored for the next visit. Partial downloads are stored, too, and
  * resumed. A complete file is used without contacting the server.
@@ -228,33 +239,17 @@ export class KeptSource implements ByteSource {
    * Streams the stored part of the file, then the rest from the network, which is stored as well.
    */
   private async *download(): AsyncGenerator<Uint8Array<ArrayBuffer>> {
-    const { signal, onBytes } = this.options;
-    let handle: SyncHandle | undefined;
+    let handle = await this.openToWrite();
     let at = 0;
     const sums =
       PieceSums.possible && !new URL(this.url).pathname.endsWith(".edge")
         ? new PieceSums()
         : undefined;
     try {
-      try {
-        handle = this.dir && (await syncHandle(this.dir, `${this.id}.data`));
-        if (handle) await this.writeMeta(false);
-      } catch (e) {
-        handle?.close(); // no space, or another tab is downloading the same file
-        handle = undefined;
-        if (e instanceof DOMException && e.name === "QuotaExceededError")
-          this.warn(quotaWords(e, this.name));
-      }
       if (handle) {
-        const have = this.kept ? handle.getSize() : 0;
-        handle.truncate(have);
-        const buffer = new Uint8Array(Math.min(4 << 20, have));
-        while (at < have) {
-          throwIfAborted(signal);
-          const chunk = buffer.subarray(0, Math.min(buffer.length, have - at));
-          if (handle.read(chunk, { at }) !== chunk.length) break;
+        for (const chunk of this.storedPart(handle)) {
           at += chunk.length;
-          onBytes?.(at, this.size);
+          this.options.onBytes?.(at, this.size);
           sums?.add(chunk);
           yield chunk;
         }
@@ -262,16 +257,12 @@ export class KeptSource implements ByteSource {
       }
       if (at === 0 || at !== this.size)
         for await (const chunk of this.http.stream(at)) {
-          if (handle) {
-            try {
-              if (handle.write(chunk, { at }) !== chunk.length)
-                throw new DOMException("short write", "QuotaExceededError");
-            } catch (e) {
-              handle.close();
-              handle = undefined;
-              await this.forget();
-              this.warn(quotaWords(e, `${this.name} (${megabytes(this.size ?? at)})`));
-            }
+          const failure = handle && writeFailure(handle, chunk, at);
+          if (failure !== undefined) {
+            handle?.close();
+            handle = undefined;
+            await this.forget();
+            this.warn(quotaWords(failure, `${this.name} (${megabytes(this.size ?? at)})`));
           }
           at += chunk.length;
           if (handle) sums?.add(chunk);
@@ -289,6 +280,35 @@ export class KeptSource implements ByteSource {
       }
     } finally {
       handle?.close();
+    }
+  }
+
+  /** Opens the stored file; undefined if it cannot be written. */
+  private async openToWrite(): Promise<SyncHandle | undefined> {
+    let handle: SyncHandle | undefined;
+    try {
+      handle = this.dir && (await syncHandle(this.dir, `${this.id}.data`));
+      if (handle) await this.writeMeta(false);
+      return handle;
+    } catch (e) {
+      handle?.close(); // no space, or another tab is downloading the same file
+      if (e instanceof DOMException && e.name === "QuotaExceededError")
+        this.warn(quotaWords(e, this.name));
+      return undefined;
+    }
+  }
+
+  /** The bytes that an earlier visit stored. */
+  private *storedPart(handle: SyncHandle): Generator<Uint8Array<ArrayBuffer>> {
+    const have = this.kept ? handle.getSize() : 0;
+    handle.truncate(have);
+    const buffer = new Uint8Array(Math.min(4 << 20, have));
+    for (let at = 0; at < have; ) {
+      throwIfAborted(this.options.signal);
+      const chunk = buffer.subarray(0, Math.min(buffer.length, have - at));
+      if (handle.read(chunk, { at }) !== chunk.length) return;
+      at += chunk.length;
+      yield chunk;
     }
   }
 

@@ -141,50 +141,10 @@ export class GenerationConfig {
     promptLength: number,
     maxLength: number,
   ): { members: Record<string, number>; lists: Int32Array } {
-    const lists: number[] = [];
-    const spans: Record<string, number> = {};
-    const put = (name: string, words: number[]) => {
-      spans[`${name}_at`] = lists.length;
-      spans[`${name}_n`] = words.length;
-      for (const word of words) lists.push(word);
-    };
-    const checked = (field: string) => checkIds(ids(this.get(field), field), vocab, field);
-    put("eos", checked("eos_token_id"));
-    put("forced_eos", checked("forced_eos_token_id"));
-    put("suppress", checked("suppress_tokens"));
-    put("begin_suppress", checked("begin_suppress_tokens"));
-    const badWords = this.get("bad_words_ids") ?? [];
-    if (!Array.isArray(badWords))
-      throw wrong("bad_words_ids", badWords, "a list of lists of token ids");
-    put(
-      "bad_words",
-      badWords.flatMap((words) => {
-        const found = sequence(words, vocab, "bad_words_ids");
-        return [found.length, ...found];
-      }),
-    );
-    put(
-      "bias",
-      this.biases().flatMap(([words, bias]) => {
-        const found = sequence(words, vocab, "sequence_bias or logit_bias");
-        return [found.length, ...found, floatBits(bias)];
-      }),
-    );
-
+    const { lists, spans } = this.lists(vocab);
     const bos = this.get("forced_bos_token_id");
     if (bos !== null) checkIds([bos], vocab, "forced_bos_token_id");
-    const decay = this.get("exponential_decay_length_penalty");
-    if (
-      decay !== null &&
-      !(
-        Array.isArray(decay) &&
-        decay.length === 2 &&
-        decay.every((x) => Number.isFinite(x)) &&
-        decay[0] >= 0 &&
-        decay[0] < 2 ** 31
-      )
-    )
-      throw wrong("exponential_decay_length_penalty", decay, "[tokens before it sets in, factor]");
+    const decay = this.lengthDecay();
     const early = this.get("early_stopping");
     const members: Record<string, number> = {
       vocab_size: vocab,
@@ -220,6 +180,56 @@ export class GenerationConfig {
       ...spans,
     };
     return { members, lists: Int32Array.from(lists) };
+  }
+
+  /** The lists of token ids, and the members of ew_sampling with their offsets and lengths. */
+  private lists(vocab: number): { lists: number[]; spans: Record<string, number> } {
+    const lists: number[] = [];
+    const spans: Record<string, number> = {};
+    const put = (name: string, words: number[]) => {
+      spans[`${name}_at`] = lists.length;
+      spans[`${name}_n`] = words.length;
+      for (const word of words) lists.push(word);
+    };
+    const checked = (field: string) => checkIds(ids(this.get(field), field), vocab, field);
+    put("eos", checked("eos_token_id"));
+    put("forced_eos", checked("forced_eos_token_id"));
+    put("suppress", checked("suppress_tokens"));
+    put("begin_suppress", checked("begin_suppress_tokens"));
+    const badWords = this.get("bad_words_ids") ?? [];
+    if (!Array.isArray(badWords))
+      throw wrong("bad_words_ids", badWords, "a list of lists of token ids");
+    put(
+      "bad_words",
+      badWords.flatMap((words) => {
+        const found = sequence(words, vocab, "bad_words_ids");
+        return [found.length, ...found];
+      }),
+    );
+    put(
+      "bias",
+      this.biases().flatMap(([words, bias]) => {
+        const found = sequence(words, vocab, "sequence_bias or logit_bias");
+        return [found.length, ...found, floatBits(bias)];
+      }),
+    );
+    return { lists, spans };
+  }
+
+  private lengthDecay(): [start: number, factor: number] | null {
+    const decay = this.get("exponential_decay_length_penalty");
+    if (
+      decay !== null &&
+      !(
+        Array.isArray(decay) &&
+        decay.length === 2 &&
+        decay.every((x) => Number.isFinite(x)) &&
+        decay[0] >= 0 &&
+        decay[0] < 2 ** 31
+      )
+    )
+      throw wrong("exponential_decay_length_penalty", decay, "[tokens before it sets in, factor]");
+    return decay;
   }
 
   private biases(): [number[], number][] {

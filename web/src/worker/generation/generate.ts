@@ -63,12 +63,7 @@ export async function* steps<S>(
   const prompts = promptsOf(input_ids, resolved, decoder.vocab_size);
   const several = resolved.get("num_return_sequences")!;
   if (options.streamer && (resolved.get("num_beams")! > 1 || several > 1 || prompts.length > 1))
-    throw new InputError(
-      "a streamer can follow one sequence only",
-      "generate",
-      "Leave num_beams and num_return_sequences at 1 and give one prompt, or generate " +
-        "without a streamer.",
-    );
+    throw tooManySequences();
   const time = resolved.get("max_time");
   const deadline = time === null ? Infinity : performance.now() + time * 1000;
   const strings = resolved.get("stop_strings");
@@ -109,6 +104,15 @@ export async function* steps<S>(
     }
   }
   return { output, config: resolved };
+}
+
+function tooManySequences(): InputError {
+  return new InputError(
+    "a streamer can follow one sequence only",
+    "generate",
+    "Leave num_beams and num_return_sequences at 1 and give one prompt, or generate " +
+      "without a streamer.",
+  );
 }
 
 /** Waits for one turn of the event loop. Timers would take at least 4 ms, a message does not. */

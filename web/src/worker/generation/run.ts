@@ -177,7 +177,6 @@ export class Run<S> {
     const { decoder, config, output } = this;
     const streamer = this.options.streamer;
     const several = config.get("num_return_sequences")!;
-    const eos = new Set(config.eosTokenIds);
     const promptCache = this.open();
     let firstLogits = yield* this.prefill(promptCache);
     // all first tokens are drawn from these logits, which the next forward would overwrite
@@ -192,42 +191,7 @@ export class Run<S> {
     for (let i = 0; i < several; i++) {
       if (several > 1) decoder.copy(promptCache, sequence);
       this.startRandom(this.stream + i);
-      const ids = [...this.prompt];
-      const record: Step[] = [];
-      let logits = firstLogits;
-      let reason: FinishReason | undefined;
-      for (;;) {
-        this.checkAbort([ids]);
-        const step = this.step(logits);
-        let token: number;
-        if (this.processors.length) {
-          this.process(this.ids, ids.length, () => [...ids], logits);
-          token = this.checked("ew_sampling_pick", this.params, this.work, this.rng);
-        } else
-          token = this.checked(
-            "ew_sampling_next",
-            this.params,
-            this.lists,
-            this.ids,
-            ids.length,
-            logits,
-            this.work,
-            this.rng,
-          );
-        if (config.get("output_scores")) step.scores = this.floats(this.work);
-        record.push(step);
-        this.writeIds(ids.length, [token]);
-        ids.push(token);
-        streamer?.put([token]);
-        yield token;
-        reason = eos.has(token)
-          ? "eos"
-          : ids.length >= this.limit
-            ? "length"
-            : this.endedByHost(ids);
-        if (reason) break;
-        logits = await this.forward(sequence, ids);
-      }
+      const { ids, reason, record } = yield* this.sampleOne(sequence, firstLogits);
       output.sequences.push(ids);
       output.finish_reasons.push(reason);
       recorded.push(record);
@@ -239,6 +203,53 @@ export class Run<S> {
       ),
     );
     streamer?.end();
+  }
+
+  /** Samples one sequence to its end, yielding each token. */
+  private async *sampleOne(
+    sequence: S,
+    firstLogits: number,
+  ): AsyncGenerator<number, { ids: number[]; reason: FinishReason; record: Step[] }> {
+    const eos = new Set(this.config.eosTokenIds);
+    const ids = [...this.prompt];
+    const record: Step[] = [];
+    let logits = firstLogits;
+    for (;;) {
+      this.checkAbort([ids]);
+      const step = this.step(logits);
+      const token = this.nextToken(ids, logits);
+      if (this.config.get("output_scores")) step.scores = this.floats(this.work);
+      record.push(step);
+      this.writeIds(ids.length, [token]);
+      ids.push(token);
+      this.options.streamer?.put([token]);
+      yield token;
+      const reason = eos.has(token)
+        ? "eos"
+        : ids.length >= this.limit
+          ? "length"
+          : this.endedByHost(ids);
+      if (reason) return { ids, reason, record };
+      logits = await this.forward(sequence, ids);
+    }
+  }
+
+  /** Chooses the token after `ids`. */
+  private nextToken(ids: number[], logits: number): number {
+    const { params, lists, work, rng } = this;
+    if (!this.processors.length)
+      return this.checked(
+        "ew_sampling_next",
+        params,
+        lists,
+        this.ids,
+        ids.length,
+        logits,
+        work,
+        rng,
+      );
+    this.process(this.ids, ids.length, () => [...ids], logits);
+    return this.checked("ew_sampling_pick", params, work, rng);
   }
 
   // Beam search: transformers' _beam_search.

@@ -22,7 +22,7 @@ import { makePackage, type OpenPackage, openPackage } from "../package/package.t
 import type { ModelFiles } from "./files.ts";
 import { CONSTANTS, type InferenceInfo, type InferencePlan, planJson } from "./manifest.ts";
 import { MAX_PLANS } from "./part.ts";
-import { parseProgram } from "./program.ts";
+import { type Program, parseProgram } from "./program.ts";
 import { toHex } from "./values.ts";
 
 /** Name of the part with a plan's notes for profiles; each plan has its own. */
@@ -129,83 +129,20 @@ export class KeptPlans {
   ): Promise<Blob> {
     const before = await this.open();
     await before?.finish(new Map());
-    // Two tabs may have made plans with equal names and the same programs: the later ones win.
-    const described = new Map(
-      (before?.manifest.inference?.programs ?? []).map((p) => [p.name, p.json]),
-    );
-    for (const json of mine) described.set(String(json.program), json);
-    limitPrograms(described);
+    const described = joinedPrograms(before, mine);
     const programs = Array.from(described.values(), (json) =>
       parseProgram(new Checker(this.files.name), json, "a program"),
     );
-    const parts = new Set(
-      programs.flatMap((p) => p.units.flatMap((u) => (u.kind === "part" ? [u.part] : []))),
-    );
-    const fresh = new Map(made.map((m) => [m.plan, m]));
-    const replaced = new Set(made.flatMap(({ plan }) => [shapesKey(plan), plan.file]));
-    const others = (before?.manifest.inference?.plans ?? []).filter(
-      (p) => !replaced.has(shapesKey(p)) && !(p.file && replaced.has(p.file)),
-    );
-    const counts = new Map<string, number>();
-    const plans = [...others, ...fresh.keys()]
-      .filter((p) => parts.has(p.part))
-      .reverse()
-      .filter(({ part }) => {
-        counts.set(part, (counts.get(part) ?? 0) + 1);
-        return counts.get(part)! <= MAX_PLANS;
-      })
-      .slice(0, MAX_INFERENCE_PLANS)
-      .reverse();
-
-    const files = new Map<string, Uint8Array<ArrayBuffer>>();
-    const weights = new Map<string, Weight>();
-    const constants: Uint8Array<ArrayBuffer>[] = [];
-    let end = 0;
-    for (const plan of plans) {
-      const one = fresh.get(plan);
-      const kept = one ? undefined : before;
-      const notes = kept ? kept.files.get(notesOf(plan.file)) : one!.notes;
-      const data = kept ? kept.files.get(plan.file) : one!.data;
-      if (plan.file && data) files.set(plan.file, data);
-      if (plan.file && notes) files.set(notesOf(plan.file), notes);
-      for (const { name, kind } of plan.slots) {
-        if (kind !== "weight" || weights.has(name)) continue;
-        const weight = (kept ? kept.manifest.weights : where).get(name)!;
-        if (weight.file !== CONSTANTS) {
-          weights.set(name, weight);
-          continue;
-        }
-        const bytes = kept
-          ? kept.files.get(CONSTANTS)!.subarray(weight.offset, weight.offset + weight.bytes)
-          : await one!.constant(name);
-        weights.set(name, { ...weight, offset: end });
-        constants.push(bytes);
-        end += bytes.length;
-      }
-    }
-    for (const { constants: of } of programs)
-      for (const c of of.values()) {
+    const plans = joinedPlans(before, programs, made);
+    const { files, weights } = await collect(plans, before, made, where);
+    for (const { constants } of programs)
+      for (const c of constants.values()) {
         const weight =
           "weight" in c
             ? (where.get(c.weight) ?? before?.manifest.weights.get(c.weight))
             : undefined;
         if (weight && !weights.has(weight.name)) weights.set(weight.name, weight);
       }
-    if (end) files.set(CONSTANTS, new Uint8Array(await new Blob(constants).arrayBuffer()));
-
-    const unmarked = this.files.unmarked();
-    const read = (before?.manifest.cache as Reads | undefined)?.ranges ?? {};
-    const ranges = Object.fromEntries(
-      Array.from(unmarked.keys(), (name): [string, [number, number][]] => [
-        name,
-        joined([...(read[name] ?? []), ...(reads[name] ?? [])]),
-      ]),
-    );
-    const cache = {
-      ranges,
-      sha256: (await digestReads(ranges, unmarked)) ?? "",
-      marks: this.files.marked,
-    };
     return makePackage(
       {
         table_hash: this.tableHash,
@@ -217,10 +154,30 @@ export class KeptPlans {
           plans: plans.map(planJson),
           programs: [...described.values()],
         },
-        cache,
+        cache: await this.identification(before, reads),
       },
       files,
     );
+  }
+
+  /** What must be unchanged for the package to be valid: ranges of files, and their versions. */
+  private async identification(
+    before: OpenPackage | undefined,
+    reads: Reads["ranges"],
+  ): Promise<Reads & { marks: Readonly<Record<string, string>> }> {
+    const unmarked = this.files.unmarked();
+    const read = (before?.manifest.cache as Reads | undefined)?.ranges ?? {};
+    const ranges = Object.fromEntries(
+      Array.from(unmarked.keys(), (name): [string, [number, number][]] => [
+        name,
+        joined([...(read[name] ?? []), ...(reads[name] ?? [])]),
+      ]),
+    );
+    return {
+      ranges,
+      sha256: (await digestReads(ranges, unmarked)) ?? "",
+      marks: this.files.marked,
+    };
   }
 
   /** Removes the stored plans. */
@@ -233,6 +190,83 @@ export class KeptPlans {
     const opened = source && (await openPackage(source, true));
     return opened?.manifest.inference?.programs.length ? opened : undefined;
   }
+}
+
+/** Descriptions of the stored programs and of `mine`, by name. */
+function joinedPrograms(
+  before: OpenPackage | undefined,
+  mine: readonly Record<string, Json>[],
+): Map<string, Record<string, Json>> {
+  // Two tabs may have made plans with equal names and the same programs: the later ones win.
+  const described = new Map(
+    (before?.manifest.inference?.programs ?? []).map((p) => [p.name, p.json]),
+  );
+  for (const json of mine) described.set(String(json.program), json);
+  limitPrograms(described);
+  return described;
+}
+
+/** The stored plans and the new ones, without replaced ones and within the limits. */
+function joinedPlans(
+  before: OpenPackage | undefined,
+  programs: readonly Program[],
+  made: readonly Made[],
+): InferencePlan[] {
+  const parts = new Set(
+    programs.flatMap((p) => p.units.flatMap((u) => (u.kind === "part" ? [u.part] : []))),
+  );
+  const replaced = new Set(made.flatMap(({ plan }) => [shapesKey(plan), plan.file]));
+  const others = (before?.manifest.inference?.plans ?? []).filter(
+    (p) => !replaced.has(shapesKey(p)) && !(p.file && replaced.has(p.file)),
+  );
+  const counts = new Map<string, number>();
+  return [...others, ...made.map(({ plan }) => plan)]
+    .filter((p) => parts.has(p.part))
+    .reverse()
+    .filter(({ part }) => {
+      counts.set(part, (counts.get(part) ?? 0) + 1);
+      return counts.get(part)! <= MAX_PLANS;
+    })
+    .slice(0, MAX_INFERENCE_PLANS)
+    .reverse();
+}
+
+/** The parts of the package with these plans, and the weights that they read. */
+async function collect(
+  plans: readonly InferencePlan[],
+  before: OpenPackage | undefined,
+  made: readonly Made[],
+  where: ReadonlyMap<string, Weight>,
+): Promise<{ files: Map<string, Uint8Array<ArrayBuffer>>; weights: Map<string, Weight> }> {
+  const fresh = new Map(made.map((m) => [m.plan, m]));
+  const files = new Map<string, Uint8Array<ArrayBuffer>>();
+  const weights = new Map<string, Weight>();
+  const constants: Uint8Array<ArrayBuffer>[] = [];
+  let end = 0;
+  for (const plan of plans) {
+    const one = fresh.get(plan);
+    const kept = one ? undefined : before;
+    const notes = kept ? kept.files.get(notesOf(plan.file)) : one!.notes;
+    const data = kept ? kept.files.get(plan.file) : one!.data;
+    if (plan.file && data) files.set(plan.file, data);
+    if (plan.file && notes) files.set(notesOf(plan.file), notes);
+    for (const { name, kind } of plan.slots) {
+      if (kind !== "weight" || weights.has(name)) continue;
+      const weight = (kept ? kept.manifest.weights : where).get(name)!;
+      if (weight.file !== CONSTANTS) {
+        weights.set(name, weight);
+        continue;
+      }
+      const bytes = kept
+        ? kept.files.get(CONSTANTS)!.subarray(weight.offset, weight.offset + weight.bytes)
+        : await one!.constant(name);
+      weights.set(name, { ...weight, offset: end });
+      constants.push(bytes);
+      end += bytes.length;
+    }
+  }
+  if (end) files.set(CONSTANTS, new Uint8Array(await new Blob(constants).arrayBuffer()));
+  return { files, weights };
 }
 
 /** Drops the oldest programs beyond the manifest's limit. A program needs its parents. */

@@ -20,9 +20,9 @@ import { CONSTANTS, type InferencePlan, parsePlan } from "./manifest.ts";
 import { Pool } from "./memory.ts";
 import { type LoadedPlan, Part, shapeBytes, slotsOf } from "./part.ts";
 import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
-import type { Left, NodeReply, Python } from "./python.ts";
+import type { CompiledPart, Left, NodeReply, PartReply, Python } from "./python.ts";
 import type { Library } from "./runner.ts";
-import { byteSize, NumberTensor, type RunValue } from "./values.ts";
+import { byteSize, NumberTensor, type RunValue, toHex } from "./values.ts";
 
 /** How to compile further plans of a model. */
 export interface Compiling {
@@ -147,25 +147,10 @@ export class PlanLibrary implements Library {
     let fixed = false;
     for (;;) {
       const known = await shapeBytes(unit, values, this.device);
-      const reply = await python.part(
-        program,
-        unit,
-        values,
-        known,
-        done(),
-        run,
-        `plan/${this.next}`,
-        fixed,
-      );
+      const file = `plan/${this.next}`;
+      const reply = await python.part(program, unit, values, known, done(), run, file, fixed);
       if ("program" in reply) {
-        this.describe(reply.weights, new Map());
-        Object.assign(program, {
-          units: reply.program.units,
-          constants: reply.program.constants,
-          json: reply.program.json,
-        });
-        await this.learn(program);
-        this.learned = true;
+        await this.repartition(program, reply);
         return reply.rest;
       }
       unit.needs = reply.needs;
@@ -176,41 +161,64 @@ export class PlanLibrary implements Library {
         (u) => u.part === unit.part,
       );
       if (json) Object.assign(json, { needs: unit.needs, askers: unit.askers });
-      this.describe(reply.weights, reply.files);
-      const knows = Object.fromEntries(
-        unit.needs.map((i) => [
-          unit.inputs[i]!,
-          Array.from(known.get(unit.inputs[i]!)!, (b) => b.toString(16).padStart(2, "0")).join(""),
-        ]),
-      );
-      const info = parsePlan(
-        new Checker(this.where),
-        { ...reply.plan, part: unit.part, known: knows },
-        "the plan",
-        reply.files,
-        this.described,
-        new Map(),
-      );
-      const [data, notes] = [reply.files.get(info.file), reply.files.get(NOTES)];
-      let loaded: LoadedPlan;
+      const info = this.parseReply(unit, known, reply);
       try {
-        loaded = await this.load(info, unit.inputs, data, notes, true);
+        return await this.addPlan(unit, info, reply.files);
       } catch (e) {
-        if (info.register && !fixed && (e instanceof OutOfMemory || e instanceof PlanError)) {
-          fixed = true;
-          continue;
-        }
-        throw unloaded(e, unit.where);
+        if (!info.register || fixed || !(e instanceof OutOfMemory || e instanceof PlanError))
+          throw unloaded(e, unit.where);
+        fixed = true;
       }
-      for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
-      this.made.push({
-        plan: info,
-        data,
-        notes,
-        constant: (name) => this.device.read(this.weights.buffer(name)),
-      });
-      return loaded;
     }
+  }
+
+  /** Replaces the units of a program. */
+  private async repartition(
+    program: Program,
+    reply: Extract<PartReply, { program: Program }>,
+  ): Promise<void> {
+    this.describe(reply.weights, new Map());
+    const { units, constants, json } = reply.program;
+    Object.assign(program, { units, constants, json });
+    await this.learn(program);
+    this.learned = true;
+  }
+
+  /** Parses a compiled plan and adds the weights that came with it. */
+  private parseReply(
+    unit: PartUnit,
+    known: ReadonlyMap<string, Uint8Array>,
+    reply: CompiledPart,
+  ): InferencePlan {
+    this.describe(reply.weights, reply.files);
+    const names = unit.needs.map((i) => unit.inputs[i]!);
+    const knows = Object.fromEntries(names.map((name) => [name, toHex(known.get(name)!)]));
+    return parsePlan(
+      new Checker(this.where),
+      { ...reply.plan, part: unit.part, known: knows },
+      "the plan",
+      reply.files,
+      this.described,
+      new Map(),
+    );
+  }
+
+  /** Loads a newly compiled plan and adds it to its part. */
+  private async addPlan(
+    unit: PartUnit,
+    info: InferencePlan,
+    files: ReadonlyMap<string, Uint8Array<ArrayBuffer>>,
+  ): Promise<LoadedPlan> {
+    const [data, notes] = [files.get(info.file), files.get(NOTES)];
+    const loaded = await this.load(info, unit.inputs, data, notes, true);
+    for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
+    this.made.push({
+      plan: info,
+      data,
+      notes,
+      constant: (name) => this.device.read(this.weights.buffer(name)),
+    });
+    return loaded;
   }
 
   private noPlan(unit: PartUnit, values: readonly RunValue[]): InputError {

@@ -206,18 +206,43 @@ export function parsePlan(
   if (file && (!files.has(file) || WEIGHT_FILES.includes(file)))
     c.fail(`${at}.file`, `is '${file}', which is no plan in the package`);
   const slots = parseSlots(c, root.get("slots"), `${at}.slots`, weights, computed);
-  slots.forEach(({ kind }, s) =>
-    kind === "cache" || kind === "state"
-      ? c.fail(`${at}.slots[${s}]`, `is a ${kind}, which such a plan has not`)
-      : undefined,
-  );
-  const bytes = (kind: Slot["kind"]) =>
-    new Map(slots.filter((s) => s.kind === kind).map((s) => [s.name, s.bytes]));
+  for (const [s, { kind }] of slots.entries())
+    if (kind === "cache" || kind === "state")
+      c.fail(`${at}.slots[${s}]`, `is a ${kind}, which such a plan has not`);
   const register = root.has("register")
     ? parseRegister(c, root.get("register"), `${at}.register`)
     : undefined;
+  const inputs = parseInputs(c, root.get("inputs"), at, register);
+  const high = register?.[1] ?? 0;
+  const seed = root.has("seed") ? c.text(root.get("seed"), `${at}.seed`) : undefined;
+  checkInputSlots(c, at, slots, inputs, seed, high);
+  const outputs = parseOutputs(c, root.get("outputs"), at, slots, register);
+  const passed = parsePassed(c, root.has("passed") ? root.get("passed") : {}, at, inputs, outputs);
+  const known = parseKnown(c, root.has("known") ? root.get("known") : {}, at, inputs);
+  const numbers = parseNumbers(
+    c,
+    root.get("numbers") ?? {},
+    at,
+    (name) => outputs.has(name) || passed.has(name),
+  );
+  if (!file && (slots.length || outputs.size)) c.fail(`${at}.file`, "is missing");
+  return { file, part, register, inputs, outputs, passed, slots, seed, known, numbers };
+}
+
+type Register = readonly [low: number, high: number];
+
+function bytesByName(slots: readonly Slot[], kind: Slot["kind"]): Map<string, number> {
+  return new Map(slots.filter((s) => s.kind === kind).map((s) => [s.name, s.bytes]));
+}
+
+function parseInputs(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  register: Register | undefined,
+): InferencePlan["inputs"] {
   const inputs: InferencePlan["inputs"] = new Map();
-  for (const [name, entry] of c.object(root.get("inputs"), `${at}.inputs`)) {
+  for (const [name, entry] of c.object(json, `${at}.inputs`)) {
     const [dtype, shape] = c.tuple(entry, `${at}.inputs['${name}']`, 2);
     inputs.set(c.text(name, `the name in ${at}.inputs`), {
       dtype: c.text(dtype, `${at}.inputs['${name}'][0]`),
@@ -227,9 +252,19 @@ export function parsePlan(
   const isRegister = (d: Dim) => typeof d === "object" && d[0] === 1 && d[1] === 0;
   if (register && ![...inputs.values()].some(({ shape }) => shape.some(isRegister)))
     c.fail(`${at}.register`, "is the size of no dimension of an input");
-  const high = register?.[1] ?? 0;
-  const given = bytes("input");
-  const seed = root.has("seed") ? c.text(root.get("seed"), `${at}.seed`) : undefined;
+  return inputs;
+}
+
+/** Checks that each input slot is the seed or an input of the same size. */
+function checkInputSlots(
+  c: Checker,
+  at: string,
+  slots: readonly Slot[],
+  inputs: InferencePlan["inputs"],
+  seed: string | undefined,
+  high: number,
+): void {
+  const given = bytesByName(slots, "input");
   if (seed !== undefined && (inputs.has(seed) || given.get(seed) !== 8))
     c.fail(`${at}.seed`, `is '${seed}', which is no input slot of 8 bytes of its own`);
   for (const [name, size] of given) {
@@ -239,9 +274,19 @@ export function parsePlan(
     if (size !== largestBytes(input, high, size))
       c.fail(at, `has a slot of ${size} bytes for its input '${name}', which has another size`);
   }
-  const places = bytes("output");
+}
+
+function parseOutputs(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  slots: readonly Slot[],
+  register: Register | undefined,
+): InferencePlan["outputs"] {
+  const high = register?.[1] ?? 0;
+  const places = bytesByName(slots, "output");
   const outputs: InferencePlan["outputs"] = new Map();
-  for (const [name, entry] of c.object(root.get("outputs"), `${at}.outputs`)) {
+  for (const [name, entry] of c.object(json, `${at}.outputs`)) {
     const path = `${at}.outputs['${name}']`;
     const [slot, dtype, shape, size] = c.tuple(entry, path, 4);
     c.text(name, `the name in ${at}.outputs`);
@@ -261,19 +306,35 @@ export function parsePlan(
       );
     outputs.set(name, found);
   }
+  return outputs;
+}
+
+function parsePassed(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  inputs: InferencePlan["inputs"],
+  outputs: InferencePlan["outputs"],
+): InferencePlan["passed"] {
   const passed: InferencePlan["passed"] = new Map();
-  for (const [name, entry] of c.object(
-    root.has("passed") ? root.get("passed") : {},
-    `${at}.passed`,
-  )) {
+  for (const [name, entry] of c.object(json, `${at}.passed`)) {
     c.text(name, `the name in ${at}.passed`);
     const input = c.text(entry, `${at}.passed['${name}']`);
     if (!inputs.has(input)) c.fail(`${at}.passed['${name}']`, `is '${input}', which is no input`);
     if (outputs.has(name)) c.fail(`${at}.passed['${name}']`, "is computed as well");
     passed.set(name, input);
   }
+  return passed;
+}
+
+function parseKnown(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  inputs: InferencePlan["inputs"],
+): InferencePlan["known"] {
   const known: InferencePlan["known"] = new Map();
-  for (const [name, entry] of c.object(root.has("known") ? root.get("known") : {}, `${at}.known`)) {
+  for (const [name, entry] of c.object(json, `${at}.known`)) {
     if (!inputs.has(name)) c.fail(`${at}.known`, `has numbers of '${name}', which is no input`);
     const text = entry === "" ? "" : c.text(entry, `${at}.known['${name}']`, 1 << 22);
     const { dtype, shape } = inputs.get(name)!;
@@ -283,20 +344,28 @@ export function parsePlan(
       c.fail(`${at}.known['${name}']`, "is not the bytes of this input");
     known.set(name, fromHex(text));
   }
+  return known;
+}
+
+function parseNumbers(
+  c: Checker,
+  json: Json | undefined,
+  at: string,
+  taken: (name: string) => boolean,
+): InferencePlan["numbers"] {
   const numbers: InferencePlan["numbers"] = new Map();
-  for (const [name, entry] of c.object(root.get("numbers") ?? {}, `${at}.numbers`)) {
+  for (const [name, entry] of c.object(json, `${at}.numbers`)) {
     const [dtype, shape, data] = c.list(entry, `${at}.numbers['${name}']`, 3);
     const tensor = parseConstant(
       c,
       { dtype: dtype ?? null, shape: shape ?? null, data: data ?? null },
       `${at}.numbers['${name}']`,
     );
-    if (!(tensor instanceof NumberTensor) || outputs.has(name) || passed.has(name))
+    if (!(tensor instanceof NumberTensor) || taken(name))
       c.fail(`${at}.numbers['${name}']`, "is computed as well");
     numbers.set(name, tensor);
   }
-  if (!file && (slots.length || outputs.size)) c.fail(`${at}.file`, "is missing");
-  return { file, part, register, inputs, outputs, passed, slots, seed, known, numbers };
+  return numbers;
 }
 
 /** A shape at a value of the register. */

@@ -46,86 +46,101 @@ export class InferenceModel {
    * @param warn receives the reason why compiled plans could not be stored
    */
   async run(
-    { feeds, outputs, seed, pinned }: RunRequest,
+    request: RunRequest,
     transfer: Transferable[],
     signal: { readonly aborted: boolean } | undefined,
     warn: Warn,
   ): Promise<WireValue[]> {
-    // must come first: runs that were sent after this one refer to these numbers, even if this
-    // fails
+    const { feeds, outputs, seed } = request;
+    // must come first: runs that were sent after this one refer to these numbers, even if this fails
     this.keepCopies(feeds);
     const wanted = this.check(feeds, outputs);
-    const values = new Map<string, RunValue>();
-    const fed = new Map<RunValue, string>();
     const {
       max_loop_trips: maxLoopTrips,
       max_compilations: maxCompilations,
       max_run_seconds: maxRunSeconds,
     } = this.request;
     const bounds: Bounds = { maxLoopTrips, maxCompilations, maxRunSeconds, signal, seed };
-    const kept: RunValue[] = [];
     const python = this.library.compiling?.python;
     this.driver.begin(bounds);
     if (python) python.ending = () => this.driver.ending("");
     try {
-      for (const info of this.info.inputs) {
-        const given = feeds[info.name];
-        const copied =
-          given && "keep" in given && given.keep !== undefined && this.pinned.has(given.keep);
-        let v = fromWire(
-          copied ? { type: given.type, dims: given.dims, pinned: given.keep! } : given,
-          info,
-          `feed '${info.name}'`,
-          (id) => this.pinned.get(id),
-        );
-        if (
-          v.kind === "tensor" &&
-          !this.library.compiling &&
-          asDeclared(info.shape, [...v.dims]).length !== v.rank
-        )
-          v = v.view([]);
-        values.set(info.name, v);
-        fed.set(v, info.name);
-      }
-      const found = await this.driver.start(
-        await this.library.root(outputs, this.info),
-        values,
-        wanted,
-      );
-      const results: WireValue[] = [];
-      for (const [i, v] of found.entries()) {
-        const input = fed.get(v);
-        if (input !== undefined) {
-          results.push({ fed: input });
-          continue;
-        }
-        if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!)) {
-          results.push(await toWire(v, this.device, transfer));
-          continue;
-        }
-        const id = this.nextPinned++;
-        this.pinned.set(id, found.indexOf(v) < i ? v.view(v.dims) : v);
-        results.push({ type: v.type, dims: [...v.dims], pinned: id });
-      }
-      return results;
+      const values = this.inputs(feeds);
+      // the driver consumes `values`
+      const fed = new Map(Array.from(values, ([name, v]) => [v, name]));
+      const program = await this.library.root(outputs, this.info);
+      const found = await this.driver.start(program, values, wanted);
+      return await this.results(found, fed, request, transfer);
     } finally {
-      for (const v of this.pinned.values()) {
-        v.refs = 1; // a failed run may have left other counts
-        kept.push(v);
-      }
-      this.driver.finish(kept);
+      for (const v of this.pinned.values()) v.refs = 1; // a failed run may have left other counts
+      this.driver.finish([...this.pinned.values()]);
       if (python) python.ending = () => undefined;
-      const { made, learned } = this.library.news();
-      if (this.library.compiling && (made.length || learned))
-        await this.library.compiling.kept?.add(
-          this.info,
-          this.library.descriptions,
-          this.library.described,
-          made,
-          this.library.compiling.python.reads,
-          warn,
-        );
+      await this.storePlans(warn);
     }
+  }
+
+  /** The feeds as values of the model. */
+  private inputs(feeds: Record<string, WireValue>): Map<string, RunValue> {
+    const values = new Map<string, RunValue>();
+    for (const info of this.info.inputs) {
+      const given = feeds[info.name];
+      const copied =
+        given && "keep" in given && given.keep !== undefined && this.pinned.has(given.keep);
+      let v = fromWire(
+        copied ? { type: given.type, dims: given.dims, pinned: given.keep! } : given,
+        info,
+        `feed '${info.name}'`,
+        (id) => this.pinned.get(id),
+      );
+      if (
+        v.kind === "tensor" &&
+        !this.library.compiling &&
+        asDeclared(info.shape, [...v.dims]).length !== v.rank
+      )
+        v = v.view([]);
+      values.set(info.name, v);
+    }
+    return values;
+  }
+
+  /** Converts outputs for the page; those that are feeds or stay in the engine are not read. */
+  private async results(
+    found: readonly RunValue[],
+    fed: ReadonlyMap<RunValue, string>,
+    { outputs, pinned }: RunRequest,
+    transfer: Transferable[],
+  ): Promise<WireValue[]> {
+    const results: WireValue[] = [];
+    for (const [i, v] of found.entries()) {
+      const input = fed.get(v);
+      if (input !== undefined) {
+        results.push({ fed: input });
+        continue;
+      }
+      if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!)) {
+        results.push(await toWire(v, this.device, transfer));
+        continue;
+      }
+      const id = this.nextPinned++;
+      this.pinned.set(id, found.indexOf(v) < i ? v.view(v.dims) : v);
+      results.push({ type: v.type, dims: [...v.dims], pinned: id });
+    }
+    return results;
+  }
+
+  /** Stores what this run compiled for the next visit. */
+  private async storePlans(warn: Warn): Promise<void> {
+    const { made, learned } = this.library.news();
+    const { compiling } = this.library;
+    if (compiling && (made.length || learned))
+      await compiling.kept?.add(
+        this.info,
+        this.library.descriptions,
+        this.library.described,
+        made,
+        compiling.python.reads,
+        warn,
+      );
   }
 
   /**

@@ -64,80 +64,98 @@ export async function openModel(
     ...(flavour === undefined ? {} : { flavour }),
     ...(threads === undefined ? {} : { threads }),
   };
-  const packed =
-    typeof model === "string"
-      ? new URL(model).pathname.endsWith(".edge")
-      : !(model instanceof Blob) || (await model.slice(0, 8).text()) === MAGIC;
   const fetching = (url: string) =>
     request.cache_files ? new KeptSource(url, { signal }, warn) : new HttpSource(url, { signal });
-  const start = () => {
-    // .onnx files: compared with Python's download, the full engine is small
-    const opening = openDevice({ ...options, full: !packed });
-    opening.catch(() => undefined);
-    return opening;
-  };
-  let opening = start();
-  let python: Python | undefined;
-  let files: ModelFiles | undefined;
+  if (!(await isOnnx(model))) {
+    const source =
+      typeof model === "string"
+        ? fetching(model)
+        : model instanceof Blob
+          ? new BlobSource(model, model instanceof File ? model.name : "model", { signal })
+          : new HandedSource(model, { signal });
+    return openPacked(source, options, request);
+  }
+  const files = new ModelFiles(model as string | Blob, request.external, fetching);
+  const python = () => startPython(urls, signal);
+  // compared with Python's download, the full engine is small
+  return openOnnx(files, python, { ...options, full: true }, request);
+}
+
+/** Whether a model is an .onnx file; else it is a package. */
+async function isOnnx(model: OpenRequest["model"]): Promise<boolean> {
+  if (typeof model === "string") return !new URL(model).pathname.endsWith(".edge");
+  return model instanceof Blob && (await model.slice(0, 8).text()) !== MAGIC;
+}
+
+/** Starts to open a device; errors are reported where it is awaited. */
+function beginOpening(options: DeviceOptions): Promise<Device> {
+  const opening = openDevice(options);
+  opening.catch(() => undefined);
+  return opening;
+}
+
+function closeWhenOpen(opening: Promise<Device>): void {
+  opening.then(
+    (device) => device.close(),
+    () => undefined,
+  );
+}
+
+async function openPacked(
+  source: ByteSource,
+  options: DeviceOptions,
+  request: OpenRequest,
+): Promise<InferenceModel> {
+  const opening = beginOpening({ ...options, full: false });
   try {
-    if (packed || !(typeof model === "string" || model instanceof Blob)) {
-      const source =
-        typeof model === "string"
-          ? fetching(model)
-          : model instanceof Blob
-            ? new BlobSource(model, model instanceof File ? model.name : "model", { signal })
-            : new HandedSource(model, { signal });
-      await source.open();
-      return await fromPackage(source, await opening, options, request).catch(
-        async (e: unknown) => {
-          // the next load downloads it again
-          if (e instanceof PackageError && source instanceof KeptSource) await source.forget();
-          throw e;
-        },
-      );
-    }
-    files = new ModelFiles(model, request.external, fetching);
+    await source.open();
+    return await fromPackage(source, await opening, options, request);
+  } catch (e) {
+    // the next load downloads it again
+    if (e instanceof PackageError && source instanceof KeptSource) await source.forget();
+    closeWhenOpen(opening);
+    throw e instanceof NotFound ? notThere(e) : e;
+  }
+}
+
+async function openOnnx(
+  files: ModelFiles,
+  startPython: () => PythonHost,
+  options: DeviceOptions,
+  request: OpenRequest,
+): Promise<InferenceModel> {
+  let opening = beginOpening(options);
+  let opened: InferenceModel | undefined;
+  const python = new Python(startPython, files, () => opened?.library.descriptions ?? []);
+  try {
     await files.mark(files.name); // reports a missing model at once
     const kept = request.cache ? await KeptPlans.of(await opening, files) : undefined;
-    let opened: InferenceModel | undefined;
-    python = new Python(
-      () => startPython(urls, signal),
-      files,
-      () => opened?.library.descriptions ?? [],
-    );
     const compiling: Compiling = { files, kept, python };
     const found = await kept?.find();
     if (found) {
       try {
-        return (opened = await fromKept(found, await opening, compiling, request));
+        opened = await fromKept(found, await opening, compiling, request);
+        return opened;
       } catch (e) {
         // caused by the network, the file or the user
         if (e instanceof ModelError || e instanceof Aborted || e instanceof NotFound) throw e;
         // otherwise a stored model file was damaged: download it again
         if (!(e instanceof StorageError)) await kept!.forget();
         (await opening).close(); // frees everything that was loaded
-        opening = start();
+        opening = beginOpening(options);
       }
     }
     const info = await python.open();
     const device = await opening;
-    return (opened = made(
-      device,
-      new Weights(device, { weights: new Map() }),
-      files.name,
-      info,
-      request,
-      compiling,
-    ));
+    const weights = new Weights(device, { weights: new Map() });
+    opened = made(device, weights, files.name, info, request, compiling);
+    return opened;
   } catch (e) {
-    python?.end();
-    opening.then(
-      (device) => device.close(),
-      () => undefined,
-    );
+    python.end();
+    closeWhenOpen(opening);
     throw e instanceof NotFound ? notThere(e) : e;
   } finally {
-    files?.close();
+    files.close();
   }
 }
 

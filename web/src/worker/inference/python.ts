@@ -58,15 +58,21 @@ export interface NodeReply {
 const GRACE_MS = 1000;
 const LOOK_MS = 50;
 
-/** Python's answer for a part. */
+/** A compiled plan of a part. */
+export interface CompiledPart {
+  plan: Record<string, Json>;
+  needs: number[];
+  askers: number[];
+  weights: Weight[];
+  files: Map<string, Uint8Array<ArrayBuffer>>;
+}
+
+/**
+ * Python's answer for a part: a plan, the inputs whose contents it needs, or the program's new
+ * partition.
+ */
 export type PartReply =
-  | {
-      plan: Record<string, Json>;
-      needs: number[];
-      askers: number[];
-      weights: Weight[];
-      files: Map<string, Uint8Array<ArrayBuffer>>;
-    }
+  | CompiledPart
   | { needs: number[] }
   | { program: Program; rest: Unit[]; weights: Weight[] };
 

@@ -30,7 +30,7 @@ export function fromWire(
   pinned: (id: number) => NumberTensor | undefined,
   depth = 0,
 ): RunValue {
-  const refuse = (what: string, remedy: string): never => {
+  const refuse: Refuse = (what, remedy) => {
     throw new InputError(what, where, remedy);
   };
   if (depth > 8) return refuse("it is nested too deeply", "Feed what the model declares.");
@@ -43,14 +43,9 @@ export function fromWire(
   if (info.type === "sequence") {
     if (!("sequence" in v) || !Array.isArray(v.sequence))
       return refuse("it is no sequence, which the model wants", "Pass an array.");
+    const element = info.elem ?? { name: "", type: "tensor", dtype: "0", shape: null };
     const items = v.sequence.map((x, i) =>
-      fromWire(
-        x,
-        info.elem ?? { name: "", type: "tensor", dtype: "0", shape: null },
-        `${where}[${i}]`,
-        pinned,
-        depth + 1,
-      ),
+      fromWire(x, element, `${where}[${i}]`, pinned, depth + 1),
     );
     const made = new Sequence(items);
     for (const x of items) x.refs--;
@@ -62,6 +57,18 @@ export function fromWire(
       `its type is ${info.type}`,
       "Edgewise takes tensors, sequences, optionals and maps.",
     );
+  return tensorFrom(v, info, pinned, refuse);
+}
+
+type Refuse = (what: string, remedy: string) => never;
+
+/** Converts a tensor: one that stayed in the engine, strings, or bytes. */
+function tensorFrom(
+  v: NonNullable<WireValue>,
+  info: ValueInfo,
+  pinned: (id: number) => NumberTensor | undefined,
+  refuse: Refuse,
+): RunValue {
   if (!("type" in v)) return refuse("it is no tensor, which the model wants", "Give a Tensor.");
   const stayed =
     "pinned" in v
@@ -71,39 +78,8 @@ export function fromWire(
           "Feed it before it is disposed of, to the session that gave it.",
         ))
       : undefined;
-  const { type, dims } = stayed ?? v;
-  if (info.dtype !== "0" && type !== info.dtype)
-    return refuse(
-      `its type is ${String(type).slice(0, 40)}, the model wants ${info.dtype}`,
-      "Convert it.",
-    );
-  if (
-    !Array.isArray(dims) ||
-    dims.length > MOST_DIMS ||
-    !dims.every((d) => Number.isSafeInteger(d) && d >= 0)
-  )
-    return refuse("its dims are no list of sizes", "Give a Tensor.");
-  const { shape } = info;
-  if (!fits(shape, dims))
-    return refuse(
-      `its dims are [${dims.join(", ")}], the model wants ` +
-        `[${shape!.map((d) => d ?? "?").join(", ")}]`,
-      "Reshape it.",
-    );
-  if ("strings" in v) {
-    const count = dims.reduce((a, b) => a * b, 1);
-    if (
-      v.type !== "string" ||
-      !Array.isArray(v.strings) ||
-      v.strings.length !== count ||
-      !v.strings.every((s) => typeof s === "string")
-    )
-      return refuse(
-        `it is not the ${count} strings of its dims`,
-        "Give as many strings as the dims say.",
-      );
-    return new StringTensor(dims, v.strings);
-  }
+  checkDeclared(stayed ?? v, info, refuse);
+  if ("strings" in v) return stringsFrom(v, refuse);
   if (stayed) {
     stayed.refs++;
     return stayed;
@@ -112,21 +88,57 @@ export function fromWire(
   if (
     !(v.data instanceof Uint8Array) ||
     !Object.hasOwn(ELEMENT_BITS, v.type) ||
-    v.data.length !== byteSize(v.type, dims)
+    v.data.length !== byteSize(v.type, v.dims)
   )
     return refuse(
       `it has ${v.data instanceof Uint8Array ? v.data.length : 0} bytes, its type and dims ` +
-        `take ${byteSize(v.type, dims)}`,
+        `take ${byteSize(v.type, v.dims)}`,
       "Give data of the tensor's own type and size.",
     );
-  return new NumberTensor(v.type, dims, v.data);
+  return new NumberTensor(v.type, v.dims, v.data);
 }
 
-function mapFrom(
-  v: NonNullable<WireValue>,
-  info: ValueInfo,
-  refuse: (what: string, remedy: string) => never,
-): RunValue {
+/** Checks the type and shape of a tensor against the model's declaration. */
+function checkDeclared(
+  { type, dims }: { type: string; dims: readonly number[] },
+  { dtype, shape }: ValueInfo,
+  refuse: Refuse,
+): void {
+  if (dtype !== "0" && type !== dtype)
+    refuse(`its type is ${String(type).slice(0, 40)}, the model wants ${dtype}`, "Convert it.");
+  if (
+    !Array.isArray(dims) ||
+    dims.length > MOST_DIMS ||
+    !dims.every((d) => Number.isSafeInteger(d) && d >= 0)
+  )
+    refuse("its dims are no list of sizes", "Give a Tensor.");
+  if (!fits(shape, dims))
+    refuse(
+      `its dims are [${dims.join(", ")}], the model wants ` +
+        `[${shape!.map((d) => d ?? "?").join(", ")}]`,
+      "Reshape it.",
+    );
+}
+
+function stringsFrom(
+  { type, dims, strings }: Extract<WireValue, { strings: string[] }>,
+  refuse: Refuse,
+): StringTensor {
+  const count = dims.reduce((a, b) => a * b, 1);
+  if (
+    type !== "string" ||
+    !Array.isArray(strings) ||
+    strings.length !== count ||
+    !strings.every((s) => typeof s === "string")
+  )
+    return refuse(
+      `it is not the ${count} strings of its dims`,
+      "Give as many strings as the dims say.",
+    );
+  return new StringTensor(dims, strings);
+}
+
+function mapFrom(v: NonNullable<WireValue>, info: ValueInfo, refuse: Refuse): RunValue {
   if (!("map" in v) || !(v.map instanceof Map))
     return refuse("it is no map, which the model wants", "Pass a Map or an object.");
   const value = info.elem?.dtype ?? "float32";

@@ -1,8 +1,9 @@
 // Finds the plans of a model: in a package, in the browser's storage, or by compiling them.
 
 import type { Device } from "../../device/device.ts";
+import type { Compiled } from "../../protocol/compiler.ts";
 import type { ModelInfo } from "../../protocol/loading.ts";
-import { ModelError, PackageError } from "../../shared/errors.ts";
+import { EngineError, ModelError, PackageError } from "../../shared/errors.ts";
 import { HttpSource, NotFound } from "../../shared/files/http.ts";
 import { BlobSource, type Extent, toBlob } from "../../shared/files/source.ts";
 import { type ByteSource, isEdgewise } from "../../shared/files/stream.ts";
@@ -24,7 +25,10 @@ import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
 import type { Job, Texts } from "./job.ts";
 import type { Onnx } from "./model.ts";
 
-interface Found {
+type Remote = HttpSource | KeptSource;
+
+/** A model whose plans are available and whose weights can be filled. */
+export interface Found {
   manifest: Manifest;
   where: string;
   origin: ModelInfo["origin"];
@@ -102,28 +106,7 @@ async function fromAddress(
 ): Promise<Found> {
   const reading = job.texts(folder);
   reading.catch(() => undefined);
-  let source: HttpSource | KeptSource | undefined;
-  let dtype = "";
-  for (const graph of graphs) {
-    const candidate = job.http(graph.url, true);
-    try {
-      await candidate.open();
-      [source, dtype] = [candidate, graph.dtype === "auto" ? "" : graph.dtype];
-      break;
-    } catch (e) {
-      if (!(e instanceof NotFound)) throw e;
-      if (e.status === 404 && graph !== graphs[graphs.length - 1]) continue;
-      if (graphs.length > 1 && e.status === 404)
-        throw new ModelError(
-          "there is no .onnx file of any dtype",
-          new URL(".", graph.url).href,
-          `Tried ${graphs.map((g) => g.url.split("/").pop()).join(", ")}. Check the model's ` +
-            "name, or give dtype, subfolder and model_file_name.",
-        );
-      throw e;
-    }
-  }
-  const graph = source!;
+  const { graph, dtype } = await firstGraph(job, graphs);
   const beside = (name: string) => job.http(new URL(encodeURI(name), graph.url).href, true);
   const texts = await reading;
   job.readTexts(texts, folder);
@@ -131,49 +114,22 @@ async function fromAddress(
   // With an ETag or a date, a stored package can be matched without reading the model, and the
   // weights are streamed from the network.
   const tagged = graph.validator !== undefined && graph.size !== undefined;
-  const config = texts.get("config.json") ?? "";
   const key =
     tagged && job.request.cache
       ? await keyOf(job, device, {
           url: graph.url,
           validator: graph.validator,
           size: graph.size,
-          config,
+          config: texts.get("config.json") ?? "",
         })
       : undefined;
-  if (key) {
-    const cached = await findCompiled(key, undefined);
-    const opened = cached && (await openPackage(cached, true));
-    if (opened) {
-      const sources = new Map<string, ByteSource>([[graph.name, graph]]);
-      const noted =
-        (opened.manifest.cache as { tags?: Record<string, string> } | undefined)?.tags ?? {};
-      let fits = true;
-      for (const { file } of opened.manifest.weights.values()) {
-        if (opened.manifest.files.has(file) || sources.has(file)) continue;
-        const other = beside(file);
-        await other.open();
-        sources.set(file, other);
-        fits &&= noted[file] === `${other.validator} ${other.size}`;
-      }
-      const again = async () => ({
-        graph: graph.name,
-        files: new Map(
-          await Promise.all(
-            Array.from(
-              sources.keys(),
-              async (name): Promise<[string, Blob]> => [
-                name,
-                await toBlob(name === graph.name ? new HttpSource(graph.url) : beside(name)),
-              ],
-            ),
-          ),
-        ),
-      });
-      if (fits)
-        return { ...fromCache(opened, sources, texts, dtype, key, graph.name), onnx: again };
-      for (const [name, s] of sources) if (name !== graph.name) (s as HttpSource).cancel?.();
-    }
+  const stored = key && (await matchStored(key, graph, beside));
+  if (stored) {
+    const { opened, sources } = stored;
+    return {
+      ...fromCache(opened, sources, texts, dtype, key, graph.name),
+      onnx: () => downloadAll(graph, sources, beside),
+    };
   }
   if (tagged || !job.request.cache) job.python();
   const files = new Map<string, Blob>([[graph.name, await toBlob(graph)]]);
@@ -186,6 +142,73 @@ async function fromAddress(
     tags[name] = `${other.validator} ${other.size}`;
   };
   return fromFiles(job, graph.name, files, texts, dtype, device, { key, tags, fetchMissing });
+}
+
+/** Opens the first graph that exists. `dtype`: its precision, "" if none was requested. */
+async function firstGraph(
+  job: Job,
+  graphs: { url: string; dtype: string }[],
+): Promise<{ graph: Remote; dtype: string }> {
+  for (const candidate of graphs) {
+    const graph = job.http(candidate.url, true);
+    try {
+      await graph.open();
+      return { graph, dtype: candidate.dtype === "auto" ? "" : candidate.dtype };
+    } catch (e) {
+      if (!(e instanceof NotFound)) throw e;
+      if (e.status === 404 && candidate !== graphs.at(-1)) continue;
+      if (graphs.length > 1 && e.status === 404)
+        throw new ModelError(
+          "there is no .onnx file of any dtype",
+          new URL(".", candidate.url).href,
+          `Tried ${graphs.map((g) => g.url.split("/").pop()).join(", ")}. Check the model's ` +
+            "name, or give dtype, subfolder and model_file_name.",
+        );
+      throw e;
+    }
+  }
+  throw new EngineError("there are no addresses of the model", "", "");
+}
+
+/** A stored package, if the server still has the same versions of the files of its weights. */
+async function matchStored(
+  key: string,
+  graph: Remote,
+  beside: (name: string) => Remote,
+): Promise<{ opened: OpenPackage; sources: Map<string, Remote> } | undefined> {
+  const cached = await findCompiled(key, undefined);
+  const opened = cached && (await openPackage(cached, true));
+  if (!opened) return undefined;
+  const { manifest } = opened;
+  const sources = new Map([[graph.name, graph]]);
+  const noted = (manifest.cache as { tags?: Record<string, string> } | undefined)?.tags ?? {};
+  let fits = true;
+  for (const { file } of manifest.weights.values()) {
+    if (manifest.files.has(file) || sources.has(file)) continue;
+    const other = beside(file);
+    await other.open();
+    sources.set(file, other);
+    fits &&= noted[file] === `${other.validator} ${other.size}`;
+  }
+  if (fits) return { opened, sources };
+  for (const [name, source] of sources) if (name !== graph.name) source.cancel();
+  return undefined;
+}
+
+/** Downloads the files of a model whose plans were stored. */
+async function downloadAll(
+  graph: Remote,
+  sources: ReadonlyMap<string, Remote>,
+  beside: (name: string) => Remote,
+): Promise<Onnx> {
+  const fetched = Array.from(
+    sources.keys(),
+    async (name): Promise<[string, Blob]> => [
+      name,
+      await toBlob(name === graph.name ? new HttpSource(graph.url) : beside(name)),
+    ],
+  );
+  return { graph: graph.name, files: new Map(await Promise.all(fetched)) };
 }
 
 async function fromFiles(
@@ -201,68 +224,77 @@ async function fromFiles(
     fetchMissing?: (name: string) => Promise<void>;
   } = {},
 ): Promise<Found> {
-  const { cache, capacity, cache_dtype, programs } = job.request;
   const onnx = async () => ({ graph, files });
   job.readTexts(texts, graph);
-  // Files chosen by the user have no ETag: the key consists of their names and sizes, and the
-  // ranges that the compiler read are compared.
+  // Files chosen by the user have no ETag: the key consists of their names and sizes, and the ranges
+  // that the compiler read are compared.
   const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
-  const key = !cache ? undefined : (from.key ?? (await keyOf(job, device, { graph, sizes })));
+  const key = !job.request.cache
+    ? undefined
+    : (from.key ?? (await keyOf(job, device, { graph, sizes })));
   if (key && !from.key) {
     const cached = await findCompiled(key, files);
     const opened = cached && (await openPackage(cached, true));
     if (opened)
       return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), onnx };
   }
-  let compiled: Awaited<ReturnType<ReturnType<Job["python"]>["compile"]>> | undefined;
-  const onStage = (stage: "pyodide" | "compile" | "done", words: string) =>
-    job.progress({ status: "compile", name: job.model, stage, message: words });
-  for (let attempts = 0; !compiled; attempts++) {
-    try {
-      compiled = await job.python().compile(
-        files,
-        {
-          of: "package",
-          model_file: graph,
-          ...(capacity === undefined ? {} : { capacity }),
-          ...(cache_dtype === undefined ? {} : { cache_dtype }),
-          ...(programs ? { programs } : {}),
-        },
-        onStage,
-      );
-    } catch (e) {
-      if (!(e instanceof MissingFile)) throw e;
-      if (!from.fetchMissing || files.has(e.file) || attempts >= 8) throw e.error;
-      await from.fetchMissing(e.file);
-    }
-  }
+  const compiled = await compile(job, graph, files, from.fetchMissing);
   job.end();
-  const { manifest: json, reads } = compiled;
-  const compileMs = compiled.ms.pyodide + compiled.ms.compile;
-  let parsed: Record<string, unknown>;
-  try {
-    parsed = JSON.parse(json) as Record<string, unknown>;
-  } catch (e) {
-    throw new PackageError(
-      `the compiler's manifest is not JSON (${message(e)})`,
-      graph,
-      "This is a mistake in Edgewise; please report it.",
-    );
-  }
+  const { manifest, reads, ms } = compiled;
   const noted: Reads & { tags: Record<string, string> } = {
     ranges: reads,
     sha256: (await digestReads(reads, files)) ?? "",
     tags: from.tags ?? {},
   };
-  const made = makePackage({ ...parsed, cache: noted }, compiled.files);
+  const made = makePackage({ ...parsed(manifest, graph), cache: noted }, compiled.files);
   const opened = await openPackage(new BlobSource(made, graph), true);
   if (key) await keepCompiled(key, made, job.warn);
   return {
     ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph),
     origin: "compiled",
-    compileMs,
+    compileMs: ms.pyodide + ms.compile,
     onnx,
   };
+}
+
+/** Compiles a model, fetching files that it refers to and that are missing. */
+async function compile(
+  job: Job,
+  graph: string,
+  files: Map<string, Blob>,
+  fetchMissing: ((name: string) => Promise<void>) | undefined,
+): Promise<Compiled> {
+  const { capacity, cache_dtype, programs } = job.request;
+  const options = {
+    of: "package",
+    model_file: graph,
+    ...(capacity === undefined ? {} : { capacity }),
+    ...(cache_dtype === undefined ? {} : { cache_dtype }),
+    ...(programs ? { programs } : {}),
+  };
+  const onStage = (stage: "pyodide" | "compile" | "done", words: string) =>
+    job.progress({ status: "compile", name: job.model, stage, message: words });
+  for (let attempts = 0; ; attempts++) {
+    try {
+      return await job.python().compile(files, options, onStage);
+    } catch (e) {
+      if (!(e instanceof MissingFile)) throw e;
+      if (!fetchMissing || files.has(e.file) || attempts >= 8) throw e.error;
+      await fetchMissing(e.file);
+    }
+  }
+}
+
+function parsed(manifest: string, where: string): Record<string, unknown> {
+  try {
+    return JSON.parse(manifest) as Record<string, unknown>;
+  } catch (e) {
+    throw new PackageError(
+      `the compiler's manifest is not JSON (${message(e)})`,
+      where,
+      "This is a mistake in Edgewise; please report it.",
+    );
+  }
 }
 
 function blobSources(job: Job, files: Map<string, Blob>): Map<string, ByteSource> {

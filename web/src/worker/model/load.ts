@@ -1,6 +1,7 @@
 // Loads a language model: finds its files, compiles them or uses stored plans, and streams the
 // weights directly into device memory.
 
+import type { Device } from "../../device/device.ts";
 import { openDevice, withKernels } from "../../device/open.ts";
 import { warm } from "../../device/warm.ts";
 import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
@@ -15,14 +16,14 @@ import {
 import { NotFound } from "../../shared/files/http.ts";
 import { platform } from "../../shared/platform.ts";
 import { sha256 } from "../../shared/sha256.ts";
-import type { DecoderInfo } from "../package/manifest.ts";
+import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
-import { parseConfig } from "../text/tokenizer.ts";
+import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { Adapters } from "../training/adapters.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
 import { EngineDecoder } from "./decoder.ts";
-import { find } from "./find.ts";
-import { Job, type Progress } from "./job.ts";
+import { type Found, find } from "./find.ts";
+import { Job, type Progress, type Texts } from "./job.ts";
 import type { Model } from "./model.ts";
 import { notThere } from "./not-there.ts";
 import { Weights } from "./weights.ts";
@@ -35,13 +36,8 @@ export async function loadModel(
 ): Promise<Model> {
   const job = new Job(request, signal, progress);
   const started = performance.now();
-  const { urls } = request;
-  const options = {
-    ...urls,
-    device: request.device,
-    flavour: request.flavour,
-    ...(request.threads === undefined ? {} : { threads: request.threads }),
-  };
+  const { urls, device: name, flavour, threads } = request;
+  const options = { ...urls, device: name, flavour, ...(threads === undefined ? {} : { threads }) };
   let opening = openDevice(options);
   opening.catch(() => undefined);
   try {
@@ -50,13 +46,7 @@ export async function loadModel(
     const { manifest, where } = found;
     checkTable(await opening, manifest, where);
     const described = decoderOf(manifest, where);
-    if (request.cache_dtype !== undefined && request.cache_dtype !== described.cacheDtype)
-      throw new InputError(
-        `the package was built to keep keys and values as ${described.cacheDtype}, not as ` +
-          `'${String(request.cache_dtype)}'`,
-        "options.cache_dtype",
-        "Build it with `edgewise build --cache-dtype`, or give the model's .onnx file.",
-      );
+    checkCacheType(request, described);
     checkRoom(manifest, described, where);
     opening = withKernels(await opening, options, manifest.kernels, where);
     const device = await opening;
@@ -66,72 +56,21 @@ export async function loadModel(
     if (manifest.training.size) void warm(device);
     const { files, texts } = await filling;
     throwIfAborted(signal);
-    const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
-    const config = parseConfig(texts.get("config.json"), "config.json");
+    const decoder = makeDecoder(device, found, weights, described, files, texts);
     const tokenizer = job.readTexts(texts, where);
-    const decoder = within(
-      described,
-      () =>
-        new EngineDecoder(
-          device,
-          described,
-          weights,
-          files,
-          generation,
-          config,
-          where,
-          !manifest.training.size,
-        ),
-    );
     progress({ status: "ready", name: job.model, task: "text-generation" });
-    const adapters = new Adapters(device, weights, decoder, manifest);
-    const programs = manifest.training;
-    const plans = new Map<string, Uint8Array>();
-    if (files.has(NOTES)) plans.set(NOTES, files.get(NOTES)!);
-    for (const { plans: of } of programs.values())
-      for (const { file } of of.values()) plans.set(file, files.get(file)!);
-    const key = sha256(
-      JSON.stringify(Array.from(manifest.weights.values(), ({ name, bytes }) => [name, bytes])),
-    ).slice(0, 16);
-    const info: ModelInfo = {
-      ...device.choice,
-      device: device.info,
-      isolated: platform().isolated,
-      origin: found.origin,
-      dtype: found.dtype,
-      capacity: decoder.max_length,
-      cacheDtype: described.cacheDtype,
-      vocabSize: decoder.vocab_size,
-      hasChatTemplate: tokenizer.hasChatTemplate,
-      training: Array.from(programs.values(), (p) => ({
-        adapter: p.lora ? "lora" : "full",
-        batch: p.batch,
-        sequence: p.sequence,
-        learning_rate: p.optimizer.lr,
-        optimizer: p.optimizer.type,
-        ...(p.lora ? { r: p.lora.r, lora_alpha: p.lora.lora_alpha } : {}),
-      })),
-      memory: {
-        engine: device.memoryBytes,
-        weights: weights.bytes,
-        cachePerSequence: decoder.cacheBytes,
-      },
-      ms: {
-        engine: device.instantiateMs,
-        compile: found.compileMs,
-        load: performance.now() - started,
-      },
-    };
+    const info = infoOf(device, found, weights, decoder, tokenizer);
+    info.ms.load = performance.now() - started;
     return {
       device,
       decoder,
       tokenizer,
       info,
       weights,
-      adapters,
-      programs,
-      files: plans,
-      key,
+      adapters: new Adapters(device, weights, decoder, manifest),
+      programs: manifest.training,
+      files: trainingFiles(manifest, files),
+      key: keyOf(manifest),
       where,
       urls,
       onnx: found.onnx,
@@ -147,6 +86,85 @@ export async function loadModel(
   } finally {
     job.close();
   }
+}
+
+/** @throws InputError if another cache type is requested than the package has */
+function checkCacheType({ cache_dtype: asked }: LoadRequest, { cacheDtype }: DecoderInfo): void {
+  if (asked !== undefined && asked !== cacheDtype)
+    throw new InputError(
+      `the package was built to keep keys and values as ${cacheDtype}, not as '${String(asked)}'`,
+      "options.cache_dtype",
+      "Build it with `edgewise build --cache-dtype`, or give the model's .onnx file.",
+    );
+}
+
+function makeDecoder(
+  device: Device,
+  { manifest, where }: Found,
+  weights: Weights,
+  described: DecoderInfo,
+  files: Map<string, Uint8Array>,
+  texts: Texts,
+): EngineDecoder {
+  const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
+  const config = parseConfig(texts.get("config.json"), "config.json");
+  const release = !manifest.training.size;
+  return within(
+    described,
+    () => new EngineDecoder(device, described, weights, files, generation, config, where, release),
+  );
+}
+
+/** The parts of a package that training needs: plans and notes. */
+function trainingFiles(
+  { training }: Manifest,
+  files: ReadonlyMap<string, Uint8Array>,
+): Map<string, Uint8Array> {
+  const plans = new Map<string, Uint8Array>();
+  if (files.has(NOTES)) plans.set(NOTES, files.get(NOTES)!);
+  for (const { plans: of } of training.values())
+    for (const { file } of of.values()) plans.set(file, files.get(file)!);
+  return plans;
+}
+
+/** Identifies a model by the names and sizes of its weights. */
+function keyOf({ weights }: Manifest): string {
+  const sizes = Array.from(weights.values(), ({ name, bytes }) => [name, bytes]);
+  return sha256(JSON.stringify(sizes)).slice(0, 16);
+}
+
+function infoOf(
+  device: Device,
+  { manifest, origin, dtype, compileMs }: Found,
+  weights: Weights,
+  decoder: EngineDecoder,
+  tokenizer: Tokenizer,
+): ModelInfo {
+  return {
+    ...device.choice,
+    device: device.info,
+    isolated: platform().isolated,
+    origin,
+    dtype,
+    capacity: decoder.max_length,
+    cacheDtype: decoder.info.cacheDtype,
+    vocabSize: decoder.vocab_size,
+    hasChatTemplate: tokenizer.hasChatTemplate,
+    training: Array.from(manifest.training.values(), (p) => ({
+      adapter: p.lora ? "lora" : "full",
+      batch: p.batch,
+      sequence: p.sequence,
+      learning_rate: p.optimizer.lr,
+      optimizer: p.optimizer.type,
+      ...(p.lora ? { r: p.lora.r, lora_alpha: p.lora.lora_alpha } : {}),
+    })),
+    memory: {
+      engine: device.memoryBytes,
+      weights: weights.bytes,
+      cachePerSequence: decoder.cacheBytes,
+    },
+    ms: { engine: device.instantiateMs, compile: compileMs, load: 0 },
+  };
 }
 
 /** Adds the sequence length to out-of-memory errors. */

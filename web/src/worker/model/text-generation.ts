@@ -1,7 +1,12 @@
 // Text generation: prompts and chats to token ids, and token ids to results. Mirrors
 // python/edgewise/pipelines/text_generation.py.
 
-import type { Generated, GenerateRequest, Message } from "../../protocol/generation.ts";
+import type {
+  Generated,
+  GenerateRequest,
+  Message,
+  TextOptions,
+} from "../../protocol/generation.ts";
 import { InputError } from "../../shared/errors.ts";
 import {
   type GenerateOutput,
@@ -9,6 +14,7 @@ import {
   type GenerationFields,
   generate,
   modelDefaults,
+  type Streamer,
   TextStreamer,
 } from "../generation/index.ts";
 import type { Model } from "./model.ts";
@@ -36,10 +42,10 @@ export async function generateText(
   signal: AbortSignal,
 ): Promise<Generated> {
   const { decoder, tokenizer, device, info } = model;
-  const { options, fields } = request;
+  const fields = request.fields as GenerationFields;
   const [inputs, several] = inputsOf(request.input);
-  const config = defaults(model, fields);
-  const set = new GenerationConfig(fields as GenerationFields, "generate");
+  const config = defaults(model, request.fields);
+  const set = new GenerationConfig(fields, "generate");
   const merged = GenerationConfig.fromJson(modelDefaults(decoder)).merged(config).merged(set);
   const single =
     inputs.length === 1 &&
@@ -52,84 +58,120 @@ export async function generateText(
       "Leave num_beams and num_return_sequences at 1 and give one input, or generate without " +
         "a streamer.",
     );
-  const decoding = {
-    skip_special_tokens: options.skip_special_tokens ?? true,
-    ...given("clean_up_tokenization_spaces", options.clean_up_tokenization_spaces),
-  };
-
   const results: unknown[] = [];
   const stats = { prompt_tokens: 0, new_tokens: 0, prefill_ms: 0, decode_ms: 0 };
-  for (const one of inputs) {
-    const chat = typeof one !== "string";
-    const goingOn =
-      chat && (options.continue_final_message ?? one[one.length - 1]!.role === "assistant");
-    const prompt = chat
-      ? tokenizer.encode(
-          tokenizer.applyChatTemplate(one, {
-            add_generation_prompt: !goingOn,
-            continue_final_message: goingOn,
-          }),
-          false,
-        )
-      : tokenizer.encode(one, options.add_special_tokens ?? true);
+  for (const input of inputs) {
+    const { prompt, goingOn } = promptOf(model, input, request.options);
     const started = performance.now();
-    let [first, last, steps] = [0, started, 0];
-    const text =
-      request.stream &&
-      new TextStreamer(tokenizer, {
-        skip_prompt: request.stream.skip_prompt,
-        callback_function: (piece) => sink.text(piece, false),
-        decode_kwargs: request.stream.decode,
-      });
-    const watch = {
-      put(ids: number[]) {
-        last = performance.now();
-        if (steps++ === 1) first = last; // the first call has the prompt
-        if (request.tokens) sink.tokens(Array.from(ids));
-        text?.put(ids);
-      },
-      end() {
-        text?.end();
-        sink.text("", true);
-      },
-    };
+    const watch = new Watch(model, request, sink, started);
     const made = (await generate(decoder, prompt, config, {
-      fields: { ...(fields as GenerationFields), return_dict_in_generate: true },
+      fields: { ...fields, return_dict_in_generate: true },
       streamer: single ? watch : undefined,
       signal,
       tokenizer,
     })) as GenerateOutput;
     stats.prompt_tokens += prompt.length;
     stats.new_tokens += made.sequences.reduce((sum, s) => sum + s.length - prompt.length, 0);
-    stats.prefill_ms += (first || performance.now()) - started;
-    stats.decode_ms += first ? last - first : 0;
+    stats.prefill_ms += (watch.first || performance.now()) - started;
+    stats.decode_ms += watch.first ? watch.last - watch.first : 0;
     results.push(
-      made.sequences.map((ids, i) => {
-        const record: Record<string, unknown> = {};
-        if (options.return_tensors) record.generated_token_ids = ids;
-        else {
-          // Decode both and compare lengths, since the text of a token can depend on preceding
-          // tokens.
-          const fresh = tokenizer
-            .decode(ids, decoding)
-            .slice(tokenizer.decode(prompt, decoding).length);
-          record.generated_text =
-            options.return_full_text === false
-              ? fresh
-              : chat
-                ? answered(one, fresh, goingOn)
-                : one + fresh;
-        }
-        if (fields.return_dict_in_generate) {
-          record.finish_reasons = made.finish_reasons[i];
-          if (made.sequences_scores) record.sequences_scores = made.sequences_scores[i];
-        }
-        return record;
-      }),
+      made.sequences.map((_, i) => recordOf(model, request, input, prompt, made, i, goingOn)),
     );
   }
   info.memory.engine = device.memoryBytes;
   return { output: several ? results : results[0], info, stats };
+}
+
+/** Token ids of an input. `goingOn`: whether the last message of a chat is continued. */
+function promptOf(
+  { tokenizer }: Model,
+  input: string | Message[],
+  options: TextOptions,
+): { prompt: number[]; goingOn: boolean } {
+  if (typeof input === "string")
+    return {
+      prompt: tokenizer.encode(input, options.add_special_tokens ?? true),
+      goingOn: false,
+    };
+  const goingOn = options.continue_final_message ?? input.at(-1)!.role === "assistant";
+  const text = tokenizer.applyChatTemplate(input, {
+    add_generation_prompt: !goingOn,
+    continue_final_message: goingOn,
+  });
+  return { prompt: tokenizer.encode(text, false), goingOn };
+}
+
+/** Measures a generation, and passes text and token ids on to a sink. */
+class Watch implements Streamer {
+  /** Time of the first new token; 0 before. */
+  first = 0;
+  /** Time of the latest token. */
+  last: number;
+  private steps = 0;
+  private readonly text: TextStreamer | undefined;
+
+  constructor(
+    { tokenizer }: Model,
+    private readonly request: GenerateRequest,
+    private readonly sink: Sink,
+    started: number,
+  ) {
+    this.last = started;
+    const { stream } = request;
+    this.text =
+      stream &&
+      new TextStreamer(tokenizer, {
+        skip_prompt: stream.skip_prompt,
+        callback_function: (piece) => sink.text(piece, false),
+        decode_kwargs: stream.decode,
+      });
+  }
+
+  put(ids: number[]): void {
+    this.last = performance.now();
+    if (this.steps++ === 1) this.first = this.last; // the first call has the prompt
+    if (this.request.tokens) this.sink.tokens(Array.from(ids));
+    this.text?.put(ids);
+  }
+
+  end(): void {
+    this.text?.end();
+    this.sink.text("", true);
+  }
+}
+
+/** The result of a generated sequence. */
+function recordOf(
+  { tokenizer }: Model,
+  { options, fields }: GenerateRequest,
+  input: string | Message[],
+  prompt: number[],
+  made: GenerateOutput,
+  i: number,
+  goingOn: boolean,
+): Record<string, unknown> {
+  const ids = made.sequences[i]!;
+  const record: Record<string, unknown> = {};
+  if (options.return_tensors) record.generated_token_ids = ids;
+  else {
+    const decoding = {
+      skip_special_tokens: options.skip_special_tokens ?? true,
+      ...given("clean_up_tokenization_spaces", options.clean_up_tokenization_spaces),
+    };
+    // Decode both and compare lengths, since the text of a token can depend on preceding tokens.
+    const fresh = tokenizer.decode(ids, decoding).slice(tokenizer.decode(prompt, decoding).length);
+    record.generated_text =
+      options.return_full_text === false
+        ? fresh
+        : typeof input === "string"
+          ? input + fresh
+          : answered(input, fresh, goingOn);
+  }
+  if (fields.return_dict_in_generate) {
+    record.finish_reasons = made.finish_reasons[i];
+    if (made.sequences_scores) record.sequences_scores = made.sequences_scores[i];
+  }
+  return record;
 }
 
 function inputsOf(input: GenerateRequest["input"]): [(string | Message[])[], boolean] {

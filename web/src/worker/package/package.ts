@@ -82,20 +82,46 @@ function checkSlotTable(
 export async function openPackage(source: ByteSource, beside = false): Promise<OpenPackage> {
   await source.open();
   const where = source.name;
-  const cut = () =>
-    new PackageError(
-      "the file ends too early",
-      where,
-      "The package is cut off: fetch or build it again.",
-    );
   const stream = source.stream();
+  try {
+    const { head, text, dataAt } = await readHead(stream, source);
+    const manifest = parseManifest(
+      text,
+      where,
+      source.size === undefined ? undefined : Math.max(0, source.size - dataAt),
+      beside,
+    );
+    if (signed(text) !== text)
+      throw new PackageError("its manifest is not what its checksum says", where, DAMAGED);
+    const files = new Map<string, Uint8Array<ArrayBuffer>>();
+    const finish = async (wanted: Map<string, Extent[]>) => {
+      const { extents, end } = extentsOf(manifest, dataAt, wanted, files);
+      const most = Math.max(end, head.length);
+      const reached = await scatter(prepend(head, stream), 0, extents, most + (1 << 20));
+      if (reached < most) throw endsEarly(where);
+      checkFiles(manifest, files, where);
+    };
+    return { manifest, files, finish };
+  } catch (e) {
+    await stream.return(undefined);
+    throw e;
+  }
+}
+
+const DAMAGED = "The package is damaged: fetch or build it again.";
+
+/** Reads up to the end of the manifest. `head`: all bytes read; `dataAt`: offset of the data. */
+async function readHead(
+  stream: AsyncGenerator<Uint8Array<ArrayBuffer>>,
+  { name: where, size }: ByteSource,
+): Promise<{ head: Uint8Array; text: string; dataAt: number }> {
   let head: Uint8Array = new Uint8Array(0);
   const read = async (bytes: number) => {
     const parts = [head];
     let have = head.length;
     while (have < bytes) {
       const { done, value } = await stream.next();
-      if (done) throw have >= 8 || isMagic(head) ? cut() : notPackage(where);
+      if (done) throw have >= 8 || isMagic(head) ? endsEarly(where) : notPackage(where);
       parts.push(value.slice());
       have += value.length;
       if (have >= 8 && parts[0]!.length < 8) {
@@ -105,82 +131,74 @@ export async function openPackage(source: ByteSource, beside = false): Promise<O
     }
     head = concat(parts, have);
   };
-  try {
-    await read(HEADER);
-    if (!isMagic(head)) throw notPackage(where);
-    const view = new DataView(head.buffer, head.byteOffset);
-    const length = view.getBigUint64(8, true);
-    if (
-      length > BigInt(MAX_MANIFEST) ||
-      (source.size !== undefined && length > BigInt(source.size - HEADER))
-    )
-      throw new PackageError(
-        `its manifest is said to have ${length} bytes`,
-        where,
-        "The package is cut off or damaged: fetch or build it again.",
-      );
-    const dataAt = Math.ceil((HEADER + Number(length)) / ALIGN) * ALIGN;
-    await read(HEADER + Number(length));
-    let text: string;
-    try {
-      text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(
-        head.subarray(HEADER, HEADER + Number(length)),
-      );
-    } catch {
-      throw new PackageError(
-        "its manifest is not UTF-8",
-        where,
-        "The package is damaged: fetch or build it again.",
-      );
-    }
-    const manifest = parseManifest(
-      text,
+  await read(HEADER);
+  if (!isMagic(head)) throw notPackage(where);
+  const length = new DataView(head.buffer, head.byteOffset).getBigUint64(8, true);
+  if (length > BigInt(MAX_MANIFEST) || (size !== undefined && length > BigInt(size - HEADER)))
+    throw new PackageError(
+      `its manifest is said to have ${length} bytes`,
       where,
-      source.size === undefined ? undefined : Math.max(0, source.size - dataAt),
-      beside,
+      "The package is cut off or damaged: fetch or build it again.",
     );
-    if (signed(text) !== text)
-      throw new PackageError(
-        "its manifest is not what its checksum says",
-        where,
-        "The package is damaged: fetch or build it again.",
-      );
-    const files = new Map<string, Uint8Array<ArrayBuffer>>();
-    const finish = async (wanted: Map<string, Extent[]>) => {
-      const extents: Extent[] = [];
-      let end = head.length;
-      for (const [name, { offset, bytes }] of manifest.files) {
-        end = Math.max(end, dataAt + offset + bytes);
-        for (const e of wanted.get(name) ?? [])
-          extents.push({ start: dataAt + offset + e.start, bytes: e.bytes, write: e.write });
-        if (name === "weights") continue;
-        const target = new Uint8Array(bytes);
-        files.set(name, target);
-        extents.push({
-          start: dataAt + offset,
-          bytes,
-          write: (chunk, at) => target.set(chunk, at),
-        });
-      }
-      const reached = await scatter(prepend(head, stream), 0, extents, end + (1 << 20));
-      if (reached < end) throw cut();
-      for (const [name, digest] of manifest.sha256) {
-        const bytes = files.get(name);
-        if (bytes && sha256(bytes) !== digest)
-          throw new PackageError(
-            `file '${name}' in it is not what its checksum says`,
-            where,
-            "The package is damaged: fetch or build it again.",
-          );
-      }
-      for (const { file, slots } of plansOf(manifest))
-        checkSlotTable(files.get(file)!, slots, where, file);
-    };
-    return { manifest, files, finish };
-  } catch (e) {
-    await stream.return(undefined);
-    throw e;
+  const end = HEADER + Number(length);
+  await read(end);
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(
+      head.subarray(HEADER, end),
+    );
+    return { head, text, dataAt: Math.ceil(end / ALIGN) * ALIGN };
+  } catch {
+    throw new PackageError("its manifest is not UTF-8", where, DAMAGED);
   }
+}
+
+/**
+ * Destinations of the data: requested ranges of parts, and all parts except weights as a whole.
+ * @param files receives the buffers of these parts
+ * @returns `end`: offset of the end of the last part
+ */
+function extentsOf(
+  manifest: Manifest,
+  dataAt: number,
+  wanted: ReadonlyMap<string, Extent[]>,
+  files: Map<string, Uint8Array<ArrayBuffer>>,
+): { extents: Extent[]; end: number } {
+  const extents: Extent[] = [];
+  let end = 0;
+  for (const [name, { offset, bytes }] of manifest.files) {
+    const start = dataAt + offset;
+    end = Math.max(end, start + bytes);
+    for (const e of wanted.get(name) ?? [])
+      extents.push({ start: start + e.start, bytes: e.bytes, write: e.write });
+    if (name === "weights") continue;
+    const target = new Uint8Array(bytes);
+    files.set(name, target);
+    extents.push({ start, bytes, write: (chunk, at) => target.set(chunk, at) });
+  }
+  return { extents, end };
+}
+
+/** Verifies checksums of parts, and the slots of plans. */
+function checkFiles(
+  manifest: Manifest,
+  files: ReadonlyMap<string, Uint8Array<ArrayBuffer>>,
+  where: string,
+): void {
+  for (const [name, digest] of manifest.sha256) {
+    const bytes = files.get(name);
+    if (bytes && sha256(bytes) !== digest)
+      throw new PackageError(`file '${name}' in it is not what its checksum says`, where, DAMAGED);
+  }
+  for (const { file, slots } of plansOf(manifest))
+    checkSlotTable(files.get(file)!, slots, where, file);
+}
+
+function endsEarly(where: string): PackageError {
+  return new PackageError(
+    "the file ends too early",
+    where,
+    "The package is cut off: fetch or build it again.",
+  );
 }
 
 async function* prepend(

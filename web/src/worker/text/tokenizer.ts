@@ -56,6 +56,32 @@ export function parseConfig(
   return value as Config;
 }
 
+function growthOf(json: Config, where: string): Growth {
+  try {
+    return checkTokenizer(json);
+  } catch (e) {
+    if (!(e instanceof LimitError)) throw e;
+    throw new TokenizerError(`it asks for too much: ${e.message}`, where, COPY);
+  }
+}
+
+function makeBackend(json: Config, config: Config, where: string): Backend {
+  try {
+    const backend = new Backend(json, config);
+    backend.encode("a");
+    return backend;
+  } catch (e) {
+    throw new TokenizerError(`it is not a valid tokenizer file (${message(e)})`, where, COPY);
+  }
+}
+
+/** The default one of several chat templates. */
+function templateOf(given: unknown): unknown {
+  if (!Array.isArray(given)) return given ?? undefined;
+  const list = given as { name?: string; template?: string }[];
+  return (list.find((t) => t?.name === "default") ?? list[0])?.template ?? undefined;
+}
+
 /** A model's tokenizer and chat template. Mirrors python/edgewise/text/tokenizer.py. */
 export class Tokenizer {
   private readonly backend: Backend;
@@ -92,22 +118,8 @@ export class Tokenizer {
     const json = parseConfig(tokenizerJson, place("tokenizer.json"), TEXT_LIMITS.file_bytes);
     const config = parseConfig(configJson, place("tokenizer_config.json"));
     const special = parseConfig(specialJson, place("special_tokens_map.json"));
-    try {
-      this.growth = checkTokenizer(json);
-    } catch (e) {
-      if (!(e instanceof LimitError)) throw e;
-      throw new TokenizerError(`it asks for too much: ${e.message}`, place("tokenizer.json"), COPY);
-    }
-    try {
-      this.backend = new Backend(json, config);
-      this.backend.encode("a");
-    } catch (e) {
-      throw new TokenizerError(
-        `it is not a valid tokenizer file (${message(e)})`,
-        place("tokenizer.json"),
-        COPY,
-      );
-    }
+    this.growth = growthOf(json, place("tokenizer.json"));
+    this.backend = makeBackend(json, config, place("tokenizer.json"));
     for (const name of SPECIAL) {
       const token: unknown = config[name] ?? special[name];
       const content =
@@ -131,12 +143,7 @@ export class Tokenizer {
       this.prefix = (config.add_bos_token ?? true) && bos !== undefined ? [bos] : [];
       if (config.add_eos_token && eos !== undefined) this.suffix = [eos];
     }
-    let template: unknown = chatTemplate ?? config.chat_template;
-    if (Array.isArray(template)) {
-      const list = template as { name?: string; template?: string }[];
-      template = (list.find((t) => t?.name === "default") ?? list[0])?.template;
-    }
-    this.template = template ?? undefined;
+    this.template = templateOf(chatTemplate ?? config.chat_template);
   }
 
   /** Id of a special token by name (`eos_token`, ...). */

@@ -4,19 +4,14 @@
 
 import type { Buffer, Device } from "../../device/device.ts";
 import type { AdapterInfo } from "../../protocol/training.ts";
-import {
-  asFloat32,
-  readSafetensors,
-  safetensorsHead,
-  type Place as TensorPlace,
-} from "../../shared/checkpoints/safetensors.ts";
-import { InputError, ModelError } from "../../shared/errors.ts";
-import { BlobReader } from "../../shared/files/blobs.ts";
+import { safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
+import { InputError } from "../../shared/errors.ts";
 import type { EngineDecoder } from "../model/decoder.ts";
 import type { Weights } from "../model/weights.ts";
 import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
 import { checkName, configOf, scaling } from "./adapter-config.ts";
-import { cut, padded, resultsOf, tensorsOf } from "./adapter-tensors.ts";
+import { openFile, readTensors } from "./adapter-files.ts";
+import { cut, resultsOf, tensorsOf } from "./adapter-tensors.ts";
 import { SCALE, type Session } from "./session.ts";
 
 interface Entry {
@@ -408,77 +403,12 @@ export class Adapters {
         `adapter '${name}'`,
         "Choose another name, or close its trainer first.",
       );
-    const weights = files.find((f) => f.name.endsWith(".safetensors"));
-    if (!weights)
-      throw new InputError(
-        "there is no .safetensors file among the files",
-        files
-          .map((f) => f.name)
-          .join(", ")
-          .slice(0, 200),
-        "Give adapter_model.safetensors and adapter_config.json, as PEFT writes them.",
-      );
-    const json = files.find((f) => f.name.endsWith("adapter_config.json"));
-    const { tensors: read } = await readSafetensors(weights.blob, weights.name);
-    const given = new Map(Array.from(read, ([key, t]) => [key.replace(".default", ""), t]));
-    const full = ![...given.keys()].some((key) => /lora_(A|B|embedding_[AB])/.test(key));
-    const program = [...this.manifest.training.values()].find((p) => (p.lora === null) === full);
-    if (!program)
-      throw new InputError(
-        full
-          ? "it holds whole parameters, which this model cannot take"
-          : "this model was compiled without room for adapters",
-        weights.name,
-        "Compile the model with a training program of this kind.",
-      );
+    const { weights, program, given } = await openFile(files, this.manifest);
+    const full = !program.lora;
     if (full) this.check(program);
+    const json = files.find((f) => f.name.endsWith("adapter_config.json"));
     const lora = full ? undefined : await configOf(program, json, weights.name);
-    const wanted = tensorsOf(program, lora);
-    const unknown = [...given.keys()].find((key) => !wanted.has(key));
-    if (unknown !== undefined) {
-      const most = [...given.keys()].filter((key) => wanted.has(key)).length;
-      throw new ModelError(
-        most
-          ? `its tensor '${unknown}' belongs to a layer that has no room for an adapter here`
-          : `none of its tensors belongs to this model ('${unknown}', ...)`,
-        weights.name,
-        most
-          ? "Compile the model with the target_modules of the adapter's adapter_config.json."
-          : "It was made for another model.",
-      );
-    }
-    const tensors = new Map<string, Uint8Array<ArrayBuffer>>();
-    const reader = new BlobReader(weights.blob, weights.name);
-    const offset = (key: string): number => given.get(key)?.offset ?? 0;
-    for (const [key, { state, info }] of [...wanted].sort(([a], [b]) => offset(a) - offset(b))) {
-      const found: TensorPlace | undefined = given.get(key);
-      if (!found) {
-        if (full)
-          throw new ModelError(
-            `it lacks the parameter '${key}'`,
-            weights.name,
-            "It was made for another model, or is cut off.",
-          );
-        tensors.set(state.name, new Uint8Array(state.bytes)); // an adapter of fewer layers
-        continue;
-      }
-      if (found.shape.join() !== info.shape.join())
-        throw new ModelError(
-          `its tensor '${key}' is [${found.shape.join(", ")}], [${info.shape.join(", ")}] is ` +
-            "wanted",
-          weights.name,
-          "It was made for another model.",
-        );
-      const bytes = await reader.copy(found.offset, found.bytes);
-      const numbers = asFloat32(bytes, found.dtype, `${weights.name}, ${key}`);
-      if (!numbers.every(Number.isFinite))
-        throw new ModelError(
-          `its tensor '${key}' holds numbers that are infinite or none`,
-          weights.name,
-          "Its training went wrong: train it again with a lower learning rate.",
-        );
-      tensors.set(state.name, padded(new Uint8Array(numbers.buffer), info.shape, state.shape));
-    }
+    const tensors = await readTensors(weights, given, program, lora);
     if (this.entries.has(name)) await this.remove(name);
     const entry: Entry = { name, program, lora, scale: 1, tensors, session: undefined };
     this.entries.set(name, entry);

@@ -103,16 +103,7 @@ export class ArtifactSession {
     feeds: Record<string, PlainTensor>,
   ): Promise<Session> {
     const { inputs } = this.model(kind);
-    for (const name of inputs)
-      if (!feeds[name])
-        throw new InputError("it is missing", `feed '${name}'`, `Feed ${inputs.join(", ")}.`);
-    const unknown = Object.keys(feeds).find((name) => !inputs.includes(name));
-    if (unknown !== undefined)
-      throw new InputError(
-        "the model has no such input",
-        `feed '${unknown}'`,
-        `Feed ${inputs.join(", ")}.`,
-      );
+    checkFeeds(feeds, inputs);
     if (kind === "eval" && !this.first) {
       const { inputs: wanted } = this.info.train;
       if (wanted.some((n) => !feeds[n]))
@@ -128,55 +119,33 @@ export class ArtifactSession {
       inputs.map((name) => [name, [feeds[name]!.type, feeds[name]!.dims]]),
     );
     const key = kind + JSON.stringify(shapes);
-    const known = this.sessions.get(key);
-    if (known) return known;
+    let session = this.sessions.get(key);
+    if (!session) {
+      session = await this.compile(kind, shapes);
+      this.sessions.set(key, session);
+    }
+    return session;
+  }
+
+  /** Compiles a model for the shapes of its feeds. The first session creates the states. */
+  private async compile(kind: "train" | "eval", feeds: Record<string, unknown>): Promise<Session> {
+    const { first } = this;
     const { manifest, files } = await this.python.compile(
-      this.first ? new Map() : await this.states(),
-      {
-        of: "artifacts",
-        call: "program",
-        kind,
-        feeds: shapes,
-        have: [...this.have],
-        first: !this.first,
-      },
+      first ? new Map() : await this.states(),
+      { of: "artifacts", call: "program", kind, feeds, have: [...this.have], first: !first },
       () => undefined,
     );
     const described = JSON.parse(manifest) as Described;
-    const weights = { weights: new Map(described.weights.map((w) => [w.name, w])) };
-    this.weights.add(weights);
+    this.weights.add({ weights: new Map(described.weights.map((w) => [w.name, w])) });
     for (const { name, offset, bytes } of described.weights) {
       this.have.add(name);
       const data = files.get("weights")!.subarray(offset, offset + bytes);
       this.device.write(this.weights.buffer(name), data);
     }
-    const program: ProgramInfo = {
-      name: kind,
-      batch: 0,
-      sequence: 0,
-      lora: null,
-      optimizer: { type: "", lr: this.rate },
-      maxGradNorm: null,
-      padTokenId: undefined,
-      eosTokenId: undefined,
-      plans: new Map(
-        Object.entries(described.plans).map(([k, p]) => [
-          k as "train",
-          { file: p.file, slots: p.slots, arenaBytes: p.arena_bytes },
-        ]),
-      ),
-      states: new Map(described.states.map((s) => [s.name, s])),
-    };
-    const session = new Session(
-      this.device,
-      program,
-      files,
-      this.weights,
-      this.seed,
-      WHERE,
-      this.first,
-    );
-    if (!this.first) {
+    const program = programOf(kind, described, this.rate);
+    const { device, weights, seed } = this;
+    const session = new Session(device, program, files, weights, seed, WHERE, first);
+    if (!first) {
       session.initialize(true);
       const write = (name: string, data: Uint8Array) => {
         const state = program.states.get(name);
@@ -187,7 +156,6 @@ export class ArtifactSession {
       this.early.clear();
       this.first = session;
     }
-    this.sessions.set(key, session);
     return session;
   }
 
@@ -395,6 +363,37 @@ export class ArtifactSession {
     this.python.end();
     this.device.close();
   }
+}
+
+/** @throws InputError if a feed is missing or unknown */
+function checkFeeds(feeds: Record<string, PlainTensor>, inputs: readonly string[]): void {
+  const remedy = `Feed ${inputs.join(", ")}.`;
+  for (const name of inputs)
+    if (!feeds[name]) throw new InputError("it is missing", `feed '${name}'`, remedy);
+  const unknown = Object.keys(feeds).find((name) => !inputs.includes(name));
+  if (unknown !== undefined)
+    throw new InputError("the model has no such input", `feed '${unknown}'`, remedy);
+}
+
+/** A compiled model as a training program, whose batches have no fixed meaning. */
+function programOf(kind: string, { plans, states }: Described, rate: number): ProgramInfo {
+  return {
+    name: kind,
+    batch: 0,
+    sequence: 0,
+    lora: null,
+    optimizer: { type: "", lr: rate },
+    maxGradNorm: null,
+    padTokenId: undefined,
+    eosTokenId: undefined,
+    plans: new Map(
+      Object.entries(plans).map(([k, p]) => [
+        k as "train",
+        { file: p.file, slots: p.slots, arenaBytes: p.arena_bytes },
+      ]),
+    ),
+    states: new Map(states.map((s) => [s.name, s])),
+  };
 }
 
 function fail(): never {

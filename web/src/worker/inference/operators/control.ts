@@ -104,11 +104,33 @@ async function scanned(
       `its body gives ${outputs.length} values for ${states.length} states`,
       "Export the model again.",
     );
-  const old = n.unit.opset < 9;
+  const { rows, size } = await scannedRows(n, tensors, length);
+  const steps = rows[0]!.length;
+  for (const v of states) retain(v);
+  const collected: RunValue[][] = Array.from({ length: outs }, () => []);
+  for (let i = 0; i < steps; i++) {
+    await n.trip();
+    const got = await call([...states, ...rows.map((r) => retain(r[i]!))]);
+    states = got.slice(0, states.length);
+    for (const [j, v] of got.slice(states.length).entries()) collected[j]!.push(v);
+  }
+  for (const v of states) n.keep(v);
+  const declared = outputs.slice(states.length);
+  return [...states, ...(await scanOutputs(n, collected, declared, size))];
+}
+
+/**
+ * The slices of scanned tensors in order of iteration, at most `length` of each.
+ * @returns `size`: the number of slices of a whole tensor
+ */
+async function scannedRows(
+  n: NodeRun,
+  tensors: readonly NumberTensor[],
+  length: number | undefined,
+): Promise<{ rows: NumberTensor[][]; size: number }> {
+  const count = tensors.length;
   const axes = list(n, "scan_input_axes", count).map((a, i) => n.axis(a, tensors[i]!.rank));
-  const back = list(n, old ? "directions" : "scan_input_directions", count);
-  const outAxes = list(n, "scan_output_axes", outs);
-  const outBack = list(n, "scan_output_directions", outs);
+  const back = list(n, n.unit.opset < 9 ? "directions" : "scan_input_directions", count);
   const size = tensors[0]!.dims[axes[0]!]!;
   if (tensors.some((v, i) => v.dims[axes[i]!] !== size))
     n.fail(
@@ -129,27 +151,30 @@ async function scanned(
     for (const s of slices) n.keep(s);
     rows.push(back[i] ? slices.reverse() : slices);
   }
-  for (const v of states) retain(v);
-  const collected: RunValue[][] = Array.from({ length: outs }, () => []);
-  for (let i = 0; i < steps; i++) {
-    await n.trip();
-    const got = await call([...states, ...rows.map((r) => retain(r[i]!))]);
-    states = got.slice(0, states.length);
-    got.slice(states.length).forEach((v, j) => collected[j]!.push(v));
-  }
-  for (const v of states) n.keep(v);
-  const result: RunValue[] = [...states];
+  return { rows, size };
+}
+
+/** Stacks the collected slices of each scan output, and moves the axis where it belongs. */
+async function scanOutputs(
+  n: NodeRun,
+  collected: readonly RunValue[][],
+  declared: readonly Declared[],
+  size: number,
+): Promise<RunValue[]> {
+  const axes = list(n, "scan_output_axes", collected.length);
+  const back = list(n, "scan_output_directions", collected.length);
+  const result: RunValue[] = [];
   for (const [j, values] of collected.entries()) {
     const first = values[0];
     const all = [...values];
     // a shorter sequence is padded with zeros
-    if (first?.kind === "tensor" && steps < size) {
+    if (first?.kind === "tensor" && values.length < size) {
       const zeros = n.keep(new NumberTensor(first.type, first.dims, new Uint8Array(first.bytes)));
-      for (let i = steps; i < size; i++) all.push(zeros);
+      for (let i = values.length; i < size; i++) all.push(zeros);
     }
-    const y = stacked(n, outBack[j] ? all.reverse() : all, outputs[states.length + j]!);
+    const y = stacked(n, back[j] ? all.reverse() : all, declared[j]!);
     for (const v of values) release(v);
-    const axis = n.axis(outAxes[j]!, y.rank);
+    const axis = n.axis(axes[j]!, y.rank);
     const perm = Array.from({ length: y.rank }, (_, d) => (d < axis ? d + 1 : d === axis ? 0 : d));
     result.push(axis && elements(y.dims) ? await n.op("Transpose", [y], { perm }) : y);
   }

@@ -216,12 +216,10 @@ async function tfIdf(n: NodeRun): Promise<RunValue[]> {
   const x = n.input(0);
   if (x.kind !== "tensor" && x.kind !== "strings")
     return n.fail(`its input is ${String(x)}, no tensor`, CHECK);
-  const [low, high, skips, mode] = [
-    n.int("min_gram_length", 0),
-    n.int("max_gram_length", 0),
-    n.int("max_skip_count", 0),
-    n.text("mode", ""),
-  ];
+  const low = n.int("min_gram_length", 0);
+  const high = n.int("max_gram_length", 0);
+  const skips = n.int("max_skip_count", 0);
+  const mode = n.text("mode", "");
   const starts = n.ints("ngram_counts") ?? [];
   const places = n.ints("ngram_indexes") ?? [];
   const texts = n.texts("pool_strings");
@@ -237,6 +235,43 @@ async function tfIdf(n: NodeRun): Promise<RunValue[]> {
     starts.length < high
   )
     n.fail(`n-grams of ${low} to ${high}, mode '${mode.slice(0, 40)}', of ${String(x)}`);
+  const grams = gramsOf(n, pool, starts);
+  if (
+    grams.size !== places.length ||
+    (weights.length && weights.length !== places.length) ||
+    places.some((p) => p < 0 || p >= 2 ** 28)
+  )
+    n.fail(`${grams.size} n-grams for ${places.length} places`, "Export the model again.");
+  const width = places.reduce((w, p) => Math.max(w, p), 0) + 1;
+  const elements = (await elementsOf(n, x)).map(String);
+  const columns = x.dims.at(-1) ?? 0;
+  const rows = x.rank === 1 ? 1 : x.dims[0]!;
+  n.checkRoom(NUMBER_BYTES * rows * width);
+  const range = { low, high, skips };
+  checkLookups(n, rows, columns, range);
+  const out = new Float64Array(rows * width);
+  for (let r = 0; r < rows; r++)
+    countGrams(elements.slice(r * columns, (r + 1) * columns), grams, range).forEach((count, g) => {
+      const w = weights.length ? weights[g]! : 1;
+      out[r * width + places[g]!] =
+        mode === "TF" ? count : mode === "IDF" ? (count ? w : 0) : count * w;
+    });
+  return [await tensorOf(n, "float32", x.rank === 1 ? [width] : [rows, width], [...out])];
+}
+
+/** Lengths of n-grams, and the maximum number of elements between theirs. */
+interface GramRange {
+  low: number;
+  high: number;
+  skips: number;
+}
+
+/** Numbers of the n-grams of a pool. `starts`: where those of length 1, 2, ... begin. */
+function gramsOf(
+  n: NodeRun,
+  pool: readonly Element[],
+  starts: readonly number[],
+): Map<string, number> {
   const bounds = [...starts, pool.length];
   const grams = new Map<string, number>();
   for (let length = 1; length <= starts.length; length++) {
@@ -249,17 +284,16 @@ async function tfIdf(n: NodeRun): Promise<RunValue[]> {
     for (let i = begin; i < end; i += length)
       grams.set(JSON.stringify(pool.slice(i, i + length).map(String)), grams.size);
   }
-  if (
-    grams.size !== places.length ||
-    (weights.length && weights.length !== places.length) ||
-    places.some((p) => p < 0 || p >= 2 ** 28)
-  )
-    n.fail(`${grams.size} n-grams for ${places.length} places`, "Export the model again.");
-  const width = places.reduce((w, p) => Math.max(w, p), 0) + 1;
-  const elements = (await elementsOf(n, x)).map(String);
-  const columns = x.dims.at(-1) ?? 0;
-  const rows = x.rank === 1 ? 1 : x.dims[0]!;
-  n.checkRoom(NUMBER_BYTES * rows * width);
+  return grams;
+}
+
+/** Limits the work of `countGrams`. */
+function checkLookups(
+  n: NodeRun,
+  rows: number,
+  columns: number,
+  { low, high, skips }: GramRange,
+): void {
   const furthest = (length: number): number =>
     length > 1 ? Math.min(skips + 1, Math.floor((columns - 1) / (length - 1))) : 1;
   let looked = 0;
@@ -268,27 +302,26 @@ async function tfIdf(n: NodeRun): Promise<RunValue[]> {
       looked += rows * Math.max(columns - (length - 1) * step, 0);
   if (looked > MAX_NGRAMS)
     n.fail(`it would look up ${looked} n-grams, with up to ${skips} elements between theirs`);
-  const out = new Float64Array(rows * width);
-  for (let r = 0; r < rows; r++) {
-    const row = elements.slice(r * columns, (r + 1) * columns);
-    const counts = new Float64Array(grams.size);
-    for (let length = low; length <= high; length++)
-      for (
-        let step = 1;
-        step <= (length > 1 ? skips : 0) + 1 && (length - 1) * step < row.length;
-        step++
-      )
-        for (let i = 0; i < row.length - (length - 1) * step; i++) {
-          const g = grams.get(JSON.stringify(Array.from({ length }, (_, j) => row[i + j * step])));
-          if (g !== undefined) counts[g]!++;
-        }
-    counts.forEach((count, g) => {
-      const w = weights.length ? weights[g]! : 1;
-      out[r * width + places[g]!] =
-        mode === "TF" ? count : mode === "IDF" ? (count ? w : 0) : count * w;
-    });
-  }
-  return [await tensorOf(n, "float32", x.rank === 1 ? [width] : [rows, width], [...out])];
+}
+
+/** How often each n-gram occurs in a row. */
+function countGrams(
+  row: readonly string[],
+  grams: ReadonlyMap<string, number>,
+  { low, high, skips }: GramRange,
+): Float64Array {
+  const counts = new Float64Array(grams.size);
+  for (let length = low; length <= high; length++)
+    for (
+      let step = 1;
+      step <= (length > 1 ? skips : 0) + 1 && (length - 1) * step < row.length;
+      step++
+    )
+      for (let i = 0; i < row.length - (length - 1) * step; i++) {
+        const g = grams.get(JSON.stringify(Array.from({ length }, (_, j) => row[i + j * step])));
+        if (g !== undefined) counts[g]!++;
+      }
+  return counts;
 }
 
 /** Maps strings to integers or integers to strings. */
