@@ -409,6 +409,28 @@ def test_types(visit, server, models):
 SEEDS = json.loads((Path(__file__).parents[1] / "conformance" / "seeds.json").read_text())
 
 
+def test_options_come_second_as_in_onnxruntime_web(visit, server, models):
+    """run(feeds, options) and run(feeds, fetches, options); an output's name makes it fetches."""
+    got = visit(server).run("""
+        const s = await ew.InferenceSession.create("/files/models/cnn.onnx");
+        const feeds = {
+          x: new ew.Tensor("float32", new Float32Array(3 * 8 * 8).fill(0.5), [1, 3, 8, 8]),
+        };
+        const aborted = new AbortController();
+        aborted.abort();
+        const names = [];
+        for (const second of [{}, { tag: "a" }, { probs: null }, ["logits"]])
+          names.push(Object.keys(await s.run(feeds, second)));
+        const failed = [];
+        for (const second of [{ signal: aborted.signal }, { nothing: null }])
+          failed.push(await s.run(feeds, second).catch((e) => e.name));
+        await s.release();
+        return { names, failed };
+    """)
+    assert got["names"] == [["logits", "probs"], ["logits", "probs"], ["probs"], ["logits"]], got
+    assert got["failed"] == ["Aborted", "InputError"]
+
+
 @pytest.mark.parametrize("name", ["random.onnx", "random.edge"])
 def test_seeds(visit, server, models, name):
     """Random numbers without a seed of their own: Python's for the same seed, others without one;

@@ -98,11 +98,3 @@ def page(
     one.name = request.param
     yield one
     one.close()
-
-
-@pytest.fixture
-def chromium_page(open_browser: Callable[[str], Browser], server: str) -> Iterator[Page]:  # noqa: F811
-    """A page in Chromium, to compare with."""
-    one = Page(open_browser("chromium").tab(), server + "/files/blank.html")
-    yield one
-    one.close()

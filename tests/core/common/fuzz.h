@@ -104,8 +104,7 @@ bool read_draft(draft *, const uint8_t *plan, size_t n);
  * one byte out of bounds is detected wherever the operands lie. Occasionally slots are bound to
  * shared memory, which the engine must reject if one of them is written. */
 void try_plan(ew_engine *, const uint8_t *bytes, size_t n, bool must_work);
-/* True if the engine accepts the bound slots; ends the program if a comparison of all pairs differs.
- */
+/* True if the engine accepts the bound slots. A comparison of all pairs must give the same. */
 bool slots_are_right(ew_plan *);
 /* Runs step `step`, counted with the init steps, of a plan whose slots are bound and checked. */
 void run_guarded(ew_plan *, uint32_t step);

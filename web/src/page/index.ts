@@ -36,7 +36,12 @@ export { cacheBytes, clearCache } from "../shared/files/cached.ts";
 export type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 export type { DeviceChoice } from "./device.ts";
 export { type Env, env } from "./env.ts";
-export { InferenceSession, type SessionOptions, type ValueMetadata } from "./inference/session.ts";
+export {
+  InferenceSession,
+  type RunOptions,
+  type SessionOptions,
+  type ValueMetadata,
+} from "./inference/session.ts";
 export { type Info, info, pipeline } from "./pipeline.ts";
 export {
   type MemoryRow,

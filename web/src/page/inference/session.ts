@@ -114,6 +114,37 @@ export interface ValueMetadata {
   readonly keyType?: string;
 }
 
+/** Options of one run. onnxruntime-web's others may be given; they change nothing. */
+export interface RunOptions {
+  /** Ends the run, in loops and between plans: it rejects with {@link Aborted}. */
+  signal?: AbortSignal;
+  /**
+   * An integer from 0 to 2^63 - 1 that this run's random numbers follow from, whatever the
+   * session's is.
+   */
+  seed?: number | bigint;
+}
+
+const RUN_OPTIONS = [
+  "signal",
+  "seed",
+  "extra",
+  "logSeverityLevel",
+  "logVerbosityLevel",
+  "tag",
+  "terminate",
+];
+
+/** True if the second argument of `run` is options: all keys are, and none is an output's name. */
+function isRunOptions(value: unknown, outputs: readonly string[]): value is RunOptions {
+  return (
+    typeof value === "object" &&
+    value !== null &&
+    !Array.isArray(value) &&
+    Object.keys(value).every((key) => RUN_OPTIONS.includes(key) && !outputs.includes(key))
+  );
+}
+
 /**
  * Runs any ONNX model. Mirrors InferenceSession of ONNX Runtime Web.
  *
@@ -250,9 +281,7 @@ export class InferenceSession implements PinnedOwner {
    *   nothing) for an optional without a value
    * @param fetches names of the outputs wanted (a list, or an object with them as keys); default:
    *   all
-   * @param options `signal`: ends the run, in loops and between plans: it rejects with {@link
-   *   Aborted}. `seed`: an integer from 0 to 2^63 - 1 that this run's random numbers follow from,
-   *   whatever the session's is
+   * @param options may come second, as in onnxruntime-web
    * @returns outputs by name. One that is an input passed through, as cross attention caches are,
    *   is the very tensor that was fed
    * @throws InputError: a feed is missing, unknown, or of another type or shape; nothing is lost.
@@ -261,9 +290,10 @@ export class InferenceSession implements PinnedOwner {
    */
   async run<V extends OnnxValue = Tensor>(
     feeds: Record<string, OnnxValue>,
-    fetches?: readonly string[] | Record<string, unknown>,
-    options: { signal?: AbortSignal; seed?: number | bigint } = {},
+    fetches?: readonly string[] | Record<string, unknown> | RunOptions,
+    options: RunOptions = {},
   ): Promise<Record<string, V>> {
+    if (isRunOptions(fetches, this.names)) return this.run<V>(feeds, undefined, fetches);
     const outputs =
       fetches === undefined
         ? this.names
