@@ -1,5 +1,7 @@
 """Edgewise: runs and trains ONNX models, in a web page as on a desktop."""
 
+from __future__ import annotations
+
 from .arrays import Array
 from .errors import EdgewiseError
 from .session import InferenceSession, RunOptions, SessionOptions
@@ -7,7 +9,7 @@ from .session import InferenceSession, RunOptions, SessionOptions
 __version__ = "0.1.0"
 
 
-def __getattr__(name):  # what not every use needs is imported when first asked for
+def __getattr__(name: str) -> object:  # imported on first use, to keep `import edgewise` fast
     if name in ("pipeline", "TextGenerationPipeline"):
         from . import pipelines
 

@@ -1,4 +1,4 @@
-"""`python -m edgewise`: the command."""
+"""`python -m edgewise`: the command line."""
 
 import sys
 

@@ -1,12 +1,12 @@
-"""Arrays in and out.
-
-NumPy arrays where NumPy is present (the only file that imports it), else `Array`: a buffer with
+"""Conversion of inputs and outputs: NumPy arrays if NumPy is installed, else `Array`, a buffer with
 shape and dtype.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from .declare.dtypes import (
     BFLOAT16,
@@ -27,6 +27,7 @@ from .declare.dtypes import (
     UINT16,
     UINT32,
     UINT64,
+    Buffer,
     bytes_for,
     pack,
     unpack,
@@ -34,14 +35,19 @@ from .declare.dtypes import (
 from .declare.symbolic import product
 from .errors import InputError, ModelError, OutOfMemory
 
+Input = tuple[int, list[int], Any]
+"""dtype code, shape and bytes-like data of an input."""
 
-def _numpy(load=False):
-    """The NumPy module, if it is (or, with load, can be) there."""
+
+def _numpy(load: bool = False) -> Any:
+    """The NumPy module, or None.
+
+    In a page NumPy is used only if the page has imported it, unless `load`: importing it takes
+    seconds there.
+    """
     if "numpy" in sys.modules:
         return sys.modules["numpy"]
-    if (
-        load or sys.platform != "emscripten"
-    ):  # in a page NumPy is used when the page loaded it, never loaded by us
+    if load or sys.platform != "emscripten":
         try:
             import numpy
 
@@ -66,78 +72,87 @@ _FORMATS = {
     UINT64: "Q",
 }
 _CODES = {kind: code for code, kind in _FORMATS.items()}
-_OWN = {BFLOAT16, *MINIFLOATS, *BITS}  # NumPy has them where the package ml_dtypes is
-_TAKEN = ", ".join(NAME[c] for c in sorted({*_FORMATS, *_OWN}))
+_OWN = {BFLOAT16, *MINIFLOATS, *BITS}  # types that NumPy has only with the package ml_dtypes
+_SUPPORTED = ", ".join(NAME[c] for c in sorted({*_FORMATS, *_OWN}))
+
+
+def _check_dtype(dtype: object) -> int:
+    """The code of a type's name; InputError if arrays cannot have it."""
+    code = CODE.get(dtype) if isinstance(dtype, str) else None
+    if code is None or code not in _FORMATS and code not in _OWN:
+        raise InputError(
+            f"element type {dtype!r} is not supported", "Array", f"Use one of {_SUPPORTED}."
+        )
+    return code
 
 
 class Array:
-    """A tensor without NumPy: `shape` (tuple), `dtype` (NumPy's name, or ml_dtypes'), `data`
-    (little-endian bytes, row-major; elements of less than a byte packed, the low bits first).
+    """A tensor without NumPy.
 
-        Array.from_list([[1, 2], [3, 4]], "int64")      Array((2, 2), "int64", data) of bytes that
-        are there already a.tolist()   a.item()   a.flat()   len(a)
-        memoryview(a)                                   shaped and typed, from Python 3.12 on;
-        before it memoryview(a.data) numpy.asarray(a)                                where NumPy is
+        Array.from_list([[1, 2], [3, 4]], "int64")
+        Array((2, 2), "int64", data)
+        a.tolist(), a.item(), a.flat(), len(a)
+        memoryview(a)  # with shape and type from Python 3.12 on; before, memoryview(a.data)
+        numpy.asarray(a)
 
-    Raises InputError when the bytes are not those of the shape.
+    Args:
+        shape: dimensions.
+        dtype: name of the element type in NumPy or ml_dtypes.
+        data: little-endian bytes in row-major order; elements of less than a byte are packed, the
+            low bits first.
+
+    Raises:
+        InputError: the type is not supported, or the number of bytes does not match the shape.
     """
 
     __slots__ = ("shape", "dtype", "data")
 
-    def __init__(self, shape, dtype, data):
+    def __init__(self, shape: Sequence[int], dtype: str, data: Buffer) -> None:
         self.shape, self.dtype, self.data = tuple(shape), dtype, data
-        code = CODE.get(dtype)
-        if code not in _FORMATS and code not in _OWN:
+        have = memoryview(data).nbytes
+        expected = bytes_for(_check_dtype(dtype), self.size)
+        if have != expected:
             raise InputError(
-                f"element type {dtype!r} is not one Edgewise takes",
+                f"{have} bytes for shape {self.shape} of {dtype}, which takes {expected}",
                 "Array",
-                f"Take one of {_TAKEN}.",
-            )
-        have, want = memoryview(data).nbytes, bytes_for(code, self.size)
-        if have != want:
-            raise InputError(
-                f"{have} bytes for shape {self.shape} of {dtype}, which takes {want}",
-                "Array",
-                "Give as many bytes as the shape needs.",
+                "Pass as many bytes as the shape needs.",
             )
 
     @classmethod
-    def from_list(cls, values, dtype=None):
-        """Of a number or nested lists of numbers. dtype: NumPy's name; by default bool, int64 or
-        float32, whatever holds them all.
+    def from_list(cls, values: object, dtype: str | None = None) -> Array:
+        """An array of a number or of nested lists of numbers.
+
+        Args:
+            values: the numbers.
+            dtype: NumPy's name; default: bool, int64 or float32, depending on the numbers.
         """
-        if dtype is not None and dtype not in CODE:
-            raise InputError(
-                f"element type {dtype!r} is not one Edgewise takes",
-                "Array",
-                f"Take one of {_TAKEN}.",
-            )
-        code, shape, data = as_input(values, "", None if dtype is None else CODE[dtype])
+        expected = None if dtype is None else _check_dtype(dtype)
+        code, shape, data = as_input(values, "", expected)
         return cls(shape, NAME[code], data)
 
     @property
-    def size(self):
-        """Number of elements, as NumPy's."""
+    def size(self) -> int:
+        """Number of elements, as in NumPy."""
         return product(self.shape)
 
     @property
-    def ndim(self):
-        """Number of dimensions, as NumPy's."""
+    def ndim(self) -> int:
+        """Number of dimensions, as in NumPy."""
         return len(self.shape)
 
     @property
-    def nbytes(self):
-        """Bytes of `data`; elements of less than a byte are packed."""
+    def nbytes(self) -> int:
+        """Number of bytes of `data`."""
         return len(self.data)
 
-    def flat(self):
-        """Flat list of Python numbers."""
+    def flat(self) -> list[Any]:
+        """The elements as a flat list of Python numbers."""
         return unpack(CODE[self.dtype], self.data, self.size)
 
-    def tolist(self):
-        """Nested lists, as NumPy's tolist."""
+    def tolist(self) -> Any:
+        """The elements as nested lists, as in NumPy."""
 
-        def nest(values, shape):
+        def nest(values: list[Any], shape: tuple[int, ...]) -> Any:
             if not shape:
                 return values[0]
             if len(shape) == 1:
@@ -147,19 +162,19 @@ class Array:
 
         return nest(self.flat(), self.shape)
 
-    def item(self):
-        """The only number of an array with one."""
+    def item(self) -> Any:
+        """The number of an array with one element; ValueError for other sizes."""
         if self.size != 1:
-            raise ValueError(f"an array of {self.size} numbers is not one number")
+            raise ValueError(f"an array of {self.size} elements is not a number")
         return self.flat()[0]
 
-    def __len__(self):
+    def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of an array without dimensions")
         return self.shape[0]
 
-    def __eq__(self, other):
-        """Whether shape, type and every byte are the same."""
+    def __eq__(self, other: object) -> bool:
+        """Whether shape, type and bytes are equal."""
         if not isinstance(other, Array):
             return NotImplemented
         return (
@@ -170,15 +185,15 @@ class Array:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __buffer__(self, flags):
+    def __buffer__(self, flags: int) -> memoryview:
         view = memoryview(self.data).cast("B")
-        kind = _FORMATS.get(CODE[self.dtype])
+        kind: Any = _FORMATS.get(CODE[self.dtype])
         if kind is None or not self.size:
             return view
         return view.cast(kind, self.shape) if self.shape else view.cast(kind)
 
-    def __array__(self, dtype=None, copy=None):
-        np = _numpy(True)
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        np = _numpy(load=True)
         own = CODE[self.dtype] in _OWN
         a = (
             _of_ml_dtypes(np, CODE[self.dtype], self.shape, self.data)
@@ -188,124 +203,129 @@ class Array:
         if a is None:
             a = np.frombuffer(self.data, "uint8")
         if copy is False and dtype is not None and a.dtype != dtype:
-            raise ValueError("a change of type needs a copy")
+            raise ValueError("a conversion of the type needs a copy")
         return np.array(a, dtype=dtype) if copy or dtype is not None else a
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         values = str(self.tolist()) if self.size <= 64 else f"<{self.size} numbers>"
         return f"Array({values}, shape={self.shape}, dtype={self.dtype!r})"
 
 
-def _nested(x):
-    """(shape, flat numbers) of nested sequences."""
+def _nested(x: object) -> tuple[list[int], list[Any]]:
+    """(shape, flat items) of nested sequences."""
     if not isinstance(x, (list, tuple)):
         return [], [x]
-    shape, flat = None, []
+    shape: list[int] | None = None
+    flat: list[Any] = []
     for item in x:
-        s, f = _nested(item)
-        if shape is not None and s != shape:
+        item_shape, item_flat = _nested(item)
+        if shape is not None and item_shape != shape:
             raise ValueError("ragged")
-        shape = s
-        flat += f
+        shape = item_shape
+        flat += item_flat
     return [len(x)] + (shape or []), flat
 
 
-def as_input(x, name, expected=None):
-    """(dtype code, shape, bytes-like) of a NumPy array, an Array, a buffer with format and shape,
-    or nested lists of numbers.
+def as_input(x: Any, name: str, expected: int | None = None) -> Input:
+    """Converts what a caller feeds to (dtype code, shape, bytes-like).
 
-    expected: dtype code the model declares; lists take it. Raises InputError, OutOfMemory.
+    Args:
+        x: a NumPy array, an Array, an object with `__array__`, a buffer with format and shape, or
+            nested lists of numbers.
+        name: of the input, for errors.
+        expected: dtype code that the model declares, which lists are converted to.
+
+    Raises:
+        InputError: it is none of these, or has an element type that Edgewise does not have.
+        OutOfMemory: it does not fit into memory.
     """
     where = f"input '{name}'" if name else "Array"
     try:
-        return _as_input(x, name, where, expected)
+        np = _numpy()
+        if np is not None and isinstance(x, (np.ndarray, np.generic)):
+            return _from_numpy(np, x, where)
+        if isinstance(x, Array):
+            return CODE[x.dtype], list(x.shape), x.data
+        if isinstance(x, (list, tuple, int, float, bool)):
+            return _from_list(x, where, expected)
+        if hasattr(x, "numpy") or hasattr(x, "__array__"):
+            np = _numpy(load=True)
+            if np is not None:
+                return _from_numpy(np, _to_numpy(np, x, where), where)
+        return _from_buffer(x, where)
     except MemoryError:
         raise _too_large(x, where) from None
 
 
-def _too_large(x, where: str) -> OutOfMemory:
-    shape = getattr(x, "shape", None)
-    size = (
-        f"{x.nbytes} bytes" if type(getattr(x, "nbytes", None)) is int else f"a {type(x).__name__}"
-    )
-    return OutOfMemory(
-        f"{size}{f' of shape {list(shape)}' if isinstance(shape, tuple) else ''} do not fit into"
-        " memory",
-        where,
-        "Feed less at a time.",
-    )
+def _too_large(x: object, where: str) -> OutOfMemory:
+    nbytes, shape = getattr(x, "nbytes", None), getattr(x, "shape", None)
+    size = f"{nbytes} bytes" if type(nbytes) is int else f"a {type(x).__name__}"
+    if isinstance(shape, tuple):
+        size += f" of shape {list(shape)}"
+    return OutOfMemory(f"{size} do not fit into memory", where, "Feed less at a time.")
 
 
-def _as_input(x, name, where, expected):
-    np = _numpy()
-    if np is not None and isinstance(x, (np.ndarray, np.generic)):
-        a = np.asarray(x, order="C")
-        kind = a.dtype.name
-        code = CODE.get(kind)
-        if code not in _FORMATS and code not in _OWN:
-            raise InputError(
-                f"element type {a.dtype} is not one Edgewise takes",
-                where,
-                "Convert it with .astype().",
-            )
-        if a.dtype.byteorder == ">":
-            a = a.astype(a.dtype.newbyteorder("<"))
-        data = a.reshape(-1).view("uint8") if a.size else b""
-        return (
-            code,
-            list(a.shape),
-            _packed(np, BITS[code], data) if code in BITS and a.size else data,
+def _from_numpy(np: Any, x: Any, where: str) -> Input:
+    """An input that is a NumPy array or scalar."""
+    a = np.asarray(x, order="C")
+    code = CODE.get(a.dtype.name)
+    if code is None or code not in _FORMATS and code not in _OWN:
+        raise InputError(
+            f"element type {a.dtype} is not supported", where, "Convert it with .astype()."
         )
-    if isinstance(x, Array):
-        return CODE[x.dtype], list(x.shape), x.data
-    if isinstance(x, (list, tuple, int, float, bool)):
-        try:
-            shape, flat = _nested(x)
-            if expected in RANGE:  # 2.0 is a whole number, 2.5 is a mistake
-                flat = [int(v) if isinstance(v, float) and v.is_integer() else v for v in flat]
-            dtype = expected or (
-                BOOL
-                if flat and isinstance(flat[0], bool)
-                else INT64
-                if all(isinstance(v, int) for v in flat)
-                else FLOAT
-            )
-            return dtype, shape, pack(dtype, flat)
-        except MemoryError:
-            raise
-        except Exception as e:
-            raise InputError(
-                f"it is not a rectangular list of numbers of type {NAME.get(expected, 'number')}"
-                f" ({e})",
-                where,
-                "Pass an array.",
-            ) from None
-    if hasattr(x, "numpy") or hasattr(x, "__array__"):
-        np = _numpy(True)
-        if np is not None:
-            try:
-                a = np.asarray(x)
-            except MemoryError:
-                raise
-            # code of another library; a tensor of torch may be on another device, or need a
-            # gradient
-            except Exception as e:
-                raise InputError(
-                    f"a {type(x).__name__} that gives no NumPy array ({e})",
-                    where,
-                    "Convert it to one.",
-                ) from None
-            return as_input(a, name, expected)
+    if a.dtype.byteorder == ">":
+        a = a.astype(a.dtype.newbyteorder("<"))
+    data = a.reshape(-1).view("uint8") if a.size else b""
+    if code in BITS and a.size:
+        data = _packed(np, BITS[code], data)
+    return code, list(a.shape), data
+
+
+def _from_list(x: object, where: str, expected: int | None) -> Input:
+    """An input that is a number, or nested lists of numbers."""
     try:
-        m = memoryview(
-            x.to_memoryview() if hasattr(x, "to_memoryview") else x
-        )  # in Pyodide, a JavaScript typed array has that method
-        kind = (
-            {"l": "q", "L": "Q"}.get(m.format, m.format)
-            if m.itemsize == 8
-            else {"l": "i", "L": "I"}.get(m.format, m.format)
-        )
-        return _CODES[kind], list(m.shape), m.tobytes()
+        shape, flat = _nested(x)
+        if expected in RANGE:  # 2.0 is an integer, 2.5 is a mistake
+            flat = [int(v) if isinstance(v, float) and v.is_integer() else v for v in flat]
+        dtype = expected or _type_of(flat)
+        return dtype, shape, pack(dtype, flat)
+    except MemoryError:
+        raise
+    except Exception as e:
+        kind = "number" if expected is None else NAME.get(expected, "number")
+        raise InputError(
+            f"it is not a rectangular list of numbers of type {kind} ({e})", where, "Pass an array."
+        ) from None
+
+
+def _type_of(flat: list[Any]) -> int:
+    """The type of a list of Python numbers."""
+    if flat and isinstance(flat[0], bool):
+        return BOOL
+    return INT64 if all(isinstance(v, int) for v in flat) else FLOAT
+
+
+def _to_numpy(np: Any, x: object, where: str) -> Any:
+    """The NumPy array of an array of another library."""
+    try:
+        return np.asarray(x)
+    except MemoryError:
+        raise
+    except Exception as e:  # such as of a torch.Tensor on another device or with a gradient
+        raise InputError(
+            f"a {type(x).__name__} that gives no NumPy array ({e})",
+            where,
+            "Convert it to a NumPy array.",
+        ) from None
+
+
+def _from_buffer(x: Any, where: str) -> Input:
+    """An input with the buffer protocol, or a JavaScript typed array in Pyodide."""
+    try:
+        m = memoryview(x.to_memoryview() if hasattr(x, "to_memoryview") else x)
+        # The size of a C long depends on the platform.
+        fixed = {"l": "q", "L": "Q"} if m.itemsize == 8 else {"l": "i", "L": "I"}
+        return _CODES[fixed.get(m.format, m.format)], list(m.shape or ()), m.tobytes()
     except (TypeError, KeyError):
         raise InputError(
             f"a {type(x).__name__} is no tensor",
@@ -314,16 +334,14 @@ def _as_input(x, name, where, expected):
         ) from None
 
 
-def _packed(np, bits, codes):
-    """NumPy holds elements of less than a byte in a byte each; files and the engine, one behind the
-    other.
-    """
+def _packed(np: Any, bits: int, codes: Any) -> Any:
+    """Packs elements of less than a byte, which NumPy stores in a byte each."""
     bit = np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little")
     return np.packbits(bit.reshape(-1), bitorder="little")
 
 
-def _of_ml_dtypes(np, dtype, shape, data):
-    """A NumPy array of a type of ml_dtypes; None where that package is not."""
+def _of_ml_dtypes(np: Any, dtype: int, shape: Sequence[int], data: Buffer) -> Any:
+    """A NumPy array of a type of ml_dtypes; None if that package is not installed."""
     try:
         import ml_dtypes
 
@@ -336,14 +354,21 @@ def _of_ml_dtypes(np, dtype, shape, data):
     bit = np.unpackbits(
         np.frombuffer(data, "uint8"), count=count * bits, bitorder="little"
     ).reshape(count, bits)
-    if NAME[dtype][:3] == "int":  # ml_dtypes has the sign in all bits of the byte
+    if NAME[dtype][:3] == "int":  # ml_dtypes extends the sign to the whole byte
         bit = np.concatenate([bit, np.repeat(bit[:, -1:], 8 - bits, 1)], 1)
     return np.packbits(bit, axis=1, bitorder="little").reshape(-1).view(kind).reshape(shape)
 
 
-def as_strings(x, name):
-    """(shape, flat list of str) of a NumPy array of strings, or nested lists of str. bytes are
-    UTF-8. Raises InputError.
+def as_strings(x: Any, name: str) -> tuple[list[int], list[str]]:
+    """(shape, flat list) of an array or nested lists of strings.
+
+    Args:
+        x: str or bytes, which are decoded as UTF-8.
+        name: of the input, for errors.
+
+    Raises:
+        InputError: it contains other values, or lists of different lengths.
+        OutOfMemory: it does not fit into memory.
     """
     np = _numpy()
     try:
@@ -356,7 +381,7 @@ def as_strings(x, name):
         raise _too_large(x, f"input '{name}'") from None
     except ValueError as e:
         raise InputError(
-            f"it is no rectangular list of strings ({e})",
+            f"it is not a rectangular list of strings ({e})",
             f"input '{name}'",
             "Pass an array of strings.",
         ) from None
@@ -370,8 +395,8 @@ def as_strings(x, name):
     return shape, flat
 
 
-def holds_strings(x):
-    """Whether it is an array or nested list of strings."""
+def holds_strings(x: Any) -> bool:
+    """Whether x is an array or nested list of strings."""
     np = _numpy()
     if np is not None and isinstance(x, (np.ndarray, np.generic)):
         return x.dtype.kind in "OUST"
@@ -380,8 +405,8 @@ def holds_strings(x):
     return isinstance(x, (str, bytes))
 
 
-def strings_as_output(shape, strings):
-    """A NumPy array of objects, or nested lists."""
+def strings_as_output(shape: Sequence[int], strings: list[Any]) -> Any:
+    """A NumPy array of objects, or nested lists without NumPy."""
     np = _numpy()
     if np is not None:
         a = np.empty(len(strings), dtype=object)
@@ -395,19 +420,17 @@ def strings_as_output(shape, strings):
     return list(strings) if shape else strings[0]
 
 
-def view_of(buffer, dtype, shape):
-    """A NumPy array over a memoryview of bytes; None where NumPy is not there or has no such
-    type.
-    """
+def view_of(buffer: memoryview, dtype: int, shape: Sequence[int]) -> Any:
+    """A NumPy array that shares a buffer; None without NumPy or for types that it does not have."""
     np = _numpy()
     if np is None or dtype in _OWN or dtype not in _FORMATS:
         return None
     return np.frombuffer(buffer, dtype=NAME[dtype] if dtype != BOOL else np.bool_).reshape(shape)
 
 
-def as_output(dtype, shape, data):
-    """A NumPy array where NumPy is present (and, for bfloat16 and all floats and integers of 8 bits
-    and fewer that NumPy does not know, the package ml_dtypes), else an Array.
+def as_output(dtype: int, shape: Sequence[int], data: Buffer) -> Any:
+    """A NumPy array, or an Array without NumPy; for types that NumPy does not have, an array of
+    ml_dtypes, or an Array without that package.
     """
     np = _numpy()
     if np is None or dtype in _OWN:
@@ -416,9 +439,9 @@ def as_output(dtype, shape, data):
     flat = np.frombuffer(bytearray(data), dtype=NAME[dtype] if dtype != BOOL else np.bool_)
     try:
         return flat.reshape(shape)
-    except ValueError as e:  # without elements, and with other sizes that make too many
+    except ValueError as e:  # an empty array whose other dimensions are too large for NumPy
         raise ModelError(
-            f"NumPy takes no array of the shape {list(shape)} ({e})",
+            f"NumPy has no arrays of the shape {list(shape)} ({e})",
             "output",
-            "Check what is fed; if it is right, export the model again.",
+            "Check the inputs; if they are right, export the model again.",
         ) from None

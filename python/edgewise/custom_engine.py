@@ -1,91 +1,98 @@
-"""Engines of their own for given models: `edgewise build MODEL... --engine OUT`."""
+"""Engines that contain only the kernels of given models: `edgewise build MODEL... --engine OUT`."""
 
 from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterable, Sequence
 
 from .errors import EngineError, InputError
+from .package import Package
 from .plan.plan import step_kernels, step_values
 from .shake import shake
 
 FLAVOURS = ("simd128", "relaxed-threads")
 
 
-def plans_of(package):
-    """Bytes of all plans of a Package: those that write, train or answer."""
-    m = package.manifest
-    files = [
-        p["file"]
-        for p in (
-            *m.get("decoder", {}).get("plans", ()),
-            *m.get("inference", {}).get("plans", ()),
-            *(p for t in m.get("training", ()) for p in t["plans"].values()),
-        )
+def plans_of(package: Package) -> list[bytes]:
+    """All plans of a package: for generation, inference and training."""
+    manifest = package.manifest
+    plans = [
+        *manifest.get("decoder", {}).get("plans", ()),
+        *manifest.get("inference", {}).get("plans", ()),
+        *(plan for program in manifest.get("training", ()) for plan in program["plans"].values()),
     ]
-    return [bytes(package.file(f)) for f in files]
+    return [bytes(package.file(plan["file"])) for plan in plans]
 
 
-def full_engines(folder=None):
-    """The folder that has edgewise-*-full.wasm: the one given, the installed package's, or the
-    checkout's web/dist/engine.
+def full_engines(folder: str | None = None) -> str:
+    """The folder that contains edgewise-*-full.wasm: `folder`, or else the installed package's or
+    the checkout's.
+
+    Raises:
+        EngineError: there are none.
     """
     here = os.path.dirname(os.path.abspath(__file__))
-    for place in (
-        [folder]
-        if folder
-        else [
-            os.path.join(here, "engine"),
-            os.path.join(os.path.dirname(os.path.dirname(here)), "web", "dist", "engine"),
-        ]
-    ):
-        if any(os.path.exists(os.path.join(place, f"edgewise-{f}-full.wasm")) for f in FLAVOURS):
-            return place
+    checkout = os.path.dirname(os.path.dirname(here))
+    candidates = [os.path.join(here, "engine"), os.path.join(checkout, "web", "dist", "engine")]
+    for candidate in [folder] if folder else candidates:
+        if any(os.path.exists(_full_engine(candidate, flavour)) for flavour in FLAVOURS):
+            return candidate
     raise EngineError(
         "there is no edgewise-simd128-full.wasm to take kernels from",
         folder or here,
-        "Run `make wasm` in a checkout of Edgewise, or say with --from where its"
-        " web/dist/engine is.",
+        "Run `make wasm` in a checkout of Edgewise, or pass the path of its web/dist/engine with"
+        " --from.",
     )
 
 
-def build_engine(plans, target, flavours, folder=None):
-    """Writes engines with the kernels alone that these plans call, and of those only the code for
+def _full_engine(folder: str, flavour: str) -> str:
+    return os.path.join(folder, f"edgewise-{flavour}-full.wasm")
+
+
+def build_engine(
+    plans: Iterable[bytes], target: str, flavours: Sequence[str], folder: str | None = None
+) -> tuple[list[str], list[tuple[str, int, int]]]:
+    """Writes engines that contain only the kernels of these plans, and of those only the code for
     the values that their parameters have.
 
     Args:
-        plans: bytes of each. target: a .wasm file, for one flavour, or a folder: files called as
-        pages look for them. flavours: of FLAVOURS. folder: where the full engines are.
+        plans: that the engine must run.
+        target: a .wasm file, for one flavour; or a folder, for files with the names that pages
+            look for.
+        flavours: of FLAVOURS.
+        folder: of the full engines.
+
     Returns:
-        (names of the kernels, [(path, bytes, bytes as deflate)])
+        (names of the kernels, [(path, bytes, bytes as deflate)] of the files).
+
+    Raises:
+        InputError: several flavours for one file.
+        EngineError: there are no full engines.
     """
-    kernels, values = sorted({k for plan in plans for k in step_kernels(plan)[0]}), {}
-    for plan in plans:
-        for key, mine in step_values(plan).items():
-            values[key] = (
-                None
-                if mine is None or values.get(key, ()) is None
-                else values.get(key, set()) | mine
-            )
-    folder, made, written = full_engines(folder), {}, []
-    if target.endswith(".wasm") and len(flavours) > 1:
+    is_file = target.endswith(".wasm")
+    if is_file and len(flavours) > 1:
         raise InputError(
-            "one file cannot be two engines", target, "Add --flavour, or give a folder."
+            "one file cannot be two engines", target, "Add --flavour, or pass a folder."
         )
+    kernels: set[str] = set()
+    values: dict[tuple[str, str], set[int] | None] = {}  # None: any value
+    for plan in plans:
+        kernels.update(step_kernels(plan)[0])
+        for key, used in step_values(plan).items():
+            known = values.setdefault(key, set())
+            values[key] = None if used is None or known is None else known | used
+    folder = full_engines(folder)
+    made = {}
     for flavour in flavours:
-        name = os.path.join(folder, f"edgewise-{flavour}-full.wasm")
-        with open(name, "rb") as f:
-            made[
-                (
-                    target
-                    if target.endswith(".wasm")
-                    else os.path.join(target, f"edgewise-{flavour}.wasm")
-                )
-            ] = shake(f.read(), kernels, name, values)
-    if not target.endswith(".wasm"):
+        full = _full_engine(folder, flavour)
+        path = target if is_file else os.path.join(target, f"edgewise-{flavour}.wasm")
+        with open(full, "rb") as f:
+            made[path] = shake(f.read(), sorted(kernels), full, values)
+    if not is_file:
         os.makedirs(target, exist_ok=True)
     for path, data in made.items():
         with open(path, "wb") as f:
             f.write(data)
-        written.append((path, len(data), len(zlib.compress(data, 9))))
-    return kernels, written
+    sizes = [(path, len(data), len(zlib.compress(data, 9))) for path, data in made.items()]
+    return sorted(kernels), sizes

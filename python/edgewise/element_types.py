@@ -1,11 +1,8 @@
-"""ONNX's element types: names, as NumPy and ml_dtypes give them, and sizes.
-
-Nothing else of the package is needed to know them.
-"""
+"""ONNX's element types: codes, names in NumPy and ml_dtypes, and sizes."""
 
 from __future__ import annotations
 
-# ONNX TensorProto.DataType codes, used everywhere: in files, in plans and in C. Name and bytes.
+# Name and bytes by TensorProto.DataType code. The codes are used in files, in plans and in C.
 DTYPES = {
     1: ("float32", 4),
     2: ("uint8", 1),
@@ -26,8 +23,8 @@ DTYPES = {
     20: ("float8_e5m2fnuz", 1),
     24: ("float8_e8m0fnu", 1),
 }
-# Types of less than a byte lie packed, the low bits first: name and bits. Kernels that compute on
-# them see them unpacked, the bits of each in a byte of its own.
+# Name and bits of types of less than a byte. Elements are packed, the low bits first; kernels that
+# compute with them get each in a byte of its own.
 PACKED = {
     21: ("uint4", 4),
     22: ("int4", 4),
@@ -42,4 +39,4 @@ BITS_BY_CODE = {
     **{code: bits for code, (_, bits) in PACKED.items()},
 }
 ELEMENT_BITS = {(DTYPES | PACKED)[code][0]: BITS_BY_CODE[code] for code in sorted(BITS_BY_CODE)}
-"""Bits of an element by the name of its type; strings have none."""
+"""Bits of an element by the name of its type, without strings."""

@@ -1,9 +1,11 @@
-"""Every error Edgewise raises on purpose, one small family.
+"""The errors that Edgewise raises.
 
-An error says three things: `what` is wrong, `where` (a file and a place in it, a node, a field),
-and `remedy`, what the reader can do about it. `str(error)` joins them. web/src/shared/errors.ts has
-the same names for pages.
+An error has three texts: `what` is wrong, `where` (a file and a position in it, a node, a field),
+and `remedy`, what the user can do about it. `str(error)` joins them. web/src/shared/errors.ts has
+the same classes for pages.
 """
+
+from __future__ import annotations
 
 __all__ = [
     "Aborted",
@@ -22,21 +24,24 @@ __all__ = [
 ]
 
 
-def _short(text, most):
-    """Messages quote names and shapes from files, and words of other libraries: one line of bounded
-    length.
+def _short(text: object, most: int) -> str:
+    """Text on one line of at most `most` characters: errors quote names from files and messages of
+    other libraries.
     """
     text = str(text).replace("\n", " ") if text else ""
     return text if len(text) <= most else f"{text[: most - 60]} ... {text[-50:]}"
 
 
 class EdgewiseError(Exception):
-    """Base of all.
+    """Base class of all errors.
 
-    `what` is one sentence without the place; `where` and `remedy` may be empty strings.
+    Args:
+        what: one sentence, without the position.
+        where: file and position, node or field; may be empty.
+        remedy: one sentence; may be empty.
     """
 
-    def __init__(self, what, where="", remedy=""):
+    def __init__(self, what: object, where: object = "", remedy: object = "") -> None:
         self.what, self.where, self.remedy = (
             _short(what, 700),
             _short(where, 300),
@@ -44,7 +49,7 @@ class EdgewiseError(Exception):
         )
         super().__init__(self.what, self.where, self.remedy)
 
-    def __str__(self):
+    def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
         if not self.remedy:
             return text
@@ -52,47 +57,45 @@ class EdgewiseError(Exception):
 
 
 class ModelError(EdgewiseError):
-    """An ONNX file is broken, truncated, or says something that cannot be."""
+    """An ONNX file is damaged, truncated or not valid."""
 
 
 class UnsupportedOp(EdgewiseError):
-    """A model uses an operator, an attribute or a type that Edgewise does not run; `where` names
+    """A model uses an operator, an attribute or a type that Edgewise does not support; `where` is
     the node.
     """
 
 
 class MissingGradient(UnsupportedOp):
-    """A parameter cannot be trained, since an operator between it and the loss has no gradient;
-    `where` names the node.
+    """A parameter cannot be trained because an operator between it and the loss has no gradient;
+    `where` is the node.
     """
 
 
 class UnsupportedField(EdgewiseError):
-    """A configuration field is unknown or not supported, and was set to something that would change
-    the result.
-    """
+    """A configuration field is not supported, and its value would change the result."""
 
 
 class TokenizerError(EdgewiseError):
-    """A tokenizer file or a chat template is broken or missing, or the tokenizer library is not
+    """A tokenizer file or chat template is damaged or missing, or the library tokenizers is not
     installed.
     """
 
 
 class PackageError(EdgewiseError):
-    """An .edge package is broken, truncated, or was made for another version."""
+    """An .edge package is damaged, truncated, or was made for another version."""
 
 
 class PlanError(EdgewiseError):
-    """The engine refused a plan."""
+    """The engine rejected a plan."""
 
 
 class EngineError(EdgewiseError):
-    """The engine failed while it ran."""
+    """The engine failed during a run."""
 
 
 class InputError(EdgewiseError, ValueError):
-    """What the caller passed is wrong: a feed's name, shape or type, a token id, a parameter's
+    """An argument is not valid: name, shape or type of an input, a token id, a value out of
     range.
     """
 
@@ -102,10 +105,10 @@ class OutOfMemory(EdgewiseError, MemoryError):
 
 
 class StorageError(EdgewiseError):
-    """The browser's storage, or a disk, is full, denied or in use; what was there before is still
-    there.
+    """The storage of the browser, or a disk, is full, not accessible or in use; existing files are
+    unchanged.
     """
 
 
 class Aborted(EdgewiseError):
-    """The caller's signal stopped the work."""
+    """The caller aborted the operation."""

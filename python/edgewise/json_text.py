@@ -1,10 +1,10 @@
-"""JSON files of strangers: whatever is in one, reading it ends in a value or in an error of
-ours.
-"""
+"""Parsing of untrusted JSON: the result is a value or an EdgewiseError."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 from .errors import EdgewiseError, ModelError, OutOfMemory
 
@@ -12,25 +12,28 @@ MOST_BYTES = 1 << 24
 
 
 def parse_json(
-    data,
-    where,
+    data: bytes | bytearray | memoryview | str,
+    where: object,
     error: type[EdgewiseError] = ModelError,
     remedy: str = "Copy the file again; it may be truncated.",
     most_bytes: int = MOST_BYTES,
-    pairs=None,
-):
-    """The value of a JSON text.
+    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
+) -> Any:
+    """Parses JSON.
 
     Args:
-        data: bytes-like, or str.
+        data: the text; bytes are UTF-8.
         where: the file's name, for errors.
-        error: class of the error that is raised; `remedy`: what it says last.
-        most_bytes: a longer text is refused.
-        pairs: called with the (name, value) pairs of each object, as json.loads' object_pairs_hook;
-        may raise ValueError.
+        error: class of the error that is raised.
+        remedy: of the error.
+        most_bytes: maximum length of the text.
+        pairs: called with the (name, value) pairs of each object, as `object_pairs_hook` of
+            json.loads; may raise ValueError.
+
     Raises:
-        `error`: it is too long, not UTF-8, no JSON, nested too deeply, or holds a number of
-        thousands of digits. OutOfMemory: it does not fit into memory.
+        error: the text is too long, not UTF-8, not JSON, nested too deeply, or contains a number
+            with too many digits.
+        OutOfMemory: it does not fit into memory.
     """
     where = str(where)
     if len(data) > most_bytes:
@@ -57,13 +60,13 @@ def parse_json(
 
 
 def parse_json_object(
-    data,
-    where,
+    data: bytes | bytearray | memoryview | str,
+    where: object,
     error: type[EdgewiseError] = ModelError,
     remedy: str = "Copy the file again; it may be truncated.",
     most_bytes: int = MOST_BYTES,
-) -> dict:
-    """As parse_json; raises `error` as well where the value is not an object."""
+) -> dict[str, Any]:
+    """As parse_json; also raises `error` if the value is not an object."""
     value = parse_json(data, where, error, remedy, most_bytes)
     if not isinstance(value, dict):
         raise error("expected a JSON object", str(where), remedy)

@@ -1,20 +1,28 @@
-"""Sums of weights, one for every PIECE of a weight's bytes: XXH64 as 16 hexadecimal digits,
-computed by the engine (core/sum.c) in both hosts.
+"""Checksums of weights, one for every PIECE bytes: XXH64 as 16 hexadecimal digits, computed by the
+engine (core/sum.c) in both hosts.
 
-They tell damaged bytes and mixed downloads from whole ones. They are no protection against those
-who want to deceive: for that a page has the option `integrity`.
+They detect damaged files and mixed downloads. They do not protect against deliberate changes: for
+that a page has the option `integrity`.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from .errors import PackageError
 from .manifest_limits import PIECE
+from .onnx.source import Source
+
+if TYPE_CHECKING:
+    from .engine.browser import BrowserEngine
+    from .engine.native import NativeEngine
+
+    Engine = NativeEngine | BrowserEngine
 
 
-def sum_at(engine, address: int, nbytes: int) -> str:
-    """The sum of bytes in engine memory."""
+def sum_at(engine: Engine, address: int, nbytes: int) -> str:
+    """Checksum of bytes in engine memory."""
     out = engine.alloc(8)
     try:
         engine.call("ew_xxh64", address, nbytes, out)
@@ -23,8 +31,8 @@ def sum_at(engine, address: int, nbytes: int) -> str:
         engine.free(out)
 
 
-def source_sums(source, offset: int, nbytes: int) -> list[str]:
-    """The sums of a stretch of a Source, which is read piece by piece."""
+def source_sums(source: Source, offset: int, nbytes: int) -> list[str]:
+    """Checksums of bytes of a Source, which are read piece by piece."""
     from .engine import default_engine
 
     engine, sums = default_engine(), []
@@ -39,13 +47,25 @@ def source_sums(source, offset: int, nbytes: int) -> list[str]:
     return sums
 
 
-def check_sums(engine, address: int, nbytes: int, sums: list[str], weight: str, file: str) -> None:
-    """Raises PackageError where a weight in engine memory is not what its sums say. weight, file:
-    names, for the error.
+def check_sums(
+    engine: Engine, address: int, nbytes: int, sums: list[str], weight: str, file: str
+) -> None:
+    """Checks a weight in engine memory.
+
+    Args:
+        engine: that owns the memory.
+        address: of the weight.
+        nbytes: of the weight.
+        sums: expected checksum of each piece.
+        weight: its name, for errors.
+        file: its file, for errors.
+
+    Raises:
+        PackageError: a checksum does not match.
     """
-    for i, want in enumerate(sums):
+    for i, expected in enumerate(sums):
         at = i * PIECE
-        if sum_at(engine, address + at, min(PIECE, nbytes - at)) != want:
+        if sum_at(engine, address + at, min(PIECE, nbytes - at)) != expected:
             raise PackageError(
                 f"bytes {at} to {min(at + PIECE, nbytes)} of the weight '{weight}' are not what"
                 " their checksum says",

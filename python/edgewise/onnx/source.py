@@ -1,56 +1,54 @@
-"""Where bytes come from.
-
-A model is read through a `Source` so that weights are only ever (offset, length) in it.
-
-A source has `name`, `size` (bytes), `read(offset, size) -> bytes`, and `sibling(name) -> Source`,
-which finds external data beside it.
+"""Random access to files, which models are read through: weights are ranges of a Source until the
+engine needs them.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
+from ..declare.dtypes import Buffer
 from ..errors import InputError, ModelError
 
 
 class Source:
-    """Random access to the bytes of a file; subclasses say where it lies.
+    """Random access to the bytes of a file, and to the files of its external data.
 
-    `name`: what errors call it; `size`: in bytes.
+    Attributes:
+        name: of the file, for errors.
+        size: in bytes.
     """
 
     name: str
     size: int
 
-    def read(self, offset, size):
-        """bytes of this stretch. ModelError where it lies outside the file."""
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes of the file; ModelError if they lie outside of it."""
         raise NotImplementedError
 
-    def read_all(self, most=1 << 28):
-        """All bytes of a file of text. ModelError where there are more than `most`."""
+    def read_all(self, most: int = 1 << 28) -> bytes:
+        """All bytes of a text file; ModelError if there are more than `most`."""
         if self.size > most:
             raise self._too_long(self.size, most)
         return self.read(0, self.size)
 
-    def _too_long(self, size, most):
+    def _too_long(self, size: object, most: int) -> ModelError:
         return ModelError(
             f"it has {size} bytes, at most {most} are read",
             self.name,
-            "That is no configuration or tokenizer; fetch it again.",
+            "It is not a configuration or tokenizer; fetch it again.",
         )
 
-    def sibling(self, name):
-        """The Source of external data, by its path relative to this file.
-
-        ModelError where there is none.
-        """
+    def sibling(self, name: str) -> Source:
+        """External data, by its path relative to this file; ModelError if there is none."""
         raise ModelError(
             f"external data file '{name}' was not given",
             self.name,
             "Pass that file along with the model.",
         )
 
-    def _check(self, offset, size):
+    def _check(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset + size > self.size:
             raise ModelError(
                 f"bytes {offset}..{offset + size} lie outside the file ({self.size} bytes)",
@@ -60,51 +58,68 @@ class Source:
 
 
 class BytesSource(Source):
-    """A model in memory, and optionally its external data: {file name: bytes or Source}."""
+    """A model in memory.
 
-    def __init__(self, data, name="model.onnx", siblings=None):
-        self.data, self.name, self.siblings = memoryview(data).cast("B"), name, siblings or {}
-        self.size = len(self.data)
+    Args:
+        data: bytes of the file.
+        name: of the file, for errors.
+        siblings: bytes or Sources of external data, by file name.
+    """
 
-    def read(self, offset, size):
-        """As Source.read: a copy."""
+    def __init__(
+        self, data: Buffer, name: str = "model.onnx", siblings: Mapping[str, object] | None = None
+    ) -> None:
+        self.data = memoryview(data).cast("B")
+        self.name, self.size = name, len(self.data)
+        self.siblings = siblings or {}
+
+    def read(self, offset: int, size: int) -> bytes:
+        """As Source.read; copies the bytes."""
         self._check(offset, size)
         return bytes(self.data[offset : offset + size])
 
-    def sibling(self, name):
-        """As Source.sibling, from the siblings that were given."""
+    def sibling(self, name: str) -> Source:
+        """As Source.sibling, from the siblings that were passed."""
         if name not in self.siblings:
             return super().sibling(name)
         return as_source(self.siblings[name], name)
 
 
 class JsBufferSource(Source):
-    """A model in a JavaScript ArrayBuffer, or view of one, that Pyodide shows as a JsBuffer;
-    siblings as in BytesSource.
+    """A model in JavaScript, in Pyodide.
+
+    Args:
+        data: an ArrayBuffer or a view of one.
+        name: of the file, for errors.
+        siblings: bytes or Sources of external data, by file name.
     """
 
-    def __init__(self, data, name="model.onnx", siblings=None):
+    def __init__(
+        self, data: Any, name: str = "model.onnx", siblings: Mapping[str, object] | None = None
+    ) -> None:
         self.buffer, self.start = getattr(data, "buffer", data), getattr(data, "byteOffset", 0)
         self.name, self.size, self.siblings = name, data.byteLength, siblings or {}
 
-    def read(self, offset, size):
-        """As Source.read: a copy in Python's memory."""
+    def read(self, offset: int, size: int) -> bytes:
+        """As Source.read; copies the bytes to Python's memory."""
         return self.read_js(offset, size).to_bytes()
 
-    def read_js(self, offset, size):
-        """An ArrayBuffer: what engine/browser.py copies into engine memory without passing through
-        Python.
-        """
+    def read_js(self, offset: int, size: int) -> Any:
+        """Bytes of the file as ArrayBuffer, which the engine copies without Python."""
         self._check(offset, size)
         return self.buffer.slice(self.start + offset, self.start + offset + size)
 
-    sibling = BytesSource.sibling
+    def sibling(self, name: str) -> Source:
+        """As Source.sibling, from the siblings that were passed."""
+        if name not in self.siblings:
+            return super().sibling(name)
+        return as_source(self.siblings[name], name)
 
 
 class FileSource(Source):
-    """A file on disk. Reads by position; nothing is held in memory."""
+    """A file on disk, read by position."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path, self.name = os.fspath(path), os.fspath(path)
         try:
             self._file = open(self.path, "rb", buffering=0)
@@ -115,18 +130,18 @@ class FileSource(Source):
                 "Check the path.",
             ) from None
         self.size = os.fstat(self._file.fileno()).st_size
-        self.mapping = None  # an engine's mapping of it
+        self.mapping: Any = None  # the mapping of an engine
 
-    def fileno(self):
-        """Descriptor of the open file."""
+    def fileno(self) -> int:
+        """File descriptor."""
         return self._file.fileno()
 
-    def read(self, offset, size):
-        """As Source.read; not to be called from several threads at once."""
+    def read(self, offset: int, size: int) -> bytes:
+        """As Source.read; not thread-safe."""
         self._check(offset, size)
         self._file.seek(offset)
         data = self._file.read(size)
-        while len(data) < size:  # a raw read may stop early
+        while len(data) < size:  # an unbuffered read may return fewer bytes
             more = self._file.read(size - len(data))
             if not more:
                 raise ModelError(
@@ -137,13 +152,14 @@ class FileSource(Source):
             data += more
         return data
 
-    def read_all(self, most=1 << 28):
-        """As Source.read_all; to the end of the file, which need not be where its size says: some
-        file systems (JupyterLite's drive) write JSON anew whenever it is read.
+    def read_all(self, most: int = 1 << 28) -> bytes:
+        """As Source.read_all. Reads to the end of the file, which may differ from its size: some
+        file systems (JupyterLite's drive) serialize JSON each time it is read.
         """
         if self.size > most:
             raise self._too_long(self.size, most)
-        pieces, length = [], 0
+        pieces: list[bytes] = []
+        length = 0
         self._file.seek(0)
         while piece := self._file.read(min(1 << 24, most + 1 - length)):
             pieces.append(piece)
@@ -152,17 +168,15 @@ class FileSource(Source):
                 raise self._too_long(f"more than {most}", most)
         return b"".join(pieces)
 
-    def sibling(self, name):
-        """As Source.sibling.
-
-        ModelError as well where the path leads out of the model's folder: a model file must not
-        read others.
+    def sibling(self, name: str) -> Source:
+        """As Source.sibling; ModelError also if the file is outside of the model's folder, since a
+        model must not read other files.
         """
         folder = os.path.dirname(os.path.abspath(self.path))
         path = os.path.normpath(os.path.join(folder, name.replace("\0", "?")))
-        home = os.path.realpath(
-            folder
-        )  # a link right in the folder may lead out of it (a download cache), one below may not
+        home = os.path.realpath(folder)
+        # Links in the folder itself may lead out of it (as in a download cache), links in
+        # subfolders may not.
         if (
             os.path.isabs(name)
             or not os.path.realpath(path).startswith(home.rstrip(os.sep) + os.sep)
@@ -181,33 +195,42 @@ class FileSource(Source):
             )
         return FileSource(path)
 
-    def close(self):
-        """Closes the file; an engine's mapping of it stays."""
+    def close(self) -> None:
+        """Closes the file; the mapping of an engine stays."""
         self._file.close()
 
 
 class LazyFileSource(FileSource):
-    """As FileSource, but opened when it is first asked for bytes or size: a folder may hold files
-    that nobody reads, and on some file systems opening a file fetches it.
+    """As FileSource, but opened when bytes or size are first needed: not all files of a folder are
+    read, and some file systems fetch a file when it is opened.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path, self.name, self.mapping = os.fspath(path), os.fspath(path), None
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name not in ("_file", "size"):
             raise AttributeError(name)
         FileSource.__init__(self, self.path)
         return getattr(self, name)
 
-    def close(self):
+    def close(self) -> None:
         """As FileSource.close."""
         if "_file" in self.__dict__:
             super().close()
 
 
-def as_source(x, name="model.onnx"):
-    """A Source of a path, bytes, a JavaScript buffer (in Pyodide), or itself."""
+def as_source(x: Any, name: str = "model.onnx") -> Source:
+    """The Source of a path, of bytes, of a JavaScript buffer in Pyodide, or x if it is a Source.
+
+    Args:
+        x: the model.
+        name: of bytes, for errors.
+
+    Raises:
+        InputError: x is none of these.
+        ModelError: the file cannot be opened.
+    """
     if isinstance(x, Source):
         return x
     if isinstance(x, (str, os.PathLike)):

@@ -1,11 +1,12 @@
-"""Where the time of runs goes: by step, node and operator, beside what the machine could do, and as
-a trace for Perfetto.
+"""Profiles: the time of runs by step, node and operator, compared with the limits of the machine,
+and as a trace for Perfetto.
 
-with session.profile() as p:          # InferenceSession, CausalLM, TextGenerationPipeline,
-TrainingSession, Trainer
-    session.run(None, feeds)
-print(p)
-p.save("trace.json")                  # open it on https://ui.perfetto.dev
+    with session.profile() as profile:
+        session.run(None, feeds)
+    print(profile)
+    profile.save("trace.json")  # for https://ui.perfetto.dev
+
+InferenceSession, CausalLM, TextGenerationPipeline, TrainingSession and Trainer have `profile`.
 """
 
 from .profile import Profile, Watch

@@ -1,121 +1,111 @@
-"""`Profile`: what the plans of a session did while they were watched. web/src/page/profile.ts has
-the same for pages.
-"""
+"""Profiles of the plans of a session. web/src/page/profile.ts is the counterpart for pages."""
 
 from __future__ import annotations
 
 import json
-from array import array
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike, fspath
 from time import perf_counter
+from typing import Any, NamedTuple
 
 from ..errors import InputError, StorageError
-from ..plan.plan import HEADER, REGISTER
+from .runs import PlanRuns
 from .table import text
+from .trace import trace_events
 
-# bytes that come so many times as quickly as memory gives them came from a cache; below, the limit
-# was measured a little low
+# Bytes that come this many times as fast as from memory came from a cache; the measured limit is a
+# little low.
 CACHED = 1.1
 
 
 class Watch:
-    """What the plans of one session look at before they run: the Profile that watches them, or
-    None.
-    """
+    """Shared by the plans of a session: the profile that records their runs, or None."""
 
-    def __init__(self):
-        self.profile = None
+    def __init__(self) -> None:
+        self.profile: Profile | None = None
 
 
-class _Plan:
-    """A plan that ran. runs: [(seconds since the profile began, array of seconds by step, place
-    between the registers' lowest and highest values)].
-    """
+class _StepTotal(NamedTuple):
+    """A step of a plan over all its runs."""
 
-    def __init__(self, loaded):
-        plan = loaded.plan
-        self.name, self.arena_bytes = loaded.title, HEADER.unpack_from(plan.data)[7]
-        self.kernels = plan.kernels[plan.init_count :]
-        self.notes = plan.notes if len(plan.notes) == len(self.kernels) else None
-        self.runs = []
-
-    def row(self, i):
-        """(node, operator, operations, bytes, bytes of the arena in use) of a step, as far as they
-        are known: the last three pairs or numbers, or None.
-        """
-        n = self.notes
-        return (
-            (n.node[i], n.op[i] or self.kernels[i], n.operations[i], n.bytes[i], n.in_use[i])
-            if n
-            else ("", self.kernels[i], None, None, None)
-        )
-
-    def arithmetic(self, i):
-        """The limit of a step's operations."""
-        return "int8" if self.notes and self.notes.integer[i] else "float32"
+    plan: PlanRuns
+    step: int
+    seconds: float
+    operations: float
+    bytes: float
 
 
 class Profile:
-    """Times of the steps of all plans of a session, taken while a `with` block runs.
+    """Times of the steps of all plans of a session, recorded while a `with` block runs.
 
-    Each run of a step is kept: 8 bytes.
+    The time of each step of each run is kept, in 8 bytes. It is that of the step's kernel, threads
+    included; reading the clock between steps adds a little. The work of a step is that of its
+    algorithm: two operations for each product of a matrix product, convolution or attention, of
+    floats or integers, and each operand's elements read or written once. Rates are compared with
+    `limits`.
 
-    A step's time is that of its kernel, threads included; what happens between steps costs two
-    readings of the clock. Work is what the algorithm asks for: two operations for each product of a
-    matrix product, convolution or attention, in floats or integers, and each operand's elements
-    read or written once. What it is compared with is in `limits`. Attributes: engine; wall: seconds
-    in `with` blocks.
+    Args:
+        engine: of the session.
+        watches: of the session's plans.
+
+    Attributes:
+        engine: of the session.
+        wall: seconds in `with` blocks.
     """
 
-    def __init__(self, engine, watches):
+    def __init__(self, engine: Any, watches: Sequence[Watch]) -> None:
         self.engine, self.watches = engine, watches
-        self.plans, self.wall = {}, 0.0
-        self._begun = self._first = None
-        self._limits = None
+        self.wall = 0.0
+        self._plans: dict[tuple[int, str], PlanRuns] = {}
+        self._begun = 0.0  # start of the current `with` block
+        self._first: float | None = None  # start of the first one
+        self._limits: dict[str, float | None] | None = None
 
-    # ---- watching ----
-    def __enter__(self):
-        if any(w.profile is not None for w in self.watches):
+    def __enter__(self) -> Profile:
+        if any(watch.profile is not None for watch in self.watches):
             raise InputError(
-                "another profile is watching already", "profile", "Let its `with` block end first."
+                "another profile is active", "profile", "Leave its `with` block first."
             )
-        for w in self.watches:
-            w.profile = self
+        for watch in self.watches:
+            watch.profile = self
         self._begun = perf_counter()
         self._first = self._first or self._begun
         return self
 
-    def __exit__(self, *_):
-        for w in self.watches:
-            w.profile = None
+    def __exit__(self, *_: object) -> None:
+        for watch in self.watches:
+            watch.profile = None
         self.wall += perf_counter() - self._begun
 
-    def record(self, loaded):
-        """Runs a plan, timed: what LoadedPlan.run does while it is watched."""
+    def record(self, loaded: Any) -> None:
+        """Runs a LoadedPlan and records its times."""
         key = (id(loaded.plan), loaded.title)
-        at = perf_counter() - self._first
-        seconds = array("d", loaded.run_timed())
-        if key not in self.plans:
-            self.plans[key] = _Plan(loaded), loaded.plan  # the second keeps its id its own
-        self.plans[key][0].runs.append((at, seconds, _place(loaded)))
+        at = perf_counter() - (self._first or 0.0)
+        if key not in self._plans:
+            self._plans[key] = PlanRuns(loaded)
+        self._plans[key].record(loaded, at)
 
-    # ---- what is known ----
     @property
-    def runs(self):
+    def plans(self) -> list[PlanRuns]:
+        """The plans that ran."""
+        return list(self._plans.values())
+
+    @property
+    def runs(self) -> int:
         """Number of runs of plans."""
-        return sum(len(p.runs) for p, _ in self.plans.values())
+        return sum(len(plan.runs) for plan in self.plans)
 
     @property
-    def seconds(self):
-        """Time in steps."""
-        return sum(sum(s) for p, _ in self.plans.values() for _, s, _ in p.runs)
+    def seconds(self) -> float:
+        """Seconds in steps."""
+        return sum(plan.seconds for plan in self.plans)
 
     @property
-    def limits(self):
-        """{"float32", "int8", "memory"}: what this engine reaches with its threads in a large
-        product of float32 and of int8 (10^9 operations per second), and in summing 128 MB (10^9
-        bytes per second); measured when first asked for, in some 0.15 s. None for what the engine
-        has no kernel or memory for.
+    def limits(self) -> dict[str, float | None]:
+        """What this engine reaches with its threads, measured on first use in about 0.15 s.
+
+        "float32" and "int8": 10^9 operations per second in a large matrix product. "memory": 10^9
+        bytes per second in summing 128 MB. None if the engine has no kernel or memory for it.
         """
         if self._limits is None:
             from .limits import measure
@@ -123,152 +113,89 @@ class Profile:
             self._limits = measure(self.engine)
         return self._limits
 
-    def _steps(self):
-        """(plan, step, calls, seconds, operations, bytes) of each step, over its runs."""
-        for p, _ in self.plans.values():
-            for i in range(len(p.kernels)):
-                _, _, operations, moved, _ = p.row(i)
-                yield (
-                    p,
-                    i,
-                    len(p.runs),
-                    sum(s[i] for _, s, _ in p.runs),
-                    *(
-                        sum(x[0] + (x[1] - x[0]) * place for _, _, place in p.runs) if x else 0
-                        for x in (operations, moved)
-                    ),
-                )
+    def by_op(self) -> list[dict[str, Any]]:
+        """Totals by operator, the longest first.
 
-    def _compared(self, p, i, seconds, operations, moved):
-        """(limit, least seconds) of a step over its runs: what its operations, or its bytes, take
-        at least. ("cache", None): only bytes are known, and they came quicker than memory gives
-        them. (None, None): nothing is known.
+        Returns:
+            Dicts of op, calls, ms, share (of the time of all steps), operations, bytes, gops, gbs
+            (10^9 operations and bytes per second, None if the work is not known), limit, of_limit.
+
+            limit: which of `limits` would take longest: its operations alone ("float32", or "int8"
+            if they may be integer operations) or its bytes alone ("memory"). of_limit: that least
+            time divided by the time it took. Operands that come faster than from memory are in a
+            cache: then only operations are compared, and without operations limit is "cache" and
+            of_limit None. For several steps, limit is that of most of the time. Both are None if
+            nothing is known.
         """
-        kind, limits = p.arithmetic(i), self.limits
-        computing = operations / 1e9 / limits[kind] if operations and limits[kind] else 0
-        reading = moved / 1e9 / limits["memory"] if limits["memory"] else 0
-        if not seconds or not (computing or reading):
-            return None, None
-        if reading > CACHED * seconds:
-            return (kind, computing) if computing else ("cache", None)
-        return (kind, computing) if computing >= reading else ("memory", min(reading, seconds))
+        return self._grouped(lambda plan, i: {"op": plan.steps[i].op})
 
-    def _grouped(self, key):
-        """Rows of steps with one key, the longest first."""
-        groups, total = {}, self.seconds
-        for p, i, calls, t, operations, moved in self._steps():
-            names = key(p, i)
-            g = groups.setdefault(
-                tuple(names.values()),
-                {**names, "calls": 0, "ms": 0.0, "operations": 0, "bytes": 0, "limits": {}},
-            )
-            for field, x in (
-                ("calls", calls),
-                ("ms", 1000 * t),
-                ("operations", operations),
-                ("bytes", moved),
-            ):
-                g[field] += x
-            limit, least = self._compared(p, i, t, operations, moved)
-            known = g["limits"].setdefault(limit, [0.0, 0.0])
-            known[0] += t
-            known[1] += least or 0
-        for g in groups.values():
-            s, limits = g["ms"] / 1000, g.pop("limits")
-            g["share"] = s / total if total else 0.0
-            g["gops"], g["gbs"] = (
-                round(g[x] / s / 1e9, 3) if s and g[x] else None for x in ("operations", "bytes")
-            )
-            g["limit"] = max(limits, key=lambda name: limits[name][0])
-            compared = [x for name, x in limits.items() if name in self.limits]
-            known = sum(t for t, _ in compared)
-            g["of_limit"] = (
-                sum(least for _, least in compared) / known
-                if known and g["limit"] in self.limits
-                else None
-            )
-        return sorted(groups.values(), key=lambda g: -g["ms"])
+    def by_node(self) -> list[dict[str, Any]]:
+        """Totals by node of each plan, as `by_op` with plan, node, op and kernel.
 
-    def by_op(self):
-        """A list of dicts for each operator: op, calls, ms, share (of all steps' time), operations,
-        bytes, gops, gbs (10^9 operations and bytes per second; None where nothing is known of the
-        work), limit, of_limit.
-
-        limit: which of `limits` binds it: its operations alone ("float32", or "int8" where they may
-        be done in integers) or its bytes alone ("memory") would take longest; of_limit: that least
-        time over the time it took. Where operands come quicker than memory gives them they lie in a
-        cache, and only operations are compared; limit is "cache", of_limit None, where there are
-        none. Of several steps, limit is that of most of the time. None, None: nothing is known.
-        """
-        return self._grouped(lambda p, i: {"op": p.row(i)[1]})
-
-    def by_node(self):
-        """The same for each node of each plan: plan, node, op, kernel as well.
-
-        A node that became several kernels has several rows.
+        A node that was compiled to several kernels has several rows.
         """
         return self._grouped(
-            lambda p, i: {
-                "plan": p.name,
-                "node": p.row(i)[0],
-                "op": p.row(i)[1],
-                "kernel": p.kernels[i],
+            lambda plan, i: {
+                "plan": plan.name,
+                "node": plan.steps[i].node,
+                "op": plan.steps[i].op,
+                "kernel": plan.steps[i].kernel,
             }
         )
 
-    def by_plan(self):
-        """Each plan: plan, runs, ms (in all), and of its arena in bytes: arena, most_in_use, and at
-        (the step, the node there); None where a package has no notes.
+    def by_plan(self) -> list[dict[str, Any]]:
+        """Totals by plan, the longest first.
+
+        Returns:
+            Dicts of plan, runs, steps, ms (of all runs), arena (bytes), most_in_use (bytes) and at
+            ([step, node] with most_in_use); the last two are None in a plan without notes.
         """
-        out = []
-        for p, _ in self.plans.values():
-            most = (
-                max(range(len(p.kernels)), key=lambda i: p.row(i)[4], default=None)
-                if p.notes
-                else None
-            )
-            out.append(
+        rows = []
+        for plan in self.plans:
+            most = None
+            if plan.has_notes:
+                most = max(range(len(plan.steps)), key=lambda i: plan.steps[i].in_use or 0)
+            step = None if most is None else plan.steps[most]
+            rows.append(
                 {
-                    "plan": p.name,
-                    "runs": len(p.runs),
-                    "steps": len(p.kernels),
-                    "ms": 1000 * sum(sum(s) for _, s, _ in p.runs),
-                    "arena": p.arena_bytes,
-                    "most_in_use": None if most is None else p.row(most)[4],
-                    "at": None if most is None else [most, p.row(most)[0] or p.row(most)[1]],
+                    "plan": plan.name,
+                    "runs": len(plan.runs),
+                    "steps": len(plan.steps),
+                    "ms": 1000 * plan.seconds,
+                    "arena": plan.arena_bytes,
+                    "most_in_use": None if step is None else step.in_use,
+                    "at": None if step is None else [most, step.node or step.op],
                 }
             )
-        return sorted(out, key=lambda r: -r["ms"])
+        return sorted(rows, key=lambda row: -row["ms"])
 
-    def memory(self):
-        """Memory over time: a list of dicts, of each plan that has notes: plan, runs, ms (of a
-        run), arena (bytes), steps: [(node, operator, ms, bytes of the arena in use)] of a run;
-        times are means over the runs.
+    def memory(self) -> list[dict[str, Any]]:
+        """Memory over time of each plan that has notes.
+
+        Returns:
+            Dicts of plan, runs, ms (of a run), arena (bytes), and steps: (node, operator, ms, bytes
+            of the arena in use) of each step. Times are means over the runs.
         """
-        out = []
-        for p, _ in self.plans.values():
-            if p.notes:
+        rows = []
+        for plan in self.plans:
+            if plan.has_notes:
                 steps = [
-                    (
-                        *p.row(i)[:2],
-                        1000 * sum(s[i] for _, s, _ in p.runs) / len(p.runs),
-                        p.row(i)[4],
-                    )
-                    for i in range(len(p.kernels))
+                    (step.node, step.op, 1000 * plan.step_seconds(i) / len(plan.runs), step.in_use)
+                    for i, step in enumerate(plan.steps)
                 ]
-                out.append(
+                rows.append(
                     {
-                        "plan": p.name,
-                        "runs": len(p.runs),
-                        "ms": sum(s[2] for s in steps),
-                        "arena": p.arena_bytes,
+                        "plan": plan.name,
+                        "runs": len(plan.runs),
+                        "ms": sum(ms for _, _, ms, _ in steps),
+                        "arena": plan.arena_bytes,
                         "steps": steps,
                     }
                 )
-        return sorted(out, key=lambda r: -r["ms"] * r["runs"])
+        return sorted(rows, key=lambda row: -row["ms"] * row["runs"])
 
-    def as_dict(self):
-        """Everything but single runs, for JSON."""
+    def as_dict(self) -> dict[str, Any]:
+        """The profile without single runs, as JSON-serializable values."""
         return {
             "flavour": self.engine.flavour,
             "threads": self.engine.threads,
@@ -281,108 +208,108 @@ class Profile:
             "nodes": self.by_node(),
         }
 
-    def __str__(self):
+    def __str__(self) -> str:
         return text(self.as_dict())
 
-    # ---- a trace ----
-    def trace(self):
-        """Chrome's trace events, as a dict: every run, in it its steps, and the arena's bytes in
-        use over time.
-        """
-        events = [
-            {
-                "ph": "M",
-                "pid": 1,
-                "tid": 1,
-                "name": "process_name",
-                "args": {
-                    "name": f"Edgewise ({self.engine.flavour}, {self.engine.threads} threads)"
-                },
-            },
-            {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "steps"}},
-        ]
-        for p, _ in self.plans.values():
-            rows = [p.row(i) for i in range(len(p.kernels))]
-            for at, seconds, place in p.runs:
-                t = 1e6 * at
-                events.append(
-                    {
-                        "ph": "X",
-                        "pid": 1,
-                        "tid": 1,
-                        "name": p.name or "plan",
-                        "cat": "run",
-                        "ts": round(t, 3),
-                        "dur": round(1e6 * sum(seconds), 3),
-                    }
-                )
-                for (node, op, operations, moved, used), kernel, s in zip(rows, p.kernels, seconds):
-                    args = {"node": node, "kernel": kernel}
-                    for name, x in (("GOP/s", operations), ("GB/s", moved)):
-                        if x and s and (count := x[0] + (x[1] - x[0]) * place):
-                            args[name] = round(count / s / 1e9, 2)
-                    if used is not None:
-                        events.append(
-                            {
-                                "ph": "C",
-                                "pid": 1,
-                                "name": "arena",
-                                "ts": round(t, 3),
-                                "args": {"bytes in use": used},
-                            }
-                        )
-                    events.append(
-                        {
-                            "ph": "X",
-                            "pid": 1,
-                            "tid": 1,
-                            "name": op,
-                            "cat": kernel,
-                            "ts": round(t, 3),
-                            "dur": round(1e6 * s, 3),
-                            "args": args,
-                        }
-                    )
-                    t += 1e6 * s
-                if p.notes:
-                    events.append(
-                        {
-                            "ph": "C",
-                            "pid": 1,
-                            "name": "arena",
-                            "ts": round(t, 3),
-                            "args": {"bytes in use": 0},
-                        }
-                    )
-        return {"traceEvents": events, "displayTimeUnit": "ms"}
+    def trace(self) -> dict[str, Any]:
+        """Chrome trace events: every run with its steps, and the bytes of the arena in use."""
+        title = f"Edgewise ({self.engine.flavour}, {self.engine.threads} threads)"
+        return trace_events(title, self.plans)
 
-    def save(self, path):
-        """Writes the trace: Chrome trace JSON, as Perfetto (https://ui.perfetto.dev) and
-        chrome://tracing read it. Raises StorageError where the file cannot be written, InputError
-        for what is no path.
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the trace as JSON, for Perfetto (https://ui.perfetto.dev) and chrome://tracing.
+
+        Raises:
+            InputError: path is not a path.
+            StorageError: the file cannot be written.
         """
         if not isinstance(path, (str, PathLike)):
             raise InputError(
-                f"a {type(path).__name__} is no path", "save", "Name the file to write."
+                f"a {type(path).__name__} is no path", "save", "Pass the name of a file."
             )
-        text = json.dumps(self.trace(), separators=(",", ":"))
+        data = json.dumps(self.trace(), separators=(",", ":"))
         try:
             with open(path, "w", encoding="utf-8") as f:
-                f.write(text)
+                f.write(data)
         except OSError as e:
             raise StorageError(
                 f"it cannot be written ({e.strerror or e})",
                 fspath(path),
-                "Check the path, its permissions and the space that is left.",
+                "Check the path, its permissions and the free disk space.",
             ) from None
 
+    def _steps(self) -> Iterator[_StepTotal]:
+        for plan in self.plans:
+            for i, step in enumerate(plan.steps):
+                yield _StepTotal(
+                    plan,
+                    i,
+                    plan.step_seconds(i),
+                    plan.total_work(step.operations),
+                    plan.total_work(step.bytes),
+                )
 
-def _place(loaded):
-    """Where the plan's first register stands between its lowest (0) and highest (1) value: in a
-    decoder's plans, how full the cache is.
-    """
-    data = loaded.plan.data
-    if not loaded.registers or not HEADER.unpack_from(data)[2]:
-        return 0.0
-    low, high = REGISTER.unpack_from(data, HEADER.unpack_from(data)[8])
-    return (loaded.registers.get(0, low) - low) / (high - low) if high > low else 0.0
+    def _binding_limit(self, total: _StepTotal) -> tuple[str | None, float | None]:
+        """(limit, least seconds) of a step: what its operations, or its bytes, take at least.
+
+        ("cache", None): only bytes are known, and they came faster than from memory. (None, None):
+        nothing is known.
+        """
+        kind = total.plan.steps[total.step].arithmetic
+        operations_limit, memory_limit = self.limits[kind], self.limits["memory"]
+        computing = (
+            total.operations / 1e9 / operations_limit
+            if total.operations and operations_limit
+            else 0
+        )
+        reading = total.bytes / 1e9 / memory_limit if memory_limit else 0
+        if not total.seconds or not (computing or reading):
+            return None, None
+        if reading > CACHED * total.seconds:
+            return (kind, computing) if computing else ("cache", None)
+        if computing >= reading:
+            return kind, computing
+        return "memory", min(reading, total.seconds)
+
+    def _grouped(self, key: Callable[[PlanRuns, int], dict[str, str]]) -> list[dict[str, Any]]:
+        """Totals of the steps with equal keys, the longest first. key: from a plan and the index of
+        a step to the first fields of a row.
+        """
+        groups: dict[tuple[str, ...], dict[str, Any]] = {}
+        # [seconds, least seconds] of each group by limit.
+        limits: dict[tuple[str, ...], dict[str | None, list[float]]] = {}
+        for total in self._steps():
+            names = key(total.plan, total.step)
+            group = tuple(names.values())
+            row = groups.setdefault(
+                group, {**names, "calls": 0, "ms": 0.0, "operations": 0, "bytes": 0}
+            )
+            row["calls"] += len(total.plan.runs)
+            row["ms"] += 1000 * total.seconds
+            row["operations"] += total.operations
+            row["bytes"] += total.bytes
+            limit, least = self._binding_limit(total)
+            known = limits.setdefault(group, {}).setdefault(limit, [0.0, 0.0])
+            known[0] += total.seconds
+            known[1] += least or 0
+        all_seconds = self.seconds
+        for group, row in groups.items():
+            self._add_rates(row, limits[group], all_seconds)
+        return sorted(groups.values(), key=lambda row: -row["ms"])
+
+    def _add_rates(
+        self, row: dict[str, Any], limits: dict[str | None, list[float]], total: float
+    ) -> None:
+        """Adds share, gops, gbs, limit and of_limit to a row. total: seconds of all steps."""
+        seconds = row["ms"] / 1000
+        row["share"] = seconds / total if total else 0.0
+        for rate, work in (("gops", "operations"), ("gbs", "bytes")):
+            row[rate] = round(row[work] / seconds / 1e9, 3) if seconds and row[work] else None
+        row["limit"] = max(limits, key=lambda name: limits[name][0])
+        compared = [times for name, times in limits.items() if name in self.limits]
+        known = sum(seconds for seconds, _ in compared)
+        row["of_limit"] = (
+            sum(least for _, least in compared) / known
+            if known and row["limit"] in self.limits
+            else None
+        )

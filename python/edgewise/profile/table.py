@@ -2,89 +2,82 @@
 
 from __future__ import annotations
 
-MOST_NODES = 15
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MAX_NODES = 15  # rows of the table of nodes
+LIMIT_TEXTS = {
+    "float32": "GFLOP/s in a large product of float32",
+    "int8": "GOP/s in one of int8",
+    "memory": "GB/s in summing 128 MB of memory",
+}
 
 
-def text(d):
-    """d: Profile.as_dict()."""
-    many = d["threads"] != 1
-    lines = [
-        f"{d['flavour']}, {d['threads']} thread{'s' * many}: {d['runs']}"
-        f" run{'s' * (d['runs'] != 1)} of plans, {_ms(d['ms'])} ms in steps of"
+def text(d: Mapping[str, Any]) -> str:
+    """Formats what Profile.as_dict returned."""
+    runs, threads = d["runs"], d["threads"]
+    title = (
+        f"{d['flavour']}, {threads} thread{'s' * (threads != 1)}: {runs}"
+        f" run{'s' * (runs != 1)} of plans, {_ms(d['ms'])} ms in steps of"
         f" {_ms(d['wall_ms'])} ms"
-    ]
-    if not d["runs"]:
-        return lines[0] + ". Nothing ran while this profile watched."
-    lines += _limits(d["limits"])
-    lines += [
-        "",
-        *_columns(
-            ["plan", "runs", "ms", "ms/run", "arena"],
-            [
-                [
-                    _short(p["plan"] or "plan"),
-                    str(p["runs"]),
-                    _ms(p["ms"]),
-                    _ms(p["ms"] / p["runs"]),
-                    _memory(p),
-                ]
-                for p in d["plans"]
-            ],
-        ),
-    ]
-    lines += [
-        "",
-        *_columns(
-            ["operator", "calls", "ms", "share", "GOP/s", "GB/s", "limit", "of limit"],
-            [[r["op"], str(r["calls"]), *_figures(r)] for r in d["ops"]],
-        ),
-    ]
-    shown = d["nodes"][:MOST_NODES]
-    lines += [
-        "",
-        *_columns(
-            ["node", "kernel", "plan", "ms", "share", "GOP/s", "GB/s", "limit", "of limit"],
-            [
-                [
-                    _short(r["node"] or r["op"]),
-                    r["kernel"],
-                    _short(r["plan"] or "plan", 24),
-                    *_figures(r),
-                ]
-                for r in shown
-            ],
-            3,
-        ),
-    ]
-    if len(d["nodes"]) > len(shown):
-        rest = d["nodes"][len(shown) :]
-        lines.append(f"and {len(rest)} more: {_ms(sum(r['ms'] for r in rest))} ms")
-    return "\n".join(lines)
+    )
+    if not runs:
+        return title + ". Nothing ran while this profile watched."
+    lines = [title, *_limits(d["limits"]), "", *_plans(d["plans"]), "", *_ops(d["ops"]), ""]
+    return "\n".join([*lines, *_nodes(d["nodes"])])
 
 
-def _limits(limits):
-    """What times are compared with, in words."""
-    found = [
-        f"{_rate(limits[name])} {words}"
-        for name, words in (
-            ("float32", "GFLOP/s in a large product of float32"),
-            ("int8", "GOP/s in one of int8"),
-            ("memory", "GB/s in summing 128 MB of memory"),
-        )
-        if limits[name]
-    ]
+def _limits(limits: Mapping[str, float | None]) -> list[str]:
+    found = [f"{_rate(limits[name])} {what}" for name, what in LIMIT_TEXTS.items() if limits[name]]
     if not found:
         return ["limits here: not measured, for lack of memory or kernels"]
     return [
         f"limits here, by this engine's own kernels: {', '.join(found)}",
-        (
-            "of limit: the time that this limit would allow over the time it took; cache: quicker"
-            " than memory, so it was not read from there"
-        ),
+        "of limit: the time that this limit would allow over the time it took; cache: quicker"
+        " than memory, so it was not read from there",
     ]
 
 
-def _figures(r):
+def _plans(plans: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        [
+            _short(p["plan"] or "plan"),
+            str(p["runs"]),
+            _ms(p["ms"]),
+            _ms(p["ms"] / p["runs"]),
+            _memory(p),
+        ]
+        for p in plans
+    ]
+    return _columns(["plan", "runs", "ms", "ms/run", "arena"], rows, flush_left=(0, 4))
+
+
+def _ops(ops: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [[op["op"], str(op["calls"]), *_figures(op)] for op in ops]
+    return _columns(
+        ["operator", "calls", "ms", "share", "GOP/s", "GB/s", "limit", "of limit"], rows
+    )
+
+
+def _nodes(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        [
+            _short(node["node"] or node["op"]),
+            node["kernel"],
+            _short(node["plan"] or "plan", 24),
+            *_figures(node),
+        ]
+        for node in nodes[:MAX_NODES]
+    ]
+    header = ["node", "kernel", "plan", "ms", "share", "GOP/s", "GB/s", "limit", "of limit"]
+    lines = _columns(header, rows, flush_left=(0, 1, 2))
+    rest = nodes[MAX_NODES:]
+    if rest:
+        lines.append(f"and {len(rest)} more: {_ms(sum(node['ms'] for node in rest))} ms")
+    return lines
+
+
+def _figures(r: Mapping[str, Any]) -> list[str]:
     return [
         _ms(r["ms"]),
         f"{100 * r['share']:.1f} %",
@@ -95,7 +88,7 @@ def _figures(r):
     ]
 
 
-def _memory(p):
+def _memory(p: Mapping[str, Any]) -> str:
     if p["most_in_use"] is None:
         return _bytes(p["arena"])
     return (
@@ -104,30 +97,32 @@ def _memory(p):
     )
 
 
-def _columns(head, rows, left=1):
-    """Lines of a table; the first `left` columns flush left, and a last one of words."""
-    words = head[-1] == "arena"
-    width = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
+def _columns(
+    header: list[str], rows: list[list[str]], flush_left: Sequence[int] = (0,)
+) -> list[str]:
+    """Lines of a table. flush_left: indices of the columns that are not right-aligned."""
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines)]
     return [
         "  ".join(
-            c.ljust(w) if i < left or words and i == len(head) - 1 else c.rjust(w)
-            for i, (c, w) in enumerate(zip(r, width))
+            cell.ljust(width) if i in flush_left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths))
         ).rstrip()
-        for r in [head, *rows]
+        for line in lines
     ]
 
 
-def _short(name, most=60):
+def _short(name: str, most: int = 60) -> str:
     return name if len(name) <= most else "…" + name[1 - most :]
 
 
-def _ms(x):
+def _ms(x: float) -> str:
     return f"{x:.3f}" if x < 10 else f"{x:.1f}"
 
 
-def _rate(x):
+def _rate(x: float | None) -> str:
     return "" if x is None else f"{x:.2f}" if x < 10 else f"{x:.1f}"
 
 
-def _bytes(n):
+def _bytes(n: float) -> str:
     return f"{n / 1e6:.1f} MB" if n >= 1e5 else f"{n / 1e3:.1f} kB"

@@ -35,7 +35,7 @@ _C_TYPES = {k: f"{'u' * (k[0] == 'u')}int{k[1:]}_t" for k in _CODES if k != "mag
 
 
 class Struct(struct.Struct):
-    """A packed little-endian struct, whose members are named.
+    """A packed little-endian struct with named members.
 
     Attributes:
         name: `ew_<name>` in C.
@@ -151,7 +151,7 @@ def _comment(text: str, indent: str = "") -> list[str]:
 
 
 def header(table: object) -> str:
-    """core/gen/plan_format.h. table: of kernels; the format does not depend on it."""
+    """core/gen/plan_format.h. table: of kernels, which the format does not depend on."""
     out = [
         f"/* {_NOTE} */",
         "#ifndef EDGEWISE_GEN_PLAN_FORMAT_H",
@@ -194,7 +194,7 @@ def header(table: object) -> str:
 
 
 def typescript(table: object) -> str:
-    """web/src/gen/plan_format.ts. table: of kernels; the format does not depend on it."""
+    """web/src/gen/plan_format.ts. table: of kernels, which the format does not depend on."""
     out = [
         f"// {_NOTE}",
         f"export const MAGIC = {json.dumps(MAGIC.decode())};",
