@@ -30,7 +30,7 @@ ORDER = [
     {"text"},
     {"training"},
     {"pipelines", "custom_engine", "page"},
-    {"inspect", "bench"},
+    {"inspect", "bench", "snapshot"},
     {"backend"},
     {"cli", "__init__"},
     {"__main__"},

@@ -52,7 +52,7 @@ export class InferenceModel {
     warn: Warn,
   ): Promise<WireValue[]> {
     const { feeds, outputs, seed } = request;
-    // must come first: runs that were sent after this one refer to these numbers, even if this fails
+    // must come first: later runs refer to these numbers, even if this run fails
     this.keepCopies(feeds);
     const wanted = this.check(feeds, outputs);
     const {

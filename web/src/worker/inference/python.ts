@@ -1,5 +1,5 @@
 // Python as the compiler of one model: programs, plans of parts, and occasionally a single node.
-// The other side is python/edgewise/session/inference_calls.py. Python is started by the first request.
+// The other side is python/edgewise/session/inference_calls.py. The first request starts Python.
 
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ValueInfo } from "../../protocol/inference.ts";

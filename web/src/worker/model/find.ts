@@ -226,8 +226,8 @@ async function fromFiles(
 ): Promise<Found> {
   const onnx = async () => ({ graph, files });
   job.readTexts(texts, graph);
-  // Files chosen by the user have no ETag: the key consists of their names and sizes, and the ranges
-  // that the compiler read are compared.
+  // Files chosen by the user have no ETag: the key consists of their names and sizes, and the
+  // ranges that the compiler read are compared.
   const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
   const key = !job.request.cache
     ? undefined
