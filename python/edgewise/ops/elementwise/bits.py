@@ -112,7 +112,7 @@ def bit_cast_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     if bits_of(x.dtype) != bits_of(to):
         fail(
             node,
-            f"elements of {x} and {NAME[to]} have different numbers of bits",
+            f"elements of {x} do not have as many bits as {NAME[to]}",
             "Export the model again.",
         )
     return [graph.op("SameBits", x, domain="edgewise", to=to)]

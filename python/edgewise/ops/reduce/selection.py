@@ -87,7 +87,7 @@ def top_k_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT, DOUBLE, INT32, INT64, UINT8, INT8), 0)
     k = node.attr("k") if node.opset < 10 else ints(node, 1)[0]
     if not 0 <= k <= x.shape[axis]:
-        fail(node, f"its k is {k}; the dimension has {x.shape[axis]} elements")
+        fail(node, f"k = {k} does not fit a dimension of {x.shape[axis]} elements")
     dims = x.shape[:axis] + [k] + x.shape[axis + 1 :]
     return [(x.dtype, dims), (INT64, dims)]
 
