@@ -1,1 +1,3 @@
-"""The language that ops and kernels are declared in: element types, symbolic lengths, operands."""
+"""The language in which operators and kernels are declared: element types, symbolic lengths,
+operands.
+"""

@@ -55,13 +55,15 @@ _FORMAT = {
     12: "I",
     13: "Q",
 }
-NAME = {code: name for code, (name, _) in (DTYPES | PACKED).items()} | {
-    8: "string"
-}  # as NumPy and ml_dtypes call them
+# The names of NumPy and ml_dtypes.
+NAME = {code: name for code, (name, _) in (DTYPES | PACKED).items()} | {8: "string"}
 CODE = {name: code for code, name in NAME.items()}
-BITS = {code: bits for code, (_, bits) in PACKED.items()}  # of the types that lie packed
+# Bits of the types that are stored packed.
+BITS = {code: bits for code, (_, bits) in PACKED.items()}
 INTEGERS = {2, 3, 4, 5, 6, 7, 12, 13, UINT4, INT4, UINT2, INT2}
-FLOATS = {1, 10, 11, 16}  # that are computed in; MINIFLOATS are only stored
+# Types that are computed in; MINIFLOATS are only stored.
+FLOATS = {1, 10, 11, 16}
+# Lowest and highest number of each integer type.
 RANGE = {
     2: (0, 255),
     3: (-128, 127),
@@ -76,8 +78,8 @@ RANGE = {
     UINT2: (0, 3),
     INT2: (-2, 1),
 }
-# (mantissa bits, bias, code of the largest number, of NaN, of what is beyond the largest number
-# where nothing saturates; the bit of the sign); core/kernels/elementwise/cast.c has the same
+# (mantissa bits, bias, code of the largest number, code of NaN, code of numbers out of range where
+# they do not saturate, sign bit), as in core/kernels/elementwise/cast.c.
 MINIFLOATS = {
     E4M3FN: (3, 7, 0x7E, 0x7F, 0x7F, 0x80),
     E4M3FNUZ: (3, 8, 0x7F, 0x80, 0x80, 0x80),
@@ -101,13 +103,18 @@ def bits_of(dtype: int) -> int:
 
 
 def bytes_for(dtype: int, count: int) -> int:
-    """Bytes that `count` elements take, those of less than a byte packed."""
+    """Bytes of `count` elements; those of less than a byte are packed."""
     return (count * BITS[dtype] + 7) // 8 if dtype in BITS else count * size_of(dtype)
 
 
 def encode(dtype: int, x: float, saturate: bool = True, rounding: str = "up") -> int:
-    """The code of a number in one of MINIFLOATS, rounded to nearest even (E8M0: as `rounding` says:
-    up, down, nearest), as the tables of ONNX's Cast have it.
+    """The code of a number in one of MINIFLOATS, by the tables of ONNX's Cast.
+
+    Args:
+        dtype: The type.
+        x: The number; it is rounded to nearest even.
+        saturate: Whether numbers out of range become the largest one.
+        rounding: "up", "down" or "nearest", for E8M0 alone.
     """
     mantissa, bias, largest, nan, over, sign = MINIFLOATS[dtype]
     negative = sign if math.copysign(1, x) < 0 else 0
@@ -140,7 +147,7 @@ def encode(dtype: int, x: float, saturate: bool = True, rounding: str = "up") ->
 
 
 def decode(dtype: int, code: int) -> float:
-    """The number that a code of one of MINIFLOATS stands for."""
+    """The number of a code of one of MINIFLOATS."""
     mantissa, bias, largest, nan, over, sign = MINIFLOATS[dtype]
     if dtype == E8M0:
         return math.nan if code == nan else math.ldexp(1.0, code - bias)
@@ -157,7 +164,7 @@ def decode(dtype: int, code: int) -> float:
 
 
 def wrap(dtype: int, value: Any) -> Any:
-    """An integer as the type would hold it after overflow, a float rounded to the type."""
+    """A number in the range of a type: an integer wraps around, a float is rounded."""
     if dtype in RANGE:
         low, high = RANGE[dtype]
         return value if low <= value <= high else (value - low) % (high - low + 1) + low
@@ -174,7 +181,10 @@ def wrap(dtype: int, value: Any) -> Any:
 
 
 def _bfloat(value: float) -> int:
-    """Nearest even; the float32 in between is rounded to odd, so that it does not round twice."""
+    """The bits of the nearest bfloat16, ties to even.
+
+    The float32 in between is rounded to odd: two roundings to nearest could differ from one.
+    """
     try:
         f = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
@@ -188,7 +198,7 @@ def _bfloat(value: float) -> int:
 
 
 def pack(dtype: int, values: Sequence[Any]) -> bytes:
-    """Flat Python numbers -> little-endian bytes."""
+    """Converts a flat sequence of numbers to little-endian bytes."""
     if dtype == BFLOAT16:
         return b"".join(_bfloat(v).to_bytes(2, "little") for v in values)
     if dtype in MINIFLOATS:
@@ -199,9 +209,9 @@ def pack(dtype: int, values: Sequence[Any]) -> bytes:
 
 
 def pack_codes(bits: int, codes: Sequence[int]) -> bytes:
-    """The low bits of each number, one behind the other."""
+    """Packs the low bits of each number without gaps, low bits first."""
     mask, out = (1 << bits) - 1, bytearray()
-    for first in range(0, len(codes), 8):  # eight of them end with a byte
+    for first in range(0, len(codes), 8):  # eight codes are a whole number of bytes
         out += sum(
             (c & mask) << (i * bits) for i, c in enumerate(codes[first : first + 8])
         ).to_bytes(bits, "little")
@@ -209,7 +219,7 @@ def pack_codes(bits: int, codes: Sequence[int]) -> bytes:
 
 
 def unpack_codes(bits: int, data: Buffer, count: int) -> list[int]:
-    """What pack_codes packed, as a list."""
+    """The reverse of `pack_codes`."""
     mask, out = (1 << bits) - 1, []
     for first in range(0, count, 8):
         eight = int.from_bytes(bytes(data[first // 8 * bits : (first // 8 + 1) * bits]), "little")
@@ -218,7 +228,7 @@ def unpack_codes(bits: int, data: Buffer, count: int) -> list[int]:
 
 
 def unpack(dtype: int, data: Buffer, count: int) -> list[Any]:
-    """Little-endian bytes -> flat list of Python numbers."""
+    """Converts little-endian bytes to a flat list of numbers."""
     if dtype == BFLOAT16:
         return [
             struct.unpack("<f", b"\0\0" + bytes(data[2 * i : 2 * i + 2]))[0] for i in range(count)

@@ -1,10 +1,10 @@
-"""Contracts of kernels: what a step of a plan may ask of a kernel, whatever implements it.
+"""Contracts of kernels: what a step of a plan may pass to a kernel, for all implementations.
 
-A contract says everything that the compiler, the plan loader and the profiler know of a kernel: its
+A contract is all that the compiler, the plan loader and the profiler know of a kernel: its
 parameters, its operands as typed tensors, the rules between them, which outputs may overwrite which
-inputs, what the kernel costs, and the index space over which its work is parallel. The contracts of
-a family of ops stand in the family's `contracts.py`; `make gen` writes from them what C and
-TypeScript need. The C function of a kernel is `ew_k_<name>` in core/kernels/.
+inputs, its cost, and the index space over which its work is parallel. The contracts of a family of
+operators are in the family's `contracts.py`; `make gen` generates the declarations in C and
+TypeScript from them. The C function of a kernel is `ew_k_<name>` in core/kernels/.
 
     Kernel(
         "softmax",
@@ -20,13 +20,13 @@ TypeScript need. The C function of a kernel is `ew_k_<name>` in core/kernels/.
 
 A *layout* names a tensor's dimensions, outermost first, as `extent` or `extent:stride`; extents are
 expressions over the parameters, strides are parameters, in elements. Dimensions behind the last
-stride are contiguous. From the layout follows the operand's *reach*: the lowest and the highest
-element (relative to the operand's offset, highest exclusive) that the kernel may touch. The plan
-loader compares it with the memory that a step binds, once, so that kernels need no checks.
+stride are contiguous. The layout determines the operand's *reach*: the lowest and the highest
+element (relative to the operand's offset, highest exclusive) that the kernel may access. The plan
+loader compares it once with the memory that a step binds, so that kernels need no checks.
 
-Contracts also bound the work of a step by the memory that it touches: elements of strided outputs
-are `distinct`, and what a kernel sums over is as long as an operand, or as a rule says. A plan that
-was made to run without an end is refused.
+Contracts also bound the work of a step by the memory that it accesses: elements of strided outputs
+are `distinct`, and the length of a sum is that of an operand, or bounded by a rule. This rejects
+plans that are made to run forever.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ BYTES = (UINT8, INT8, UINT4, INT4)
 
 @dataclass(frozen=True)
 class ElementType:
-    """The element type that an operand has, or how a step's parameters decide it.
+    """The element type of an operand, fixed or given by the parameters of a step.
 
     Attributes:
         codes: ONNX codes that are allowed; empty: all of the right size.
-        parameter: the name of the parameter that holds the code, if one does.
-        size: bytes per element, an expression over the parameters.
-        bool_if: a condition over the parameters: where it holds, elements are bool instead.
+        parameter: The name of the parameter that holds the code, or "".
+        size: Bytes per element, an expression over the parameters.
+        bool_if: A condition over the parameters under which elements are bool instead.
     """
 
     codes: tuple[int, ...] = ()
@@ -71,16 +71,16 @@ class ElementType:
         if self.bool_if and evaluate(self.bool_if, params):
             return DTYPES.get(dtype, ("", 0))[1] == 1
         if self.parameter:
-            wanted = params[self.parameter]
-            return dtype == wanted or wanted in BITS and dtype == UINT8  # unpacked: a byte each
+            code = params[self.parameter]
+            return dtype == code or code in BITS and dtype == UINT8  # unpacked: a byte each
         return not self.codes or dtype in self.codes
 
 
 def element_type(of: ElementType | int | str | Sequence[int]) -> ElementType:
-    """The ElementType that a declaration means.
+    """The ElementType of a declaration.
 
     Args:
-        of: an ONNX code, several codes of one size, the name of the parameter that holds the code,
+        of: An ONNX code, several codes of one size, the name of the parameter that holds the code,
             or an ElementType.
     """
     if isinstance(of, ElementType):
@@ -92,29 +92,27 @@ def element_type(of: ElementType | int | str | Sequence[int]) -> ElementType:
 
 
 def typed(parameter: str, *codes: int) -> ElementType:
-    """The type that `parameter` says, which must be one of these ONNX codes."""
+    """The type in `parameter`, which must be one of these ONNX codes."""
     return ElementType(codes, parameter, f"bytes_of({parameter})")
 
 
 def sized(size: str) -> ElementType:
-    """Any element type of as many bytes as the parameter `size` says: elements are only moved."""
+    """Any element type of `size` bytes, a parameter, for elements that are only moved."""
     return ElementType(size=size)
 
 
 def unpacked(parameter: str) -> ElementType:
-    """The type that `parameter` says, with types of less than a byte in a byte each."""
+    """The type in `parameter`; elements of less than a byte take a byte each."""
     return ElementType(parameter=parameter, size=f"bytes_of_any({parameter})")
 
 
 def packed(parameter: str) -> ElementType:
-    """The type that `parameter` says, of a byte or less, stored without gaps; its layout counts
-    bytes.
-    """
+    """The type in `parameter`, of a byte or less, stored without gaps; its layout counts bytes."""
     return ElementType(parameter=parameter, size="1")
 
 
 def bool_if(condition: str, otherwise: str) -> ElementType:
-    """bool where `condition` holds, else the type that the parameter `otherwise` says."""
+    """bool where `condition` holds, else the type in the parameter `otherwise`."""
     size = f"1 if {condition} else bytes_of({otherwise})"
     return ElementType(parameter=otherwise, size=size, bool_if=condition)
 
@@ -127,17 +125,18 @@ class Operand:
     """One operand of a kernel.
 
     Attributes:
-        name: in C `EW_<KERNEL>_<NAME>`, its place in the list of operands.
-        type: of its elements.
-        layout: its dimensions and strides (see the module's text).
-        output: whether the kernel writes it.
-        optional: whether a step may leave it out.
-        inplace: names of inputs that may be exactly the same memory as this output.
-        touches: name of the operand whose number of elements says how much of this one the kernel
-            touches, where data decide which part (gather, scatter).
-        size, lo, hi: bytes per element and the reach in elements, expressions over the parameters;
+        name: Its name; in C `EW_<KERNEL>_<NAME>` is its index in the list of operands.
+        type: The type of its elements.
+        layout: Its dimensions and strides (see the module's text).
+        output: Whether the kernel writes it.
+        optional: Whether a step may omit it.
+        inplace: Names of inputs that may be exactly the same memory as this output.
+        touches: Where data determine which part is accessed (gather, scatter), the name of the
+            operand that has as many elements as the kernel accesses of this one.
+        reach: The highest element, exclusive, where it does not follow from the layout.
+        size, lo, hi: Bytes per element and the reach in elements, expressions over the parameters;
             set by the Kernel.
-        scratch: whether it is working memory of an implementation and no part of the contract.
+        scratch: Whether it is working memory of an implementation and no part of the contract.
     """
 
     name: str
@@ -163,7 +162,7 @@ def read(
     optional: bool = False,
     touches: str = "",
 ) -> Operand:
-    """An input. reach: the highest element, exclusive, where no layout says it."""
+    """Declares an input; the arguments are attributes of Operand."""
     return Operand(name, element_type(type), layout, False, optional, touches=touches, reach=reach)
 
 
@@ -177,7 +176,7 @@ def write(
     inplace: Sequence[str] = (),
     touches: str = "",
 ) -> Operand:
-    """An output. reach: the highest element, exclusive, where no layout says it."""
+    """Declares an output; the arguments are attributes of Operand."""
     return Operand(name, element_type(type), layout, True, optional, tuple(inplace), touches, reach)
 
 
@@ -204,12 +203,13 @@ def params(words: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a kernel computes, for profiles. Kernels without it are counted by the bytes they move.
+    """The operations of a kernel, for profiles. Kernels without it are measured by the bytes they
+    move.
 
     Attributes:
-        operations: multiplications and additions of a step, an expression over the parameters.
-        integer: a condition over the parameters: where it holds, they may be integer dot products,
-            of which a machine does several times as many as of float ones.
+        operations: Multiplications and additions of a step, an expression over the parameters.
+        integer: A condition over the parameters under which they may be integer dot products, which
+            are several times as fast as those of floats.
     """
 
     operations: str
@@ -218,18 +218,17 @@ class Cost:
 
 @dataclass(frozen=True)
 class CImplementation:
-    """What is true of a kernel's C function alone.
+    """Properties of a kernel's C function alone.
 
     Attributes:
-        scratch: floats of working memory, an expression over the parameters: an operand `scratch`
+        scratch: Floats of working memory, an expression over the parameters: an operand `scratch`
             behind those of the contract. "": none.
-        optional_scratch: whether the function also works without it.
-        rare: few models need the kernel, and its code is large: of the engines for the web only the
-            full ones have it (wasm/Makefile).
-        variants: {parameter: name}. Each value (0 to 63) of such a parameter has code of its own,
-            which C marks with EW_CHOICE and EW_USES (kernel.h) by that name and which engines that
-            are made for given models leave out where no plan has the value. Kernels that share
-            such code share the name.
+        optional_scratch: Whether the function also works without it.
+        rare: Whether few models need the kernel and its code is large: of the engines for the web
+            only the full ones include it (wasm/Makefile).
+        variants: {parameter: name}. Each value (0 to 63) of such a parameter has its own code,
+            marked in C with EW_CHOICE and EW_USES (kernel.h) and this name. Engines for given
+            models omit the code of values that no plan has. Kernels that share code share the name.
     """
 
     scratch: str = ""
@@ -270,18 +269,18 @@ class Kernel:
     """The contract of a kernel.
 
     Attributes:
-        name: of the C function, behind `ew_k_`.
+        name: Its name; the C function is `ew_k_<name>`.
         params: {name: "i32" | "f32" | "i32[n]"}, in the order of the C struct; see `params`.
-        operands: in the order in which steps bind them; the C function's scratch is the last.
-        require: conditions over the parameters that must hold.
-        enums: {parameter: the Enum whose codes it may have}.
-        empty: parameters that are counts: they are not negative, and where one is 0 a step touches
+        operands: In the order in which steps bind them; the C function's scratch is the last.
+        require: Conditions over the parameters that must hold.
+        enums: {parameter: the Enum of its codes}.
+        empty: Parameters that are counts: they are not negative, and where one is 0 a step does
             nothing.
-        grid: the index space over which the work of a step is parallel, as extents; by default the
+        grid: The index space over which the work of a step is parallel, as extents; by default the
             extents of the first output.
-        cost: what the kernel computes, for profiles.
-        c: what is true of its C function alone.
-        doc: what it computes, with shapes.
+        cost: The operations that it computes, for profiles.
+        c: Properties of its C function alone.
+        doc: What it computes, with shapes.
     """
 
     name: str
@@ -373,8 +372,8 @@ ENUMS: dict[str, Enum] = {}
 #
 # lo(dims, s), hi(dims, s): the reach of a strided tensor: the sum of its negative spans, and 1 +
 #     the sum of its positive spans.
-# distinct(dims, s) or distinct(d0, s0, d1, s1, ...): no element is there twice, since each stride
-#     is as large as all that smaller strides span.
+# distinct(dims, s) or distinct(d0, s0, d1, s1, ...): no two indices are the same element, since
+#     each stride is at least the span of all smaller strides.
 # volume(s) of an i32[3]: the product, or 0 where one is below 1 or the product is 2^31 or more.
 # bytes_of(type): bytes per element of a type of whole bytes; bytes_of_any: 1 for all others.
 # ceil_div(a, b), min(...), max(...)

@@ -1,9 +1,9 @@
-"""How an op is declared: everything about it in one place.
+"""Declarations of operators: everything about an operator in one place.
 
     softmax = Op("Softmax")
 
     @softmax.infer
-    def softmax_infer(node):  # (dtype, shape) of each output, or a Value that is the output already
+    def softmax_infer(node):  # (dtype, shape) of each output, or the Value that is the output
         return [like(node, 0)]
 
     @softmax.lower
@@ -11,18 +11,18 @@
         ...
 
     @softmax.grad
-    def softmax_grad(node, gradients, dy):  # the gradient of each input, from those of the outputs
+    def softmax_grad(node, gradients, dy):  # the gradient of each input
         return [...]
 
-An op declares `infer` and `lower`, or only `decompose`, which says what it is in terms of other
-ops. `fold` computes small constants in Python (arithmetic on shapes). An op of sequences, strings
-or subgraphs, or one with an output whose shape depends on data, has a `host` function, which the
-session runs between plans (session/driver.py).
+An operator declares `infer` and `lower`, or only `decompose`, which expresses it by other
+operators. `fold` computes small constants in Python (arithmetic on shapes). An operator of
+sequences, strings or subgraphs, or with an output shape that depends on data, has a `host`
+function, which the session runs between plans (session/driver.py).
 
-What passes and training may do with an op (add an epilogue, put an adapter beside its weight, train
-its parameters) is said where it is created: see `Op`.
+What passes and training may do with an operator (add an epilogue, put an adapter beside its weight,
+train its parameters) is given to `Op`.
 
-Test cases stand in the folder `cases` beside the op's module and are not part of the wheel:
+Test cases are in the folder `cases` beside the module, which is not part of the wheel:
 
     @softmax.cases
     def softmax_cases(t):  # t: a Toolbox of tests/ops/harness.py
@@ -54,7 +54,7 @@ class TooLong(ModelError):
     """The range of a register reaches beyond the end of a table.
 
     Attributes:
-        excess: by how many rows.
+        excess: The number of rows that are missing.
     """
 
     def __init__(self, what: str, where: str, excess: int) -> None:
@@ -64,16 +64,17 @@ class TooLong(ModelError):
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What the kernel of a product can do after multiplying; passes/epilogue.py puts nodes there.
+    """The operations that the kernel of a product can append; passes/epilogue.py moves nodes there.
 
     Attributes:
-        bias, residual: the inputs that take a bias and a tensor of the output's shape to add. They
-            exist in bound graphs only. The attribute `activation` names the function in between.
-        factors: the inputs that are multiplied.
-        any_rank: whether the factors need not have two dimensions or more.
-        bias_along_channels: whether a bias is along the second dimension, as in convolutions: then
-            no Add of a vector becomes one.
-        fits: a further condition that a node must meet.
+        bias, residual: The inputs for a bias and for a tensor of the output's shape, which are
+            added. They exist in bound graphs only. The attribute `activation` is the function that
+            is applied between both.
+        factors: The inputs that are multiplied.
+        any_rank: Whether factors may have less than two dimensions.
+        bias_along_channels: Whether the bias is along the second dimension, as in convolutions:
+            then the Add of a vector is not moved.
+        fits: A further condition on a node.
     """
 
     bias: int
@@ -86,15 +87,15 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Weight:
-    """The weight of an op that is a layer.
+    """The weight of an operator that is a layer.
 
     Attributes:
-        input: which input it is.
-        kind: what LoRA calls the layer: "linear", "conv" or "embedding"; "" where no adapter can
-            stand beside it.
-        quantized: whether it is stored in integers, and so cannot be trained.
-        by_rows: whether each row of the output depends on the same row of input 0 alone, whatever
-            the attributes: then one position may be computed without the others.
+        input: Its input.
+        kind: The kind of layer for LoRA: "linear", "conv" or "embedding"; "": no adapter is
+            possible.
+        quantized: Whether it is stored as integers, and so cannot be trained.
+        by_rows: Whether each row of the output depends only on the same row of input 0, for all
+            values of the attributes: then one position may be computed without the others.
     """
 
     input: int
@@ -107,16 +108,17 @@ class Op:
     """An operator, and the rules that are declared for it.
 
     Args:
-        name: of the operator.
-        domain: its ONNX domain: "", "com.microsoft", "ai.onnx.ml", or "edgewise" for what only
-            passes make.
-        half: inputs that may stay float16 in memory; all others are widened to float32 first.
-        moves: whether it only moves elements, whatever they are; elements of less than a byte are
-            moved as bytes.
-        file_inputs: how many inputs it takes in files, where passes give it more; None: no check.
-        epilogue: what passes may add to it.
-        weight: the weight that makes it a layer.
-        parameters: the inputs that hold trained parameters in exported models.
+        name: The name of the operator.
+        domain: Its ONNX domain: "", "com.microsoft", "ai.onnx.ml", or "edgewise" for operators that
+            exist in bound graphs only.
+        half: Inputs that may stay float16 in memory; all others are converted to float32 first.
+        moves: Whether it only moves elements, of any type; elements of less than a byte are moved
+            as bytes.
+        file_inputs: The number of inputs that it may have in files, where passes add more; None: it
+            is not checked.
+        epilogue: What passes may append to it.
+        weight: The weight that makes it a layer.
+        parameters: The inputs that hold trained parameters in exported models.
     """
 
     def __init__(
@@ -191,16 +193,17 @@ class Op:
     def host(self, rule: Rule | None = None, *, static: bool = False) -> Any:
         """Declares rule(node, run, inputs) -> [outputs], which the session calls between plans.
 
-        For values that are no tensors of numbers, or shapes that depend on data. An op that also
-        has `infer` or `decompose` is run so only where an input is no tensor of numbers.
+        It is for values that are not tensors of numbers, and for shapes that depend on data. An
+        operator that also has `infer` or `decompose` is run by it only where an input is not a
+        tensor of numbers.
 
         Args:
-            rule: gets the BoundNode; session.driver.Host, with which `run.op(name, *values,
-                **attributes)` computes any op and `run.body(graph)` is a function over the values
-                of a subgraph; and the inputs, values of declare/values.py (None where absent).
-                Instead of outputs it may return None: it does not apply.
-            static: whether the rule needs nothing but `run.op`, `run.constant` and `node.need`:
-                then it also evaluates the node while a graph is bound, where its inputs are known.
+            rule: Its arguments are the BoundNode; a session.driver.Host, where `run.op(name,
+                *values, **attributes)` computes any operator and `run.body(graph)` is a function
+                over the values of a subgraph; and the inputs, values of declare/values.py (None
+                where absent). It may return None instead of outputs where it does not apply.
+            static: Whether the rule uses only `run.op`, `run.constant` and `node.need`: then it
+                also evaluates the node while a graph is bound, where the inputs are known.
         """
         if rule is None:
             return lambda rule: self.host(rule, static=static)
@@ -221,11 +224,11 @@ class Op:
 MS = "com.microsoft"
 
 
-# ---- what rules share
+# ---- functions for rules
 
 
 def like(node: BoundNode, i: int, dtype: int | None = None) -> tuple[int, list[Dim]]:
-    """(dtype, shape) of input i, for `infer`; dtype: another element type."""
+    """(dtype, shape) of input i, for `infer`; dtype: by default that of the input."""
     v = node.inputs[i]
     return (dtype or v.dtype, list(v.shape))
 
@@ -235,7 +238,12 @@ def fail(
     what: str,
     remedy: str = "Check the shapes that were fed; if they are right, export the model again.",
 ) -> NoReturn:
-    """Raises ModelError: the node is not valid. what: what is wrong; remedy: what to do then."""
+    """Raises ModelError: the node is not valid.
+
+    Args:
+        what: What is wrong with it.
+        remedy: What the user can do.
+    """
     raise ModelError(what, node.where, remedy)
 
 
@@ -254,22 +262,20 @@ def takes(node: BoundNode, types: Sequence[int], *indices: int) -> None:
     """Raises UnsupportedOp where one of these inputs is present and has another element type.
 
     Args:
-        types: the ONNX codes that the kernel computes on.
-        indices: of the inputs to check.
+        types: The ONNX codes of the types that are implemented.
+        indices: The inputs to check.
     """
     for i in indices:
         v = node.input(i)
         if v is not None and v.dtype not in types:
             unsupported(
-                node,
-                f"its input {i} is {v}; {' or '.join(NAME[t] for t in types)} is what can be"
-                " computed on",
+                node, f"its input {i} is {v}; {' or '.join(NAME[t] for t in types)} is expected"
             )
 
 
 def one_type(node: BoundNode, i: int, zero: int) -> None:
     """Raises ModelError where the zero point, input `zero`, is present and has another element type
-    than input i, which it is subtracted from.
+    than its tensor, input i.
     """
     if node.has(zero) and node.inputs[zero].dtype != node.inputs[i].dtype:
         fail(
@@ -281,12 +287,12 @@ def one_type(node: BoundNode, i: int, zero: int) -> None:
 
 
 def check_reach(node: BoundNode, index: Dim, rows: Dim) -> None:
-    """Raises TooLong where a register can choose a row beyond the end of its table, as in position
-    tables with sequences that are too long.
+    """Raises TooLong where a register may exceed the rows of a table, as a position does that of a
+    position table in sequences that are too long.
     """
     if isinstance(index, Sym) and not isinstance(rows, Sym) and index.max >= rows:
         raise TooLong(
-            f"position {index.max} is asked of a table of {rows}", node.where, index.max - rows + 1
+            f"position {index.max} exceeds a table of {rows} rows", node.where, index.max - rows + 1
         )
 
 
@@ -328,7 +334,7 @@ def broadcast(node: BoundNode, *shapes: Shape) -> list[Dim]:
 
 
 def broadcast_strides(shape: Shape, strides: Sequence[int], out_shape: Shape) -> list[int]:
-    """Strides, in elements, that read a tensor as if it had out_shape."""
+    """Strides, in elements, that broadcast a tensor to out_shape."""
     pad = len(out_shape) - len(shape)
     return [0] * pad + [
         0 if d == 1 and o != 1 else s for d, s, o in zip(shape, strides, out_shape[pad:])

@@ -1,5 +1,5 @@
-"""Several numbers to a byte, low bits first: taken apart and put together with ops, once per
-session where they are constant.
+"""Unpacking and packing of several numbers in a byte, low bits first, by operators: computed once
+per session where the numbers are constant.
 """
 
 from __future__ import annotations
@@ -13,8 +13,14 @@ if TYPE_CHECKING:
 
 
 def unpacked(graph: Graph, v: Value, bits: int, count: int) -> Value:
-    """uint8 [..., bytes] as one number per element: [..., count]. graph: adds
-    the nodes.
+    """Unpacks numbers of `bits` bits.
+
+    Args:
+        graph: Adds the nodes.
+        v: uint8 [..., bytes].
+        count: Numbers in the last dimension.
+    Returns:
+        uint8 [..., count]
     """
     if bits == 8:
         return v
@@ -48,7 +54,7 @@ def unpacked(graph: Graph, v: Value, bits: int, count: int) -> Value:
 
 
 def packed(graph: Graph, v: Value, bits: int) -> Value:
-    """The reverse, of whole bytes: [..., count] as [..., count * bits / 8]."""
+    """The reverse of `unpacked`: uint8 [..., count] as [..., count * bits / 8], in whole bytes."""
     if bits == 8:
         return v
     each = 8 // bits

@@ -1,11 +1,11 @@
 """Dimensions and shape values that depend on a run-time register: `Sym(scale * register + add)`.
 
-A plan has concrete shapes, but a few lengths (how many tokens the cache holds) change from run to
-run. In shapes and in folded integer values such a length is a `Sym`: linear in one register whose
-range is known. Loops run over the current value. Memory has room for the largest one, and is laid
-out for it, unless the Sym is `packed`: then tensors are contiguous for the current value, as those
-that a caller feeds and receives are. What is not linear, or is a decision that depends on the
-register, raises `NotStatic`; whoever binds then falls back to one plan per length.
+A plan has concrete shapes, but a few lengths (the number of tokens in the cache) change from run to
+run. In shapes and in folded integer values such a length is a `Sym`: linear in one register with a
+known range. Loops run over the current value. Memory is reserved and laid out for the largest one,
+unless the Sym is `packed`: then tensors are contiguous for the current value, as those that a
+caller feeds and receives. Anything that is not linear, and a decision that depends on the register,
+raises `NotStatic`; the caller of `bind` then compiles one plan for each length.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from typing import Any
 
 
 class NeedsHost(Exception):
-    """No plan can do what `node`, a Node of the graph that is bound, does (a loop, a sequence that
-    is an output): a session runs it between plans.
+    """A node (a loop, or one with a sequence as output) cannot be part of a plan: the session runs
+    it between plans.
+
+    Attributes:
+        node: The Node of the graph that is bound, or None.
     """
 
     def __init__(self, node: Any = None) -> None:
@@ -28,12 +31,16 @@ class NeedsHost(Exception):
 
 
 class NotStatic(Exception):
-    """A shape or decision would depend on a register in a way a plan can't express."""
+    """A shape or a decision depends on a register in a way that a plan cannot express."""
 
 
 class Sym:
-    """`scale * register + add`, with the register in [lo, hi]. packed: whether strides follow the
-    register's current value instead of its largest one.
+    """`scale * register + add`, a dimension or number that depends on a register.
+
+    Attributes:
+        reg: The number of the register.
+        lo, hi: Its range, inclusive.
+        packed: Whether strides follow its current value instead of its largest one.
     """
 
     __slots__ = ("reg", "scale", "add", "lo", "hi", "packed")
@@ -45,7 +52,7 @@ class Sym:
         self.packed = packed
 
     def at(self, register: int) -> int:
-        """Its value for a value of the register."""
+        """Its value for this value of the register."""
         return self.scale * register + self.add
 
     @property
@@ -160,24 +167,26 @@ class Sym:
 
 
 def most(d: Sym | int) -> int:
-    """Largest value of a dimension: what memory is laid out for."""
+    """The largest value of a dimension, for which memory is laid out."""
     return d.max if isinstance(d, Sym) else d
 
 
 def extent(d: Sym | int) -> Sym | int:
-    """What a dimension counts for in strides: its largest value, or the Sym itself if it is
-    packed.
-    """
+    """The size of a dimension in strides: its largest value, or the Sym itself if it is packed."""
     return d.max if isinstance(d, Sym) and not d.packed else d
 
 
 def dims_at(shape: Sequence[Sym | int], register: int) -> list[int]:
-    """A shape for a value of the register."""
+    """A shape for this value of the register."""
     return [d.at(register) if isinstance(d, Sym) else d for d in shape]
 
 
 def decide_equal(a: Any, b: Any) -> bool:
-    """a == b as a value, not as a structure; NotStatic where it depends on the register."""
+    """Whether two numbers or Syms are equal.
+
+    Raises:
+        NotStatic: it depends on the register.
+    """
     if isinstance(a, Sym) or isinstance(b, Sym):
         if a == b:
             return True
@@ -199,8 +208,11 @@ def product(dims: Iterable[Any]) -> Any:
 
 
 def strides_of(shape: Sequence[Sym | int]) -> list[Any]:
-    """Contiguous strides (in elements): of the largest shape, or of the current one where a Sym is
-    packed. Raises NotStatic where a stride would be the product of two Syms.
+    """Strides, in elements, of a contiguous tensor: for the largest shape, or the current one where
+    a Sym is packed.
+
+    Raises:
+        NotStatic: a stride would be the product of two Syms.
     """
     out: list[Any] = [0] * len(shape)
     n: Any = 1

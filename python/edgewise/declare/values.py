@@ -1,9 +1,9 @@
-"""What a run of a graph has in its hands between plans: tensors in engine memory or as bytes,
-tensors of strings, sequences, optionals, maps.
+"""The values of a run between plans: tensors in the memory of the engine or as bytes, tensors of
+strings, sequences, optionals and maps.
 
-Host operators (`@op.host`, op.py) take and give these. A RunTensor has the fields of a bound Value
-that ops look at (dtype, shape, rank, numbers), so that rules for one read like rules for the other.
-All of them are immutable: whoever gets one may pass it on as it is.
+They are the arguments and results of host operators (`@op.host`, op.py). A RunTensor has the fields
+of a bound Value that rules read (dtype, shape, rank, numbers). All values are immutable, so that
+they can be passed on without a copy.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from .symbolic import product
 
 
 class RunTensor:
-    """A tensor of numbers: `memory` (a session.memory.Memory, `offset` bytes into it), or bytes of
-    the host in `data`, or both. key: what plans are cached by.
+    """A tensor of numbers, in the memory of the engine, or as bytes of the host, or both.
+
+    Attributes:
+        key: (dtype, shape), by which plans are cached.
+        data: Its bytes, or None.
+        memory, offset: A session.memory.Memory and the offset in bytes, or None and 0.
     """
 
     __slots__ = ("dtype", "shape", "key", "data", "memory", "offset", "_numbers")
@@ -41,7 +45,7 @@ class RunTensor:
 
     @staticmethod
     def of(dtype: int, shape: Iterable[int], numbers: list[Any]) -> RunTensor:
-        """Of a flat list of Python numbers."""
+        """A tensor from a flat list of numbers."""
         return RunTensor(dtype, shape, pack(dtype, numbers), numbers=numbers)
 
     @property
@@ -57,7 +61,7 @@ class RunTensor:
         return bytes_for(self.dtype, product(self.shape))
 
     def bytes(self) -> Any:
-        """Its bytes, read back from the engine where they are only there."""
+        """Its bytes; they are read from the engine where the host does not have them."""
         if self.data is not None:
             return self.data
         n = self.nbytes
@@ -70,7 +74,7 @@ class RunTensor:
         return self._numbers
 
     def scalar(self) -> Any:
-        """Its one number, or None."""
+        """Its only number; None where it has more or fewer."""
         return self.numbers[0] if self.count == 1 else None
 
     def reshaped(self, shape: Iterable[int]) -> Any:
@@ -78,7 +82,7 @@ class RunTensor:
         return RunTensor(self.dtype, shape, self.data, self.memory, self.offset, self._numbers)
 
     def rows(self) -> list[Any]:
-        """Its slices along the first dimension: the same memory, nothing is copied."""
+        """Its slices along the first dimension, in the same memory."""
         shape = self.shape[1:]
         step = bytes_for(self.dtype, product(shape))
         if self.dtype in BITS and product(shape) * BITS[self.dtype] % 8:
@@ -109,8 +113,11 @@ class RunTensor:
 
 
 class StringTensor:
-    """A tensor of strings: a flat list of str, which only the host sees. held: what counts its
-    memory (session.memory.HostBytes), or None.
+    """A tensor of strings, which only the host can use.
+
+    Attributes:
+        strings: A flat list of str.
+        held: The session.memory.HostBytes that counts its memory, or None.
     """
 
     __slots__ = ("shape", "strings", "held")
@@ -151,7 +158,7 @@ class StringTensor:
 
 
 class NoTensor:
-    """A value that is no tensor: the fields of a bound Value that ops look at."""
+    """A value that is not a tensor, with the fields of a bound Value that rules read."""
 
     __slots__ = ()
     key = producer = numbers = tensor = None
@@ -159,12 +166,9 @@ class NoTensor:
 
 
 class Sequence(NoTensor):
-    """A sequence of tensors (or of sequences or maps).
+    """A sequence of tensors, of sequences or of maps; while a graph is bound, of Values.
 
-    Also what binding keeps of one, then of Values.
-
-    Immutable, as all values; `with_last` takes constant time: the longer sequence shares the list
-    of the shorter one, of which each sees its own length.
+    `with_last` takes constant time: both sequences share one list, and each has its own length.
     """
 
     __slots__ = ("_items", "_length", "held")
@@ -181,13 +185,13 @@ class Sequence(NoTensor):
         return islice(self._items, self._length)
 
     def __getitem__(self, i: int) -> Any:
-        """An element, counted from the end where i is negative."""
+        """Element i, from the end where i is negative."""
         if not -self._length <= i < self._length:
             raise IndexError(f"{i} of {self._length}")
         return self._items[i + self._length if i < 0 else i]
 
     def with_last(self, value: Any) -> Sequence:
-        """The sequence with one element more at its end."""
+        """The sequence with one more element at its end."""
         longer = Sequence.__new__(Sequence)
         longer._items = (
             self._items if len(self._items) == self._length else self._items[: self._length]
@@ -197,7 +201,7 @@ class Sequence(NoTensor):
         return longer
 
     def shares_list_with(self, other: object) -> bool:
-        """Whether both are beginnings of one list."""
+        """Whether both are prefixes of one list."""
         return isinstance(other, Sequence) and self._items is other._items
 
     def __repr__(self) -> str:
@@ -216,7 +220,11 @@ def check_copied(items: int, where: str) -> None:
 
 
 class Map(NoTensor, dict):
-    """A map of ONNX-ML: {int or str: number or str}. key_type, value_type: dtype codes."""
+    """A map of ONNX-ML, {int or str: number or str}.
+
+    Attributes:
+        key_type, value_type: ONNX codes of element types.
+    """
 
     name = "a map"
 
@@ -230,7 +238,7 @@ class Map(NoTensor, dict):
 
 
 class Nothing(NoTensor):
-    """An optional without a value. One with a value is that value."""
+    """An optional without a value. An optional with a value is represented by the value."""
 
     name = "an optional without a value"
 
@@ -242,10 +250,10 @@ NOTHING = Nothing()
 
 
 def is_plain(v: Any) -> bool:
-    """Whether it is a tensor of numbers (or absent): what plans compute with."""
+    """Whether a value is a tensor of numbers, with which plans compute, or absent."""
     return v is None or v.dtype != STRING and v.dtype != -1
 
 
 def scalar(x: bool | int) -> RunTensor:
-    """An int as a scalar int64, a bool as a scalar bool."""
+    """A scalar tensor: int64 of an int, bool of a bool."""
     return RunTensor.of(BOOL if isinstance(x, bool) else INT64, [], [x])

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 @attention.cases
 def attention_cases(t: Toolbox) -> Cases:
+    # long, but only a list of cases
     def qkv(
         batch: int = 2,
         heads: int = 4,

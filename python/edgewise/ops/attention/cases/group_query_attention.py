@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 @gqa.cases
 def gqa_cases(t: Toolbox) -> Cases:
+    # long, but only a list of cases
     def case(
         batch: int = 1,
         heads: int = 4,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 @cast.cases
 def cast_cases(t: Toolbox) -> Cases:
+    # long, but only a list of cases
     numbers = {
         1: "float32",
         2: "uint8",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 @resize.cases
 def resize_cases(t: Toolbox) -> Cases:
+    # long, but only a list of cases
     ort = {
         "trust": "ort",
         "why": (

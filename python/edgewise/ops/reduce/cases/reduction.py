@@ -77,6 +77,7 @@ def top_k_cases(t: Toolbox) -> Cases:
 
 
 def _reduce_cases(op: str) -> Callable[[Toolbox], Cases]:
+    # long, but only a list of cases
     def cases(t: Toolbox) -> Cases:
         positive = {"low": 0.1, "high": 3} if "log" in op else {}
         tol = {"tol": 1e-4}  # the order of summation differs
