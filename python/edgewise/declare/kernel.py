@@ -180,16 +180,16 @@ def write(
     return Operand(name, element_type(type), layout, True, optional, tuple(inplace), touches, reach)
 
 
-def params(words: str) -> dict[str, str]:
+def params(names: str) -> dict[str, str]:
     """Parameters of a kernel in the order of its C struct.
 
     Args:
-        words: names, by default of int32 parameters: "m n dims[6] alpha:f32".
+        names: Separated by spaces, by default of int32 parameters: "m n dims[6] alpha:f32".
     Returns:
         {name: "i32", "i32[6]" or "f32"}
     """
     out = {}
-    for word in words.split():
+    for word in names.split():
         match = re.fullmatch(r"(\w+)(?::(f32))?(\[\d+\])?", word)
         if match is None:
             raise ValueError(f"'{word}' is not NAME, NAME[COUNT] or NAME:f32")

@@ -1,6 +1,6 @@
 """ONNX's Attention (opset 23 to 25).
 
-Scores and their softmax are computed in float32 whatever softmax_precision says, since no element
+Scores and their softmax are computed in float32 whatever softmax_precision is, since no element
 type of Q, K and V is more precise.
 """
 
@@ -59,13 +59,13 @@ def attention_infer(node: BoundNode) -> Inferred:
     if kv < 1 or heads % kv:
         fail(node, f"{heads} query heads do not share {kv} key heads evenly")
     q, k, v = node.inputs[:3]
-    want = (
+    expected = (
         ([batch, kv, kv_len, dim], [batch, kv, kv_len, v_dim])
         if q.rank == 4
         else ([batch, kv_len, kv * dim], [batch, kv_len, kv * v_dim])
     )
-    shaped(node, 1, "K", *want[0])
-    shaped(node, 2, "V", *want[1])
+    shaped(node, 1, "K", *expected[0])
+    shaped(node, 2, "V", *expected[1])
     if node.has(4) != node.has(5):
         fail(node, "one of past_key and past_value is missing")
     shaped(node, 4, "past_key", batch, kv, None, dim)
@@ -168,7 +168,7 @@ def attention_decompose(node: BoundNode, graph: Binder) -> Decomposed:
 
 
 def _extended_mask(node: BoundNode, graph: Binder, total: Dim) -> Value | None:
-    """The mask with as many columns as there are keys: those that it lacks are not attended to."""
+    """The mask with as many columns as there are keys: missing ones are not attended to."""
     mask = node.input(3)
     if mask is None or not mask.rank or isinstance(total, Sym) or mask.shape[-1] >= total:
         return mask

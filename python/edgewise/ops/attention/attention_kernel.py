@@ -206,7 +206,7 @@ def append(
 
 
 def shaped(node: BoundNode, i: int, name: str, *shape: Dim | None) -> None:
-    """Raises ModelError where input i is present and has another shape; None stands for any size.
+    """Raises ModelError where input i is present and has another shape; None: any size.
 
     Args:
         name: What the error calls the input.
@@ -214,10 +214,10 @@ def shaped(node: BoundNode, i: int, name: str, *shape: Dim | None) -> None:
     v = node.input(i)
     if v is not None and (
         v.rank != len(shape)
-        or any(want is not None and d != want for d, want in zip(v.shape, shape))
+        or any(expected is not None and d != expected for d, expected in zip(v.shape, shape))
     ):
-        expected = ", ".join("any" if d is None else str(d) for d in shape)
-        fail(node, f"its {name} is {v}; the shape [{expected}] is expected")
+        dims = ", ".join("any" if d is None else str(d) for d in shape)
+        fail(node, f"its {name} is {v}; the shape [{dims}] is expected")
 
 
 def masking(node: BoundNode, i: int, name: str, *shape: Dim) -> None:
@@ -228,7 +228,9 @@ def masking(node: BoundNode, i: int, name: str, *shape: Dim) -> None:
     if v is not None and (
         v.dtype not in (FLOAT, BOOL)
         or v.rank > len(shape)
-        or any(d != 1 and d != want for d, want in zip(v.shape, shape[len(shape) - v.rank :]))
+        or any(
+            d != 1 and d != expected for d, expected in zip(v.shape, shape[len(shape) - v.rank :])
+        )
     ):
         fail(
             node, f"its {name} is {v}; float32 or bool that broadcasts to {list(shape)} is expected"

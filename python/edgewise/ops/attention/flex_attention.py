@@ -17,7 +17,7 @@ flex_attention = Op("FlexAttention", "ai.onnx.preview")
 
 @flex_attention.decompose
 def flex_attention_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """Scores are computed in the element type of Q, K and V, whatever softmax_precision says."""
+    """Scores are computed in the element type of Q, K and V, whatever softmax_precision is."""
     q, k, v = node.inputs
     takes(node, (FLOAT, DOUBLE), 0, 1, 2)
     if len({q.dtype, k.dtype, v.dtype}) != 1 or not q.rank == k.rank == v.rank == 4:

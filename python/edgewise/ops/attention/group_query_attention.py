@@ -336,8 +336,8 @@ def gqa_grad(
     out[10] = got[3] if node.has(10) else None
     if rotary:
         if gradients.wants(7) or gradients.wants(8):
-            turned = [(x, d) for x, d in ((plain_q, dq), (plain_k, dk)) if d is not None]
-            out[7], out[8] = _table_gradients(node, gradients, turned, tables[0].shape, past)
+            rotated = [(x, d) for x, d in ((plain_q, dq), (plain_k, dk)) if d is not None]
+            out[7], out[8] = _table_gradients(node, gradients, rotated, tables[0].shape, past)
         cos, minus_sin = tables[0], gradients.neg(tables[1])  # the rotation back
         dq, dk = (
             _rotated(node, gradients, d, cos, minus_sin) if d is not None else None
@@ -403,21 +403,21 @@ def _rotated(node: BoundNode, gradients: Gradients, x: Value, cos: Value, sin: V
 def _table_gradients(
     node: BoundNode,
     gradients: Gradients,
-    turned: Sequence[tuple[Value, Value]],
+    rotated: Sequence[tuple[Value, Value]],
     shape: Shape,
     past: int,
 ) -> list[Value]:
     """Gradients of cos_cache and sin_cache.
 
     Args:
-        turned: (x, its gradient) of queries and keys, whichever have one.
+        rotated: (x, its gradient) of queries and keys, whichever have one.
         shape: The shape of the tables of `_rotary_tables`.
     """
     q_len, interleaved = node.inputs[0].shape[1], node.attr("rotary_interleaved", 0)
     out = []
     for table in (0, 1):
         parts = [
-            table_gradients(gradients, x, d, shape, interleaved, True)[table] for x, d in turned
+            table_gradients(gradients, x, d, shape, interleaved, True)[table] for x, d in rotated
         ]
         out.append(
             gradients.op(

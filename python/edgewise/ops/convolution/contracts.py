@@ -35,8 +35,8 @@ Kernel(
     doc=(
         "y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, "
         "taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * "
-        "stride + k * dilation - pad], 0 outside. x_batch: the stride of the batch of x, whose "
-        "channels are contiguous. scratch: packed patches, shared by the threads."
+        "stride + k * dilation - pad], 0 outside. x_batch: the stride of the batch of x, with "
+        "contiguous channels. scratch: packed patches, shared by the threads."
     ),
 )
 

@@ -26,7 +26,7 @@ def deform_conv_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, w, bias, mask = node.inputs[0], node.inputs[1], node.input(3), node.input(4)
     dims, groups, shared = x.rank - 2, node.attr("group", 1), node.attr("offset_group", 1)
     batch, channels, out = x.shape[0], x.shape[1], win.y
-    taps, places = product(win.kernel), product(out)
+    taps, positions = product(win.kernel), product(out)
     grid = _sampling_grid(node, graph, win, batch * shared)
     y = graph.op(
         "GridSample",
@@ -39,10 +39,10 @@ def deform_conv_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     if mask is not None:
         y = graph.op(
             "Mul",
-            graph.reshape(y, [batch * shared, channels // shared, taps, places]),
-            graph.reshape(mask, [batch * shared, 1, taps, places]),
+            graph.reshape(y, [batch * shared, channels // shared, taps, positions]),
+            graph.reshape(mask, [batch * shared, 1, taps, positions]),
         )
-    y = graph.reshape(y, [batch, groups, channels // groups * taps, places])
+    y = graph.reshape(y, [batch, groups, channels // groups * taps, positions])
     y = graph.op("MatMul", graph.reshape(w, [groups, w.shape[0] // groups, w.shape[1] * taps]), y)
     y = graph.reshape(y, [batch, w.shape[0], *out])
     return [
@@ -204,7 +204,7 @@ def affine_grid_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         raise NotStatic("a grid of a size that depends on a register")
     parts, shape = [], list(size[2:])
     for i, d in enumerate(shape):
-        places = (
+        coordinates = (
             [(2 * k + 1) / d - 1 for k in range(d)]
             if not node.attr("align_corners", 0)
             else [2 * k / (d - 1) - 1 if d > 1 else 0.0 for k in range(d)]
@@ -212,7 +212,7 @@ def affine_grid_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         parts.append(
             graph.op(
                 "Expand",
-                graph.constant(FLOAT, [d] + [1] * (dims - i), places),
+                graph.constant(FLOAT, [d] + [1] * (dims - i), coordinates),
                 graph.ints([*shape, 1]),
             )
         )

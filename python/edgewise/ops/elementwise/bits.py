@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         Value,
     )
 
-# Elements of less than a byte are moved as codes of a byte each (bind.py): Codes converts packed
+# Elements of less than a byte are moved as codes of a byte each (bind/): Codes converts packed
 # elements to uint8, OfCodes back to the type of the attribute `to`.
 codes, of_codes = Op("Codes", "edgewise"), Op("OfCodes", "edgewise")
 

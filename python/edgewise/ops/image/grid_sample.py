@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
 
 grid_sample = Op("GridSample")
-# The modes, whose names changed in opset 20.
+# The modes; their names changed in opset 20.
 _MODES = {
     "bilinear": "linear",
     "bicubic": "cubic",

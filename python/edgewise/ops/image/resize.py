@@ -181,7 +181,7 @@ class _Axis:
         return f(f((i + 0.5) / scale) - 0.5)
 
     def nearest(self, u: float) -> int:
-        """The element nearest to a coordinate, which may lie outside."""
+        """The element nearest to a coordinate, which may be outside."""
         if self.rounding == "simple":
             return math.ceil(u) if self.scale < 1 else math.floor(u)
         return {
@@ -206,7 +206,7 @@ class _Axis:
         )
 
     def table(self) -> list[Row]:
-        """A row for each element of the result; empty where a crop lies outside of the input."""
+        """A row for each element of the result; empty where a crop is outside of the input."""
         out: list[Row] = []
         for i in range(self.size):
             u = self.coordinate(i)

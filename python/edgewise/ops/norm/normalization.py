@@ -57,7 +57,7 @@ def emit_norm(
     """Adds a call of the kernel "norm".
 
     Args:
-        x, skip, y, total: Views whose trailing `cols` elements form a row; total is the operand
+        x, skip, y, total: Views with rows of `cols` trailing elements; total is the operand
             `sum`.
         cols: By default the last dimension.
         mean, inv_std: The statistics of each row, outputs.

@@ -116,10 +116,12 @@ def dropout_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     x, ratio = node.inputs[0], node.attr("ratio", 0.5)
     if node.has(1):
         ratio = float(node.need(1)[0])
-    said = bool(node.need(2)[0]) if node.has(2) else None
-    if ratio == 1.0 and said:  # every element would be 0 / 0
+    training = bool(node.need(2)[0]) if node.has(2) else None
+    if ratio == 1.0 and training:  # every element would be 0 / 0
         fail(node, "its ratio is 1", "Use a probability below 1.")
-    stream = None if ratio == 0.0 or said is False else graph.random_stream(always=bool(said))
+    stream = (
+        None if ratio == 0.0 or training is False else graph.random_stream(always=bool(training))
+    )
     if stream is not None:
         seed, number = stream
 
@@ -140,12 +142,12 @@ def dropout_decompose(node: BoundNode, graph: Binder) -> Decomposed:
 
 def _source(node: BoundNode, graph: Binder) -> tuple[Value, int]:
     """(seed, stream) of a distribution: the same in each run where the node has a seed."""
-    said = node.attrs.get("seed")
-    if said is not None:
-        if type(said) not in (int, float):
-            fail(node, f"its seed is {said!r}; a number is expected")
+    chosen = node.attrs.get("seed")
+    if chosen is not None:
+        if type(chosen) not in (int, float):
+            fail(node, f"its seed is {chosen!r}; a number is expected")
         # the bits of the float32, so that seeds that differ by little differ, too
-        bits = unpack(INT32, pack(FLOAT, [float(said)]), 1)
+        bits = unpack(INT32, pack(FLOAT, [float(chosen)]), 1)
         return graph.constant(INT64, [1], bits), 0
     stream = graph.random_stream(always=True)
     if stream is None:

@@ -245,12 +245,12 @@ def stft_decompose(node: BoundNode, graph: Binder) -> Decomposed:
             f" fit the signal {x}",
         )
     frames = (x.shape[1] - length) // step + 1
-    places = graph.op(
+    positions = graph.op(
         "Add",
         graph.op("Mul", _count(graph, frames, [frames, 1]), graph.constant(INT64, [], [step])),
         _count(graph, length),
     )
-    x = graph.op("Gather", x, places, axis=1)  # [batch, frames, length, parts]
+    x = graph.op("Gather", x, positions, axis=1)  # [batch, frames, length, parts]
     if window is not None:
         x = graph.op("Mul", x, graph.op("Reshape", window, graph.ints([length, 1])))
     return [_dft(node, graph, x, 2, length, 0, node.attr("onesided", 1))]

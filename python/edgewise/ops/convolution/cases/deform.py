@@ -107,7 +107,7 @@ def max_unpool_cases(t: Toolbox) -> Cases:
         strides=[2, 2],
         trust="onnx",
         why=(
-            "onnxruntime counts the indices in the output's shape, the standard in the pooled one's"
+            "onnxruntime's indices count elements of the output, ONNX's those of the pooled tensor"
         ),
     )
     yield t(

@@ -23,7 +23,7 @@ def grid_sample_cases(t: Toolbox) -> Cases:
                         {
                             "trust": "ort",
                             "why": (
-                                "ONNX's reference moves places to the border before it weighs,"
+                                "ONNX's reference moves coordinates to the border before it weighs,"
                                 " PyTorch the elements"
                             ),
                         }

@@ -16,8 +16,8 @@ def resize_cases(t: Toolbox) -> Cases:
     ort = {
         "trust": "ort",
         "why": (
-            "ONNX's reference has places in double precision, and takes the scale as given where"
-            " the size says otherwise"
+            "ONNX's reference has coordinates in double precision, and uses the given scale where"
+            " the size implies another one"
         ),
     }
     wheres = (
@@ -32,7 +32,7 @@ def resize_cases(t: Toolbox) -> Cases:
         for scales in ([1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 0.6, 0.5], [1.0, 1.0, 2.5, 0.75]):
             for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
                 only = (
-                    {"trust": "onnx", "why": "onnxruntime rounds these places in a way of its own"}
+                    {"trust": "onnx", "why": "onnxruntime rounds these coordinates differently"}
                     if where == "half_pixel_symmetric"
                     else ort
                 )
@@ -116,7 +116,7 @@ def resize_cases(t: Toolbox) -> Cases:
         extrapolation_value=3.0,
         tol=1e-4,
         trust="ort",
-        why="ONNX's reference has places in double precision",
+        why="ONNX's reference has coordinates in double precision",
     )
     for policy in ("not_larger", "not_smaller"):
         yield t(

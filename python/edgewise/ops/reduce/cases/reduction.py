@@ -65,7 +65,7 @@ def top_k_cases(t: Toolbox) -> Cases:
                 largest=largest,
                 opset=24,
                 trust="onnx",
-                why="onnxruntime has it for few types",
+                why="onnxruntime supports few types",
             )
     yield t(t.f(3, 4), [0], outputs=2)
     yield t(t.f(3, 4), [3], outputs=[True, False])
@@ -158,7 +158,7 @@ def _reduce_cases(op: str) -> Callable[[Toolbox], Cases]:
                     ),
                     [1],
                     trust="onnx",
-                    why="onnxruntime has it for few types",
+                    why="onnxruntime supports few types",
                 )
         if op in ("max", "min"):
             yield t(t.b(3, 2), [1], opset=20)

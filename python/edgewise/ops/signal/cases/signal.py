@@ -63,7 +63,7 @@ def stft_cases(t: Toolbox) -> Cases:
         t.f(20),
         tol=1e-3,
         trust="ort",
-        why="ONNX's reference wants an axis of 1 behind the signal",
+        why="ONNX's reference needs a last axis of 1",
     )
 
 
