@@ -45,11 +45,11 @@ Kernel(
     ),
     doc=(
         "y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 "
-        "accumulation; b may be float16, int8 or uint8 in memory. Any of a, b row- or "
-        "column-major (strides); the same bias (bias_row/bias_col strides, 0 broadcasts) for "
-        "each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns "
-        "(b_row = 1) is a GEMV that streams b once. scratch: packing buffers (131072 floats "
-        "of packed b shared by the threads, then 65536 floats for packed a split among them)."
+        "accumulation; b may be float16, int8 or uint8 in memory. a and b may be row- or "
+        "column-major (strides); all batches share the bias (strides bias_row, bias_col; 0 "
+        "broadcasts). k = 0: y is the bias. m = 1 with contiguous rows (b_col = 1) or columns "
+        "(b_row = 1) of b is a GEMV that reads b once. scratch: packing buffers, 131072 floats "
+        "of packed b that the threads share, then 65536 floats of packed a divided among them."
     ),
 )
 
@@ -104,12 +104,12 @@ Kernel(
     ),
     doc=(
         "com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, "
-        "w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros "
-        "packed `bits` wide per row (row padded to a byte), else one float per block. format "
-        "0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the "
-        "flattened [n, k], k a multiple of block; w = code[q] * absmax; in these two the HIGH "
-        "nibble comes first). accuracy 4: activations may be quantized to int8 per block. "
-        "transposed: y [m, k] = a [m, n] @ b, the product of its gradient."
+        "w = (q - zero) * scale; zero is 2^(bits-1) by default. zero_type 2 (uint8): zeros are "
+        "packed in `bits` bits each, rows padded to a byte; else one float for each block. "
+        "format 0: integers; 1 and 2: the fp4 and nf4 codes of MatMulBnb4 (blocks of the "
+        "flattened [n, k], k a multiple of block; w = code[q] * absmax; the high nibble comes "
+        "first). accuracy 4: activations may be quantized to int8 in blocks. transposed: "
+        "y [m, k] = a [m, n] @ b, the product of the gradient."
     ),
 )
 
@@ -131,7 +131,7 @@ Kernel(
     empty=["dims"],
     cost=Cost("2*dims[0]*dims[1]*dims[2]*dims[3]*dims[4]*dims[5]*k"),
     doc=(
-        "y[i] = sum over k of a[i] * b[i]; y contiguous over dims. Of float64, int32 and "
-        "int64; integers wrap around."
+        "y[i] = sum over k of a[i] * b[i], in float64, int32 or int64; integers wrap around. "
+        "y is contiguous."
     ),
 )

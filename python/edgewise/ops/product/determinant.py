@@ -1,4 +1,4 @@
-"""Det: a composition, so that it has a gradient."""
+"""Det, composed of operators that have gradients."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ...declare.op import Op, fail, takes, unsupported
 if TYPE_CHECKING:
     from ...declare.annotations import Binder, BoundNode, Value
 
-LARGEST = 128  # rows: each is a dozen nodes
+LARGEST = 128  # rows; each adds a dozen nodes
 
 det = Op("Det")
 
 
 @det.decompose
 def det_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Gaussian elimination with partial pivoting: the row of the largest pivot changes places with
-    the first, and what is left is a matrix of one row and column less.
+    """Gaussian elimination with partial pivoting: the row of the largest pivot is exchanged with
+    the first one; the rest is a matrix with one row and one column less.
     """
     takes(node, (FLOAT, DOUBLE), 0)
     a = node.inputs[0]
@@ -31,7 +31,7 @@ def det_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     rows, columns = len(lead), len(lead) + 1
     zero, one = (graph.constant(a.dtype, [], [v]) for v in (0.0, 1.0))
 
-    def part(v, axis, first, end):
+    def part(v: Value, axis: int, first: int, end: int) -> Value:
         return graph.op("Slice", v, *(graph.constant(INT64, [1], [i]) for i in (first, end, axis)))
 
     y = graph.op("Expand", one, graph.constant(INT64, [len(lead) + 2], [*lead, 1, 1]))

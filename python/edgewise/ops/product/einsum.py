@@ -1,5 +1,5 @@
-"""Einsum: pairs of operands, from left to right, become matrix products over the indices that end
-with them.
+"""Einsum: operands are multiplied from left to right, each pair as a matrix product over the
+indices that occur nowhere else.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 einsum = Op("Einsum")
 
+Index = str | int  # a letter; a dimension of an ellipsis is a number, 1 for the last one
 
-def _parse(node: BoundNode):
-    """(indices of each operand, indices of the output).
 
-    Indices are letters; those of an ellipsis are numbers, 1 for the last one.
-    """
+def _parse(node: BoundNode) -> tuple[list[list[Index]], list[Index]]:
+    """(indices of each operand, indices of the output)."""
     equation = node.attr("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -28,10 +27,10 @@ def _parse(node: BoundNode):
             node, f"its equation {equation!r} has {len(terms)} terms for {len(node.inputs)} inputs"
         )
 
-    def letters(term, rank):
+    def letters(term: str, rank: int) -> list[Index]:
         before, dots, after = term.partition("...")
         if not all(c.isascii() and c.isalpha() for c in before + after):
-            fail(node, f"its equation {equation!r} cannot be read")
+            fail(node, f"its equation {equation!r} cannot be parsed")
         more = rank - len(before) - len(after)
         if more < 0 or more and not dots:
             fail(node, f"the term {term!r} of its equation has another rank than its input, {rank}")
@@ -54,54 +53,58 @@ def _parse(node: BoundNode):
 
 
 class _Term:
-    """A tensor with a name for each dimension."""
+    """A tensor with an index for each dimension."""
 
-    def __init__(self, g, value, names):
-        self.g, self.value, self.names = g, value, names
+    def __init__(self, graph: Binder, value: Value, names: list[Index]) -> None:
+        self.graph, self.value, self.names = graph, value, names
 
-    def size(self, name):
+    def size(self, name: Index) -> int:
+        """The length of a dimension."""
         return self.value.shape[self.names.index(name)]
 
-    def reshaped(self, shape, names):
-        return _Term(self.g, self.g.reshape(self.value, shape), names)
+    def reshaped(self, shape: list[int], names: list[Index]) -> _Term:
+        """With other dimensions."""
+        return _Term(self.graph, self.graph.reshape(self.value, shape), names)
 
-    def ordered(self, names):
+    def ordered(self, names: list[Index]) -> _Term:
+        """With its dimensions in this order."""
         perm = [self.names.index(i) for i in names]
         return (
             self
             if perm == list(range(len(perm)))
-            else _Term(self.g, self.g.op("Transpose", self.value, perm=perm), list(names))
+            else _Term(self.graph, self.graph.op("Transpose", self.value, perm=perm), list(names))
         )
 
-    def summed(self, names):
+    def summed(self, names: set[Index]) -> _Term:
+        """Summed over these dimensions."""
         axes = [i for i, name in enumerate(self.names) if name in names]
         if not axes:
             return self
         return _Term(
-            self.g,
-            self.g.op("ReduceSum", self.value, self.g.ints(axes), keepdims=0),
+            self.graph,
+            self.graph.op("ReduceSum", self.value, self.graph.ints(axes), keepdims=0),
             [i for i in self.names if i not in names],
         )
 
-    def diagonal(self):
-        """Each name once: of dimensions with the same name, the elements where they are equal."""
+    def diagonal(self) -> _Term:
+        """With each index once: the diagonal of dimensions that share an index."""
         term = self
         while (twice := next((i for i in term.names if term.names.count(i) > 1), None)) is not None:
             first, second = [k for k, i in enumerate(term.names) if i == twice][:2]
             d = term.value.shape[first]
             rest = [k for k in range(len(term.names)) if k not in (first, second)]
-            value = term.g.op("Transpose", term.value, perm=[*rest, first, second])
-            flat = _Term(term.g, value, None).reshaped(
+            value = term.graph.op("Transpose", term.value, perm=[*rest, first, second])
+            flat = _Term(term.graph, value, None).reshaped(
                 [*value.shape[:-2], d * d], [*(term.names[k] for k in rest), twice]
             )
-            value = term.g.op(
-                "Slice", flat.value, *(self.g.ints([k]) for k in (0, d * d, len(rest), d + 1))
+            value = term.graph.op(
+                "Slice", flat.value, *(self.graph.ints([k]) for k in (0, d * d, len(rest), d + 1))
             )
-            term = _Term(term.g, value, flat.names)
+            term = _Term(term.graph, value, flat.names)
         return term
 
-    def without_ones(self, other):
-        """Without the dimensions of 1 that only stand for the other's larger ones."""
+    def without_ones(self, other: _Term) -> _Term:
+        """Without the dimensions of 1 that are broadcast to larger ones of the other term."""
         gone = {
             i for i in self.names if i in other.names and self.size(i) == 1 and other.size(i) != 1
         }
@@ -111,8 +114,8 @@ class _Term:
         )
 
 
-def _joined(a, c, kept):
-    """The product of two terms, summed over what is not kept."""
+def _joined(a: _Term, c: _Term, kept: set[Index]) -> _Term:
+    """The product of two terms, summed over the indices that are not kept."""
     a, c = a.without_ones(c), c.without_ones(a)
     a, c = (
         x.summed({i for i in x.names if i not in kept and i not in y.names})
@@ -129,10 +132,10 @@ def _joined(a, c, kept):
     if not ended:
         a = a.ordered(batch + a_only).reshaped(lead + rows + [1] * len(columns), names)
         c = c.ordered(batch + c_only).reshaped(lead + [1] * len(rows) + columns, names)
-        return _Term(a.g, a.g.op("Mul", a.value, c.value), names)
+        return _Term(a.graph, a.graph.op("Mul", a.value, c.value), names)
     a = a.ordered(batch + a_only + ended).reshaped([*lead, product(rows), product(inner)], names)
     c = c.ordered(batch + ended + c_only).reshaped([*lead, product(inner), product(columns)], names)
-    return _Term(a.g, a.g.op("MatMul", a.value, c.value), names).reshaped(shape, names)
+    return _Term(a.graph, a.graph.op("MatMul", a.value, c.value), names).reshaped(shape, names)
 
 
 @einsum.decompose

@@ -2,41 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, FLOAT16, INT8, UINT8
-from ...declare.op import broadcast, fail, most, product
+from ...declare.op import Dim, Shape, broadcast, fail, most, product
 from ...declare.symbolic import Sym
 from ...errors import UnsupportedOp
 from .contracts import ACTIVATION
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Builder
+    from ...declare.annotations import BoundNode, Builder, View
 
 
-def matmul_shape(node: BoundNode, a, b):
+def matmul_shape(node: BoundNode, a: list[Dim], b: list[Dim]) -> list[Dim]:
+    """The shape of the product of tensors of shapes a and b, by MatMul's rules.
+
+    Raises:
+        ModelError: the shapes do not fit.
+    """
     if not a or not b:
-        fail(node, "it wants tensors of at least one dimension")
+        fail(node, "it takes tensors of at least one dimension")
     a2 = [1] + a if len(a) == 1 else a
     b2 = b + [1] if len(b) == 1 else b
     if a2[-1] != b2[-2]:
-        fail(node, f"shapes {a} and {b} do not fit: {a2[-1]} columns meet {b2[-2]} rows")
+        fail(node, f"shapes {a} and {b} do not fit: {a2[-1]} columns times {b2[-2]} rows")
     out = broadcast(node, a2[:-2], b2[:-2])
     return out + ([a2[-2]] if len(a) > 1 else []) + ([b2[-1]] if len(b) > 1 else [])
 
 
+@dataclass(frozen=True)
+class _Formula:
+    """activation(alpha * a @ w + beta * bias)."""
+
+    bias: View | None
+    alpha: float
+    beta: float
+    activation: str
+
+
 def emit_gemm(
-    builder: Builder, a, w, y, bias=None, residual=None, alpha=1.0, beta=1.0, activation="none"
-):
-    """y = activation(alpha a @ w + beta bias) + residual. a [.., m, k], w [.., k, n], y [.., m, n]
-    views with equal or broadcast batch dimensions.
+    builder: Builder,
+    a: View,
+    w: View,
+    y: View,
+    bias: View | None = None,
+    residual: View | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    activation: str = "none",
+) -> None:
+    """Adds the steps of y = activation(alpha * a @ w + beta * bias) + residual.
+
+    Args:
+        a, w, y: [..., m, k], [..., k, n] and [..., m, n]; the batch dimensions are those of y or
+            broadcast to them.
+        bias: broadcasts to [m, n].
+        residual: as y.
+        activation: a name of the enumeration ACTIVATION.
     """
     if len(w.shape) == 2 or product(w.shape[:-2]) == 1:
         w = w.drop_leading(len(w.shape) - 2)
-        if len(a.shape) > 2:  # one weight for all: batches are rows
+        if len(a.shape) > 2:  # one weight for all: a batch is more rows
             a, y = builder.as_rows(a, a.shape[-1]), builder.as_rows(y, y.shape[-1])
             residual = builder.as_rows(residual, y.shape[-1]) if residual is not None else None
-    if not isinstance(a.shape[-1], Sym) and a.shape[-1] == 0:  # the sum of nothing
+    if not isinstance(a.shape[-1], Sym) and a.shape[-1] == 0:  # sums of no elements
         a, w = (
             builder.scalar(FLOAT, 0.0).broadcast(s)
             for s in (a.shape[:-1] + [1], w.shape[:-2] + [1, w.shape[-1]])
@@ -45,51 +75,70 @@ def emit_gemm(
     a, w = (v.broadcast(batch + v.shape[-2:]) for v in (a, w))
     if min(a.strides) < 0 or (min(a.strides[-2:]) > 1 and a.shape[-1] != 1 and a.shape[-2] != 1):
         a = builder.contiguous(a)
-    if min(w.strides) < 0 or (
-        a.shape[-1] != 1 and a.strides[-1] == w.strides[-2] == 0
-    ):  # the kernel wants its work to be bounded by memory
+    # The kernel's contract bounds its work by the memory of its operands.
+    if min(w.strides) < 0 or (a.shape[-1] != 1 and a.strides[-1] == w.strides[-2] == 0):
         w = builder.contiguous(w)
-    dims, (sa, sw, sy) = builder.merge_dims(batch, [a.strides[:-2], w.strides[:-2], y.strides[:-2]])
-    if (
-        len(dims) > 2 and (isinstance(dims[0], Sym) or dims[0] > 64) and not (a.plain and w.plain)
-    ):  # too many to unroll: laid out one behind the other, they are one loop
-        return emit_gemm(
-            builder,
-            builder.contiguous(a),
-            builder.contiguous(w),
-            y,
-            bias,
-            residual,
-            alpha,
-            beta,
-            activation,
-        )
-    if len(dims) > 2:  # more than two batch loops: unroll the outermost ones
-        if isinstance(dims[0], Sym) or dims[0] > 4096:
-            raise UnsupportedOp(
-                f"a product over {len(dims)} batch dimensions {dims} that do not merge",
-                builder.label.where if builder.label else "product",
-                "Report this model.",
-            )
-        for i in range(dims[0]):
-            part = [v.with_batch(dims[1:], s[1:], i * s[0]) for v, s in ((a, sa), (w, sw), (y, sy))]
-            emit_gemm(
-                builder,
-                *part,
-                bias=bias,
-                residual=(
-                    residual.with_batch(dims[1:], sy[1:], i * sy[0])
-                    if residual is not None
-                    else None
-                ),
-                alpha=alpha,
-                beta=beta,
-                activation=activation,
-            )
+    formula = _Formula(bias, alpha, beta, activation)
+    _emit_batches(builder, a, w, y, residual, formula)
+
+
+def _emit_batches(
+    builder: Builder, a: View, w: View, y: View, residual: View | None, formula: _Formula
+) -> None:
+    """As emit_gemm, for operands with the batch dimensions of y. The kernel has two batch loops; if
+    more remain after merging, the outermost one is unrolled.
+    """
+    views = (a, w, y)
+    dims, strides = builder.merge_dims(y.shape[:-2], [v.strides[:-2] for v in views])
+    if len(dims) <= 2:
+        _emit_call(builder, a, w, y, residual, formula, dims, strides)
         return
+    unrolled = not isinstance(dims[0], Sym)
+    if (not unrolled or dims[0] > 64) and not (a.plain and w.plain):
+        # Too many to unroll: contiguous operands have one loop.
+        a, w = builder.contiguous(a), builder.contiguous(w)
+        _emit_batches(builder, a, w, y, residual, formula)
+        return
+    if not unrolled or dims[0] > 4096:
+        raise UnsupportedOp(
+            f"a product over {len(dims)} batch dimensions {dims} that do not merge",
+            builder.label.where if builder.label else "product",
+            "Report this model.",
+        )
+    for i in range(dims[0]):
+        parts = [v.with_batch(dims[1:], s[1:], i * s[0]) for v, s in zip(views, strides)]
+        of_y = strides[2]
+        part_residual = (
+            residual.with_batch(dims[1:], of_y[1:], i * of_y[0]) if residual is not None else None
+        )
+        emit_gemm(
+            builder,
+            *parts,
+            bias=formula.bias,
+            residual=part_residual,
+            alpha=formula.alpha,
+            beta=formula.beta,
+            activation=formula.activation,
+        )
+
+
+def _emit_call(
+    builder: Builder,
+    a: View,
+    w: View,
+    y: View,
+    residual: View | None,
+    formula: _Formula,
+    dims: list[Dim],
+    strides: list[list[Dim]],
+) -> None:
+    """One call of the kernel. dims, strides: at most two batch dimensions, and the strides of a, w
+    and y along them.
+    """
     pad = [0] * (2 - len(dims))
-    dims, sa, sw, sy = [1] * len(pad) + dims, pad + sa, pad + sw, pad + sy
-    bias_strides = [0, 0]
+    dims = [1] * len(pad) + dims
+    sa, sw, sy = (pad + s for s in strides)
+    bias, bias_strides = formula.bias, [0, 0]
     if bias is not None:
         bias = bias.broadcast([y.shape[-2], y.shape[-1]])
         if min(bias.strides) < 0:
@@ -120,15 +169,15 @@ def emit_gemm(
         bias_row=bias_strides[0],
         bias_col=bias_strides[1],
         b_type=w.dtype,
-        activation=ACTIVATION[activation],
-        alpha=alpha,
-        beta=beta,
+        activation=ACTIVATION[formula.activation],
+        alpha=formula.alpha,
+        beta=formula.beta,
     )
 
 
-def product_is_large(shape, w):
-    """Whether a product of this shape wants scratch: to pack w, or, with one row, which is a stream
-    over w, for sums of parts of large w's rows.
+def product_is_large(shape: Shape, w: View) -> bool:
+    """Whether a product of this shape uses scratch: to pack w; or, for one row, which reads w once,
+    to sum parts of a large w's rows separately.
     """
     return (
         most(shape[-2]) > 1 or w.strides[-1] == 1 and most(w.shape[-2]) * most(w.shape[-1]) >= 65536

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, INT32, INT64
-from ...declare.op import MS, Epilogue, Op, Weight, broadcast, fail, takes, unsupported
+from ...declare.op import MS, Dim, Epilogue, Op, Weight, broadcast, fail, takes, unsupported
 from .gemm_kernel import emit_gemm, matmul_shape
 from .product_gradients import product_gradients
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
         Inferred,
         InputGradients,
         Value,
+        View,
     )
 
 
-def _lower_matmul(node: BoundNode, builder: Builder, a, w, alpha=1.0):
+def _lower_matmul(node: BoundNode, builder: Builder, a: View, w: View, alpha: float = 1.0) -> None:
+    """The product of two views, vectors as in MatMul, with the node's epilogue."""
     y = builder.out(node.outputs[0])
     if len(a.shape) == 1:
         a, y = a.unsqueeze(0), y.unsqueeze(len(y.shape) - (1 if len(w.shape) > 1 else 0))
@@ -39,7 +41,7 @@ def _lower_matmul(node: BoundNode, builder: Builder, a, w, alpha=1.0):
     )
 
 
-# inputs 2 and 3 (bias, residual) and the attribute `activation` come from passes/epilogue.py
+# Inputs 2 and 3, bias and residual, and the attribute `activation` come from passes/epilogue.py.
 matmul = Op(
     "MatMul",
     half=[1],
@@ -52,7 +54,7 @@ matmul = Op(
 
 @matmul.decompose
 def matmul_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Of other types than float32 by a kernel of its own (product.py)."""
+    """Products of other types than float32 have a kernel of their own (product.py)."""
     return (
         [graph.op("Product", *node.inputs[:2], domain="edgewise")]
         if node.inputs[0].dtype in (DOUBLE, INT32, INT64)
@@ -91,7 +93,8 @@ fused_matmul = Op(
 )
 
 
-def _turned(v, node: BoundNode, name):
+def _transposed(v: View, node: BoundNode, name: str) -> View:
+    """A matrix, transposed if the attribute `name` is set."""
     return (
         v.transpose(list(range(len(v.shape) - 2)) + [len(v.shape) - 1, len(v.shape) - 2])
         if node.attr(name, 0)
@@ -99,25 +102,25 @@ def _turned(v, node: BoundNode, name):
     )
 
 
-def _turned_shape(v, node: BoundNode, name):
+def _transposed_shape(v: Value, node: BoundNode, name: str) -> list[Dim]:
     return v.shape[:-2] + [v.shape[-1], v.shape[-2]] if node.attr(name, 0) else v.shape
 
 
 @fused_matmul.decompose
 def fused_matmul_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """transBatch: the first dimension is that of rows, or of what is summed over, and those of the
-    batch come before the last.
+    """Transposes for transBatchA and transBatchB, with which the rows (or what is summed over) are
+    the first dimension, and the batch is between it and the last one.
     """
-    turns = [node.attr(name, 0) for name in ("transBatchA", "transBatchB")]
-    if not any(turns):
+    flags = [node.attr(name, 0) for name in ("transBatchA", "transBatchB")]
+    if not any(flags):
         return None
     inputs = [
         (
             graph.op("Transpose", v, perm=[*range(1, v.rank - 1), 0, v.rank - 1])
-            if turn and v.rank > 2
+            if flag and v.rank > 2
             else v
         )
-        for v, turn in zip(node.inputs, turns)
+        for v, flag in zip(node.inputs, flags)
     ]
     return [
         graph.op(
@@ -139,7 +142,9 @@ def fused_matmul_infer(node: BoundNode) -> Inferred:
     return [
         (
             a.dtype,
-            matmul_shape(node, _turned_shape(a, node, "transA"), _turned_shape(w, node, "transB")),
+            matmul_shape(
+                node, _transposed_shape(a, node, "transA"), _transposed_shape(w, node, "transB")
+            ),
         )
     ]
 
@@ -149,8 +154,8 @@ def fused_matmul_lower(node: BoundNode, builder: Builder) -> None:
     _lower_matmul(
         node,
         builder,
-        _turned(builder.view(node.inputs[0]), node, "transA"),
-        _turned(builder.view(node.inputs[1]), node, "transB"),
+        _transposed(builder.view(node.inputs[0]), node, "transA"),
+        _transposed(builder.view(node.inputs[1]), node, "transB"),
         node.attr("alpha", 1.0),
     )
 
@@ -187,14 +192,14 @@ gemm = Op(
 
 @gemm.decompose
 def gemm_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Of other types than float32: the parts of the formula."""
+    """The formula in other operators, for other types than float32."""
     a, w, c = node.inputs[0], node.inputs[1], node.input(2)
     if a.dtype not in (DOUBLE, INT32, INT64):
         return None
     if a.rank != 2 or w.rank != 2 or any(v is not None and v.dtype != a.dtype for v in (w, c)):
-        fail(node, f"it wants matrices of one type, not {a}, {w} and {c}")
+        fail(node, f"it takes matrices of one type, not {a}, {w} and {c}")
 
-    def times(v, factor):
+    def times(v: Value, factor: float) -> Value:
         if factor == 1:
             return v
         if a.dtype != DOUBLE and factor != int(factor):
@@ -219,8 +224,10 @@ def gemm_infer(node: BoundNode) -> Inferred:
     takes(node, (FLOAT, FLOAT16, BFLOAT16), 1)
     a, w = node.inputs[:2]
     if a.rank != 2 or w.rank != 2 or a.dtype != FLOAT:
-        fail(node, f"it wants two float matrices, not {a} and {w}")
-    shape = matmul_shape(node, _turned_shape(a, node, "transA"), _turned_shape(w, node, "transB"))
+        fail(node, f"it takes two float matrices, not {a} and {w}")
+    shape = matmul_shape(
+        node, _transposed_shape(a, node, "transA"), _transposed_shape(w, node, "transB")
+    )
     if node.has(2) and broadcast(node, node.inputs[2].shape, shape) != shape:
         fail(node, f"C {node.inputs[2]} does not broadcast to {shape}")
     if node.has(2) and node.inputs[2].dtype != a.dtype or w.dtype not in (FLOAT, FLOAT16, BFLOAT16):
@@ -232,8 +239,8 @@ def gemm_infer(node: BoundNode) -> Inferred:
 def gemm_lower(node: BoundNode, builder: Builder) -> None:
     emit_gemm(
         builder,
-        _turned(builder.view(node.inputs[0]), node, "transA"),
-        _turned(builder.view(node.inputs[1]), node, "transB"),
+        _transposed(builder.view(node.inputs[0]), node, "transA"),
+        _transposed(builder.view(node.inputs[1]), node, "transB"),
         builder.out(node.outputs[0]),
         bias=builder.view(node.inputs[2]) if node.has(2) else None,
         residual=builder.view_like(node.inputs[3], node.outputs[0]) if node.has(3) else None,

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
         BoundNode,
         Builder,
         Gradients,
-        Graph,
         Inferred,
         InputGradients,
         Value,
+        View,
     )
 
 
@@ -35,8 +35,8 @@ nbits = Op(
 
 @nbits.decompose
 def nbits_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Where weights were quantized in the order of their importance (g_idx says which group each of
-    them is of): the same with its columns, and those of A, sorted by group.
+    """The same node without g_idx, the group of each row of B: rows of B and columns of A are
+    sorted by group. Quantizers that take weights in the order of their importance write g_idx.
     """
     if not node.has(4):
         return None
@@ -107,7 +107,7 @@ def nbits_infer(node: BoundNode) -> Inferred:
     if product(w.shape) != cols * blocks * (block * bits // 8):
         fail(node, f"B {w} is not {cols} columns of {blocks} blocks of {block} {bits}-bit weights")
     if product(node.inputs[2].shape) != cols * blocks:
-        fail(node, f"scales {node.inputs[2]}: {cols * blocks} are wanted")
+        fail(node, f"its scales are {node.inputs[2]}; {cols * blocks} are expected")
     if (
         w.dtype not in (UINT8, INT8)
         or node.inputs[2].dtype not in (FLOAT, FLOAT16)
@@ -133,16 +133,19 @@ def nbits_infer(node: BoundNode) -> Inferred:
 def emit_nbits(
     node: BoundNode,
     builder: Builder,
-    bits,
-    block,
-    cols,
-    k,
-    format=0,
-    accuracy=0,
-    zeros=None,
-    bias=None,
-    transposed=0,
-):
+    bits: int,
+    block: int,
+    cols: int,
+    k: int,
+    format: int = 0,
+    accuracy: int = 0,
+    zeros: View | None = None,
+    bias: View | None = None,
+    transposed: int = 0,
+) -> None:
+    """Adds a call of the kernel `matmul_nbits` on the node's inputs A, B and scales; the arguments
+    are parameters and optional operands of the kernel.
+    """
     a, y = (
         builder.as_rows(builder.view(node.inputs[0]), cols if transposed else k),
         builder.as_rows(builder.out(node.outputs[0]), k if transposed else cols),
@@ -183,9 +186,9 @@ def emit_nbits(
     )
 
 
-# (dy [.., N], B, scales, zero_points or None) of MatMulNBits (format 0) or MatMulBnb4 (1 fp4, 2
-# nf4), and its attributes: the gradient of A [.., K]. Weights become float32 as they are packed, a
-# block at a time.
+# The gradient of A [..., K] of MatMulNBits (attribute format: 0) or MatMulBnb4 (1: fp4, 2: nf4),
+# with its other attributes. Inputs: dy [..., N], B, scales, zero_points or None. The kernel
+# dequantizes one block of weights at a time, as it packs them.
 nbits_grad = Op("MatMulNBitsGrad", "edgewise", half=[2, 3])
 
 
@@ -238,10 +241,10 @@ def nbits_grad_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> 
     ]
 
 
-def _nbits_gradients(node: BoundNode, graph: Graph, dy, format=0):
-    """Of the activations and the bias; quantized weights, their scales and zero points stay as they
-    are.
-    """
+def _nbits_gradients(
+    node: BoundNode, graph: Gradients, dy: Value, format: int = 0
+) -> list[Value | None]:
+    """Gradients of A and of the bias; quantized weights, scales and zero points are not trained."""
     zeros = node.inputs[3:4] if node.has(3) else []
     dx = (
         graph.op(

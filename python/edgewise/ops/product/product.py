@@ -1,4 +1,4 @@
-"""Matrix products of what is not float32: float64 and integers, in a plain loop."""
+"""Matrix products of float64 and integers, by a kernel without tiles."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ def multiplied_lower(node: BoundNode, builder: Builder) -> None:
     if not isinstance(a.shape[-1], Sym) and a.shape[-1] == 0:
         builder.fill(y, 0)
         return
-    if (
-        a.shape[-1] != 1 and a.strides[-1] == w.strides[-2] == 0
-    ):  # the kernel wants its work to be bounded by memory
+    # The kernel's contract bounds its work by the memory of its operands.
+    if a.shape[-1] != 1 and a.strides[-1] == w.strides[-2] == 0:
         a = builder.contiguous(a)
     batch = y.shape[: max(len(a.shape), len(w.shape)) - 2]
     a, w = (v.broadcast(batch + v.shape[-2:]) for v in (a, w))

@@ -1,4 +1,4 @@
-"""Concat and Split, and what onnxruntime's training graphs have of them."""
+"""Concat and Split, and the forms of them in onnxruntime's training graphs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def concat_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
 def concat_lower(node: BoundNode, builder: Builder) -> None:
     axis = axis_of(node, node.attr("axis", 1), node.inputs[0].rank)
     at = 0
-    if node.inputs[0].role == "cache":  # the cache has room behind what it holds: append in place
+    if node.inputs[0].role == "cache":  # its buffer has room to append in place
         first = builder.stored(node.inputs[0])
         y = first.extended(axis, node.outputs[0].shape[axis])
         builder.alias(node.outputs[0], y)
@@ -94,7 +94,8 @@ def concat_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> Inpu
 split = Op("Split", half=[0], moves=True)
 
 
-def _split_sizes(node: BoundNode):
+def _split_sizes(node: BoundNode) -> tuple[int, list[int]]:
+    """The axis, and the length of each output along it."""
     x = node.inputs[0]
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     sizes = node.attr("split") if node.opset < 13 else ints(node, 1)
@@ -154,13 +155,14 @@ def split_grad(node: BoundNode, gradients: Gradients, *dys: Value | None) -> Inp
     return [gradients.op("Concat", *parts, axis=axis)]
 
 
-# What onnxruntime's training graphs hold of Concat and Split: the sizes as a tensor.
+# onnxruntime's training graphs: Concat with the lengths of its inputs as a second output, and Split
+# with the lengths as an input.
 concat_training = Op("ConcatTraining", MS)
 
 
 @concat_training.decompose
 def concat_training_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Its second output: how long each input is along the axis, int64."""
+    """The second output: the length of each input along the axis, int64."""
     axis = axis_of(node, node.attr("axis", 0), node.inputs[0].rank)
     y = graph.op("Concat", *node.inputs, axis=axis)
     return [y, graph.constant(INT64, [len(node.inputs)], [v.shape[axis] for v in node.inputs])][

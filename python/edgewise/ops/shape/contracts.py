@@ -23,8 +23,8 @@ Kernel(
     ],
     empty=["outer", "count", "inner"],
     doc=(
-        "y[o, c, :] = x[o, index[c], :]; negative indices count from the end; one out of "
-        "[-rows, rows) is EW_E_INDEX."
+        "y[o, c, :] = x[o, index[c], :]; negative indices count from the end; an index "
+        "outside of [-rows, rows) is EW_E_INDEX."
     ),
 )
 
@@ -45,9 +45,9 @@ Kernel(
     ],
     empty=["dims"],
     doc=(
-        "ONNX GatherElements: dims are the index's; y contiguous. x_axis: stride of the "
-        "gathered axis, which has `rows` rows; xs: x's strides along the others, 0 for the "
-        "gathered one."
+        "ONNX GatherElements: dims are those of index; y is contiguous. x_axis: stride of x "
+        "along the gathered axis, which has `rows` rows; xs: strides of x along the other "
+        "axes, 0 for the gathered one."
     ),
 )
 
@@ -69,8 +69,8 @@ Kernel(
     ],
     empty=["batch", "count", "inner"],
     doc=(
-        "ONNX GatherND: y[b, c, :] = x[b][sum_d index[b,c,d]*strides[d] ...]; sizes/strides "
-        "beyond depth are 1/0; out-of-range index is EW_E_INDEX."
+        "ONNX GatherND: y[b, c, :] = x[b][sum_d index[b,c,d]*strides[d] ...]; from depth on, "
+        "sizes are 1 and strides 0; an index out of range is EW_E_INDEX."
     ),
 )
 
@@ -95,8 +95,8 @@ Kernel(
     empty=["count", "inner"],
     grid="count, inner",
     doc=(
-        "ONNX ScatterND into y, which already holds data. reduction: 0 none, 1 add, 2 mul, 3 "
-        "min, 4 max."
+        "ONNX ScatterND into y, which holds the data before. reduction: 0 none, 1 add, 2 mul, "
+        "3 min, 4 max."
     ),
 )
 
@@ -121,9 +121,9 @@ Kernel(
     empty=["dims"],
     grid="dims",
     doc=(
-        "ONNX ScatterElements into y, which already holds data: dims are the index's and the "
-        "updates'. y_axis: stride of the axis with `rows` rows; ys: y's strides along the "
-        "others, 0 for that one. reduction as in scatter_nd."
+        "ONNX ScatterElements into y, which holds the data before: dims are those of index "
+        "and updates. y_axis: stride of y along the axis, which has `rows` rows; ys: strides "
+        "of y along the other axes, 0 for that one. reduction as in scatter_nd."
     ),
 )
 
@@ -135,8 +135,8 @@ Kernel(
     empty=["dims"],
     c=CImplementation(variants={"size": "COPY_SIZE"}),
     doc=(
-        "Strided copy: Transpose, Slice, Expand, Concat, Split, Tile, a KV-cache append. "
-        "Innermost dimension contiguous on both sides is memcpy; a 2-D transpose is blocked."
+        "Strided copy: Transpose, Slice, Expand, Concat, Split, Tile, appending to a KV cache. "
+        "Rows that are contiguous in both are copied by memcpy; a 2-D transpose is blocked."
     ),
 )
 
@@ -146,7 +146,7 @@ Kernel(
     [write("y", sized("size"), "dims:ys")],
     require=["size in (1, 2, 4, 8)"],
     empty=["dims"],
-    doc="Fill with a bit pattern of `size` bytes (little end in value_low).",
+    doc="Fills y with a bit pattern of `size` bytes, the low 4 of them in value_low.",
 )
 
 Kernel(
@@ -162,7 +162,7 @@ Kernel(
         "distinct(batch, y_batch, rows, y_row, cols, 1)",
     ],
     empty=["batch", "rows", "cols"],
-    doc="ONNX Trilu: keep the upper (lower) triangle from diagonal k, zero elsewhere.",
+    doc="ONNX Trilu: the upper (or lower) triangle from diagonal k on, 0 elsewhere.",
 )
 
 Kernel(

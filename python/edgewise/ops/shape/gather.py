@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT32, INT64, size_of
 from ...declare.op import (
+    Dim,
     Op,
     Weight,
     axis_of,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 gather = Op("Gather", half=[0], moves=True, weight=Weight(0, "embedding"), parameters=(0,))
 
 
-def gathered_shape(node: BoundNode, axis):
+def gathered_shape(node: BoundNode, axis: int) -> list[Dim]:
     x, i = node.inputs[0], node.inputs[1]
     return x.shape[:axis] + i.shape + x.shape[axis + 1 :]
 
@@ -45,7 +46,7 @@ def gathered_shape(node: BoundNode, axis):
 def gather_infer(node: BoundNode) -> Inferred:
     x, i = node.inputs[:2]
     if i.dtype not in (INT32, INT64):
-        fail(node, f"its indices have the type of {i}; int32 or int64 is wanted")
+        fail(node, f"its indices are {i}; int32 or int64 is expected")
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     return [(x.dtype, gathered_shape(node, axis))]
 
@@ -70,9 +71,8 @@ def gather_lower(node: BoundNode, builder: Builder) -> None:
     x, i = node.inputs[:2]
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     k = i.scalar()
-    if k is not None and (
-        isinstance(k, Sym) or -most(x.shape[axis]) <= k
-    ):  # a constant index is a slice
+    # A constant index is a slice.
+    if k is not None and (isinstance(k, Sym) or -most(x.shape[axis]) <= k):
         if not isinstance(k, Sym) and k < 0:
             k = x.shape[axis] + k
         check_reach(node, k, x.shape[axis])
@@ -124,16 +124,15 @@ def gather_grad_rule(node: BoundNode, gradients: Gradients, dy: Value | None) ->
                 [(axis, k % x.shape[axis], 1)],
             )
         ]
-    before, behind = list(range(axis)), list(range(axis + i.rank, dy.rank))
-    dy = gradients.transpose(dy, [*range(axis, axis + i.rank), *before, *behind])
-    dx = gradients.op(
-        "GatherGrad", dy, i, domain="edgewise", rows=x.shape[axis]
-    )  # [rows, what stands before the axis, what behind it]
+    before, after = list(range(axis)), list(range(axis + i.rank, dy.rank))
+    dy = gradients.transpose(dy, [*range(axis, axis + i.rank), *before, *after])
+    # [rows, dimensions before the axis, dimensions after it]
+    dx = gradients.op("GatherGrad", dy, i, domain="edgewise", rows=x.shape[axis])
     return [gradients.transpose(dx, [*range(1, axis + 1), 0, *range(axis + 1, x.rank)])]
 
 
-# (dy [*index.shape, ...], index): float32 [rows, ...], where dy is added up at the rows it was
-# gathered from; in the index's order, so that the result is the same whatever the threads.
+# The gradient of Gather, float32 [rows, ...]: the sum of dy over each row of the index. Inputs: dy
+# [*index.shape, ...], index. Summed in the order of the index, whatever the number of threads.
 gather_grad = Op("GatherGrad", "edgewise")
 
 
@@ -189,10 +188,10 @@ def gather_elements_lower(node: BoundNode, builder: Builder) -> None:
         fail(node, f"its indices {i} do not fit {x}")
     xv, iv, y = builder.view(x), builder.view(i), builder.out(node.outputs[0])
     builder.flat(y)
-    if x.rank > 6:  # those before and behind the axis become one each
+    if x.rank > 6:  # the dimensions before and after the axis become one each
         if any(a != c for k, (a, c) in enumerate(zip(i.shape, x.shape)) if k != axis):
             unsupported(
-                node, "GatherElements of more than 6 dimensions, of which the indices name a part"
+                node, "GatherElements of more than 6 dimensions with indices of another shape"
             )
         xv, iv = (
             builder.reshaped(
@@ -312,7 +311,7 @@ def gather_nd_lower(node: BoundNode, builder: Builder) -> None:
 def gather_nd_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
     x, i = node.inputs
     batch = node.attr("batch_dims", 0)
-    if batch:  # the place of an element begins with that of its batch
+    if batch:  # an index begins with that of its batch
         count, shape = product(x.shape[:batch]), i.shape[batch:]
         row = gradients.reshape(
             gradients.op(

@@ -1,12 +1,14 @@
-"""Ops that move elements without computing on them, and the kernels under them."""
+"""Operators that move elements: Transpose, Slice, Tile, Trilu, ReverseSequence."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import INT64, size_of
-from ...declare.op import Op, axis_of, fail, indices, ints, like, product, strides_of
+from ...declare.op import Dim, Op, axis_of, fail, indices, ints, like, product, strides_of
 from ...declare.symbolic import NotStatic, Sym, extent
+from .shape import FAR
 
 if TYPE_CHECKING:
     from ...declare.annotations import (
@@ -15,20 +17,18 @@ if TYPE_CHECKING:
         Builder,
         Folded,
         Gradients,
-        Graph,
         Inferred,
         InputGradients,
         Shape,
         Value,
+        View,
     )
-
-FAR = 1 << 62  # exporters write "to the end" as numbers of this size
 
 
 transpose = Op("Transpose", half=[0], moves=True)
 
 
-def _perm(node: BoundNode, rank):
+def _perm(node: BoundNode, rank: int) -> list[int]:
     return node.attr("perm", list(range(rank))[::-1])
 
 
@@ -37,7 +37,7 @@ def transpose_infer(node: BoundNode) -> Inferred:
     x = node.inputs[0]
     perm = _perm(node, x.rank)
     if sorted(perm) != list(range(x.rank)):
-        fail(node, f"perm {perm} is no permutation of {x.rank} dimensions")
+        fail(node, f"perm {perm} is not a permutation of {x.rank} dimensions")
     if perm == list(range(x.rank)):
         return [x]
     return [(x.dtype, [x.shape[p] for p in perm])]
@@ -66,8 +66,8 @@ def transpose_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> I
 slice_ = Op("Slice", half=[0], moves=True)
 
 
-def _clip_index(i, low, high):
-    """i clamped to [low, high]; a Sym stays one where its whole range lies inside."""
+def _clip_index(i: Dim, low: int, high: Dim) -> Dim:
+    """i clamped to [low, high]; a Sym is kept if its whole range is inside."""
     if not isinstance(i, Sym) and not isinstance(high, Sym):
         return max(low, min(high, i))
     if i == high:
@@ -79,8 +79,8 @@ def _clip_index(i, low, high):
     return high if i > high else i
 
 
-def slice_ranges(node: BoundNode):
-    """[(axis, start, length, step)] of a Slice."""
+def slice_ranges(node: BoundNode) -> list[tuple[int, Dim, Dim, int]]:
+    """(axis, start, length, step) of each sliced axis of a Slice."""
     x = node.inputs[0]
     if node.opset < 10:
         starts, ends, axes, steps = node.attr("starts"), node.attr("ends"), node.attr("axes"), None
@@ -160,8 +160,10 @@ def slice_grad_rule(node: BoundNode, gradients: Gradients, dy: Value | None) -> 
     ]
 
 
-def slice_grad(graph: Graph, dy, shape, ranges):
-    """Zeros of a shape with dy where a slice, of (axis, start, step) each, was taken from."""
+def slice_grad(
+    graph: Gradients, dy: Value, shape: Shape, ranges: Sequence[tuple[int, Dim, int]]
+) -> Value:
+    """Zeros of a shape, with dy where a slice was. ranges: (axis, start, step) of the slice."""
     if list(dy.shape) == list(shape) and all(step == 1 for *_, step in ranges):
         return dy
     axes, starts, steps = zip(*ranges)
@@ -176,12 +178,13 @@ def slice_grad(graph: Graph, dy, shape, ranges):
     )
 
 
-# (dy): float32 of attribute `shape`, zeros with dy at the slice of it that begins at `starts` along
-# `axes`, by `steps`
+# The gradient of Slice: zeros of the attribute `shape`, with input dy at the slice that `axes`,
+# `starts` and `steps` describe.
 slice_gradient = Op("SliceGrad", "edgewise")
 
 
-def _taken(v, node: BoundNode, lengths):
+def _sliced(v: View, node: BoundNode, lengths: Shape) -> View:
+    """The slice that a SliceGrad describes. lengths: of each dimension of the slice."""
     for axis, start, step in zip(node.attr("axes"), node.attr("starts"), node.attr("steps", [])):
         v = v.slice(axis, start, lengths[axis], step)
     return v
@@ -196,7 +199,7 @@ def slice_gradient_infer(node: BoundNode) -> Inferred:
 def slice_gradient_lower(node: BoundNode, builder: Builder) -> None:
     y = builder.out(node.outputs[0])
     builder.fill(y, 0.0)
-    builder.copy(builder.view(node.inputs[0]), _taken(y, node, node.inputs[0].shape))
+    builder.copy(builder.view(node.inputs[0]), _sliced(y, node, node.inputs[0].shape))
 
 
 @slice_gradient.grad
@@ -255,7 +258,7 @@ trilu = Op("Trilu", moves=True)
 @trilu.infer
 def trilu_infer(node: BoundNode) -> Inferred:
     if node.inputs[0].rank < 2:
-        fail(node, "it wants a matrix")
+        fail(node, "it takes matrices")
     return [like(node, 0)]
 
 
@@ -293,8 +296,8 @@ reverse_sequence = Op("ReverseSequence")
 
 @reverse_sequence.decompose
 def reverse_sequence_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Element t of a sequence of length l comes from l - 1 - t where t < l, else from its own
-    place.
+    """Element t of a sequence of length l is element l - 1 - t of the input if t < l, else element
+    t.
     """
     x, lengths = node.inputs[0], node.inputs[1]
     time, batch = node.attr("time_axis", 0), node.attr("batch_axis", 1)
@@ -310,7 +313,7 @@ def reverse_sequence_decompose(node: BoundNode, graph: Binder) -> list[Value] | 
         graph.op("Unsqueeze", steps, graph.constant(INT64, [1], [batch])),
         graph.op("Unsqueeze", lengths, graph.constant(INT64, [1], [time])),
     )
-    place = graph.op(
+    source = graph.op(
         "Where",
         graph.op("Less", steps, lengths),
         graph.op("Sub", graph.op("Sub", lengths, graph.constant(INT64, [], [1])), steps),
@@ -319,15 +322,15 @@ def reverse_sequence_decompose(node: BoundNode, graph: Binder) -> list[Value] | 
     flat = graph.op(
         "Reshape", x, graph.constant(INT64, [3], [*x.shape[:2], product(x.shape[2:])]), allowzero=1
     )
-    place = graph.op(
+    source = graph.op(
         "Expand",
-        graph.op("Unsqueeze", place, graph.constant(INT64, [1], [2])),
+        graph.op("Unsqueeze", source, graph.constant(INT64, [1], [2])),
         graph.constant(INT64, [3], flat.shape),
     )
     return [
         graph.op(
             "Reshape",
-            graph.op("GatherElements", flat, place, axis=time),
+            graph.op("GatherElements", flat, source, axis=time),
             graph.constant(INT64, [x.rank], x.shape),
             allowzero=1,
         )

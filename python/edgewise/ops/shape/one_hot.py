@@ -1,4 +1,4 @@
-"""OneHot and Hardmax: tensors that are on at one class."""
+"""OneHot and Hardmax."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def one_hot_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     if depth < 0 or list(values.shape) != [2]:
         fail(node, f"a depth of {depth}, values {values}")
     unsigned, i = i.dtype == UINT64, graph.op("Cast", i, to=INT64)
-    if not unsigned:  # of those the upper half looks negative here, which no class is
+    if not unsigned:  # the upper half of uint64 becomes negative, which no class equals
         i = graph.op(
             "Where",
             graph.op("Less", i, graph.constant(INT64, [], [0])),
@@ -46,8 +46,8 @@ hardmax = Op("Hardmax")
 
 @hardmax.decompose
 def hardmax_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """One where the first maximum stands; up to opset 12 of all dimensions from the axis on, taken
-    as one.
+    """1 at the first maximum along the axis, else 0; before opset 13, all dimensions from the axis
+    on are one.
     """
     x, old = node.inputs[0], node.opset < 13
     axis = axis_of(node, node.attr("axis", 1 if old else -1), x.rank)

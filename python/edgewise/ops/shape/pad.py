@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import INT64
-from ...declare.op import Op, axis_of, fail, ints, product
+from ...declare.op import Dim, Op, axis_of, fail, ints, product
 from ...declare.symbolic import NotStatic, Sym
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ pad = Op("Pad", moves=True)
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
 
-def _pads(node: BoundNode):
-    """[(before, behind)] of each dimension."""
+def _pads(node: BoundNode) -> list[tuple[Dim, Dim]]:
+    """How many elements are added before and after each dimension; negative: removed."""
     x = node.inputs[0]
     pads = node.attr("pads") if node.opset < 11 else ints(node, 1)
     axes = ints(node, 3) if node.opset >= 18 and node.has(3) else range(x.rank)
@@ -39,8 +39,8 @@ def _pads(node: BoundNode):
 
 @pad.decompose
 def pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Constants are written around x; the other modes gather along one dimension after the
-    other.
+    """The edgewise operator Pad for constants; for other modes, Gather along one dimension after
+    the other.
     """
     x, mode, pads = node.inputs[0], node.attr("mode", "constant"), _pads(node)
     if mode not in PAD_MODES:
@@ -58,7 +58,7 @@ def pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
         if lo == 0 and hi == 0:
             continue
         if isinstance(d, Sym) or isinstance(lo, Sym) or isinstance(hi, Sym):
-            raise NotStatic("padding by what depends on a register")
+            raise NotStatic("padding that depends on a register")
         if d + lo + hi < 0 or d == 0 and lo + hi > 0:
             fail(node, f"pads {lo} and {hi} in mode '{mode}' do not fit a dimension of {d}")
         x = graph.op(
@@ -72,23 +72,20 @@ def pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     return [x]
 
 
-def _padded_from(mode, i, d):
-    """Which of d elements stands at place i, which may lie outside of them."""
+def _padded_from(mode: str, i: int, d: int) -> int:
+    """Which of d elements is repeated at index i, which may be outside of [0, d)."""
     if mode == "edge":
         return min(max(i, 0), d - 1)
     if mode == "wrap":
         return i % d
-    turn = 2 * (d - 1) or 1
-    i %= turn
-    return min(i, turn - i) if d > 1 else 0
+    period = 2 * (d - 1) or 1
+    i %= period
+    return min(i, period - i) if d > 1 else 0
 
 
-pad_constant = Op(
-    "Pad",
-    "edgewise",
-    # (x, value or None); pads: (before, behind) of each dimension, value: where there is no second
-    # input
-)
+# Inputs: x, the value or None. Attributes: pads, (before, after) for each dimension; value, used
+# where there is no second input.
+pad_constant = Op("Pad", "edgewise")
 
 
 @pad_constant.infer
@@ -98,7 +95,7 @@ def pad_constant_infer(node: BoundNode) -> Inferred:
         fail(node, f"{x} is padded with {node.inputs[1]}")
     dims = [d + lo + hi for d, (lo, hi) in zip(x.shape, node.attrs["pads"])]
     if any(not isinstance(d, Sym) and d < 0 for d in dims):
-        fail(node, f"pads {node.attrs['pads']} take more from {x} than there is")
+        fail(node, f"pads {node.attrs['pads']} remove more elements than {x} has")
     return [(x.dtype, dims)]
 
 
@@ -125,9 +122,10 @@ def pad_constant_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -
     )
     if not gradients.wants(1):
         return [dx]
+    # Of the value: the sum over the padding, which is that of dy without the part that is x.
     value = gradients.sub(
         gradients.op("ReduceSum", dy, keepdims=0), gradients.op("ReduceSum", dx, keepdims=0)
-    )  # what lies around x; a negative pad drops x's own
+    )
     return [dx if gradients.wants(0) else None, gradients.reshape(value, node.inputs[1].shape)]
 
 
@@ -136,7 +134,7 @@ center_crop_pad = Op("CenterCropPad")
 
 @center_crop_pad.decompose
 def center_crop_pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Of an odd difference the smaller half comes first."""
+    """If a difference is odd, its smaller half comes first."""
     x, wanted = node.inputs[0], ints(node, 1)
     axes = [axis_of(node, a, x.rank) for a in node.attr("axes") or range(x.rank)]
     if len(wanted) != len(axes) or len(set(axes)) != len(axes):
@@ -145,7 +143,7 @@ def center_crop_pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | N
     for a, size in zip(axes, wanted):
         d = x.shape[a]
         if isinstance(d, Sym) or isinstance(size, Sym):
-            raise NotStatic("a crop to what depends on a register")
+            raise NotStatic("a crop to a length that depends on a register")
         before = (size - d) // 2 if size >= d else -((d - size) // 2)
         pads[a], pads[a + x.rank] = before, size - d - before
     return [graph.op("Pad", x, graph.constant(INT64, [len(pads)], pads)) if any(pads) else x]

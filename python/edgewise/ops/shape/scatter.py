@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import DOUBLE, FLOAT, INT8, INT32, INT64, UINT8, size_of
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
         BoundNode,
         Builder,
         Gradients,
-        Graph,
         Inferred,
         InputGradients,
+        Shape,
         Value,
     )
 
@@ -48,12 +49,12 @@ def scatter_nd_infer(node: BoundNode) -> Inferred:
         and u.shape == x.shape
         and _names_every_element(i, x.shape)
     ):
-        return [u]  # how TorchScript writes mask[:, :, :, :length] = updates
+        return [u]  # as TorchScript exports mask[:, :, :, :length] = updates
     return [like(node, 0)]
 
 
-def _names_every_element(index, dims):
-    """Whether an index tensor [*dims, rank] surely holds each element's own place: concat of
+def _names_every_element(index: Value, dims: Shape) -> bool:
+    """Whether an index tensor [*dims, rank] is known to hold each element's own index: a Concat of
     expanded ranges.
     """
     if (
@@ -70,15 +71,16 @@ def _names_every_element(index, dims):
     return all(_counts_along(v, axis, dims) for axis, v in enumerate(c.inputs))
 
 
-def _places(dims):
-    out = [[]]
+def _places(dims: Shape) -> list[list[int]]:
+    """The index of each element, in row-major order."""
+    out: list[list[int]] = [[]]
     for d in dims:
         out = [p + [i] for p in out for i in range(d)]
     return out
 
 
-def _counts_along(v, axis, dims):
-    """Whether v [*dims, 1] is 0, 1, 2, ... along one axis and the same along the others."""
+def _counts_along(v: Value, axis: int, dims: Shape) -> bool:
+    """Whether v [*dims, 1] is 0, 1, 2, ... along one axis and constant along the others."""
     for _ in range(4):
         if v.producer is None or v.producer.op not in ("Unsqueeze", "Expand", "Reshape"):
             break
@@ -143,12 +145,21 @@ def scatter_nd_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-def _scatter_gradients(node: BoundNode, graph: Graph, dy, scatter, gather):
-    """Gradients of data and updates. scatter(data, updates, reduction), gather(from): the op itself
-    and its counterpart with the node's indices.
+def _scatter_gradients(
+    node: BoundNode,
+    graph: Gradients,
+    dy: Value,
+    scatter: Callable[[Value, Value, str], Value],
+    gather: Callable[[Value], Value],
+) -> tuple[Value | None, Value | None]:
+    """Gradients of data and updates.
 
-    Where a place is named twice without a reduction, ONNX leaves open which update stays; all of
-    them get its gradient.
+    If an element is updated twice without a reduction, ONNX does not define which update remains;
+    all of them get its gradient.
+
+    Args:
+        scatter: (data, updates, reduction) -> the operator itself, with the node's indices.
+        gather: the counterpart of scatter.
     """
     x, u, how = node.inputs[0], node.inputs[2], node.attr("reduction", "none")
     zero, one = graph.number(0.0), graph.number(1.0)
@@ -167,13 +178,13 @@ def _scatter_gradients(node: BoundNode, graph: Graph, dy, scatter, gather):
         )
         if not graph.wants(2):
             return dx, None
-        # the product of all others: of those that are not zero, unless another one is
+        # The product of all other factors: of those that are not zero, unless another one is zero.
         is_zero = graph.op("Equal", u, zero)
         others, zeros = graph.op("Where", is_zero, one, u), graph.op("Cast", is_zero, to=FLOAT)
         count = graph.sub(gather(scatter(graph.zeros(x.shape), zeros, "add")), zeros)
         du = graph.div(gather(graph.mul(dy, scatter(x, others, "mul"))), others)
         return dx, graph.op("Where", graph.op("Equal", count, zero), du, zero)
-    # min, max: all that hold the result share its gradient, as in torch.scatter_reduce
+    # min, max: all elements equal to the result share its gradient, as in torch.scatter_reduce.
     mine = graph.op("Cast", graph.op("Equal", x, y), to=FLOAT)
     theirs = graph.op("Cast", graph.op("Equal", u, gather(y)), to=FLOAT)
     share = graph.div(dy, scatter(mine, theirs, "add"))

@@ -1,13 +1,12 @@
-"""Shapes and their arithmetic: ops that look at a shape, rename dimensions, or make a tensor from a
-shape.
-"""
+"""Operators that read a shape, change one without moving elements, or make a tensor of a shape."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, FLOAT16, INT64
-from ...declare.op import Op, axis_of, broadcast, fail, ints, most, product, read_as
+from ...declare.op import Dim, Op, axis_of, broadcast, fail, ints, most, product, read_as
 from ...declare.symbolic import NotStatic, Sym
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
         Value,
     )
 
-FAR = 1 << 62
+FAR = 1 << 62  # exporters write "to the end" as numbers of this size
 
 
 identity = Op("Identity", half=[0])
@@ -39,37 +38,22 @@ shape = Op("Shape", half=[0])
 
 @shape.infer
 def shape_infer(node: BoundNode) -> Inferred:
+    return [(INT64, [len(_selected(node))])]
+
+
+def _selected(node: BoundNode) -> list[Dim]:
+    """The dimensions of the input from `start` to `end`."""
     dims = node.inputs[0].shape
-    return [
-        (
-            INT64,
-            [
-                len(
-                    dims[
-                        _clamp(node.attr("start", 0), len(dims)) : _clamp(
-                            node.attr("end", FAR), len(dims)
-                        )
-                    ]
-                )
-            ],
-        )
-    ]
 
+    def clamp(i: int) -> int:
+        return max(0, min(len(dims), i + len(dims) if i < 0 else i))
 
-def _clamp(i, rank):
-    return max(0, min(rank, i + rank if i < 0 else i))
+    return dims[clamp(node.attr("start", 0)) : clamp(node.attr("end", FAR))]
 
 
 @shape.fold
 def shape_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
-    dims = node.inputs[0].shape
-    return [
-        list(
-            dims[
-                _clamp(node.attr("start", 0), len(dims)) : _clamp(node.attr("end", FAR), len(dims))
-            ]
-        )
-    ]
+    return [list(_selected(node))]
 
 
 shape.folds_without_numbers = True
@@ -91,12 +75,14 @@ def size_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
 size.folds_without_numbers = True
 
 
-def _numbers_of(node: BoundNode, outs):
+def _numbers_of(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
     return [node.inputs[0].numbers]
 
 
-def _same_layout(op):
-    """An op that only renames dimensions: no step where the layout allows it."""
+def _same_layout(op: Op) -> None:
+    """Declares the rules of an operator that changes nothing but the shape: a view, or a copy where
+    strides cannot express the shape.
+    """
     op.fold(_numbers_of)
 
     @op.lower
@@ -139,9 +125,9 @@ def reshape_infer(node: BoundNode) -> Inferred:
     return [(x.dtype, dims)]
 
 
-def product_of(dims):
-    """Element count as (factor, [Sym, ...]): comparable also with several register-dependent
-    dimensions.
+def product_of(dims: Shape) -> tuple[int, list[tuple[int, int]]]:
+    """The number of elements as (factor, Syms), which can be compared for shapes with several
+    dimensions that depend on registers.
     """
     factor, syms = 1, []
     for d in dims:
@@ -152,8 +138,8 @@ def product_of(dims):
     return factor, sorted(syms)
 
 
-def _free_dimension(node: BoundNode, shape, others):
-    """The dimension that -1 stands for."""
+def _free_dimension(node: BoundNode, shape: Shape, others: Shape) -> Dim:
+    """The dimension that -1 stands for, of a tensor of `shape` with these other dimensions."""
     left = list(shape)
     rest = []
     for d in others:
@@ -267,8 +253,6 @@ def range_infer(node: BoundNode) -> Inferred:
         if count.min < 0:
             raise NotStatic("a range that may be empty")
     elif isinstance(span, float):
-        import math
-
         if not math.isfinite(span / delta):
             fail(node, "its bounds are not finite")
         count = max(0, math.ceil(span / delta))
@@ -305,7 +289,8 @@ def constant_of_shape_infer(node: BoundNode) -> Inferred:
     return [(FLOAT if dtype == FLOAT16 else dtype, dims)]
 
 
-def _filler(node: BoundNode):
+def _filler(node: BoundNode) -> float:
+    """The value of ConstantOfShape."""
     value = node.attr("value")
     return value.numbers()[0] if value is not None else 0.0
 
@@ -329,7 +314,7 @@ def eye_like_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     """Ones where column = row + k."""
     x, k = node.inputs[0], node.attr("k", 0)
     if x.rank != 2:
-        fail(node, f"it wants a matrix, not {x}")
+        fail(node, f"it takes a matrix, not {x}")
     rows, columns = (
         graph.op("Range", *(graph.constant(INT64, [], [i]) for i in (first, first + d, 1)))
         for first, d in ((k, x.shape[0]), (0, x.shape[1]))

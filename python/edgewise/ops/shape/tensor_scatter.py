@@ -1,6 +1,4 @@
-"""TensorScatter: new keys or values written into a cache, each row of the batch at its own
-place.
-"""
+"""TensorScatter: new keys or values written into a cache, at an index of each row of the batch."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ tensor_scatter = Op("TensorScatter")  # opset 24; past_cache, update, write_indi
 
 @tensor_scatter.decompose
 def tensor_scatter_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """ScatterND into [batch, dimensions before the axis, places, dimensions behind it]."""
+    """ScatterND into [batch, dimensions before the axis, places, dimensions after it]."""
     cache, update = node.inputs[:2]
     axis, mode = axis_of(node, node.attr("axis", -2), cache.rank), node.attr("mode", "linear")
     if (
@@ -29,11 +27,7 @@ def tensor_scatter_decompose(node: BoundNode, graph: Binder) -> list[Value] | No
     ):
         fail(node, f"the update {update} does not fit {cache} along axis {axis}")
     if mode not in ("linear", "circular"):
-        fail(
-            node,
-            f"its mode is {mode!r}; 'linear' or 'circular' is wanted",
-            "Export the model again.",
-        )
+        fail(node, f"its mode is {mode!r}, not 'linear' or 'circular'", "Export the model again.")
     shaped(node, 2, "write_indices", cache.shape[0])
     batch, before, places, behind, count = (
         cache.shape[0],
@@ -45,7 +39,7 @@ def tensor_scatter_decompose(node: BoundNode, graph: Binder) -> list[Value] | No
     if count > places:
         fail(node, f"{count} new places do not fit into {places}")
 
-    def spread(v):
+    def spread(v: Value) -> Value:
         return graph.op("Expand", v, graph.constant(INT64, [4], [batch, before, count, 1]))
 
     place = graph.constant(INT64, [1, 1, count, 1], range(count))

@@ -19,8 +19,9 @@ Kernel(
     require=["classes > 0", "x_row >= 0", "rows <= 1 or x_row >= classes"],
     empty=["rows"],
     doc=(
-        "Per row: loss, the weight its class counts with (0: ignored) and log(sum(exp(x))). "
-        "nll: x are logarithms of probabilities. A label outside the classes is EW_E_INDEX."
+        "For each row: the loss, the weight of the label's class (0: ignored), and "
+        "log(sum(exp(x))). nll: x holds logarithms of probabilities. A label that is not a class "
+        "is EW_E_INDEX."
     ),
 )
 
@@ -38,7 +39,10 @@ Kernel(
     require=["classes > 0", "x_row >= 0", "rows <= 1 or x_row >= classes", "dloss_row >= 0"],
     empty=["rows"],
     grid="rows",
-    doc=("Gradient of cross_entropy's loss in x, from its lse. dx may be x where x has no gaps."),
+    doc=(
+        "Gradient of cross_entropy's loss with respect to x, from its lse. dx may be x if x is "
+        "contiguous."
+    ),
 )
 
 RULE = Enum("optimizer_rule", "adam sgd adagrad rmsprop lion")
@@ -68,10 +72,10 @@ Kernel(
     enums={"rule": RULE, "form": FORM},
     empty=["n"],
     doc=(
-        "One step of an optimizer in place: each new_ operand is the memory of the one "
-        "without. rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: 1 - alpha in rest1). States s, "
-        "t, u: adam m and v; sgd momentum buffer or none; adagrad sum; rmsprop square "
-        "average, gradient average and momentum buffer, the last two optional; lion m."
+        "One step of an optimizer in place: each operand new_* has the memory of the operand *. "
+        "rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: rest1 is 1 - alpha). States s, t, u: adam: "
+        "m and v; sgd: momentum buffer or none; adagrad: sum of squares; rmsprop: average of "
+        "squares, average of gradients and momentum buffer, the last two optional; lion: m."
     ),
 )
 
@@ -99,7 +103,7 @@ Kernel(
     grid="ceil_div(n, 256)",
     c=CImplementation(rare=True),
     doc=(
-        "adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale "
-        "for every 256 elements; each new_ operand is the memory of the one without."
+        "The rule adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 "
+        "scale for every 256 elements; each operand new_* has the memory of the operand *."
     ),
 )

@@ -1,8 +1,8 @@
-"""Losses that are operators: cross entropy against class indices."""
+"""Cross entropy against class indices."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, INT32, INT64
 from ...declare.op import Op, fail, product, takes, unsupported
@@ -16,17 +16,15 @@ if TYPE_CHECKING:
         Inferred,
         InputGradients,
         Value,
+        View,
     )
 
-rows = Op(
-    "CrossEntropyRows",
-    "edgewise",
-    # (x [rows, classes], labels [rows], class weights [classes] or absent) -> loss, counted weight,
-    # log-sum-exp, each [rows]; ignore_index, label_smoothing, nll
-)
-rows_grad = Op(
-    "CrossEntropyRowsGrad", "edgewise"
-)  # (x, labels, class weights or absent, log-sum-exp, gradient of the loss) -> gradient of x
+# Inputs: x [rows, classes], labels [rows], class weights [classes] or absent. Outputs, each [rows]:
+# the loss, the weight of the label's class (0: ignored), log(sum(exp(x))). Attributes:
+# ignore_index, label_smoothing, nll.
+rows = Op("CrossEntropyRows", "edgewise")
+# Inputs: x, labels, class weights or absent, log(sum(exp(x))), the gradient of the loss.
+rows_grad = Op("CrossEntropyRowsGrad", "edgewise")
 
 
 @rows.infer
@@ -39,13 +37,16 @@ def rows_grad_infer(node: BoundNode) -> Inferred:
     return [(FLOAT, list(node.inputs[0].shape))]
 
 
-def _operands(node: BoundNode, builder: Builder):
+def _operands(node: BoundNode, builder: Builder) -> tuple[dict[str, View | None], dict[str, Any]]:
+    """Operands and parameters that both kernels have."""
     x = builder.as_rows(builder.view(node.inputs[0]))
     if x.shape[0] != 1 and x.strides[0] == 0:
         x = builder.contiguous(x)
     ignore, label = node.attrs.get("ignore_index"), node.inputs[1]
     if x.shape[0] and ignore is not None and not -(2**31) <= ignore < 2**31:
-        unsupported(node, f"its ignore_index is {ignore}", "Use one of 32 bits, such as -100.")
+        unsupported(
+            node, f"its ignore_index is {ignore}", "Use one that fits into 32 bits, such as -100."
+        )
     return (
         {
             "x": x,
@@ -121,11 +122,8 @@ def rows_grad_rule(
     ]
 
 
-def _decompose(node: BoundNode, builder: Builder, nll):
-    """The loss as nodes: rows of classes, each row's loss, the reduction.
-
-    Opset 12 and 13 of both operators are the same but for types.
-    """
+def _check_loss(node: BoundNode) -> None:
+    """Raises ModelError or UnsupportedOp where inputs or attributes do not fit."""
     takes(node, (FLOAT,), 0, 2)
     takes(node, (INT32, INT64), 1)
     x, labels, weight = node.inputs[0], node.inputs[1], node.input(2)
@@ -136,52 +134,62 @@ def _decompose(node: BoundNode, builder: Builder, nll):
     reduction = node.attr("reduction", "mean")
     if reduction not in ("none", "mean", "sum"):
         fail(node, f"its reduction is {reduction!r}", "ONNX has none, mean and sum.")
+
+
+def _decompose(node: BoundNode, graph: Binder, nll: int) -> list[Value | None]:
+    """The outputs of a loss: the loss, reduced, and the logarithms of the probabilities.
+
+    Opsets 12 and 13 of both operators differ in types only.
+
+    Args:
+        nll: 1: the input is logarithms of probabilities; 0: scores.
+    """
+    _check_loss(node)
+    x, labels, weight = node.inputs[0], node.inputs[1], node.input(2)
+    reduction = node.attr("reduction", "mean")
     classes, count = x.shape[1], product(labels.shape)
     flat = (
         x
         if x.rank == 2
-        else builder.op(
+        else graph.op(
             "Reshape",
-            builder.op("Transpose", x, perm=[0, *range(2, x.rank), 1]),
-            builder.constant(INT64, [2], [count, classes]),
+            graph.op("Transpose", x, perm=[0, *range(2, x.rank), 1]),
+            graph.constant(INT64, [2], [count, classes]),
             allowzero=1,
         )
     )
     one = (
         labels
         if labels.rank == 1
-        else builder.op("Reshape", labels, builder.constant(INT64, [1], [count]), allowzero=1)
+        else graph.op("Reshape", labels, graph.constant(INT64, [1], [count]), allowzero=1)
     )
     attrs = {k: v for k, v in node.attrs.items() if k in ("ignore_index", "label_smoothing")}
-    loss, counted, _ = builder.op(
+    loss, counted, _ = graph.op(
         "CrossEntropyRows", flat, one, weight, domain="edgewise", outputs=3, nll=nll, **attrs
     )
     if reduction == "none":
         out = (
             loss
             if labels.rank == 1
-            else builder.op(
+            else graph.op(
                 "Reshape",
                 loss,
-                builder.constant(INT64, [labels.rank], list(labels.shape)),
+                graph.constant(INT64, [labels.rank], list(labels.shape)),
                 allowzero=1,
             )
         )
     else:
-        out = builder.op("ReduceSum", loss, keepdims=0)
+        out = graph.op("ReduceSum", loss, keepdims=0)
         if reduction == "mean":
-            out = builder.op("Div", out, builder.op("ReduceSum", counted, keepdims=0))
-    return [out, builder.op("LogSoftmax", x, axis=1) if node.wants(1) else None][
+            out = graph.op("Div", out, graph.op("ReduceSum", counted, keepdims=0))
+    return [out, graph.op("LogSoftmax", x, axis=1) if node.wants(1) else None][
         : max(len(node.outputs), 1)
     ]
 
 
-cross_entropy = Op(
-    "CrossEntropy",
-    "edgewise",
-    # SoftmaxCrossEntropyLoss with label_smoothing, as torch.nn.CrossEntropyLoss: the target is (1 -
-    # e) one-hot + e / classes, weights count per class
-)
+# SoftmaxCrossEntropyLoss with label_smoothing e, as torch.nn.CrossEntropyLoss: the target is
+# (1 - e) * one-hot + e / classes, each class multiplied by its weight.
+cross_entropy = Op("CrossEntropy", "edgewise")
 softmax_cross_entropy = Op("SoftmaxCrossEntropyLoss")
 nll = Op("NegativeLogLikelihoodLoss")
 

@@ -1,15 +1,16 @@
-"""Steps of optimizers, which update a parameter and its states where they lie, and the clipping of
-gradients by their norm.
+"""Steps of optimizers, which update a parameter and its states in place, and gradient clipping by
+norm.
 
-An optimizer's inputs are (parameter, gradient, states..., learning_rate float32 [1], step int64
-[1], scale float32 [1] or absent); its outputs are the parameter and the states with their new
-values. `step` is the number of this update, counting from 1. The gradient is multiplied with
-`scale` first (clipping, the mean over accumulated gradients). All states begin as zeros.
+Inputs of an optimizer: parameter, gradient, states, learning_rate float32 [1], step int64 [1],
+scale float32 [1] or absent. Outputs: the parameter and the states with their new values. `step` is
+the number of this update, counted from 1. The gradient is first multiplied by `scale` (clipping,
+the mean over accumulated gradients). All states are zeros at first.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, INT8, INT64, UINT8
 from ...declare.op import Op, fail, product, takes
@@ -23,9 +24,20 @@ if TYPE_CHECKING:
 BLOCK = 256  # elements that share a scale in 8-bit states
 
 
-def _declare(name, rule, form, states, params):
-    """states: (least, most) number of states. form(n): the form of weight decay. params(n): the
-    kernel's other parameters.
+def _declare(
+    name: str,
+    rule: str,
+    form: Callable[[BoundNode], str],
+    states: tuple[int, int],
+    params: Callable[[BoundNode], dict[str, Any]],
+) -> None:
+    """Declares an optimizer.
+
+    Args:
+        rule: a name of the enumeration RULE.
+        form: the form of a node's weight decay, a name of the enumeration FORM.
+        states: the least and the largest number of states.
+        params: the kernel's other parameters for a node.
     """
     o = Op(name, "edgewise")
 
@@ -82,18 +94,20 @@ def _declare(name, rule, form, states, params):
         )
 
 
-def _number(node: BoundNode, name, default=0.0):
+def _number(node: BoundNode, name: str, default: float = 0.0) -> float:
     return float(node.attr(name, default))
 
 
-def adam_form(node: BoundNode):
+def adam_form(node: BoundNode) -> str:
+    """The form of Adam's weight decay, from the attribute `mode`."""
     mode = node.attr("mode", "torch")
     if mode not in ("torch", "ort", "adam"):
         fail(node, f"its mode is {mode!r}", "Use 'torch', 'ort' or 'adam'.")
     return {"torch": "decoupled", "ort": "ort", "adam": "l2"}[mode]
 
 
-def adam_params(node: BoundNode):
+def adam_params(node: BoundNode) -> dict[str, float]:
+    """Adam's parameters of the kernels."""
     return {
         "rest1": 1 - _number(node, "beta1", 0.9),
         "rest2": 1 - _number(node, "beta2", 0.999),
@@ -102,17 +116,15 @@ def adam_params(node: BoundNode):
     }
 
 
-# (p, g, m, v, lr, step, scale); beta1, beta2, epsilon, weight_decay, mode: "torch"
-# (torch.optim.AdamW, Loshchilov and Hutter 2019: decay first), "ort" (ONNX Runtime Training's rule,
-# that of Hugging Face's first AdamW: epsilon beside the uncorrected root, decay last), "adam"
-# (torch.optim.Adam, Kingma and Ba 2015: decay in the gradient)
+# States: m, v. Attributes: beta1, beta2, epsilon, weight_decay, mode: "torch" (torch.optim.AdamW,
+# Loshchilov and Hutter 2019: decay first), "ort" (ONNX Runtime Training, as Hugging Face's first
+# AdamW: epsilon is added before the bias correction, decay last) or "adam" (torch.optim.Adam,
+# Kingma and Ba 2015: decay is part of the gradient).
 _declare("AdamW", "adam", adam_form, (2, 2), adam_params)
-adamw_8bit = Op(
-    "AdamW8bit",
-    "edgewise",
-    # (p, g, m int8 [n], its scales float32 [blocks], v uint8 [n], its scales, lr, step, scale), as
-    # AdamW; core/kernels/training/optimizer.c says what the bytes mean
-)
+
+# As AdamW. States: m int8 [n], its scales float32 [blocks], v uint8 [n], its scales; their encoding
+# is described in core/kernels/training/optimizer.c.
+adamw_8bit = Op("AdamW8bit", "edgewise")
 
 
 @adamw_8bit.infer
@@ -163,8 +175,8 @@ def adamw_8bit_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-# (p, g, [momentum buffer], lr, step, scale); torch.optim.SGD: the buffer is the first gradient,
-# then momentum * buffer + (1 - dampening) * gradient
+# torch.optim.SGD. State, with momentum: the buffer, which is the first gradient, then momentum *
+# buffer + (1 - dampening) * gradient.
 _declare(
     "SGD",
     "sgd",
@@ -177,7 +189,7 @@ _declare(
         "nesterov": n.attr("nesterov", 0),
     },
 )
-# (p, g, sum, lr, step, scale); torch.optim.Adagrad without learning rate decay (Duchi et al. 2011)
+# torch.optim.Adagrad without learning rate decay (Duchi et al. 2011). State: the sum of squares.
 _declare(
     "Adagrad",
     "adagrad",
@@ -185,8 +197,8 @@ _declare(
     (1, 1),
     lambda n: {"epsilon": _number(n, "epsilon", 1e-10), "weight_decay": _number(n, "weight_decay")},
 )
-# (p, g, square average, [gradient average if centered], [momentum buffer if momentum], lr, step,
-# scale); torch.optim.RMSprop
+# torch.optim.RMSprop. States: the average of squares, the average of gradients if centered, the
+# buffer with momentum.
 _declare(
     "RMSprop",
     "rmsprop",
@@ -199,8 +211,7 @@ _declare(
         "momentum": _number(n, "momentum"),
     },
 )
-# (p, g, m, lr, step, scale); Lion (Chen et al. 2023, Symbolic Discovery of Optimization Algorithms,
-# algorithm 2)
+# Lion (Chen et al. 2023, Symbolic Discovery of Optimization Algorithms, algorithm 2). State: m.
 _declare(
     "Lion",
     "lion",
@@ -214,12 +225,11 @@ _declare(
 )
 
 
-sum_of_squares = Op(
-    "SumOfSquares", "edgewise"
-)  # (gradient, ...) -> float32 [1]: the sum of the squares of all their elements
+# The sum of the squares of all elements of its inputs, float32 [1].
+sum_of_squares = Op("SumOfSquares", "edgewise")
 
-# parts of a gradient that are summed by themselves: threads share them, and which thread sums what
-# changes nothing
+# A large gradient is summed in parts, which threads share: the result does not depend on how many
+# threads there are.
 PIECES = 16
 
 
@@ -234,9 +244,7 @@ def sum_of_squares_lower(node: BoundNode, builder: Builder) -> None:
     views, pieces = [], []
     for v in map(builder.view, node.inputs):
         order = sorted(range(len(v.shape)), key=lambda i: -v.strides[i])
-        v = builder.flat(
-            v.transpose(order)
-        )  # the order of the elements does not matter: transposed gradients are read as they lie
+        v = builder.flat(v.transpose(order))  # in the order of memory, which avoids a copy
         views.append(v)
         pieces.append(PIECES if v.shape[0] % PIECES == 0 and v.shape[0] >= 16384 else 1)
     parts, at = builder.temp(FLOAT, [sum(pieces)]), 0
@@ -271,17 +279,14 @@ def sum_of_squares_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-clip_scale = Op(
-    "ClipScale",
-    "edgewise",
-    # (sum of squares [1], scale [1] or absent); max_norm: what gradients are to be multiplied with,
-    # as torch.nn.utils.clip_grad_norm_ does: min(1, max_norm / (norm + 1e-6)) * scale
-)
+# The factor of torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)) * scale. Inputs:
+# sum of squares [1], scale [1] or absent. Attribute: max_norm.
+clip_scale = Op("ClipScale", "edgewise")
 
 
 @clip_scale.decompose
 def clip_scale_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    def number(x):
+    def number(x: float) -> Value:
         return graph.constant(FLOAT, [1], [x])
 
     norm, scale = graph.op("Sqrt", node.inputs[0]), node.input(1)

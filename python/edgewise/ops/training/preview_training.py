@@ -1,11 +1,12 @@
-"""ai.onnx.preview.training: optimizers as operators of a graph.
+"""ai.onnx.preview.training: optimizers and gradients as operators of a graph.
 
-Compositions of (rate, step, *tensors, *gradients, *states), whose outputs are the new tensors and
-states.
+Inputs of an optimizer: learning rate, step, then all tensors, all gradients and all states.
+Outputs: the new tensors and states.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import DOUBLE, FLOAT, INT64
@@ -18,35 +19,34 @@ DOMAIN = "ai.onnx.preview.training"
 
 
 class _Arithmetic:
-    """Numbers and tensors of one type, written as one would."""
+    """Operators on tensors of one type, whose operands may be Python numbers."""
 
-    def __init__(self, g, dtype: int):
-        self.g, self.dtype = g, dtype
+    def __init__(self, graph: Binder, dtype: int) -> None:
+        self.graph, self.dtype = graph, dtype
 
-    def __call__(self, op, *operands):
-        return self.g.op(
+    def __call__(self, op: str, *operands: Value | float) -> Value:
+        return self.graph.op(
             op,
             *(
-                self.g.constant(self.dtype, [], [float(v)]) if isinstance(v, (int, float)) else v
+                self.graph.constant(self.dtype, [], [float(v)])
+                if isinstance(v, (int, float))
+                else v
                 for v in operands
             ),
         )
 
-    def add(self, a, b):
-        return b if a == 0 else self("Add", a, b)
 
-    def mul(self, a, b):
-        return b if a == 1 else self("Mul", a, b)
+def _declare(name: str, states: int, update: Callable[..., list[Value]]) -> Op:
+    """Declares an optimizer.
 
-
-def _declare(name, states, update):
-    """update(n, m, rate, step, x, gradient, *states): the new x and states; m: _Arithmetic;
-    gradient: with the regularization's.
+    Args:
+        states: how many states each tensor has.
+        update: (node, _Arithmetic, rate, step, x, gradient, *states) -> the new x and states.
     """
     o = Op(name, DOMAIN)
 
     @o.decompose
-    def op_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+    def op_decompose(node: BoundNode, graph: Binder) -> list[Value]:
         count, rest = divmod(len(node.inputs) - 2, 2 + states)
         if (
             rest
@@ -57,34 +57,33 @@ def _declare(name, states, update):
         ):
             fail(
                 node,
-                f"it wants a rate, a step and for each tensor its gradient and {states} states, and"
-                f" has {len(node.inputs)} inputs",
+                f"it takes a rate, a step and for each tensor its gradient and {states} states, not"
+                f" {len(node.inputs)} inputs",
             )
         takes(node, (FLOAT, DOUBLE), 0, *range(2, len(node.inputs)))
         columns = []
         for i in range(count):
             x, dx, *kept = node.inputs[2 + i :: count]
             if any(v.dtype != x.dtype or v.shape != x.shape for v in (dx, *kept)):
-                fail(node, f"{x}, its gradient {dx} and its states {kept} are not alike")
+                fail(node, f"{x}, its gradient {dx} and its states {kept} differ in type or shape")
             m = _Arithmetic(graph, x.dtype)
             rate, step = (graph.op("Cast", v, to=x.dtype) for v in node.inputs[:2])
-            dx = (
-                m.add(m("Mul", x, node.attr("norm_coefficient", 0.0)), dx)
-                if node.attr("norm_coefficient", 0.0)
-                else dx
-            )
+            if node.attr("norm_coefficient", 0.0):
+                dx = m("Add", m("Mul", x, node.attr("norm_coefficient", 0.0)), dx)
             columns.append(
-                [
+                [  # a rate of shape [1] would make vectors of scalars
                     graph.op("Reshape", v, graph.constant(INT64, [x.rank], x.shape), allowzero=1)
                     for v in update(node, m, rate, step, x, dx, *kept)
                 ]
-            )  # a rate [1] would give scalars a dimension
+            )
         return [c[k] for k in range(1 + states) for c in columns][: len(node.outputs)]
 
     return o
 
 
-def _adagrad(node: BoundNode, m, rate, step, x, dx, h):
+def _adagrad(
+    node: BoundNode, m: _Arithmetic, rate: Value, step: Value, x: Value, dx: Value, h: Value
+) -> list[Value]:
     rate = m("Div", rate, m("Add", m("Mul", step, node.attr("decay_factor", 0.0)), 1))
     h = m("Add", h, m("Mul", dx, dx))
     return [
@@ -97,9 +96,18 @@ def _adagrad(node: BoundNode, m, rate, step, x, dx, h):
     ]
 
 
-def _adam(node: BoundNode, m, rate, step, x, dx, v, h):
-    """The bias of the running averages is corrected from the first step on; at step 0 it is not,
-    and its rule is kept from 0/0, which a gradient would see.
+def _adam(
+    node: BoundNode,
+    m: _Arithmetic,
+    rate: Value,
+    step: Value,
+    x: Value,
+    dx: Value,
+    v: Value,
+    h: Value,
+) -> list[Value]:
+    """The bias of the running averages is corrected from step 1 on. At step 0 the correction is
+    computed as for step 1 and not used: 0/0 would reach the gradients of this operator.
     """
     alpha, beta, epsilon, shrink = (
         node.attr("alpha", 0.9),
@@ -118,8 +126,10 @@ def _adam(node: BoundNode, m, rate, step, x, dx, v, h):
     return [m("Mul", x, 1 - shrink) if shrink else x, v, h]
 
 
-def _momentum(node: BoundNode, m, rate, step, x, dx, v):
-    """At step 0 the gradient counts fully."""
+def _momentum(
+    node: BoundNode, m: _Arithmetic, rate: Value, step: Value, x: Value, dx: Value, v: Value
+) -> list[Value]:
+    """At step 0 beta is 1: the gradient is not damped."""
     alpha, mode = node.attr("alpha", 0.0), node.attr("mode", "standard")
     if mode not in ("standard", "nesterov"):
         fail(node, f"its mode is '{mode}'", "It is standard or nesterov.")
@@ -141,8 +151,10 @@ gradient = Op("Gradient", DOMAIN)
 
 @gradient.decompose
 def gradient_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Of the sum of tensor `y` by tensors `xs` (autodiff.py), which are its last and first inputs
-    (onnx/reader.py); `zs`, which it also follows from, say nothing new.
+    """The gradients of the sum of `y` with respect to the tensors `xs`.
+
+    The reader of files makes `xs` the first inputs and `y` the last one. `zs`, other tensors that y
+    depends on, are not needed.
     """
     y, xs = node.inputs[-1], node.inputs[: len(node.attrs["xs"])]
     if len(node.outputs) > len(xs):
@@ -150,7 +162,7 @@ def gradient_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     if any(x.constant for x in xs) or y.dtype != FLOAT or any(x.dtype != FLOAT for x in xs):
         unsupported(
             node,
-            f"the gradient of {y} by {xs}, which are constants or not float32",
+            f"the gradient of {y} with respect to {xs}, which are constants or not float32",
             "Make them inputs of float32.",
         )
     found = graph.differentiate(
@@ -170,7 +182,7 @@ def gradient_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
         if d is None and out is not None:
             unsupported(
                 node,
-                f"{y} does not follow from {x} in the part of the graph that is compiled at once",
-                "Differentiate by what it follows from, without loops in between.",
+                f"{y} does not depend on {x} in the part of the graph that is compiled at once",
+                "Differentiate with respect to tensors that it depends on, without loops between.",
             )
     return found[: len(node.outputs)]

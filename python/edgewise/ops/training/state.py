@@ -1,6 +1,6 @@
-"""States: tensors that live in slots from run to run.
+"""Operators that write states: tensors whose slots keep their contents between runs.
 
-These ops write them where they lie; their output is the state with its new value.
+A state is updated in place; the output is the state with its new value.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from ...declare.dtypes import FLOAT, INT64
 from ...declare.op import Op, fail, like, takes
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Builder, Inferred
+    from ...declare.annotations import BoundNode, Builder, Inferred, View
 
 
-def in_place(node: BoundNode, builder: Builder, i=0, o=0):
-    """The view of state input i, which is also output o's."""
+def in_place(node: BoundNode, builder: Builder, i: int = 0, o: int = 0) -> View:
+    """The view of the state that is input i, which becomes that of output o, too."""
     if node.inputs[i].role != "state":
-        fail(node, f"{node.inputs[i]} is no state", "Report this.")
+        fail(node, f"{node.inputs[i]} is not a state", "Report this.")
     v = builder.view(node.inputs[i])
     builder.alias(node.outputs[o], v)
     return v
 
 
-add_to = Op("AddTo", "edgewise")  # (state, x): state += x
-assign = Op("Assign", "edgewise")  # (state, x): state = x
+add_to = Op("AddTo", "edgewise")  # inputs: state, x; state += x
+assign = Op("Assign", "edgewise")  # inputs: state, x; state = x
 
 
 @add_to.infer
