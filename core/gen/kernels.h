@@ -47,7 +47,7 @@ typedef struct { int32_t op; int32_t type; int32_t dims[6]; int32_t as[6]; int32
 enum { EW_BINARY_A, EW_BINARY_B, EW_BINARY_Y };
 int32_t ew_k_binary(ew_context *, const ew_binary_params *, void *const *operand);
 
-/* byte_lookup: y = table[x], x and table as unsigned bytes. */
+/* byte_lookup: y = table[x]; x is read as unsigned. */
 typedef struct { int32_t n; } ew_byte_lookup_params;
 enum { EW_BYTE_LOOKUP_X, EW_BYTE_LOOKUP_TABLE, EW_BYTE_LOOKUP_Y };
 int32_t ew_k_byte_lookup(ew_context *, const ew_byte_lookup_params *, void *const *operand);
@@ -77,22 +77,22 @@ typedef struct { int32_t batch; int32_t m; int32_t c; int32_t x_batch; int32_t x
 enum { EW_CONV_WINOGRAD_X, EW_CONV_WINOGRAD_U, EW_CONV_WINOGRAD_BIAS, EW_CONV_WINOGRAD_RESIDUAL, EW_CONV_WINOGRAD_Y, EW_CONV_WINOGRAD_SCRATCH };
 int32_t ew_k_conv_winograd(ew_context *, const ew_conv_winograd_params *, void *const *operand);
 
-/* copy: Strided copy: Transpose, Slice, Expand, Concat, Split, Tile, a KV-cache append. Innermost dimension contiguous on both sides is memcpy; a 2-D transpose is blocked. */
+/* copy: Strided copy: Transpose, Slice, Expand, Concat, Split, Tile, appending to a KV cache. Rows that are contiguous in both are copied by memcpy; a 2-D transpose is blocked. */
 typedef struct { int32_t size; int32_t dims[6]; int32_t xs[6]; int32_t ys[6]; } ew_copy_params;
 enum { EW_COPY_X, EW_COPY_Y };
 int32_t ew_k_copy(ew_context *, const ew_copy_params *, void *const *operand);
 
-/* couple (rare): Probabilities y [rows, classes] from those of pairs: pairs [rows, classes * (classes - 1) / 2] are of class i where i and j > i are the only ones, in the order of (i, j) (pairwise coupling: Wu, Lin, Weng 2004). */
+/* couple (rare): Probabilities of classes, y [rows, classes], from those of pairs [rows, classes * (classes - 1) / 2]: the probability of class i if it is i or j > i, in the order of (i, j) (pairwise coupling: Wu, Lin, Weng 2004). */
 typedef struct { int32_t rows; int32_t classes; } ew_couple_params;
 enum { EW_COUPLE_PAIRS, EW_COUPLE_Y, EW_COUPLE_SCRATCH };
 int32_t ew_k_couple(ew_context *, const ew_couple_params *, void *const *operand);
 
-/* cross_entropy: Per row: loss, the weight its class counts with (0: ignored) and log(sum(exp(x))). nll: x are logarithms of probabilities. A label outside the classes is EW_E_INDEX. */
+/* cross_entropy: For each row: the loss, the weight of the label's class (0: ignored), and log(sum(exp(x))). nll: x holds logarithms of probabilities. A label that is not a class is EW_E_INDEX. */
 typedef struct { int32_t rows; int32_t classes; int32_t x_row; int32_t label_type; int32_t nll; int32_t has_ignore; int32_t ignore_index; float smoothing; } ew_cross_entropy_params;
 enum { EW_CROSS_ENTROPY_X, EW_CROSS_ENTROPY_LABEL, EW_CROSS_ENTROPY_WEIGHT, EW_CROSS_ENTROPY_LOSS, EW_CROSS_ENTROPY_COUNTED, EW_CROSS_ENTROPY_LSE };
 int32_t ew_k_cross_entropy(ew_context *, const ew_cross_entropy_params *, void *const *operand);
 
-/* cross_entropy_grad: Gradient of cross_entropy's loss in x, from its lse. dx may be x where x has no gaps. */
+/* cross_entropy_grad: Gradient of cross_entropy's loss with respect to x, from its lse. dx may be x if x is contiguous. */
 typedef struct { int32_t rows; int32_t classes; int32_t x_row; int32_t label_type; int32_t nll; int32_t has_ignore; int32_t ignore_index; float smoothing; int32_t dloss_row; } ew_cross_entropy_grad_params;
 enum { EW_CROSS_ENTROPY_GRAD_X, EW_CROSS_ENTROPY_GRAD_LABEL, EW_CROSS_ENTROPY_GRAD_WEIGHT, EW_CROSS_ENTROPY_GRAD_LSE, EW_CROSS_ENTROPY_GRAD_DLOSS, EW_CROSS_ENTROPY_GRAD_DX };
 int32_t ew_k_cross_entropy_grad(ew_context *, const ew_cross_entropy_grad_params *, void *const *operand);
@@ -102,17 +102,17 @@ typedef struct { int32_t type; int32_t outer; int32_t n; int32_t inner; int32_t 
 enum { EW_CUMSUM_X, EW_CUMSUM_Y };
 int32_t ew_k_cumsum(ew_context *, const ew_cumsum_params *, void *const *operand);
 
-/* dequantize: ONNX DequantizeLinear, float32 out. type: ONNX code of x (21 uint4, 22 int4: two per byte, low nibble first, bits 4; 16- and 32-bit types are in native order). */
+/* dequantize: ONNX DequantizeLinear to float32; outer, axis, inner, block as in quantize. type: ONNX code of x (21 uint4, 22 int4: two in a byte, low nibble first). */
 typedef struct { int32_t type; int32_t bits; int32_t outer; int32_t axis; int32_t inner; int32_t block; } ew_dequantize_params;
 enum { EW_DEQUANTIZE_X, EW_DEQUANTIZE_SCALE, EW_DEQUANTIZE_ZERO, EW_DEQUANTIZE_Y };
 int32_t ew_k_dequantize(ew_context *, const ew_dequantize_params *, void *const *operand);
 
-/* dynamic_quantize: ONNX DynamicQuantizeLinear: uint8 over the range of x widened to contain 0; round half to even. */
+/* dynamic_quantize: ONNX DynamicQuantizeLinear: uint8 over the range of x, extended to 0; rounds half to even. */
 typedef struct { int32_t n; } ew_dynamic_quantize_params;
 enum { EW_DYNAMIC_QUANTIZE_X, EW_DYNAMIC_QUANTIZE_Y, EW_DYNAMIC_QUANTIZE_SCALE, EW_DYNAMIC_QUANTIZE_ZERO };
 int32_t ew_k_dynamic_quantize(ew_context *, const ew_dynamic_quantize_params *, void *const *operand);
 
-/* fill: Fill with a bit pattern of `size` bytes (little end in value_low). */
+/* fill: Fills y with a bit pattern of `size` bytes, the low 4 of them in value_low. */
 typedef struct { int32_t size; int32_t dims[6]; int32_t ys[6]; int32_t value_low; int32_t value_high; } ew_fill_params;
 enum { EW_FILL_Y };
 int32_t ew_k_fill(ew_context *, const ew_fill_params *, void *const *operand);
@@ -122,27 +122,27 @@ typedef struct { int32_t n; int32_t activation; float alpha; } ew_gated_grad_par
 enum { EW_GATED_GRAD_DY, EW_GATED_GRAD_A, EW_GATED_GRAD_B, EW_GATED_GRAD_DA, EW_GATED_GRAD_DB, EW_GATED_GRAD_Y };
 int32_t ew_k_gated_grad(ew_context *, const ew_gated_grad_params *, void *const *operand);
 
-/* gather: y[o, c, :] = x[o, index[c], :]; negative indices count from the end; one out of [-rows, rows) is EW_E_INDEX. */
+/* gather: y[o, c, :] = x[o, index[c], :]; negative indices count from the end; an index outside of [-rows, rows) is EW_E_INDEX. */
 typedef struct { int32_t size; int32_t index_type; int32_t outer; int32_t count; int32_t rows; int32_t inner; int32_t x_outer; int32_t x_row; int32_t y_outer; } ew_gather_params;
 enum { EW_GATHER_X, EW_GATHER_INDEX, EW_GATHER_Y };
 int32_t ew_k_gather(ew_context *, const ew_gather_params *, void *const *operand);
 
-/* gather_elements: ONNX GatherElements: dims are the index's; y contiguous. x_axis: stride of the gathered axis, which has `rows` rows; xs: x's strides along the others, 0 for the gathered one. */
+/* gather_elements: ONNX GatherElements: dims are those of index; y is contiguous. x_axis: stride of x along the gathered axis, which has `rows` rows; xs: strides of x along the other axes, 0 for the gathered one. */
 typedef struct { int32_t size; int32_t index_type; int32_t dims[6]; int32_t rows; int32_t x_axis; int32_t xs[6]; int32_t is[6]; } ew_gather_elements_params;
 enum { EW_GATHER_ELEMENTS_X, EW_GATHER_ELEMENTS_INDEX, EW_GATHER_ELEMENTS_Y };
 int32_t ew_k_gather_elements(ew_context *, const ew_gather_elements_params *, void *const *operand);
 
-/* gather_nd: ONNX GatherND: y[b, c, :] = x[b][sum_d index[b,c,d]*strides[d] ...]; sizes/strides beyond depth are 1/0; out-of-range index is EW_E_INDEX. */
+/* gather_nd: ONNX GatherND: y[b, c, :] = x[b][sum_d index[b,c,d]*strides[d] ...]; from depth on, sizes are 1 and strides 0; an index out of range is EW_E_INDEX. */
 typedef struct { int32_t size; int32_t index_type; int32_t batch; int32_t count; int32_t depth; int32_t inner; int32_t x_batch; int32_t sizes[6]; int32_t strides[6]; } ew_gather_nd_params;
 enum { EW_GATHER_ND_X, EW_GATHER_ND_INDEX, EW_GATHER_ND_Y };
 int32_t ew_k_gather_nd(ew_context *, const ew_gather_nd_params *, void *const *operand);
 
-/* gather_quantized: com.microsoft::GatherBlockQuantized with gather_axis 0, quantize_axis last: rows of a quantized embedding, dequantized to float32 on the way. Packed `bits` wide, low first. zeros: 1: each row of zeros_ begins with a byte; 2: they are packed without gaps (4-bit types); without zeros_, the zero point is 0 where signed or zeros is -1 (uint4), 2^(bits-1) where zeros is 0 (uint8 storage). */
+/* gather_quantized: com.microsoft::GatherBlockQuantized with gather_axis 0 and the last axis as quantize_axis: rows of a quantized embedding as float32. Elements have `bits` bits, low bits first. zeros 1: each row of zeros_ begins with a new byte; 2: zeros_ is packed without gaps (4-bit types). Without zeros_ the zero point is 0 if signed or zeros is -1 (uint4), and 2^(bits-1) if zeros is 0 (uint8 storage). */
 typedef struct { int32_t bits; int32_t count; int32_t rows; int32_t cols; int32_t block; int32_t index_type; int32_t scale_type; int32_t signed_; int32_t zeros; } ew_gather_quantized_params;
 enum { EW_GATHER_QUANTIZED_X, EW_GATHER_QUANTIZED_INDEX, EW_GATHER_QUANTIZED_SCALES, EW_GATHER_QUANTIZED_ZEROS_, EW_GATHER_QUANTIZED_Y };
 int32_t ew_k_gather_quantized(ew_context *, const ew_gather_quantized_params *, void *const *operand);
 
-/* gemm: y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16, int8 or uint8 in memory. Any of a, b row- or column-major (strides); the same bias (bias_row/bias_col strides, 0 broadcasts) for each batch. k = 0 gives bias. m = 1 with contiguous rows of b (b_col = 1) or columns (b_row = 1) is a GEMV that streams b once. scratch: packing buffers (131072 floats of packed b shared by the threads, then 65536 floats for packed a split among them). */
+/* gemm: y[b] = activation(alpha * a[b] @ b[b] + beta * bias) + residual, float32 accumulation; b may be float16, int8 or uint8 in memory. a and b may be row- or column-major (strides); all batches share the bias (strides bias_row, bias_col; 0 broadcasts). k = 0: y is the bias. m = 1 with contiguous rows (b_col = 1) or columns (b_row = 1) of b is a GEMV that reads b once. scratch: packing buffers, 131072 floats of packed b that the threads share, then 65536 floats of packed a divided among them. */
 typedef struct { int32_t batch0; int32_t batch1; int32_t m; int32_t n; int32_t k; int32_t a0; int32_t a1; int32_t a_row; int32_t a_col; int32_t b0; int32_t b1; int32_t b_row; int32_t b_col; int32_t y0; int32_t y1; int32_t y_row; int32_t bias_row; int32_t bias_col; int32_t b_type; int32_t activation; float alpha; float beta; } ew_gemm_params;
 enum { EW_GEMM_A, EW_GEMM_B, EW_GEMM_BIAS, EW_GEMM_RESIDUAL, EW_GEMM_Y, EW_GEMM_SCRATCH };
 int32_t ew_k_gemm(ew_context *, const ew_gemm_params *, void *const *operand);
@@ -152,22 +152,22 @@ typedef struct { int32_t batch; int32_t channels; int32_t positions; int32_t dim
 enum { EW_GRID_SAMPLE_X, EW_GRID_SAMPLE_GRID, EW_GRID_SAMPLE_DY, EW_GRID_SAMPLE_Y, EW_GRID_SAMPLE_DX, EW_GRID_SAMPLE_DGRID };
 int32_t ew_k_grid_sample(ew_context *, const ew_grid_sample_params *, void *const *operand);
 
-/* integer_binary: y = round((a - a_zero) * a_scale + sign * (b - b_zero) * b_scale) / y_scale) + y_zero within low and high, or, with multiply, of the product of both. */
+/* integer_binary: y = round(((a - a_zero) * a_scale + sign * (b - b_zero) * b_scale) / y_scale) + y_zero, clipped to [low, high]; with multiply, the product of both instead of the sum. */
 typedef struct { int32_t n; int32_t multiply; int32_t sign; int32_t a_type; int32_t b_type; int32_t y_type; int32_t low; int32_t high; } ew_integer_binary_params;
 enum { EW_INTEGER_BINARY_A, EW_INTEGER_BINARY_B, EW_INTEGER_BINARY_A_SCALE, EW_INTEGER_BINARY_A_ZERO, EW_INTEGER_BINARY_B_SCALE, EW_INTEGER_BINARY_B_ZERO, EW_INTEGER_BINARY_Y_SCALE, EW_INTEGER_BINARY_Y_ZERO, EW_INTEGER_BINARY_Y };
 int32_t ew_k_integer_binary(ew_context *, const ew_integer_binary_params *, void *const *operand);
 
-/* integer_depthwise: integer_product's convolution for one channel per group: y [batch, y_size, channels] of a [batch, x_size, channels] and w [taps, channels]. */
+/* integer_depthwise: The convolution of integer_product with one channel per group: y [batch, y_size, channels], a [batch, x_size, channels], w [taps, channels]. */
 typedef struct { int32_t batch; int32_t channels; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; int32_t a_type; int32_t b_type; int32_t y_type; int32_t b_zeros; int32_t factors; int32_t low; int32_t high; } ew_integer_depthwise_params;
 enum { EW_INTEGER_DEPTHWISE_A, EW_INTEGER_DEPTHWISE_W, EW_INTEGER_DEPTHWISE_A_ZERO, EW_INTEGER_DEPTHWISE_B_ZERO, EW_INTEGER_DEPTHWISE_SUM_BIAS, EW_INTEGER_DEPTHWISE_A_SCALE, EW_INTEGER_DEPTHWISE_FACTOR, EW_INTEGER_DEPTHWISE_Y_ZERO, EW_INTEGER_DEPTHWISE_Y, EW_INTEGER_DEPTHWISE_SCRATCH };
 int32_t ew_k_integer_depthwise(ew_context *, const ew_integer_depthwise_params *, void *const *operand);
 
-/* integer_max_pool: y [batch, y_size, channels] = the maximum of the taps of each position that lie inside of x [batch, x_size, channels]; bytes, signed where type is int8. */
+/* integer_max_pool: y [batch, y_size, channels]: the maximum over the taps of each position that are inside of x [batch, x_size, channels], in uint8 or int8. */
 typedef struct { int32_t batch; int32_t channels; int32_t type; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; } ew_integer_max_pool_params;
 enum { EW_INTEGER_MAX_POOL_X, EW_INTEGER_MAX_POOL_Y };
 int32_t ew_k_integer_max_pool(ew_context *, const ew_integer_max_pool_params *, void *const *operand);
 
-/* integer_product: For each item, y [batch * y_size, n] = (a - a_zero) @ (w - b_zero) + sum_bias, in int32, where row (b, o) of a are the c bytes of each tap k at a[b * x_size + o * stride + k * dilation - pad], a_row from one position to the next, a_zero where there is nothing. y_type 6: that; 1: times a_scale * factor, then activation(. + bias) + residual; 2, 3: times both, rounded (halves to even) + y_zero, within low and high. w: from pack_integer, for all items the same unless w_each. a_zeros, b_zeros, factors: number of each (a_zeros: 1 or one per row; else 1 or n). column_item: from the columns of one item to those of the next. */
+/* integer_product: For each item, y [batch * y_size, n] = (a - a_zero) @ (w - b_zero) + sum_bias, in int32. Row (b, o) of a is, for each tap k, the c bytes at a[b * x_size + o * stride + k * dilation - pad], with stride a_row between positions, and a_zero outside of a. y_type 6: the sums; 1: activation(sums * a_scale * factor + bias) + residual; 2, 3: sums * a_scale * factor, rounded half to even, + y_zero, clipped to [low, high]. w: from pack_integer, shared by all items unless w_each. a_zeros, b_zeros, factors: the number of each (a_zeros: 1 or one for each row; others: 1 or n). column_item: stride between the columns of items. */
 typedef struct { int32_t items; int32_t batch; int32_t n; int32_t c; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; int32_t a_item; int32_t a_row; int32_t w_each; int32_t y_item; int32_t y_row; int32_t column_item; int32_t a_type; int32_t b_type; int32_t y_type; int32_t a_zeros; int32_t b_zeros; int32_t factors; int32_t low; int32_t high; int32_t activation; int32_t scratch_bytes; } ew_integer_product_params;
 enum { EW_INTEGER_PRODUCT_A, EW_INTEGER_PRODUCT_W, EW_INTEGER_PRODUCT_A_ZERO, EW_INTEGER_PRODUCT_B_ZERO, EW_INTEGER_PRODUCT_SUM_BIAS, EW_INTEGER_PRODUCT_A_SCALE, EW_INTEGER_PRODUCT_FACTOR, EW_INTEGER_PRODUCT_Y_ZERO, EW_INTEGER_PRODUCT_BIAS, EW_INTEGER_PRODUCT_RESIDUAL, EW_INTEGER_PRODUCT_Y, EW_INTEGER_PRODUCT_SCRATCH };
 int32_t ew_k_integer_product(ew_context *, const ew_integer_product_params *, void *const *operand);
@@ -177,17 +177,17 @@ typedef struct { int32_t batch; int32_t heads; int32_t kv_heads; int32_t seq; in
 enum { EW_LINEAR_ATTENTION_Q, EW_LINEAR_ATTENTION_K, EW_LINEAR_ATTENTION_V, EW_LINEAR_ATTENTION_PAST, EW_LINEAR_ATTENTION_DECAY, EW_LINEAR_ATTENTION_BETA, EW_LINEAR_ATTENTION_Y, EW_LINEAR_ATTENTION_STATE };
 int32_t ew_k_linear_attention(ew_context *, const ew_linear_attention_params *, void *const *operand);
 
-/* matmul_nbits: com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale, zero defaults to 2^(bits-1); zero_type 2 (uint8): zeros packed `bits` wide per row (row padded to a byte), else one float per block. format 0: integers; 1: fp4 and 2: nf4 code books of MatMulBnb4 (block runs over the flattened [n, k], k a multiple of block; w = code[q] * absmax; in these two the HIGH nibble comes first). accuracy 4: activations may be quantized to int8 per block. transposed: y [m, k] = a [m, n] @ b, the product of its gradient. */
+/* matmul_nbits: com.microsoft::MatMulNBits: b is [n, blocks, block*bits/8] with the low bits first, w = (q - zero) * scale; zero is 2^(bits-1) by default. zero_type 2 (uint8): zeros are packed in `bits` bits each, rows padded to a byte; else one float for each block. format 0: integers; 1 and 2: the fp4 and nf4 codes of MatMulBnb4 (blocks of the flattened [n, k], k a multiple of block; w = code[q] * absmax; the high nibble comes first). accuracy 4: activations may be quantized to int8 in blocks. transposed: y [m, k] = a [m, n] @ b, the product of the gradient. */
 typedef struct { int32_t m; int32_t n; int32_t k; int32_t bits; int32_t block; int32_t format; int32_t scale_type; int32_t zero_type; int32_t a_row; int32_t y_row; int32_t activation; int32_t accuracy; int32_t transposed; } ew_matmul_nbits_params;
 enum { EW_MATMUL_NBITS_A, EW_MATMUL_NBITS_B, EW_MATMUL_NBITS_SCALES, EW_MATMUL_NBITS_ZEROS, EW_MATMUL_NBITS_BIAS, EW_MATMUL_NBITS_RESIDUAL, EW_MATMUL_NBITS_Y, EW_MATMUL_NBITS_SCRATCH };
 int32_t ew_k_matmul_nbits(ew_context *, const ew_matmul_nbits_params *, void *const *operand);
 
-/* nms: ONNX NonMaxSuppression: selected begins with [count, 3]; most: boxes per class; limited: whether `score` bounds scores from below. */
+/* nms: ONNX NonMaxSuppression: the first 3 * count elements of selected are [count, 3]. most: maximum of boxes of a class; limited: whether `score` is a minimum of scores. */
 typedef struct { int32_t batch; int32_t classes; int32_t n; int32_t most; int32_t center; int32_t limited; float iou; float score; } ew_nms_params;
 enum { EW_NMS_BOXES, EW_NMS_SCORES, EW_NMS_SELECTED, EW_NMS_COUNT, EW_NMS_SCRATCH };
 int32_t ew_k_nms(ew_context *, const ew_nms_params *, void *const *operand);
 
-/* nonzero: ONNX NonZero: y begins with an int64 [rank, count]. */
+/* nonzero: ONNX NonZero: the first rank * count elements of y are an int64 [rank, count]. */
 typedef struct { int32_t type; int32_t rank; int32_t dims[6]; } ew_nonzero_params;
 enum { EW_NONZERO_X, EW_NONZERO_Y, EW_NONZERO_COUNT };
 int32_t ew_k_nonzero(ew_context *, const ew_nonzero_params *, void *const *operand);
@@ -202,12 +202,12 @@ typedef struct { int32_t rms; int32_t rows; int32_t cols; int32_t x_row; int32_t
 enum { EW_NORM_GRAD_X, EW_NORM_GRAD_DY, EW_NORM_GRAD_SCALE, EW_NORM_GRAD_MORE, EW_NORM_GRAD_DX, EW_NORM_GRAD_DSCALE, EW_NORM_GRAD_DBIAS, EW_NORM_GRAD_SCRATCH };
 int32_t ew_k_norm_grad(ew_context *, const ew_norm_grad_params *, void *const *operand);
 
-/* optimizer: One step of an optimizer in place: each new_ operand is the memory of the one without. rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: 1 - alpha in rest1). States s, t, u: adam m and v; sgd momentum buffer or none; adagrad sum; rmsprop square average, gradient average and momentum buffer, the last two optional; lion m. */
+/* optimizer: One step of an optimizer in place: each operand new_* has the memory of the operand *. rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: rest1 is 1 - alpha). States s, t, u: adam: m and v; sgd: momentum buffer or none; adagrad: sum of squares; rmsprop: average of squares, average of gradients and momentum buffer, the last two optional; lion: m. */
 typedef struct { int32_t rule; int32_t form; int32_t n; float rest1; float rest2; float epsilon; float weight_decay; float momentum; float dampening; int32_t nesterov; } ew_optimizer_params;
 enum { EW_OPTIMIZER_X, EW_OPTIMIZER_G, EW_OPTIMIZER_S, EW_OPTIMIZER_T, EW_OPTIMIZER_U, EW_OPTIMIZER_LEARNING_RATE, EW_OPTIMIZER_STEP, EW_OPTIMIZER_SCALE, EW_OPTIMIZER_NEW_X, EW_OPTIMIZER_NEW_S, EW_OPTIMIZER_NEW_T, EW_OPTIMIZER_NEW_U };
 int32_t ew_k_optimizer(ew_context *, const ew_optimizer_params *, void *const *operand);
 
-/* optimizer_8bit (rare): adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for every 256 elements; each new_ operand is the memory of the one without. */
+/* optimizer_8bit (rare): The rule adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for every 256 elements; each operand new_* has the memory of the operand *. */
 typedef struct { int32_t form; int32_t n; float rest1; float rest2; float epsilon; float weight_decay; } ew_optimizer_8bit_params;
 enum { EW_OPTIMIZER_8BIT_X, EW_OPTIMIZER_8BIT_G, EW_OPTIMIZER_8BIT_M, EW_OPTIMIZER_8BIT_M_LARGEST, EW_OPTIMIZER_8BIT_V, EW_OPTIMIZER_8BIT_V_LARGEST, EW_OPTIMIZER_8BIT_LEARNING_RATE, EW_OPTIMIZER_8BIT_STEP, EW_OPTIMIZER_8BIT_SCALE, EW_OPTIMIZER_8BIT_NEW_X, EW_OPTIMIZER_8BIT_NEW_M, EW_OPTIMIZER_8BIT_NEW_M_LARGEST, EW_OPTIMIZER_8BIT_NEW_V, EW_OPTIMIZER_8BIT_NEW_V_LARGEST };
 int32_t ew_k_optimizer_8bit(ew_context *, const ew_optimizer_8bit_params *, void *const *operand);
@@ -217,7 +217,7 @@ typedef struct { int32_t bits; int32_t n; int32_t unpack; } ew_pack_params;
 enum { EW_PACK_X, EW_PACK_Y };
 int32_t ew_k_pack(ew_context *, const ew_pack_params *, void *const *operand);
 
-/* pack_integer: Weights as integer_product reads them: of each item, the sums of n columns and the columns, k = (tap, c), in panels; the order is the machine's own. */
+/* pack_integer: Weights in the layout of integer_product: for each item the sums of n columns, and the columns, k = (tap, c), in panels; the order within panels depends on the machine. */
 typedef struct { int32_t items; int32_t n; int32_t taps; int32_t c; int32_t type; int32_t item_stride; int32_t n_stride; int32_t tap_stride; int32_t c_stride; } ew_pack_integer_params;
 enum { EW_PACK_INTEGER_W, EW_PACK_INTEGER_Y };
 int32_t ew_k_pack_integer(ew_context *, const ew_pack_integer_params *, void *const *operand);
@@ -232,12 +232,12 @@ typedef struct { int32_t op; int32_t planes; int32_t include_pad; int32_t tail[3
 enum { EW_POOL_GRAD_X, EW_POOL_GRAD_DY, EW_POOL_GRAD_DX };
 int32_t ew_k_pool_grad(ew_context *, const ew_pool_grad_params *, void *const *operand);
 
-/* product: y[i] = sum over k of a[i] * b[i]; y contiguous over dims. Of float64, int32 and int64; integers wrap around. */
+/* product: y[i] = sum over k of a[i] * b[i], in float64, int32 or int64; integers wrap around. y is contiguous. */
 typedef struct { int32_t type; int32_t dims[6]; int32_t k; int32_t as[6]; int32_t bs[6]; int32_t a_k; int32_t b_k; } ew_product_params;
 enum { EW_PRODUCT_A, EW_PRODUCT_B, EW_PRODUCT_Y };
 int32_t ew_k_product(ew_context *, const ew_product_params *, void *const *operand);
 
-/* quantize: ONNX QuantizeLinear on [outer, axis, inner]. block -1: one scale; 0: one per axis index; > 0: blocked along axis. Round half to even, saturate. */
+/* quantize: ONNX QuantizeLinear of [outer, axis, inner]. block -1: one scale; 0: one for each index of the axis; > 0: one for each block along it. Rounds half to even and saturates. */
 typedef struct { int32_t type; int32_t outer; int32_t axis; int32_t inner; int32_t block; } ew_quantize_params;
 enum { EW_QUANTIZE_X, EW_QUANTIZE_SCALE, EW_QUANTIZE_ZERO, EW_QUANTIZE_Y };
 int32_t ew_k_quantize(ew_context *, const ew_quantize_params *, void *const *operand);
@@ -252,17 +252,17 @@ typedef struct { int32_t type; int32_t n; int32_t start; int32_t delta; float f_
 enum { EW_RANGE_Y };
 int32_t ew_k_range(ew_context *, const ew_range_params *, void *const *operand);
 
-/* recurrent (rare): gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r [d, gates * h, h], or with panels [d, gates * h / 32, h, 32]: the same numbers, 32 rows turned at a time. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where there is no cell state). g [b, d, (gates + lbr) * h]: the activated gates of one step, or with g_t of every step; lbr: linear_before_reset, where product and bias [d, h] of the last gate lie behind the gates. table: for each direction 3 activations of 6 numbers. Direction 1, and with reverse direction 0, goes from the end, for each row from its length. cells: the cell state after each step. */
+/* recurrent (rare): gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias. r [d, gates * h, h], or with panels [d, gates * h / 32, h, 32]: each 32 rows transposed. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: working memory where there is no cell state). g [b, d, (gates + lbr) * h]: the activated gates of one step, or, with g_t, of every step; with lbr (linear_before_reset) the last gate's product and bias [d, h] follow them. table: for each direction 3 activations of 6 numbers. Direction 1, and with reverse direction 0, begins at the end of each row, which is its length. cells: the cell state after each step. */
 typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; int32_t x_t; int32_t x_b; int32_t g_t; int32_t panels; } ew_recurrent_params;
 enum { EW_RECURRENT_X, EW_RECURRENT_R, EW_RECURRENT_BIAS, EW_RECURRENT_H_FIRST, EW_RECURRENT_C_FIRST, EW_RECURRENT_LENGTHS, EW_RECURRENT_PEEPHOLES, EW_RECURRENT_TABLE, EW_RECURRENT_Y, EW_RECURRENT_H_LAST, EW_RECURRENT_C_LAST, EW_RECURRENT_G, EW_RECURRENT_CELLS };
 int32_t ew_k_recurrent(ew_context *, const ew_recurrent_params *, void *const *operand);
 
-/* recurrent_bytes (rare): recurrent of an LSTM (gates 4) whose r are bytes, from pack_integer (one item for each direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over the range of all rows of a direction, and its products are summed in integers. factor, r_zero: scales and zero points of r, one or one for each column, of each direction. g, sums, bytes: room. */
+/* recurrent_bytes (rare): The kernel recurrent for an LSTM with 8-bit r from pack_integer (one item for each direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over the range of all rows of a direction, and its products are summed in integers. factor, r_zero: scales and zero points of r, for each direction one or one for each column. g, sums, bytes: working memory. */
 typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t reverse; int32_t coupled; int32_t x_t; int32_t x_b; int32_t r_type; int32_t factors; int32_t zeros; int32_t scratch_bytes; } ew_recurrent_bytes_params;
 enum { EW_RECURRENT_BYTES_X, EW_RECURRENT_BYTES_R, EW_RECURRENT_BYTES_FACTOR, EW_RECURRENT_BYTES_R_ZERO, EW_RECURRENT_BYTES_H_FIRST, EW_RECURRENT_BYTES_C_FIRST, EW_RECURRENT_BYTES_LENGTHS, EW_RECURRENT_BYTES_PEEPHOLES, EW_RECURRENT_BYTES_TABLE, EW_RECURRENT_BYTES_Y, EW_RECURRENT_BYTES_H_LAST, EW_RECURRENT_BYTES_C_LAST, EW_RECURRENT_BYTES_G, EW_RECURRENT_BYTES_SUMS, EW_RECURRENT_BYTES_BYTES, EW_RECURRENT_BYTES_SCRATCH };
 int32_t ew_k_recurrent_bytes(ew_context *, const ew_recurrent_bytes_params *, void *const *operand);
 
-/* recurrent_grad (rare): Gradients by x and the first states of recurrent; rt [d, h, gates * h] is r transposed, cells anything where there is no cell state. */
+/* recurrent_grad (rare): Gradients of recurrent with respect to x and the initial states. rt [d, h, gates * h]: r transposed. cells is not read where there is no cell state. */
 typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int32_t lbr; int32_t reverse; int32_t coupled; } ew_recurrent_grad_params;
 enum { EW_RECURRENT_GRAD_DY, EW_RECURRENT_GRAD_DH_LAST, EW_RECURRENT_GRAD_DC_LAST, EW_RECURRENT_GRAD_Y, EW_RECURRENT_GRAD_CELLS, EW_RECURRENT_GRAD_G, EW_RECURRENT_GRAD_RT, EW_RECURRENT_GRAD_H_FIRST, EW_RECURRENT_GRAD_C_FIRST, EW_RECURRENT_GRAD_LENGTHS, EW_RECURRENT_GRAD_PEEPHOLES, EW_RECURRENT_GRAD_TABLE, EW_RECURRENT_GRAD_DX, EW_RECURRENT_GRAD_DH, EW_RECURRENT_GRAD_DC };
 int32_t ew_k_recurrent_grad(ew_context *, const ew_recurrent_grad_params *, void *const *operand);
@@ -287,12 +287,12 @@ typedef struct { int32_t batch; int32_t heads; int32_t seq; int32_t head_dim; in
 enum { EW_ROPE_X, EW_ROPE_COS, EW_ROPE_SIN, EW_ROPE_POSITION_IDS, EW_ROPE_Y };
 int32_t ew_k_rope(ew_context *, const ew_rope_params *, void *const *operand);
 
-/* scatter_elements: ONNX ScatterElements into y, which already holds data: dims are the index's and the updates'. y_axis: stride of the axis with `rows` rows; ys: y's strides along the others, 0 for that one. reduction as in scatter_nd. */
+/* scatter_elements: ONNX ScatterElements into y, which holds the data before: dims are those of index and updates. y_axis: stride of y along the axis, which has `rows` rows; ys: strides of y along the other axes, 0 for that one. reduction as in scatter_nd. */
 typedef struct { int32_t size; int32_t type; int32_t index_type; int32_t reduction; int32_t dims[6]; int32_t rows; int32_t y_axis; int32_t ys[6]; int32_t is[6]; } ew_scatter_elements_params;
 enum { EW_SCATTER_ELEMENTS_INDEX, EW_SCATTER_ELEMENTS_UPDATES, EW_SCATTER_ELEMENTS_Y };
 int32_t ew_k_scatter_elements(ew_context *, const ew_scatter_elements_params *, void *const *operand);
 
-/* scatter_nd: ONNX ScatterND into y, which already holds data. reduction: 0 none, 1 add, 2 mul, 3 min, 4 max. */
+/* scatter_nd: ONNX ScatterND into y, which holds the data before. reduction: 0 none, 1 add, 2 mul, 3 min, 4 max. */
 typedef struct { int32_t size; int32_t type; int32_t index_type; int32_t reduction; int32_t count; int32_t depth; int32_t inner; int32_t sizes[6]; int32_t strides[6]; } ew_scatter_nd_params;
 enum { EW_SCATTER_ND_INDEX, EW_SCATTER_ND_UPDATES, EW_SCATTER_ND_Y };
 int32_t ew_k_scatter_nd(ew_context *, const ew_scatter_nd_params *, void *const *operand);
@@ -317,7 +317,7 @@ typedef struct { int32_t type; int32_t outer; int32_t n; int32_t inner; int32_t 
 enum { EW_TOP_K_X, EW_TOP_K_VALUES, EW_TOP_K_INDICES };
 int32_t ew_k_top_k(ew_context *, const ew_top_k_params *, void *const *operand);
 
-/* trilu: ONNX Trilu: keep the upper (lower) triangle from diagonal k, zero elsewhere. */
+/* trilu: ONNX Trilu: the upper (or lower) triangle from diagonal k on, 0 elsewhere. */
 typedef struct { int32_t size; int32_t batch; int32_t rows; int32_t cols; int32_t k; int32_t upper; int32_t x_row; int32_t x_batch; int32_t y_row; int32_t y_batch; } ew_trilu_params;
 enum { EW_TRILU_X, EW_TRILU_Y };
 int32_t ew_k_trilu(ew_context *, const ew_trilu_params *, void *const *operand);
@@ -332,7 +332,7 @@ typedef struct { int32_t op; int32_t dims[6]; int32_t dys[6]; int32_t xs[6]; int
 enum { EW_UNARY_GRAD_DY, EW_UNARY_GRAD_X, EW_UNARY_GRAD_DX };
 int32_t ew_k_unary_grad(ew_context *, const ew_unary_grad_params *, void *const *operand);
 
-/* unique: ONNX Unique of the rows of x [n, cols]: of each that differs from all others where it comes first and how often it comes, and of each row which of those it is. */
+/* unique: ONNX Unique of the rows of x [n, cols]: first: the index of each unique row's first occurrence; counts: its number of occurrences; inverse: the unique row of each row. */
 typedef struct { int32_t type; int32_t n; int32_t cols; int32_t sorted; } ew_unique_params;
 enum { EW_UNIQUE_X, EW_UNIQUE_FIRST, EW_UNIQUE_INVERSE, EW_UNIQUE_COUNTS, EW_UNIQUE_COUNT, EW_UNIQUE_SCRATCH };
 int32_t ew_k_unique(ew_context *, const ew_unique_params *, void *const *operand);

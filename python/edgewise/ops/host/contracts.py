@@ -1,4 +1,4 @@
-"""Contracts of the kernels under host ops."""
+"""Contracts of the kernels of host operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kernel(
     require=["rank > 0", "rank <= 6"],
     empty=["dims"],
     grid="1",
-    doc="ONNX NonZero: y begins with an int64 [rank, count].",
+    doc="ONNX NonZero: the first rank * count elements of y are an int64 [rank, count].",
 )
 
 Kernel(
@@ -30,8 +30,8 @@ Kernel(
     grid="1",
     c=CImplementation(scratch="2*n"),
     doc=(
-        "ONNX Unique of the rows of x [n, cols]: of each that differs from all others where "
-        "it comes first and how often it comes, and of each row which of those it is."
+        "ONNX Unique of the rows of x [n, cols]: first: the index of each unique row's first "
+        "occurrence; counts: its number of occurrences; inverse: the unique row of each row."
     ),
 )
 
@@ -49,7 +49,7 @@ Kernel(
     grid="batch, classes",
     c=CImplementation(scratch="n"),
     doc=(
-        "ONNX NonMaxSuppression: selected begins with [count, 3]; most: boxes per class; "
-        "limited: whether `score` bounds scores from below."
+        "ONNX NonMaxSuppression: the first 3 * count elements of selected are [count, 3]. most: "
+        "maximum of boxes of a class; limited: whether `score` is a minimum of scores."
     ),
 )

@@ -1,19 +1,20 @@
-"""If, Loop, Scan.
+"""If, Loop and Scan, which the session runs between plans.
 
-A branch whose condition is known is bound in place (bind.py); everything else here is done between
-plans.
+An If whose condition is known is bound in place instead (bind/).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...declare.dtypes import FLOAT
 from ...declare.op import Op, axis_of, fail, product
 from ...declare.values import RunTensor, StringTensor, is_plain, scalar
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Graph, Host
+    from ...declare.annotations import BoundNode, Host, Subgraph
+    from ...ir import Info
 
 FOREVER = (1 << 63) - 1
 
@@ -27,29 +28,33 @@ def if_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
 
 
 constant = Op("Constant")
-constant.host(
-    lambda n, run, inputs: fail(n, "its value cannot be read"), static=True
-)  # a constant is none of a graph's nodes any more when it is bound
+
+
+# Binding turns constants into Values; what remains has no attribute that can be read.
+@constant.host(static=True)
+def constant_host(node: BoundNode, run: Host, inputs: list[Any]) -> NoReturn:
+    fail(node, "its value cannot be read")
+
 
 loop = Op("Loop")
 
 
 @loop.host
 def loop_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """Inputs: trip count or none, condition or none, carried values.
+    """Inputs: the trip count and the condition, both optional, and the carried values.
 
-    The body: trip, condition, carried values -> condition, carried values, one slice of each scan
-    output.
+    The body: (iteration, condition, carried values) -> (condition, carried values, one slice of
+    each scan output).
     """
     graph = node.attrs.get("body")
     body, carried = run.body(graph), list(inputs[2:])
     trips = _one(node, 0) if node.has(0) else FOREVER
     condition = scalar(bool(_one(node, 1)) if node.has(1) else True)
-    collected = [[] for _ in range(len(graph.outputs) - 1 - len(carried))]
+    collected: list[list[Any]] = [[] for _ in range(len(graph.outputs) - 1 - len(carried))]
     if len(graph.outputs) < 1 + len(carried) or any(v is None for v in carried):
         fail(
             node,
-            f"its body gives {len(graph.outputs)} values for {len(carried)} that are carried",
+            f"its body gives {len(graph.outputs)} values for {len(carried)} carried values",
             "Export the model again.",
         )
     i = 0
@@ -68,16 +73,19 @@ def loop_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None
     ]
 
 
-def _one(node: BoundNode, i):
+def _one(node: BoundNode, i: int) -> Any:
+    """The one number of input i."""
     numbers = node.need(i)
     if len(numbers) != 1:
         fail(node, f"its input {i} is {node.inputs[i]}, not one number")
     return numbers[0]
 
 
-def _stacked(node: BoundNode, run: Host, values, info):
-    """Slices as one tensor; of a loop that was not run, an empty one with what the body declares (0
-    where it declares no dimension).
+def _stacked(node: BoundNode, run: Host, values: list[Any], info: Info) -> RunTensor | StringTensor:
+    """Slices as one tensor.
+
+    Without slices it is empty, of the type and shape that the body declares
+    in `info`, with 0 for unknown dimensions.
     """
     if values:
         if not all(isinstance(v, (RunTensor, StringTensor)) for v in values):
@@ -94,18 +102,16 @@ scan = Op("Scan")
 
 @scan.host
 def scan_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """States, then tensors that are taken apart along an axis; the body: states, slices -> states,
-    slices.
+    """Inputs: states, then tensors that are scanned along an axis. The body: (states, slices) ->
+    (states, slices).
     """
     graph, count = node.attrs.get("body"), node.attr("num_scan_inputs", 0)
     body = run.body(graph)
     if node.opset >= 9:
         return _scan(node, run, graph, body, inputs, count)
-    lengths = (
-        node.inputs[0] if inputs else None
-        # opset 8: everything has a batch dimension in front, and each of the batch may have a
-        # length of its own
-    )
+    # Opset 8: all tensors begin with a batch dimension; input 0 may give a length for each element
+    # of the batch.
+    lengths = node.inputs[0] if inputs else None
     inputs = list(inputs[1:])
     if not inputs or any(v is None or not is_plain(v) or not v.rank for v in inputs):
         fail(node, "its inputs are no tensors with a batch dimension")
@@ -116,7 +122,7 @@ def scan_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None
         and list(lengths.shape) != [batch]
         or not 0 < count <= len(inputs)
     ):
-        fail(node, f"its inputs {inputs} are not of one batch")
+        fail(node, f"its inputs {inputs} do not have one batch size")
     columns = [v.rows() for v in inputs]
     out = [
         _scan(
@@ -135,29 +141,33 @@ def scan_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None
     return [run.stack(list(each)) for each in zip(*out)]
 
 
-def _scan(node: BoundNode, run: Host, graph: Graph, body, inputs, count, length=None):
+def _check_scan(node: BoundNode, graph: Subgraph, inputs: list[Any], count: int) -> None:
+    """Raises ModelError where the inputs or the body do not fit."""
     if not 0 < count <= len(inputs) or any(v is None for v in inputs):
         fail(node, f"{count} of its {len(inputs)} inputs are to be scanned")
-    states, scanned = list(inputs[:-count]), list(inputs[-count:])
-    outs = len(graph.outputs) - len(states)
-    if outs < 0:
+    states = len(inputs) - count
+    if len(graph.outputs) < states:
         fail(
             node,
-            f"its body gives {len(graph.outputs)} values for {len(states)} states",
+            f"its body gives {len(graph.outputs)} values for {states} states",
             "Export the model again.",
         )
-    old = node.opset < 9
+
+
+def _slices(
+    node: BoundNode, run: Host, scanned: list[Any], length: int | None
+) -> tuple[int, int, list[list[Any]]]:
+    """(steps, slices along the axis, the slices of each scanned tensor in the order of the steps).
+    length: of this element of the batch; None: all.
+    """
+    count, old = len(scanned), node.opset < 9
     axes = [
         axis_of(node, a, v.rank) for a, v in zip(_list(node, "scan_input_axes", count), scanned)
     ]
     back = _list(node, "directions" if old else "scan_input_directions", count)
-    out_axes, out_back = (
-        _list(node, "scan_output_axes", outs),
-        _list(node, "scan_output_directions", outs),
-    )
     sizes = {v.shape[a] for v, a in zip(scanned, axes)}
     if len(sizes) != 1:
-        fail(node, f"it scans {scanned} along axes {axes}, which are not equally long")
+        fail(node, f"it scans {scanned} along axes {axes}, whose lengths differ")
     (size,) = sizes
     steps = size if length is None else length
     if not 0 <= steps <= size:
@@ -168,7 +178,34 @@ def _scan(node: BoundNode, run: Host, graph: Graph, body, inputs, count, length=
             v = run.op("Transpose", v, perm=[a, *(i for i in range(v.rank) if i != a)])
         slices = v.rows()[:steps]
         rows.append(slices[::-1] if reverse else slices)
-    collected = [[] for _ in range(outs)]
+    return steps, size, rows
+
+
+def _scan(
+    node: BoundNode,
+    run: Host,
+    graph: Subgraph,
+    body: Callable[..., list[Any]],
+    inputs: list[Any],
+    count: int,
+    length: int | None = None,
+) -> list[Any]:
+    """One scan.
+
+    Args:
+        graph: the body; body: the function that runs it.
+        inputs: states, then `count` tensors to scan.
+        length: how many steps there are; None: as many as there are slices.
+    """
+    _check_scan(node, graph, inputs, count)
+    states, scanned = list(inputs[:-count]), list(inputs[-count:])
+    outs = len(graph.outputs) - len(states)
+    out_axes, out_back = (
+        _list(node, "scan_output_axes", outs),
+        _list(node, "scan_output_directions", outs),
+    )
+    steps, size, rows = _slices(node, run, scanned, length)
+    collected: list[list[Any]] = [[] for _ in range(outs)]
     for i in range(steps):
         run.trip()
         got = body(*states, *[r[i] for r in rows])
@@ -179,21 +216,19 @@ def _scan(node: BoundNode, run: Host, graph: Graph, body, inputs, count, length=
     for kept, axis, reverse, info in zip(
         collected, out_axes, out_back, graph.outputs[len(states) :]
     ):
-        if kept and steps < size:  # behind a shorter sequence's end there are zeros
-            kept += [RunTensor(kept[0].dtype, kept[0].shape, bytes(kept[0].nbytes))] * (
-                size - steps
-            )
+        if kept and steps < size:  # zeros after the end of a shorter sequence
+            zeros = RunTensor(kept[0].dtype, kept[0].shape, bytes(kept[0].nbytes))
+            kept += [zeros] * (size - steps)
         y = _stacked(node, run, kept[::-1] if reverse else kept, info)
         axis = axis_of(node, axis, y.rank)
-        result.append(
-            run.op("Transpose", y, perm=[*range(1, axis + 1), 0, *range(axis + 1, y.rank)])
-            if axis and product(y.shape)
-            else y
-        )
+        if axis and product(y.shape):
+            y = run.op("Transpose", y, perm=[*range(1, axis + 1), 0, *range(axis + 1, y.rank)])
+        result.append(y)
     return states + result
 
 
-def _list(node: BoundNode, name, count):
+def _list(node: BoundNode, name: str, count: int) -> list[int]:
+    """An attribute with one number for each of `count` tensors; zeros where it is absent."""
     values = node.attr(name, [0] * count)
     if len(values) != count or any(type(v) is not int for v in values):
         fail(

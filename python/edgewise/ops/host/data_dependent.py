@@ -1,6 +1,7 @@
-"""NonZero, Compress, Unique, NonMaxSuppression: how long their outputs are only their data tell.
+"""NonZero, Compress, Unique and NonMaxSuppression, the length of whose outputs depends on data.
 
-A kernel writes into a buffer for the longest and counts; the session takes what is there.
+A kernel writes into a buffer for the largest possible result and counts; the session returns the
+part that was written.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ...declare.values import RunTensor, StringTensor
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, Host, Inferred
 
-MOST = 1 << 28  # elements of a buffer for the longest result
+MOST = 1 << 28  # elements of such a buffer
 
 kernels = {
     "non_zero": Op("NonZero", "edgewise", half=[0]),
@@ -103,8 +104,8 @@ non_zero = Op("NonZero")
 @non_zero.host(static=True)
 def non_zero_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     x = inputs[0]
-    rank = x.rank  # of a number: 0, so that there is nothing to say of where it is (but how many)
-    if not isinstance(x, RunTensor):  # while binding: what exporters write for 0, 1, 2, ...
+    rank = x.rank  # 0: the output has no rows, only a number of columns
+    if not isinstance(x, RunTensor):  # while binding: exporters write NonZero for 0, 1, 2, ...
         if x.numbers is None or rank > 1:
             return None
         places = [i for i, v in enumerate(x.numbers) if v != 0]

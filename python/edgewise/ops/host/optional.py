@@ -1,4 +1,4 @@
-"""Optionals: a value, which stands for itself, or nothing."""
+"""Optionals: a value, which is its own optional, or NOTHING."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Host
 
 optional = Op("Optional")
-optional.host(lambda n, run, inputs: [inputs[0] if inputs else NOTHING], static=True)
+
+
+@optional.host(static=True)
+def optional_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
+    return [inputs[0] if inputs else NOTHING]
+
 
 optional_get_element = Op("OptionalGetElement")
 
@@ -29,9 +34,8 @@ def optional_get_element_host(node: BoundNode, run: Host, inputs: list[Any]) -> 
 
 
 optional_has_element = Op("OptionalHasElement")
-optional_has_element.host(
-    lambda n, run, inputs: [
-        run.constant(BOOL, [], [n.has(0) and not isinstance(inputs[0], Nothing)])
-    ],
-    static=True,
-)
+
+
+@optional_has_element.host(static=True)
+def optional_has_element_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
+    return [run.constant(BOOL, [], [node.has(0) and not isinstance(inputs[0], Nothing)])]

@@ -1,7 +1,7 @@
-"""Sequences: lists of tensors.
+"""Operators of sequences, which are lists of tensors.
 
-With concrete shapes most of them are known while a graph is bound, and cost nothing; else the
-session keeps them.
+With concrete shapes, most sequences are known while a graph is bound, and cost nothing at run time;
+the session holds the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 MOST_PARTS = 1 << 12
 
 
-def _sequence(node: BoundNode, i=0):
+def _sequence(node: BoundNode, i: int = 0) -> Sequence:
+    """Input i. Raises ModelError where it is not a sequence."""
     v = node.input(i)
     if not isinstance(v, Sequence):
         fail(
@@ -30,15 +31,15 @@ def _sequence(node: BoundNode, i=0):
     return v
 
 
-def _position(node: BoundNode, i, length, default, extra=0):
-    """Which element input i means; default where it is absent."""
+def _position(node: BoundNode, i: int, length: int, default: int | None, extra: int = 0) -> int:
+    """The index that is input i, counted from 0, below length + extra; default where absent."""
     if not node.has(i):
         at = default
     else:
         numbers = node.need(i)
         at = numbers[0] if len(numbers) == 1 and type(numbers[0]) is int else None
     if at is None or not -length <= at < length + extra:
-        fail(node, f"its index {at} lies outside of a sequence of {length}")
+        fail(node, f"its index {at} is outside of a sequence of {length}")
     return at + length if at < 0 else at
 
 
@@ -48,7 +49,12 @@ def identity_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | 
 
 
 sequence_empty = Op("SequenceEmpty")
-sequence_empty.host(lambda n, run, inputs: [Sequence()], static=True)
+
+
+@sequence_empty.host(static=True)
+def sequence_empty_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
+    return [Sequence()]
+
 
 sequence_construct = Op("SequenceConstruct")
 
@@ -59,7 +65,7 @@ def sequence_construct_host(node: BoundNode, run: Host, inputs: list[Any]) -> li
         fail(
             node,
             f"a sequence of {', '.join(map(str, inputs)) or 'nothing'}",
-            "Its elements must be there and of one type; export the model again.",
+            "Its elements must be present and of one type; export the model again.",
         )
     return [Sequence(inputs)]
 
@@ -90,7 +96,7 @@ def sequence_insert_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[
     if not node.has(1) or len(s) and node.inputs[1].dtype != s[0].dtype:
         fail(node, f"{node.input(1)} into {s} of {s[0] if len(s) else 'nothing'}")
     at = _position(node, 2, len(s), len(s), 1)
-    if at == len(s):  # in a loop that collects, each element costs the same
+    if at == len(s):  # appending takes constant time, as loops that collect need it
         return [s.with_last(node.inputs[1])]
     run.copies(node, len(s))
     items = list(s)
@@ -121,7 +127,7 @@ def split_to_sequence_host(node: BoundNode, run: Host, inputs: list[Any]) -> lis
         sizes = [1] * length
     else:
         sizes, keep = node.need(1), 1
-        if node.inputs[1].rank == 0:  # equal parts, a smaller last one
+        if node.inputs[1].rank == 0:  # equal parts; the last one may be smaller
             size = sizes[0]
             if size < 1:
                 fail(node, f"parts of {size}")
@@ -152,7 +158,8 @@ def concat_from_sequence_host(node: BoundNode, run: Host, inputs: list[Any]) -> 
     if not len(s):
         fail(node, "an empty sequence")
     if node.attr("new_axis", 0):
-        s = [run.op("Unsqueeze", v, run.constant(INT64, [1], [axis])) for v in s]
+        unsqueezed = [run.op("Unsqueeze", v, run.constant(INT64, [1], [axis])) for v in s]
+        return [run.op("Concat", *unsqueezed, axis=axis)]
     return [run.op("Concat", *s, axis=axis)]
 
 
@@ -161,15 +168,15 @@ sequence_map = Op("SequenceMap")
 
 @sequence_map.host
 def sequence_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """The body for each element of the first sequence, with those of other sequences at its place;
-    tensors are given to each.
+    """The body for each element of the first sequence, with the elements of other sequences at the
+    same index; other tensors are passed to each call.
     """
     graph = node.attrs.get("body")
     body, first = run.body(graph), _sequence(node)
     others = inputs[1:]
     if any(isinstance(v, Sequence) and len(v) < len(first) for v in others):
-        fail(node, f"it goes through a sequence of {len(first)} and shorter ones at once")
-    out = [[] for _ in graph.outputs]
+        fail(node, f"its first sequence has {len(first)} elements, another one fewer")
+    out: list[list[Any]] = [[] for _ in graph.outputs]
     for i, x in enumerate(first):
         run.trip()
         for kept, v in zip(out, body(x, *[v[i] if isinstance(v, Sequence) else v for v in others])):

@@ -1,7 +1,6 @@
-"""Tensors of strings.
+"""Operators on tensors of strings, which exist on the host only.
 
-They stay with the host: what moves elements computes with their places instead, by the same code as
-for numbers.
+Operators that only move elements run on the strings' indices, by the same code as for numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +11,17 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INT64, RANGE, STRING
-from ...declare.op import OPS, Op, broadcast, fail, product, unsupported
+from ...declare.op import (
+    OPS,
+    Op,
+    broadcast,
+    broadcast_strides,
+    fail,
+    indices,
+    product,
+    strides_of,
+    unsupported,
+)
 from ...declare.values import RunTensor, StringTensor
 from ...errors import OutOfMemory
 from ..elementwise.cast import cast
@@ -22,7 +31,7 @@ from .regular import Expression
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Host
 
-# Operators that only move elements, and which of their inputs those are (None: all).
+# Operators that only move elements, and their inputs that hold these elements (None: all).
 MOVES = {
     "Reshape": (0,),
     "Squeeze": (0,),
@@ -47,23 +56,24 @@ MOVES = {
     "Concat": None,
 }
 MOVES_ML = {"ArrayFeatureExtractor": (0,)}  # the same of ai.onnx.ml
-REFERENCES = (
-    24  # bytes that a list, a list in the making and an array for the caller take for an element
-)
+# Bytes of an element in a list, in a list under construction and in an array for the caller.
+REFERENCES = 24
 NUMBER = 40  # bytes of a number in a list
-PAIR = 160  # bytes of a pair of strings with the numbers of their places
+PAIR = 160  # bytes of a pair of strings and their indices
 TEXT = 60  # bytes of a short str
 WORD = re.compile(r"\S+")
-LOOKS = ("Shape", "Size")  # operators that read the shape alone
+SHAPE_ONLY = ("Shape", "Size")  # operators that read the shape alone
 
 
-def moved(node: BoundNode, run: Host, inputs):
-    """Outputs of a node with strings among its inputs that moves elements, or looks at their
-    shape.
+def moved(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
+    """Outputs of a node with strings among its inputs that moves elements, or reads their shape.
+
+    Raises:
+        UnsupportedOp: it does something else with strings.
     """
     which = (
         (0,)
-        if node.op in LOOKS
+        if node.op in SHAPE_ONLY
         else {"": MOVES, "ai.onnx.ml": MOVES_ML}.get(node.domain, {}).get(node.op, ())
     )
     which = range(len(inputs)) if which is None else which
@@ -91,18 +101,19 @@ def moved(node: BoundNode, run: Host, inputs):
     outs = run.plain(
         node.op, node.domain, places, [o is not None for o in node.outputs], node.attrs, node.opset
     )
-    if node.op not in LOOKS:
+    if node.op not in SHAPE_ONLY:
         run.check_room((REFERENCES + NUMBER) * sum(v.count for v in outs if v is not None))
     return (
         outs
-        if node.op in LOOKS
+        if node.op in SHAPE_ONLY
         else [
             v if v is None else StringTensor(v.shape, [strings[i] for i in v.numbers]) for v in outs
         ]
     )
 
 
-def _strings(node: BoundNode, *indices):
+def _strings(node: BoundNode, *indices: int) -> list[StringTensor]:
+    """These inputs. Raises ModelError where one is not a tensor of strings."""
     for i in indices:
         if not isinstance(node.input(i), StringTensor):
             fail(
@@ -113,10 +124,10 @@ def _strings(node: BoundNode, *indices):
     return [node.inputs[i] for i in indices]
 
 
-def _together(node: BoundNode, run: Host, a, b):
-    """(shape, pairs) of two tensors of strings broadcast together."""
-    from ...declare.op import broadcast_strides, indices, strides_of
-
+def _pairs(
+    node: BoundNode, run: Host, a: StringTensor, b: StringTensor
+) -> tuple[list[int], list[tuple[str, str]]]:
+    """(shape, pairs of elements) of two tensors of strings, broadcast."""
     shape = broadcast(node, a.shape, b.shape)
     if product(shape) >= 1 << 31:
         fail(node, f"a tensor of {product(shape)} strings")
@@ -129,7 +140,7 @@ def _together(node: BoundNode, run: Host, a, b):
 def equal_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     if not any(isinstance(v, StringTensor) for v in inputs):
         return None
-    shape, pairs = _together(node, run, *_strings(node, 0, 1))
+    shape, pairs = _pairs(node, run, *_strings(node, 0, 1))
     return [RunTensor.of(BOOL, shape, [a == b for a, b in pairs])]
 
 
@@ -138,10 +149,9 @@ string_concat = Op("StringConcat")
 
 @string_concat.host
 def string_concat_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    shape, pairs = _together(node, run, *_strings(node, 0, 1))
-    width = (
-        1 if all(all(map(str.isascii, v.strings)) for v in node.inputs) else 4
-    )  # bytes of a character
+    shape, pairs = _pairs(node, run, *_strings(node, 0, 1))
+    ascii_only = all(all(map(str.isascii, v.strings)) for v in node.inputs)
+    width = 1 if ascii_only else 4  # bytes of a character
     run.check_room(width * sum(len(a) + len(b) for a, b in pairs))
     return [StringTensor(shape, [a + b for a, b in pairs])]
 
@@ -149,9 +159,13 @@ def string_concat_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[An
 string_split = Op("StringSplit")
 
 
-def _count_pieces(text, delimiter, most, exact=True):
-    """Number of pieces of a text, without making them; the largest possible one where it is not to
-    be exact.
+def _count_pieces(text: str, delimiter: str | None, most: int | None, exact: bool = True) -> int:
+    """The number of pieces of a text, which are not created.
+
+    Args:
+        delimiter: between pieces; None: white space.
+        most: splits at most; None or negative: any number.
+        exact: False: an upper bound, which takes less time.
     """
     count = (
         text.count(delimiter) + 1
@@ -165,7 +179,7 @@ def _count_pieces(text, delimiter, most, exact=True):
 
 @string_split.host
 def string_split_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
-    """Pieces along a new last dimension, "" where there are fewer, and how many there are."""
+    """Pieces along a new last dimension, padded with "", and the number of pieces."""
     (x,) = _strings(node, 0)
     delimiter, most = node.attr("delimiter", "") or None, node.attrs.get("maxsplit")
     if most is not None and type(most) is not int:
@@ -180,9 +194,7 @@ def string_split_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any
         ([] if not s and delimiter is None else s.split(delimiter, -1 if most is None else most))
         for s in x.strings
     ]
-    if (
-        delimiter is None and most is not None
-    ):  # the rest keeps its inner spaces, not those at its end
+    if delimiter is None and most is not None:  # the last piece keeps its inner spaces only
         pieces = [[*p[:-1], p[-1].rstrip()] if p else p for p in pieces]
     pieces = [[] if not s else p for s, p in zip(x.strings, pieces)]
     width = max(map(len, pieces), default=0)
@@ -206,12 +218,12 @@ def string_normalizer_host(node: BoundNode, run: Host, inputs: list[Any]) -> lis
         node.attr("is_case_sensitive", 0),
         node.attrs.get("stopwords", []),
     )
-    turn = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}.get(change)
-    if turn is None or type(stop) is not list or not all(isinstance(s, str) for s in stop):
+    convert = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}.get(change)
+    if convert is None or type(stop) is not list or not all(isinstance(s, str) for s in stop):
         fail(node, f"a case_change_action '{change}', stopwords {str(stop)[:100]}")
     run.check_room(TEXT * len(x.strings) + sum(map(len, x.strings)))
     words = {s if cased else s.lower() for s in stop}
-    out = [turn(s) for s in x.strings if (s if cased else s.lower()) not in words] or [""]
+    out = [convert(s) for s in x.strings if (s if cased else s.lower()) not in words] or [""]
     return [StringTensor([len(out)] if x.rank == 1 else [1, len(out)], out)]
 
 
@@ -234,9 +246,9 @@ def regex_full_match_host(node: BoundNode, run: Host, inputs: list[Any]) -> list
 
 
 # ---- to and from strings ----
-def _text(dtype: int, x):
-    """A number as text, as onnxruntime writes it: 1 rather than 1.0, exponents from 1e+08 on; but
-    with the digits that tell it from its neighbours, and no others.
+def _text(dtype: int, x: Any) -> str:
+    """A number as text, in onnxruntime's format: 1 instead of 1.0, exponents from 1e+08 on; but
+    with as few digits as distinguish it from its neighbours.
     """
     if dtype not in FLOATS:
         return str(int(x))
@@ -256,7 +268,8 @@ def _text(dtype: int, x):
     return repr(x)
 
 
-def _number(node: BoundNode, dtype: int, text):
+def _number(node: BoundNode, dtype: int, text: str) -> Any:
+    """The number that a string holds. Raises ModelError."""
     try:
         if dtype in FLOATS:
             return float(text.strip())

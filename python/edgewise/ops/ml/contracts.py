@@ -1,4 +1,4 @@
-"""Contracts of the kernels under ml ops."""
+"""Contracts of the kernels of ai.onnx.ml."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Kernel(
     grid="rows",
     c=CImplementation(scratch="classes*(classes + 1)", rare=True),
     doc=(
-        "Probabilities y [rows, classes] from those of pairs: pairs [rows, classes * (classes "
-        "- 1) / 2] are of class i where i and j > i are the only ones, in the order of (i, j) "
-        "(pairwise coupling: Wu, Lin, Weng 2004)."
+        "Probabilities of classes, y [rows, classes], from those of pairs [rows, classes * "
+        "(classes - 1) / 2]: the probability of class i if it is i or j > i, in the order of "
+        "(i, j) (pairwise coupling: Wu, Lin, Weng 2004)."
     ),
 )

@@ -1,4 +1,4 @@
-"""Contracts of the kernels under product ops."""
+"""Contracts of the kernels of product operators."""
 
 from __future__ import annotations
 

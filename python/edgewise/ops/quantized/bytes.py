@@ -1,6 +1,7 @@
-"""Quantized tensors between products: sums and products of two, functions of one as a table of 256,
-the largest of a window. What passes/qdq.py makes of float ops between DequantizeLinear and
-QuantizeLinear.
+"""Operators on 8-bit quantized tensors: sums and products of two tensors, and functions as tables
+of 256 elements.
+
+passes/qdq.py makes them of float operators between DequantizeLinear and QuantizeLinear.
 """
 
 from __future__ import annotations
@@ -13,12 +14,9 @@ from ...declare.op import Op, product
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, Inferred
 
-binary = Op(
-    "IntegerBinary",
-    "edgewise",
-    # (a, scale, zero or None, b, scale, zero, y's scale, zero), a and b of one shape; attributes
-    # how ("Add", "Sub" or "Mul"), y_type, low, high
-)
+# Inputs: a, its scale, its zero point or None, b, its scale and zero point, the output's scale and
+# zero point; a and b have one shape. Attributes: how ("Add", "Sub" or "Mul"), y_type, low, high.
+binary = Op("IntegerBinary", "edgewise")
 
 
 @binary.infer
@@ -53,7 +51,7 @@ def binary_lower(node: BoundNode, builder: Builder) -> None:
     )
 
 
-lookup = Op("ByteLookup", "edgewise")  # (x, table [256]): table[x], where x counts as unsigned
+lookup = Op("ByteLookup", "edgewise")  # inputs: x, table [256]; table[x], with x as unsigned
 
 
 @lookup.infer

@@ -1,4 +1,4 @@
-"""Contracts of the kernels under quantized ops."""
+"""Contracts of the kernels of quantized operators."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Kernel(
     require=["low >= -128", "low <= 255", "high >= -128", "high <= 255"],
     empty=["n"],
     doc=(
-        "y = round((a - a_zero) * a_scale + sign * (b - b_zero) * b_scale) / y_scale) + "
-        "y_zero within low and high, or, with multiply, of the product of both."
+        "y = round(((a - a_zero) * a_scale + sign * (b - b_zero) * b_scale) / y_scale) + "
+        "y_zero, clipped to [low, high]; with multiply, the product of both instead of the sum."
     ),
 )
 
@@ -48,7 +48,7 @@ Kernel(
         write("y", (UINT8, INT8), "n", inplace=["x"]),
     ],
     empty=["n"],
-    doc="y = table[x], x and table as unsigned bytes.",
+    doc="y = table[x]; x is read as unsigned.",
 )
 
 Kernel(
@@ -66,8 +66,8 @@ Kernel(
     ],
     empty=["batch", "channels"],
     doc=(
-        "y [batch, y_size, channels] = the maximum of the taps of each position that lie "
-        "inside of x [batch, x_size, channels]; bytes, signed where type is int8."
+        "y [batch, y_size, channels]: the maximum over the taps of each position that are inside "
+        "of x [batch, x_size, channels], in uint8 or int8."
     ),
 )
 
@@ -86,8 +86,8 @@ Kernel(
     ],
     empty=["items", "n", "taps", "c"],
     doc=(
-        "Weights as integer_product reads them: of each item, the sums of n columns and the "
-        "columns, k = (tap, c), in panels; the order is the machine's own."
+        "Weights in the layout of integer_product: for each item the sums of n columns, and the "
+        "columns, k = (tap, c), in panels; the order within panels depends on the machine."
     ),
 )
 
@@ -141,13 +141,13 @@ Kernel(
     c=CImplementation(scratch="ceil_div(scratch_bytes, 4)", variants={"activation": "ACTIVATION"}),
     doc=(
         "For each item, y [batch * y_size, n] = (a - a_zero) @ (w - b_zero) + sum_bias, in "
-        "int32, where row (b, o) of a are the c bytes of each tap k at a[b * x_size + o * "
-        "stride + k * dilation - pad], a_row from one position to the next, a_zero where "
-        "there is nothing. y_type 6: that; 1: times a_scale * factor, then activation(. + "
-        "bias) + residual; 2, 3: times both, rounded (halves to even) + y_zero, within low "
-        "and high. w: from pack_integer, for all items the same unless w_each. a_zeros, "
-        "b_zeros, factors: number of each (a_zeros: 1 or one per row; else 1 or n). "
-        "column_item: from the columns of one item to those of the next."
+        "int32. Row (b, o) of a is, for each tap k, the c bytes at a[b * x_size + o * stride + k "
+        "* dilation - pad], with stride a_row between positions, and a_zero outside of a. y_type "
+        "6: the sums; 1: activation(sums * a_scale * factor + bias) + residual; 2, 3: sums * "
+        "a_scale * factor, rounded half to even, + y_zero, clipped to [low, high]. w: from "
+        "pack_integer, shared by all items unless w_each. a_zeros, b_zeros, factors: the number "
+        "of each (a_zeros: 1 or one for each row; others: 1 or n). column_item: stride between "
+        "the columns of items."
     ),
 )
 
@@ -181,8 +181,8 @@ Kernel(
     cost=Cost("2*batch*channels*volume(y_size)*volume(taps)", integer="True"),
     c=CImplementation(scratch="ceil_div(channels, 16)*4*(9 + 4*ceil_div(volume(taps), 2))"),
     doc=(
-        "integer_product's convolution for one channel per group: y [batch, y_size, channels] "
-        "of a [batch, x_size, channels] and w [taps, channels]."
+        "The convolution of integer_product with one channel per group: y [batch, y_size, "
+        "channels], a [batch, x_size, channels], w [taps, channels]."
     ),
 )
 
@@ -198,12 +198,11 @@ Kernel(
     require=["n > 0"],
     grid="n",
     doc=(
-        "ONNX DynamicQuantizeLinear: uint8 over the range of x widened to contain 0; round "
-        "half to even."
+        "ONNX DynamicQuantizeLinear: uint8 over the range of x, extended to 0; rounds half to even."
     ),
 )
 
-# Scales and zero points: blocked along the axis, one, or one for each index of the axis.
+# The number of scales: one for each block along the axis, one, or one for each index of the axis.
 _SCALES = "outer * ceil_div(axis, block) * inner if block > 0 else 1 if block < 0 else axis"
 
 Kernel(
@@ -217,8 +216,8 @@ Kernel(
     ],
     empty=["outer", "axis", "inner"],
     doc=(
-        "ONNX QuantizeLinear on [outer, axis, inner]. block -1: one scale; 0: one per axis "
-        "index; > 0: blocked along axis. Round half to even, saturate."
+        "ONNX QuantizeLinear of [outer, axis, inner]. block -1: one scale; 0: one for each index "
+        "of the axis; > 0: one for each block along it. Rounds half to even and saturates."
     ),
 )
 
@@ -237,8 +236,8 @@ Kernel(
     ],
     empty=["outer", "axis", "inner"],
     doc=(
-        "ONNX DequantizeLinear, float32 out. type: ONNX code of x (21 uint4, 22 int4: two per "
-        "byte, low nibble first, bits 4; 16- and 32-bit types are in native order)."
+        "ONNX DequantizeLinear to float32; outer, axis, inner, block as in quantize. type: ONNX "
+        "code of x (21 uint4, 22 int4: two in a byte, low nibble first)."
     ),
 )
 
@@ -267,10 +266,10 @@ Kernel(
     empty=["count", "cols"],
     grid="count, cols",
     doc=(
-        "com.microsoft::GatherBlockQuantized with gather_axis 0, quantize_axis last: rows of "
-        "a quantized embedding, dequantized to float32 on the way. Packed `bits` wide, low "
-        "first. zeros: 1: each row of zeros_ begins with a byte; 2: they are packed without "
-        "gaps (4-bit types); without zeros_, the zero point is 0 where signed or zeros is -1 "
-        "(uint4), 2^(bits-1) where zeros is 0 (uint8 storage)."
+        "com.microsoft::GatherBlockQuantized with gather_axis 0 and the last axis as "
+        "quantize_axis: rows of a quantized embedding as float32. Elements have `bits` bits, low "
+        "bits first. zeros 1: each row of zeros_ begins with a new byte; 2: zeros_ is packed "
+        "without gaps (4-bit types). Without zeros_ the zero point is 0 if signed or zeros is -1 "
+        "(uint4), and 2^(bits-1) if zeros is 0 (uint8 storage)."
     ),
 )

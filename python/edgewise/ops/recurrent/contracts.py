@@ -1,4 +1,4 @@
-"""Contracts of the kernels under recurrent ops."""
+"""Contracts of the kernels of recurrent operators."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Kernel(
     grid="d, b, h",
     c=CImplementation(scratch="ceil_div(scratch_bytes, 4)", rare=True),
     doc=(
-        "recurrent of an LSTM (gates 4) whose r are bytes, from pack_integer (one item for "
-        "each direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over "
-        "the range of all rows of a direction, and its products are summed in integers. "
-        "factor, r_zero: scales and zero points of r, one or one for each column, of each "
-        "direction. g, sums, bytes: room."
+        "The kernel recurrent for an LSTM with 8-bit r from pack_integer (one item for each "
+        "direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over the range "
+        "of all rows of a direction, and its products are summed in integers. factor, r_zero: "
+        "scales and zero points of r, for each direction one or one for each column. g, sums, "
+        "bytes: working memory."
     ),
 )
 
@@ -83,14 +83,14 @@ Kernel(
     cost=Cost("2*t*b*d*gates*h*h"),
     c=CImplementation(rare=True),
     doc=(
-        "gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias; r "
-        "[d, gates * h, h], or with panels [d, gates * h / 32, h, 32]: the same numbers, 32 "
-        "rows turned at a time. y [t, b, d, h]; h_last, c_last [d, b, h] (c_last: room, where "
-        "there is no cell state). g [b, d, (gates + lbr) * h]: the activated gates of one "
-        "step, or with g_t of every step; lbr: linear_before_reset, where product and bias "
-        "[d, h] of the last gate lie behind the gates. table: for each direction 3 "
-        "activations of 6 numbers. Direction 1, and with reverse direction 0, goes from the "
-        "end, for each row from its length. cells: the cell state after each step."
+        "gates 4: LSTM, 3: GRU, 1: RNN. x [t, b, d, gates * h]: products with W, plus bias. r "
+        "[d, gates * h, h], or with panels [d, gates * h / 32, h, 32]: each 32 rows transposed. y "
+        "[t, b, d, h]; h_last, c_last [d, b, h] (c_last: working memory where there is no cell "
+        "state). g [b, d, (gates + lbr) * h]: the activated gates of one step, or, with g_t, of "
+        "every step; with lbr (linear_before_reset) the last gate's product and bias [d, h] "
+        "follow them. table: for each direction 3 activations of 6 numbers. Direction 1, and "
+        "with reverse direction 0, begins at the end of each row, which is its length. cells: "
+        "the cell state after each step."
     ),
 )
 
@@ -127,7 +127,7 @@ Kernel(
     cost=Cost("2*t*b*d*gates*h*h"),
     c=CImplementation(rare=True),
     doc=(
-        "Gradients by x and the first states of recurrent; rt [d, h, gates * h] is r "
-        "transposed, cells anything where there is no cell state."
+        "Gradients of recurrent with respect to x and the initial states. rt [d, h, gates * h]: r "
+        "transposed. cells is not read where there is no cell state."
     ),
 )

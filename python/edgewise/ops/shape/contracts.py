@@ -1,4 +1,4 @@
-"""Contracts of the kernels under shape ops."""
+"""Contracts of the kernels of shape operators."""
 
 from __future__ import annotations
 

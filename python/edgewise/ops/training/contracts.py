@@ -1,4 +1,4 @@
-"""Contracts of the kernels under training ops."""
+"""Contracts of the kernels of training operators."""
 
 from __future__ import annotations
 
