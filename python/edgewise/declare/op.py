@@ -135,6 +135,7 @@ class Op:
     ) -> None:
         self.name, self.domain, self.half = name, domain, frozenset(half)
         self.moves, self.static = moves, False
+        self.folds_without_numbers = False  # whether `fold` reads nothing but shapes
         self.file_inputs, self.epilogue, self.weight = file_inputs, epilogue, weight
         self.parameters = parameters
         self.infer_fn: Callable[..., Any] | None = None

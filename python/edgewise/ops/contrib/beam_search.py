@@ -146,10 +146,9 @@ def _beam_search(
     node: BoundNode, run: Host, inputs: list[RunTensor | None], at: dict[str, int]
 ) -> list[RunTensor]:
     """The node's outputs. at: {name: index} of optional inputs."""
-    beams, returned, length_penalty = (
-        number_of(inputs[i] if i < len(inputs) else None, default)
-        for i, default in ((3, 1), (4, 1), (5, 1.0))
-    )
+    optional = [*inputs, *[None] * 6]
+    beams, returned = number_of(optional[3], 1), number_of(optional[4], 1)
+    length_penalty = number_of(optional[5], 1.0)
     if beams < 1 or not 1 <= returned <= beams:
         fail(node, f"{returned} sequences of {beams} beams are to be returned")
     state = SearchState(node, run, inputs, beams, at)

@@ -87,8 +87,8 @@ class GptDecoder:
         first = node.attrs.get("init_decoder")
         self.next = [sum(m != 0 for m in mask) for mask in masks]
         empty = [
-            RunTensor(FLOAT, [2, len(prompts), max(p.shape[2], 1), 0, p.shape[4]], b"")
-            for p in pasts
+            RunTensor(FLOAT, [2, len(prompts), max(heads, 1), 0, dim], b"")
+            for _, _, heads, _, dim in (p.shape for p in pasts if p.shape is not None)
         ]
         self.out = (run.body(first) if first is not None else self.body)(
             int32_matrix(run, prompts),

@@ -61,8 +61,16 @@ class _Layer:
         return _Layer(tensors, self.product)
 
 
-# fc1, which is required, fc2 and fc3, which only some activations need
-_Layers = list[_Layer | None]
+# fc1, fc2, and fc3, which only some activations need
+_Layers = tuple[_Layer, _Layer, _Layer | None]
+
+
+def _checked_layers(node: BoundNode, *layers: _Layer | None) -> _Layers:
+    """The layers. Raises ModelError where fc1 or fc2 is missing."""
+    first, second, third = layers
+    if first is None or second is None:
+        fail(node, "it has no weights of fc1 or fc2", "Export the model again.")
+    return first, second, third
 
 
 def _activated(node: BoundNode, graph: Binder, h: Value, gate: Value | None) -> Value:
@@ -94,10 +102,10 @@ def _activated(node: BoundNode, graph: Binder, h: Value, gate: Value | None) -> 
 
 def _through(node: BoundNode, graph: Binder, layers: _Layers, i: int, x: Value) -> Value:
     """Expert i applied to x [rows, hidden]."""
-    first, second, third = (layer.of_expert if layer is not None else None for layer in layers)
-    h = first(graph, i, x)
-    gate = third(graph, i, x) if third is not None else None
-    return second(graph, i, _activated(node, graph, h, gate))
+    first, second, third = layers
+    h = first.of_expert(graph, i, x)
+    gate = third.of_expert(graph, i, x) if third is not None else None
+    return second.of_expert(graph, i, _activated(node, graph, h, gate))
 
 
 def _routed(
@@ -179,7 +187,12 @@ def _chosen_experts(
     """The mixture of rows [tokens, hidden], with the weights of the chosen experts gathered."""
     tokens, k = rows.shape[0], node.attr("k", 1)
     flat = graph.reshape(index, [tokens * k])
-    layers = [layer.gathered(graph, flat) if layer is not None else None for layer in layers]
+    first, second, third = layers
+    layers = (
+        first.gathered(graph, flat),
+        second.gathered(graph, flat),
+        third.gathered(graph, flat) if third is not None else None,
+    )
     outs = []
     for t in range(tokens):
         row = cut(graph, rows, 0, t, t + 1)
@@ -198,12 +211,13 @@ def _all_experts(
     """The mixture of rows [tokens, hidden], with every expert computed for every token."""
     experts = node.inputs[1].shape[1]
     zeros = graph.op("Expand", _number(graph, 0.0), graph.ints([rows.shape[0], experts]))
-    shares, y = graph.op("ScatterElements", zeros, index, shares, axis=1), None
+    shares = graph.op("ScatterElements", zeros, index, shares, axis=1)
+    parts: list[Value] = []
     for i in range(experts):
         part = _through(node, graph, layers, i, rows)
         part = graph.op("Mul", part, cut(graph, shares, 1, i, i + 1))
-        y = part if y is None else graph.op("Add", y, part)
-    return y
+        parts.append(part if not i else graph.op("Add", parts[-1], part))
+    return parts[-1]
 
 
 # Inputs: input, router_probs, then the weights [experts, out, in] and the bias of fc1, fc2, fc3.
@@ -234,11 +248,11 @@ def moe_decompose(node: BoundNode, graph: Binder) -> list[Value]:
                 f"its experts' weights {inputs[2]}, {inputs[4]}, {inputs[6]} do not fit"
                 f" {node.inputs[0]}",
             )
-    layers: _Layers = [
+    first, second, third = (
         _Layer([inputs[i], inputs[i + 1]], _dense_product) if inputs[i] is not None else None
         for i in (2, 4, 6)
-    ]
-    return _mixture(node, graph, layers, True)
+    )
+    return _mixture(node, graph, _checked_layers(node, first, second, third), True)
 
 
 # Inputs: input, router_probs; weights, scales and bias of fc1, fc2 and fc3; the zero points of
@@ -331,8 +345,8 @@ def qmoe_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     if node.attr("weights_prepacked", -1) > 0:
         unsupported(node, "weights that are packed for another runtime")
     bits = node.attr("expert_weight_bits", 4)
-    layers: _Layers = []
+    layers: list[_Layer | None] = []
     for i, zero in ((2, 11), (5, 12), (8, 13)):
         of_layer = node.attr(f"fc{zero - 10}_expert_weight_bits", bits)
         layers.append(_quantized_layer(node, graph, i, zero, of_layer) if node.has(i) else None)
-    return _mixture(node, graph, layers, False, node.input(14))
+    return _mixture(node, graph, _checked_layers(node, *layers), False, node.input(14))

@@ -73,7 +73,10 @@ class SearchState:
         self.first = True
         self.sequences: Tokens
         self.decoder: Decoder
-        self._begin(node, inputs[0], get("attention_mask"), get("decoder_input_ids"))
+        ids = inputs[0]
+        if ids is None:
+            fail(node, "it has no input_ids", "Export the model again.")
+        self._begin(node, ids, get("attention_mask"), get("decoder_input_ids"))
         if not 0 < self.longest or self.length > self.longest or self.rows < 1:
             fail(
                 node,

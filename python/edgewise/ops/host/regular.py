@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from re import _constants as c  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
-
-try:
-    from re import _constants as c
-    from re import _parser as parser
-except ImportError:  # before Python 3.11
-    import sre_constants as c
-    import sre_parse as parser
 
 MOST_STATES = 10000  # of a pattern with its repetitions written out
 
@@ -74,7 +69,7 @@ class Expression:
     def _item(self, op: Any, value: Any, to: int) -> int:
         """As _sequence, of one item."""
         if op in (c.MAX_REPEAT, c.MIN_REPEAT):
-            return self._repeat(op is c.MAX_REPEAT, *value, to)
+            return self._repeat(op is c.MAX_REPEAT, value, to)
         if op is c.SUBPATTERN:
             group, add, remove, items = value
             if add or remove:
@@ -88,8 +83,9 @@ class Expression:
             return self._state(value, [to])
         return self._state(self._test(op, value), [to])
 
-    def _repeat(self, greedy: bool, low: int, high: int, items: Any, to: int) -> int:
-        """As _sequence, of items repeated `low` to `high` times."""
+    def _repeat(self, greedy: bool, value: tuple[int, int, Any], to: int) -> int:
+        """As _sequence, of repeated items. value: the least and most repetitions, and the items."""
+        low, high, items = value
 
         def order(more: int, stop: int) -> list[int]:
             return [more, stop] if greedy else [stop, more]

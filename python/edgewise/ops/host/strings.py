@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, FLOATS, INT64, RANGE, STRING
@@ -31,31 +32,34 @@ from .regular import Expression
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Host
 
-# Operators that only move elements, and their inputs that hold these elements (None: all).
-MOVES = {
-    "Reshape": (0,),
-    "Squeeze": (0,),
-    "Unsqueeze": (0,),
-    "Flatten": (0,),
-    "Transpose": (0,),
-    "Slice": (0,),
-    "Gather": (0,),
-    "GatherElements": (0,),
-    "GatherND": (0,),
-    "Split": (0,),
-    "Expand": (0,),
-    "Tile": (0,),
-    "Compress": (0,),
-    "ReverseSequence": (0,),
-    "SpaceToDepth": (0,),
-    "DepthToSpace": (0,),
-    "Trilu": (0,),
-    "Where": (1, 2),
-    "ScatterElements": (0, 2),
-    "ScatterND": (0, 2),
-    "Concat": None,
+# Operators that only move elements, by domain, and their inputs that hold these elements (None:
+# all).
+MOVES: dict[str, dict[str, tuple[int, ...] | None]] = {
+    "": {
+        "Reshape": (0,),
+        "Squeeze": (0,),
+        "Unsqueeze": (0,),
+        "Flatten": (0,),
+        "Transpose": (0,),
+        "Slice": (0,),
+        "Gather": (0,),
+        "GatherElements": (0,),
+        "GatherND": (0,),
+        "Split": (0,),
+        "Expand": (0,),
+        "Tile": (0,),
+        "Compress": (0,),
+        "ReverseSequence": (0,),
+        "SpaceToDepth": (0,),
+        "DepthToSpace": (0,),
+        "Trilu": (0,),
+        "Where": (1, 2),
+        "ScatterElements": (0, 2),
+        "ScatterND": (0, 2),
+        "Concat": None,
+    },
+    "ai.onnx.ml": {"ArrayFeatureExtractor": (0,)},
 }
-MOVES_ML = {"ArrayFeatureExtractor": (0,)}  # the same of ai.onnx.ml
 # Bytes of an element in a list, in a list under construction and in an array for the caller.
 REFERENCES = 24
 NUMBER = 40  # bytes of a number in a list
@@ -71,11 +75,9 @@ def moved(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
     Raises:
         UnsupportedOp: it does something else with strings.
     """
-    which = (
-        (0,)
-        if node.op in SHAPE_ONLY
-        else {"": MOVES, "ai.onnx.ml": MOVES_ML}.get(node.domain, {}).get(node.op, ())
-    )
+    which: Iterable[int] | None = (0,)
+    if node.op not in SHAPE_ONLY:
+        which = MOVES.get(node.domain, {}).get(node.op, ())
     which = range(len(inputs)) if which is None else which
     for i, v in enumerate(inputs):
         if v is not None and (
@@ -91,7 +93,8 @@ def moved(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
                 "Check what is fed; if it is right, export the model with another exporter or"
                 " optimization level.",
             )
-    strings, places = [], list(inputs)
+    strings: list[str] = []
+    places = list(inputs)
     for i in which:
         if i < len(inputs) and inputs[i] is not None:
             places[i] = RunTensor.of(
@@ -128,7 +131,7 @@ def _pairs(
     node: BoundNode, run: Host, a: StringTensor, b: StringTensor
 ) -> tuple[list[int], list[tuple[str, str]]]:
     """(shape, pairs of elements) of two tensors of strings, broadcast."""
-    shape = broadcast(node, a.shape, b.shape)
+    shape: Any = broadcast(node, a.shape, b.shape)  # numbers: runs have no registers
     if product(shape) >= 1 << 31:
         fail(node, f"a tensor of {product(shape)} strings")
     run.check_room(PAIR * product(shape))
@@ -218,7 +221,8 @@ def string_normalizer_host(node: BoundNode, run: Host, inputs: list[Any]) -> lis
         node.attr("is_case_sensitive", 0),
         node.attrs.get("stopwords", []),
     )
-    convert = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}.get(change)
+    changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+    convert = changes.get(change)
     if convert is None or type(stop) is not list or not all(isinstance(s, str) for s in stop):
         fail(node, f"a case_change_action '{change}', stopwords {str(stop)[:100]}")
     run.check_room(TEXT * len(x.strings) + sum(map(len, x.strings)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import DOUBLE, FLOAT, INT64, NAME, STRING
@@ -101,7 +102,7 @@ def zip_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | N
     numbers = elements_of(node, x)
     return [
         Sequence(
-            Map(zip(names, numbers[i : i + width]), kind, FLOAT)
+            Map(dict(zip(names, numbers[i : i + width])), kind, FLOAT)
             for i in range(0, len(numbers), width or 1)
         )
     ]
@@ -147,7 +148,12 @@ def cast_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | 
             f"its input is {x}, no map of integers; it casts to {node.attr('cast_to', 'TO_FLOAT')}",
             "Check what is fed; if it is right, export the model again.",
         )
-    convert = {FLOAT: float, INT64: lambda v: int(float(v)), STRING: str}[to]
+    conversions: dict[int, Callable[[Any], Any]] = {
+        FLOAT: float,
+        INT64: lambda v: int(float(v)),
+        STRING: str,
+    }
+    convert = conversions[to]
     if node.attr("map_form", "DENSE") == "DENSE":
         values = [convert(x[k]) for k in sorted(x)]
     else:

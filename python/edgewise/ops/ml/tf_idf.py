@@ -83,7 +83,8 @@ def _counter(node: BoundNode, rank: int) -> _Counter:
         or len(starts) < high
     ):
         fail(node, f"n-grams of {low} to {high}, mode '{mode}', of {node.inputs[0]}")
-    bounds, grams = [*starts, len(pool)], {}
+    bounds = [*starts, len(pool)]
+    grams: dict[tuple[Any, ...], int] = {}
     for length in range(1, len(starts) + 1):
         begin, end = bounds[length - 1], bounds[length]
         if not 0 <= begin <= end <= len(pool) or (end - begin) % length:

@@ -199,10 +199,10 @@ def _old_forest(node: BoundNode, leaf_prefix: str) -> tuple[Forest, Entries]:
             seen.add(trees[i])
             forest.roots.append(place[trees[i], ids[i]])
         if mode != "LEAF":
-            children = [place.get((trees[i], c[i])) for c in (true, false)]
-            if children[0] is None or children[1] is None:
+            yes, no = (place.get((trees[i], c[i])) for c in (true, false))
+            if yes is None or no is None:
                 fail(node, f"node {ids[i]} of tree {trees[i]} has a child that does not exist")
-            forest.add(features[i], MODES.index(mode), values[i], *children, nan[i])
+            forest.add(features[i], MODES.index(mode), values[i], yes, no, nan[i])
     return forest, _old_entries(node, leaf_prefix, place)
 
 

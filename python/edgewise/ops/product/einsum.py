@@ -94,13 +94,11 @@ class _Term:
             d = term.value.shape[first]
             rest = [k for k in range(len(term.names)) if k not in (first, second)]
             value = term.graph.op("Transpose", term.value, perm=[*rest, first, second])
-            flat = _Term(term.graph, value, None).reshaped(
-                [*value.shape[:-2], d * d], [*(term.names[k] for k in rest), twice]
+            value = self.graph.reshape(value, [*value.shape[:-2], d * d])
+            value = self.graph.op(
+                "Slice", value, *(self.graph.ints([k]) for k in (0, d * d, len(rest), d + 1))
             )
-            value = term.graph.op(
-                "Slice", flat.value, *(self.graph.ints([k]) for k in (0, d * d, len(rest), d + 1))
-            )
-            term = _Term(term.graph, value, flat.names)
+            term = _Term(self.graph, value, [*(term.names[k] for k in rest), twice])
         return term
 
     def without_ones(self, other: _Term) -> _Term:
@@ -140,16 +138,16 @@ def _joined(a: _Term, c: _Term, kept: set[Index]) -> _Term:
 
 @einsum.decompose
 def einsum_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    terms, out = _parse(node)
+    names_of, out = _parse(node)
     if any(v.dtype not in (FLOAT, DOUBLE, INT32, INT64) for v in node.inputs):
         unsupported(node, f"products of {node.inputs[0]}")
-    sizes = {}
-    for names, v in zip(terms, node.inputs):
+    sizes: dict[Index, int] = {}
+    for names, v in zip(names_of, node.inputs):
         for i, d in zip(names, v.shape):
             if sizes.setdefault(i, d) != d and 1 not in (d, sizes[i]):
                 fail(node, f"its index {i!r} has the sizes {sizes[i]} and {d}")
             sizes[i] = d if sizes[i] == 1 else sizes[i]
-    terms = [_Term(graph, v, names).diagonal() for v, names in zip(node.inputs, terms)]
+    terms = [_Term(graph, v, names).diagonal() for v, names in zip(node.inputs, names_of)]
     result = terms[0]
     for k, term in enumerate(terms[1:], 2):
         result = _joined(result, term, {*out, *(i for later in terms[k:] for i in later.names)})

@@ -23,8 +23,8 @@ def matmul_shape(node: BoundNode, a: list[Dim], b: list[Dim]) -> list[Dim]:
     """
     if not a or not b:
         fail(node, "it takes tensors of at least one dimension")
-    a2 = [1] + a if len(a) == 1 else a
-    b2 = b + [1] if len(b) == 1 else b
+    a2: list[Dim] = [1, *a] if len(a) == 1 else a
+    b2: list[Dim] = [*b, 1] if len(b) == 1 else b
     if a2[-1] != b2[-2]:
         fail(node, f"shapes {a} and {b} do not fit: {a2[-1]} columns times {b2[-2]} rows")
     out = broadcast(node, a2[:-2], b2[:-2])
@@ -106,19 +106,23 @@ def _emit_batches(
             "Report this model.",
         )
     for i in range(dims[0]):
-        parts = [v.with_batch(dims[1:], s[1:], i * s[0]) for v, s in zip(views, strides)]
+        part_a, part_w, part_y = (
+            v.with_batch(dims[1:], s[1:], i * s[0]) for v, s in zip(views, strides)
+        )
         of_y = strides[2]
         part_residual = (
             residual.with_batch(dims[1:], of_y[1:], i * of_y[0]) if residual is not None else None
         )
         emit_gemm(
             builder,
-            *parts,
-            bias=formula.bias,
-            residual=part_residual,
-            alpha=formula.alpha,
-            beta=formula.beta,
-            activation=formula.activation,
+            part_a,
+            part_w,
+            part_y,
+            formula.bias,
+            part_residual,
+            formula.alpha,
+            formula.beta,
+            formula.activation,
         )
 
 
@@ -135,9 +139,9 @@ def _emit_call(
     """One call of the kernel. dims, strides: at most two batch dimensions, and the strides of a, w
     and y along them.
     """
-    pad = [0] * (2 - len(dims))
-    dims = [1] * len(pad) + dims
-    sa, sw, sy = (pad + s for s in strides)
+    missing = 2 - len(dims)
+    dims = [*[1] * missing, *dims]
+    sa, sw, sy = ([*[0] * missing, *s] for s in strides)
     bias, bias_strides = formula.bias, [0, 0]
     if bias is not None:
         bias = bias.broadcast([y.shape[-2], y.shape[-1]])

@@ -78,7 +78,7 @@ def matmul_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @matmul.grad
-def matmul_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def matmul_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return product_gradients(node, gradients, dy)
 
 
@@ -161,7 +161,7 @@ def fused_matmul_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @fused_matmul.grad
-def fused_matmul_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def fused_matmul_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return product_gradients(
         node,
         gradients,
@@ -251,7 +251,7 @@ def gemm_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @gemm.grad
-def gemm_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def gemm_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     dc = (
         gradients.scale(gradients.sum_to(dy, node.inputs[2].shape), node.attr("beta", 1.0))
         if gradients.wants(2)

@@ -150,10 +150,8 @@ def emit_nbits(
         builder.as_rows(builder.view(node.inputs[0]), cols if transposed else k),
         builder.as_rows(builder.out(node.outputs[0]), k if transposed else cols),
     )
-    w, scales, zeros = (
-        builder.contiguous(v) if v is not None else None
-        for v in (builder.view(node.inputs[1]), builder.view(node.inputs[2]), zeros)
-    )
+    w, scales = (builder.contiguous(builder.view(v)) for v in node.inputs[1:3])
+    zeros = builder.contiguous(zeros) if zeros is not None else None
     residual = node.input(6)  # from passes/epilogue.py
     builder.emit(
         "matmul_nbits",
@@ -213,7 +211,7 @@ def nbits_grad_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @nbits_grad.grad
-def nbits_grad_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def nbits_grad_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     if node.attr("format", 0):
         return [
             gradients.op(
@@ -289,7 +287,7 @@ def nbits_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @nbits.grad
-def nbits_grad_rule(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def nbits_grad_rule(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return _nbits_gradients(node, gradients, dy)
 
 
@@ -341,5 +339,5 @@ def bnb4_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @bnb4.grad
-def bnb4_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def bnb4_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return _nbits_gradients(node, gradients, dy, 1 + node.attr("quant_type", 0))[:3]

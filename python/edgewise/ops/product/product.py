@@ -77,5 +77,5 @@ def multiplied_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @multiplied.grad
-def multiplied_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def multiplied_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return product_gradients(node, gradients, dy)

@@ -109,7 +109,7 @@ def from_zero(graph: Gradients, node: BoundNode) -> Value:
 
 
 @dequantize.grad
-def dequantize_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def dequantize_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [
         None,
         (

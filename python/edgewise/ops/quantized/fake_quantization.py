@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, RANGE
 from ...declare.op import MS, Op, like, takes
-from .dequantize import dequantize, from_zero
+from .dequantize import dequantize_infer, dequantize_lower, from_zero
 from .scales import per_element, sum_to_scale
 
 if TYPE_CHECKING:
@@ -26,16 +26,12 @@ if TYPE_CHECKING:
 # or None, x_zero or None. Gradients ignore the rounding: they flow to x where q is within its
 # range, and to the scales as in LSQ (Esser et al. 2020).
 through = Op("QuantizeDequantize", "edgewise")
-
-
-through.infer(dequantize.infer_fn)
-
-
-through.lower(dequantize.lower_fn)
+through.infer(dequantize_infer)
+through.lower(dequantize_lower)
 
 
 @through.grad
-def through_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def through_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     x, dynamic = node.inputs[3], node.attr("dynamic", 0)
     out: list[Value | None] = [None] * len(node.inputs)
     if gradients.wants(1):
@@ -85,7 +81,7 @@ def straight_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @straight.grad
-def straight_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def straight_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [None, dy]
 
 

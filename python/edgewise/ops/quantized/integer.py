@@ -40,7 +40,10 @@ def _quantization(node: BoundNode, builder: Builder) -> Quantization:
         node.attr("y_type", INT32),
         values[A_ZERO],
         values[W_ZERO],
-        *values[SUM_BIAS:BIAS],
+        values[SUM_BIAS],
+        values[A_SCALE],
+        values[FACTOR],
+        values[Y_ZERO],
         node.attr("low", None),
         node.attr("high", None),
     )

@@ -228,17 +228,9 @@ def emit_integer_product(
     m, shared = y.shape[-2], len(w.shape) == 2
     a, w, items, (a_item, y_item, w_item) = _items(builder, a, w, y)
     quantization.check(node, m, columns, items)
+    n_stride, k_stride = w.strides[-1] if columns != 1 else 0, w.strides[-2] if k != 1 else 0
     packed = packed_integers(
-        builder,
-        w,
-        1 if shared else items,
-        columns,
-        1,
-        k,
-        w_item,
-        w.strides[-1] if columns != 1 else 0,
-        0,
-        w.strides[-2] if k != 1 else 0,
+        builder, w, 1 if shared else items, columns, 1, k, w_item, n_stride, 0, k_stride
     )
     builder.emit(
         "integer_product",

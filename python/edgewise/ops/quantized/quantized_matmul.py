@@ -57,9 +57,7 @@ def quantized_matmul_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @quantized_matmul.grad
-def quantized_matmul_grad_rule(
-    node: BoundNode, gradients: Gradients, dy: Value | None
-) -> InputGradients:
+def quantized_matmul_grad_rule(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     """Straight through the rounding of x, as in quantization-aware training (Bengio et al.
     2013).
     """

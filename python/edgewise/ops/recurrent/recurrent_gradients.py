@@ -170,7 +170,7 @@ def _weight_gradients(
             last = steps.direction(saved.dx, d, 2 * h)
             if attrs["lbr"]:
                 last = graph.mul(last, steps.direction(saved.gates, d, h, 2 * h))
-        if graph.wants(2):
+        if graph.wants(2) and last is not None:
             d_bias.append(steps.summed(last))
         if graph.wants(1):
             d_r.append(_gradient_of_r(steps, saved, d, attrs, last))

@@ -76,7 +76,7 @@ def concat_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @concat.grad
-def concat_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def concat_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     axis, at, out = axis_of(node, node.attr("axis", 1), dy.rank), 0, []
     for i, v in enumerate(node.inputs):
         end = at + v.shape[axis]

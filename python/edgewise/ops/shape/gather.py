@@ -111,7 +111,7 @@ def gather_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @gather.grad
-def gather_grad_rule(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def gather_grad_rule(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     x, i = node.inputs[:2]
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     k = i.scalar()
@@ -164,7 +164,7 @@ def gather_grad_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @gather_grad.grad
-def gather_grad_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def gather_grad_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [gradients.op("Gather", dy, node.inputs[1], axis=0)]
 
 
@@ -219,7 +219,7 @@ def gather_elements_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @gather_elements.grad
-def gather_elements_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def gather_elements_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [
         gradients.op(
             "ScatterElements",
@@ -308,7 +308,7 @@ def gather_nd_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @gather_nd.grad
-def gather_nd_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def gather_nd_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     x, i = node.inputs
     batch = node.attr("batch_dims", 0)
     if batch:  # an index begins with that of its batch

@@ -44,7 +44,7 @@ def transpose_infer(node: BoundNode) -> Inferred:
 
 
 @transpose.fold
-def transpose_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
+def transpose_fold(node: BoundNode, outs: list[tuple[int, list[int]]]) -> Folded:
     x = node.inputs[0]
     perm = _perm(node, x.rank)
     s = strides_of(x.shape)
@@ -58,7 +58,7 @@ def transpose_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @transpose.grad
-def transpose_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def transpose_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     perm = _perm(node, dy.rank)
     return [gradients.transpose(dy, [perm.index(i) for i in range(dy.rank)])]
 
@@ -131,7 +131,7 @@ def slice_infer(node: BoundNode) -> Inferred:
 
 
 @slice_.fold
-def slice_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
+def slice_fold(node: BoundNode, outs: list[tuple[int, list[int]]]) -> Folded:
     x = node.inputs[0]
     s, offset = strides_of(x.shape), 0
     for axis, start, _length, step in slice_ranges(node):
@@ -149,7 +149,7 @@ def slice_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @slice_.grad
-def slice_grad_rule(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def slice_grad_rule(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [
         slice_grad(
             gradients,
@@ -203,7 +203,7 @@ def slice_gradient_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @slice_gradient.grad
-def slice_gradient_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def slice_gradient_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     starts, steps = node.attr("starts"), node.attr("steps", [])
     lengths = [node.inputs[0].shape[a] for a in node.attr("axes")]
     ends = [s + k * step for s, k, step in zip(starts, lengths, steps)]
@@ -240,7 +240,7 @@ def tile_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @tile.grad
-def tile_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def tile_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     wide = [d for pair in zip(ints(node, 1), node.inputs[0].shape) for d in pair]
     return [
         gradients.op(
@@ -287,7 +287,7 @@ def trilu_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @trilu.grad
-def trilu_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def trilu_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [gradients.op("Trilu", dy, *node.inputs[1:2], upper=node.attr("upper", 1))]
 
 

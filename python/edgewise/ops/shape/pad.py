@@ -28,7 +28,7 @@ def _pads(node: BoundNode) -> list[tuple[Dim, Dim]]:
     x = node.inputs[0]
     pads = node.attr("pads") if node.opset < 11 else ints(node, 1)
     axes = ints(node, 3) if node.opset >= 18 and node.has(3) else range(x.rank)
-    out = [(0, 0)] * x.rank
+    out: list[tuple[Dim, Dim]] = [(0, 0)] * x.rank
     axes = [axis_of(node, a, x.rank) for a in axes]
     if pads is None or len(pads) != 2 * len(axes):
         fail(node, f"pads {pads} do not fit {len(axes)} axes")
@@ -113,7 +113,7 @@ def pad_constant_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @pad_constant.grad
-def pad_constant_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def pad_constant_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     pads = node.attrs["pads"]
     dx = (
         gradients.op("Pad", dy, gradients.ints([-lo for lo, _ in pads] + [-hi for _, hi in pads]))

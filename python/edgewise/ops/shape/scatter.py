@@ -194,7 +194,7 @@ def _scatter_gradients(
 
 
 @scatter_nd.grad
-def scatter_nd_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def scatter_nd_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     x, i, u = node.inputs
     dx, du = _scatter_gradients(
         node,
@@ -256,9 +256,7 @@ def scatter_elements_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @scatter_elements.grad
-def scatter_elements_grad(
-    node: BoundNode, gradients: Gradients, dy: Value | None
-) -> InputGradients:
+def scatter_elements_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     i, axis = node.inputs[1], node.attr("axis", 0)
     dx, du = _scatter_gradients(
         node,

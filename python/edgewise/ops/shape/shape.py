@@ -92,7 +92,7 @@ def _same_layout(op: Op) -> None:
         )
 
     @op.grad
-    def op_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+    def op_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
         return [gradients.reshape(dy, node.inputs[0].shape)]
 
 
@@ -225,7 +225,7 @@ def expand_infer(node: BoundNode) -> Inferred:
 
 
 @expand.fold
-def expand_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
+def expand_fold(node: BoundNode, outs: list[tuple[int, list[int]]]) -> Folded:
     return [read_as(node.inputs[0], outs[0][1])]
 
 
@@ -235,7 +235,7 @@ def expand_lower(node: BoundNode, builder: Builder) -> None:
 
 
 @expand.grad
-def expand_grad(node: BoundNode, gradients: Gradients, dy: Value | None) -> InputGradients:
+def expand_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradients:
     return [gradients.sum_to(dy, node.inputs[0].shape)]
 
 

@@ -196,10 +196,10 @@ nll = Op("NegativeLogLikelihoodLoss")
 
 @cross_entropy.decompose
 @softmax_cross_entropy.decompose
-def cross_entropy_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def cross_entropy_decompose(node: BoundNode, graph: Binder) -> list[Value | None]:
     return _decompose(node, graph, 0)
 
 
 @nll.decompose
-def nll_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def nll_decompose(node: BoundNode, graph: Binder) -> list[Value | None]:
     return _decompose(node, graph, 1)

@@ -43,15 +43,7 @@ def _declare(
 
     @o.infer
     def op_infer(node: BoundNode) -> Inferred:
-        takes(node, (FLOAT,), *(i for i in range(len(node.inputs)) if i != len(node.outputs) + 2))
-        takes(node, (INT64,), len(node.outputs) + 2)
-        count = len(node.outputs) - 1
-        if not states[0] <= count <= states[1]:
-            fail(node, f"it has {count} states")
-        for v in node.inputs[1 : count + 2]:
-            if product(v.shape) != product(node.inputs[0].shape):
-                fail(node, f"{v} is not of the size of {node.inputs[0]}")
-        return [(FLOAT, list(v.shape)) for v in (node.inputs[0], *node.inputs[2 : count + 2])]
+        return _updated(node, states)
 
     @o.lower
     def op_lower(node: BoundNode, builder: Builder) -> None:
@@ -92,6 +84,19 @@ def _declare(
             | {"nesterov": 0}
             | params(node),
         )
+
+
+def _updated(node: BoundNode, states: tuple[int, int]) -> Inferred:
+    """The outputs of an optimizer. states: the least and the largest number of states."""
+    takes(node, (FLOAT,), *(i for i in range(len(node.inputs)) if i != len(node.outputs) + 2))
+    takes(node, (INT64,), len(node.outputs) + 2)
+    count = len(node.outputs) - 1
+    if not states[0] <= count <= states[1]:
+        fail(node, f"it has {count} states")
+    for v in node.inputs[1 : count + 2]:
+        if product(v.shape) != product(node.inputs[0].shape):
+            fail(node, f"{v} is not of the size of {node.inputs[0]}")
+    return [(FLOAT, list(v.shape)) for v in (node.inputs[0], *node.inputs[2 : count + 2])]
 
 
 def _number(node: BoundNode, name: str, default: float = 0.0) -> float:

@@ -66,10 +66,10 @@ def moe_cases(t: Toolbox) -> Cases:
         swiglu_fusion=1,
         tol=1e-4,
     )
-    for tokens in (3, 1):  # at the end: of float16, onnxruntime gives zeros
+    for count in (3, 1):  # at the end: of float16, onnxruntime gives zeros
         yield t(
-            t.f(tokens, 16),
-            _scores(t, tokens),
+            t.f(count, 16),
+            _scores(t, count),
             t.f(4, 24, 16) * 0.3,
             None,
             t.f(4, 16, 24) * 0.3,
@@ -81,6 +81,7 @@ def moe_cases(t: Toolbox) -> Cases:
 
 @qmoe.cases
 def qmoe_cases(t: Toolbox) -> Cases:
+    # Over 60 lines: a list of cases.
     for bits in (4, 8, 2):
         for block in (0, 16, 32):
             fixed = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..trees import MODES, classifier, regressor, tree_ensemble
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def _grown(t: Toolbox, trees, features, kinds, depth=4, targets=1, prefix="target"):
     """Attributes of random trees, as they were up to version 3."""
-    a = {
+    a: dict[str, list[Any]] = {
         k: []
         for k in (
             "nodes_treeids",

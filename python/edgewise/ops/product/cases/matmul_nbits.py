@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 @nbits.cases
 def nbits_cases(t: Toolbox) -> Cases:
+    # Over 60 lines: a list of cases.
     for bits in (4, 8, 2):
         for rows, k, cols, block in (
             (1, 64, 48, 32),

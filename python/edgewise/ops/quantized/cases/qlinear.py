@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..qlinear import conv, conv_integer, dynamic, gemm, matmul, to_float
 
@@ -126,7 +126,7 @@ def dynamic_cases(t: Toolbox) -> Cases:
     yield t(t.f(2, 3, 40), t.const(quantized(t, 40, 5, dtype="int8")), scale(t, 5), tol=1e-4)
 
 
-_CONVOLUTIONS = [
+_CONVOLUTIONS: list[tuple[Any, Any, dict[str, Any]]] = [
     ((2, 3, 9), (4, 3, 3), {}),
     ((2, 4, 9, 8), (6, 4, 3, 3), {"pads": [1, 1, 1, 1]}),
     ((1, 6, 9, 8), (6, 1, 3, 3), {"group": 6, "strides": [2, 2]}),

@@ -34,6 +34,7 @@ def dynamic_quantize_cases(t: Toolbox) -> Cases:
 
 @quantize.cases
 def quantize_cases(t: Toolbox) -> Cases:
+    # Over 60 lines: a list of cases.
     for dtype in ("uint8", "int8", "uint16", "int16"):
         yield t(t.f(3, 37), 0.05, t.n(dtype, low=0, high=20))
         yield t(t.f(3, 4, 5), t.f(4, low=0.01, high=0.1), t.n(dtype, 4, low=0, high=9))

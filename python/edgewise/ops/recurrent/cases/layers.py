@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 def _cases(t: Toolbox, gates, training):
+    # Over 60 lines: a list of cases.
     def inputs(
         steps,
         batch,

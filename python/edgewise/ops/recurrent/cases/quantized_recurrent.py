@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 @quantized_lstm.cases
 def quantized_lstm_cases(t: Toolbox) -> Cases:
+    # Over 60 lines: a list of cases.
     def inputs(
         steps,
         batch,
