@@ -243,56 +243,65 @@ def test_a_seed_is_a_run(visit, server, trainable):
     assert got["two"] != got["a"] and got["r"][0] == got["a"][0] and got["r"] != got["a"]
 
 
-def test_losses_are_those_of_python(visit, server, trainable):
-    """The same blocks in the same order through the native engine."""
-    np = pytest.importorskip("numpy")
-    from edgewise.text import Tokenizer
-    from edgewise.training.language_model import causal_lm_inputs
-    from edgewise.training.losses import CausalLMLoss
-    from edgewise.training.optimizers import optimizer_of
+def test_the_same_run_in_python_and_in_a_page(visit, server, trainable):
+    """The same texts, seed and options give the same losses, step by step: the same bits with the
+    same kernels, the wasm engine's.
+    """
+    import edgewise
     from edgewise.training.package import default_lora
-    from edgewise.training.program import Program
-    from edgewise.training.session import TrainingSession, seed_of_run
+    from engines.node_engine import NodeEngine
 
-    entry = trainable.manifest["training"][0]
-    graph = trainable.graph
-    program = Program(
-        graph,
-        **causal_lm_inputs(graph, BATCH, SEQUENCE),
-        loss=CausalLMLoss(),
-        optimizer=optimizer_of(dict(entry["optimizer"].items())),
-        lora=default_lora(r=4, lora_alpha=8, lora_dropout=0.1),
-        trainable=[],
-        max_grad_norm=entry["max_grad_norm"],
-        no_decay=("*norm*", "*bias*"),
-    )
-    session = TrainingSession(program, seed=9)
-    ids = Tokenizer.from_pretrained(MODEL).encode(TEXT) + [entry["eos_token_id"]]
-    blocks = [ids[at : at + SEQUENCE] for at in range(0, len(ids) - 1, SEQUENCE - 1)]
-    own = seed_of_run(seed_of_run(9, -2), 0)
-    order = list(range(len(blocks)))
-    for i in range(len(order) - 1, 0, -1):
-        j = seed_of_run(own, i) % (i + 1)
-        order[i], order[j] = order[j], order[i]
-    here = []
-    for step in range(4):
-        rows = [blocks[order[step * BATCH + i]] for i in range(BATCH)]
-        feeds = {
-            "input_ids": np.array(
-                [r + [entry["pad_token_id"]] * (SEQUENCE - len(r)) for r in rows], np.int64
-            ),
-            "labels": np.array([r + [-100] * (SEQUENCE - len(r)) for r in rows], np.int64),
-        }
-        here.append(float(session.train(feeds, 2e-3)["loss"]))
-    v = visit(server)
-    for load in ({}, {"flavour": "relaxed-threads", "threads": 2}):
-        there = train(
-            v,
-            "const r = await ew.fineTune(p, arg.text, {max_steps: 4, seed: 9, learning_rate:"
-            " 2e-3}); await p.dispose(); return r.losses;",
-            load=load,
+    texts = [TEXT[:700], TEXT[700:], ""]
+    options = {"epochs": 3.5, "evaluation": 0.2}
+    settings = {
+        "gradient_accumulation_steps": 2,
+        "schedule": "cosine",
+        "warmup_steps": 2,
+        "seed": 9,
+    }
+
+    def python(engine, **fields):
+        trainer = edgewise.Trainer(
+            str(MODEL),
+            adapters=default_lora(r=4, lora_alpha=8, lora_dropout=0.1),
+            batch_size=BATCH,
+            sequence_length=SEQUENCE,
+            engine=engine,
+            **settings,
         )
-        assert np.allclose(there, here, rtol=1e-3, atol=0), (here, there)
+        history = trainer.fit(texts, **{**options, **fields}, progress=False)
+        trainer.free()
+        return history.losses, history.evaluations[-1][1]
+
+    engine = NodeEngine("simd128")
+    try:
+        losses, evaluation = python(engine)
+    finally:
+        engine.close()
+    native, native_evaluation = python(None)
+    v = visit(server)
+    there = train(
+        v,
+        """
+            const run = async (o) => {
+              const r = await ew.fineTune(p, arg.texts, o);
+              return [r.losses, r.evaluations.at(-1)[1]];
+            };
+            const out = await run({ ...arg.options, ...arg.settings });
+            await p.dispose();
+            return out;
+        """,
+        texts=texts,
+        options=options,
+        settings=settings,
+    )
+    assert "error" not in there, there
+    assert len(losses) > 8
+    assert there[0] == losses
+    assert there[1] == pytest.approx(evaluation, rel=1e-12)
+    # Other instructions add in another order.
+    assert native == pytest.approx(losses, rel=1e-5)
+    assert native_evaluation == pytest.approx(evaluation, rel=1e-5)
 
 
 RUN = {

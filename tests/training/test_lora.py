@@ -285,7 +285,13 @@ def test_modules_to_save(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(llama.base("fp32"))
     trainer = edgewise.Trainer(
-        path, adapters=config, batch_size=2, sequence_length=16, learning_rate=1e-2, optimizer="SGD"
+        path,
+        adapters=config,
+        batch_size=2,
+        sequence_length=16,
+        learning_rate=1e-2,
+        optimizer="SGD",
+        max_grad_norm=None,
     )
     data, model = llama.batch(), llama.pytorch()
     trainer.step(data)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import InputError
+from ..schema.training import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 # Options whose attribute of the parsed arguments has another name.
 OPTION_NAMES = {"source": "--from"}
-TRAINING_DEFAULTS = {"lora_r": 8, "lora_alpha": 16, "batch_size": 4, "sequence_length": 128}
+TRAINING_OPTIONS = ("lora_r", "lora_alpha", "batch_size", "sequence_length")
 
 
 def add_command(
@@ -58,27 +59,33 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     Their defaults are set by `set_training_defaults`: until then, None means that an option was
     not given, which `require` checks.
     """
-    parser.add_argument("--lora-r", type=int, help="rank of the adapters (default 8)")
+    default = LANGUAGE_MODEL
     parser.add_argument(
-        "--lora-alpha", type=float, help="adapters are scaled by lora_alpha / r (default 16)"
+        "--lora-r", type=int, help=f"rank of the adapters (default {default.lora_r})"
+    )
+    parser.add_argument(
+        "--lora-alpha",
+        type=float,
+        help=f"adapters are scaled by lora_alpha / r (default {default.lora_alpha})",
     )
     parser.add_argument(
         "--learning-rate",
         type=float,
         help=(
-            "default: 2e-3 for adapters, 3e-4 for all parameters; a page that trains a package may"
+            f"default with AdamW: {default.learning_rate_lora} for adapters,"
+            f" {default.learning_rate_full} for all parameters; a page that trains a package may"
             " set another"
         ),
     )
-    parser.add_argument("--batch-size", type=int, help="rows of a training step (default 4)")
-    parser.add_argument("--sequence-length", type=int, help="tokens of a row (default 128)")
+    parser.add_argument("--batch-size", type=int, help=f"rows of a training step (default {default.batch_size})")
+    parser.add_argument("--sequence-length", type=int, help=f"tokens of a row (default {default.sequence_length})")
 
 
 def set_training_defaults(args: argparse.Namespace) -> None:
     """Sets the options of `add_training` that were not given to their documented defaults."""
-    for name, value in TRAINING_DEFAULTS.items():
+    for name in TRAINING_OPTIONS:
         if getattr(args, name) is None:
-            setattr(args, name, value)
+            setattr(args, name, getattr(LANGUAGE_MODEL, name))
 
 
 def require(args: argparse.Namespace, main: str, *others: str) -> None:

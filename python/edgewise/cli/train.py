@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..schema.training import LANGUAGE_MODEL
 from .options import add_command, add_dtype, add_training, require, set_training_defaults
 
 if TYPE_CHECKING:
@@ -29,7 +30,12 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--checkpoint", help="file to save the run to, and to resume from if it exists"
     )
-    parser.add_argument("--checkpoint-every", type=int, default=100, help="updates (default 100)")
+    parser.add_argument(
+        "--checkpoint-every",
+        type=int,
+        default=LANGUAGE_MODEL.checkpoint_every,
+        help="updates between two checkpoints (default %(default)s)",
+    )
     parser.add_argument(
         "--memory",
         type=float,
@@ -38,7 +44,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--checkpointing", action="store_true", help="recompute activations to save memory"
     )
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=LANGUAGE_MODEL.seed)
     parser.add_argument("--threads", type=int, help="default: all cores")
 
 
@@ -56,23 +62,42 @@ def _add_adapters(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_optimization(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument(
+        "--epochs",
+        type=float,
+        help="passes over the texts (default 1, or as many as --steps takes)",
+    )
     parser.add_argument("--steps", type=int, help="maximum number of updates")
-    parser.add_argument("--accumulate", type=int, default=1, help="batches per update")
+    parser.add_argument(
+        "--accumulate",
+        type=int,
+        default=LANGUAGE_MODEL.gradient_accumulation_steps,
+        help="batches per update",
+    )
     parser.add_argument(
         "--optimizer",
-        default="AdamW",
+        default=LANGUAGE_MODEL.optimizer,
         help="AdamW, Adam, AdamW8bit, SGD, Adagrad, RMSprop, Lion, Muon",
     )
     parser.add_argument("--weight-decay", type=float)
-    parser.add_argument("--schedule", default="cosine", choices=("constant", "linear", "cosine"))
+    parser.add_argument(
+        "--schedule",
+        default=LANGUAGE_MODEL.schedule,
+        choices=("constant", "linear", "cosine"),
+        help="of the learning rate (default %(default)s)",
+    )
     parser.add_argument(
         "--warmup",
         type=int,
-        default=0,
+        default=LANGUAGE_MODEL.warmup_steps,
         help="number of updates at the beginning in which the learning rate rises",
     )
-    parser.add_argument("--max-grad-norm", type=float, default=1.0, help="0: no clipping")
+    parser.add_argument(
+        "--max-grad-norm",
+        type=float,
+        default=LANGUAGE_MODEL.max_grad_norm,
+        help="0: no clipping (default %(default)s)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -114,15 +139,14 @@ def run(args: argparse.Namespace) -> None:
 def _make_trainer(args: argparse.Namespace) -> Trainer:
     from ..engine import open_engine
     from ..training import LoraConfig, Trainer
-    from ..training.package import usual_rate
 
     adapters = None
     if args.lora:
         adapters = LoraConfig(
             r=args.lora_r,
             lora_alpha=args.lora_alpha,
-            lora_dropout=args.lora_dropout or 0.0,
-            target_modules=args.target_modules or "all-linear",
+            lora_dropout=args.lora_dropout or LANGUAGE_MODEL.lora_dropout,
+            target_modules=args.target_modules or LANGUAGE_MODEL.target_modules,
             task_type="CAUSAL_LM",
         )
     optimizer = {"type": args.optimizer}
@@ -132,7 +156,7 @@ def _make_trainer(args: argparse.Namespace) -> Trainer:
         args.model,
         optimizer=optimizer,
         adapters=adapters,
-        learning_rate=args.learning_rate or usual_rate(args.lora),
+        learning_rate=args.learning_rate,
         batch_size=args.batch_size,
         sequence_length=args.sequence_length,
         gradient_accumulation_steps=args.accumulate,

@@ -1,4 +1,4 @@
-"""Writes what C and TypeScript need from fields.py.
+"""Writes what C and TypeScript need from fields.py, limits.py and schema/training.py.
 
 The files are committed; a test compares them with what this makes.
 
@@ -6,8 +6,10 @@ The files are committed; a test compares them with what this makes.
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
+from ..schema.training import LANGUAGE_MODEL
 from .fields import (
     BEAMS_ONLY,
     ERRORS,
@@ -137,12 +139,27 @@ def _text_limits():
     return "\n".join(lines)
 
 
+def _training_defaults():
+    return "\n".join(
+        [
+            "// Made by python/edgewise/text/emit.py from schema/training.py. Do not edit.",
+            "",
+            "/** Defaults of fine-tuning a language model. */",
+            "export const TRAINING_DEFAULTS = {",
+            *(f"  {name}: {json.dumps(value)}," for name, value in asdict(LANGUAGE_MODEL).items()),
+            "} as const;",
+            "",
+        ]
+    )
+
+
 def outputs():
     """{path from the repository's root: text} of every generated file."""
     return {
         "core/gen/sampling_fields.h": _header(),
         "web/src/gen/sampling.ts": _typescript(),
         "web/src/gen/text_limits.ts": _text_limits(),
+        "web/src/gen/training_defaults.ts": _training_defaults(),
     }
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from ..declare.dtypes import FLOAT, INT8, UINT8
 from ..declare.symbolic import product
 from ..errors import InputError
+from ..schema.training import LANGUAGE_MODEL, default_learning_rate
 
 BLOCK = 256  # elements that share a scale in 8-bit states
 
@@ -360,3 +361,22 @@ def optimizer_of(optimizer):
             f"optimizer {name}",
             f"Its fields are {', '.join(kind.__dataclass_fields__)}.",
         ) from None
+
+
+def language_model_optimizer(
+    optimizer: Optimizer | str | dict[str, object] | None, adapters: bool
+) -> Optimizer:
+    """The optimizer to fine-tune a language model with.
+
+    Args:
+        optimizer: as `optimizer_of` takes it; None: the default one. Without a learning rate of its
+            own it gets the default for language models (schema/training.py).
+        adapters: whether adapters are trained, not the parameters.
+    """
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    made = optimizer_of(LANGUAGE_MODEL.optimizer if optimizer is None else optimizer)
+    if not (isinstance(optimizer, dict) and "lr" in optimizer):
+        rate = default_learning_rate(type(made).__name__, adapters)
+        made.lr = made.lr if rate is None else rate
+    return made

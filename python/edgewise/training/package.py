@@ -9,10 +9,12 @@ from dataclasses import asdict
 
 from ..compile import CHUNKS, add_plans, compile_package
 from ..errors import InputError, UnsupportedField
+from ..schema.training import LANGUAGE_MODEL
 from ..session.decoder import folder_files
+from .data import special_token
 from .language_model import causal_lm_inputs
 from .losses import CausalLMLoss
-from .optimizers import AdamW
+from .optimizers import AdamW, language_model_optimizer
 from .peft import LoraConfig
 from .program import Program
 
@@ -21,26 +23,23 @@ PLANS = ("train", "accumulate", "update", "evaluate", "initialize")
 
 def default_lora(**fields):
     """LoRA of all linear layers."""
-    return LoraConfig(**{"target_modules": "all-linear", "task_type": "CAUSAL_LM", **fields})
-
-
-def usual_rate(adapters):
-    """What AdamW's learning rate is where nothing is said: of adapters, or of all parameters."""
-    return 2e-3 if adapters else 3e-4
+    return LoraConfig(
+        **{"target_modules": LANGUAGE_MODEL.target_modules, "task_type": "CAUSAL_LM", **fields}
+    )
 
 
 def add_training(
     package,
     name,
     *,
-    batch=1,
-    sequence=128,
+    batch=LANGUAGE_MODEL.batch_size,
+    sequence=LANGUAGE_MODEL.sequence_length,
     lora=None,
     optimizer=None,
     trainable="all",
     frozen=(),
-    max_grad_norm=1.0,
-    no_decay=("*norm*", "*bias*"),
+    max_grad_norm=LANGUAGE_MODEL.max_grad_norm,
+    no_decay=LANGUAGE_MODEL.no_decay,
     checkpointing=False,
 ):
     """Adds the plans of a program to a package of a causal language model that this process
@@ -69,7 +68,7 @@ def add_training(
             "modules_to_save or bias",
             "Leave them out; edgewise.Trainer has them.",
         )
-    optimizer = optimizer or AdamW(lr=usual_rate(lora is not None))
+    optimizer = language_model_optimizer(optimizer, lora is not None)
     program = Program(
         graph,
         **causal_lm_inputs(graph, batch, sequence),
@@ -84,12 +83,7 @@ def add_training(
     )
     plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in PLANS]
     add_plans(package, plans)
-    generation = {**package.json("config.json", {}), **package.json("generation_config.json", {})}
-
-    def token(field):
-        ids = generation.get(field)
-        return ids[0] if isinstance(ids, list) and ids else ids if type(ids) is int else None
-
+    configs = package.json("generation_config.json", {}), package.json("config.json", {})
     entry = {
         "name": name,
         "task": "causal_lm",
@@ -107,11 +101,11 @@ def add_training(
             for kind, (file, plan) in zip(PLANS, plans)
         },
         "states": [
-            {**d, "initial": list(program.states[d["name"]].initial)}
+            {**d, "initial": list(program.states[d.name].initial)}
             for d in program.describe_states()
         ],
-        "pad_token_id": token("pad_token_id"),
-        "eos_token_id": token("eos_token_id"),
+        "pad_token_id": special_token("pad_token_id", *configs),
+        "eos_token_id": special_token("eos_token_id", *configs),
     }
     package.manifest.setdefault("training", []).append(entry)
     return entry
@@ -162,10 +156,10 @@ def compile_model_for_training(
     dtype=None,
     capacity=None,
     *,
-    batch=4,
-    sequence=128,
-    r=8,
-    lora_alpha=16,
+    batch=LANGUAGE_MODEL.batch_size,
+    sequence=LANGUAGE_MODEL.sequence_length,
+    r=LANGUAGE_MODEL.lora_r,
+    lora_alpha=LANGUAGE_MODEL.lora_alpha,
     learning_rate=None,
     cache_dtype=None,
 ):

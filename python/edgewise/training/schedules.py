@@ -1,24 +1,36 @@
-"""Learning rate schedules: factors of the optimizer's learning rate by step, as transformers'
-get_scheduler gives them.
+"""Learning rate schedules: the factors of transformers' get_scheduler.
+
+web/src/shared/schedules.ts has the same; tests/conformance/training_data.json holds both to
+transformers' values.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ..errors import InputError
 
 SCHEDULES = ("constant", "linear", "cosine")
 
+Schedule = str | Callable[[int, int | None], float]
 
-def factor(schedule, step, total, warmup=0):
-    """The factor at update `step`, counting from 0.
+
+def factor(schedule: Schedule, step: int, total: int | None, warmup: int = 0) -> float:
+    """The factor of the learning rate at an update.
 
     Args:
-        schedule: "constant", "linear" (down to 0 at `total`) or "cosine" (half a wave, down to 0);
-        each after `warmup` steps that rise from 0.
-            Or a function(step, total) -> factor.
-        total: updates in all; None, for a function alone, where nobody said.
+        schedule: "constant", "linear" (down to 0 at `total`) or "cosine" (half a wave down to 0);
+            or a function(step, total) that returns the factor.
+        step: updates made so far.
+        total: updates of the run; may be None for a function and for "constant".
+        warmup: updates over which the factor rises linearly from 0 to 1; not for functions.
+
+    Returns:
+        The factor; 0 from `total` on for "linear" and "cosine".
+
+    Raises:
+        InputError: there is no such schedule, or `total` is None where it is needed.
     """
     if callable(schedule):
         return float(schedule(step, total))
@@ -28,9 +40,19 @@ def factor(schedule, step, total, warmup=0):
             "schedule",
             f"Use one of {', '.join(SCHEDULES)}, or a function(step, total).",
         )
+    if schedule == "constant":
+        total = 1
+    if total is None:
+        raise InputError(
+            f"the schedule {schedule!r} spans a number of updates that is not known",
+            "total_steps",
+            "Pass total_steps to Trainer, or call fit.",
+        )
     if step < warmup:
         return step / max(1, warmup)
     if schedule == "constant":
         return 1.0
-    rest = max(0.0, (total - step) / max(1, total - warmup))
-    return rest if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * (1 - rest)))
+    if schedule == "linear":
+        return max(0.0, (total - step) / max(1, total - warmup))
+    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))

@@ -17,15 +17,25 @@ from ..ir import Graph
 from ..json_text import parse_json
 from ..onnx import as_source, read_model
 from ..profile import Profile, Watch
+from ..schema.training import LANGUAGE_MODEL, OTHER_MODEL
 from ..session.decoder import DecoderModel, folder_files
 from ..text import Tokenizer
 from .adapters import fitted, floats, turned
 from .checkpoint import load_checkpoint, save_checkpoint
-from .data import ArrayRows, TokenRows, token_rows
+from .data import (
+    ArrayRows,
+    TokenRows,
+    encode_texts,
+    special_token,
+    split_rows,
+    token_rows,
+    total_updates,
+    updates_per_epoch,
+)
 from .export import export_lora, export_parameters
 from .language_model import causal_lm_inputs
 from .losses import loss_of
-from .optimizers import optimizer_of
+from .optimizers import language_model_optimizer, optimizer_of
 from .parameters import choose, quantized_count
 from .peft import Adapter, LoraConfig, load_adapter, save_adapter
 from .program import LOSS, Program
@@ -124,25 +134,25 @@ class Trainer(Owner):
         self,
         model,
         loss=None,
-        optimizer="AdamW",
+        optimizer=LANGUAGE_MODEL.optimizer,
         adapters=None,
         *,
         learning_rate=None,
         trainable="all",
         frozen=(),
-        batch_size=8,
-        sequence_length=128,
-        gradient_accumulation_steps=1,
-        schedule="constant",
-        warmup_steps=0,
+        batch_size=None,
+        sequence_length=LANGUAGE_MODEL.sequence_length,
+        gradient_accumulation_steps=LANGUAGE_MODEL.gradient_accumulation_steps,
+        schedule=LANGUAGE_MODEL.schedule,
+        warmup_steps=LANGUAGE_MODEL.warmup_steps,
         total_steps=None,
-        max_grad_norm=None,
+        max_grad_norm="auto",
         max_grad_value=None,
-        no_decay=(),
+        no_decay="auto",
         groups=(),
         memory=None,
         checkpointing=False,
-        seed=0,
+        seed=LANGUAGE_MODEL.seed,
         dtype=None,
         engine=None,
         tokenizer=None,
@@ -190,11 +200,18 @@ class Trainer(Owner):
                     "Pass loss='cross_entropy', 'mse' or another.",
                 )
             loss = "causal_lm"
+        defaults = LANGUAGE_MODEL if self.is_lm else OTHER_MODEL
+        batch_size = defaults.batch_size if batch_size is None else batch_size
+        max_grad_norm = defaults.max_grad_norm if max_grad_norm == "auto" else max_grad_norm
+        no_decay = defaults.no_decay if no_decay == "auto" else no_decay
         loss_of(loss)  # says now what is wrong with it
-        self.loss, self.optimizer = (
-            loss,
-            replace(optimizer_of(optimizer)),
-        )  # a copy: the rate below is this trainer's
+        self.loss = loss
+        made = (
+            language_model_optimizer(optimizer, adapters is not None)
+            if self.is_lm
+            else optimizer_of(optimizer)
+        )
+        self.optimizer = replace(made)  # a copy: the rate below is this trainer's
         if learning_rate is not None:
             self.optimizer.lr = learning_rate
         _finite("learning_rate", self.optimizer.lr)
@@ -489,56 +506,73 @@ class Trainer(Owner):
             and not isinstance(data, (bytes, bytearray))
             and (isinstance(data, str) or hasattr(data, "__iter__"))
         ):
-            texts = [data] if isinstance(data, str) else list(data)
-            if not all(isinstance(t, (str, list, tuple)) for t in texts):
-                other = next(t for t in texts if not isinstance(t, (str, list, tuple)))
-                raise InputError(
-                    f"a {type(other).__name__} is not a text",
-                    "data",
-                    "Give strings, or lists of token ids.",
-                )
-            ids = [
-                (
-                    self.tokenizer.encode(t, add_special_tokens=False)
-                    if isinstance(t, str)
-                    else list(t)
-                )
-                for t in texts
-            ]
-            return TokenRows(
-                token_rows(ids, self.sequence_length, self._end()), self.batch_size, seed
-            )
+            return TokenRows(self._token_rows(data), self.batch_size, seed, self._pad())
         raise InputError(
             f"a {type(data).__name__} is no data",
             "data",
             "Give {name: array}, or texts for a language model.",
         )
 
-    def _config(self, *fields):
-        """The first of these fields that generation_config.json or config.json has, or None."""
-        for file in ("generation_config.json", "config.json"):
-            source = next(
-                (s for n, s in (self.files or {}).items() if n.rsplit("/", 1)[-1] == file), None
+    def _data(self, data, evaluation):
+        """Batches to train on, and batches to evaluate on or None."""
+        if not isinstance(evaluation, float):
+            held_out = self._rows(evaluation, self.seed) if evaluation is not None else None
+            return self._rows(data, self.seed), held_out
+        rows = self._rows(data, self.seed)
+        if not isinstance(rows, TokenRows):
+            raise InputError(
+                "a share can be held back from texts only",
+                "evaluation",
+                "Give data of the same kind as the training data.",
             )
-            if source is not None:
-                try:
-                    config = parse_json(source.read_all(), file)
-                except ModelError:
-                    continue
-                for name in fields:
-                    if isinstance(config, dict) and config.get(name) is not None:
-                        return config[name]
-        return None
+        parts = split_rows(rows.rows, evaluation, self.seed)
+        train, held_out = (TokenRows(p, self.batch_size, self.seed, rows.pad) for p in parts)
+        return train, held_out
+
+    def _token_rows(self, data):
+        texts = [data] if isinstance(data, str) else list(data)
+        ids = encode_texts(texts, lambda: self.tokenizer)
+        return token_rows(ids, self.sequence_length, self._end(), self._pad())
+
+    def _config(self, file):
+        """The contents of a configuration file of the model's folder, {} where there is none."""
+        source = next(
+            (s for n, s in (self.files or {}).items() if n.rsplit("/", 1)[-1] == file), None
+        )
+        try:
+            return parse_json(source.read_all(), file) if source is not None else {}
+        except ModelError:
+            return {}
+
+    def _token(self, field):
+        return special_token(
+            field, self._config("generation_config.json"), self._config("config.json")
+        )
 
     def _end(self):
-        """Id of the end of a text."""
-        ids = self._config("eos_token_id")
-        return ids[0] if isinstance(ids, list) and ids else ids if type(ids) is int else None
+        """Id of the end of a text: of the configuration, else of the tokenizer; or None."""
+        end = self._token("eos_token_id")
+        if end is None and (self._tokenizer is not None or self._has_tokenizer()):
+            end = self.tokenizer.eos_token_id
+        return end
+
+    def _pad(self):
+        """Id of padding, which has no effect on what is learned."""
+        pad = self._token("pad_token_id")
+        return pad if pad is not None else self._end() or 0
+
+    def _has_tokenizer(self):
+        return any(n.rsplit("/", 1)[-1] == "tokenizer.json" for n in self.files or ())
 
     def _positions(self):
         """Most tokens of a row."""
-        n = self._config("max_position_embeddings", "n_positions", "n_ctx")
-        return n if type(n) is int and n > 0 else None
+        for file in ("generation_config.json", "config.json"):
+            config = self._config(file)
+            for name in ("max_position_embeddings", "n_positions", "n_ctx"):
+                if isinstance(config, dict) and config.get(name) is not None:
+                    n = config[name]
+                    return n if type(n) is int and n > 0 else None
+        return None
 
     # ---- training ----
     @locked
@@ -568,27 +602,19 @@ class Trainer(Owner):
             self.total_steps or self.total,
             (self.session.step - self.begun if self.session is not None else 0),
         )
-        if total is None and self.schedule in ("linear", "cosine"):
-            raise InputError(
-                f"the schedule {self.schedule!r} spans a number of updates that is not known",
-                "total_steps",
-                "Pass total_steps to Trainer, or call fit.",
-            )
-        return self.optimizer.lr * factor(
-            self.schedule, step, total if callable(self.schedule) else total or 1, self.warmup
-        )
+        return self.optimizer.lr * factor(self.schedule, step, total, self.warmup)
 
     def fit(
         self,
         data,
-        epochs=1,
+        epochs=None,
         max_steps=None,
         evaluation=None,
         evaluate_every=None,
         early_stopping=None,
         callbacks=(),
         checkpoint=None,
-        checkpoint_every=100,
+        checkpoint_every=LANGUAGE_MODEL.checkpoint_every,
         progress=None,
         signal=None,
     ):
@@ -598,8 +624,10 @@ class Trainer(Owner):
             data: a text or list of texts or token lists (language models), {name: array} of inputs
             and targets, or an object with __len__ (batches of an epoch) and
                 get(index, epoch) -> {name: array}.
-            epochs: passes over the data; max_steps: updates at most.
-            evaluation: data as `data`; evaluate_every: updates between evaluations (default: once
+            epochs: passes over the data, fractions allowed (default: 1, or as many as `max_steps`
+            takes); max_steps: updates at most.
+            evaluation: data as `data`, or the share of the texts' rows to hold back (a float
+            between 0 and 1); evaluate_every: updates between evaluations (default: once
             per epoch). early_stopping: evaluations without improvement after which to stop.
             callbacks: functions(Progress); one that returns False stops the loop. checkpoint: path
             of a file to keep the run in, every `checkpoint_every` updates and at the end. progress:
@@ -614,8 +642,9 @@ class Trainer(Owner):
             Aborted: by the signal. EngineError: the loss is no number any more; a checkpoint that
             was written before stays.
         """
+        if epochs is not None:
+            _finite("epochs", epochs, above=True)
         for name, value in (
-            ("epochs", epochs),
             ("max_steps", max_steps),
             ("evaluate_every", evaluate_every),
             ("early_stopping", early_stopping),
@@ -667,9 +696,8 @@ class Trainer(Owner):
         signal,
     ):
         """The loop, by one thread at a time."""
-        rows = self._rows(data, self.seed)
-        held_out = self._rows(evaluation, self.seed) if evaluation is not None else None
-        per_epoch = max(1, len(rows) // self.accumulation if len(rows) >= self.accumulation else 1)
+        rows, held_out = self._data(data, evaluation)
+        per_epoch = updates_per_epoch(len(rows), self.accumulation)
         self._ready(rows.get(0))
         if self.done:
             self.begun, self.first_epoch, self.cursor, self.done = (
@@ -679,9 +707,7 @@ class Trainer(Owner):
                 False,
             )
             self.epoch = self.first_epoch
-        self.total = (
-            min(per_epoch * epochs, max_steps) if max_steps is not None else per_epoch * epochs
-        )
+        self.total = total_updates(per_epoch, epochs, max_steps)
         end = self.begun + self.total
         history, best, waited, started, tokens = History(), None, 0, time.monotonic(), 0
         first = self.session.step
@@ -694,7 +720,7 @@ class Trainer(Owner):
                         f"update {self.session.step}",
                         "What was learned so far is kept.",
                     )
-                chosen = [(self.cursor + k) % len(rows) for k in range(self.accumulation)]
+                chosen = range(self.cursor, min(self.cursor + self.accumulation, len(rows)))
                 loss = self.step([rows.get(i, self.epoch) for i in chosen])
                 tokens += (
                     sum(rows.tokens(i, self.epoch) for i in chosen)
@@ -711,10 +737,7 @@ class Trainer(Owner):
                     )
                 rate = self.learning_rate()
                 self.cursor += self.accumulation
-                if (
-                    self.cursor + self.accumulation > len(rows)
-                    and self.cursor >= per_epoch * self.accumulation
-                ):
+                if self.cursor >= len(rows):
                     self.epoch, self.cursor = self.epoch + 1, 0
                 done, seconds = self.session.step, time.monotonic() - started
                 at = Progress(

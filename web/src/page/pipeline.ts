@@ -1,5 +1,6 @@
 // pipeline(): loads a language model in a worker.
 
+import { TRAINING_DEFAULTS } from "../gen/training_defaults.ts";
 import type { GenerateRequest, Message } from "../protocol/generation.ts";
 import type { LoadRequest, ModelInfo } from "../protocol/loading.ts";
 import { InputError } from "../shared/errors.ts";
@@ -281,15 +282,15 @@ function programsOf(training: PipelineOptions["training"]): LoadRequest["program
   if (!training) return undefined;
   const {
     adapter = "lora",
-    batch_size: batch = 4,
-    sequence_length: sequence = 128,
-    r = 8,
-    lora_alpha = 16,
-    lora_dropout = 0,
+    batch_size: batch = TRAINING_DEFAULTS.batch_size,
+    sequence_length: sequence = TRAINING_DEFAULTS.sequence_length,
+    r = TRAINING_DEFAULTS.lora_r,
+    lora_alpha = TRAINING_DEFAULTS.lora_alpha,
+    lora_dropout = TRAINING_DEFAULTS.lora_dropout,
     target_modules,
     use_rslora = false,
     optimizer,
-    max_grad_norm = 1,
+    max_grad_norm = TRAINING_DEFAULTS.max_grad_norm,
     checkpointing = false,
   } = training === true ? {} : training;
   return (Array.isArray(adapter) ? adapter : [adapter]).map((name) => ({

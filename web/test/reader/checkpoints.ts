@@ -13,7 +13,6 @@ const RECORD: RunRecord = {
   step: 3,
   total: 9,
   runs: 3,
-  cursor: 3,
   adapter: "x",
   program: "lora",
   losses: [1, 0.5],

@@ -141,7 +141,6 @@ const record = (step: number): RunRecord => ({
   step,
   total: 9,
   runs: step,
-  cursor: step,
   adapter: "x",
   program: "lora",
   losses: [1, 0.5],

@@ -7,14 +7,15 @@ import {
 } from "../../src/shared/checkpoints/safetensors.ts";
 import { Sum } from "../../src/shared/checkpoints/sum.ts";
 import { InputError, ModelError } from "../../src/shared/errors.ts";
-import { factor } from "../../src/shared/schedules.ts";
+import { factor, type Schedule } from "../../src/shared/schedules.ts";
 import { seedOfRun } from "../../src/shared/seeds.ts";
 import { parseManifest } from "../../src/worker/package/parse.ts";
-import { batchOf, blocksOf, IGNORED, Order, split } from "../../src/worker/training/data.ts";
-import { shuffled } from "../../src/worker/training/seeds.ts";
+import { batchOf, IGNORED, Order, splitRows, tokenRows } from "../../src/worker/training/data.ts";
+import { permutation } from "../../src/worker/training/permutation.ts";
 import { refusedManifests } from "../common/manifests.ts";
+import { vectors } from "../common/vectors.ts";
 
-// Of python/edgewise/training: seed_of_run, factor, save_safetensors.
+// Of python/edgewise/training: seed_of_run, save_safetensors.
 const SEEDS = [
   "0",
   "6238072747940578789",
@@ -22,11 +23,30 @@ const SEEDS = [
   "5530076036601818890",
   "7266964230113668128",
 ];
-const FACTORS = [
-  [0, 1 / 3, 1, 1, 1, 1],
-  [0, 1 / 3, 1, 5 / 7, 1 / 7, 0],
-  [0, 1 / 3, 1, 0.811744900929, 0.049515566049, 0],
-];
+// The contract of a run on texts, by PyTorch and transformers (tests/training/data_vectors.py).
+const CONTRACT = vectors<{
+  permutations: { count: number; seed: string; order: number[] }[];
+  rows: {
+    texts: number[][];
+    sequence: number;
+    end: number | null;
+    pad: number | null;
+    ids: number[][];
+    labels: number[][];
+  }[];
+  too_short: { texts: number[][]; end: number | null }[];
+  splits: { count: number; share: number; seed: string; parts: [number[], number[]] }[];
+  runs: {
+    rows: number;
+    batch: number;
+    accumulation: number;
+    epochs: number | null;
+    max_steps: number | null;
+    seed: string;
+    updates: number[][][];
+  }[];
+  schedules: { schedule: Schedule; total: number; warmup: number; factors: number[] }[];
+}>("training_data");
 const SAFETENSORS =
   "c8000000000000007b225f5f6d657461646174615f5f223a7b22666f726d6174223a227074227d2c2261223a7b226474797065223a22493634222c227368617065223a5b325d2c22646174615f6f666673657473223a5b302c31365d7d2c22622e78223a7b226474797065223a22463332222c227368617065223a5b335d2c22646174615f6f666673657473223a5b31362c32385d7d2c22c3a9223a7b226474797065223a224938222c227368617065223a5b322c325d2c22646174615f6f666673657473223a5b32382c33325d7d7d00000000000000000100000000000000000000000000803f0000004001020304";
 
@@ -44,68 +64,71 @@ test("seeds of runs are those of Python", () => {
   );
 });
 
-test("schedules are those of Python", () => {
-  const steps = [0, 1, 3, 5, 9, 10];
-  (["constant", "linear", "cosine"] as const).forEach((schedule, s) =>
-    steps.forEach((step, i) =>
-      assert.ok(
-        Math.abs(factor(schedule, step, 10, 3) - FACTORS[s]![i]!) < 1e-11,
-        `${schedule} ${step}`,
-      ),
-    ),
-  );
+test("schedules are those of transformers", () => {
+  for (const { schedule, total, warmup, factors } of CONTRACT.schedules)
+    factors.forEach((want, step) => {
+      const got = factor(schedule, step, total, warmup);
+      // cosines may differ in the last bit
+      assert.ok(Math.abs(got - want) <= 4e-16, `${schedule} ${step}: ${got} ${want}`);
+    });
 });
 
-test("texts become blocks that share a token with their neighbours", () => {
-  const { ids, labels, count, learned } = blocksOf([[1, 2, 3], [4], [], [5, 6, 0]], 4, 0, 9);
-  assert.deepEqual([count, learned], [3, 8]);
-  assert.deepEqual([...ids], [1, 2, 3, 0, 0, 4, 0, 5, 5, 6, 0, 9]);
-  assert.deepEqual([...labels], [1, 2, 3, 0, 0, 4, 0, 5, 5, 6, 0, IGNORED]);
-  assert.equal(blocksOf([], 4, 0, 9).count, 0);
-  assert.equal(blocksOf([[1]], 4, undefined, 9).learned, 0);
-  // Every token but the first is a label at a place but a block's first exactly once.
-  for (const n of [2, 3, 7, 8, 9, 50]) {
-    const made = blocksOf([Array.from({ length: n }, (_, i) => i + 1)], 8, undefined, 0);
-    const seen = [...made.labels].filter((label, i) => i % 8 && label !== IGNORED);
-    assert.deepEqual(
-      seen,
-      Array.from({ length: n - 1 }, (_, i) => i + 2),
-    );
-    assert.equal(seen.length, made.learned);
+const optional = (x: number | null) => x ?? undefined;
+
+test("texts become rows that share a token with their neighbours", () => {
+  for (const { texts, sequence, end, pad, ids, labels } of CONTRACT.rows) {
+    const made = tokenRows(texts, sequence, optional(end), pad ?? end ?? 0);
+    assert.deepEqual([...made.ids], ids.flat());
+    assert.deepEqual([...made.labels], labels.flat());
+    assert.equal(made.count, ids.length);
+    const learned = labels.flatMap((row) => row.slice(1)).filter((x) => x !== IGNORED);
+    assert.equal(made.learned, learned.length);
   }
+  for (const { texts, end } of CONTRACT.too_short)
+    assert.equal(tokenRows(texts, 8, optional(end), 0).learned, 0);
 });
 
 test("batches", () => {
-  const blocks = blocksOf([[1, 2, 3, 4, 5]], 4, undefined, 9);
-  const { ids, labels, learned } = batchOf(blocks, [1], 2, 9);
+  const rows = tokenRows([[1, 2, 3, 4, 5]], 4, undefined, 9);
+  const { ids, labels, learned } = batchOf(rows, [1], 2, 9);
   assert.deepEqual([...ids], [4n, 5n, 9n, 9n, 9n, 9n, 9n, 9n]);
   assert.deepEqual([...labels], [4n, 5n, -100n, -100n, -100n, -100n, -100n, -100n]);
   assert.equal(learned, 1);
 });
 
-test("orders follow from the seed, and each epoch has every block once", () => {
-  const epochs = (seed: bigint) => {
-    const order = new Order(10, seed);
-    return [0, 1].map((e) => Array.from({ length: 10 }, (_, i) => order.at(10 * e + i)));
-  };
-  const [first, second] = epochs(3n);
-  assert.deepEqual([...first!].sort(), [...second!].sort());
-  assert.equal(new Set(first).size, 10);
-  assert.notDeepEqual(first, second);
-  assert.deepEqual(epochs(3n), [first, second]);
-  assert.notDeepEqual(epochs(4n)[0], first);
-  // Not biased: over many seeds each place gets each block about equally often.
-  const counts = new Array(5).fill(0);
-  for (let seed = 0; seed < 5000; seed++) counts[shuffled(5, BigInt(seed), 0)[0]!]++;
-  for (const c of counts) assert.ok(Math.abs(c - 1000) < 150, String(counts));
+test("permutations are those of torch.randperm", () => {
+  for (const { count, seed, order } of CONTRACT.permutations)
+    assert.deepEqual([...permutation(count, BigInt(seed))], order, `${count} ${seed}`);
+});
+
+test("updates have the rows of transformers' loop", () => {
+  for (const run of CONTRACT.runs) {
+    const order = new Order(run.rows, run.batch, run.accumulation, BigInt(run.seed));
+    const total = order.total(optional(run.epochs), optional(run.max_steps));
+    const got = Array.from({ length: total }, (_, step) => order.update(step));
+    assert.deepEqual(got, run.updates);
+  }
+  const order = new Order(10, 4, 2, 0n); // batches of 4, 4 and 2 rows, updates of 2 and 1
+  assert.deepEqual(
+    [0, 1, 2, 3].map((step) => order.epochs(step)),
+    [0, 2 / 3, 1, 1 + 2 / 3],
+  );
 });
 
 test("a share is held back for evaluation", () => {
-  const blocks = blocksOf([Array.from({ length: 71 }, (_, i) => i + 1)], 8, undefined, 0);
-  const [training, evaluation] = split(blocks, 0.2, 5n);
-  assert.deepEqual([training.count, evaluation.count], [8, 2]);
-  assert.equal(training.learned + evaluation.learned, blocks.learned);
-  assert.throws(() => split(blocksOf([[1, 2, 3]], 8, undefined, 0), 0.5, 0n), InputError);
+  for (const { count, share, seed, parts } of CONTRACT.splits) {
+    const stream = Array.from({ length: 3 * count + 1 }, (_, i) => i);
+    const split = splitRows(tokenRows([stream], 4, undefined, 0), share, BigInt(seed));
+    split.forEach((part, i) => {
+      assert.deepEqual(
+        Array.from({ length: part.count }, (_, row) => part.ids[4 * row]! / 3),
+        parts[i],
+      );
+      assert.equal(part.learned, 3 * part.count);
+    });
+  }
+  const single = tokenRows([[1, 2, 3]], 8, undefined, 0);
+  assert.throws(() => splitRows(single, 0.5, 0n), InputError);
 });
 
 test("safetensors are written as Python writes them, and read back", async () => {

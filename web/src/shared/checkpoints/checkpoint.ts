@@ -50,8 +50,6 @@ export interface RunRecord {
   total: number;
   /** Number of forward passes with dropout. */
   runs: number;
-  /** Number of blocks consumed. */
-  cursor: number;
   /** Name of the adapter in `model.adapters`. */
   adapter: string;
   /** Training program: `lora` or `full`. */

@@ -1,75 +1,81 @@
-// Texts to batches: each text's tokens and an end-of-text behind it, all in one row, cut into
-// blocks. Neighbouring blocks share one token, so that every token but the very first is predicted
-// once.
+// Training data: rows of tokens cut from texts, their order, and the batches made from them.
+// python/edgewise/training/data.py follows the same rules; tests/conformance/training_data.json
+// holds both to them.
 
 import { InputError } from "../../shared/errors.ts";
-import { shuffled } from "./seeds.ts";
+import { permutation } from "./permutation.ts";
 
-/** Where nothing is to be learned. */
+/** Label of a position without a loss, as in PyTorch and transformers. */
 export const IGNORED = -100;
 
-/** Texts as blocks of tokens. */
-export interface Blocks {
-  /** Block after block, `sequence` ids each. */
+/** Texts as rows of tokens. */
+export interface Rows {
+  /** Row after row, `sequence` ids each. */
   ids: Int32Array;
-  /** The same ids, -100 in the padding of the last block. */
+  /** The same ids; -100 in the padding of the last row. The loss shifts them. */
   labels: Int32Array;
-  /** Tokens of a block. */
+  /** Tokens per row. */
   sequence: number;
-  /** Blocks. */
+  /** Number of rows. */
   count: number;
-  /** Tokens that are predicted, and so learned from. */
+  /** Number of tokens that are predicted. */
   learned: number;
 }
 
 /**
- * @param rows token ids of each text, special tokens of the tokenizer included
- * @param eos put behind each text; undefined: nothing
- * @param pad fills up the last block
+ * Cuts texts into rows. The texts form one stream; each is followed by an end token unless it ends
+ * with one. A row repeats the last token of the row before, so that every token but the first is
+ * predicted exactly once. The last row is padded on the right.
+ * @param texts token ids of each text, special tokens of the tokenizer included; empty ones are
+ *   skipped
+ * @param sequence tokens per row, at least 2
+ * @param end id of the end-of-text token; undefined: texts follow each other without one
+ * @param pad id of padding
  */
-export function blocksOf(
-  rows: number[][],
+export function tokenRows(
+  texts: readonly (readonly number[])[],
   sequence: number,
-  eos: number | undefined,
+  end: number | undefined,
   pad: number,
-): Blocks {
-  const all: number[] = [];
-  for (const row of rows) {
-    for (const id of row) all.push(id);
-    if (eos !== undefined && row.length && row[row.length - 1] !== eos) all.push(eos);
+): Rows {
+  const stream: number[] = [];
+  for (const text of texts) {
+    for (const id of text) stream.push(id);
+    if (end !== undefined && text.length && text[text.length - 1] !== end) stream.push(end);
   }
-  const learned = Math.max(0, all.length - 1);
+  const learned = Math.max(0, stream.length - 1);
   const stride = sequence - 1;
   const count = Math.ceil(learned / stride);
   const ids = new Int32Array(count * sequence).fill(pad);
   const labels = new Int32Array(count * sequence).fill(IGNORED);
-  for (let b = 0; b < count; b++)
-    for (let i = 0; i < sequence && b * stride + i < all.length; i++)
-      ids[b * sequence + i] = labels[b * sequence + i] = all[b * stride + i]!;
+  for (let row = 0; row < count; row++)
+    for (let i = 0; i < sequence && row * stride + i < stream.length; i++)
+      ids[row * sequence + i] = labels[row * sequence + i] = stream[row * stride + i]!;
   return { ids, labels, sequence, count, learned };
 }
 
 /**
- * Takes a share of the blocks away for evaluation: at least one, never all. They are drawn by the
- * seed.
+ * Holds back a share of the rows for evaluation: at least one, never all. They are drawn as
+ * PyTorch's random_split draws them, and keep their order.
  */
-export function split(
-  blocks: Blocks,
+export function splitRows(
+  rows: Rows,
   share: number,
   seed: bigint,
-): [training: Blocks, evaluation: Blocks] {
-  const held = Math.max(1, Math.round(blocks.count * share));
-  if (held >= blocks.count)
+): [training: Rows, evaluation: Rows] {
+  const held = Math.max(1, Math.floor(rows.count * share + 0.5));
+  if (held >= rows.count)
     throw new InputError(
-      `${blocks.count} blocks of ${blocks.sequence} tokens are too few to hold some back`,
+      `${rows.count} rows of ${rows.sequence} tokens are too few to hold some back`,
       "evaluation",
-      "Give more text, or texts of their own for evaluation.",
+      "Give more text, or separate texts for evaluation.",
     );
-  const order = shuffled(blocks.count, seed, -1);
-  return [pick(blocks, order.slice(held).sort()), pick(blocks, order.slice(0, held).sort())];
+  const order = permutation(rows.count, seed);
+  const kept = rows.count - held;
+  return [pick(rows, order.slice(0, kept).sort()), pick(rows, order.slice(kept).sort())];
 }
 
-function pick({ ids, labels, sequence }: Blocks, which: Uint32Array): Blocks {
+function pick({ ids, labels, sequence }: Rows, which: Uint32Array): Rows {
   const take = (from: Int32Array) => {
     const out = new Int32Array(which.length * sequence);
     which.forEach((b, i) => out.set(from.subarray(b * sequence, (b + 1) * sequence), i * sequence));
@@ -88,44 +94,77 @@ function pick({ ids, labels, sequence }: Blocks, which: Uint32Array): Blocks {
 }
 
 /**
- * The blocks in an endless row, in another order each epoch: block `cursor` of it is the `cursor %
- * count`-th of its epoch.
+ * Which rows each update of a run is made from. An epoch has every row once; its last batch may
+ * have fewer rows, its last update fewer batches.
  */
 export class Order {
+  /** Updates per epoch. */
+  readonly perEpoch: number;
+  private readonly batches: number;
   private epoch = -1;
   private order: Uint32Array = new Uint32Array(0);
 
+  /**
+   * @param count rows of the data
+   * @param batch rows of a batch
+   * @param accumulation batches of an update
+   * @param seed epoch e is shuffled with seed + e
+   */
   constructor(
     private readonly count: number,
+    private readonly batch: number,
+    private readonly accumulation: number,
     private readonly seed: bigint,
-  ) {}
+  ) {
+    this.batches = Math.ceil(count / batch);
+    this.perEpoch = Math.max(1, Math.ceil(this.batches / accumulation));
+  }
 
-  /** The block at a place of the run, over all epochs. */
-  at(cursor: number): number {
-    const epoch = Math.floor(cursor / this.count);
+  /**
+   * Updates of a run.
+   * @param epochs passes over the data; undefined: 1, or as many as `maxSteps` takes
+   * @param maxSteps maximum number of updates
+   */
+  total(epochs: number | undefined, maxSteps: number | undefined): number {
+    if (epochs === undefined && maxSteps !== undefined) return maxSteps;
+    const total = Math.max(1, Math.ceil(this.perEpoch * (epochs ?? 1)));
+    return maxSteps === undefined ? total : Math.min(total, maxSteps);
+  }
+
+  /** The rows of each batch of update `step`, which counts from 0. */
+  update(step: number): number[][] {
+    const epoch = Math.floor(step / this.perEpoch);
     if (epoch !== this.epoch)
-      [this.epoch, this.order] = [epoch, shuffled(this.count, this.seed, epoch)];
-    return this.order[cursor % this.count]!;
+      [this.epoch, this.order] = [epoch, permutation(this.count, this.seed + BigInt(epoch))];
+    const first = (step % this.perEpoch) * this.accumulation;
+    const last = Math.min(first + this.accumulation, this.batches);
+    return Array.from({ length: last - first }, (_, i) =>
+      Array.from(this.order.slice((first + i) * this.batch, (first + i + 1) * this.batch)),
+    );
+  }
+
+  /** Passes over the data after `steps` updates, with a fraction. */
+  epochs(steps: number): number {
+    const batches = Math.min((steps % this.perEpoch) * this.accumulation, this.batches);
+    return Math.floor(steps / this.perEpoch) + batches / this.batches;
   }
 }
 
-/**
- * Ids and labels of one batch as int64. Rows beyond `which` are padding, which counts for nothing.
- */
+/** Ids and labels of one batch as int64. Rows beyond those of `which` are unlabelled padding. */
 export function batchOf(
-  blocks: Blocks,
-  which: number[],
+  rows: Rows,
+  which: readonly number[],
   batch: number,
   pad: number,
 ): { ids: BigInt64Array; labels: BigInt64Array; learned: number } {
-  const n = blocks.sequence;
+  const n = rows.sequence;
   const ids = new BigInt64Array(batch * n).fill(BigInt(pad));
   const labels = new BigInt64Array(batch * n).fill(BigInt(IGNORED));
   let learned = 0;
   which.forEach((b, row) => {
     for (let i = 0; i < n; i++) {
-      const label = blocks.labels[b * n + i]!;
-      ids[row * n + i] = BigInt(blocks.ids[b * n + i]!);
+      const label = rows.labels[b * n + i]!;
+      ids[row * n + i] = BigInt(rows.ids[b * n + i]!);
       labels[row * n + i] = BigInt(label);
       if (i && label !== IGNORED) learned++;
     }

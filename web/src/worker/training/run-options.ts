@@ -1,7 +1,10 @@
 // The options of a run: defaults and checks.
 
+import { TRAINING_DEFAULTS } from "../../gen/training_defaults.ts";
 import type { TrainingFields } from "../../protocol/training.ts";
+import { Checkpoint } from "../../shared/checkpoints/checkpoint.ts";
 import { InputError } from "../../shared/errors.ts";
+import { SCHEDULES, type Schedule } from "../../shared/schedules.ts";
 import type { Model } from "../model/model.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 import { withRank } from "./adapter-config.ts";
@@ -53,8 +56,75 @@ export function choose(model: Model, adapter: unknown): ProgramInfo {
   return found;
 }
 
+/** The options of a run, with defaults for those that were not given. */
+export interface RunOptions {
+  /** Passes over the data; undefined: 1, or as many as `max_steps` takes. */
+  epochs: number | undefined;
+  /** Maximum number of updates. */
+  max_steps: number | undefined;
+  gradient_accumulation_steps: number;
+  /** Highest learning rate; the schedule multiplies it. */
+  learning_rate: number;
+  schedule: Schedule;
+  warmup_steps: number;
+  seed: bigint;
+  /** Updates between evaluations; 0: only before the first and after the last one. */
+  evaluate_every: number;
+  /** Of the adapter; undefined: all parameters are trained. */
+  lora: LoraInfo | undefined;
+  checkpoint: { file: Checkpoint; every: number } | undefined;
+}
+
+/** @throws InputError: an option has a value that it cannot have */
+export function resolve(program: ProgramInfo, fields: TrainingFields): RunOptions {
+  const schedule = fields.schedule ?? TRAINING_DEFAULTS.schedule;
+  if (!SCHEDULES.includes(schedule))
+    throw new InputError(
+      `there is no schedule '${String(schedule).slice(0, 40)}'`,
+      "options.schedule",
+      `Use one of ${SCHEDULES.join(", ")}.`,
+    );
+  const rate = fields.learning_rate ?? program.optimizer.lr;
+  if (!(rate >= 0 && rate < Infinity))
+    throw new InputError(
+      `it is ${String(rate)}`,
+      "options.learning_rate",
+      "Give a number such as 0.001.",
+    );
+  const { epochs, max_steps: most } = fields;
+  if (epochs !== undefined && !(epochs > 0 && epochs < 1e9))
+    throw new InputError(`it is ${String(epochs)}`, "options.epochs", "Give a number above 0.");
+  if (fields.resume && !fields.checkpoint)
+    throw new InputError(
+      "there is no checkpoint to resume from",
+      "options.resume",
+      "Give checkpoint: {name}.",
+    );
+  const defaults = TRAINING_DEFAULTS;
+  return {
+    epochs,
+    max_steps: most === undefined ? undefined : whole(most, "max_steps", 1, 1),
+    gradient_accumulation_steps: whole(
+      fields.gradient_accumulation_steps,
+      "gradient_accumulation_steps",
+      1,
+      defaults.gradient_accumulation_steps,
+    ),
+    learning_rate: rate,
+    schedule,
+    warmup_steps: whole(fields.warmup_steps, "warmup_steps", 0, defaults.warmup_steps),
+    seed: seedOf(fields.seed),
+    evaluate_every: whole(fields.evaluate_every, "evaluate_every", 1, 0),
+    lora: loraOf(program, fields),
+    checkpoint: fields.checkpoint && {
+      file: new Checkpoint(fields.checkpoint.name),
+      every: whole(fields.checkpoint.every, "checkpoint.every", 1, defaults.checkpoint_every),
+    },
+  };
+}
+
 export function seedOf(seed: number | bigint | undefined): bigint {
-  if (seed === undefined) return 0n;
+  if (seed === undefined) return BigInt(TRAINING_DEFAULTS.seed);
   if (
     typeof seed === "bigint"
       ? seed < 0n || seed >= 1n << 63n
@@ -112,28 +182,4 @@ export function freshName(model: Model, base: string): string {
     const name = n === 1 ? base : `${base} ${n}`;
     if (!model.adapters.has(name)) return name;
   }
-}
-
-export function compare(
-  mine: Record<string, unknown>,
-  theirs: Record<string, unknown>,
-  name: string,
-): void {
-  const differ = Object.keys(mine).filter(
-    (key) => JSON.stringify(mine[key]) !== JSON.stringify(theirs[key]),
-  );
-  if (!differ.length) return;
-  const words = differ
-    .slice(0, 3)
-    .map((key) =>
-      ["texts", "model"].includes(key)
-        ? `other ${key}`
-        : `${key} ${JSON.stringify(theirs[key])?.slice(0, 60)} and not ` +
-          `${JSON.stringify(mine[key])?.slice(0, 60)}`,
-    );
-  throw new InputError(
-    `it was made with ${words.join(", ")}`,
-    `checkpoint '${name}'`,
-    "Resume with the same texts and options, or start anew with resume: false.",
-  );
 }

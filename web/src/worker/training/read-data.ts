@@ -1,0 +1,78 @@
+// The rows that a run trains on and evaluates on.
+
+import type { TrainingFields } from "../../protocol/training.ts";
+import { throwIfAborted } from "../../shared/abort.ts";
+import { InputError } from "../../shared/errors.ts";
+import type { Model } from "../model/model.ts";
+import type { ProgramInfo } from "../package/manifest.ts";
+import { type Rows, splitRows, tokenRows } from "./data.ts";
+import { macrotask } from "./macrotask.ts";
+
+const TEXTS_AT_ONCE = 64; // that are tokenized before the worker reads its messages
+
+/** The rows of a run. */
+export interface Data {
+  /** Trained on. */
+  rows: Rows;
+  /** Evaluated on. */
+  held: Rows | undefined;
+  /** Id of padding. */
+  pad: number;
+}
+
+/**
+ * Tokenizes texts, as transformers' `tokenizer(text)`, and cuts them into rows.
+ * @throws InputError: they are not texts, are too short, or have tokens that the model lacks
+ */
+export async function readData(
+  model: Model,
+  program: ProgramInfo,
+  texts: unknown,
+  evaluation: TrainingFields["evaluation"],
+  seed: bigint,
+  signal: AbortSignal,
+): Promise<Data> {
+  const { tokenizer } = model;
+  const end = program.eosTokenId ?? tokenizer.id("eos_token");
+  const pad = program.padTokenId ?? end ?? 0;
+  const read = async (list: unknown, where: string) => {
+    if (!Array.isArray(list) || !list.every((t) => typeof t === "string"))
+      throw new InputError("they are not texts", where, "Give a string or a list of strings.");
+    const ids: number[][] = [];
+    for (const text of list as string[]) {
+      throwIfAborted(signal);
+      // an empty text makes no tokens, not even special ones
+      if (text) ids.push(tokenizer.encode(text, true));
+      if (ids.length % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await macrotask();
+    }
+    return tokenRows(ids, program.sequence, end, pad);
+  };
+  let rows = await read(texts, "texts");
+  let held: Rows | undefined;
+  if (typeof evaluation === "number") {
+    if (!(evaluation > 0 && evaluation < 1))
+      throw new InputError(
+        `it is ${evaluation}`,
+        "options.evaluation",
+        "Give texts, or a share of the rows between 0 and 1, such as 0.1.",
+      );
+    [rows, held] = splitRows(rows, evaluation, seed);
+  } else if (evaluation !== undefined) held = await read(evaluation, "options.evaluation");
+  const least = "Give more text: some hundred words at least.";
+  if (!rows.learned) throw new InputError("the texts have fewer than 2 tokens", "texts", least);
+  if (held && !held.learned)
+    throw new InputError("there are no tokens in the texts", "options.evaluation", least);
+  checkIds([rows, ...(held ? [held] : [])], model.decoder.vocab_size);
+  return { rows, held, pad };
+}
+
+function checkIds(list: Rows[], vocabulary: number): void {
+  for (const { ids } of list)
+    for (const id of ids)
+      if (!(id >= 0 && id < vocabulary))
+        throw new InputError(
+          `token id ${id} is not one of the model's ${vocabulary}`,
+          "texts",
+          "Do model and tokenizer belong together?",
+        );
+}

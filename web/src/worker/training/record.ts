@@ -1,0 +1,61 @@
+// What the rest of a run follows from, as its checkpoint records it.
+
+import { InputError } from "../../shared/errors.ts";
+import { sha256 } from "../../shared/sha256.ts";
+import type { Model } from "../model/model.ts";
+import type { ProgramInfo } from "../package/manifest.ts";
+import type { Rows } from "./data.ts";
+import type { RunOptions } from "./run-options.ts";
+
+/** Everything besides the states that the updates of a run depend on. */
+export function recordOf(
+  model: Model,
+  program: ProgramInfo,
+  options: RunOptions,
+  total: number,
+  rows: Rows,
+): Record<string, unknown> {
+  const { lora } = options;
+  return {
+    program: program.name,
+    model: model.key,
+    batch: program.batch,
+    sequence: program.sequence,
+    optimizer: program.optimizer,
+    max_grad_norm: program.maxGradNorm,
+    learning_rate: options.learning_rate,
+    schedule: options.schedule,
+    warmup_steps: options.warmup_steps,
+    order: "randperm",
+    seed: String(options.seed),
+    gradient_accumulation_steps: options.gradient_accumulation_steps,
+    total,
+    ...(lora ? { r: lora.r, lora_alpha: lora.lora_alpha } : {}),
+    texts: sha256(new Uint8Array(rows.ids.buffer), new Uint8Array(rows.labels.buffer)),
+  };
+}
+
+/** @throws InputError: a checkpoint is of another run than `mine` */
+export function compare(
+  mine: Record<string, unknown>,
+  theirs: Record<string, unknown>,
+  name: string,
+): void {
+  const differ = Object.keys(mine).filter(
+    (key) => JSON.stringify(mine[key]) !== JSON.stringify(theirs[key]),
+  );
+  if (!differ.length) return;
+  const words = differ
+    .slice(0, 3)
+    .map((key) =>
+      ["texts", "model"].includes(key)
+        ? `other ${key}`
+        : `${key} ${JSON.stringify(theirs[key])?.slice(0, 60)} and not ` +
+          `${JSON.stringify(mine[key])?.slice(0, 60)}`,
+    );
+  throw new InputError(
+    `it was made with ${words.join(", ")}`,
+    `checkpoint '${name}'`,
+    "Resume with the same texts and options, or start anew with resume: false.",
+  );
+}
