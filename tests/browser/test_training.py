@@ -966,7 +966,7 @@ def test_wrong_wishes(visit, server, trainable):
     ):
         e = error(train(v, "return await ew.fineTune(p, arg.text, arg.o)", o=options), "InputError")
         assert word in e["message"], (options, e["message"])
-    for texts in ("", "Hi", [], [1], None, {"a": 1}):
+    for texts in ("", [], [1], None, {"a": 1}):
         error(train(v, "return await ew.fineTune(p, arg.texts)", texts=texts), "InputError", "text")
     # After all that a model still writes and learns.
     got = train(

@@ -4,6 +4,7 @@ nothing but words about damaged ones.
 
 import json
 import random
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from edgewise.declare.dtypes import NAME
 from edgewise.errors import EdgewiseError, InputError, ModelError
 from edgewise.ir import Tensor
 from edgewise.onnx import BytesSource
-from edgewise.training import odtc
 from edgewise.training.odtc import (
     Checkpoint,
     OptimizerGroup,
@@ -20,6 +20,8 @@ from edgewise.training.odtc import (
     read_checkpoint,
     write_checkpoint,
 )
+from edgewise.training.odtc import read as odtc_read
+from edgewise.training.odtc import write as odtc_write
 from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.Checkpoint import (
     Checkpoint as Theirs,
 )
@@ -167,7 +169,7 @@ def test_written_and_read(monkeypatch):
         assert (
             np.array_equal(array(mine.parameters[name]), x)
             and mine.parameters[name].shape == x.shape
-            and mine.parameters[name].offset % odtc.ALIGN == 0
+            and mine.parameters[name].offset % odtc_write.ALIGN == 0
         )
     assert (
         mine.properties == c.properties
@@ -176,13 +178,13 @@ def test_written_and_read(monkeypatch):
             array(mine.groups["group0"].momentums["w"]["momentum1"]), c.requires_grad["w"] * 2
         )
     )
-    number = odtc._Buffer.number
+    number = odtc_read._Buffer.number
     monkeypatch.setattr(
-        odtc._Buffer,
+        odtc_read._Buffer,
         "number",
         lambda self, code, at: (
             number(self, code, at)
-            if at % odtc.struct.calcsize("<" + code) == 0
+            if at % struct.calcsize("<" + code) == 0
             else pytest.fail(f"{code} at {at}")
         ),
     )
@@ -330,9 +332,9 @@ def test_random_damage():
 def test_shared_text_is_bounded():
     """Many strings that lie over each other must not make gigabytes of a small file."""
     count, size = 20000, 200000
-    b = odtc._Builder()
-    b.data += bytes(4) + odtc.IDENTIFIER
-    root, at = b.table((0, "i", odtc.VERSION), (3, "offset", None))
+    b = odtc_write._Builder()
+    b.data += bytes(4) + odtc_write.IDENTIFIER
+    root, at = b.table((0, "i", odtc_write.VERSION), (3, "offset", None))
     b.point(0, root)
     bag, ints = b.table((0, "offset", None))
     b.point(at[3], bag)
@@ -344,7 +346,7 @@ def test_shared_text_is_bounded():
     b.align(4)
     start = len(b.data)
     b.data += (
-        odtc.struct.pack("<I", size) * count + b"a" * size
+        struct.pack("<I", size) * count + b"a" * size
     )  # each length is the head of a string over all that follows
     for i, at in enumerate(names):
         b.point(at, start + 4 * i)

@@ -77,8 +77,14 @@ def add_training(parser: argparse.ArgumentParser) -> None:
             " set another"
         ),
     )
-    parser.add_argument("--batch-size", type=int, help=f"rows of a training step (default {default.batch_size})")
-    parser.add_argument("--sequence-length", type=int, help=f"tokens of a row (default {default.sequence_length})")
+    parser.add_argument(
+        "--batch-size", type=int, help=f"rows of a training step (default {default.batch_size})"
+    )
+    parser.add_argument(
+        "--sequence-length",
+        type=int,
+        help=f"tokens of a row (default {default.sequence_length})",
+    )
 
 
 def set_training_defaults(args: argparse.Namespace) -> None:

@@ -1,24 +1,53 @@
 """Losses: what a training step minimizes.
 
-Each adds nodes behind the model's outputs and ends in one float32 scalar.
-
-A loss has `inputs(outputs)`: {name: (dtype code, shape)} of what must be fed for it, from {name:
-Value} of the model's outputs, and `build(g, outputs, fed)`, which returns the scalar Value. `g` is
-an autodiff.Gradients, so a loss can use any ONNX operator (`g.op`).
+A loss adds nodes after the model's outputs that compute one float32 scalar. Any ONNX operator can
+be used (`Gradients.op`).
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, cast
 
+from ..bind.autodiff import Gradients
 from ..declare.dtypes import FLOAT, INT64
 from ..errors import InputError
-from ..ir import Graph
+from ..ir import Graph, Value
 from ..onnx import as_source, read_model
 
+Values = Mapping[str, Value]
+Targets = dict[str, tuple[int, Sequence[int]]]  # {name: (dtype code, shape)}
 
-def _one(outputs, name, loss):
-    """The output a loss is of: the one named, or the first."""
+
+class Loss(Protocol):
+    """A loss, of edgewise.training.losses or your own."""
+
+    def inputs(self, outputs: Values) -> Targets:
+        """The targets that must be fed.
+
+        Args:
+            outputs: {name: Value} of the model.
+        """
+        ...
+
+    def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
+        """Adds the loss to the graph.
+
+        Args:
+            graph: to add nodes to.
+            outputs: {name: Value} of the model.
+            fed: {name: Value} of the targets.
+
+        Returns:
+            A float32 scalar.
+        """
+        ...
+
+
+def _one(outputs: Values, name: str | None, loss: str) -> Value:
+    """The output called `name`, or the first one."""
     if name is None:
         name = next(iter(outputs))
     if name not in outputs:
@@ -30,7 +59,7 @@ def _one(outputs, name, loss):
     return outputs[name]
 
 
-def _reduce(graph, value, reduction):
+def _reduce(graph: Gradients, value: Value, reduction: str) -> Value:
     if reduction == "none":
         raise InputError(
             "a loss to train on is one number", "reduction 'none'", "Use 'mean' or 'sum'."
@@ -44,37 +73,41 @@ def _reduce(graph, value, reduction):
 class CrossEntropyLoss:
     """torch.nn.CrossEntropyLoss on class indices.
 
-    Feeds `target`: int64 [N] (or [N, d1, ...]) for an output [N, classes] (or [N, classes, d1,
-    ...]). weight: list of one float per class, or None. ignore_index: labels that do not count
-    (default -100). label_smoothing: in [0, 1]. output: name of the output (default: the first).
-    reduction: "mean" (over the labels that count, weighted) or "sum".
+    Args:
+        weight: one float per class, or None.
+        ignore_index: labels with this value have no loss.
+        label_smoothing: from 0 to 1.
+        reduction: "mean" (over the labels with a loss, weighted) or "sum".
+        output: name of the output [N, classes] or [N, classes, d1, ...]. Default: the first.
+        target: name of the labels that are fed, int64 [N] or [N, d1, ...].
     """
 
-    weight: list | None = None
+    weight: Sequence[float] | None = None
     ignore_index: int = -100
     label_smoothing: float = 0.0
     reduction: str = "mean"
     output: str | None = None
     target: str = "labels"
 
-    def inputs(self, outputs):
+    def inputs(self, outputs: Values) -> Targets:
         """{target: int64 [N, d1, ...]}.
 
-        InputError: there is no such output, or it has no axis of classes.
+        Raises:
+            InputError: there is no such output, or it has no axis of classes.
         """
         x = _one(outputs, self.output, "CrossEntropyLoss")
         if x.rank < 2:
             raise InputError(
                 f"{x} has no axis of classes",
                 "loss CrossEntropyLoss",
-                "It wants [N, classes] or [N, classes, ...].",
+                "Its shape must be [N, classes] or [N, classes, ...].",
             )
         return {self.target: (INT64, [x.shape[0], *x.shape[2:]])}
 
-    def build(self, g, outputs, fed):
-        """The scalar Value. InputError: a field is out of range."""
+    def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
+        """The scalar. Raises InputError if a field is out of range."""
         return cross_entropy(
-            g,
+            graph,
             _one(outputs, self.output, "CrossEntropyLoss"),
             fed[self.target],
             self.weight,
@@ -85,10 +118,23 @@ class CrossEntropyLoss:
 
 
 def cross_entropy(
-    graph, logits, labels, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"
-):
-    """CrossEntropyLoss of logits [N, classes, d1, ...] and int64 labels [N, d1, ...], both Values:
-    a float32 scalar. Raises InputError.
+    graph: Gradients,
+    logits: Value,
+    labels: Value,
+    weight: Sequence[float] | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Value:
+    """The value of CrossEntropyLoss, a float32 scalar.
+
+    Args:
+        logits: [N, classes, d1, ...].
+        labels: int64 [N, d1, ...].
+        weight, ignore_index, label_smoothing, reduction: as CrossEntropyLoss's.
+
+    Raises:
+        InputError: an argument is out of range.
     """
     if reduction not in ("mean", "sum"):
         _reduce(graph, logits, reduction)
@@ -124,11 +170,14 @@ def cross_entropy(
 
 @dataclass
 class CausalLMLoss:
-    """Next-token cross entropy as transformers computes it: the logits of a token are compared with
-    the token behind it.
+    """Next-token cross entropy, as transformers computes it: the logits at a position are compared
+    with the next token.
 
-    Feeds `labels`: int64 [batch, sequence], the input ids, with -100 where nothing is to be learned
-    (padding, prompts). Output: logits [batch, sequence, vocabulary].
+    Args:
+        label_smoothing: from 0 to 1.
+        ignore_index: labels with this value (padding, prompts) have no loss.
+        output: name of the logits [batch, sequence, vocabulary].
+        target: name of the labels that are fed: the input ids, int64 [batch, sequence].
     """
 
     label_smoothing: float = 0.0
@@ -136,10 +185,11 @@ class CausalLMLoss:
     output: str = "logits"
     target: str = "labels"
 
-    def inputs(self, outputs):
+    def inputs(self, outputs: Values) -> Targets:
         """{target: int64 [batch, sequence]}.
 
-        InputError: the output is not [batch, sequence, vocabulary].
+        Raises:
+            InputError: the output is not [batch, sequence, vocabulary].
         """
         x = _one(outputs, self.output, "CausalLMLoss")
         if x.rank != 3:
@@ -150,13 +200,13 @@ class CausalLMLoss:
             )
         return {self.target: (INT64, x.shape[:2])}
 
-    def build(self, graph, outputs, fed):
-        """The scalar Value: the mean over the labels that count."""
+    def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
+        """The scalar: the mean over the labels with a loss."""
         logits, labels = _one(outputs, self.output, "CausalLMLoss"), fed[self.target]
         batch, sequence, vocabulary = logits.shape
         following = graph.op(
             "Slice", labels, graph.ints([1]), graph.ints([sequence]), graph.ints([1])
-        )  # the labels move, not the logits, which are large
+        )  # shift the labels: the logits are large
         ignored = graph.constant(INT64, [batch, 1], [self.ignore_index] * batch)
         labels = graph.op("Concat", following, ignored, axis=1)
         return cross_entropy(
@@ -171,33 +221,38 @@ class CausalLMLoss:
 
 @dataclass
 class _Elementwise:
-    """A loss between an output and a target of the same shape and type float32. output: its name
-    (default: the first).
+    """A loss between a float32 output and a target of its shape.
+
+    Args:
+        reduction: "mean" or "sum", over all elements.
+        output: name of the output. Default: the first.
+        target: name of the float32 array that is fed.
     """
 
     reduction: str = "mean"
     output: str | None = None
     target: str = "labels"
 
-    def inputs(self, outputs):
-        """{target: float32 of the output's shape}. InputError: there is no such output."""
+    def inputs(self, outputs: Values) -> Targets:
+        """{target: float32 of the output's shape}. Raises InputError: there is no such output."""
         x = _one(outputs, self.output, type(self).__name__)
         return {self.target: (FLOAT, list(x.shape))}
 
-    def build(self, g, outputs, fed):
-        """The scalar Value: `each`, reduced. InputError: reduction is neither "mean" nor "sum"."""
-        return _reduce(
-            g,
-            self.each(g, _one(outputs, self.output, type(self).__name__), fed[self.target]),
-            self.reduction,
-        )
+    def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
+        """The scalar: `each`, reduced. Raises InputError: there is no such reduction."""
+        x = _one(outputs, self.output, type(self).__name__)
+        return _reduce(graph, self.each(graph, x, fed[self.target]), self.reduction)
+
+    def each(self, graph: Gradients, x: Value, y: Value) -> Value:
+        """The loss of each element of output x and target y."""
+        raise NotImplementedError
 
 
 @dataclass
 class MSELoss(_Elementwise):
     """torch.nn.MSELoss."""
 
-    def each(self, graph, x, y):
+    def each(self, graph: Gradients, x: Value, y: Value) -> Value:
         """(x - y)^2."""
         d = graph.sub(x, y)
         return graph.mul(d, d)
@@ -207,7 +262,7 @@ class MSELoss(_Elementwise):
 class L1Loss(_Elementwise):
     """torch.nn.L1Loss."""
 
-    def each(self, graph, x, y):
+    def each(self, graph: Gradients, x: Value, y: Value) -> Value:
         """|x - y|."""
         return graph.op("Abs", graph.sub(x, y))
 
@@ -218,7 +273,7 @@ class HuberLoss(_Elementwise):
 
     delta: float = 1.0
 
-    def each(self, graph, x, y):
+    def each(self, graph: Gradients, x: Value, y: Value) -> Value:
         """The formula above, as 0.5 m^2 + delta (|d| - m) with m = min(|d|, delta)."""
         a = graph.op("Abs", graph.sub(x, y))
         inner = graph.op("Min", a, graph.number(self.delta))  # 0.5 inner^2 + delta (a - inner)
@@ -229,14 +284,16 @@ class HuberLoss(_Elementwise):
 
 @dataclass
 class BCEWithLogitsLoss(_Elementwise):
-    """torch.nn.BCEWithLogitsLoss, stable for large logits: max(x, 0) - x y + log(1 + exp(-|x|)).
-    pos_weight: one float for all, or None.
+    """torch.nn.BCEWithLogitsLoss: max(x, 0) - x y + log(1 + exp(-|x|)), for targets y from 0 to 1.
+
+    Args:
+        pos_weight: factor of the loss of positive targets, one for all elements; None: 1.
     """
 
     pos_weight: float | None = None
 
-    def each(self, graph, x, y):
-        """The formula above, of logits x and targets y in [0, 1]."""
+    def each(self, graph: Gradients, x: Value, y: Value) -> Value:
+        """The formula above, of logits x and targets y."""
         rest = graph.op("Softplus", graph.neg(graph.op("Abs", x)))  # log(1 + exp(-|x|))
         if self.pos_weight is None:
             return graph.add(graph.sub(graph.op("Relu", x), graph.mul(x, y)), rest)
@@ -250,18 +307,23 @@ class BCEWithLogitsLoss(_Elementwise):
 
 @dataclass
 class OutputLoss:
-    """An output of the model itself, of one element: a loss that the graph already computes."""
+    """An output of the model: a loss that the graph already computes.
+
+    Args:
+        output: its name. It has one element. Default: the first.
+    """
 
     output: str | None = None
 
-    def inputs(self, outputs):
-        """{}: it feeds nothing."""
+    def inputs(self, outputs: Values) -> Targets:
+        """Nothing."""
         return {}
 
-    def build(self, graph, outputs, fed):
+    def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
         """The output as a scalar.
 
-        InputError: there is none of this name, or it has more than one element.
+        Raises:
+            InputError: there is no such output, or it has more than one element.
         """
         v = _one(outputs, self.output, "of the model")
         if any(d != 1 for d in v.shape):
@@ -275,47 +337,52 @@ class OutputLoss:
 
 @dataclass
 class FunctionLoss:
-    """A loss made by a function(g, outputs, fed) -> scalar Value. fed: {name: (dtype code, shape)}
-    of what it wants fed.
+    """A loss made by a function.
+
+    Args:
+        function: function(graph, outputs, fed) that returns a scalar Value, as Loss.build.
+        fed: {name: (dtype code, shape)} of its targets.
     """
 
-    function: object
-    fed: dict = field(default_factory=dict)
+    function: Callable[[Gradients, Values, Values], Value]
+    fed: Targets = field(default_factory=dict)
 
-    def inputs(self, outputs):
-        """What `fed` says."""
+    def inputs(self, outputs: Values) -> Targets:
+        """The targets of `fed`."""
         return dict(self.fed)
 
-    def build(self, graph, outputs, fed):
-        """What the function returns, as a scalar."""
+    def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
+        """The function's value, as a scalar."""
         return graph.reshape(self.function(graph, outputs, fed), [])
 
 
 @dataclass
 class GraphLoss:
-    """A loss that is an ONNX model of its own: any subgraph, composed with whatever tool.
+    """A loss that is an ONNX model.
 
-    model: path, bytes or Graph. Its inputs that have the name of an output of the trained model get
-    that output; the others are fed under their names, with the type and shape that the file
-    declares. shapes: {input: shape} where that is not static, or differs. loss: its output that is
-    the loss (default: the first), of one element.
+    Args:
+        model: a path, bytes or Graph. An input named like an output of the trained model receives
+            that output; the others are targets, with the type and shape that the file declares.
+        shapes: {input name: shape} of targets whose shape is not static in the file, or differs.
+        loss: name of the output that is the loss, of one element. Default: the first.
     """
 
-    model: object
-    shapes: dict = field(default_factory=dict)
+    model: Graph | str | os.PathLike | bytes
+    shapes: dict[str, Sequence[int]] = field(default_factory=dict)
     loss: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.model, Graph):
             self.model = read_model(as_source(self.model))
 
-    def inputs(self, outputs):
-        """Those inputs of its model that no output of the trained model has the name of.
+    def inputs(self, outputs: Values) -> Targets:
+        """The inputs of its model that are not outputs of the trained model.
 
-        InputError: a shape is not known.
+        Raises:
+            InputError: a shape is not known.
         """
-        fed = {}
-        for i in self.model.input_names():
+        fed: Targets = {}
+        for i in cast(Graph, self.model).input_names():
             if i.name in outputs:
                 continue
             shape = self.shapes.get(i.name, i.shape)
@@ -328,16 +395,17 @@ class GraphLoss:
             fed[i.name] = (i.dtype or FLOAT, list(shape))
         return fed
 
-    def build(self, graph, outputs, fed):
-        """Puts its nodes behind the model's; the scalar Value.
+    def build(self, graph: Gradients, outputs: Values, fed: Values) -> Value:
+        """Adds its nodes after the model's; returns the scalar.
 
-        InputError: its loss has more than one element.
+        Raises:
+            InputError: its loss has more than one element.
         """
         made = graph.binder.inline(
             self.model,
             {
                 i.name: outputs[i.name] if i.name in outputs else fed[i.name]
-                for i in self.model.input_names()
+                for i in cast(Graph, self.model).input_names()
             },
         )
         v = _one(made, self.loss, "GraphLoss")
@@ -350,7 +418,7 @@ class GraphLoss:
         return graph.reshape(v, [])
 
 
-LOSSES = {
+LOSSES: dict[str, Callable[[], Loss]] = {
     "causal_lm": CausalLMLoss,
     "cross_entropy": CrossEntropyLoss,
     "mse": MSELoss,
@@ -360,9 +428,15 @@ LOSSES = {
 }
 
 
-def loss_of(loss):
-    """A loss object of a loss object, of a name in LOSSES, of "output:NAME", of a Graph, or of a
-    function(g, outputs, fed).
+def loss_of(loss: Loss | str | Graph | Callable) -> Loss:
+    """A loss object.
+
+    Args:
+        loss: a loss object; a name in LOSSES; "output:NAME" (OutputLoss); a Graph (GraphLoss); or a
+            function (FunctionLoss).
+
+    Raises:
+        InputError: it is something else.
     """
     if isinstance(loss, str):
         if loss.startswith("output:"):
@@ -375,7 +449,7 @@ def loss_of(loss):
             f"Use {', '.join(LOSSES)}, 'output:NAME', or an object of edgewise.training.losses.",
         )
     if hasattr(loss, "build") and hasattr(loss, "inputs"):
-        return loss
+        return cast(Loss, loss)
     if isinstance(loss, Graph):
         return GraphLoss(loss)
     if callable(loss):
