@@ -81,9 +81,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         "--batch-size", type=int, help=f"rows of a training step (default {default.batch_size})"
     )
     parser.add_argument(
-        "--sequence-length",
-        type=int,
-        help=f"tokens of a row (default {default.sequence_length})",
+        "--sequence-length", type=int, help=f"tokens of a row (default {default.sequence_length})"
     )
 
 
