@@ -36,6 +36,7 @@ export { cacheBytes, clearCache } from "../shared/files/cached.ts";
 export type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 export type { DeviceChoice } from "./device.ts";
 export { type Env, env } from "./env.ts";
+export type { Fetches } from "./inference/fetches.ts";
 export {
   InferenceSession,
   type RunOptions,

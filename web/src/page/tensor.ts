@@ -311,6 +311,17 @@ export class Tensor {
   }
 }
 
+/** Whether `v` is a {@link Tensor}, or an object of another library with the same fields. */
+export function isTensor(v: unknown): v is Tensor {
+  if (v instanceof Tensor) return true; // without accessing its data
+  const { type, dims, data } = (v ?? {}) as { type?: unknown; dims?: unknown; data?: unknown };
+  return (
+    typeof type === "string" &&
+    Array.isArray(dims) &&
+    (ArrayBuffer.isView(data) || Array.isArray(data))
+  );
+}
+
 /** Tensors of at least this many bytes are worth keeping as a copy in the engine. */
 const MIN_COPY = 1 << 15;
 /** Number of the next copy. Negative, since the worker's own numbers are positive. */
@@ -435,23 +446,7 @@ export function tensor({ type, dims, data }: PlainTensor): Tensor {
   return new Tensor(type as TensorType, dataFrom(type, data), dims);
 }
 
-/** The outputs that `fetches` selects (default: all), as tensors. */
-export function picked(
-  outputs: Record<string, PlainTensor>,
-  fetches: readonly string[] | Record<string, unknown> | undefined,
-): Tensors {
-  const names =
-    fetches === undefined
-      ? Object.keys(outputs)
-      : Array.isArray(fetches)
-        ? (fetches as string[])
-        : Object.keys(fetches);
-  for (const name of names)
-    if (!outputs[name])
-      throw new InputError(
-        "the model has no such output",
-        `fetch '${name}'`,
-        `Its outputs are ${Object.keys(outputs).join(", ")}.`,
-      );
+/** The outputs of these names, as tensors. */
+export function picked(outputs: Record<string, PlainTensor>, names: readonly string[]): Tensors {
   return Object.fromEntries(names.map((name) => [name, tensor(outputs[name]!)]));
 }

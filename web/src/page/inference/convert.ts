@@ -2,19 +2,8 @@
 
 import type { WireValue } from "../../protocol/inference.ts";
 import { InputError } from "../../shared/errors.ts";
-import { type OnnxValue, type PinnedOwner, Tensor, type TensorType } from "../tensor.ts";
+import { isTensor, type OnnxValue, type PinnedOwner, Tensor, type TensorType } from "../tensor.ts";
 import { SpareBuffers } from "./spare.ts";
-
-/** Whether `v` is a Tensor of this module, or an object of another library with the same fields. */
-function isTensor(v: unknown): v is Tensor {
-  if (v instanceof Tensor) return true; // without accessing its data
-  const { type, dims, data } = (v ?? {}) as { type?: unknown; dims?: unknown; data?: unknown };
-  return (
-    typeof type === "string" &&
-    Array.isArray(dims) &&
-    (ArrayBuffer.isView(data) || Array.isArray(data))
-  );
-}
 
 /**
  * Converts a feed.

@@ -21,6 +21,7 @@ import { env, full, urls } from "../env.ts";
 import { type Profile, watched } from "../profile.ts";
 import type { OnnxValue, PinnedOwner, Tensor, TensorType } from "../tensor.ts";
 import { fromWireOutput, toWireFeed } from "./convert.ts";
+import { type Fetches, fetchesAndOptions } from "./fetches.ts";
 import { InlineClient, type SessionClient } from "./inline-client.ts";
 import { SpareBuffers } from "./spare.ts";
 
@@ -90,6 +91,18 @@ export interface SessionOptions extends DeviceChoice {
   [other: string]: unknown;
 }
 
+/** Options of {@link InferenceSession.run}. Other fields of ONNX Runtime's RunOptions are ignored. */
+export interface RunOptions {
+  /** Cancels the run, in loops and between plans: it rejects with {@link Aborted}. */
+  signal?: AbortSignal;
+  /**
+   * Seed of this run's random numbers: an integer from 0 to 2^63 - 1. Default: follows from the
+   * session's seed.
+   */
+  seed?: number | bigint;
+  [other: string]: unknown;
+}
+
 /** An input or output as the model declares it. */
 export interface ValueMetadata {
   /** Name in the model. */
@@ -112,37 +125,6 @@ export interface ValueMetadata {
   readonly element?: ValueMetadata;
   /** Type of the keys of a map. */
   readonly keyType?: string;
-}
-
-/** Options of one run. onnxruntime-web's others may be given; they change nothing. */
-export interface RunOptions {
-  /** Ends the run, in loops and between plans: it rejects with {@link Aborted}. */
-  signal?: AbortSignal;
-  /**
-   * An integer from 0 to 2^63 - 1 that this run's random numbers follow from, whatever the
-   * session's is.
-   */
-  seed?: number | bigint;
-}
-
-const RUN_OPTIONS = [
-  "signal",
-  "seed",
-  "extra",
-  "logSeverityLevel",
-  "logVerbosityLevel",
-  "tag",
-  "terminate",
-];
-
-/** True if the second argument of `run` is options: all keys are, and none is an output's name. */
-function isRunOptions(value: unknown, outputs: readonly string[]): value is RunOptions {
-  return (
-    typeof value === "object" &&
-    value !== null &&
-    !Array.isArray(value) &&
-    Object.keys(value).every((key) => RUN_OPTIONS.includes(key) && !outputs.includes(key))
-  );
 }
 
 /**
@@ -277,31 +259,34 @@ export class InferenceSession implements PinnedOwner {
 
   /**
    * Runs the model.
-   * @param feeds a tensor for each input; an array for a sequence, a Map for a map, null (or
-   *   nothing) for an optional without a value
-   * @param fetches names of the outputs wanted (a list, or an object with them as keys); default:
-   *   all
-   * @param options may come second, as in onnxruntime-web
-   * @returns outputs by name. One that is an input passed through, as cross attention caches are,
-   *   is the very tensor that was fed
-   * @throws InputError: a feed is missing, unknown, or of another type or shape; nothing is lost.
-   *   ModelError: a node cannot be run with what it is given, or loops do not end. UnsupportedOp,
-   *   OutOfMemory, Aborted
+   * @param feeds a tensor for each input; an array for a sequence, a Map for a map, null (or nothing)
+   *   for an empty optional
+   * @param fetches outputs to compute: a list of names, or an object with names as keys and null as
+   *   values. Default: all
+   * @param options see {@link RunOptions}
+   * @returns outputs by name. An output that is an input passed through, such as a cross-attention
+   *   cache, is the very tensor that was fed
+   * @throws InputError if a feed is missing, unknown, or of another type or shape
+   * @throws ModelError if a node cannot be executed with its inputs, or a limit is exceeded
+   * @throws UnsupportedOp, OutOfMemory, Aborted
    */
+  run<V extends OnnxValue = Tensor>(
+    feeds: Record<string, OnnxValue>,
+    options?: RunOptions,
+  ): Promise<Record<string, V>>;
+  run<V extends OnnxValue = Tensor>(
+    feeds: Record<string, OnnxValue>,
+    fetches: Fetches | undefined,
+    options?: RunOptions,
+  ): Promise<Record<string, V>>;
   async run<V extends OnnxValue = Tensor>(
     feeds: Record<string, OnnxValue>,
-    fetches?: readonly string[] | Record<string, unknown> | RunOptions,
-    options: RunOptions = {},
+    fetches?: Fetches | RunOptions,
+    given?: RunOptions,
   ): Promise<Record<string, V>> {
-    if (isRunOptions(fetches, this.names)) return this.run<V>(feeds, undefined, fetches);
-    const outputs =
-      fetches === undefined
-        ? this.names
-        : Array.isArray(fetches)
-          ? Array.from(fetches as string[], String)
-          : Object.keys(fetches);
     if (typeof feeds !== "object" || feeds === null)
       throw new InputError("there are no feeds", "run", "Pass { name: tensor }.");
+    const { outputs, options } = fetchesAndOptions(this.names, fetches, given, "run");
     const transfer: Transferable[] = [];
     const wire: Record<string, WireValue> = {};
     throwIfAborted(options.signal); // before copies are promised that are not sent
@@ -309,13 +294,6 @@ export class InferenceSession implements PinnedOwner {
       checkSeed(options.seed, "options.seed") ??
       (this.seed === undefined ? undefined : seedOfRun(this.seed, this.runs));
     this.runs++;
-    const { pinned } = this;
-    const stay =
-      pinned === undefined
-        ? undefined
-        : outputs.filter(
-            (name) => (typeof pinned === "string" ? pinned : pinned[name]) === "cpu-pinned",
-          );
     const onLate = (late: unknown) => {
       for (const v of (late as RunAnswer).values) if (v && "pinned" in v) this.drop(v.pinned);
     };
@@ -331,13 +309,19 @@ export class InferenceSession implements PinnedOwner {
         );
       const answer = await this.client.call(
         "inference_run",
-        { feeds: wire, outputs, seed, pinned: stay, copied: this.copies },
+        {
+          feeds: wire,
+          outputs: [...outputs],
+          seed,
+          pinned: this.staying(outputs),
+          copied: this.copies,
+        },
         { signal: options.signal, onProgress, onLate, transfer },
       );
       values = answer.values;
       this.spare.renew(answer.spare);
     } catch (e) {
-      // nobody knows how far it came
+      // the worker may or may not have made the copies
       for (const [name, v] of Object.entries(wire))
         if (v && "keep" in v) (feeds[name] as Tensor).forgetCopy();
       throw e;
@@ -346,6 +330,16 @@ export class InferenceSession implements PinnedOwner {
     for (let i = 0; i < outputs.length; i++)
       out[outputs[i]!] = fromWireOutput(values[i]!, feeds, this) as V;
     return out;
+  }
+
+  /** Names of outputs that stay in the engine. */
+  private staying(outputs: readonly string[]): string[] | undefined {
+    const { pinned } = this;
+    return pinned === undefined
+      ? undefined
+      : outputs.filter(
+          (name) => (typeof pinned === "string" ? pinned : pinned[name]) === "cpu-pinned",
+        );
   }
 
   /**

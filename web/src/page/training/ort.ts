@@ -7,6 +7,7 @@ import { factor } from "../../shared/schedules.ts";
 import { Client } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";
+import { type Fetches, fetchesAndOptions } from "../inference/fetches.ts";
 import { type Profile, watched } from "../profile.ts";
 import {
   picked,
@@ -253,21 +254,28 @@ export class TrainingSession {
   }
 
   /**
-   * Forward and backward; adds to the gradients. Returns the outputs, the loss first; with
-   * `fetches` (names) only those.
-   * @throws InputError: a feed is missing, unknown, or of another type or shape. MissingGradient,
-   *   UnsupportedOp: of a model that cannot be trained. OutOfMemory. Aborted: `signal` stopped it;
-   *   gradients are as before, unless it was computing already. What follows works.
+   * Forward and backward pass, adding to the gradients.
+   * @param feeds a tensor for each input
+   * @param fetches outputs to return. Default: all, the loss first
+   * @param options `signal`: cancels the step
+   * @returns outputs by name
+   * @throws InputError if a feed is missing, unknown, or of another type or shape
+   * @throws MissingGradient, UnsupportedOp if the model cannot be trained
+   * @throws Aborted if `signal` cancelled it; gradients are unchanged unless the step had begun
+   * @throws OutOfMemory
    */
+  runTrainStep(feeds: Tensors, options?: StepOptions): Promise<Tensors>;
+  runTrainStep(
+    feeds: Tensors,
+    fetches: Fetches | undefined,
+    options?: StepOptions,
+  ): Promise<Tensors>;
   async runTrainStep(
     feeds: Tensors,
-    fetches?: readonly string[] | Record<string, unknown>,
-    { signal }: StepOptions = {},
+    fetches?: Fetches | StepOptions,
+    options?: StepOptions,
   ): Promise<Tensors> {
-    return picked(
-      await this.client.call("artifacts_run", { kind: "train", feeds: plain(feeds) }, { signal }),
-      fetches,
-    );
+    return this.step("train", this.info.train.outputs, feeds, fetches, options);
   }
 
   /**
@@ -275,16 +283,36 @@ export class TrainingSession {
    * @throws InputError if there is no evaluation model, or a feed does not match it
    * @throws Aborted
    */
+  runEvalStep(feeds: Tensors, options?: StepOptions): Promise<Tensors>;
+  runEvalStep(
+    feeds: Tensors,
+    fetches: Fetches | undefined,
+    options?: StepOptions,
+  ): Promise<Tensors>;
   async runEvalStep(
     feeds: Tensors,
-    fetches?: readonly string[] | Record<string, unknown>,
-    { signal }: StepOptions = {},
+    fetches?: Fetches | StepOptions,
+    options?: StepOptions,
   ): Promise<Tensors> {
-    this.evaluation();
-    return picked(
-      await this.client.call("artifacts_run", { kind: "eval", feeds: plain(feeds) }, { signal }),
-      fetches,
+    return this.step("eval", this.evaluation().outputs, feeds, fetches, options);
+  }
+
+  private async step(
+    kind: "train" | "eval",
+    names: readonly string[],
+    feeds: Tensors,
+    fetches: Fetches | StepOptions | undefined,
+    given: StepOptions | undefined,
+  ): Promise<Tensors> {
+    const what = kind === "train" ? "runTrainStep" : "runEvalStep";
+    const { outputs, options } = fetchesAndOptions(names, fetches, given, what);
+    const { signal } = options;
+    const values = await this.client.call(
+      "artifacts_run",
+      { kind, feeds: plain(feeds) },
+      { signal },
     );
+    return picked(values, outputs === names ? Object.keys(values) : outputs);
   }
 
   /**
