@@ -28,63 +28,10 @@ export function lossChart(place: HTMLElement): {
   let waiting = false;
   const svg = element("svg", { role: "img" });
   place.replaceChildren(svg);
-
-  function draw(): void {
+  const draw = () => {
     waiting = false;
-    const width = Math.max(200, place.clientWidth || 600);
-    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    svg.setAttribute("height", String(HEIGHT));
-    const shown = losses.filter(Number.isFinite);
-    svg.setAttribute(
-      "aria-label",
-      shown.length
-        ? `Loss ${shown.at(-1)!.toFixed(2)} after ${losses.length} of ${total} steps, ` +
-            `${shown[0]!.toFixed(2)} at first`
-        : "Loss",
-    );
-    const [low, high, step] = ticks(
-      Math.min(...shown, Infinity),
-      Math.max(...shown, -Infinity),
-      0.1,
-    );
-    const x = (i: number) => LEFT + ((width - LEFT - RIGHT) * i) / Math.max(1, total - 1);
-    const y = (loss: number) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - loss)) / (high - low);
-    const parts: SVGElement[] = [];
-    for (let tick = low; tick <= high + 1e-9; tick += step) {
-      parts.push(
-        element("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }),
-      );
-      parts.push(
-        element(
-          "text",
-          { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end" },
-          tick.toFixed(step < 1 ? 1 : 0),
-        ),
-      );
-    }
-    parts.push(
-      element("text", { x: LEFT, y: HEIGHT - 4 }, "loss"),
-      element("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, `${total} steps`),
-    );
-    const smooth: string[] = [];
-    // An exponential moving average with bias correction, as for Adam's moments.
-    let [mean, weight] = [0, 0];
-    const keep = losses.length > 100 ? 0.88 : losses.length > 30 ? 0.75 : 0.5;
-    const dots = losses.length <= 400;
-    losses.forEach((loss, i) => {
-      if (!Number.isFinite(loss)) return;
-      mean = keep * mean + (1 - keep) * loss;
-      weight = keep * weight + (1 - keep);
-      smooth.push(`${x(i).toFixed(1)},${y(mean / weight).toFixed(1)}`);
-      if (dots)
-        parts.push(element("circle", { cx: x(i).toFixed(1), cy: y(loss).toFixed(1), r: 1.8 }));
-    });
-    parts.push(element("polyline", { points: smooth.join(" ") }));
-    const last = smooth.at(-1)?.split(",");
-    if (last) parts.push(element("circle", { class: "now", cx: last[0]!, cy: last[1]!, r: 4 }));
-    svg.replaceChildren(...parts);
-  }
-
+    drawLosses(svg, Math.max(200, place.clientWidth || 600), total, losses);
+  };
   const soon = () => {
     if (!waiting) requestAnimationFrame(draw);
     waiting = true;
@@ -100,6 +47,59 @@ export function lossChart(place: HTMLElement): {
       soon();
     },
   };
+}
+
+function drawLosses(svg: SVGElement, width: number, total: number, losses: number[]): void {
+  svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+  svg.setAttribute("height", String(HEIGHT));
+  const shown = losses.filter(Number.isFinite);
+  svg.setAttribute(
+    "aria-label",
+    shown.length
+      ? `Loss ${shown.at(-1)!.toFixed(2)} after ${losses.length} of ${total} steps, ` +
+          `${shown[0]!.toFixed(2)} at first`
+      : "Loss",
+  );
+  const [low, high, step] = ticks(Math.min(...shown, Infinity), Math.max(...shown, -Infinity), 0.1);
+  const x = (i: number) => LEFT + ((width - LEFT - RIGHT) * i) / Math.max(1, total - 1);
+  const y = (loss: number) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - loss)) / (high - low);
+  const parts: SVGElement[] = [];
+  for (let tick = low; tick <= high + 1e-9; tick += step)
+    parts.push(
+      element("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }),
+      element(
+        "text",
+        { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end" },
+        tick.toFixed(step < 1 ? 1 : 0),
+      ),
+    );
+  parts.push(
+    element("text", { x: LEFT, y: HEIGHT - 4 }, "loss"),
+    element("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, `${total} steps`),
+  );
+  if (losses.length <= 400)
+    for (const [i, loss] of losses.entries())
+      if (Number.isFinite(loss))
+        parts.push(element("circle", { cx: x(i).toFixed(1), cy: y(loss).toFixed(1), r: 1.8 }));
+  const line = smoothed(losses).map(([i, mean]) => `${x(i).toFixed(1)},${y(mean).toFixed(1)}`);
+  parts.push(element("polyline", { points: line.join(" ") }));
+  const last = line.at(-1)?.split(",");
+  if (last) parts.push(element("circle", { class: "now", cx: last[0]!, cy: last[1]!, r: 4 }));
+  svg.replaceChildren(...parts);
+}
+
+/** An exponential moving average with bias correction, as for Adam's moments: [step, mean]. */
+function smoothed(losses: number[]): [step: number, mean: number][] {
+  const keep = losses.length > 100 ? 0.88 : losses.length > 30 ? 0.75 : 0.5;
+  const out: [number, number][] = [];
+  let [mean, weight] = [0, 0];
+  for (const [i, loss] of losses.entries()) {
+    if (!Number.isFinite(loss)) continue;
+    mean = keep * mean + (1 - keep) * loss;
+    weight = keep * weight + (1 - keep);
+    out.push([i, mean / weight]);
+  }
+  return out;
 }
 
 /**

@@ -160,44 +160,17 @@ async function loadBuiltIn(): Promise<void> {
 
 async function write(): Promise<void> {
   if (!model || writing) return;
-  const mine = (writing = new AbortController());
+  const mine = new AbortController();
+  writing = mine;
   enable();
   await teaching.settled(); // a comparison switches adapters
   const prompt = input("prompt").value;
   const chat = model.info.hasChatTemplate && input("chat").checked;
   $("error").hidden = true;
   $("story-prompt").textContent = chat ? `${prompt}\n\n` : prompt;
-  const text = document.createTextNode("");
-  $("story-text").replaceChildren(text);
   $("caret").hidden = false;
+  const streamer = storyStreamer(model);
   enable();
-  const started = performance.now();
-  let tokens = 0;
-  let first = 0;
-  const figures = () => {
-    const elapsed = performance.now() - first;
-    $("figure-tokens").textContent = number(tokens);
-    if (tokens > 1 && elapsed > 0)
-      $("figure-speed").textContent = number((1000 * (tokens - 1)) / elapsed);
-  };
-  const story = $("story");
-  const streamer = new TextStreamer(model.tokenizer, {
-    skip_prompt: true,
-    callback_function: (piece) => {
-      const follow = story.scrollTop + story.clientHeight > story.scrollHeight - 24;
-      text.appendData(piece);
-      if (follow) story.scrollTop = story.scrollHeight;
-    },
-    token_callback_function: (ids) => {
-      tokens += ids.length;
-      if (!first) {
-        first = performance.now();
-        $("figure-first").textContent = seconds(first - started);
-        document.body.dataset.firstToken ||= String(Math.round(first));
-      }
-      if (tokens % 8 === 0) figures();
-    },
-  });
   try {
     const writer = model;
     await where.watch(
@@ -211,11 +184,8 @@ async function write(): Promise<void> {
           signal: mine.signal,
         }),
     );
-    const stats = writer.stats!;
-    tokens = stats.new_tokens;
-    figures();
-    if (stats.new_tokens > 1 && stats.decode_ms > 0)
-      $("figure-speed").textContent = number((1000 * (stats.new_tokens - 1)) / stats.decode_ms);
+    const { new_tokens: tokens, decode_ms: ms } = writer.stats!;
+    showSpeed(tokens, ms);
     document.body.dataset.written = String(Number(document.body.dataset.written ?? 0) + 1);
   } catch (e) {
     if ((e as Error).name !== "Aborted") showError(e);
@@ -225,6 +195,39 @@ async function write(): Promise<void> {
     showStatus();
     enable();
   }
+}
+
+/** Shows the number of tokens, and their rate. `ms`: time from the first to the last. */
+function showSpeed(tokens: number, ms: number): void {
+  $("figure-tokens").textContent = number(tokens);
+  if (tokens > 1 && ms > 0) $("figure-speed").textContent = number((1000 * (tokens - 1)) / ms);
+}
+
+/** Shows a text while it is written, with its speed. */
+function storyStreamer({ tokenizer }: TextGenerationPipeline): TextStreamer {
+  const text = document.createTextNode("");
+  $("story-text").replaceChildren(text);
+  const story = $("story");
+  const started = performance.now();
+  let tokens = 0;
+  let first = 0;
+  return new TextStreamer(tokenizer, {
+    skip_prompt: true,
+    callback_function: (piece) => {
+      const follow = story.scrollTop + story.clientHeight > story.scrollHeight - 24;
+      text.appendData(piece);
+      if (follow) story.scrollTop = story.scrollHeight;
+    },
+    token_callback_function: (ids) => {
+      tokens += ids.length;
+      if (!first) {
+        first = performance.now();
+        $("figure-first").textContent = seconds(first - started);
+        document.body.dataset.firstToken ||= String(Math.round(first));
+      }
+      if (tokens % 8 === 0) showSpeed(tokens, performance.now() - first);
+    },
+  });
 }
 
 function sampling(): GenerateOptions {

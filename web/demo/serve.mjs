@@ -120,26 +120,16 @@ const server = createServer((request, response) => {
 });
 
 function answer(request, response) {
-  const headers = {
-    "Cache-Control": "no-cache",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-    ...settings.headers,
-  };
-  if (settings.isolated)
-    Object.assign(headers, {
-      "Cross-Origin-Opener-Policy": "same-origin",
-      "Cross-Origin-Embedder-Policy": "require-corp",
-    });
+  const headers = commonHeaders();
   const say = (status, text, more = {}) =>
     response
       .writeHead(status, { ...headers, "Content-Type": "text/plain; charset=utf-8", ...more })
-      .end(text + "\n");
+      .end(`${text}\n`);
   if (request.method !== "GET" && request.method !== "HEAD") return say(405, "only GET and HEAD");
   const asked = target(request);
   if (!asked) return say(400, "not a path");
   const { path, url } = asked;
-  if (path === "/") return say(302, "the demo is at /demo/", { Location: "/demo/" + url.search });
+  if (path === "/") return say(302, "the demo is at /demo/", { Location: `/demo/${url.search}` });
   if (path === "/favicon.ico") return response.writeHead(204, headers).end();
   const found = locate(path);
   if (!found) {
@@ -151,7 +141,6 @@ function answer(request, response) {
     return say(302, "see there", {
       Location: found.redirect.split("/").map(encodeURIComponent).join("/"),
     });
-
   const [fault, amount] = (settings.faults && url.searchParams.get("fault")?.split(":")) || [
     settings.ranges ? "" : "no-range",
   ];
@@ -162,7 +151,26 @@ function answer(request, response) {
       "as asked",
     );
   if (fault === "mute") return undefined;
-  const { file, stat } = found;
+  return sendFile(request, response, headers, found, { fault, number });
+}
+
+function commonHeaders() {
+  return {
+    "Cache-Control": "no-cache",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    ...settings.headers,
+    ...(settings.isolated
+      ? {
+          "Cross-Origin-Opener-Policy": "same-origin",
+          "Cross-Origin-Embedder-Policy": "require-corp",
+        }
+      : {}),
+  };
+}
+
+/** Sends a file, or the requested range of it. */
+function sendFile(request, response, headers, { file, stat }, { fault, number }) {
   const size = fault === "short" ? Math.min(number, stat.size) : stat.size;
   headers["Content-Type"] = TYPES[extname(file)] ?? "application/octet-stream";
   if (fault !== "no-range") {
@@ -172,24 +180,37 @@ function answer(request, response) {
     if (request.headers["if-none-match"] === headers.ETag)
       return response.writeHead(304, headers).end();
   }
-  let [from, to, status] = [0, size - 1, 200];
-  const range = fault !== "no-range" && /^bytes=(\d*)-(\d*)$/.exec(request.headers.range ?? "");
-  const same =
-    !request.headers["if-range"] ||
-    request.headers["if-range"] === headers.ETag ||
-    request.headers["if-range"] === headers["Last-Modified"];
-  if (range && same && (range[1] || range[2])) {
-    from = range[1] ? Number(range[1]) : Math.max(0, size - Number(range[2]));
-    to = range[1] && range[2] ? Math.min(Number(range[2]), size - 1) : size - 1;
-    if (from >= size || from > to)
-      return say(416, "no such range", { "Content-Range": `bytes */${size}` });
-    status = 206;
-    headers["Content-Range"] = `bytes ${from}-${to}/${size}`;
-  }
+  const range = fault === "no-range" ? undefined : rangeOf(request, headers, size);
+  const [from, to] = range ?? [0, size - 1];
+  if (range && (from >= size || from > to))
+    return response
+      .writeHead(416, {
+        ...headers,
+        "Content-Type": "text/plain; charset=utf-8",
+        "Content-Range": `bytes */${size}`,
+      })
+      .end("no such range\n");
+  if (range) headers["Content-Range"] = `bytes ${from}-${to}/${size}`;
   headers["Content-Length"] = to - from + 1;
-  response.writeHead(status, headers);
+  response.writeHead(range ? 206 : 200, headers);
   if (request.method === "HEAD" || size === 0) return response.end();
+  return send(request, response, { file, from, to }, { fault, number });
+}
 
+/** The requested range, if it applies to this version of the file. */
+function rangeOf(request, headers, size) {
+  const range = /^bytes=(\d*)-(\d*)$/.exec(request.headers.range ?? "");
+  const version = request.headers["if-range"];
+  const same = !version || version === headers.ETag || version === headers["Last-Modified"];
+  if (!range || !same || !(range[1] || range[2])) return undefined;
+  return [
+    range[1] ? Number(range[1]) : Math.max(0, size - Number(range[2])),
+    range[1] && range[2] ? Math.min(Number(range[2]), size - 1) : size - 1,
+  ];
+}
+
+/** Streams bytes of a file with the requested fault. */
+function send(request, response, { file, from, to }, { fault, number }) {
   const stream = createReadStream(file, { start: from, end: to, highWaterMark: 65536 });
   response.on("close", () => stream.destroy());
   stream.on("error", () => response.destroy());

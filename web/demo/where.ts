@@ -13,48 +13,76 @@ type Shown = Pick<ProfileRow, "ms" | "share" | "limit" | "ofLimit"> & {
   more: string;
 };
 
-export function whereTheTimeGoes(): {
-  watch<T>(
+export function whereTheTimeGoes(): Pick<TimePanel, "watch"> {
+  const panel = new TimePanel();
+  return { watch: (words, profile, work) => panel.watch(words, profile, work) };
+}
+
+class TimePanel {
+  private shown: Profile | undefined;
+  private busy = false;
+  private readonly chart = memoryChart($("where-memory"), $("where-at"));
+
+  constructor() {
+    for (const id of ["where-by-op", "where-by-node"])
+      input(id).addEventListener("change", () => this.showRows());
+    $("where-save").addEventListener("click", () => void this.save());
+  }
+
+  /** Executes `work`, profiled if the panel is open. Throws what `work` throws. */
+  async watch<T>(
     words: string,
     profile: (work: () => Promise<void>) => Promise<Profile>,
     work: () => Promise<T>,
-  ): Promise<T>;
-} {
-  let shown: Profile | undefined;
-  let busy = false;
-  const chart = memoryChart($("where-memory"), $("where-at"));
+  ): Promise<T> {
+    if (this.busy || !$<HTMLDetailsElement>("where").open) return work();
+    this.busy = true;
+    try {
+      let result!: T;
+      const found = await profile(async () => {
+        result = await work();
+      });
+      this.show(found, words);
+      return result;
+    } finally {
+      this.busy = false;
+    }
+  }
 
-  function show(profile: Profile, words: string): void {
+  private show(profile: Profile, words: string): void {
     if (!profile.runs) return;
-    shown = profile;
+    this.shown = profile;
     $("where-words").textContent =
       `${words}: ${number(profile.runs)} runs, ${seconds(profile.ms)} in steps, with ` +
       (profile.threads === 1 ? "one thread." : `${profile.threads} threads.`);
     $("where-limits").textContent = limitsInWords(profile.limits);
-    showRows();
+    this.showRows();
     const plans = profile.memory();
     $("where-memories").hidden = !plans.length;
     $("where-plans").replaceChildren(
       ...plans.map((row, i) =>
-        pill("where-plan", planInWords(row.plan), i === 0, () => chart.show(row)),
+        pill("where-plan", planInWords(row.plan), i === 0, () => this.chart.show(row)),
       ),
     );
     $("where-plans").hidden = plans.length < 2;
     $("where-view").hidden = false;
-    if (plans[0]) chart.show(plans[0]);
+    if (plans[0]) this.chart.show(plans[0]);
     input("where-save").disabled = false;
     document.body.dataset.profiled = String(Number(document.body.dataset.profiled ?? 0) + 1);
   }
 
-  function showRows(): void {
+  private showRows(): void {
     const byNode = input("where-by-node").checked;
     const all: Shown[] = byNode
-      ? shown!
-          .byNode()
-          .map((r) => ({ ...r, name: r.node || r.op, more: `${r.kernel}, ${planInWords(r.plan)}` }))
-      : shown!.byOp().map((r) => ({ ...r, name: r.op, more: "" }));
+      ? this.shown!.byNode().map((r) => ({
+          ...r,
+          name: r.node || r.op,
+          more: `${r.kernel}, ${planInWords(r.plan)}`,
+        }))
+      : this.shown!.byOp().map((r) => ({ ...r, name: r.op, more: "" }));
     const most = byNode ? NODES : OPS;
     const rows = all.slice(0, most);
+    const longest = Math.max(...rows.map((r) => r.share));
     const rest = all.slice(most);
     if (rest.length)
       rows.push({
@@ -65,46 +93,21 @@ export function whereTheTimeGoes(): {
         limit: undefined,
         ofLimit: undefined,
       });
-    const longest = Math.max(...rows.slice(0, most).map((r) => r.share));
     $("where-what").textContent = byNode ? "node, kernel" : "operator";
     $("where-table").classList.toggle("nodes", byNode);
     $("where-bars").replaceChildren(...rows.map((r) => line(r, Math.min(r.share / longest, 1))));
   }
 
-  for (const id of ["where-by-op", "where-by-node"]) input(id).addEventListener("change", showRows);
-  $("where-save").addEventListener(
-    "click",
-    () =>
-      void (async () => {
-        if (!shown) return;
-        const link = Object.assign(document.createElement("a"), {
-          href: URL.createObjectURL(await shown.trace()),
-          download: "edgewise-trace.json",
-        });
-        link.click();
-        setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-      })(),
-  );
-
-  return {
-    /** Executes `work`, profiled if the panel is open. Throws what `work` throws. */
-    async watch(words, profile, work) {
-      if (busy || !$<HTMLDetailsElement>("where").open) return work();
-      busy = true;
-      try {
-        let result!: Awaited<ReturnType<typeof work>>;
-        show(
-          await profile(async () => {
-            result = await work();
-          }),
-          words,
-        );
-        return result;
-      } finally {
-        busy = false;
-      }
-    },
-  };
+  /** Downloads the trace. */
+  private async save(): Promise<void> {
+    if (!this.shown) return;
+    const link = Object.assign(document.createElement("a"), {
+      href: URL.createObjectURL(await this.shown.trace()),
+      download: "edgewise-trace.json",
+    });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  }
 }
 
 function limitsInWords({ float32, int8, memory }: Limits): string {
