@@ -39,7 +39,7 @@ if (wrong.length) {
   for (const line of wrong) console.error(`${basename(output)} ${line}`);
   process.exit(1);
 }
-const kB = (n) => (n / 1000).toFixed(1) + " kB";
+const kB = (n) => `${(n / 1000).toFixed(1)} kB`;
 writeFileSync(output, bytes);
 console.log(
   `${basename(output)}: ${kB(bytes.length)}, ${kB(compressed)} as brotli (limits ` +

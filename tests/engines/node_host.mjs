@@ -11,8 +11,8 @@
 import { readFileSync, readSync, writeSync } from "node:fs";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 
-const STACK = 256 * 1024,
-  PAGES = 32;
+const STACK = 256 * 1024;
+const PAGES = 32;
 const WIDE = { ew_plan_register: 2 }; // which argument is an int64: it crosses as a BigInt
 
 const nobody = new Int32Array(new SharedArrayBuffer(4));
@@ -37,8 +37,8 @@ async function main() {
   const memory = new WebAssembly.Memory({ initial: PAGES, maximum: 65536, shared });
   const engine = new WebAssembly.Instance(module, { env: { memory } }).exports;
   engine.__wasm_call_ctors();
-  const head = Buffer.alloc(28),
-    answer = Buffer.alloc(12);
+  const head = Buffer.alloc(28);
+  const answer = Buffer.alloc(12);
 
   while (read(head)) {
     const kind = head.toString("latin1", 0, 4);
@@ -46,8 +46,8 @@ async function main() {
     const data = Buffer.alloc(kind === "call" ? a + 8 * b : kind === "writ" ? b : 0);
     read(data);
     try {
-      let value = 0,
-        bytes;
+      let value = 0;
+      let bytes;
       if (kind === "call") {
         const name = data.toString("latin1", 0, a);
         const args = Array.from({ length: b }, (_, i) => data.readBigInt64LE(a + 8 * i)).map(

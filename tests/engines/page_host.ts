@@ -11,6 +11,7 @@ import type { InferenceModel } from "../../web/src/worker/inference/model.ts";
 import { openModel } from "../../web/src/worker/inference/open.ts";
 import { ArtifactSession } from "../../web/src/worker/training/artifacts.ts";
 
+// biome-ignore lint/suspicious/noExplicitAny: messages of the test, whose fields depend on their kind
 type Json = Record<string, any>;
 const [engines] = process.argv.slice(2);
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -96,6 +97,7 @@ const python = {
   end() {},
 };
 
+// biome-ignore lint/suspicious/noExplicitAny: a value as the test wrote it
 function decoded(v: any): WireValue {
   if (v === null || v === undefined) return null;
   if (v.sequence) return { sequence: v.sequence.map(decoded) };
@@ -206,7 +208,10 @@ for (let message = await next(); message; message = await next()) {
     else if (message.reset) value = training!.reset();
     else if (message.save) value = text(await training!.save(true));
     else if (message.export) value = text(await training!.export(message.export));
-    else if (message.drop) value = (model!.drop(message.drop), model!.library.pool.used);
+    else if (message.drop) {
+      model!.drop(message.drop);
+      value = model!.library.pool.used;
+    }
     send({ value: value ?? null });
   } catch (e) {
     send({ error: plainError(e), aborted: e instanceof Aborted });

@@ -84,7 +84,7 @@ for (const { ids, config, object, prefill_chunk, generation_config, processor } 
         warn: () => result.warnings++,
         streamer: plain
           ? new TextStreamer(tokenizer, {
-              callback_function: (text) => (result.text += text + "|"),
+              callback_function: (text) => (result.text += `${text}|`),
             })
           : undefined,
         logits_processor: processor

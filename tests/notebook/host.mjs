@@ -5,13 +5,14 @@ import { createInterface } from "node:readline";
 import { mountDrive } from "./drive.mjs";
 
 const [pyodideFolder, wheel, folder, zoo] = process.argv.slice(2);
-const answer = (x) => process.stdout.write("\n@" + JSON.stringify(x) + "\n");
+const answer = (x) => process.stdout.write(`\n@${JSON.stringify(x)}\n`);
 try {
   const { loadPyodide } = await import(`${pyodideFolder}/pyodide.mjs`);
   const pyodide = await loadPyodide({ stdout: () => {}, stderr: (line) => console.error(line) });
-  const mount = (root, path) => (
-    pyodide.FS.mkdirTree(path), pyodide.FS.mount(pyodide.FS.filesystems.NODEFS, { root }, path)
-  );
+  const mount = (root, path) => {
+    pyodide.FS.mkdirTree(path);
+    pyodide.FS.mount(pyodide.FS.filesystems.NODEFS, { root }, path);
+  };
   mount(folder, "/work");
   if (zoo) mount(zoo, "/zoo");
   pyodide.unpackArchive(new Uint8Array(readFileSync(wheel)), "wheel");
@@ -34,7 +35,7 @@ async def run(code):
 run`);
   answer({ version: pyodide.version });
   for await (const line of createInterface({ input: process.stdin }))
-    process.stdout.write("\n@" + (await run(JSON.parse(line))) + "\n");
+    process.stdout.write(`\n@${await run(JSON.parse(line))}\n`);
 } catch (e) {
   answer({ error: String(e?.stack ?? e).slice(-4000) });
 }

@@ -45,6 +45,6 @@ with zipfile.ZipFile("/out.whl", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as 
         add(name, data)
     add(record, "".join(lines) + f"{record},,\\n")
 `);
-writeFileSync(out + ".part", pyodide.FS.readFile("/out.whl"));
-renameSync(out + ".part", out);
+writeFileSync(`${out}.part`, pyodide.FS.readFile("/out.whl"));
+renameSync(`${out}.part`, out);
 process.exit(0); // Pyodide in Node keeps the process alive

@@ -40,7 +40,7 @@ for (let i = 2; i < process.argv.length; i++) {
     settings.headers[header] = text;
   } else if (name === "--mount") {
     const [path, folder] = value().split("=");
-    mounts.unshift([path.endsWith("/") ? path : path + "/", folder]);
+    mounts.unshift([path.endsWith("/") ? path : `${path}/`, folder]);
   } else fail(`there is no option ${name}`);
 }
 
@@ -87,7 +87,7 @@ function locate(path) {
       const index = join(file, "index.html");
       const inside = statOf(index);
       if (inside?.isFile())
-        return path.endsWith("/") ? { file: index, stat: inside } : { redirect: path + "/" };
+        return path.endsWith("/") ? { file: index, stat: inside } : { redirect: `${path}/` };
     }
   }
   return undefined;
@@ -97,12 +97,13 @@ function locate(path) {
 function target(request) {
   try {
     const url = new URL(
-      request.url.startsWith("//") ? "http://localhost" + request.url : request.url,
+      request.url.startsWith("//") ? `http://localhost${request.url}` : request.url,
       "http://localhost",
     );
     // in a redirect, "//host/" would refer to another host
     const path = decodeURIComponent(url.pathname).replace(/^\/+/, "/");
-    return path.startsWith("/") && !/[\0-\x1f\x7f\\]/.test(path) ? { path, url } : undefined;
+    const valid = [...path].every((c) => c >= " " && c !== "\x7f" && c !== "\\");
+    return path.startsWith("/") && valid ? { path, url } : undefined;
   } catch {
     return undefined;
   }
@@ -241,9 +242,11 @@ function send(request, response, { file, from, to }, { fault, number }) {
 server.on("clientError", (e, socket) => {
   if (socket.writable && e.code !== "ECONNRESET")
     socket.end(
-      (e.code === "HPE_HEADER_OVERFLOW"
-        ? "HTTP/1.1 431 Request Header Fields Too Large"
-        : "HTTP/1.1 400 Bad Request") + "\r\nConnection: close\r\n\r\n",
+      `${
+        e.code === "HPE_HEADER_OVERFLOW"
+          ? "HTTP/1.1 431 Request Header Fields Too Large"
+          : "HTTP/1.1 400 Bad Request"
+      }\r\nConnection: close\r\n\r\n`,
     );
   else socket.destroy();
 });

@@ -18,8 +18,8 @@ export function batch({ input, labels }) {
 /** {info, weights: name -> {shape, data: Float32Array}} */
 export async function start(url) {
   const [info, data] = await Promise.all([
-    (await fetch(url + ".json")).json(),
-    (await fetch(url + ".weights")).arrayBuffer(),
+    (await fetch(`${url}.json`)).json(),
+    (await fetch(`${url}.weights`)).arrayBuffer(),
   ]);
   return {
     info,

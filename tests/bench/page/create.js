@@ -65,7 +65,8 @@ const models = {
     const { Tensor } = await loadOrt(threads);
     const int64 = (values, dims) => new Tensor("int64", BigInt64Array.from(values, BigInt), dims);
     const empty = new Tensor("float32", new Float32Array(0), [1, heads, 0, dim]);
-    let past, cache;
+    let past;
+    let cache;
     const step = async (ids) => {
       const n = ids.length;
       const inputs = {
@@ -107,8 +108,8 @@ serve({
     const begin = now();
     const { restart, step } = await models[engine](...args);
     const created = now() - begin;
-    const prompts = [],
-      steps = [];
+    const prompts = [];
+    const steps = [];
     const timed = async (times, ids) => {
       const start = now();
       argmax(await step(ids));
@@ -135,7 +136,8 @@ serve({
   async session(engine, args, dims) {
     const begin = now();
     const x = new Float32Array(dims.reduce((a, b) => a * b)).fill(0.5);
-    let session, feeds;
+    let session;
+    let feeds;
     if (engine === "ort") {
       session = await ort(data, ...args);
       feeds = { [session.inputNames[0]]: new (await loadOrt(...args)).Tensor("float32", x, dims) };

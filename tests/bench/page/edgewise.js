@@ -12,7 +12,11 @@ const urls = {
   engineUrl: new URL("/engine/", location.href).href,
   threadUrl: new URL("/thread.js", location.href).href,
 };
-let engine, decoder, sequence, logits, model;
+let engine;
+let decoder;
+let sequence;
+let logits;
+let model;
 
 async function start(flavour, threads) {
   engine = await Engine.open({ ...urls, flavour, threads });
@@ -84,8 +88,8 @@ serve({
   async model([url], flavour, threads) {
     await start(flavour, threads);
     const [{ inputs, slots, plan, notes }, data] = await Promise.all([
-      (await fetch(url + ".json")).json(),
-      (await fetch(url + ".bin")).arrayBuffer(),
+      (await fetch(`${url}.json`)).json(),
+      (await fetch(`${url}.bin`)).arrayBuffer(),
     ]);
     const bytes = (at, n) => new Uint8Array(data, at, n);
     model = { plan: engine.loadPlan(bytes(...plan), url, "model", bytes(...notes)), inputs: [] };

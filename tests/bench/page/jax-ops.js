@@ -3,7 +3,8 @@
 import { openJax } from "./jax-open.js";
 import { base64, chain, serve, several } from "./rpc.js";
 
-let run, y;
+let run;
+let y;
 
 function step({ numpy: np, nn, lax }, { kind, size, groups, shape }) {
   const pad = [

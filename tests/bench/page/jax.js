@@ -4,7 +4,10 @@ import { batch, oneHot, repeat, start } from "./batch.js";
 import { openJax } from "./jax-open.js";
 import { now, serve } from "./rpc.js";
 
-let jax, np, nn, step;
+let jax;
+let np;
+let nn;
+let step;
 
 /**
  * The model as a function of its parameters by name; x: input, or rows of one-hot ids, since its
@@ -12,10 +15,10 @@ let jax, np, nn, step;
  */
 function model({ kind, layers, width, heads, batch: rows, sequence }, lora) {
   const linear = (x, w, name) => {
-    if (!lora || !w(name + ".lora_A", true)) return np.matmul(x, w(name));
+    if (!lora || !w(`${name}.lora_A`, true)) return np.matmul(x, w(name));
     return np
       .matmul(x.ref, w(name))
-      .add(np.matmul(np.matmul(x, w(name + ".lora_A")), w(name + ".lora_B")));
+      .add(np.matmul(np.matmul(x, w(`${name}.lora_A`)), w(`${name}.lora_B`)));
   };
   if (kind === "mlp")
     return (w, x) => {
@@ -33,9 +36,9 @@ function model({ kind, layers, width, heads, batch: rows, sequence }, lora) {
     x = np.matmul(x, w("embedding"));
     for (let i = 0; i < layers; i++) {
       const p = `layers.${i}.`;
-      const h = norm(x.ref, w(p + "norm1"));
+      const h = norm(x.ref, w(`${p}norm1`));
       const [q, k] = ["q", "k"].map((n) => split(linear(h.ref, w, p + n)));
-      const v = split(linear(h, w, p + "v"));
+      const v = split(linear(h, w, `${p}v`));
       const scores = nn.softmax(
         np
           .matmul(q, np.transpose(k, [0, 1, 3, 2]))
@@ -46,10 +49,10 @@ function model({ kind, layers, width, heads, batch: rows, sequence }, lora) {
       const joined = np
         .transpose(np.matmul(scores, v), [0, 2, 1, 3])
         .reshape([rows * sequence, width]);
-      x = x.add(linear(joined, w, p + "o"));
-      const m = norm(x.ref, w(p + "norm2"));
+      x = x.add(linear(joined, w, `${p}o`));
+      const m = norm(x.ref, w(`${p}norm2`));
       x = x.add(
-        linear(nn.silu(linear(m.ref, w, p + "gate")).mul(linear(m, w, p + "up")), w, p + "down"),
+        linear(nn.silu(linear(m.ref, w, `${p}gate`)).mul(linear(m, w, `${p}up`)), w, `${p}down`),
       );
     }
     mask.dispose();

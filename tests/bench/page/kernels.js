@@ -3,7 +3,9 @@ import { Engine } from "../../../web/src/device/wasm/engine.ts";
 import { best, serve } from "./rpc.js";
 
 const threadUrl = new URL("/thread.js", location.href).href;
-let engine, cases, data;
+let engine;
+let cases;
+let data;
 
 const bytes = (at, n) => new Uint8Array(data, at, n);
 /** Writes a pattern of so many elements again and again. */
@@ -44,8 +46,8 @@ serve({
     if (engine.choice.flavour !== flavour)
       throw new Error(`asked for ${flavour}, got ${engine.choice.flavour}`);
     [cases, data] = await Promise.all([
-      (await fetch(url + ".json")).json(),
-      (await fetch(url + ".bin")).arrayBuffer(),
+      (await fetch(`${url}.json`)).json(),
+      (await fetch(`${url}.bin`)).arrayBuffer(),
     ]);
   },
   time(index) {

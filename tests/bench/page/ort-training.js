@@ -3,7 +3,9 @@
 import { batch, repeat } from "./batch.js";
 import { now, serve } from "./rpc.js";
 
-let ort, session, feeds;
+let ort;
+let session;
+let feeds;
 
 serve({
   async open(url, threads) {
@@ -12,7 +14,7 @@ serve({
     ort.env.wasm.wasmPaths = new URL("/ort-training/", location.href).href;
     ort.env.wasm.numThreads = threads;
     ort.env.logLevel = "error";
-    const info = await (await fetch(url + ".json")).json();
+    const info = await (await fetch(`${url}.json`)).json();
     const file = async (name) =>
       new Uint8Array(await (await fetch(`${url}.ort/${name}`)).arrayBuffer());
     const [checkpointState, trainModel, optimizerModel] = await Promise.all(

@@ -2,8 +2,15 @@
 // cache goes out and in as tensors.
 import { argmax, base64, now, serve, several } from "./rpc.js";
 
-// biome-ignore lint/correctness/noUnusedVariables: y keeps the result from being optimized away
-let ort, session, shape, empty, cache, past, filled, logits, feeds, y;
+let ort;
+let session;
+let empty;
+let cache;
+let past;
+let filled;
+let logits;
+let feeds;
+let y;
 const int64 = (values, dims) => new ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
 
 async function create(url, threads) {
@@ -70,8 +77,8 @@ serve({
   async model([url, file], threads) {
     await create(file, threads);
     const [{ inputs }, data] = await Promise.all([
-      (await fetch(url + ".json")).json(),
-      (await fetch(url + ".bin")).arrayBuffer(),
+      (await fetch(`${url}.json`)).json(),
+      (await fetch(`${url}.bin`)).arrayBuffer(),
     ]);
     const arrays = { float32: Float32Array, int64: BigInt64Array };
     feeds = Object.fromEntries(

@@ -2,7 +2,8 @@
 // the import, the compilation.
 import { now, serve } from "./rpc.js";
 
-let pyodide, blob;
+let pyodide;
+let blob;
 
 /** A file as Python sees it. A class, since plain objects would become dictionaries. */
 class Source {

@@ -24,8 +24,8 @@ const ARRAYS = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array }
 
 async function feedsOf(url, Tensor) {
   const [inputs, data] = await Promise.all([
-    (await fetch(url + ".json")).json(),
-    (await fetch(url + ".bin")).arrayBuffer(),
+    (await fetch(`${url}.json`)).json(),
+    (await fetch(`${url}.bin`)).arrayBuffer(),
   ]);
   return Object.fromEntries(
     inputs.map(({ name, type, dims, at, bytes }) => {

@@ -32,8 +32,8 @@ export function argmax(x) {
  */
 export async function chain(url) {
   const [info, data] = await Promise.all([
-    (await fetch(url + ".links.json")).json(),
-    (await fetch(url + ".links")).arrayBuffer(),
+    (await fetch(`${url}.links.json`)).json(),
+    (await fetch(`${url}.links`)).arrayBuffer(),
   ]);
   const x = new Float32Array(info.shape.reduce((a, b) => a * b, 1));
   for (let i = 0; i < x.length; i++) x[i] = ((i * 7919) % 1000) / 1000 - 0.5;

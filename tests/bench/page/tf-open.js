@@ -2,7 +2,7 @@
 async function script(path) {
   const text = await (await fetch(path)).text();
   // biome-ignore lint/security/noGlobalEval: the file is the library's own
-  (0, eval)(text); // it is made for script tags, which a module worker has not
+  globalThis.eval(text); // it is made for script tags, which a module worker has not
 }
 
 export async function openTensorFlow(threads) {

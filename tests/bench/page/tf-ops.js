@@ -3,7 +3,8 @@
 import { base64, chain, serve, several } from "./rpc.js";
 import { openTensorFlow } from "./tf-open.js";
 
-let run, y;
+let run;
+let y;
 
 /**
  * kind: (tensor, weights) -> tensor. Images have their channels last here, so weights are

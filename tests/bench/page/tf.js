@@ -45,8 +45,8 @@ serve({
       );
       const linear = (x, name) => {
         const h = tf.matMul(x, w(name));
-        return w(name + ".lora_A")
-          ? tf.add(h, tf.matMul(tf.matMul(x, w(name + ".lora_A")), w(name + ".lora_B")))
+        return w(`${name}.lora_A`)
+          ? tf.add(h, tf.matMul(tf.matMul(x, w(`${name}.lora_A`)), w(`${name}.lora_B`)))
           : h;
       };
       const norm = (x, weight) =>
@@ -57,7 +57,7 @@ serve({
         let h = tf.matMul(x, w("embedding"));
         for (let i = 0; i < layers; i++) {
           const p = `layers.${i}.`;
-          const a = norm(h, w(p + "norm1"));
+          const a = norm(h, w(`${p}norm1`));
           const [q, k, v] = ["q", "k", "v"].map((part) => split(linear(a, p + part)));
           const scores = tf.softmax(
             tf.add(tf.mul(tf.matMul(q, k, false, true), (width / heads) ** -0.5), mask),
@@ -66,14 +66,14 @@ serve({
             h,
             linear(
               tf.reshape(tf.transpose(tf.matMul(scores, v), [0, 2, 1, 3]), [n, width]),
-              p + "o",
+              `${p}o`,
             ),
           );
-          const m = norm(h, w(p + "norm2"));
-          const gate = linear(m, p + "gate");
+          const m = norm(h, w(`${p}norm2`));
+          const gate = linear(m, `${p}gate`);
           h = tf.add(
             h,
-            linear(tf.mul(tf.mul(gate, tf.sigmoid(gate)), linear(m, p + "up")), p + "down"),
+            linear(tf.mul(tf.mul(gate, tf.sigmoid(gate)), linear(m, `${p}up`)), `${p}down`),
           );
         }
         return tf.matMul(norm(h, w("norm")), w("head"));

@@ -9,7 +9,9 @@ const urls = {
   engineUrl: new URL("/engine/", location.href).href,
   threadUrl: new URL("/thread.js", location.href).href,
 };
-let engine, plan, loss;
+let engine;
+let plan;
+let loss;
 
 serve({
   async open(url, flavour, threads) {
@@ -21,11 +23,11 @@ serve({
         `asked for ${flavour} with ${threads} threads, got ${JSON.stringify(choice)}`,
       );
     void warm(engine);
-    const info = await (await fetch(url + ".json")).json();
+    const info = await (await fetch(`${url}.json`)).json();
     const read = async (at, size) =>
       new Uint8Array(
         await (
-          await fetch(url + ".plan", { headers: { Range: `bytes=${at}-${at + size - 1}` } })
+          await fetch(`${url}.plan`, { headers: { Range: `bytes=${at}-${at + size - 1}` } })
         ).arrayBuffer(),
       );
     plan = engine.loadPlan(await read(...info.plan), url);

@@ -2,7 +2,8 @@
 // are tokenized and text is put together outside of it.
 import { now, serve } from "./rpc.js";
 
-let wllama, prompt;
+let wllama;
+let prompt;
 
 /** Completes the ids' spelling (gguf_file.py) greedily, by so many tokens. */
 async function complete(ids, count, more) {

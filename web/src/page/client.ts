@@ -157,8 +157,14 @@ export class Client {
       };
       this.open.set(id, {
         ...options,
-        resolve: (v) => (done(), resolve(v)),
-        reject: (e) => (done(), reject(e)),
+        resolve: (value) => {
+          done();
+          resolve(value);
+        },
+        reject: (e) => {
+          done();
+          reject(e);
+        },
       });
       signal?.addEventListener("abort", stop, { once: true });
       try {

@@ -25,8 +25,14 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
  */
 export function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
-    const stop = () => (clearTimeout(timer), reject(aborted(signal)));
-    const timer = setTimeout(() => (signal?.removeEventListener("abort", stop), resolve()), ms);
+    const stop = () => {
+      clearTimeout(timer);
+      reject(aborted(signal));
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, ms);
     signal?.addEventListener("abort", stop, { once: true });
   });
 }

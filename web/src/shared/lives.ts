@@ -21,7 +21,11 @@ export function newLife(): string {
 export function holdLife(name: string, held: () => void): void {
   if (!name) return;
   const forever = new Promise<never>(() => undefined);
-  navigator.locks.request(name, () => (held(), forever)).catch(() => undefined);
+  const hold = (): Promise<never> => {
+    held();
+    return forever;
+  };
+  navigator.locks.request(name, hold).catch(() => undefined);
 }
 
 /**

@@ -57,20 +57,20 @@ export class Sha256 {
     for (let i = 0; i < 16; i++, at += 4)
       w[i] = (p[at]! << 24) | (p[at + 1]! << 16) | (p[at + 2]! << 8) | p[at + 3]!;
     for (let i = 16; i < 64; i++) {
-      const x = w[i - 15]!,
-        y = w[i - 2]!;
+      const x = w[i - 15]!;
+      const y = w[i - 2]!;
       const s0 = ((x >>> 7) | (x << 25)) ^ ((x >>> 18) | (x << 14)) ^ (x >>> 3);
       const s1 = ((y >>> 17) | (y << 15)) ^ ((y >>> 19) | (y << 13)) ^ (y >>> 10);
       w[i] = (w[i - 16]! + s0 + w[i - 7]! + s1) | 0;
     }
-    let a = h[0]! | 0,
-      b = h[1]! | 0,
-      c = h[2]! | 0,
-      d = h[3]! | 0,
-      e = h[4]! | 0,
-      f = h[5]! | 0,
-      g = h[6]! | 0,
-      hh = h[7]! | 0;
+    let a = h[0]! | 0;
+    let b = h[1]! | 0;
+    let c = h[2]! | 0;
+    let d = h[3]! | 0;
+    let e = h[4]! | 0;
+    let f = h[5]! | 0;
+    let g = h[6]! | 0;
+    let hh = h[7]! | 0;
     for (let i = 0; i < 64; i++) {
       const s1 = ((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7));
       const t1 = (hh + s1 + ((e & f) ^ (~e & g)) + K[i]! + w[i]!) | 0;

@@ -82,8 +82,14 @@ export function within<T>(promise: PromiseLike<T>, late: () => unknown, ms = lim
     const dog = new Watchdog(() => reject(late()), ms);
     dog.wake();
     promise.then(
-      (value) => (dog.stop(), resolve(value)),
-      (e: unknown) => (dog.stop(), reject(e)),
+      (value) => {
+        dog.stop();
+        resolve(value);
+      },
+      (e: unknown) => {
+        dog.stop();
+        reject(e);
+      },
     );
   });
 }

@@ -27,10 +27,10 @@ test("a damaged kept file is forgotten and fetched again; a package has its own 
   const storage = new Storage(true).install();
   const data = new Uint8Array(randomBytes(100_000));
   let fetched = 0;
-  globalThis.fetch = (async () => (
-    fetched++,
-    new Response(data, { headers: { "Content-Length": String(data.length), ETag: '"1"' } })
-  )) as typeof fetch;
+  globalThis.fetch = (async () => {
+    fetched++;
+    return new Response(data, { headers: { "Content-Length": String(data.length), ETag: '"1"' } });
+  }) as typeof fetch;
   const load = async (url: string): Promise<Uint8Array> => {
     const got: number[] = [];
     for await (const chunk of new KeptSource(url, {}, assert.fail).stream())

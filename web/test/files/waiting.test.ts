@@ -11,7 +11,10 @@ import { digestReads } from "../../src/worker/files/storage.ts";
 test("a watchdog counts the thread's own time, anew with every sign of life", () => {
   const timers = new Set<() => void>();
   const { setInterval: start, clearInterval: stop } = globalThis;
-  globalThis.setInterval = ((f: () => void) => (timers.add(f), f)) as unknown as typeof setInterval;
+  globalThis.setInterval = ((f: () => void) => {
+    timers.add(f);
+    return f;
+  }) as unknown as typeof setInterval;
   globalThis.clearInterval = ((f: () => void) =>
     timers.delete(f)) as unknown as typeof clearInterval;
   const tick = (times: number) => {
@@ -59,7 +62,10 @@ test("stretches of a Blob are read in few pieces", async () => {
   const blob = new Blob([data]);
   let reads = 0;
   const slice = blob.slice.bind(blob);
-  blob.slice = (...args) => (reads++, slice(...args));
+  blob.slice = (...args) => {
+    reads++;
+    return slice(...args);
+  };
   const reader = new BlobReader(blob, "it");
   for (let at = 0; at + 1000 < data.length; at += 1000)
     assert.deepEqual(
@@ -120,9 +126,10 @@ test("a Blob that does not answer, or that became shorter, is an error that name
 
 test("what an address that is not http's does not have is missing at once", async () => {
   const asked: string[] = [];
-  const fetch = (async (url: string) => (
-    asked.push(url), Promise.reject(new TypeError("Failed to fetch"))
-  )) as unknown as typeof globalThis.fetch;
+  const fetch = (async (url: string) => {
+    asked.push(url);
+    throw new TypeError("Failed to fetch");
+  }) as unknown as typeof globalThis.fetch;
   await assert.rejects(
     new HttpSource("chrome-extension://abc/chat_template.jinja", { fetch }).open(),
     (e) => e instanceof NotFound && e.status === 404,
@@ -145,7 +152,12 @@ test("across sites no If-Range is sent, on one's own it is", async () => {
           status: 206,
           headers: { ...tags, "Content-Range": "bytes 400-999/1000" },
         });
-      const cut = new ReadableStream({ start: (c) => (c.enqueue(body.slice(0, 400)), c.close()) });
+      const cut = new ReadableStream({
+        start: (c) => {
+          c.enqueue(body.slice(0, 400));
+          c.close();
+        },
+      });
       return new Response(cut, { headers: { ...tags, "Content-Length": "1000" } });
     }) as typeof globalThis.fetch;
     Object.defineProperty(globalThis, "location", { value: { origin: page }, configurable: true });

@@ -45,10 +45,12 @@ const files = {
 
 test("a run that ends does not wait for Python; the next question starts it again", async () => {
   const hosts: SlowHost[] = [];
-  const python = new Python(
-    () => (hosts.push(new SlowHost(hosts.length ? 1 : 100_000)), hosts.at(-1)!),
-    files,
-  );
+  const start = () => {
+    const host = new SlowHost(hosts.length ? 1 : 100_000);
+    hosts.push(host);
+    return host;
+  };
+  const python = new Python(start, files);
   await python.open();
   let ending: Aborted | undefined;
   python.ending = () => ending;

@@ -106,10 +106,9 @@ export class BlobReader {
         );
       this.late = () => fail(`the browser did not deliver it within ${seconds(stallTimeout())}`);
       this.dog.wake();
-      bytes.then(
-        (b) => (this.dog.stop(), resolve(b)),
-        (e: unknown) => (this.dog.stop(), fail(e instanceof Error ? e.message : String(e))),
-      );
+      bytes
+        .finally(() => this.dog.stop())
+        .then(resolve, (e: unknown) => fail(e instanceof Error ? e.message : String(e)));
     });
   }
 

@@ -54,7 +54,7 @@ export interface StopTokenizer {
 /**
  * Takes all ids so far and float32 [vocab_size] scores; returns scores, or changes them in place.
  */
-export type LogitsProcessor = (ids: number[], scores: Float32Array) => Float32Array | void;
+export type LogitsProcessor = (ids: number[], scores: Float32Array) => Float32Array | undefined;
 /** Takes all ids so far, and with `output_scores` the step's scores; true ends the sequence. */
 export type StoppingCriterion = (ids: number[], scores: Float32Array | undefined) => boolean;
 

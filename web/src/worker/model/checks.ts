@@ -63,5 +63,5 @@ export function decoderOf(manifest: Manifest, where: string): DecoderInfo {
 }
 
 function hex(n: number): string {
-  return "0x" + n.toString(16).padStart(8, "0");
+  return `0x${n.toString(16).padStart(8, "0")}`;
 }

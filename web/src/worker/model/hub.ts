@@ -74,7 +74,7 @@ export function locate(model: string, base: string, options: HubOptions): Place 
     if (!url.pathname.endsWith("/")) url.pathname += "/";
     folder = url.href;
   }
-  const subfolder = options.subfolder ? options.subfolder.replace(/^\/+|\/+$/g, "") + "/" : "";
+  const subfolder = options.subfolder ? `${options.subfolder.replace(/^\/+|\/+$/g, "")}/` : "";
   const graphs = (options.dtype === "auto" ? AUTO : [options.dtype]).map((dtype) => ({
     url: new URL(
       `${subfolder}${options.model_file_name}${SUFFIX[dtype as Exclude<DType, "auto">]}.onnx`,

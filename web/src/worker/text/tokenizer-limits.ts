@@ -185,7 +185,7 @@ function regexWidth(pattern: string): number {
     if (!(e instanceof RegexError)) throw e;
     throw new LimitError(
       "its regular expression " +
-        `'${pattern.length <= 80 ? pattern : pattern.slice(0, 77) + "..."}' ${e.message}`,
+        `'${pattern.length <= 80 ? pattern : `${pattern.slice(0, 77)}...`}' ${e.message}`,
     );
   }
 }

@@ -9,7 +9,7 @@ export function checkName(name: unknown): asserts name is string {
     typeof name !== "string" ||
     !name.trim() ||
     name.length > 100 ||
-    /[\u0000-\u001f/\\]/.test(name)
+    [...name].some((c) => c < " " || c === "/" || c === "\\")
   )
     throw new InputError(
       `${JSON.stringify(name)?.slice(0, 120)} is no name for an adapter`,

@@ -386,7 +386,7 @@ export class Adapters {
       { name: "adapter_model.safetensors", blob: new Blob(parts) },
       {
         name: "adapter_config.json",
-        blob: new Blob([config + "\n"], { type: "application/json" }),
+        blob: new Blob([`${config}\n`], { type: "application/json" }),
       },
     ];
   }

@@ -3,7 +3,7 @@
 import { UnsupportedOp } from "../../../shared/errors.ts";
 import type { NodeRun } from "../node.ts";
 import type { NodeUnit } from "../program.ts";
-import type { RunValue } from "../values.ts";
+import { type RunValue, retain } from "../values.ts";
 import { HOST_OPERATORS } from "./index.ts";
 import { moved } from "./strings.ts";
 
@@ -20,7 +20,7 @@ export async function outputsOf(run: NodeRun): Promise<(RunValue | undefined)[]>
     const given = inputs.filter((v) => v !== undefined);
     const outs = await run.driver.call(
       program,
-      new Map(program.inputs.map((name, i) => [name, (given[i]!.refs++, given[i]!)])),
+      new Map(program.inputs.map((name, i) => [name, retain(given[i]!)])),
       undefined,
     );
     return outs.map((v) => run.keep(v));
