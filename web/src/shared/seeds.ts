@@ -1,5 +1,5 @@
-// Seeds of random numbers. What the engine draws follows from one int64 per plan run;
-// python/edgewise/seeds.py has the same.
+// Seeds of random numbers: one int64 per plan run determines what the engine draws. Mirrors
+// python/edgewise/seeds.py.
 
 import { InputError } from "./errors.ts";
 
@@ -7,8 +7,8 @@ const MASK64 = (1n << 64n) - 1n;
 const MASK63 = (1n << 63n) - 1n;
 
 /**
- * The int64 that random numbers of run number `run` follow from (the finalizer of SplitMix64;
- * Steele, Lea, Flood 2014).
+ * The seed of the random numbers of run number `run`: the finalizer of SplitMix64 (Steele, Lea,
+ * Flood 2014).
  */
 export function seedOfRun(seed: bigint, run: number): bigint {
   let z = (seed * 0x9e3779b97f4a7c15n + BigInt(run) + 1n) & MASK64;
@@ -17,14 +17,14 @@ export function seedOfRun(seed: bigint, run: number): bigint {
   return (z ^ (z >> 31n)) & MASK63;
 }
 
-/** A seed that nobody can predict. */
+/** An unpredictable seed. */
 export function randomSeed(): bigint {
   return crypto.getRandomValues(new BigUint64Array(1))[0]! & MASK63;
 }
 
 /**
- * A caller's seed as a bigint; undefined where there is none. @throws InputError unless it is an
- * integer from 0 to 2^63 - 1
+ * Converts a caller's seed; undefined if there is none.
+ * @throws InputError if it is not an integer from 0 to 2^63 - 1
  */
 export function checkSeed(seed: unknown, where: string): bigint | undefined {
   if (seed === undefined || seed === null) return undefined;
@@ -42,15 +42,12 @@ export function checkSeed(seed: unknown, where: string): bigint | undefined {
   );
 }
 
-/**
- * The seeds of one run of a model: each execution of a plan that draws random numbers takes the
- * next one.
- */
+/** The seeds of a run: each execution of a plan that draws random numbers takes the next one. */
 export class RunSeeds {
   private taken = 0;
   constructor(private seed: bigint | undefined) {}
 
-  /** Seed number 0, 1, ... of this run. */
+  /** The next seed of this run. */
   next(): bigint {
     this.seed ??= randomSeed();
     return seedOfRun(this.seed, this.taken++);

@@ -127,9 +127,39 @@ async function sides(
   return found.sort((a, b) => b.generation - a.generation);
 }
 
+interface NextSave {
+  side: (typeof SIDES)[number];
+  generation: number;
+}
+
+/** Overwrites a file. Returns its size. */
+async function writeTensors(
+  handle: SyncHandle,
+  head: Uint8Array,
+  order: readonly string[],
+  bytes: (name: string) => Promise<Uint8Array<ArrayBuffer>>,
+): Promise<number> {
+  const full = () => new DOMException("no room", "QuotaExceededError");
+  handle.truncate(0);
+  let at = head.length;
+  for (const name of order) {
+    const data = await bytes(name);
+    for (let i = 0; i < data.length; i += CHUNK) {
+      const part = data.subarray(i, i + CHUNK);
+      if (handle.write(part, { at }) !== part.length) throw full();
+      at += part.length;
+    }
+  }
+  handle.flush();
+  // The header is written last: without it the file is not a safetensors file.
+  if (handle.write(head, { at: 0 }) !== head.length) throw full();
+  handle.flush();
+  return at;
+}
+
 /** A checkpoint in the browser's storage. */
 export class Checkpoint {
-  private next: { side: (typeof SIDES)[number]; generation: number } | undefined;
+  private next: NextSave | undefined;
 
   constructor(readonly name: string) {
     checkName(name);
@@ -177,14 +207,8 @@ export class Checkpoint {
     let handle: SyncHandle | undefined;
     try {
       const dir = await openFolder(FOLDER);
-      if (!this.next) {
-        const [newest] = await sides(dir, this.name, true);
-        this.next = newest
-          ? { side: newest.side === "a" ? "b" : "a", generation: newest.generation + 1 }
-          : { side: "a", generation: 1 };
-      }
+      this.next ??= await this.olderSide(dir);
       const { side, generation } = this.next;
-      const file = `${this.name}.${side}.safetensors`;
       const headOf = (sum: string) =>
         safetensorsHead(tensors, {
           edgewise: JSON.stringify({ sum, format: FORMAT, generation, record }),
@@ -192,31 +216,16 @@ export class Checkpoint {
       const { head: unsummed, order } = headOf("0".repeat(16));
       const sum = new Sum().add(unsummed);
       for (const name of order) sum.add(await bytes(name));
-      const { head } = headOf(sum.hex());
-      handle = await syncHandle(dir, file);
+      handle = await syncHandle(dir, `${this.name}.${side}.safetensors`);
       if (!handle)
         throw new StorageError(
           "this browser cannot write files from a worker",
           `checkpoint '${this.name}'`,
           "Use Chrome 108, Firefox 111 or Safari 15.2 or later.",
         );
-      const full = () => new DOMException("no room", "QuotaExceededError");
-      handle.truncate(0);
-      let at = head.length;
-      for (const name of order) {
-        const data = await bytes(name);
-        for (let i = 0; i < data.length; i += CHUNK) {
-          const part = data.subarray(i, i + CHUNK);
-          if (handle.write(part, { at }) !== part.length) throw full();
-          at += part.length;
-        }
-      }
-      handle.flush();
-      // The header is written last: without it the file is not a safetensors file.
-      if (handle.write(head, { at: 0 }) !== head.length) throw full();
-      handle.flush();
+      const end = await writeTensors(handle, headOf(sum.hex()).head, order, bytes);
       this.next = { side: side === "a" ? "b" : "a", generation: generation + 1 };
-      return at;
+      return end;
     } catch (e) {
       try {
         handle?.truncate(0); // frees the space
@@ -232,6 +241,14 @@ export class Checkpoint {
     } finally {
       handle?.close();
     }
+  }
+
+  /** The file that the next save overwrites, and the number of that save. */
+  private async olderSide(dir: FileSystemDirectoryHandle): Promise<NextSave> {
+    const [newest] = await sides(dir, this.name, true);
+    return newest
+      ? { side: newest.side === "a" ? "b" : "a", generation: newest.generation + 1 }
+      : { side: "a", generation: 1 };
   }
 }
 

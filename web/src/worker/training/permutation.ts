@@ -1,6 +1,6 @@
 // The order of rows in an epoch.
 
-const WORDS = 624; // of MT19937's state
+const WORDS = 624; // size of MT19937's state
 const SHIFT = 397;
 
 /**

@@ -8,13 +8,13 @@ import type { ProgramInfo } from "../package/manifest.ts";
 import { type Rows, splitRows, tokenRows } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
 
-const TEXTS_AT_ONCE = 64; // that are tokenized before the worker reads its messages
+const TEXTS_AT_ONCE = 64; // number of texts to tokenize before handling messages
 
 /** The rows of a run. */
 export interface Data {
-  /** Trained on. */
+  /** Rows to train on. */
   rows: Rows;
-  /** Evaluated on. */
+  /** Rows to evaluate on. */
   held: Rows | undefined;
   /** Id of padding. */
   pad: number;
@@ -22,7 +22,7 @@ export interface Data {
 
 /**
  * Tokenizes texts, as transformers' `tokenizer(text)`, and cuts them into rows.
- * @throws InputError: they are not texts, are too short, or have tokens that the model lacks
+ * @throws InputError if they are not texts, too short, or contain tokens unknown to the model
  */
 export async function readData(
   model: Model,
@@ -41,7 +41,7 @@ export async function readData(
     const ids: number[][] = [];
     for (const text of list as string[]) {
       throwIfAborted(signal);
-      // an empty text makes no tokens, not even special ones
+      // an empty text yields no tokens, not even special ones
       if (text) ids.push(tokenizer.encode(text, true));
       if (ids.length % TEXTS_AT_ONCE === TEXTS_AT_ONCE - 1) await macrotask();
     }

@@ -1,17 +1,17 @@
-// What the rest of a run follows from, as its checkpoint records it.
+// What determines the rest of a run, as recorded in its checkpoint.
 
 import { InputError } from "../../shared/errors.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import type { Model } from "../model/model.ts";
 import type { ProgramInfo } from "../package/manifest.ts";
 import type { Rows } from "./data.ts";
-import type { RunOptions } from "./run-options.ts";
+import type { RunSettings } from "./run-options.ts";
 
 /** Everything besides the states that the updates of a run depend on. */
 export function recordOf(
   model: Model,
   program: ProgramInfo,
-  options: RunOptions,
+  options: RunSettings,
   total: number,
   rows: Rows,
 ): Record<string, unknown> {
@@ -35,7 +35,7 @@ export function recordOf(
   };
 }
 
-/** @throws InputError: a checkpoint is of another run than `mine` */
+/** @throws InputError if a checkpoint belongs to another run than `mine` */
 export function compare(
   mine: Record<string, unknown>,
   theirs: Record<string, unknown>,

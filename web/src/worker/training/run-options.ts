@@ -57,7 +57,7 @@ export function choose(model: Model, adapter: unknown): ProgramInfo {
 }
 
 /** The options of a run, with defaults for those that were not given. */
-export interface RunOptions {
+export interface RunSettings {
   /** Passes over the data; undefined: 1, or as many as `max_steps` takes. */
   epochs: number | undefined;
   /** Maximum number of updates. */
@@ -70,13 +70,16 @@ export interface RunOptions {
   seed: bigint;
   /** Updates between evaluations; 0: only before the first and after the last one. */
   evaluate_every: number;
-  /** Of the adapter; undefined: all parameters are trained. */
+  /** Configuration of the adapter; undefined if all parameters are trained. */
   lora: LoraInfo | undefined;
   checkpoint: { file: Checkpoint; every: number } | undefined;
 }
 
-/** @throws InputError: an option has a value that it cannot have */
-export function resolve(program: ProgramInfo, fields: TrainingFields): RunOptions {
+/**
+ * Checks the options of a run and fills in defaults.
+ * @throws InputError if an option is invalid
+ */
+export function resolve(program: ProgramInfo, fields: TrainingFields): RunSettings {
   const schedule = fields.schedule ?? TRAINING_DEFAULTS.schedule;
   if (!SCHEDULES.includes(schedule))
     throw new InputError(
@@ -162,8 +165,8 @@ export function loraOf(
 }
 
 /**
- * Rows of A beyond the rank are zeros, as B's columns are from the beginning: gradients of both are
- * zero, and they stay so.
+ * Reduces the rank of an adapter: clears the rows of A beyond the rank. B's columns are initially
+ * zero, so the gradients of both are zero and they stay so.
  */
 export function lowerRank(session: Session, r: number): void {
   for (const state of session.results) {

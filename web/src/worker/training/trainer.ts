@@ -1,5 +1,5 @@
-// A training run in the worker: data, schedule, steps, evaluation, checkpoints. One step at a time,
-// so that the worker hears what the page says between them.
+// A training run in the worker: data, schedule, steps, evaluation, checkpoints. The worker handles
+// messages between steps.
 
 import type {
   StepEvent,
@@ -11,20 +11,21 @@ import { throwIfAborted } from "../../shared/abort.ts";
 import type { Checkpoint, RunRecord } from "../../shared/checkpoints/checkpoint.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { factor } from "../../shared/schedules.ts";
+import { message } from "../../shared/words.ts";
 import type { Model } from "../model/model.ts";
 import { checkName } from "./adapter-config.ts";
 import { batchOf, Order } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
 import { type Data, readData } from "./read-data.ts";
 import { compare, recordOf } from "./record.ts";
-import { choose, freshName, lowerRank, type RunOptions, resolve } from "./run-options.ts";
+import { choose, freshName, lowerRank, type RunSettings, resolve } from "./run-options.ts";
 import { Session } from "./session.ts";
 
-const SPEED_STEPS = 16; // that the speed is a mean of
+const SPEED_STEPS = 16; // number of steps over which the speed is averaged
 
-/** A run in the worker, behind a Trainer. */
+/** A training run: the worker's side of Trainer. */
 export class TrainingRun {
-  /** What it will be. */
+  /** Properties of the run. */
   readonly info: TrainingInfo;
   /** Updates so far. */
   step = 0;
@@ -36,7 +37,7 @@ export class TrainingRun {
   private wake: (() => void) | undefined;
   private paused = false;
   private closed = false;
-  /** It learned no numbers: nothing of it stays. */
+  /** The loss became infinite or NaN: the adapter is removed at the end. */
   private failed = false;
 
   private constructor(
@@ -44,7 +45,7 @@ export class TrainingRun {
     readonly session: Session,
     private readonly adapter: string,
     private readonly data: Data,
-    private readonly options: RunOptions,
+    private readonly options: RunSettings,
     private readonly order: Order,
     private readonly total: number,
     private readonly config: Record<string, unknown>,
@@ -72,7 +73,11 @@ export class TrainingRun {
     };
   }
 
-  /** Prepares a run: rows of tokens, memory, and first values or those of a checkpoint. */
+  /**
+   * Prepares a run: rows of tokens, memory, and initial values or those of a checkpoint.
+   * @throws InputError if an option, the texts or the checkpoint are invalid
+   * @throws OutOfMemory, Aborted
+   */
   static async open(
     model: Model,
     texts: string[],
@@ -157,7 +162,11 @@ export class TrainingRun {
       );
   }
 
-  /** One update. */
+  /**
+   * Makes one update.
+   * @throws InputError if the run is over, closed or has failed
+   * @throws EngineError if the loss became infinite or NaN
+   */
   async advance(): Promise<StepEvent> {
     this.alive();
     if (this.failed)
@@ -166,8 +175,7 @@ export class TrainingRun {
         `adapter '${this.adapter}'`,
         "Close it and start anew.",
       );
-    const { session, options, data, total } = this;
-    const accumulates = options.gradient_accumulation_steps > 1;
+    const { options, total } = this;
     if (this.step >= total)
       throw new InputError(
         `all ${total} steps have been made`,
@@ -175,25 +183,13 @@ export class TrainingRun {
         "Make a new trainer with more epochs.",
       );
     await this.model.adapters.train(this.adapter);
-    // before anything was learned
-    if (this.step === 0 && data.held && !this.evaluations.length) await this.evaluateNow();
+    // the loss before training
+    if (this.step === 0 && this.data.held && !this.evaluations.length) await this.evaluateNow();
     const started = performance.now();
     const rate =
       options.learning_rate * factor(options.schedule, this.step, total, options.warmup_steps);
-    const batches = this.order.update(this.step);
-    let [loss, tokens] = [0, 0];
-    if (accumulates) session.reset();
-    for (const rows of batches) {
-      const made = batchOf(data.rows, rows, session.program.batch, data.pad);
-      tokens += made.learned;
-      loss += await (accumulates ? session.accumulate(made) : session.train(made, rate));
-    }
-    loss /= batches.length;
-    if (accumulates) session.update(rate, 1 / batches.length);
-    const seconds = (performance.now() - started) / 1000;
-    this.seconds += seconds;
-    this.speed.push({ seconds, tokens });
-    if (this.speed.length > SPEED_STEPS) this.speed.shift();
+    const { loss, tokens } = await this.update(rate);
+    this.count((performance.now() - started) / 1000, tokens);
     this.step++;
     this.losses.push(loss);
     this.failed = !Number.isFinite(loss);
@@ -203,35 +199,73 @@ export class TrainingRun {
         `adapter '${this.adapter}'`,
         "Lower learning_rate, or add warmup_steps, and start anew.",
       );
+    const event = this.event(loss, rate);
+    await this.evaluateAndSave(event);
+    return event;
+  }
+
+  /** Makes an update. Returns the mean loss of its batches, and the tokens trained on. */
+  private async update(rate: number): Promise<{ loss: number; tokens: number }> {
+    const { session, data, options } = this;
+    const accumulates = options.gradient_accumulation_steps > 1;
+    const batches = this.order.update(this.step);
+    let [sum, tokens] = [0, 0];
+    if (accumulates) session.reset();
+    for (const rows of batches) {
+      const made = batchOf(data.rows, rows, session.program.batch, data.pad);
+      tokens += made.learned;
+      sum += await (accumulates ? session.accumulate(made) : session.train(made, rate));
+    }
+    if (accumulates) session.update(rate, 1 / batches.length);
+    return { loss: sum / batches.length, tokens };
+  }
+
+  private count(seconds: number, tokens: number): void {
+    this.seconds += seconds;
+    this.speed.push({ seconds, tokens });
+    if (this.speed.length > SPEED_STEPS) this.speed.shift();
+  }
+
+  private event(loss: number, rate: number): StepEvent {
+    const { step, total } = this;
     const sum = this.speed.reduce((a, b) => ({
       seconds: a.seconds + b.seconds,
       tokens: a.tokens + b.tokens,
     }));
-    const event: StepEvent = {
-      step: this.step,
+    return {
+      step,
       total,
-      epoch: this.order.epochs(this.step),
+      epoch: this.order.epochs(step),
       loss,
       learning_rate: rate,
       tokens_per_second: sum.tokens / Math.max(sum.seconds, 1e-9),
-      seconds_left: ((total - this.step) * sum.seconds) / this.speed.length,
+      seconds_left: ((total - step) * sum.seconds) / this.speed.length,
       memory: this.memory(),
     };
-    const { checkpoint, evaluate_every: every } = options;
-    if (data.held && (this.step === total || (every && this.step % every === 0)))
+  }
+
+  /** Evaluates and writes a checkpoint if these are due after this update. */
+  private async evaluateAndSave(event: StepEvent): Promise<void> {
+    const { step, total } = this;
+    const { checkpoint, evaluate_every: every } = this.options;
+    if (this.data.held && (step === total || (every && step % every === 0)))
       event.evaluation = await this.evaluateNow();
-    if (checkpoint && (this.step === total || this.step % checkpoint.every === 0)) {
+    if (checkpoint && (step === total || step % checkpoint.every === 0)) {
       try {
         event.checkpoint = await this.save();
       } catch (e) {
-        // the run goes on: what it learns is in memory
-        event.checkpoint = this.checkpointError = e instanceof Error ? e.message : String(e);
+        // the run continues, since its state is in memory
+        this.checkpointError = message(e);
+        event.checkpoint = this.checkpointError;
       }
     }
-    return event;
   }
 
-  /** Steps to the end. */
+  /**
+   * Runs to the end.
+   * @param turn executes a step in the model's turn
+   * @throws Aborted; a checkpoint is then written
+   */
   async fit(
     turn: <T>(work: () => Promise<T>) => Promise<T>,
     onStep: (event: StepEvent) => void,
@@ -260,7 +294,7 @@ export class TrainingRun {
     }
   }
 
-  /** Losses and evaluations so far. */
+  /** The result so far. */
   result(): TrainingResult {
     return {
       adapter: this.adapter,
@@ -273,13 +307,16 @@ export class TrainingRun {
     };
   }
 
-  /** Lets `fit` wait behind the step it is in, or go on. */
+  /** Pauses `fit` after the current step, or resumes it. */
   pause(paused: boolean): void {
     this.paused = paused;
     this.wake?.();
   }
 
-  /** Loss on the evaluation texts. */
+  /**
+   * Computes the loss on the evaluation texts, in nats per token.
+   * @throws InputError if there are none
+   */
   async evaluate(): Promise<number> {
     this.alive();
     if (!this.data.held)
@@ -307,7 +344,11 @@ export class TrainingRun {
     return loss;
   }
 
-  /** Writes a checkpoint. Returns its bytes. */
+  /**
+   * Writes a checkpoint.
+   * @returns its size in bytes
+   * @throws StorageError, InputError
+   */
   async save(): Promise<number> {
     this.alive();
     if (this.failed)
@@ -339,7 +380,7 @@ export class TrainingRun {
     return bytes;
   }
 
-  /** Gives back the memory of training; what was learned stays as an adapter. */
+  /** Frees the memory of training. The trained adapter stays. */
   async close(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
