@@ -117,6 +117,7 @@ def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, packag
             TRY
             + """
                 return done(async () => {
+                  ew.env.stallTimeout = 4000;
                   const q = await ew.pipeline("text-generation", "/files/hostile.edge");
                   try {
                     await q("a".repeat(40) + "!", { max_new_tokens: 2, max_time: 10 });
@@ -127,7 +128,8 @@ def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, packag
             """
         )
         in_words(got, what)
-        if what != "a slow expression":
+        # the matchers of some browsers give up, that of Chromium goes on
+        if got != "fine" or what != "a slow expression":
             error(got, "TokenizerError")
     endless = b"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     (files / "hostile.edge").write_bytes(with_file(package, "chat_template.jinja", endless))

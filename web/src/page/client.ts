@@ -7,7 +7,7 @@ import type { FromWorker, ToWorker } from "../protocol/messages.ts";
 import type { Methods } from "../protocol/methods.ts";
 import type { StepEvent } from "../protocol/training.ts";
 import { aborted } from "../shared/abort.ts";
-import { Aborted, type EdgewiseError, EngineError } from "../shared/errors.ts";
+import { Aborted, type EdgewiseError, EngineError, TokenizerError } from "../shared/errors.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 import { env } from "./env.ts";
@@ -51,6 +51,8 @@ export class Client {
   private readonly worker: Worker;
   private readonly lives = new Map<string, () => void>();
   private readonly start: Watchdog;
+  /** Of work in the worker that may never end. */
+  private work: Watchdog | undefined;
   private readonly open = new Map<number, Open>();
   /** `onLate` callbacks of abandoned calls that may still return a value. */
   private readonly late = new Map<number, (value: unknown) => void>();
@@ -121,6 +123,27 @@ export class Client {
           ),
         ),
       );
+  }
+
+  /** The worker does what may never end, or (null) has ended it. */
+  private watchWork(where: string | null): void {
+    this.work?.stop();
+    this.work = undefined;
+    if (where === null || this.dead) return;
+    const patience = stallTimeout();
+    this.work = new Watchdog(
+      () =>
+        this.end(
+          new TokenizerError(
+            `its regular expressions did not finish with a text within ${seconds(patience)}`,
+            where,
+            "Take the tokenizer.json of the model's author, or set env.stallTimeout to wait " +
+              "longer; then make a new pipeline.",
+          ),
+        ),
+      patience,
+    );
+    this.work.wake();
   }
 
   /**
@@ -194,6 +217,7 @@ export class Client {
     if (this.dead) return;
     this.dead = error;
     this.start.stop();
+    this.work?.stop();
     for (const stop of this.lives.values()) stop();
     this.lives.clear();
     this.late.clear();
@@ -232,6 +256,10 @@ export class Client {
     }
     if ("life" in data) {
       this.watch(data.life, data.held);
+      return;
+    }
+    if ("working" in data) {
+      this.watchWork(data.working);
       return;
     }
     if ("ended" in data) return;

@@ -24,6 +24,8 @@ export type FromWorker =
   | { ended: true }
   /** The worker or one of its threads holds this lock; or that thread is about to be ended. */
   | { life: string; held: boolean }
+  /** What it does from now on may never end, and nothing can interrupt it; null: it has ended. */
+  | { working: string | null }
   | { id: number; value: unknown }
   | { id: number; error: PlainError }
   | { id: number; progress: ProgressEvent }

@@ -21,12 +21,14 @@ import type { Model } from "./model/model.ts";
 import { notThere } from "./model/not-there.ts";
 import { generateText } from "./model/text-generation.ts";
 import { Recorder } from "./profile/recorder.ts";
+import { working } from "./text/working.ts";
 import { ArtifactSession } from "./training/artifacts.ts";
 import { forget, keep, listKept, readKept } from "./training/kept.ts";
 import { mergedOnnx } from "./training/merge.ts";
 import { TrainingRun } from "./training/trainer.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
+working.report = (what) => post({ working: what });
 const running = new Map<number, AbortController>();
 const models = new Map<number, Model>();
 let nextModel = 1;

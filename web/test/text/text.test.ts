@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { TEXT_LIMITS as T } from "../../src/gen/text_limits.ts";
 import { TokenizerError } from "../../src/shared/errors.ts";
 import { ChatTemplate } from "../../src/worker/text/chat-template.ts";
-import { checkRegex, RegexError } from "../../src/worker/text/regex-limits.ts";
+import { checkRegex, mayNotEnd, RegexError } from "../../src/worker/text/regex-limits.ts";
 import { Tokenizer } from "../../src/worker/text/tokenizer.ts";
 import { checkTokenizer, LimitError } from "../../src/worker/text/tokenizer-limits.ts";
 import { vectors } from "../common/vectors.ts";
@@ -40,6 +40,21 @@ test("regular expressions of tokenizers", () => {
     else
       assert.throws(width, (e) => e instanceof RegexError && e.message.includes(expected), pattern);
   }
+});
+
+test("regular expressions that may take exponential time", () => {
+  for (const pattern of [
+    "(a+)+$",
+    "(a|a)*b",
+    "(a?){40}a",
+    "x((\\w|\\.)+)+!",
+    "a?".repeat(20) + "b",
+  ])
+    assert(mayNotEnd(pattern, T.regex_depth), pattern);
+  const gpt4 =
+    "(?i:'s|'t)|[^\\r\\n\\p{L}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}]+[\\r\\n]*|\\s+(?!\\S)|\\s+";
+  for (const pattern of ["", "\\s+", "(?:abc)+", gpt4])
+    assert(!mayNotEnd(pattern, T.regex_depth), pattern);
 });
 
 for (const { name, template, messages, text } of templates.rendered)

@@ -62,6 +62,32 @@ export function checkRegex(
   return width(branches);
 }
 
+/**
+ * Whether a backtracking matcher may need exponential time for a pattern that `checkRegex` accepts:
+ * a repeated group matches in more than one way, or many items in a row do. Oniguruma, which Python
+ * uses, gives up such a match; the matchers of some browsers never do.
+ */
+export function mayNotEnd(pattern: string, mostDepth: number): boolean {
+  return ambiguous(new Parser(Array.from(pattern), mostDepth).parse());
+}
+
+/** Items in a row that may each match in several ways without taking long together. */
+const FEW = 10;
+
+function ambiguous(branches: Item[][]): boolean {
+  const varies = (items: Item[][]): boolean =>
+    items.length > 1 ||
+    items[0]!.some((i) => i.low !== i.high || (i.branches.length > 0 && varies(i.branches)));
+  return branches.some(
+    (branch) =>
+      branch.filter((i) => i.low !== i.high).length > FEW ||
+      branch.some(
+        (i) =>
+          i.branches.length > 0 && ((i.high > 1 && varies(i.branches)) || ambiguous(i.branches)),
+      ),
+  );
+}
+
 class Parser {
   /** Capturing groups by number. */
   readonly groups: Item[] = [];

@@ -1,7 +1,7 @@
 // Limits on the contents of tokenizer.json. Equal to python/edgewise/text/limits.py.
 
 import { COMPONENT_LISTS, INSERTED_TEXTS, TEXT_LIMITS } from "../../gen/text_limits.ts";
-import { checkRegex, RegexError } from "./regex-limits.ts";
+import { checkRegex, mayNotEnd, RegexError } from "./regex-limits.ts";
 
 /** A limit is exceeded. */
 export class LimitError extends Error {}
@@ -50,6 +50,19 @@ export function checkTokenizer(value: Json): Growth {
   checkAdded(value.added_tokens);
   checkModel(value.model);
   return growth;
+}
+
+/** Whether a tokenizer that `checkTokenizer` accepts may need exponential time for a text. */
+export function mayTakeForever(value: Json): boolean {
+  for (const part of ["normalizer", "pre_tokenizer", "decoder"])
+    for (const { pattern } of components(value[part]))
+      if (
+        isObject(pattern) &&
+        typeof pattern.Regex === "string" &&
+        mayNotEnd(pattern.Regex, TEXT_LIMITS.regex_depth)
+      )
+        return true;
+  return false;
 }
 
 function checkDepth(value: Json): void {

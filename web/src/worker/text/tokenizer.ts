@@ -7,7 +7,8 @@ import type { Message } from "../../protocol/generation.ts";
 import { TokenizerError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import { ChatTemplate } from "./chat-template.ts";
-import { checkTokenizer, type Growth, LimitError } from "./tokenizer-limits.ts";
+import { checkTokenizer, type Growth, LimitError, mayTakeForever } from "./tokenizer-limits.ts";
+import { reported } from "./working.ts";
 
 const SPECIAL = [
   "bos_token",
@@ -88,6 +89,8 @@ export class Tokenizer {
   private readonly special = new Map<string, string>();
   private readonly template: unknown;
   private readonly growth: Growth;
+  /** Whether its regular expressions may need exponential time: the page is told of each use. */
+  private readonly slow: boolean;
   private readonly prefix: number[] | undefined;
   private readonly suffix: number[] = [];
   private compiled: ChatTemplate | undefined;
@@ -119,6 +122,7 @@ export class Tokenizer {
     const config = parseConfig(configJson, place("tokenizer_config.json"));
     const special = parseConfig(specialJson, place("special_tokens_map.json"));
     this.growth = growthOf(json, place("tokenizer.json"));
+    this.slow = mayTakeForever(json);
     this.backend = makeBackend(json, config, place("tokenizer.json"));
     for (const name of SPECIAL) {
       const token: unknown = config[name] ?? special[name];
@@ -168,6 +172,10 @@ export class Tokenizer {
       );
   }
 
+  private watched<T>(work: () => T): T {
+    return this.slow ? reported("tokenizer.json", work) : work();
+  }
+
   /**
    * Encodes a text.
    * @returns token ids
@@ -175,14 +183,12 @@ export class Tokenizer {
    */
   encode(text: string, addSpecialTokens = true): number[] {
     this.bounded(text.length, "encode");
+    const encoded = (add_special_tokens: boolean) =>
+      this.watched(() => this.backend.encode(text, { add_special_tokens }).ids);
     try {
       if (addSpecialTokens && this.prefix)
-        return [
-          ...this.prefix,
-          ...this.backend.encode(text, { add_special_tokens: false }).ids,
-          ...this.suffix,
-        ];
-      return this.backend.encode(text, { add_special_tokens: addSpecialTokens }).ids;
+        return [...this.prefix, ...encoded(false), ...this.suffix];
+      return encoded(addSpecialTokens);
     } catch (e) {
       throw new TokenizerError(
         `the tokenizer failed on the text (${message(e)})`,
@@ -203,7 +209,7 @@ export class Tokenizer {
     if (!ids.length) return "";
     this.bounded(ids.length, "decode");
     try {
-      return this.backend.decode(Array.from(ids), options);
+      return this.watched(() => this.backend.decode(Array.from(ids), options));
     } catch (e) {
       throw new TokenizerError(
         `the tokenizer failed on the ids (${message(e)})`,
