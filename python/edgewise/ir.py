@@ -1,23 +1,31 @@
-"""Graphs. `Graph` is what a file says: nodes that refer to tensors by name, dimensions that may be
-names. `Value` and `BoundNode` are what binding makes of it: every tensor with a dtype and a shape,
-every node with its declaration.
+"""Graphs before and after binding.
+
+A `Graph` is what a file contains: nodes that refer to tensors by name, and dimensions that may be
+names. Binding makes `Value`s and `BoundNode`s of it: every tensor has an element type and a shape,
+every node has the declaration of its op.
 """
 
 from __future__ import annotations
 
+import builtins
 import struct
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from .declare.dtypes import NAME, bytes_for, pack, unpack
-from .declare.symbolic import NeedsHost as NeedsHost
 from .declare.symbolic import Sym
 from .errors import EdgewiseError, ModelError, OutOfMemory
 
-SMALL = 4096  # elements up to which a tensor's numbers are looked at in Python
-KINDS = {
-    **dict.fromkeys(
-        ("perm", "axes", "starts", "ends", "split", "pads", "shape"), list
-    ),  # of attributes without a default
+if TYPE_CHECKING:
+    from .declare.op import Op
+    from .onnx.reader import Function
+    from .onnx.source import Source
+
+SMALL = 4096  # elements up to which a tensor's numbers are read in Python
+# Types of attributes that have no default.
+KINDS: dict[str, type] = {
+    **dict.fromkeys(("perm", "axes", "starts", "ends", "split", "pads", "shape"), list),
     **dict.fromkeys(
         (
             "to",
@@ -36,6 +44,7 @@ KINDS = {
     "min": float,
     "max": float,
 }
+# What code raises for a graph that makes no sense.
 BROKEN = (
     ArithmeticError,
     AssertionError,
@@ -46,42 +55,58 @@ BROKEN = (
     struct.error,
     TypeError,
     ValueError,
-)  # what code meets in a graph that makes no sense
+)
 
 
 @dataclass
 class Tensor:
-    """A constant tensor: either a place in a Source, or (small ones) its bytes."""
+    """A constant tensor.
+
+    Attributes:
+        name: of the tensor.
+        dtype: ONNX code.
+        shape: dimensions.
+        source, offset, nbytes: where its bytes are in a file.
+        data: its bytes, where they are in no file.
+        strings: its elements, where dtype is string.
+    """
 
     name: str
     dtype: int
-    shape: tuple
-    source: object = None
+    shape: tuple[int, ...]
+    source: Source | None = None
     offset: int = 0
     nbytes: int = 0
-    data: bytes | None = None
-    strings: list | None = None  # of dtype string
+    data: builtins.bytes | None = None
+    strings: list[str | bytes] | None = None
 
     @property
-    def count(self):
+    def count(self) -> int:
         """Number of elements."""
         n = 1
         for d in self.shape:
             n *= d
         return n
 
-    def bytes(self):
-        """Its bytes, little-endian, row-major, elements of less than a byte packed: read from the
-        source each time. Raises ModelError where the file ends before.
-        """
-        return self.data if self.data is not None else self.source.read(self.offset, self.nbytes)
+    def bytes(self) -> builtins.bytes:
+        """Its bytes: little-endian, row-major, elements of less than a byte packed.
 
-    def numbers(self):
-        """Flat list of its elements; meant for small tensors."""
+        They are read from the source each time.
+
+        Raises:
+            ModelError: the file is shorter.
+        """
+        if self.data is not None:
+            return self.data
+        assert self.source is not None
+        return self.source.read(self.offset, self.nbytes)
+
+    def numbers(self) -> list[Any]:
+        """Flat list of its elements; for small tensors."""
         return unpack(self.dtype, self.bytes(), self.count)
 
     @staticmethod
-    def of(name, dtype, shape, values):
+    def of(name: str, dtype: int, shape: Sequence[int], values: Sequence[Any]) -> Tensor:
         """A Tensor of a flat list of numbers. dtype: ONNX code."""
         data = pack(dtype, values)
         return Tensor(name, dtype, tuple(shape), None, 0, len(data), data)
@@ -89,45 +114,56 @@ class Tensor:
 
 @dataclass
 class Info:
-    """Name, dtype code and shape of a graph input or output; a dimension is an int, a name, or None
-    (unknown). shape None: unknown rank.
+    """An input or output of a graph, as the file declares it.
+
+    Attributes:
+        name: of the tensor.
+        dtype: ONNX code; 0: not declared.
+        shape: each dimension an int, a name, or None (unknown); None: unknown rank.
+        kind: "tensor", "sequence", "optional" or "map".
+        elem: what is in a sequence or optional, or a map's values.
+        key_type: ONNX code of a map's keys.
     """
 
     name: str
     dtype: int = 0
-    shape: list | None = None
+    shape: list[Any] | None = None
     kind: str = "tensor"
-    elem: object = (
-        None  # of a sequence or optional: the Info of what is in it; of a map: of its values
-    )
-    key_type: int = 0  # of a map
+    elem: Info | None = None
+    key_type: int = 0
 
 
 @dataclass
 class Node:
-    """A node of a file (NodeProto). inputs, outputs: names, "" where optional and absent; attrs:
-    {name: int, float, str, Tensor, Graph, Info (a type), or a list of one kind}; domain "" is
-    ai.onnx.
+    """A node of a file (NodeProto).
+
+    Attributes:
+        op: name of the operator.
+        inputs, outputs: names, "" where optional and absent.
+        attrs: {name: int, float, str, Tensor, Graph, Info (a type), or a list of one kind}.
+        domain: of the operator; "" is ai.onnx.
+        name: of the node.
+        module: name of the PyTorch module that it belongs to, where the exporter notes it.
     """
 
     op: str
-    inputs: list
-    outputs: list
-    attrs: dict = field(default_factory=dict)
+    inputs: list[str]
+    outputs: list[str]
+    attrs: dict[str, Any] = field(default_factory=dict)
     domain: str = ""
     name: str = ""
-    module: str = ""  # name of the PyTorch module it belongs to, where the exporter says
+    module: str = ""
 
     @property
-    def where(self):
-        """What errors call it: name and operator."""
+    def where(self) -> str:
+        """Its name and operator, for errors."""
         return (
             f"node '{self.name or self.outputs[0] if self.outputs else self.name}'"
             f" ({self.domain + '.' if self.domain else ''}{self.op})"
         )
 
-    def subgraphs(self):
-        """Graphs among its attributes: branches, bodies."""
+    def subgraphs(self) -> list[Graph]:
+        """Graphs among its attributes: branches and bodies."""
         return [a for a in self.attrs.values() if isinstance(a, Graph)]
 
 
@@ -135,44 +171,62 @@ class Node:
 class Graph:
     """A model, a subgraph or a function's body.
 
-    nodes: in an order that can be run. inputs, outputs: Infos. constants: {name: Tensor}
-    (initializers). value_info: {name: Info} of what the file says of tensors between. opsets:
-    {domain: version}; functions: {(domain, name): onnx.reader.Function}, metadata: {key: text},
-    ir_version, producer: of a whole model. source: the Source it was read from, or None.
+    Attributes:
+        name: of the graph.
+        nodes: in the order of the file.
+        inputs, outputs: as declared.
+        constants: {name: Tensor} of the initializers.
+        value_info: {name: Info} that the file declares of inner tensors.
+        opsets: {domain: version}, of a whole model.
+        functions: {(domain, name): Function}, of a whole model.
+        metadata: {key: text}, of a whole model.
+        ir_version, producer: of a whole model.
+        source: what it was read from; None: no file.
+        values: constants as Values, made on first binding (bind.constants).
+        ours: whether it was made here instead of read from a file, so that nodes may be of the
+            domain 'edgewise'.
     """
 
     name: str = ""
-    nodes: list = field(default_factory=list)
-    inputs: list = field(default_factory=list)
-    outputs: list = field(default_factory=list)
-    constants: dict = field(default_factory=dict)
-    value_info: dict = field(default_factory=dict)
-    opsets: dict = field(default_factory=dict)
-    functions: dict = field(default_factory=dict)
-    metadata: dict = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[Info] = field(default_factory=list)
+    outputs: list[Info] = field(default_factory=list)
+    constants: dict[str, Tensor] = field(default_factory=dict)
+    value_info: dict[str, Info] = field(default_factory=dict)
+    opsets: dict[str, int] = field(default_factory=dict)
+    functions: dict[tuple[str, str], Function] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
     ir_version: int = 0
     producer: str = ""
-    source: object = None
-    values: dict | None = None  # constants as Values, made on first binding (bind.py)
-    ours: bool = False  # made here, not read from a file: nodes may be of the domain 'edgewise'
+    source: Source | None = None
+    values: dict[str, Value] | None = None
+    ours: bool = False
 
-    def input_names(self):
-        """Inputs a caller feeds: those that are not initializers (IR version 3 listed both)."""
+    def input_names(self) -> list[Info]:
+        """Inputs that a caller feeds: those that are no initializers (IR version 3 lists both)."""
         return [i for i in self.inputs if i.name not in self.constants]
 
-    def every_node(self):
-        """Its nodes and those of subgraphs in them, at any depth."""
+    def every_node(self) -> Iterator[Node]:
+        """Its nodes and those of their subgraphs, at any depth."""
         for n in self.nodes:
             yield n
             for g in n.subgraphs():
                 yield from g.every_node()
 
-    def needed(self, names):
-        """(nodes, names): its nodes that these tensors depend on, in its order, and the names of
-        all tensors that they read, those of subgraphs included, and these.
+    def needed(self, names: Iterable[str]) -> tuple[list[Node], set[str]]:
+        """What tensors depend on.
+
+        Args:
+            names: of the tensors.
+
+        Returns:
+            (nodes that they depend on, in the graph's order; names of all tensors that these nodes
+            and their subgraphs read, and of the tensors themselves)
         """
         by_output = {o: n for n in self.nodes for o in n.outputs if o}
-        kept, read, stack = set(), set(), list(names)
+        kept: set[int] = set()
+        read: set[str] = set()
+        stack = list(names)
         while stack:
             name = stack.pop()
             read.add(name)
@@ -195,91 +249,128 @@ class Graph:
 
 
 class Value:
-    """A tensor of a bound graph. dtype: ONNX code; shape: ints and Syms.
+    """A tensor of a bound graph.
 
-    What is known of its numbers:
-    `numbers` (flat list, small constants, may hold Syms) or `tensor` (a weight). `constant`: the
-    same in every run.
+    Attributes:
+        name: of the tensor.
+        dtype: ONNX code.
+        shape: ints and Syms.
+        tensor: its content, of a weight.
+        producer: the node that computes it.
+        constant: whether it is the same in every run.
+        role: "input", "cache", "state" (a parameter or what an optimizer keeps: runs write it), or
+            "".
     """
 
     __slots__ = ("name", "dtype", "shape", "_numbers", "tensor", "producer", "constant", "role")
 
     def __init__(
-        self, name, dtype, shape, numbers=None, tensor=None, producer=None, constant=False, role=""
-    ):
-        self.name, self.dtype, self.shape = name, dtype, list(shape)
+        self,
+        name: str,
+        dtype: int,
+        shape: Sequence[Any],
+        numbers: list[Any] | None = None,
+        tensor: Tensor | None = None,
+        producer: BoundNode | None = None,
+        constant: bool = False,
+        role: str = "",
+    ) -> None:
+        self.name, self.dtype = name, dtype
+        self.shape: list[Any] = list(shape)
         self._numbers, self.tensor, self.producer = numbers, tensor, producer
         self.constant = (
             constant
             or tensor is not None
             or (numbers is not None and not any(isinstance(x, Sym) for x in numbers))
         )
-        # "input", "cache", "state" (a parameter or what an optimizer keeps: written by runs), or ""
         self.role = role
 
     @property
-    def fixed(self):
-        """Whether nothing in a run computes it: constants, and parameters, which only the end of a
-        training step changes.
+    def fixed(self) -> bool:
+        """Whether no node computes it: a constant, or a state, which is written at the end of a
+        step.
         """
         return self.constant or self.role == "state"
 
     @property
-    def numbers(self):
-        """Flat list of its elements (ints, floats, Syms) where they are known and at most SMALL;
-        else None. Setting it makes the value a constant, unless a Sym is among them.
+    def numbers(self) -> list[Any] | None:
+        """Flat list of its elements (ints, floats, Syms), where they are known and at most SMALL.
+
+        Setting it makes the value a constant, unless a Sym is among them.
         """
         if self._numbers is None and self.tensor is not None and self.tensor.count <= SMALL:
             self._numbers = self.tensor.numbers()
         return self._numbers
 
     @numbers.setter
-    def numbers(self, numbers):
+    def numbers(self, numbers: list[Any] | None) -> None:
         self._numbers = numbers
         if numbers is not None and not any(isinstance(x, Sym) for x in numbers):
             self.constant = True
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
 
-    def scalar(self):
+    def scalar(self) -> Any:
         """Its one number, or None."""
         n = self.numbers
         return n[0] if n is not None and len(n) == 1 else None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.name} {NAME.get(self.dtype, self.dtype)}{self.shape}>"
 
 
 class BoundNode:
-    """A node whose inputs and outputs are Values (None where optional and absent)."""
+    """A node of a bound graph.
+
+    Attributes:
+        op, domain: of the operator.
+        name: of the node in the file, "" where it was added.
+        inputs, outputs: Values, None where optional and absent.
+        attrs: {name: value}.
+        opset: version of the operator's domain.
+        decl: declaration of the op; None while a call of a model-local function is bound.
+        module: PyTorch module that it belongs to, where the exporter notes it.
+    """
 
     __slots__ = ("op", "domain", "name", "inputs", "outputs", "attrs", "opset", "decl", "module")
 
-    def __init__(self, op, domain, name, inputs, outputs, attrs, opset, decl, module=""):
-        self.module = module
-        (
-            self.op,
-            self.domain,
-            self.name,
-            self.inputs,
-            self.outputs,
-            self.attrs,
-            self.opset,
-            self.decl,
-        ) = (op, domain, name, inputs, outputs, attrs, opset, decl)
+    def __init__(
+        self,
+        op: str,
+        domain: str,
+        name: str,
+        inputs: list[Any],
+        outputs: list[Any],
+        attrs: dict[str, Any],
+        opset: int,
+        decl: Op | None,
+        module: str = "",
+    ) -> None:
+        self.op, self.domain, self.name = op, domain, name
+        self.inputs: list[Any] = inputs
+        self.outputs: list[Any] = outputs
+        self.attrs, self.opset, self.module = attrs, opset, module
+        self.decl: Any = decl
 
     @property
-    def where(self):
-        """What errors call it: name and operator."""
+    def where(self) -> str:
+        """Its name and operator, for errors."""
         first = next((o.name for o in self.outputs if o is not None), "")
         return f"node '{self.name or first}' ({self.domain + '.' if self.domain else ''}{self.op})"
 
-    def attr(self, name, default=None):
-        """An attribute; ModelError where the file gives it another kind than its default (or,
-        without one, its name) has.
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute.
+
+        Args:
+            name: of the attribute.
+            default: where the node does not have it.
+
+        Raises:
+            ModelError: its type is not that of the default, or without one that of its name
+                (KINDS).
         """
         value = self.attrs.get(name)
         if value is None:
@@ -305,21 +396,23 @@ class BoundNode:
             )
         return value
 
-    def has(self, i):
+    def has(self, i: int) -> bool:
         """Whether input i is there: an optional one may be absent."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
-    def input(self, i):
-        """Value of input i, or None where it is absent."""
+    def input(self, i: int) -> Value | None:
+        """Value of input i; None where it is absent."""
         return self.inputs[i] if i < len(self.inputs) else None
 
-    def wants(self, i):
-        """Whether output i is named, so somebody may read it."""
+    def wants(self, i: int) -> bool:
+        """Whether output i is named, so that it may be read."""
         return i < len(self.outputs) and self.outputs[i] is not None
 
-    def need(self, i):
-        """Numbers of input i, which the shape of the output depends on; NeedsValue when only a run
-        can tell.
+    def need(self, i: int) -> list[Any]:
+        """Numbers of input i, which the shape of the output depends on.
+
+        Raises:
+            NeedsValue: only a run can tell.
         """
         v = self.inputs[i]
         n = v.numbers
@@ -327,9 +420,9 @@ class BoundNode:
             raise NeedsValue(v)
         return n
 
-    def broken(self, e):
-        """The error for an exception that is none of ours and came up while this node was worked
-        on: OutOfMemory, or ModelError.
+    def broken(self, e: Exception) -> EdgewiseError:
+        """The error for an exception of another class that was raised for this node: OutOfMemory or
+        ModelError.
         """
         if isinstance(e, EdgewiseError):
             return e
@@ -346,22 +439,26 @@ class BoundNode:
             "Check the shapes that were fed; if they are right, export the model again.",
         )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.outputs} = {self.op}({self.inputs})"
 
 
 class NeedsValue(Exception):
-    """Binding needs the numbers of a tensor that only running the graph up to it can tell (If's
-    condition, a shape from data). node: the Node of the graph that asks.
+    """Binding needs numbers that only a run can tell: If's condition, a shape from data.
+
+    Attributes:
+        value: the tensor.
+        node: the node of the graph that needs it.
     """
 
-    def __init__(self, value):
+    def __init__(self, value: Value) -> None:
         super().__init__(value.name)
-        self.value, self.node = value, None
+        self.value = value
+        self.node: Node | None = None
 
 
-def check_tensor_bytes(t, where):
-    """Raises ModelError unless a tensor's bytes are as many as its shape and dtype say."""
+def check_tensor_bytes(t: Tensor, where: str) -> None:
+    """Raises ModelError where a tensor has not as many bytes as its shape and dtype need."""
     expected = bytes_for(t.dtype, t.count)
     if t.nbytes != expected:
         raise ModelError(

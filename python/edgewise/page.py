@@ -80,7 +80,7 @@ def compile_package(files: dict, options: dict) -> tuple[str, dict[str, bytes]]:
     """
     from .compile import CHUNKS
 
-    shared = {
+    shared: dict[str, Any] = {
         "dtype": options.get("dtype"),
         "capacity": options.get("capacity"),
         "chunks": tuple(options.get("chunks") or CHUNKS),

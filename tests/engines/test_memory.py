@@ -8,11 +8,13 @@ import pytest
 from edgewise.declare import kernel
 from edgewise.declare.dtypes import FLOAT, INT32, INT64
 from edgewise.declare.symbolic import strides_of
-from edgewise.plan.memory import ALIGN, plan_memory
+from edgewise.plan.memory import plan_memory
 from edgewise.plan.view import Buffer, View
+from edgewise.targets import CPU
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+ALIGN = CPU.memory.arena_alignment
 TYPES = {FLOAT: np.uint32, INT32: np.uint32, INT64: np.uint64}
 
 

@@ -15,10 +15,10 @@ from edgewise.bind import bind
 from edgewise.bind.autodiff import Gradients, add_gradients
 from edgewise.declare.dtypes import FLOAT
 from edgewise.declare.kernel import KERNELS
-from edgewise.declare.symbolic import NotStatic
+from edgewise.declare.symbolic import NeedsHost, NotStatic
 from edgewise.errors import EdgewiseError
 from edgewise.inspect import is_supported
-from edgewise.ir import NeedsHost, NeedsValue
+from edgewise.ir import NeedsValue
 from edgewise.onnx import BytesSource, read_model
 from edgewise.ops import OPS
 from edgewise.passes import COMBINE, RECOGNISE

@@ -110,7 +110,7 @@ def run(g, passes):
     """(Counter of the ops left, outputs) with these passes alone."""
     left = Counter()
 
-    def only(bound, between=None):
+    def only(bound, *chosen):
         for p in passes:
             p(bound)
         bound.prune()

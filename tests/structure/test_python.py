@@ -22,6 +22,7 @@ ORDER = [
     {"ir", "arrays"},
     {"onnx"},
     {"bind", "passes", "engine", "shake"},
+    {"targets"},
     {"sums"},
     {"package"},
     {"plan"},

@@ -7,13 +7,15 @@ import numpy as np
 import onnx
 import pytest
 from edgewise.inspect import inspect
-from edgewise.plan.memory import ALIGN, _best, _least
+from edgewise.plan.memory import _best, _least
+from edgewise.targets import CPU
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from .zoo import models
 
+ALIGN = CPU.memory.arena_alignment
 MOST = 1.10  # times the lower bound
 
 

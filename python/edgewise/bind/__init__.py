@@ -1,11 +1,16 @@
 """Binding: a Graph with concrete shapes becomes a BoundGraph, to which gradients can be added."""
 
 from .autodiff import Gradients, add_gradients
-from .binder import HALF, RUN_SEED, BoundGraph, bind, function_body, prepared
+from .binder import Binder, BindOptions, bind
+from .constants import function_body, prepared
+from .graph import BoundGraph
+from .nodes import HALF, RUN_SEED
 
 __all__ = [
     "HALF",
     "RUN_SEED",
+    "BindOptions",
+    "Binder",
     "BoundGraph",
     "Gradients",
     "add_gradients",

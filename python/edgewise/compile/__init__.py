@@ -1,24 +1,17 @@
 """Whole models to packages: what `edgewise build` and a page do once per model."""
 
-from .causal_lm import (
-    CACHE_NAME,
-    CHUNKS,
-    CONSTANTS,
+from .caches import CACHE_NAME, cache_axis, cached_as_halves, head_dim
+from .causal_lm import CHUNKS, compile_causal_lm, compile_package
+from .inference import (
     add_inference_plan,
-    add_plans,
-    add_weight,
-    cache_axis,
-    cached_as_halves,
-    compile_causal_lm,
     compile_inference,
-    compile_package,
     describe_plan,
     describe_values,
     described_shape,
-    head_dim,
     inference_package,
-    pick_model_file,
 )
+from .model_file import pick_model_file
+from .weights import CONSTANTS, add_plans, add_weight
 
 __all__ = [
     "CACHE_NAME",

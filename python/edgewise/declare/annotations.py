@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..bind.autodiff import Gradients
-    from ..bind.binder import _Binder as Binder
+    from ..bind.binder import Binder
     from ..ir import BoundNode, Value
     from ..ir import Graph as Subgraph
     from ..plan.builder import Builder

@@ -353,6 +353,7 @@ def indices(shape: Shape, strides: Sequence[int], offset: int = 0) -> list[int]:
 def read_as(v: Value, out_shape: Shape) -> list[Any]:
     """The numbers of a small constant, broadcast to out_shape, as a flat list."""
     numbers = v.numbers
+    assert numbers is not None
     if list(v.shape) == list(out_shape):
         return numbers
     count = product(out_shape)

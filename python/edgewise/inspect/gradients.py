@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..bind import bind
 from ..bind.autodiff import Gradients, add_gradients
 from ..declare.dtypes import FLOAT
 from ..declare.symbolic import most
 from ..errors import EdgewiseError, MissingGradient
 from ..ir import BROKEN, BoundNode, Graph
-from ..passes import RECOGNISE
+from ..plan import recognised
 from ..training.language_model import causal_lm_inputs
 from ..training.parameters import parameters
 from .memory import Numbers, Shapes, attempt, input_dtypes
@@ -78,7 +77,7 @@ def _differentiate(
     graph: Graph, shapes: Shapes, known: Numbers, computed: dict[str, Any] | None = None
 ) -> Trainability:
     names = parameters(graph)
-    bound = bind(
+    bound = recognised(
         graph,
         shapes,
         input_dtypes(graph),
@@ -86,10 +85,7 @@ def _differentiate(
         computed=computed,
         float_outputs=True,
         trainable=names,
-    )
-    for recognise in RECOGNISE:
-        recognise(bound)
-    bound.prune()
+    ).prune()
     builder = Gradients(bound)
     outputs = {name: v for name, v in bound.outputs.items() if v.dtype == FLOAT}
     seeds = [

@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from ..compile import CACHE_NAME, cache_axis, cached_as_halves, head_dim
 from ..declare.dtypes import FLOAT, INT64
-from ..declare.symbolic import NotStatic, most, product
-from ..errors import EdgewiseError, InputError, ModelError, UnsupportedOp
-from ..ir import BROKEN, Graph, NeedsHost, NeedsValue, Tensor, Value
+from ..declare.symbolic import most, product
+from ..errors import EdgewiseError, InputError, UnsupportedOp
+from ..ir import BROKEN, Graph, NeedsValue, Tensor, Value
 from ..onnx.dimensions import MOST_DIM
 from ..plan import compile_graph
+from ..plan.explain import INSPECTION, NO_PLAN, compiler_errors
 from .report import Cache, Memory
 
 DEFAULT_LENGTH = 1024  # tokens of a language model's cache
@@ -25,31 +26,12 @@ Numbers = Mapping[str, Sequence[float]]
 def attempt(compute: Callable[[], T]) -> tuple[T | None, str]:
     """(result, "") of a function that compiles a graph, or (None, why it cannot be compiled)."""
     try:
-        return compute(), ""
-    except NeedsValue as e:
-        hint = (
-            " (--value gives them)"
-            if e.value.role == "input"
-            else ", which are known only in a run"
-        )
-        return None, f"a shape or a branch depends on the numbers of '{e.value.name}'{hint}"
-    except NeedsHost as e:
-        return (
-            None,
-            f"shapes after {e or 'a node'}, which runs between plans, are known only in a run",
-        )
-    except NotStatic as e:
-        return None, f"a shape could not be computed ({e})"
+        with compiler_errors(Graph("graph")):
+            return compute(), ""
+    except NO_PLAN as e:
+        return None, INSPECTION.error(e).what
     except EdgewiseError as e:
         return None, str(e)
-    except BROKEN as e:
-        return None, str(
-            ModelError(
-                f"it cannot be compiled ({type(e).__name__}: {str(e)[:200]})",
-                "graph",
-                "If it runs elsewhere, report it.",
-            )
-        )
 
 
 def input_dtypes(graph: Graph) -> dict[str, int]:

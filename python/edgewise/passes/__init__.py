@@ -1,6 +1,11 @@
-"""Passes over bound graphs: each takes a BoundGraph and improves it, meaning the same."""
+"""Passes over bound graphs. Each takes a BoundGraph and changes it in place; the graph computes the
+same as before.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .activations import fuse_activations
 from .attention import fuse_attention
@@ -13,7 +18,13 @@ from .quantization import fuse_quantized_products, pair_quantization
 from .rotary import fuse_rotary
 from .scaling import fold_scaling
 
-RECOGNISE = [
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
+
+Pass = Callable[["BoundGraph"], Any]
+
+# Passes that recognise what exporters spell out.
+RECOGNISE: tuple[Pass, ...] = (
     common_subexpressions,
     fuse_padding,
     fuse_normalization,
@@ -22,28 +33,59 @@ RECOGNISE = [
     fuse_attention,
     fuse_quantized_products,
     pair_quantization,
-]  # what exporters spelt out
-COMBINE = [
+)
+# Passes that merge what one kernel does at once.
+COMBINE: tuple[Pass, ...] = (
     common_subexpressions,
     fuse_quantized,
     fold_scaling,
     fuse_epilogues,
     fuse_residual_norm,
-]  # what one kernel does at once
+)
 PASSES = RECOGNISE + COMBINE
 
 
-def optimize(bound, between=None):
-    """Runs all passes in order; between(bound) runs once the ops are recognised, before they are
-    combined. Returns the graph.
+def optimize(
+    bound: BoundGraph,
+    between: Pass | None = None,
+    recognise: Sequence[Pass] = RECOGNISE,
+    combine: Sequence[Pass] = COMBINE,
+) -> BoundGraph:
+    """Runs passes in order, and drops nodes that no output needs.
+
+    Args:
+        bound: the graph.
+        between: a change of the graph once the ops are recognised, before they are combined.
+        recognise, combine: passes before and behind it; a target chooses them.
+
+    Returns:
+        bound
     """
-    for p in RECOGNISE:
+    for p in recognise:
         p(bound)
     if between is not None:
         between(bound)
-    for p in COMBINE:
+    for p in combine:
         p(bound)
     return bound.prune()
 
 
-__all__ = ["PASSES", "optimize", *[p.__name__ for p in PASSES]]
+__all__ = [
+    "COMBINE",
+    "PASSES",
+    "RECOGNISE",
+    "Pass",
+    "common_subexpressions",
+    "fold_scaling",
+    "fuse_activations",
+    "fuse_attention",
+    "fuse_epilogues",
+    "fuse_normalization",
+    "fuse_padding",
+    "fuse_quantized",
+    "fuse_quantized_products",
+    "fuse_residual_norm",
+    "fuse_rotary",
+    "optimize",
+    "pair_quantization",
+]

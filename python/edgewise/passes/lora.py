@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..errors import InputError, UnsupportedOp
@@ -31,6 +32,31 @@ _VIEWS = (
 _TAIL = re.compile(
     r"/(MatMul|Gemm|Conv|Gather|FusedMatMul)[^/]*$"
 )  # also of what quantizers make of them: MatMul_Q4, MatMul_quant_output_scale_mul
+
+
+class AdapterConfig(Protocol):
+    """What inserting adapters needs of training.peft.LoraConfig."""
+
+    target_modules: Any
+    modules_to_save: Any
+    bias: str
+    lora_dropout: float
+    init_lora_weights: Any
+
+    def matches(self, name: str) -> bool:
+        """Whether the layer of this name gets an adapter."""
+
+    def rank_of(self, name: str) -> int:
+        """The rank of a layer's adapter."""
+
+    def scaling_of(self, name: str) -> float:
+        """What the product of a layer's adapter is multiplied with."""
+
+    def saves(self, name: str) -> bool:
+        """Whether modules_to_save names a module."""
+
+    def saved_by(self, pattern: str, name: str) -> bool:
+        """Whether an entry of modules_to_save names a module."""
 
 
 @dataclass

@@ -1,9 +1,9 @@
-"""From a bound graph to a plan: lowering to kernel calls, memory planning, and the bytes the engine
-loads.
+"""From a bound graph to a plan: lowering to kernel calls, memory planning, and the bytes that the
+engine loads. `compile_graph` runs all stages, binding and passes included.
 """
 
 from .builder import Builder, lower
-from .pipeline import compile_graph
+from .pipeline import compile_graph, recognised
 from .plan import Plan, Slot
 
-__all__ = ["Builder", "compile_graph", "lower", "Plan", "Slot"]
+__all__ = ["Builder", "compile_graph", "lower", "Plan", "recognised", "Slot"]

@@ -1,48 +1,55 @@
-"""Updates as early as they can be: a parameter is updated once its gradient is there and nobody
-reads its old value any more, so that the gradient's memory is free for what comes next. Nodes leave
-them at the end of the graph; this moves their steps, since only steps say exactly what memory they
-read (a transposed weight is a view).
+"""Moves updates of states as early as possible.
+
+A parameter is updated as soon as its gradient is there and its old value is read no more, so that
+the memory of the gradient is free for what follows. Nodes leave updates at the end of the graph.
+They are moved as steps, since only steps say exactly what memory they read (a transposed weight is
+a view).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 
-def hoist_updates(steps, is_state, least=-1):
+from .steps import Step
+from .view import Buffer
+
+
+def hoist_updates(
+    steps: Sequence[Step], is_state: Callable[[Buffer], bool], least: int = -1
+) -> list[Step]:
     """Moves steps that write states forward, behind the last step that they depend on.
 
     Args:
-        steps: [Step] in an order that is right. is_state(buffer): whether a buffer is a state's
-        slot. least: the step before which no state is written.
+        steps: in an order that can run.
+        is_state: whether a buffer is the slot of a state.
+        least: the step before which no state is written.
+
     Returns:
         the steps in their new order
     """
-
-    def key(buffer):
-        return (buffer.kind, buffer.index) if buffer.kind == "slot" else id(buffer)
-
-    written, touched, placed = (
-        {},
-        {},
-        [],
-    )  # key -> place of its last writer, of its last reader or writer
-    for i, s in enumerate(steps):
-        operands = [
-            (o.output, v.buffer) for o, v in zip(s.kernel.operands, s.operands) if v is not None
-        ]
+    # {buffer: place of its last writer}, {buffer: place of its last reader or writer}
+    written: dict[Hashable, int] = {}
+    touched: dict[Hashable, int] = {}
+    placed: list[tuple[int, int]] = []
+    for i, step in enumerate(steps):
+        operands = [(o.output, _key(v.buffer), v.buffer) for o, v in step.bound()]
         place = i
-        if i > least and any(out and is_state(b) for out, b in operands):
+        if i > least and any(output and is_state(b) for output, _, b in operands):
             place = max(
                 [least]
                 + [
-                    touched.get(key(b), -1) if out else written.get(key(b), -1)
-                    for out, b in operands
+                    touched.get(k, -1) if output else written.get(k, -1)
+                    for output, k, _ in operands
                 ]
             )
         placed.append((place, i))
-        for out, b in operands:
-            k = key(b)
+        for output, k, _ in operands:
             touched[k] = max(touched.get(k, -1), place)
-            if out:
+            if output:
                 written[k] = max(written.get(k, -1), place)
-    # an update stands right behind the step of its place; several of one place keep their order
+    # An update follows the step of its place directly; several of one place keep their order.
     return [steps[i] for _, i in sorted(placed)]
+
+
+def _key(buffer: Buffer) -> Hashable:
+    return (buffer.kind, buffer.index) if buffer.kind == "slot" else id(buffer)

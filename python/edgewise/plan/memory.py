@@ -1,21 +1,60 @@
-"""Places buffers in one arena: a buffer lives from the step that first touches it to the one that
-last does.
-"""
+"""Places buffers in one arena. A buffer lives from the first step that touches it to the last."""
 
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Callable, Sequence
 
-ALIGN = 64
+from ..targets import CPU, MemoryRules
+from .steps import Step
+from .view import Buffer, View
+
+# (buffer, bytes with alignment, first step, last step)
+Block = tuple[Buffer, int, int, int]
 
 
-def _same_memory(a, b):
-    return a.offset == b.offset and a.shape == b.shape and a.strides == b.strides
+def plan_memory(steps: Sequence[Step], rules: MemoryRules = CPU.memory) -> tuple[int, int]:
+    """Sets the offset of every arena buffer of these steps.
+
+    Args:
+        steps: in the order in which they run.
+        rules: alignment, and whether outputs may reuse the memory of inputs.
+
+    Returns:
+        (bytes needed, the lower bound: the largest sum of the buffers that are alive at one step,
+        in-place outputs counted with their inputs)
+    """
+    buffers: list[Buffer] = []
+    for i, step in enumerate(steps):
+        for v in step.operands:
+            if v is not None and v.buffer.kind == "arena":
+                if v.buffer.first is None:
+                    v.buffer.first = i
+                    buffers.append(v.buffer)
+                v.buffer.last = i
+    if rules.in_place:
+        _reuse_inputs(steps)
+    align = rules.arena_alignment
+    blocks = [(b, -(-b.nbytes // align) * align, *_life(b)) for b in buffers if b.owner is None]
+    least = _least(blocks, len(steps))
+    total, offsets = _best(blocks, least)
+    for (b, *_), at in zip(blocks, offsets):
+        b.offset = at
+    for b in buffers:
+        if b.owner is not None:
+            b.offset = _owner(b).offset
+    return total, least
 
 
-def _reuse_inputs(steps):
-    """In-place: an output takes over the buffer of an input that nothing reads afterwards, where
-    the kernel allows it.
+def _life(buffer: Buffer) -> tuple[int, int]:
+    assert buffer.first is not None and buffer.last is not None
+    return buffer.first, buffer.last
+
+
+# ---- in place
+def _reuse_inputs(steps: Sequence[Step]) -> None:
+    """Lets an output take over the buffer of an input that nothing reads afterwards, where the
+    kernel's contract allows it.
     """
     for i, step in enumerate(steps):
         for o, y in zip(step.kernel.operands, step.operands):
@@ -30,72 +69,52 @@ def _reuse_inputs(steps):
                 continue
             for name in o.inplace:
                 x = step.operands[step.kernel.index[name]]
-                if (
-                    x is None
-                    or x.buffer.kind != "arena"
-                    or x.buffer is y.buffer
-                    or _owner(x.buffer).last != i
-                    or x.buffer.nbytes != y.buffer.nbytes
-                    or not _same_memory(x, y)
-                    or x.dtype != y.dtype
-                ):
-                    continue
-                root = _owner(x.buffer)
-                others = [
-                    v
-                    for k, v in zip(step.kernel.operands, step.operands)
-                    if v is not None
-                    and v is not y
-                    and v is not x
-                    and v.buffer.kind == "arena"
-                    and _owner(v.buffer) is root
-                    and not (k.name in o.inplace and _same_memory(v, y))
-                ]
-                if others:
-                    continue
-                y.buffer.owner = root
-                root.last = y.buffer.last
-                break
+                if x is not None and _dies_here(x, y, i) and not _others(step, o.inplace, x, y):
+                    root = _owner(x.buffer)
+                    y.buffer.owner = root
+                    root.last = y.buffer.last
+                    break
 
 
-def _owner(buffer):
+def _dies_here(x: View, y: View, step: int) -> bool:
+    """Whether x is read by no later step, and y fits exactly into its memory."""
+    return (
+        x.buffer.kind == "arena"
+        and x.buffer is not y.buffer
+        and _owner(x.buffer).last == step
+        and x.buffer.nbytes == y.buffer.nbytes
+        and _same_memory(x, y)
+        and x.dtype == y.dtype
+    )
+
+
+def _others(step: Step, allowed: Sequence[str], x: View, y: View) -> bool:
+    """Whether the step has another operand in x's buffer that y must not overwrite."""
+    root = _owner(x.buffer)
+    return any(
+        v is not None
+        and v is not y
+        and v is not x
+        and v.buffer.kind == "arena"
+        and _owner(v.buffer) is root
+        and not (k.name in allowed and _same_memory(v, y))
+        for k, v in zip(step.kernel.operands, step.operands)
+    )
+
+
+def _same_memory(a: View, b: View) -> bool:
+    return a.offset == b.offset and a.shape == b.shape and a.strides == b.strides
+
+
+def _owner(buffer: Buffer) -> Buffer:
     while buffer.owner is not None:
         buffer = buffer.owner
     return buffer
 
 
-def plan_memory(steps):
-    """Sets the offset of every arena buffer of these steps.
-
-    Returns:
-        (bytes needed, the lower bound: the most bytes that are alive at any one step, in-place
-        outputs in the place of their inputs)
-    """
-    buffers = []
-    for i, step in enumerate(steps):
-        for v in step.operands:
-            if v is not None and v.buffer.kind == "arena":
-                b = v.buffer
-                if b.first is None:
-                    b.first = i
-                    buffers.append(b)
-                b.last = i
-    _reuse_inputs(steps)
-    blocks = [
-        (b, -(-b.nbytes // ALIGN) * ALIGN, b.first, b.last) for b in buffers if b.owner is None
-    ]
-    least = _least(blocks, len(steps))
-    total, offsets = _best(blocks, least)
-    for (b, *_), at in zip(blocks, offsets):
-        b.offset = at
-    for b in buffers:
-        if b.owner is not None:
-            b.offset = _owner(b).offset
-    return total, least
-
-
-def _least(blocks, count):
-    """The most bytes of blocks (buffer, size, first, last) that live at the same step."""
+# ---- placement
+def _least(blocks: Sequence[Block], count: int) -> int:
+    """The largest sum of the sizes of blocks that live at one of `count` steps."""
     change = [0] * (count + 1)
     for _, size, first, last in blocks:
         change[first] += size
@@ -107,30 +126,29 @@ def _least(blocks, count):
     return most
 
 
-ORDERS = (
+# Orders of placement: largest first, largest size times lifetime first, longest life first.
+ORDERS: tuple[Callable[[Block], float | tuple[float, float]], ...] = (
     lambda b: -b[1],
     lambda b: -b[1] * (b[3] - b[2] + 1),
     lambda b: (b[2] - b[3], -b[1]),
-)  # largest first, largest area first, longest life first
-TRIES, WORK, ENOUGH = (
-    12,
-    6000,
-    1.02,
-    # placements at most; blocks that they may place in all, since binding is to stay fast; the
-    # share of the bound with which the search ends
 )
+TRIES = 12  # placements at most
+WORK = 6000  # blocks that all placements together may place: binding has to stay fast
+ENOUGH = 1.02  # the search ends at this multiple of the lower bound
 
 
-def _best(blocks, least):
-    """(bytes, offsets) of the smallest of several placements, in which blocks come in different
-    orders: by ORDERS, then with whoever reaches the top of the last one (first of the best one) in
-    front.
+def _best(blocks: Sequence[Block], least: int) -> tuple[int, list[int]]:
+    """(bytes, offsets) of the smallest of several placements.
+
+    They place blocks in the ORDERS, then in the order of the last placement (first: of the best)
+    with the blocks in front that reached the top.
     """
-    best = last = (0, [], [])
+    best: tuple[int, list[int], list[int]] = (0, [], [])
+    last = best
     for n in range(min(TRIES, 1 + WORK // max(1, len(blocks)))):
         if n < len(ORDERS):
             key = ORDERS[n]
-            order = sorted(range(len(blocks)), key=lambda i: key(blocks[i]))
+            order = sorted(range(len(blocks)), key=lambda i: key(blocks[i]))  # type: ignore[arg-type]
         else:
             total, offsets, order = best if n == len(ORDERS) else last
             order = sorted(order, key=lambda i: offsets[i] + blocks[i][1] != total)
@@ -142,15 +160,16 @@ def _best(blocks, least):
     return best[:2]
 
 
-def _place(blocks, order):
-    """(bytes, offsets): each block, in this order, at the lowest offset where it meets nobody who
-    lives at the same time.
+def _place(blocks: Sequence[Block], order: Sequence[int]) -> tuple[int, list[int]]:
+    """(bytes, offsets): places each block, in this order, at the lowest offset where it overlaps
+    no block with an intersecting lifetime.
     """
-    placed, total, offsets = [], 0, [0] * len(blocks)
+    placed: list[tuple[int, int, int, int]] = []  # (start, end, first, last), sorted by start
+    total, offsets = 0, [0] * len(blocks)
     for i in order:
         _, size, first, last = blocks[i]
         at = 0
-        for start, end, begin, finish in placed:  # sorted by start
+        for start, end, begin, finish in placed:
             if finish < first or begin > last:
                 continue
             if start - at >= size:

@@ -1,66 +1,94 @@
-"""A graph and its shapes to a plan, through all stages."""
+"""The stages from a graph to a plan: bind, optimize, lower; for inference and training alike."""
 
 from __future__ import annotations
 
-from ..bind import bind
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Unpack
+
+from ..bind import BindOptions, BoundGraph, bind
 from ..declare.dtypes import FLOAT
-from ..errors import EdgewiseError, ModelError, OutOfMemory
-from ..ir import BROKEN
+from ..declare.symbolic import Sym
+from ..ir import Graph
 from ..passes import optimize
-from .builder import lower
+from ..targets import CPU, Target
+from .builder import Register, lower
+from .explain import compiler_errors
+from .plan import Plan
+
+Change = Callable[[BoundGraph], Any]
+
+
+def recognised(
+    graph: Graph,
+    shapes: Mapping[str, Sequence[int | Sym]],
+    dtypes: Mapping[str, int] | None = None,
+    known: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    doing: str = "be compiled",
+    target: Target = CPU,
+    **options: Unpack[BindOptions],
+) -> BoundGraph:
+    """Binds a graph and recognises its ops, for those that only look at it.
+
+    Args:
+        graph, shapes, dtypes, known, doing, target, options: as of `compile_graph`.
+
+    Raises:
+        As `compile_graph`.
+    """
+    with compiler_errors(graph, doing):
+        bound = bind(graph, shapes, dtypes, known, **options)
+        for p in target.recognise:
+            p(bound)
+        return bound
 
 
 def compile_graph(
-    graph,
-    shapes,
-    dtypes=None,
-    known=None,
-    roles=None,
-    outputs=None,
-    cache_shapes=None,
-    registers=(),
-    transform=None,
-    computed=None,
-    float_outputs=False,
-    trainable=(),
-    run_seed=False,
-    cache_dtype=FLOAT,
-    max_bytes=None,
-):
-    """Binds, optimizes and lowers a Graph; arguments as `bind.bind` and `builder.lower`.
-    transform(bound): a change once the ops are recognised.
+    graph: Graph,
+    shapes: Mapping[str, Sequence[int | Sym]],
+    dtypes: Mapping[str, int] | None = None,
+    known: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    prepare: Change | None = None,
+    transform: Change | None = None,
+    finish: Change | None = None,
+    optimized: bool = True,
+    cache_shapes: Mapping[str, Sequence[int]] | None = None,
+    cache_dtype: int = FLOAT,
+    registers: Sequence[Register] = (),
+    doing: str = "be compiled",
+    target: Target = CPU,
+    **options: Unpack[BindOptions],
+) -> tuple[Plan, BoundGraph]:
+    """Binds, optimizes and lowers a graph.
 
-    Returns (Plan, BoundGraph).
+    Args:
+        graph: the model.
+        shapes, dtypes, known, options: as of `bind.bind`.
+        prepare: a change of the bound graph before all passes.
+        transform: a change once the ops are recognised, before they are combined.
+        finish: a change behind all passes.
+        optimized: whether passes run; without them nodes that no output needs are dropped.
+        cache_shapes, cache_dtype, registers: as of `builder.lower`.
+        doing: what a broken graph cannot do, for errors.
+        target: device that the plan is for.
+
+    Returns:
+        (plan, the bound graph that it was made of)
+
+    Raises:
+        ModelError, UnsupportedOp, OutOfMemory: with the node.
+        NeedsValue, NeedsHost, NotStatic: as of `bind.bind`; `explain` makes errors for users of
+            them.
     """
-    try:
-        bound = bind(
-            graph,
-            shapes,
-            dtypes,
-            known,
-            roles,
-            outputs,
-            computed,
-            float_outputs,
-            trainable,
-            run_seed=run_seed,
-            max_bytes=max_bytes,
-        )
-        optimize(bound, transform)
-        return lower(bound, cache_shapes, registers, cache_dtype=cache_dtype), bound
-    except EdgewiseError:
-        raise
-    except MemoryError as e:
-        raise OutOfMemory(
-            "compiling it takes more memory than there is",
-            graph.name or "graph",
-            "Use smaller shapes, or a smaller model.",
-        ) from e
-    # the stages check what they know; a graph that makes no sense in a way they don't ends here,
-    # not in the caller's face
-    except BROKEN as e:
-        raise ModelError(
-            f"it cannot be compiled ({type(e).__name__}: {str(e)[:200]})",
-            graph.name or "graph",
-            "If it runs elsewhere, report it.",
-        ) from e
+    with compiler_errors(graph, doing):
+        bound = bind(graph, shapes, dtypes, known, **options)
+        if prepare is not None:
+            prepare(bound)
+        if optimized:
+            optimize(bound, transform, target.recognise, target.combine)
+        else:
+            bound.prune()
+        if finish is not None:
+            finish(bound)
+        return lower(bound, cache_shapes, registers, cache_dtype, target), bound

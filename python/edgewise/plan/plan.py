@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..declare.dtypes import NAME
+from ..declare.kernel import Kernel
 from ..declare.symbolic import Sym
 from ..errors import UnsupportedOp
+from ..ir import Tensor
 from ..manifest_limits import WRITABLE_KINDS
-from ..ops.table import kernel_table, word_of
+from ..ops.table import word_of
 from ..schema.plan_format import (
     ARENA,
     CONST,
@@ -24,23 +28,39 @@ from ..schema.plan_format import (
     STEP,
     WRITABLE,
 )
+from ..targets import CPU, Target
 from .notes import StepNotes
+
+if TYPE_CHECKING:
+    from .builder import Builder, Register
+    from .steps import Step
+    from .view import View
+
+SECTION_ALIGNMENT = 16  # bytes, of the sections of a plan
 
 
 @dataclass
 class Slot:
-    """What the host binds. kind: weight, computed (filled by the init steps), cache, state
-    (parameters and what optimizers keep), input, output.
+    """A tensor that the host binds.
+
+    Attributes:
+        name: of the tensor.
+        kind: "weight", "computed" (filled by the init steps), "cache", "state" (parameters and what
+            optimizers keep), "input" or "output".
+        dtype: ONNX code.
+        shape: the largest one.
+        nbytes: its size.
+        tensor: of a weight: the constant of the model.
     """
 
     name: str
     kind: str
     dtype: int
-    shape: list
+    shape: list[int]
     nbytes: int
-    tensor: object = None
+    tensor: Tensor | None = None
 
-    def describe(self):
+    def describe(self) -> dict[str, Any]:
         """A dict for a package's manifest."""
         return {
             "name": self.name,
@@ -51,109 +71,163 @@ class Slot:
         }
 
 
-def _align(data, to=16):
-    data += bytes(-len(data) % to)
-
-
 class Plan:
-    """`data`: bytes for the engine.
+    """What the engine loads, and what its host has to know of it.
 
-    `slots`: in order. `labels`: node of each step (init steps first), for errors. `notes`:
-    StepNotes, for profiles; may be empty. arena_bytes: of what flows between steps; arena_least:
-    what no layout of it could be below, the most that is alive at any one step (0: not known).
+    Attributes:
+        data: bytes for the engine.
+        slots: in the order of their numbers.
+        registers: names, in the order of their numbers.
+        labels: the node of each step (init steps first), for errors.
+        kernels: names of the kernels of the steps.
+        arena_bytes: size of the arena.
+        init_count: number of init steps.
+        arena_least: a lower bound of the size of the arena: the most bytes that are alive at one
+            step; 0: not known.
+        notes: for profiles; may be empty.
+        name: of the file that it came from, for errors.
     """
 
     def __init__(
         self,
-        data,
-        slots,
-        registers,
-        labels,
-        kernels,
-        arena_bytes,
-        init_count,
-        arena_least=0,
-        notes=None,
-    ):
-        self.data, self.slots, self.registers, self.labels, self.kernels, self.arena_bytes = (
-            data,
-            slots,
-            registers,
-            labels,
-            kernels,
-            arena_bytes,
-        )
-        self.init_count, self.arena_least, self.notes = (
-            init_count,
-            arena_least,
-            notes or StepNotes(),
-        )
-        self.name = ""  # of the file it came from, for errors
+        data: bytes,
+        slots: list[Slot],
+        registers: list[str],
+        labels: list[str],
+        kernels: list[str],
+        arena_bytes: int,
+        init_count: int,
+        arena_least: int = 0,
+        notes: StepNotes | None = None,
+    ) -> None:
+        self.data, self.slots, self.registers = data, slots, registers
+        self.labels, self.kernels = labels, kernels
+        self.arena_bytes, self.arena_least = arena_bytes, arena_least
+        self.init_count, self.notes = init_count, notes or StepNotes()
+        self.name = ""
 
     @staticmethod
-    def assemble(b, registers, name=""):
-        """The Plan of what a Builder holds, after `finish`.
+    def assemble(builder: Builder, registers: Sequence[Register]) -> Plan:
+        """The Plan of what a Builder has, after `finish`.
 
-        registers: [(name, lowest, highest)] in the order of their numbers. Raises UnsupportedOp
-        where a parameter does not fit in 32 bits.
+        Args:
+            builder: the builder.
+            registers: in the order of their numbers.
+
+        Raises:
+            UnsupportedOp: a parameter does not fit in 32 bits.
         """
-        table = kernel_table()
-        ids, table_hash = {k.name: k.id for k in table.kernels}, table.hash
-        for slot in b.slots:
-            slot.tensor = b.slot_of[slot.name].key if slot.kind == "weight" else None
-        out = bytearray(HEADER.size)
-        _align(out)
-        registers_at = len(out)
-        for _, low, high in registers:
-            out += REGISTER.pack(low, high)
-        _align(out)
-        slots_at = len(out)
-        for s in b.slots:
-            out += SLOT.pack(s.nbytes, WRITABLE if s.kind in WRITABLE_KINDS else 0, 0)
-        _align(out)
-        const_at = len(out)
-        out += b.constants
-        _align(out)
-        steps_at = len(out)
-        for step in b.init_steps + b.steps:
-            out += _step_bytes(step, ids)
-        HEADER.pack_into(
-            out,
-            0,
-            MAGIC,
-            table_hash,
-            len(registers),
-            len(b.slots),
-            len(b.init_steps),
-            len(b.steps),
-            0,
-            b.arena_bytes,
-            registers_at,
-            slots_at,
-            const_at,
-            len(b.constants),
-            steps_at,
-            len(out),
-        )
-        steps = b.init_steps + b.steps
+        for slot in builder.slots:
+            slot.tensor = builder.slot_of[slot.name].tensor if slot.kind == "weight" else None
+        steps = builder.init_steps + builder.steps
         return Plan(
-            bytes(out),
-            b.slots,
-            [r[0] for r in registers],
+            _plan_bytes(builder, registers, steps),
+            builder.slots,
+            [name for name, _, _ in registers],
             [s.label.where if s.label is not None else "" for s in steps],
             [s.kernel.name for s in steps],
-            b.arena_bytes,
-            len(b.init_steps),
-            b.arena_least,
-            StepNotes.of(b.steps),
+            builder.arena_bytes,
+            len(builder.init_steps),
+            builder.arena_least,
+            StepNotes.of(builder.steps),
         )
 
 
-def step_kernels(data):
-    """(names of the kernels that a plan's steps call, how many of them are init steps, which come
-    first); ([], 0) where it is damaged, which the engine has words for.
+# ---- writing
+def _plan_bytes(builder: Builder, registers: Sequence[Register], steps: Sequence[Step]) -> bytes:
+    table = builder.target.kernel_table()
+    ids = {k.name: k.id for k in table.kernels}
+    out = bytearray(HEADER.size)
+    registers_at = _begin_section(out)
+    for _, low, high in registers:
+        out += REGISTER.pack(low, high)
+    slots_at = _begin_section(out)
+    for s in builder.slots:
+        out += SLOT.pack(s.nbytes, WRITABLE if s.kind in WRITABLE_KINDS else 0, 0)
+    const_at = _begin_section(out)
+    out += builder.constants
+    steps_at = _begin_section(out)
+    for step in steps:
+        out += _step_bytes(step, ids[step.kernel.name])
+    HEADER.pack_into(
+        out,
+        0,
+        MAGIC,
+        table.hash,
+        len(registers),
+        len(builder.slots),
+        len(builder.init_steps),
+        len(builder.steps),
+        0,
+        builder.arena_bytes,
+        registers_at,
+        slots_at,
+        const_at,
+        len(builder.constants),
+        steps_at,
+        len(out),
+    )
+    return bytes(out)
+
+
+def _begin_section(out: bytearray) -> int:
+    out += bytes(-len(out) % SECTION_ALIGNMENT)
+    return len(out)
+
+
+def _step_bytes(step: Step, kernel_id: int) -> bytes:
+    params, patches = _parameters(step)
+    size = len(params)
+    out = bytearray(params + bytes(-size % 8))
+    for at, x in patches:
+        out += PATCH.pack(at, x.reg, x.scale, x.add)
+    for v in step.operands:
+        out += _operand_bytes(v) if v is not None else OPERAND.pack(NONE, 0, 0, 0)
+    head = STEP.pack(kernel_id, len(step.operands), len(patches), 0, size, STEP.size + len(out))
+    return head + bytes(out)
+
+
+def _parameters(step: Step) -> tuple[bytes, list[tuple[int, Sym]]]:
+    """(parameters in the layout of the C struct, [(word, Sym)] of those that follow registers)"""
+    params, patches = bytearray(), []
+    for name, kind in step.kernel.params.items():
+        value = step.params[name]
+        if kind == "f32":
+            params += struct.pack("<f", value)
+            continue
+        for x in value if isinstance(value, list) else [value]:
+            low = high = x
+            if isinstance(x, Sym):
+                patches.append((len(params) // 4, x))
+                low, high = x.min, x.max
+            if low < -(1 << 31) or high >= 1 << 31:
+                raise UnsupportedOp(
+                    f"{step.kernel.name} with {name} = {low}: more than 2^31 elements",
+                    step.where,
+                    "Use a smaller batch, sequence or capacity.",
+                )
+            params += struct.pack("<i", int(low))
+    return bytes(params), patches
+
+
+def _operand_bytes(v: View) -> bytes:
+    buffer, offset, register, scale = v.buffer, v.byte_offset(), 0, 0
+    if isinstance(offset, Sym):
+        register, scale, offset = offset.reg + 1, offset.scale, offset.add
+    base = buffer.offset if buffer.kind == "arena" else 0
+    where = {"arena": ARENA, "const": CONST}.get(buffer.kind, SLOT0 + buffer.index)
+    return OPERAND.pack(where, register, base + offset, scale)
+
+
+# ---- reading
+def step_kernels(data: bytes, target: Target = CPU) -> tuple[list[str], int]:
+    """The kernels of a plan.
+
+    Returns:
+        (names of the kernels of its steps, the number of init steps, which come first); ([], 0) for
+        a damaged plan, which the engine refuses with a message.
     """
-    names = [k.name for k in kernel_table().kernels]
+    names = [k.name for k in target.kernel_table().kernels]
     try:
         _, _, _, _, init, steps, *_, at, _ = HEADER.unpack_from(data)
         found = []
@@ -166,75 +240,28 @@ def step_kernels(data):
         return [], 0
 
 
-def step_values(data):
-    """{(kernel, parameter): the values that a plan's steps have, or None where a register decides}
-    of the parameters that CImplementation's `variants` name.
+def step_values(data: bytes, target: Target = CPU) -> dict[tuple[str, str], set[int] | None]:
+    """Values of the parameters that CImplementation's `variants` name.
+
+    Returns:
+        {(kernel, parameter): the values that the plan's steps have, or None where a register
+        decides}
     """
-    table, found = kernel_table(), {}
+    kernels = target.kernel_table().kernels
+    found: dict[tuple[str, str], set[int] | None] = {}
     _, _, _, _, init, steps, *_, at, _ = HEADER.unpack_from(data)
     for _ in range(init + steps):
         kernel, _, patches, _, size, step = STEP.unpack_from(data, at)
-        k, params = table.kernels[kernel], at + STEP.size
-        patched = {
-            PATCH.unpack_from(data, params + -(-size // 8) * 8 + i * PATCH.size)[0]
-            for i in range(patches)
-        }
+        k: Kernel = kernels[kernel]
+        params = at + STEP.size
+        patches_at = params + -(-size // 8) * 8
+        patched = {PATCH.unpack_from(data, patches_at + i * PATCH.size)[0] for i in range(patches)}
         for parameter in k.c.variants:
             word, key = word_of(k, parameter), (k.name, parameter)
             value = struct.unpack_from("<i", data, params + 4 * word)[0]
+            known = found.get(key, set())
             found[key] = (
-                None
-                if word in patched or found.get(key, ()) is None or not 0 <= value < 64
-                else found.get(key, set()) | {value}
+                None if word in patched or known is None or not 0 <= value < 64 else known | {value}
             )
         at += step
     return found
-
-
-def _step_bytes(step, ids):
-    params, patches = bytearray(), []
-    for name, kind in step.kernel.params.items():
-        value = step.params[name]
-        if kind == "f32":
-            params += struct.pack("<f", value)
-            continue
-        for x in value if isinstance(value, list) else [value]:
-            ends = (x, x)
-            if isinstance(x, Sym):
-                patches.append((len(params) // 4, x))
-                ends = x.min, x.max
-                x = x.min
-            if ends[0] < -(1 << 31) or ends[1] >= 1 << 31:
-                raise UnsupportedOp(
-                    f"{step.kernel.name} with {name} = {x}: more than 2^31 elements",
-                    step.label.where if step.label is not None else "graph outputs",
-                    "Use a smaller batch, sequence or capacity.",
-                )
-            params += struct.pack("<i", int(x))
-    size = len(params)
-    params += bytes(-size % 8)
-    out = bytearray(params)
-    for at, x in patches:
-        out += PATCH.pack(at, x.reg, x.scale, x.add)
-    for v in step.operands:
-        if v is None:
-            out += OPERAND.pack(NONE, 0, 0, 0)
-            continue
-        b, offset, reg, scale = v.buffer, v.byte_offset(), 0, 0
-        if isinstance(offset, Sym):
-            reg, scale, offset = offset.reg + 1, offset.scale, offset.add
-        base = b.offset if b.kind == "arena" else 0
-        if b.owner is not None:
-            base = b.offset
-        out += OPERAND.pack(
-            ARENA if b.kind == "arena" else CONST if b.kind == "const" else SLOT0 + b.index,
-            reg,
-            base + offset,
-            scale,
-        )
-    return (
-        STEP.pack(
-            ids[step.kernel.name], len(step.operands), len(patches), 0, size, STEP.size + len(out)
-        )
-        + out
-    )

@@ -1,16 +1,36 @@
-"""Where a tensor lies: a buffer, an offset and strides.
+"""Memory of tensors: a buffer, an offset and strides.
 
 Transposes, slices, splits and broadcasts are views and cost no step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ..declare.dtypes import BITS, bytes_for, size_of
-from ..declare.symbolic import NotStatic, Sym, extent, most, product, strides_of
+from ..declare.symbolic import Sym, extent, most, product, strides_of
+from ..ir import Tensor
+
+# A dimension, offset or stride, in elements
+Dim = int | Sym
 
 
 class Buffer:
-    """Memory of one tensor or several views of it. kind: "arena", "const" or "slot"."""
+    """Memory of a tensor, or of several views of it.
+
+    Attributes:
+        kind: "arena", "const" (the plan's constant section) or "slot".
+        nbytes: its size.
+        name: of the slot.
+        init: whether init steps write it.
+        index: number of the slot; -1: none.
+        offset: bytes from the beginning of the arena.
+        first, last: the first and the last step that touch it.
+        key: names what an init step computes, so that plans of one model share it.
+        tensor: the constant of the model that a weight slot holds.
+        owner: the buffer that this one takes over the memory of (in place), or None.
+    """
 
     __slots__ = (
         "kind",
@@ -22,59 +42,71 @@ class Buffer:
         "offset",
         "init",
         "key",
+        "tensor",
         "owner",
     )
 
-    def __init__(self, kind, nbytes, name="", init=False):
+    def __init__(self, kind: str, nbytes: int, name: str = "", init: bool = False) -> None:
         self.kind, self.nbytes, self.name, self.init = kind, nbytes, name, init
-        self.index, self.offset, self.first, self.last = -1, 0, None, None
-        self.key = None
-        self.owner = None  # the buffer whose memory this one takes over (in-place)
+        self.index = -1
+        self.offset = 0
+        self.first: int | None = None
+        self.last: int | None = None
+        self.key: str | None = None
+        self.tensor: Tensor | None = None
+        self.owner: Buffer | None = None
 
 
 class View:
-    """A tensor in a Buffer. offset and strides: in elements (for packed elements of less than a
-    byte, too); shape: ints and Syms, offset and strides may be Syms as well. Methods give new
-    views; none copies.
+    """A tensor in a Buffer. Its methods give new views; none copies.
+
+    Attributes:
+        buffer: the memory.
+        offset: of the first element, in elements (also where these are packed below a byte).
+        shape: dimensions.
+        strides: in elements.
+        dtype: ONNX code.
     """
 
     __slots__ = ("buffer", "offset", "shape", "strides", "dtype")
 
-    def __init__(self, buffer, offset, shape, strides, dtype):
-        self.buffer, self.offset, self.shape, self.strides, self.dtype = (
-            buffer,
-            offset,
-            list(shape),
-            list(strides),
-            dtype,
-        )
+    def __init__(
+        self, buffer: Buffer, offset: Dim, shape: Sequence[Dim], strides: Sequence[Any], dtype: int
+    ) -> None:
+        self.buffer = buffer
+        self.offset: Any = offset
+        self.shape: list[Any] = list(shape)
+        self.strides: list[Any] = list(strides)
+        self.dtype = dtype
 
-    def _with(self, shape, strides, offset=None):
+    def _with(
+        self, shape: Sequence[Dim], strides: Sequence[Any], offset: Dim | None = None
+    ) -> View:
         return View(
             self.buffer, self.offset if offset is None else offset, shape, strides, self.dtype
         )
 
-    def as_type(self, dtype):
+    def as_type(self, dtype: int) -> View:
         """The same bits as elements of another type of the same size."""
         return View(self.buffer, self.offset, self.shape, self.strides, dtype)
 
     @property
-    def plain(self):
+    def plain(self) -> bool:
         """Whether it is laid out as a contiguous tensor of its (largest) shape."""
         return self.plain_from(0)
 
-    def plain_from(self, axis):
+    def plain_from(self, axis: int) -> bool:
         """Whether the dimensions from `axis` on are laid out as a contiguous tensor."""
-        want = 1
+        expected: Dim = 1
         for d, s in zip(reversed(self.shape[axis:]), reversed(self.strides[axis:])):
             if d != 1:
-                if s != want:
+                if s != expected:
                     return False
-                want = want * extent(d)
+                expected = expected * extent(d)  # type: ignore[operator]
         return True
 
-    def byte_offset(self):
-        """Its offset in bytes; an int or Sym."""
+    def byte_offset(self) -> Any:
+        """Its offset in bytes: an int or a Sym."""
         if isinstance(self.offset, int) and self.offset == 0:
             return 0
         return (
@@ -83,118 +115,147 @@ class View:
             else self.offset * size_of(self.dtype)
         )
 
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of a contiguous tensor of its (largest) shape."""
         return bytes_for(self.dtype, product([most(d) for d in self.shape]))
 
-    def transpose(self, perm):
+    def transpose(self, perm: Sequence[int]) -> View:
         """Dimension i of the new view is dimension perm[i] of this one."""
         return self._with([self.shape[p] for p in perm], [self.strides[p] for p in perm])
 
-    def slice(self, axis, start, length, step=1):
-        """`length` elements from `start` on along an axis, each `step` behind the one before
-        (negative: backwards).
-        """
+    def slice(self, axis: int, start: Any, length: Dim, step: int = 1) -> View:
+        """`length` elements along an axis: start, start + step, ... (step may be negative)."""
         shape, strides = list(self.shape), list(self.strides)
         offset = self.offset + start * strides[axis] if most(length) else self.offset
-        shape[axis], strides[axis] = (
-            length,
-            (abs(strides[axis]) if length == 1 else strides[axis] * step),
-        )  # a stride that is never used is not negative
+        shape[axis] = length
+        # A stride that is never used must not be negative.
+        strides[axis] = abs(strides[axis]) if length == 1 else strides[axis] * step
         return self._with(shape, strides, offset)
 
-    def drop(self, axis):
-        """Without an axis: its index 0."""
+    def drop(self, axis: int) -> View:
+        """Index 0 of an axis; the axis is removed."""
         return self._with(
             self.shape[:axis] + self.shape[axis + 1 :],
             self.strides[:axis] + self.strides[axis + 1 :],
         )
 
-    def drop_leading(self, count):
-        """Without the first `count` dimensions: their index 0."""
+    def drop_leading(self, count: int) -> View:
+        """Index 0 of each of the first `count` dimensions; they are removed."""
         return self._with(self.shape[count:], self.strides[count:])
 
-    def unsqueeze(self, axis):
-        """A dimension of 1 more, before `axis`."""
+    def unsqueeze(self, axis: int) -> View:
+        """Inserts a dimension of 1 before `axis`."""
         return self._with(
             self.shape[:axis] + [1] + self.shape[axis:],
             self.strides[:axis] + [0] + self.strides[axis:],
         )
 
-    def unsqueeze_each(self):
-        """A dimension of 1 more before each one."""
+    def unsqueeze_each(self) -> View:
+        """Inserts a dimension of 1 before each dimension."""
         return self._with(
             [d for s in self.shape for d in (1, s)], [s for t in self.strides for s in (0, t)]
         )
 
-    def with_batch(self, dims, strides, shift):
-        """Its last two dimensions behind others, `shift` elements further on: one matrix of many,
-        or many.
-        """
+    def with_batch(self, dims: Sequence[Dim], strides: Sequence[Any], shift: Dim) -> View:
+        """Its last two dimensions behind other batch dimensions, `shift` elements further on."""
         return self._with(
             list(dims) + self.shape[-2:], list(strides) + self.strides[-2:], self.offset + shift
         )
 
-    def broadcast(self, shape):
-        """As a larger shape, by ONNX's rule: what is repeated has stride 0."""
+    def broadcast(self, shape: Sequence[Dim]) -> View:
+        """As a larger shape, by ONNX's rule: repeated dimensions have stride 0."""
         pad = len(shape) - len(self.shape)
         strides = [0] * pad + [
             0 if d == 1 and o != 1 else s for d, s, o in zip(self.shape, self.strides, shape[pad:])
         ]
         return self._with(shape, strides)
 
-    def extended(self, axis, length):
-        """A cache seen with more of its room along an axis."""
+    def extended(self, axis: int, length: Dim) -> View:
+        """A view of a cache with more of its capacity along an axis."""
         shape = list(self.shape)
         shape[axis] = length
         return self._with(shape, self.strides)
 
-    def reshape(self, shape):
-        """The same memory with other dimensions, or None where strides can't express it."""
+    def reshape(self, shape: Sequence[Dim]) -> View | None:
+        """The same memory with other dimensions; None where strides cannot express it."""
         if any(d == 0 for d in shape if not isinstance(d, Sym)):
             return self._with(shape, strides_of(shape))
         old = [(d, s) for d, s in zip(self.shape, self.strides) if d != 1]
         new = [d for d in shape if d != 1]
-        strides, i, j = [], 0, 0
+        strides: list[Any] = []
+        i = j = 0
         while i < len(old) and j < len(new):
-            a, b, oi, nj = old[i][0], new[j], i + 1, j + 1
-            while a != b:
-                if most(a) < most(b):
-                    if oi == len(old):
-                        return None
-                    a, oi = a * old[oi][0], oi + 1
-                else:
-                    if nj == len(new) or most(a) == most(b):
-                        return None
-                    b, nj = b * new[nj], nj + 1
-            for k in range(
-                i, oi - 1
-            ):  # old dimensions that become one must lie one behind the other
-                if _loose(old[k + 1][0]) or old[k][1] != old[k + 1][1] * old[k + 1][0]:
-                    return None
-            group, stride = [], old[oi - 1][1]
-            for k in range(nj - 1, j - 1, -1):
-                group.append(stride)
-                if k > j:
-                    if _loose(new[k]):
-                        return None
-                    stride = stride * new[k]
-            strides += reversed(group)
-            i, j = oi, nj
+            ends = _equal_groups(old, new, i, j)
+            if ends is None:
+                return None
+            group = _strides_of_group(old[i : ends[0]], new[j : ends[1]])
+            if group is None:
+                return None
+            strides += group
+            i, j = ends
         if i < len(old) or j < len(new):
             return None
         it = iter(strides)
         return self._with(shape, [0 if d == 1 else next(it) for d in shape])
 
 
-def _loose(d):
+def _equal_groups(
+    old: list[tuple[Any, Any]], new: list[Any], i: int, j: int
+) -> tuple[int, int] | None:
+    """The ends of the shortest groups of old dimensions from i and of new ones from j on that have
+    equal products; None where there are none.
+    """
+    a, b, i, j = old[i][0], new[j], i + 1, j + 1
+    while a != b:
+        if most(a) < most(b):
+            if i == len(old):
+                return None
+            a, i = a * old[i][0], i + 1
+        else:
+            if j == len(new) or most(a) == most(b):
+                return None
+            b, j = b * new[j], j + 1
+    return i, j
+
+
+def _strides_of_group(old: list[tuple[Any, Any]], new: list[Any]) -> list[Any] | None:
+    """Strides of new dimensions in the memory of old ones (size, stride), which have to be dense
+    among themselves; None where they are not.
+    """
+    for (_, stride), (size, inner) in zip(old, old[1:]):
+        if _loose(size) or stride != inner * size:
+            return None
+    out: list[Any] = []
+    stride = old[-1][1]
+    for k in range(len(new) - 1, -1, -1):
+        out.append(stride)
+        if k:
+            if _loose(new[k]):
+                return None
+            stride = stride * new[k]
+    out.reverse()
+    return out
+
+
+def _loose(d: Dim) -> bool:
     """Whether a dimension leaves gaps behind its current value."""
     return isinstance(d, Sym) and not d.packed
 
 
-def merge_dims(shape, strides_list):
-    """Drops dimensions of 1 and merges neighbours that lie one behind the other in all operands."""
-    dims, out = [], [[] for _ in strides_list]
+def merge_dims(
+    shape: Sequence[Dim], strides_list: Sequence[Sequence[Any]]
+) -> tuple[list[Any], list[list[Any]]]:
+    """Drops dimensions of 1, and merges neighbours that are dense in all operands.
+
+    Args:
+        shape: of the operands.
+        strides_list: strides of each operand.
+
+    Returns:
+        (shape, strides of each operand)
+    """
+    dims: list[Any] = []
+    out: list[list[Any]] = [[] for _ in strides_list]
     for i, d in enumerate(shape):
         if d == 1:
             continue
@@ -213,4 +274,4 @@ def merge_dims(shape, strides_list):
     return dims, out
 
 
-__all__ = ["Buffer", "View", "merge_dims", "NotStatic"]
+__all__ = ["Buffer", "Dim", "View", "merge_dims"]

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from ..bind import HALF
 from ..declare.dtypes import BITS, FLOAT, pack
-from ..declare.symbolic import NotStatic, product
+from ..declare.symbolic import NeedsHost, NotStatic, product
 from ..declare.values import Map, RunTensor, Sequence, StringTensor, is_plain
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
-from ..ir import BoundNode, Graph, NeedsHost, NeedsValue, Value
+from ..ir import BoundNode, Graph, NeedsValue, Value
 from ..ops import OPS
 from ..ops.host.strings import moved
 from ..seeds import RunSeeds

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from ..declare.dtypes import bytes_for
 from ..declare.op import TooLong
-from ..declare.symbolic import NotStatic, Sym, product
+from ..declare.symbolic import NeedsHost, NotStatic, Sym, product
 from ..errors import ModelError, OutOfMemory, UnsupportedOp
-from ..ir import NeedsHost, NeedsValue
+from ..ir import NeedsValue
 from ..manifest_limits import LIMITS
 
 LEAST = 2

@@ -13,11 +13,12 @@ from collections import OrderedDict, deque
 
 from ..bind import function_body, prepared
 from ..declare.dtypes import STRING
-from ..declare.symbolic import NotStatic
+from ..declare.symbolic import NeedsHost, NotStatic
 from ..declare.values import RunTensor
 from ..errors import ModelError, UnsupportedOp
-from ..ir import Graph, Info, NeedsHost, NeedsValue, Node
+from ..ir import Graph, Info, NeedsValue, Node
 from ..ops import OPS
+from ..plan.explain import SESSION
 from ..session_limits import MAX_SHAPE_NUMBERS
 from .lengths import compile_lengths, find_lengths
 
@@ -310,11 +311,7 @@ class Part:
             except NeedsHost as e:
                 self.give_away(e.node)
             except NotStatic as e:
-                raise UnsupportedOp(
-                    f"a shape could not be computed ({e})",
-                    self.graph.name or "graph",
-                    "Report this model.",
-                ) from None
+                raise SESSION.error(e, self.graph.name) from None
         key, numbers = tuple([v.key for v in values]), ()
         if self.needs:
             if len(self.nodes) > 1:

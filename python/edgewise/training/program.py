@@ -17,20 +17,19 @@ updates so far as `training/step`.
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ..bind import bind
-from ..bind.autodiff import Gradients, add_gradients
+from ..bind import BoundGraph, Gradients, add_gradients
 from ..declare.dtypes import FLOAT, INT64, NAME, bytes_for
-from ..declare.symbolic import NotStatic, product
-from ..errors import EdgewiseError, InputError, ModelError, UnsupportedOp
-from ..ir import BROKEN, Graph, NeedsHost, NeedsValue, Value
-from ..passes import RECOGNISE, optimize
-from ..passes.lora import SCALE, insert_lora, saved_parameters
+from ..declare.symbolic import product
+from ..errors import InputError
+from ..ir import Graph, Value
+from ..passes.lora import SCALE, LoraLayer, insert_lora, saved_parameters
 from ..passes.recompute import recompute, recompute_cheap
-from ..plan.builder import lower
+from ..plan import Plan, compile_graph, recognised
+from ..plan.explain import TRAINING, explained
 from .losses import loss_of
 from .optimizers import optimizer_of
 from .parameters import choose, parameters, separate, with_batch_statistics
@@ -176,58 +175,21 @@ class Program:
         """[lora.Saved] that the LoraConfig means; it takes a recognised graph to know the modules
         by name.
         """
-        with self._words():
-            bound = bind(
+        with explained(TRAINING, self.graph.name):
+            bound = recognised(
                 self.graph,
                 self.shapes,
                 self.dtypes,
                 self.known,
-                None,
-                self._wanted_outputs([o.name for o in self.graph.outputs]),
-                self.computed,
+                outputs=self._wanted_outputs([o.name for o in self.graph.outputs]),
+                computed=self.computed,
                 float_outputs=True,
                 trainable=parameters(self.graph),
+                doing=TRAINING.broken,
             )
-            for p in RECOGNISE:
-                p(bound)
             return saved_parameters(bound, self.lora)
 
     # ---- plans ----
-    @contextmanager
-    def _words(self):
-        """What goes wrong in compiling, as errors for the caller."""
-        try:
-            yield
-        except EdgewiseError:
-            raise
-        except NeedsValue as e:
-            raise UnsupportedOp(
-                "a shape depends on the data that is fed",
-                f"value '{e.value.name}'",
-                "Take the part that does out of the model; everything between parameters and loss"
-                " must have a fixed shape.",
-            ) from None
-        except NeedsHost as e:
-            raise UnsupportedOp(
-                "it cannot be part of a training step: no plan does what it does, a session does it"
-                " between plans",
-                str(e) or self.graph.name or "graph",
-                "Take the part that has it out of the model; loops, sequences and strings can be"
-                " used by InferenceSession.",
-            ) from None
-        except NotStatic as e:
-            raise UnsupportedOp(
-                f"a shape could not be computed ({e})",
-                self.graph.name or "graph",
-                "Report this model.",
-            ) from None
-        except BROKEN as e:
-            raise ModelError(
-                f"it cannot be compiled for training ({type(e).__name__}: {str(e)[:200]})",
-                self.graph.name or "graph",
-                "If it runs elsewhere, report it.",
-            ) from e
-
     def plan(self, kind):
         """The Plan of a kind, compiled on first use.
 
@@ -238,48 +200,30 @@ class Program:
         if kind not in self.plans:
             if kind in ("update", "initialize", "begin") and self.trained is None:
                 self.plan("accumulate" if kind == "update" else "train")
-            with self._words():
-                bound = {
-                    "train": self._train,
-                    "accumulate": self._accumulate,
-                    "update": self._update,
-                    "evaluate": self._evaluate,
-                    "initialize": self._initialize,
-                    "begin": lambda: self._initialize(
-                        [s.name for s in self.states.values() if self.copied(s)]
-                    ),
-                    "merge": self._merge,
-                    "saved": self._save,
-                }[kind]()
-                self.plans[kind] = (
-                    self._lowered(bound, kind)
-                    if kind in ("train", "accumulate")
-                    else lower(bound, name=kind)
-                )
+            with explained(TRAINING, self.graph.name):
+                self.plans[kind] = self._compile(kind)
             self.plans[kind].name = kind
         return self.plans[kind]
 
-    def _lowered(self, bound, kind):
-        """A plan with as much recomputing as `checkpointing` asks for.
+    def _compile(self, kind: str) -> Plan:
+        if kind in ("train", "accumulate"):
+            return self._checkpointed(kind)
+        if kind == "evaluate":
+            return self._forward(False, lambda bound, graph, loss: None)
+        if kind == "initialize":
+            return self._initialize()
+        if kind == "begin":
+            return self._initialize([s.name for s in self.states.values() if self.copied(s)])
+        return {"update": self._update, "merge": self._merge, "saved": self._save}[kind]()
 
-        Each try needs a graph of its own, since lowering and recomputing change it.
-        """
-        recompute_cheap(bound, bound.outputs[LOSS])
-        budget = self.checkpointing
-        if budget is True:
-            budget = 0
-        best = lower(bound, name=kind) if budget is False or budget else None
-        if budget is False or best is not None and best.arena_bytes <= budget:
+    def _checkpointed(self, kind: str) -> Plan:
+        """A plan with as much recomputing as `checkpointing` asks for."""
+        budget = 0 if self.checkpointing is True else self.checkpointing
+        best: Plan | None = self._step(kind) if budget is False or budget else None
+        if best is not None and (budget is False or best.arena_bytes <= budget):
             return best
-        tries = sorted({2, 3, 4, 6, 8, 12, 16, 24, 32})
-        for segments in tries:
-            again = (self._train if kind == "train" else self._accumulate)()
-            plan = lower(
-                recompute(
-                    recompute_cheap(again, again.outputs[LOSS]), again.outputs[LOSS], segments
-                ),
-                name=kind,
-            )
+        for segments in (2, 3, 4, 6, 8, 12, 16, 24, 32):
+            plan = self._step(kind, segments)
             if best is not None and plan.arena_bytes >= best.arena_bytes:
                 if segments > 4:
                     break
@@ -287,45 +231,48 @@ class Program:
             best = plan
             if budget and best.arena_bytes <= budget:
                 break
+        assert best is not None
         return best
 
-    def _forward(self, training, between):
-        """Binds the model, recognises its ops, lets between(bound, g, outputs, fed) add to it, and
-        combines.
-        """
-        names = [o.name for o in self.graph.outputs]
-        wanted = self._wanted_outputs(names)
-        graph, running = (self.training_graph, self.buffers) if training else (self.graph, {})
-        persistent = [*self.trainable, *(b for b in self.buffers if b not in self.trainable)]
-        bound = bind(
+    def _step(self, kind: str, segments: int = 0) -> Plan:
+        """A plan of a training step, whose forward part is recomputed in so many segments."""
+
+        def finish(bound: BoundGraph) -> None:
+            recompute_cheap(bound, bound.outputs[LOSS])
+            if segments:
+                recompute(bound, bound.outputs[LOSS], segments)
+
+        return self._forward(True, self._train if kind == "train" else self._accumulate, finish)
+
+    def _auxiliary(self, name: str, change, constants=None) -> Plan:
+        """A plan of its own graph, without the model. change(bound, graph) adds the nodes."""
+        graph = Graph(name, opsets={"": 23}, constants=constants or {})
+        plan, _ = compile_graph(
             graph,
-            self.shapes,
-            self.dtypes,
-            self.known,
-            None,
-            [*wanted, *running.values()],
-            self.computed,
-            float_outputs=True,
-            trainable=persistent,
-            training=training and self.training_mode,
+            {},
+            outputs=[],
+            prepare=lambda bound: change(bound, Gradients(bound)),
+            optimized=False,
+            doing=TRAINING.broken,
         )
-        updates = [(bound.states[b], bound.outputs.pop(o)) for b, o in running.items()]
-        bound.effects = [new for _, new in updates]
-        for name in self.trainable:
-            self.states.setdefault(
-                name,
-                State(
-                    name, "parameter", FLOAT, tuple(bound.states[name].shape), ("constant", name)
-                ),
-            )
-        for name in self.buffers:
-            self.states.setdefault(
-                name,
-                State(name, "buffer", FLOAT, tuple(bound.states[name].shape), ("constant", name)),
-            )
-        for name, v in bound.inputs.items():
-            if v.role == "input" and name not in self.known and name != SEED:
-                self.feeds[name] = Feed(name, "input", v.dtype, tuple(v.shape))
+        return plan
+
+    def _forward(self, training: bool, between, finish=None) -> Plan:
+        """A plan of the model and its loss.
+
+        Args:
+            training: whether Dropout is active and batch statistics are followed.
+            between: change(bound, graph, loss) once the ops are recognised.
+            finish: change(bound) behind all passes.
+        """
+        wanted = self._wanted_outputs([o.name for o in self.graph.outputs])
+        graph, running = (self.training_graph, self.buffers) if training else (self.graph, {})
+        updates: list[tuple[Value, Value]] = []
+
+        def prepare(bound: BoundGraph) -> None:
+            updates.extend((bound.states[b], bound.outputs.pop(o)) for b, o in running.items())
+            bound.effects = [new for _, new in updates]
+            self._note_states(bound)
 
         def transform(bound):
             g = Gradients(bound)
@@ -358,7 +305,32 @@ class Program:
             ]
             between(bound, g, bound.outputs[LOSS])
 
-        return optimize(bound, transform)
+        plan, _ = compile_graph(
+            graph,
+            self.shapes,
+            self.dtypes,
+            self.known,
+            outputs=[*wanted, *running.values()],
+            computed=self.computed,
+            float_outputs=True,
+            trainable=[*self.trainable, *(b for b in self.buffers if b not in self.trainable)],
+            training=training and self.training_mode,
+            prepare=prepare,
+            transform=transform,
+            finish=finish,
+            doing=TRAINING.broken,
+        )
+        return plan
+
+    def _note_states(self, bound: BoundGraph) -> None:
+        """Notes the parameters and inputs of a bound model."""
+        for names, kind in ((self.trainable, "parameter"), (self.buffers, "buffer")):
+            for name in names:
+                shape = tuple(bound.states[name].shape)
+                self.states.setdefault(name, State(name, kind, FLOAT, shape, ("constant", name)))
+        for name, v in bound.inputs.items():
+            if v.role == "input" and name not in self.known and name != SEED:
+                self.feeds[name] = Feed(name, "input", v.dtype, tuple(v.shape))
 
     def _wanted_outputs(self, names):
         need = (
@@ -409,41 +381,28 @@ class Program:
             )
         return pairs
 
-    def _train(self):
-        def between(bound, g, loss):
-            self._add_updates(bound, g, self._gradients(bound, g, loss), None)
+    def _train(self, bound: BoundGraph, graph: Gradients, loss: Value) -> None:
+        self._add_updates(bound, graph, self._gradients(bound, graph, loss), None)
 
-        return self._forward(True, between)
-
-    def _accumulate(self):
-        def between(bound, graph, loss):
-            for v, d in self._gradients(bound, graph, loss):
-                name = f"gradient/{v.name}"
-                self.states.setdefault(name, State(name, "gradient", FLOAT, tuple(v.shape)))
-                bound.effects.append(
-                    graph.op("AddTo", bound.state(name, FLOAT, v.shape), d, domain="edgewise")
-                )
-
-        return self._forward(True, between)
-
-    def _evaluate(self):
-        return self._forward(False, lambda bound, g, loss: None)
-
-    def _update(self):
-        bound = bind(Graph("update", opsets={"": 23}), {})
-        g = Gradients(bound)
-        scale = bound.inputs[GRADIENT_SCALE] = Value(GRADIENT_SCALE, FLOAT, [1], role="input")
-        pairs = []
-        for name in self.trained:
-            s = self.states[name]
-            pairs.append(
-                (
-                    bound.state(name, s.dtype, s.shape),
-                    bound.state(f"gradient/{name}", s.dtype, s.shape),
-                )
+    def _accumulate(self, bound: BoundGraph, graph: Gradients, loss: Value) -> None:
+        for v, d in self._gradients(bound, graph, loss):
+            name = f"gradient/{v.name}"
+            self.states.setdefault(name, State(name, "gradient", FLOAT, tuple(v.shape)))
+            bound.effects.append(
+                graph.op("AddTo", bound.state(name, FLOAT, v.shape), d, domain="edgewise")
             )
-        self._add_updates(bound, g, pairs, scale)
-        return bound.prune()
+
+    def _update(self) -> Plan:
+        def change(bound: BoundGraph, graph: Gradients) -> None:
+            scale = bound.inputs[GRADIENT_SCALE] = Value(GRADIENT_SCALE, FLOAT, [1], role="input")
+            pairs = []
+            for name in self.trained:
+                s = self.states[name]
+                gradient = bound.state(f"gradient/{name}", s.dtype, s.shape)
+                pairs.append((bound.state(name, s.dtype, s.shape), gradient))
+            self._add_updates(bound, graph, pairs, scale)
+
+        return self._auxiliary("update", change)
 
     def _add_updates(self, bound, graph, pairs, scale):
         """Optimizer nodes for [(state, gradient)]. scale: float32 [1] that gradients are multiplied
@@ -496,120 +455,62 @@ class Program:
             and self.graph.constants[state.initial[1]].dtype == state.dtype
         )
 
-    def _initialize(self, without=()):
-        graph = Graph(
-            "initialize",
-            opsets={"": 23},
-            constants={
-                s.initial[1]: self.graph.constants[s.initial[1]]
-                for s in self.states.values()
-                if s.initial[0] == "constant" and s.name not in without
-            },
-        )
-        bound = bind(graph, {}, outputs=[])
-        g = Gradients(bound)
-        for s in self.states.values():
-            if s.kind == "gradient" or s.name in without:
-                continue
-            state, (how, *what) = bound.state(s.name, s.dtype, s.shape), s.initial
-            if how == "constant":
-                first = bound.binder.scope[what[0]]
-                first = g.op("Cast", first, to=FLOAT) if first.dtype != FLOAT else first
-            elif how == "uniform":
-                bound.binder.training = True
-                first = g.op(
-                    "RandomUniform",
-                    bound.binder.random_stream()[0],
-                    domain="edgewise",
-                    shape=list(s.shape),
-                    low=-what[0],
-                    high=what[0],
-                    stream=what[1],
-                )
-            elif how == "normal":  # Box and Muller 1958
-                bound.binder.training = True
-                seed = bound.binder.random_stream()[0]
-                u, angle = (
-                    g.op(
-                        "RandomUniform",
-                        seed,
-                        domain="edgewise",
-                        shape=list(s.shape),
-                        low=low,
-                        high=high,
-                        stream=what[1] + (k << 20),
-                    )
-                    for k, (low, high) in enumerate([(2.0**-25, 1.0), (0.0, 2 * math.pi)])
-                )
-                first = g.scale(
-                    g.mul(g.op("Sqrt", g.scale(g.op("Log", u), -2.0)), g.op("Cos", angle)), what[0]
-                )
-            elif what[0] == 0:
-                continue  # the host's memory begins as zeros
-            else:
-                first = g.op("Expand", g.number(what[0]), g.ints(s.shape))
-            bound.effects.append(g.op("Assign", state, first, domain="edgewise"))
-        return bound
+    def _initialize(self, without: Sequence[str] = ()) -> Plan:
+        """A plan that gives states their first values, except those of these names."""
+        constants = {
+            s.initial[1]: self.graph.constants[s.initial[1]]
+            for s in self.states.values()
+            if s.initial[0] == "constant" and s.name not in without
+        }
 
-    def _merge(self):
-        """The base weights with their adapters, as outputs named like the weights: W + scaling * (B
-        A), in the file's layout and type.
+        def change(bound: BoundGraph, graph: Gradients) -> None:
+            for s in self.states.values():
+                if s.kind == "gradient" or s.name in without:
+                    continue
+                state = bound.state(s.name, s.dtype, s.shape)
+                first = _first_value(bound, graph, s)
+                if first is not None:
+                    bound.effects.append(graph.op("Assign", state, first, domain="edgewise"))
+
+        return self._auxiliary("initialize", change, constants)
+
+    def _merge(self) -> Plan:
+        """A plan that gives the base weights with their adapters, as outputs named like the
+        weights: W + scaling * (B A), in the file's layout and type.
         """
         layers = [
             x for x in self.lora_layers if x.weight is not None and x.weight in self.graph.constants
         ]
-        graph = Graph(
-            "merge",
-            opsets={"": 23},
-            constants={x.weight: self.graph.constants[x.weight] for x in layers},
-        )
-        bound = bind(graph, {}, outputs=[])
-        g = Gradients(bound)
-        sums = {}
-        for x in layers:
-            a, b = (bound.state(n, FLOAT, self.states[n].shape) for n in (x.a, x.b))
-            w = (
-                bound.state(x.weight, FLOAT, self.states[x.weight].shape)
-                if x.weight in self.trainable
-                else bound.binder.scope[x.weight]
-            )
-            if x.kind == "conv":
-                delta = g.reshape(
-                    g.op(
-                        "MatMul",
-                        g.reshape(b, b.shape[:2]),
-                        g.reshape(a, [a.shape[0], product(a.shape[1:])]),
-                    ),
-                    w.shape,
-                )
-            else:
-                delta = g.op("MatMul", b, a)  # [out, in]
-                delta = (
-                    delta if x.turned else g.transpose(delta, [1, 0])
-                )  # of embeddings [width, rows]: their weight lies [rows, width]
-            sums[x.weight] = g.add(
-                (
-                    sums[x.weight]
-                    if x.weight in sums
-                    else g.op("Cast", w, to=FLOAT)
-                    if w.dtype != FLOAT
-                    else w
-                ),
-                g.scale(delta, x.scaling),
-            )
-        for name, v in sums.items():
-            dtype = self.graph.constants[name].dtype
-            bound.outputs[name] = v if dtype == FLOAT else bound.binder.narrow(v, dtype)
-        return bound.prune()
 
-    def _save(self):
-        """What `saved` names, as outputs with PEFT's names and in its layout."""
-        bound = bind(Graph("saved", opsets={"": 23}), {}, outputs=[])
-        g = Gradients(bound)
-        for s in self.saved:
-            v = bound.state(s.parameter, FLOAT, self.states[s.parameter].shape)
-            bound.outputs[s.name] = g.op("Transpose" if s.turned else "Identity", v)
-        return bound.prune()
+        def change(bound: BoundGraph, graph: Gradients) -> None:
+            sums: dict[str, Value] = {}
+            for x in layers:
+                a, b = (bound.state(n, FLOAT, self.states[n].shape) for n in (x.a, x.b))
+                if x.weight in self.trainable:
+                    w = bound.state(x.weight, FLOAT, self.states[x.weight].shape)
+                else:
+                    w = bound.binder.scope[x.weight]
+                delta = _low_rank_product(graph, x, a, b, w.shape)
+                if x.weight not in sums:
+                    sums[x.weight] = graph.op("Cast", w, to=FLOAT) if w.dtype != FLOAT else w
+                sums[x.weight] = graph.add(sums[x.weight], graph.scale(delta, x.scaling))
+            for name, v in sums.items():
+                dtype = self.graph.constants[name].dtype
+                bound.outputs[name] = v if dtype == FLOAT else bound.binder.narrow(v, dtype)
+
+        return self._auxiliary(
+            "merge", change, {x.weight: self.graph.constants[x.weight] for x in layers}
+        )
+
+    def _save(self) -> Plan:
+        """A plan that gives what `saved` names, with PEFT's names and in its layout."""
+
+        def change(bound: BoundGraph, graph: Gradients) -> None:
+            for s in self.saved:
+                v = bound.state(s.parameter, FLOAT, self.states[s.parameter].shape)
+                bound.outputs[s.name] = graph.op("Transpose" if s.turned else "Identity", v)
+
+        return self._auxiliary("saved", change)
 
     # ---- what it takes ----
     def describe_states(self):
@@ -626,6 +527,52 @@ class Program:
             }
             for s in self.states.values()
         ]
+
+
+def _first_value(bound: BoundGraph, graph: Gradients, state: State) -> Value | None:
+    """The first value of a state; None for zeros, which the host's memory begins as."""
+    how, *what = state.initial
+    if how == "constant":
+        first = bound.binder.scope[what[0]]
+        return graph.op("Cast", first, to=FLOAT) if first.dtype != FLOAT else first
+    if how == "fill":
+        if what[0] == 0:
+            return None
+        return graph.op("Expand", graph.number(what[0]), graph.ints(state.shape))
+    bound.binder.training = True  # random numbers follow from the input `seed`
+    stream_of_run = bound.binder.random_stream()
+    assert stream_of_run is not None
+    seed = stream_of_run[0]
+
+    def uniform(low: float, high: float, stream: int) -> Value:
+        return graph.op(
+            "RandomUniform",
+            seed,
+            domain="edgewise",
+            shape=list(state.shape),
+            low=low,
+            high=high,
+            stream=stream,
+        )
+
+    size, stream = what
+    if how == "uniform":
+        return uniform(-size, size, stream)
+    # Normal: Box and Muller 1958
+    u, angle = uniform(2.0**-25, 1.0, stream), uniform(0.0, 2 * math.pi, stream + (1 << 20))
+    radius = graph.op("Sqrt", graph.scale(graph.op("Log", u), -2.0))
+    return graph.scale(graph.mul(radius, graph.op("Cos", angle)), size)
+
+
+def _low_rank_product(
+    graph: Gradients, layer: LoraLayer, a: Value, b: Value, shape: Sequence[int]
+) -> Value:
+    """B A of a layer's adapter, in the layout of its weight, which has this shape."""
+    if layer.kind == "conv":
+        rows = graph.reshape(a, [a.shape[0], product(a.shape[1:])])
+        return graph.reshape(graph.op("MatMul", graph.reshape(b, b.shape[:2]), rows), shape)
+    delta = graph.op("MatMul", b, a)  # [out, in]; of embeddings [width, rows]
+    return delta if layer.turned else graph.transpose(delta, [1, 0])
 
 
 __all__ = ["Feed", "Program", "State", "STEP", "LEARNING_RATE", "SEED", "GRADIENT_SCALE", "LOSS"]

@@ -8,12 +8,10 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 
-from ..bind import bind
-from ..bind.autodiff import Gradients, add_gradients
+from ..bind import Gradients, add_gradients
 from ..declare.dtypes import FLOAT, INT64
 from ..ir import Graph, Info
-from ..passes import optimize
-from ..plan.builder import lower
+from ..plan import compile_graph
 from .losses import cross_entropy
 from .optimizers import AdamW
 
@@ -84,12 +82,13 @@ def warm_plan():
             )
         bound.outputs = {"loss": g.reshape(loss, [])}
 
-    bound = bind(
+    plan, _ = compile_graph(
         graph,
         {name: shape for name, (_, shape) in shapes.items()},
         {name: dtype for name, (dtype, _) in shapes.items()},
+        transform=step,
     )
-    return lower(optimize(bound, step), name="warm")
+    return plan
 
 
 def typescript(table):

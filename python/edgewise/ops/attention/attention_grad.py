@@ -27,12 +27,6 @@ if TYPE_CHECKING:
         View,
     )
 
-# Queries of a block where the mask is causal, at most: keys that none of them sees are left out. A
-# quarter of all queries, where that is less, but at least 16.
-BLOCK = 64
-# Floats that the scores of a block may take, where 16 queries fit into that.
-SCORES = 1 << 21
-
 # Inputs: q, k, v, dy, masks. The forward pass is y = softmax(softcap(scale * q k^T) + masks) v with
 # q and dy [batch, heads, q_len, dim], k and v [batch, kv_heads, kv_len, dim].
 # Outputs: the gradients of q, k and v as [batch, seq, heads, dim], and that of the sum of masks as
@@ -155,10 +149,12 @@ def _blocks(backward: _Backward) -> list[tuple[int, int, int]]:
     q_len, (batch, kv, kv_len, _) = backward.q.shape[2], backward.k.shape
     if not kv_len or not product(backward.dy.shape):
         return []
+    rules = backward.builder.target.lowering
     size = min(
         q_len,
-        max(16, SCORES // max(1, batch * kv * kv_len) // 16 * 16),
-        max(16, min(BLOCK, q_len // 4 // 16 * 16)) if causal else q_len,
+        max(16, rules.attention_grad_scores // max(1, batch * kv * kv_len) // 16 * 16),
+        # Causal: keys that no query of a block sees are left out, so blocks are small.
+        max(16, min(rules.attention_grad_rows, q_len // 4 // 16 * 16)) if causal else q_len,
     )
     return [
         (

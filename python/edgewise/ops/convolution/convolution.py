@@ -158,19 +158,18 @@ def conv_lower(node: BoundNode, builder: Builder) -> None:
 
 
 def _worth_winograd(builder: Builder, w: View, win: Window, batch: int, m: int, c: int) -> bool:
-    """Whether Winograd's transform is faster: the weights must be constant, to be transformed only
-    once, and the tensors large enough.
+    """Whether the target uses Winograd's transform here: the weights must be constant, to be
+    transformed only once, and the tensors large enough.
     """
+    winograd = builder.target.lowering.winograd
     plain = (
         list(win.kernel) == [3, 3] and list(win.stride) == [1, 1] and list(win.dilation) == [1, 1]
     )
     return (
-        plain
+        winograd is not None
+        and plain
         and builder.constant_name(w.buffer) is not None
-        and 16 <= c <= 512
-        and m >= 16
-        and win.y[1] <= 1500
-        and batch * win.y[0] * win.y[1] >= 36
+        and winograd.includes(c, m, batch, rows=win.y[0], columns=win.y[1])
     )
 
 

@@ -200,7 +200,7 @@ def _emit_conv(
         a_zeros=count(quantization.operands["a_zero"]),
         activation=ACTIVATION[node.attr("activation", "none")],
         **quantization.params,
-        scratch_bytes=scratch_bytes(taps * c),
+        scratch_bytes=scratch_bytes(builder, taps * c),
     )
 
 

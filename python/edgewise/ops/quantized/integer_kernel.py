@@ -17,7 +17,6 @@ from ..product.contracts import ACTIVATION
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, Value, View
 
-SCRATCH = 1 << 18
 
 
 def packed_bytes(n: int, k: int) -> int:
@@ -144,9 +143,9 @@ class Quantization:
             )
 
 
-def scratch_bytes(k: Dim) -> int:
+def scratch_bytes(builder: Builder, k: Dim) -> int:
     """Bytes of scratch for products that sum over k."""
-    return max(SCRATCH, 32 * -(-most(k) // 4))
+    return max(builder.target.lowering.integer_scratch, 32 * -(-most(k) // 4))
 
 
 _MATRIX = {  # a product as a convolution over one pixel
@@ -249,7 +248,7 @@ def emit_integer_product(
         a_zeros=count(quantization.operands["a_zero"]),
         activation=ACTIVATION[node.attr("activation", "none")],
         **quantization.params,
-        scratch_bytes=scratch_bytes(k),
+        scratch_bytes=scratch_bytes(builder, k),
     )
 
 

@@ -185,5 +185,5 @@ def recurrent_bytes_lower(node: BoundNode, builder: Builder) -> None:
         r_type=r.dtype,
         factors=product(node.inputs[2].shape) // d,
         zeros=product(node.inputs[3].shape) // d if node.has(3) else 1,
-        scratch_bytes=scratch_bytes(h),
+        scratch_bytes=scratch_bytes(builder, h),
     )

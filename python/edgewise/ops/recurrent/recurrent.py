@@ -10,7 +10,6 @@ from ...declare.op import Op
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, Inferred, Value, View
 
-PANEL = 32  # rows of R that are interleaved, where it is stored in panels
 
 # Inputs: x [steps, batch, directions * gates * hidden], R [directions, gates * hidden, hidden],
 # bias of the last gate, initial h, initial c, lengths, peepholes.
@@ -72,10 +71,11 @@ def recurrent_lower(node: BoundNode, builder: Builder) -> None:
     )
     y, h_last, c_last, g, cells = outs
     # A constant R is transposed once, in the init steps.
-    panels = h % PANEL == 0 and builder.constant_name(r.buffer) is not None
+    panel = builder.target.lowering.recurrent_panel
+    panels = panel > 0 and h % panel == 0 and builder.constant_name(r.buffer) is not None
     if panels:
         r = builder.contiguous(
-            r.reshape([d, params["gates"] * h // PANEL, PANEL, h]).transpose([0, 1, 3, 2])
+            r.reshape([d, params["gates"] * h // panel, panel, h]).transpose([0, 1, 3, 2])
         )
     slots = (params["gates"] + params["lbr"]) * h
     builder.emit(
