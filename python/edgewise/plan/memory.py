@@ -148,7 +148,7 @@ def _best(blocks: Sequence[Block], least: int) -> tuple[int, list[int]]:
     for n in range(min(TRIES, 1 + WORK // max(1, len(blocks)))):
         if n < len(ORDERS):
             key = ORDERS[n]
-            order = sorted(range(len(blocks)), key=lambda i: key(blocks[i]))  # type: ignore[arg-type]
+            order = sorted(range(len(blocks)), key=lambda i: key(blocks[i]))
         else:
             total, offsets, order = best if n == len(ORDERS) else last
             order = sorted(order, key=lambda i: offsets[i] + blocks[i][1] != total)

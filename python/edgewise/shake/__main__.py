@@ -2,6 +2,6 @@
 
 import sys
 
-from .module import main
+from . import main
 
 sys.exit(main(sys.argv[1:]))
