@@ -78,7 +78,7 @@ class Tensor:
     offset: int = 0
     nbytes: int = 0
     data: builtins.bytes | None = None
-    strings: list[str | bytes] | None = None
+    strings: list[Any] | None = None
 
     @property
     def count(self) -> int:

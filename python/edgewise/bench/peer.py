@@ -139,7 +139,7 @@ class _Step:
         self.empty: dict[str, list[int]] = {}  # shapes of caches without tokens
         for info in graph.input_names():
             if info.name in self.cache_outputs:
-                shape = [d if isinstance(d, int) else 1 for d in info.shape[:3]]
+                shape = [d if isinstance(d, int) else 1 for d in (info.shape or [])[:3]]
                 shape.append(head_dim(graph, info.name, info))
                 shape[cache_axis(info)] = 0
                 self.empty[info.name] = shape

@@ -76,8 +76,8 @@ class NodeBinder:
         self,
         name: str,
         *inputs: Value | None,
-        domain: str | None = None,
-        outputs: int = 1,
+        domain: Any = None,  # str; Any, so that callers may give attrs as **dict
+        outputs: Any = 1,  # int
         **attrs: Any,
     ) -> Any:
         """Adds a node in the newest opset.

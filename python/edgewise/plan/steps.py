@@ -75,7 +75,7 @@ class StepWriter(Buffers):
         kernel: str,
         operands: Mapping[str, View | None],
         *,
-        scratch: bool = True,
+        scratch: Any = True,  # a bool; Any, so that callers may give params as **dict
         **params: Any,
     ) -> None:
         """Adds a call of a kernel.
@@ -106,7 +106,7 @@ class StepWriter(Buffers):
                     " with float32.",
                 )
         if k.c.scratch:
-            nbytes = self.target.scratch_bytes(k, _largest(params), scratch)
+            nbytes = self.target.scratch_bytes(k, _largest(params), bool(scratch))
             views[-1] = self.scratch(nbytes) if nbytes else None
         self.target.check_operands(k, sum(v is not None for v in views), self.where)
         (self.init_steps if self.init else self.steps).append(Step(k, params, views, self.label))

@@ -176,8 +176,11 @@ class View:
         shape[axis] = length
         return self._with(shape, self.strides)
 
-    def reshape(self, shape: Sequence[Dim]) -> View | None:
-        """The same memory with other dimensions; None where strides cannot express it."""
+    def reshape(self, shape: Sequence[Dim]) -> Any:
+        """The same memory with other dimensions: a View, or None where strides cannot express it.
+
+        (Any, since most callers know that they can.)
+        """
         if any(d == 0 for d in shape if not isinstance(d, Sym)):
             return self._with(shape, strides_of(shape))
         old = [(d, s) for d, s in zip(self.shape, self.strides) if d != 1]

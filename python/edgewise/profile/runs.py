@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any, NamedTuple
 
-from ..plan.plan import HEADER, REGISTER
+from ..schema.plan_format import HEADER, REGISTER
 
 
 class Work(NamedTuple):

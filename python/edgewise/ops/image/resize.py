@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, bytes_for, pack, unpack
 from ...declare.op import Op, axis_of, fail, product, unsupported
@@ -247,7 +247,7 @@ def _sizes(node: BoundNode) -> list[tuple[int, int, float, tuple[float, float]]]
         if node.attr("axes")
         else list(range(x.rank))
     )
-    scales = (
+    scales: Any = (
         (node.attrs.get("scales") if node.op == "Upsample" and node.opset < 9 else node.need(1))
         if old
         else (node.need(2) if node.has(2) else [])

@@ -94,7 +94,7 @@ def batch_norm_lower(node: BoundNode, builder: Builder) -> None:
     parameters = _parameters(node, x.shape)
     if not parameters["train"]:
         for out, v in ((new_mean, mean), (new_variance, variance)):
-            if out is not None:
+            if out is not None and v is not None:
                 builder.copy(v, out)
         new_mean = new_variance = None
     builder.emit(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Builder, Value, View
 
 
-
 def packed_bytes(n: int, k: int) -> int:
     """Bytes of one item of packed weights, with n columns and k rows."""
     return -(-n // 32) * 32 * (4 + -(-k // 4) * 4)
