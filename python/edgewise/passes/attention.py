@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from ..declare.dtypes import BOOL, FLOAT, UINT8, unpack
-from ..ir import Value
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..bind import BoundGraph
+from ..declare.dtypes import FLOAT, INT64
+from ..ir import BoundNode, Value
+from .attention_masks import LOW, Mask, added_mask, as_four_dimensions, causal_past
 from .rewrite import Rewriter, number, op_of, split_scalar
 
+MAX_NODES = 8  # between the product of q and k and the softmax
 
-def fuse_attention(bound):
-    """MatMul, scaling, masks, Softmax, MatMul become Attention (of the domain edgewise); a
-    Transpose and Reshape that merge its heads become part of it (`merged`).
+
+def fuse_attention(bound: BoundGraph) -> None:
+    """MatMul, scaling, masks, Softmax, MatMul become Attention (of the domain edgewise).
+
+    A Transpose and Reshape that merge its heads become part of it (`merged`).
     """
     r = Rewriter(bound)
-    biases = {}
+    made: dict[tuple[int, int, bool], Value] = {}
     for softmax in r.nodes("Softmax"):
-        _match(r, softmax, biases)
+        _match(r, softmax, made)
     r.done()
     r = Rewriter(bound)
     for n in r.nodes("Attention"):
@@ -23,112 +32,168 @@ def fuse_attention(bound):
     r.done()
 
 
-def _match(r, softmax, biases):
+@dataclass
+class _Scores:
+    """What stands between q, k and the softmax.
+
+    Attributes:
+        value: the product of q and k, or what is computed of it.
+        masks: in the order from the softmax to the product.
+        scale, softcap: of the scores.
+        flat: whether heads and batch are one dimension somewhere, as older models have it.
+    """
+
+    value: Value
+    flat: bool
+    masks: list[Mask] = field(default_factory=list)
+    scale: float = 1.0
+    softcap: float = 0.0
+
+
+def _match(r: Rewriter, softmax: BoundNode, made: dict[tuple[int, int, bool], Value]) -> None:
+    """Replaces the last product of an attention, if this is its softmax."""
     scores = softmax.inputs[0]
     rank = scores.rank
-    if rank not in (3, 4) or softmax.attr("axis", -1 if softmax.opset >= 13 else 1) not in (
-        -1,
-        rank - 1,
-    ):
+    axis = softmax.attr("axis", -1 if softmax.opset >= 13 else 1)
+    if rank not in (3, 4) or axis not in (-1, rank - 1):
         return
-    # behind the softmax: an optional guard against NaN, then the product with v
-    p, nan_to_zero = softmax.outputs[0], 0
-    users = r.users.get(id(p), [])
-    if len(users) == 2 and None not in users and {u.op for u in users} == {"IsNaN", "Where"}:
-        isnan, where = sorted(users, key=lambda u: u.op)
-        if (
-            r.only_user(isnan.outputs[0]) is where
-            and where.inputs[0] is isnan.outputs[0]
-            and number(where.inputs[1]) == 0.0
-            and where.inputs[2] is p
-        ):
-            p, nan_to_zero = where.outputs[0], 1
-        else:
-            return
-    last = r.only_user(p)
-    flat = None
-    if last is not None and last.op == "Reshape" and last.outputs[0].rank == 3 and p.rank == 4:
-        p, last = last.outputs[0], r.only_user(last.outputs[0])
-        flat = True
-    if last is None or last.op != "MatMul" or last.inputs[0] is not p or len(last.inputs) != 2:
+    found = _product_with_values(r, softmax)
+    if found is None:
         return
-    v = last.inputs[1]
-    # before it: masks, scaling, soft cap, and the product of q and k
-    masks, scale, softcap = [], 1.0, 0.0
-    value = scores
-    if rank == 3:  # heads and batch in one dimension, as older models have it
-        flat = True
+    at, nan_to_zero, flat = found
+    s = _Scores(scores, flat)
+    if rank == 3:
+        s.flat = True
         if (
             op_of(scores) == "Reshape"
             and r.single(scores)
             and scores.producer.inputs[0].rank == 4
             and list(scores.producer.inputs[0].shape[2:]) == list(scores.shape[1:])
         ):
-            value = scores.producer.inputs[0]
-    shape4 = list(value.shape) if value.rank == 4 else [1, *value.shape]
-    for _ in range(8):
-        n = value.producer
-        if n is None or not r.single(value):
-            return
+            s.value = scores.producer.inputs[0]
+    shape = list(s.value.shape) if s.value.rank == 4 else [1, *s.value.shape]
+    if not _walk_to_product(r, s):
+        return
+    operands = _operands(r, at, s, shape)
+    if operands is None:
+        return
+    inputs, attrs = operands, {"scale": s.scale, "softcap": s.softcap, "nan_to_zero": nan_to_zero}
+    masks = _masks(r, at, s, shape, attrs, made)
+    if masks is None or any(x.rank != 4 or x.shape[0] != shape[0] for x in inputs):
+        return
+    q, k, v = inputs
+    if q.shape[1] != shape[1] or shape[1] % k.shape[1]:
+        return
+    _replace(r, at, [q, k, v, *masks], attrs, [*shape[:3], v.shape[3]] if s.flat else None)
+
+
+def _product_with_values(r: Rewriter, softmax: BoundNode) -> tuple[BoundNode, int, bool] | None:
+    """(product with v, whether NaN becomes 0 before it, whether heads are merged with the batch)"""
+    p, nan_to_zero, flat = softmax.outputs[0], 0, False
+    users: list[Any] = r.users.get(id(p), [])
+    if len(users) == 2 and None not in users and {u.op for u in users} == {"IsNaN", "Where"}:
+        isnan, where = sorted(users, key=lambda u: u.op)
+        if (
+            r.only_user(isnan.outputs[0]) is not where
+            or where.inputs[0] is not isnan.outputs[0]
+            or number(where.inputs[1]) != 0.0
+            or where.inputs[2] is not p
+        ):
+            return None
+        p, nan_to_zero = where.outputs[0], 1
+    last = r.only_user(p)
+    if last is not None and last.op == "Reshape" and last.outputs[0].rank == 3 and p.rank == 4:
+        p, flat = last.outputs[0], True
+        last = r.only_user(p)
+    if last is None or last.op != "MatMul" or last.inputs[0] is not p or len(last.inputs) != 2:
+        return None
+    return last, nan_to_zero, flat
+
+
+def _walk_to_product(r: Rewriter, s: _Scores) -> bool:
+    """Walks from the softmax up to the product of q and k, and collects masks, scale and soft cap.
+
+    Returns:
+        whether there is such a product and nothing else on the way
+    """
+    for _ in range(MAX_NODES):
+        n = s.value.producer
+        if n is None or not r.single(s.value):
+            return False
         if n.op == "MatMul":
             break
-        if n.op == "Add" and scale == 1.0 and not softcap:
-            # the mask is the operand that does not come from a product
+        plain = s.scale == 1.0 and not s.softcap
+        if n.op == "Add" and plain:
+            # The mask is the operand that does not come from a product.
             i = 0 if _is_scores(n.inputs[0]) else 1 if _is_scores(n.inputs[1]) else None
-            if i is None or list(n.inputs[i].shape) != list(value.shape):
-                return
-            masks.append(n.inputs[1 - i])
-            value = n.inputs[i]
-        elif (
-            n.op == "Where"
-            and scale == 1.0
-            and not softcap
-            and n.inputs[2].constant
-            and number(n.inputs[2]) is not None
-            and number(n.inputs[2]) < -1e4
-            and list(n.inputs[1].shape) == list(value.shape)
-        ):
-            masks.append((n.inputs[0], n.inputs[2]))
-            value = n.inputs[1]
-        elif n.op == "Reshape" and value.rank == 4 and n.inputs[0].rank == 3:
-            value, flat = n.inputs[0], True
-        elif n.op in ("Mul", "Div"):
-            x, c = split_scalar(value, "Mul", "Div")
-            if x is value:
-                return
-            if op_of(x) == "Tanh" and not softcap and scale == 1.0:
-                softcap = c
-                x, inner = split_scalar(x.producer.inputs[0], "Mul", "Div")
-                scale = inner * softcap
-                if c <= 0:
-                    return
-            else:
-                scale *= c
-            value = x
-        else:
-            return
-    product = value.producer
-    if product is None or product.op != "MatMul" or len(product.inputs) != 2:
-        return
-    q, k = product.inputs
-    q, c = split_scalar(q, "Mul", "Div")
-    scale *= c
-    k, c = split_scalar(k, "Mul", "Div")
-    scale *= c
+            if i is None or list(n.inputs[i].shape) != list(s.value.shape):
+                return False
+            s.masks.append(n.inputs[1 - i])
+            s.value = n.inputs[i]
+        elif n.op == "Where" and plain and _excludes(n, s.value):
+            s.masks.append((n.inputs[0], n.inputs[2]))
+            s.value = n.inputs[1]
+        elif n.op == "Reshape" and s.value.rank == 4 and n.inputs[0].rank == 3:
+            s.value, s.flat = n.inputs[0], True
+        elif n.op not in ("Mul", "Div") or not _take_scale(s):
+            return False
+    product = s.value.producer
+    return product is not None and product.op == "MatMul" and len(product.inputs) == 2
+
+
+def _excludes(where: BoundNode, value: Value) -> bool:
+    """Whether a Where is a mask: Where(condition, scores, a very low number)."""
+    low = number(where.inputs[2]) if where.inputs[2].constant else None
+    return low is not None and low < LOW and list(where.inputs[1].shape) == list(value.shape)
+
+
+def _take_scale(s: _Scores) -> bool:
+    """Takes a multiplication by a number, or a soft cap, into the scores; False: it is neither."""
+    x, factor = split_scalar(s.value, "Mul", "Div")
+    if x is s.value:
+        return False
+    if op_of(x) == "Tanh" and not s.softcap and s.scale == 1.0:
+        s.softcap = factor
+        assert x.producer is not None
+        x, inner = split_scalar(x.producer.inputs[0], "Mul", "Div")
+        s.scale = inner * s.softcap
+        if factor <= 0:
+            return False
+    else:
+        s.scale *= factor
+    s.value = x
+    return True
+
+
+def _operands(
+    r: Rewriter, at: BoundNode, s: _Scores, shape: Sequence[Any]
+) -> tuple[Value, Value, Value] | None:
+    """(q, k, v) as [batch, heads, length, dim], with keys and values without the copies that repeat
+    shared heads; None where they do not fit.
+
+    Args:
+        r: the rewriter.
+        at: the product with v.
+        s: the scores, walked to the product of q and k; their scale takes those of q and k.
+        shape: [batch, heads, q_len, kv_len].
+    """
+    product: Any = s.value.producer
+    q, factor = split_scalar(product.inputs[0], "Mul", "Div")
+    s.scale *= factor
+    k, factor = split_scalar(product.inputs[1], "Mul", "Div")
+    s.scale *= factor
     if q.rank not in (3, 4) or q.rank != k.rank:
-        return
-    batch, heads, q_len, kv_len = shape4
+        return None
+    batch, heads, q_len, kv_len = shape
+    if q.rank == 3 and (not s.flat or q.shape[0] != batch * heads):
+        return None
+    v = at.inputs[1]
     perm = list(range(k.rank - 2)) + [k.rank - 1, k.rank - 2]
-    if q.rank == 3 and (not flat or q.shape[0] != batch * heads):
-        return
-    at = last
     k = _source(k)
-    # keys and values as [batch, kv_heads, kv_len, dim], without the copies that repeat shared heads
-    k = (
-        r.transpose(at, k, perm)
-        if k.producer is None or k.producer.op != "Transpose" or k.producer.attr("perm") != perm
-        else k.producer.inputs[0]
-    )
+    if k.producer is None or k.producer.op != "Transpose" or k.producer.attr("perm") != perm:
+        k = r.transpose(at, k, perm)
+    else:
+        k = k.producer.inputs[0]
     if q.rank == 3:
         q = r.reshape(at, q, [batch, heads, q_len, q.shape[-1]])
         k = _unflatten(r, at, k, [batch, heads, kv_len, k.shape[-1]])
@@ -136,134 +201,69 @@ def _match(r, softmax, biases):
     else:
         k = _unflatten(r, at, k, k.shape)
     k, v = _shared(k), _shared(v)
-    if k.shape[1] != v.shape[1]:
-        return
-    inputs, attrs = [q, k, v], {"scale": scale, "softcap": softcap, "nan_to_zero": nan_to_zero}
-    if (
-        len(masks) == 1 and (past := _causal(masks[0], q_len, kv_len)) is not None
-    ):  # the kernel leaves out what lies behind the diagonal, rather than adding numbers to it
-        masks = []
-        attrs |= {"causal": 1, "past": past}
-    for m in reversed(masks):
-        if isinstance(m, tuple):
-            m = _bias(r, at, m, biases, len(masks) == 1)
-        if m.rank == 3 and flat:
-            if m.shape[0] == batch * heads:
-                m = r.reshape(at, m, [batch, heads] + m.shape[1:])
-            elif m.shape[0] == 1:
-                m = r.reshape(at, m, [1] + m.shape)
-            else:
-                return
-        inputs.append(m)
-    if (
-        any(x.rank != 4 or x.shape[0] != batch for x in (q, k, v))
-        or q.shape[1] != heads
-        or heads % k.shape[1]
-    ):
+    return (q, k, v) if k.shape[1] == v.shape[1] else None
+
+
+def _masks(
+    r: Rewriter,
+    at: BoundNode,
+    s: _Scores,
+    shape: Sequence[Any],
+    attrs: dict[str, Any],
+    made: dict[tuple[int, int, bool], Value],
+) -> list[Value] | None:
+    """The masks as inputs of Attention; None where one does not fit.
+
+    A causal mask becomes attributes: the kernel leaves out keys instead of adding numbers to them.
+    """
+    batch, heads, q_len, kv_len = shape
+    if len(s.masks) == 1:
+        past = causal_past(s.masks[0], q_len, kv_len)
+        if past is not None:
+            attrs.update(causal=1, past=past)
+            return []
+    out = []
+    for mask in reversed(s.masks):
+        m: Value | None = added_mask(r, at, mask, made, len(s.masks) == 1)
+        if m is not None and m.rank == 3 and s.flat:
+            m = as_four_dimensions(r, at, m, batch, heads)
+        if m is None:
+            return None
+        out.append(m)
+    return out
+
+
+def _replace(
+    r: Rewriter,
+    at: BoundNode,
+    inputs: list[Value],
+    attrs: dict[str, Any],
+    shape: Sequence[Any] | None,
+) -> None:
+    """Makes the product with v an Attention.
+
+    Args:
+        r: the rewriter.
+        at: the product.
+        inputs, attrs: of Attention.
+        shape: of Attention's output, where the product's output has other dimensions.
+    """
+    if shape is None:
+        r.become(at, "Attention", "edgewise", inputs, **attrs)
         return
     out = at.outputs[0]
-    if flat:
-        shape = [batch, heads, q_len, v.shape[3]]
-        back = r.only_user(out)
-        if back is not None and back.op == "Reshape" and list(back.outputs[0].shape) == shape:
-            r.become(back, "Attention", "edgewise", inputs, **attrs)
-            return
-        y = r.insert(at, "Attention", "edgewise", inputs, FLOAT, shape, **attrs)
-        r.become(
-            at, "Reshape", "", [y, Value("shape", 7, [3], numbers=list(out.shape))], allowzero=1
-        )
-    else:
-        r.become(at, "Attention", "edgewise", inputs, **attrs)
+    back = r.only_user(out)
+    if back is not None and back.op == "Reshape" and list(back.outputs[0].shape) == list(shape):
+        r.become(back, "Attention", "edgewise", inputs, **attrs)
+        return
+    y = r.insert(at, "Attention", "edgewise", inputs, FLOAT, shape, **attrs)
+    dims = Value("shape", INT64, [3], numbers=list(out.shape))
+    r.become(at, "Reshape", "", [y, dims], allowzero=1)
 
 
-def _causal(mask, q_len, kv_len):
-    """`past`, where a mask is a triangle of the model's file (a buffer, or a part cut out of one)
-    that lets query i attend to the keys up to i + past; else None. (Of several masks none is: what
-    one puts aside by a finite number counts again where another puts all the rest aside.)
-
-    Args: mask: Value that is added (zeros, and lower than -1e4 behind the diagonal), or (condition,
-    what stands where it is false).
-    """
-    value = mask[0] if isinstance(mask, tuple) else mask
-    rows = _rows(value)
-    if (
-        rows is None
-        or [q_len, kv_len] != list(value.shape[-2:])
-        or not isinstance(mask, tuple)
-        and value.dtype != FLOAT
-    ):
-        return None
-    past = kv_len - q_len
-    if past < 0:
-        return None
-    if value.dtype == FLOAT:
-        low = rows[0][-4:]
-        if q_len > 1 and not unpack(FLOAT, low, 1)[0] < -1e4:
-            return None
-        yes, no = bytes(4), low
-    else:
-        yes, no = b"\1", b"\0"
-    return (
-        past
-        if all(row == yes * (past + i + 1) + no * (q_len - 1 - i) for i, row in enumerate(rows))
-        else None
-    )
-
-
-def _rows(value):
-    """The bytes of each row of a constant matrix (dimensions of 1 before it), if it lies in the
-    model's file or is cut out of what does; else None.
-    """
-    n = value.producer
-    if (
-        n is not None
-        and n.op == "Cast"
-        and n.inputs[0].dtype in (BOOL, UINT8)
-        and value.dtype in (BOOL, UINT8)
-    ):
-        return _rows(n.inputs[0])
-    if n is not None and n.op == "Slice" and len(n.inputs) >= 4:
-        whole, (starts, ends, axes), steps = (
-            n.inputs[0],
-            (v.numbers for v in n.inputs[1:4]),
-            n.inputs[4].numbers if len(n.inputs) > 4 and n.inputs[4] is not None else [1],
-        )
-        if (
-            None in (starts, ends, axes, steps)
-            or len(starts) != 1
-            or list(steps) != [1]
-            or not all(isinstance(x, int) for x in (*starts, *ends))
-            or (rows := _rows(whole)) is None
-        ):
-            return None
-        axis, length = axes[0] % whole.rank, whole.shape[axes[0]]
-        part = slice(*slice(starts[0], ends[0]).indices(length))
-        size = len(rows[0]) // whole.shape[-1]
-        return (
-            rows[part]
-            if axis == whole.rank - 2
-            else (
-                [row[part.start * size : part.stop * size] for row in rows]
-                if axis == whole.rank - 1
-                else None
-            )
-        )
-    if (
-        value.tensor is None
-        or value.role == "state"
-        or value.rank < 2
-        or value.dtype not in (FLOAT, BOOL, UINT8)
-        or value.tensor.count != value.shape[-2] * value.shape[-1]
-        or not value.tensor.count
-    ):
-        return None
-    data, length = value.tensor.bytes(), value.tensor.nbytes // value.shape[-2]
-    return [bytes(data[i : i + length]) for i in range(0, len(data), length)]
-
-
-def _is_scores(v):
+def _is_scores(v: Value) -> bool:
     """Whether a value comes from a matrix product through scaling, masks and reshapes."""
-    for _ in range(8):
+    for _ in range(MAX_NODES):
         n = v.producer
         if n is None:
             return False
@@ -279,27 +279,20 @@ def _is_scores(v):
         elif n.op == "Where":
             v = n.inputs[1]
         elif n.op == "Add":
-            v = next(
-                (
-                    i
-                    for i in n.inputs
-                    if not i.constant
-                    and i.rank == v.rank
-                    and list(i.shape) == list(v.shape)
-                    and _is_scores(i)
-                ),
-                None,
-            )
-            if v is None:
+            same = [i for i in n.inputs if not i.constant and list(i.shape) == list(v.shape)]
+            scores = next((i for i in same if _is_scores(i)), None)
+            if scores is None:
                 return False
+            v = scores
         else:
             return False
     return False
 
 
-def _source(v):
-    """Looks through Reshape(Transpose(Reshape(k))) that only flattens batch and heads around a swap
-    of the last two axes.
+def _source(v: Value) -> Any:
+    """k behind Reshape(Transpose(Reshape(k))) that only swaps the last two axes: as such a swap.
+
+    Other values are returned as they are.
     """
     n = v.producer
     if (
@@ -324,25 +317,27 @@ def _source(v):
 
 
 class _Swapped:
-    """A value seen with its last two axes swapped: quacks as the Value of a Transpose."""
+    """A value with its last two axes swapped: stands for the output of a Transpose."""
 
-    def __init__(self, value, like):
+    def __init__(self, value: Value, like: Value) -> None:
         self.shape, self.rank, self.dtype = like.shape, like.rank, like.dtype
         self.producer = _SwapNode(value)
 
 
 class _SwapNode:
+    """Stands for that Transpose."""
+
     op = "Transpose"
 
-    def __init__(self, value):
+    def __init__(self, value: Value) -> None:
         self.inputs = [value]
 
-    def attr(self, name, default=None):
+    def attr(self, name: str, default: Any = None) -> list[int]:
         rank = self.inputs[0].rank
         return list(range(rank - 2)) + [rank - 1, rank - 2]
 
 
-def _unflatten(r, at, v, shape):
+def _unflatten(r: Rewriter, at: BoundNode, v: Value, shape: Sequence[Any]) -> Value:
     """v as `shape`, through the Reshape that flattened it where there is one."""
     if list(v.shape) == list(shape):
         return v
@@ -352,9 +347,10 @@ def _unflatten(r, at, v, shape):
     return r.reshape(at, v, shape)
 
 
-def _shared(v):
-    """Looks through Reshape(Expand(Unsqueeze(x))) that repeats each head for its group of
-    queries.
+def _shared(v: Value) -> Value:
+    """x behind Reshape(Expand(Unsqueeze(x))), which repeats each head for its group of queries.
+
+    Other values are returned as they are.
     """
     n = v.producer
     if n is None or n.op != "Reshape" or v.rank != 4:
@@ -382,27 +378,9 @@ def _shared(v):
     return v
 
 
-def _bias(r, before, pair, biases, alone):
-    """Where(mask, scores, low) as the number to add: 0 where the mask is true, low elsewhere (low +
-    score rounds to low).
-
-    Float16's lowest number is not low enough for that, which shows in rows of which all is masked:
-    their weights are equal. Where no other mask is added, a number that absorbs every score stands
-    in for it.
-    """
-    mask, low = pair
-    key = (id(mask), id(low), alone)
-    if key not in biases:
-        zero = Value("zero", FLOAT, [], numbers=[0.0])
-        if alone and number(low) > -1e9:
-            low = Value("low", FLOAT, [], numbers=[-1e30])
-        biases[key] = r.insert(before, "Where", "", [mask, zero, low], FLOAT, mask.shape)
-    return biases[key]
-
-
-def _merge_heads(r, node):
-    """Attention, Transpose, Reshape to [batch, seq, heads * dim]: written in that layout at
-    once.
+def _merge_heads(r: Rewriter, node: BoundNode) -> None:
+    """Attention, Transpose, Reshape to [batch, seq, heads * dim] become one Attention that writes
+    this layout.
     """
     y = node.outputs[0]
     t = r.only_user(y)
@@ -419,8 +397,7 @@ def _merge_heads(r, node):
         merged = r.insert(
             m, "Attention", "edgewise", node.inputs, FLOAT, want, **{**node.attrs, "merged": 1}
         )
-        r.become(
-            m, "Reshape", "", [merged, Value("shape", 7, [2], numbers=list(out.shape))], allowzero=1
-        )
+        dims = Value("shape", INT64, [2], numbers=list(out.shape))
+        r.become(m, "Reshape", "", [merged, dims], allowzero=1)
         return
     r.become(m, "Attention", "edgewise", node.inputs, **{**node.attrs, "merged": 1})
