@@ -1,9 +1,16 @@
-"""Common subexpressions: what is computed twice from the same inputs is computed once."""
+"""Common subexpressions: nodes that compute the same become one."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import Any
 
-def _key(v):
+from ..bind import BoundGraph
+from ..ir import BoundNode, Value
+
+
+def _key(v: Value | None) -> Hashable:
+    """Equal for values that are the same, or constants of the same numbers."""
     if v is None:
         return None
     if v.tensor is None and v.numbers is not None:
@@ -13,17 +20,21 @@ def _key(v):
     return id(v)
 
 
-def _freeze(a):
+def _freeze(a: Any) -> Hashable:
+    """An attribute as a key."""
     return (
         tuple(a) if isinstance(a, list) else a if isinstance(a, (int, float, str, bytes)) else id(a)
     )
 
 
-def common_subexpressions(bound):
-    """Nodes of the same op, inputs (constants: the same numbers) and attributes become the first of
-    them; nodes that read a cache stay, since it changes within a run.
+def common_subexpressions(bound: BoundGraph) -> None:
+    """Replaces nodes of the same op, inputs (constants: equal numbers) and attributes by the first.
+
+    Nodes that read a cache stay, since it changes within a run.
     """
-    seen, same, kept = {}, {}, []
+    seen: dict[Hashable, BoundNode] = {}
+    same: dict[int, Value] = {}
+    kept: list[BoundNode] = []
     for n in bound.nodes:
         n.inputs = [same.get(id(v), v) if v is not None else None for v in n.inputs]
         key = (

@@ -1,39 +1,49 @@
-"""What passes share: looking at patterns and turning nodes into others."""
+"""Tools of passes: patterns of nodes, and their replacement."""
 
 from __future__ import annotations
 
-from ..declare.dtypes import FLOATS
+from collections.abc import Sequence
+from typing import Any
+
+from ..bind import BoundGraph
+from ..declare.dtypes import FLOATS, INT64
 from ..ir import BoundNode, Value
 from ..ops import OPS
 
 
 class Rewriter:
-    """A bound graph with its users at hand.
+    """A bound graph with the users of its values.
 
-    Nodes change in place (`become`); what loses its users is pruned afterwards.
+    Nodes change in place (`become`); nodes without users are dropped at the end (`done`).
+
+    Attributes:
+        bound: the graph.
+        users: {id of a value: nodes that read it, None for an output of the graph}.
     """
 
-    def __init__(self, bound):
+    def __init__(self, bound: BoundGraph) -> None:
         self.bound = bound
         self.users = bound.users()
-        self.position = {id(n): i for i, n in enumerate(bound.nodes)}
-        self.pending = []  # (node before which, new node)
+        self._position: dict[int, float] = {id(n): i for i, n in enumerate(bound.nodes)}
+        self._pending: list[tuple[BoundNode, BoundNode]] = []  # (node behind it, new node)
 
-    def nodes(self, *ops):
-        """Nodes of these ops, of whatever domain, as a list of now."""
+    def nodes(self, *ops: str) -> list[BoundNode]:
+        """A list of the nodes of these ops, of any domain."""
         return [n for n in self.bound.nodes if n.op in ops]
 
-    def only_user(self, value):
-        """The one node that reads a value, or None when there are more, or it is an output."""
+    def only_user(self, value: Value) -> BoundNode | None:
+        """The only node that reads a value; None where there are more, or it is an output."""
         u = self.users.get(id(value), ())
         return u[0] if len(u) == 1 else None
 
-    def single(self, value):
-        """Whether one input of one node reads a value (and it is no output)."""
+    def single(self, value: Value) -> bool:
+        """Whether a value has one user: an input of a node, or an output of the graph."""
         return len(self.users.get(id(value), ())) == 1
 
-    def become(self, node, op, domain, inputs, **attrs):
-        """Turns a node into another that computes the same outputs."""
+    def become(
+        self, node: BoundNode, op: str, domain: str, inputs: Sequence[Any], **attrs: Any
+    ) -> None:
+        """Replaces a node by another that computes the same outputs."""
         for v in node.inputs:
             if v is not None and node in self.users.get(id(v), ()):
                 self.users[id(v)].remove(node)
@@ -49,32 +59,52 @@ class Rewriter:
             if v is not None:
                 self.users.setdefault(id(v), []).append(node)
 
-    def insert(self, before, op, domain, inputs, dtype, shape, **attrs):
-        """A new node right before another; returns its output."""
+    def insert(
+        self,
+        before: BoundNode,
+        op: str,
+        domain: str,
+        inputs: Sequence[Any],
+        dtype: int,
+        shape: Sequence[Any],
+        **attrs: Any,
+    ) -> Value:
+        """Adds a node directly before another.
+
+        Args:
+            before: the other node.
+            op, domain: of the new node.
+            inputs: Values, None where absent.
+            dtype, shape: of its output.
+            attrs: attributes.
+
+        Returns:
+            its output
+        """
         out = Value(
-            f"{before.outputs[0].name}~{op}{len(self.pending)}",
+            f"{before.outputs[0].name}~{op}{len(self._pending)}",
             dtype,
             shape,
             constant=all(v is None or v.constant for v in inputs),
         )
         n = BoundNode(op, domain, before.name, list(inputs), [out], attrs, 23, OPS[(domain, op)])
         out.producer = n
-        self.pending.append((before, n))
-        self.position[id(n)] = self.position[id(before)] - 0.5
+        self._pending.append((before, n))
+        self._position[id(n)] = self._position[id(before)] - 0.5
         for v in inputs:
             if v is not None:
                 self.users.setdefault(id(v), []).append(n)
         return out
 
-    def reshape(self, before, value, shape):
-        """A Reshape right before a node; the value itself where it has that shape."""
+    def reshape(self, before: BoundNode, value: Value, shape: Sequence[Any]) -> Value:
+        """A Reshape directly before a node; the value itself where it has that shape."""
         if list(value.shape) == list(shape):
             return value
-        number = Value("shape", 7, [len(shape)], numbers=list(shape))
+        number = Value("shape", INT64, [len(shape)], numbers=list(shape))
         return self.insert(before, "Reshape", "", [value, number], value.dtype, shape)
 
-    def transpose(self, before, value, perm):
-        """A Transpose right before a node."""
+    def transpose(self, before: BoundNode, value: Value, perm: Sequence[int]) -> Value:
+        """A Transpose directly before a node."""
         return self.insert(
             before,
             "Transpose",
@@ -85,27 +115,25 @@ class Rewriter:
             perm=list(perm),
         )
 
-    def slice(self, before, value, axis, start, length):
-        """A Slice of `length` elements from `start` on along one axis, right before a node."""
+    def slice(self, before: BoundNode, value: Value, axis: int, start: Any, length: Any) -> Value:
+        """A Slice of `length` elements from `start` on along one axis, directly before a node."""
         shape = list(value.shape)
         shape[axis] = length
-        numbers = [Value("slice", 7, [1], numbers=[x]) for x in (start, start + length, axis)]
+        numbers = [Value("slice", INT64, [1], numbers=[x]) for x in (start, start + length, axis)]
         return self.insert(before, "Slice", "", [value, *numbers], value.dtype, shape)
 
-    def before(self, value, node):
-        """Whether a value is there when `node` runs."""
+    def before(self, value: Value, node: BoundNode) -> bool:
+        """Whether a value is computed before `node` runs."""
         return (
             value.producer is None
-            or self.position.get(id(value.producer), -1) < self.position[id(node)]
+            or self._position.get(id(value.producer), -1) < self._position[id(node)]
         )
 
-    def done(self):
-        """Puts the inserted nodes in their places and prunes what nobody reads; the Rewriter is of
-        no use then.
-        """
-        if self.pending:
-            by_node = {}
-            for before, n in self.pending:
+    def done(self) -> None:
+        """Adds the new nodes to the graph and drops nodes without users; must be the last call."""
+        if self._pending:
+            by_node: dict[int, list[BoundNode]] = {}
+            for before, n in self._pending:
                 by_node.setdefault(id(before), []).append(n)
             out = []
             for n in self.bound.nodes:
@@ -115,28 +143,26 @@ class Rewriter:
         self.bound.prune()
 
 
-def constants_first(bound):
-    """Nodes that compute the same in every run go before all others, so that any of those can take
-    their outputs.
-    """
+def constants_first(bound: BoundGraph) -> None:
+    """Moves nodes that compute constants before all others, which can then read their outputs."""
     bound.nodes.sort(key=lambda n: not all(o is None or o.constant for o in n.outputs))
 
 
-def number(v):
-    """The one float a constant holds, or None."""
+def number(v: Value | None) -> float | None:
+    """The number of a constant that is one float; None of others."""
     if v is None or v.dtype not in FLOATS:
         return None
     n = v.numbers if (v.tensor is not None or v.numbers is not None) else None
     return n[0] if n is not None and len(n) == 1 else None
 
 
-def op_of(v):
+def op_of(v: Value | None) -> str | None:
     """Name of the op that computes a value; None for inputs and constants."""
     return v.producer.op if v is not None and v.producer is not None else None
 
 
-def split_scalar(v, *ops):
-    """v = x * c or x / c (ops) -> (x, factor); (v, 1.0) when it is neither."""
+def split_scalar(v: Value, *ops: str) -> tuple[Value, float]:
+    """(x, factor) of v = x * c or x / c, as far as `ops` ("Mul", "Div") allow it; else (v, 1.0)."""
     n = v.producer
     if n is not None and n.op == "Mul" and "Mul" in ops:
         for i in (0, 1):
@@ -150,11 +176,11 @@ def split_scalar(v, *ops):
     return v, 1.0
 
 
-def other(node, value):
+def other(node: BoundNode, value: Value) -> Any:
     """The input of a two-input node that is not `value`."""
     return node.inputs[1] if node.inputs[0] is value else node.inputs[0]
 
 
-def near(a, b, rel=1e-3):
-    """Whether a constant is meant to be b: float16 exports round to three digits."""
+def near(a: float, b: float, rel: float = 1e-3) -> bool:
+    """Whether a constant stands for b: float16 exports round to three digits."""
     return abs(a - b) <= rel * abs(b)

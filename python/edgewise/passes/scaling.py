@@ -1,19 +1,23 @@
-"""What scales and shifts the channels of a convolution, into its weights and bias:
+"""Folds what scales and shifts the channels of a convolution into its weights and bias:
 BatchNormalization with fixed statistics, and Mul and Add by a number per channel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..bind import BoundGraph
 from ..declare.dtypes import FLOAT
-from ..ir import Value
+from ..ir import BoundNode, Value
 from ..ops.norm.batch_normalization import is_training
 from .epilogue import take_output
 from .rewrite import Rewriter, constants_first, other
 
 
-def fold_scaling(bound):
-    """Weights that are trained stay as they are; those of the file are multiplied once, in the
-    plan's init steps.
+def fold_scaling(bound: BoundGraph) -> None:
+    """Folds scales and shifts into constant weights, which init steps of the plan multiply once.
+
+    Weights that are trained stay as they are.
     """
     constants_first(bound)
     r = Rewriter(bound)
@@ -23,29 +27,51 @@ def fold_scaling(bound):
     r.done()
 
 
-def _fold(r, node):
+def _fold(r: Rewriter, node: BoundNode) -> bool:
+    """Folds the only user of a convolution into it, where it scales or shifts channels."""
     y = node.outputs[0]
     user = r.only_user(y)
-    x, w, bias = (*node.inputs, None)[:3]
-    if (
-        user is None
-        or len(node.inputs) > 3
-        or node.domain
-        or user.domain
-        or not w.constant
-        or bias is not None
-        and not bias.constant
-        or y.dtype != FLOAT
-        or node.op == "ConvTranspose"
-        and node.attr("group", 1) != 1
-    ):
+    if user is None or user.domain or not _can_take(node):
         return False
+    found = _scale_and_shift(r, node, user)
+    if found is None:
+        return False
+    scale, shift = found
+    channels = [y.shape[1]]
+    x, w, bias = (*node.inputs, None)[:3]
+    if scale is not None:
+        ones = [1] * (w.rank - 1)
+        along = channels + ones if node.op == "Conv" else [1, *channels, *ones[1:]]
+        w = _insert(r, node, "Mul", w, r.reshape(node, scale, along), shape=w.shape)
+        bias = _insert(r, node, "Mul", bias, scale, shape=channels) if bias is not None else None
+    if shift is not None:
+        bias = _insert(r, node, "Add", bias, shift, shape=channels) if bias is not None else shift
+    r.become(node, node.op, "", [x, w] + ([bias] if bias is not None else []), **node.attrs)
+    take_output(r, node, user)
+    return True
+
+
+def _can_take(node: BoundNode) -> bool:
+    """Whether a convolution has constant weights and bias, and no residual."""
+    bias = node.input(2)
+    return (
+        len(node.inputs) <= 3
+        and not node.domain
+        and node.inputs[1].constant
+        and (bias is None or bias.constant)
+        and node.outputs[0].dtype == FLOAT
+        and (node.op != "ConvTranspose" or node.attr("group", 1) == 1)
+    )
+
+
+def _scale_and_shift(
+    r: Rewriter, node: BoundNode, user: BoundNode
+) -> tuple[Value | None, Value | None] | None:
+    """(scale, shift) by which a convolution's user changes its channels, each [channels] or None;
+    None where the user does something else.
+    """
+    y = node.outputs[0]
     channels = y.shape[1]
-
-    def op(kind, *inputs, shape=(channels,)):
-        return r.insert(node, kind, "", inputs, FLOAT, shape)
-
-    scale = shift = None
     if (
         user.op == "BatchNormalization"
         and user.inputs[0] is y
@@ -53,38 +79,22 @@ def _fold(r, node):
         and not is_training(user)
     ):
         gain, shift, mean, variance = user.inputs[1:]
-        scale = op(
-            "Div",
-            gain,
-            op(
-                "Sqrt",
-                op(
-                    "Add",
-                    variance,
-                    Value("epsilon", FLOAT, [], numbers=[user.attr("epsilon", 1e-5)]),
-                ),
-            ),
-        )
-        shift = op("Sub", shift, op("Mul", mean, scale))
-    elif user.op in ("Mul", "Add"):
-        v = other(user, y)
-        shape = [1] * (y.rank - v.rank) + list(v.shape)
-        if v is y or not v.constant or shape != [1, channels] + [1] * (y.rank - 2):
-            return False
-        v = r.reshape(node, v, [channels])
-        scale, shift = (v, None) if user.op == "Mul" else (None, v)
-    else:
-        return False
-    if scale is not None:
-        along = (
-            [channels] + [1] * (w.rank - 1)
-            if node.op == "Conv"
-            else [1, channels] + [1] * (w.rank - 2)
-        )
-        w = op("Mul", w, r.reshape(node, scale, along), shape=w.shape)
-        bias = op("Mul", bias, scale) if bias is not None else None
-    if shift is not None:
-        bias = op("Add", bias, shift) if bias is not None else shift
-    r.become(node, node.op, "", [x, w] + ([bias] if bias is not None else []), **node.attrs)
-    take_output(r, node, user)
-    return True
+        epsilon = Value("epsilon", FLOAT, [], numbers=[user.attr("epsilon", 1e-5)])
+        shape = [channels]
+        moved = _insert(r, node, "Add", variance, epsilon, shape=shape)
+        deviation = _insert(r, node, "Sqrt", moved, shape=shape)
+        scale = _insert(r, node, "Div", gain, deviation, shape=shape)
+        scaled_mean = _insert(r, node, "Mul", mean, scale, shape=shape)
+        return scale, _insert(r, node, "Sub", shift, scaled_mean, shape=shape)
+    if user.op not in ("Mul", "Add"):
+        return None
+    v = other(user, y)
+    shape = [1] * (y.rank - v.rank) + list(v.shape)
+    if v is y or not v.constant or shape != [1, channels] + [1] * (y.rank - 2):
+        return None
+    v = r.reshape(node, v, [channels])
+    return (v, None) if user.op == "Mul" else (None, v)
+
+
+def _insert(r: Rewriter, node: BoundNode, op: str, *inputs: Value, shape: Sequence[int]) -> Value:
+    return r.insert(node, op, "", inputs, FLOAT, shape)
