@@ -1,13 +1,22 @@
-"""Logits only where they are wanted: the slice of one position moves up through everything that
-works row by row, attention's queries among it.
+"""Logits of one position only: the slice of that position moves up through all nodes that work on
+each row alone, attention's queries among them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..bind import BoundGraph
+from ..declare.dtypes import INT64
 from ..declare.symbolic import Sym, product
 from ..ir import BoundNode, Value
 from ..ops import OPS, declared
 
+# {input number: axis} of the inputs whose rows a node works on one by one; None: it does not.
+Rows = dict[int, int] | None
+
+# Ops that work on each row (the last axis) alone.
 _ROWWISE = {
     "Cast",
     "Tanh",
@@ -21,6 +30,7 @@ _ROWWISE = {
     "QuickGelu",
     "Neg",
 }
+# Ops that work on corresponding rows of several inputs.
 _BINARY = {
     "Add",
     "Sub",
@@ -35,18 +45,26 @@ _BINARY = {
 _PRODUCTS = {name for name, weight in declared("weight").items() if weight.by_rows}
 
 
-def keep_position(bound, name, axis, register):
-    """Output `name` keeps only position `register` (a Sym) of `axis`; the axis stays, with length
-    1.
+def keep_position(bound: BoundGraph, name: str, axis: int, register: Any) -> BoundGraph:
+    """Reduces an axis of an output to one position; the axis stays, with length 1.
 
     The slice moves up past a node only where nothing else needs the node's other rows: what is
     computed for all positions anyway is sliced, not computed again.
+
+    Args:
+        bound: the graph.
+        name: of the output.
+        axis: of the output.
+        register: the position, a Sym or an int.
+
+    Returns:
+        bound
     """
     value = bound.outputs[name]
     users = bound.users()
-    wanted, moved = {id(value): axis}, set()
+    wanted, moved = {id(value): axis}, set[int]()
 
-    def row_alone(v):
+    def row_alone(v: Value) -> bool:
         return id(v) in wanted and all(u is None or id(u) in moved for u in users.get(id(v), ()))
 
     for n in reversed(bound.nodes):
@@ -59,125 +77,165 @@ def keep_position(bound, name, axis, register):
         moved.add(id(n))
         for i, a in rows.items():
             wanted[id(n.inputs[i])] = a
-    added = []
-    bound.outputs[name] = _at(value, axis, register, added, {}, moved)
-    bound.nodes += added
+    sliced = _Slicer(register, moved)
+    bound.outputs[name] = sliced.at(value, axis)
+    bound.nodes += sliced.nodes
     return bound.prune()
 
 
-def _row_inputs(node, axis):
-    """{input number: axis} of the inputs whose rows a node works on one by one along the outputs'
-    axis; None when it is not such a node.
-    """
+# ---- which nodes work on rows
+def _row_inputs(node: BoundNode, axis: int) -> Rows:
+    """The inputs whose rows a node works on one by one along an axis of its outputs."""
     v = next(o for o in node.outputs if o is not None)
-    last, x = v.rank - 1, node.inputs[0] if node.inputs else None
     if v.constant or any(o is not None and o.rank != v.rank for o in node.outputs):
         return None
-    if (
+    for rule in (_elementwise_rows, _product_rows, _binary_rows):
+        rows = rule(node, axis, v)
+        if rows is not None:
+            return rows
+    if node.op == "Transpose":
+        return {0: node.attr("perm")[axis]} if node.attr("perm") else None
+    other = _RULES.get(node.op)
+    return other(node, axis, v) if other is not None else None
+
+
+def _elementwise_rows(node: BoundNode, axis: int, v: Value) -> Rows:
+    alone = (
         node.op in _ROWWISE
-        and axis != last
-        and node.attr("axis", -1) in (-1, last)
+        and axis != v.rank - 1
+        and node.attr("axis", -1) in (-1, v.rank - 1)
         and all(o is None for o in node.outputs[1:])
-    ):
-        return {0: axis}
+    )
+    return {0: axis} if alone else None
+
+
+def _product_rows(node: BoundNode, axis: int, v: Value) -> Rows:
+    last = v.rank - 1
     if (
         node.op in _PRODUCTS
         and axis != last
-        and x.rank == v.rank
+        and node.inputs[0].rank == v.rank
         and node.inputs[1].fixed
         and (node.op != "MatMul" or node.inputs[1].rank == 2)
     ):
         return {0: axis}
-    if (
-        node.op == "QuantizedMatMul" and axis != last
-    ):  # a's scale and zero point are those of all rows
-        return {0: axis, 1: axis}
-    if (
-        node.op == "Gemm"
-        and axis == 0
-        and not node.attr("transA", 0)
-        and (len(node.inputs) < 3 or node.inputs[2] is None or node.inputs[2].rank < 2)
-    ):
+    if node.op == "QuantizedMatMul" and axis != last:
+        return {0: axis, 1: axis}  # a scale and a zero point belong to all rows
+    c = node.input(2)
+    if node.op == "Gemm" and axis == 0 and not node.attr("transA", 0) and (c is None or c.rank < 2):
         return {0: 0}
-    if (
-        node.op in _BINARY
-        and (axis != last or "Norm" not in node.op)
-        and all(o is None for o in node.outputs[1:3])
-    ):
-        return {
-            i: axis - v.rank + x.rank
-            for i, x in enumerate(node.inputs)
-            if x is not None and x.rank >= v.rank - axis and x.shape[axis - v.rank] != 1
-        }
-    if node.op == "Transpose":
-        return {0: node.attr("perm")[axis]} if node.attr("perm") else None
-    if node.op == "Rope":  # x [batch, heads, rows, dim], tables [batch or 1, rows, dim / 2]
-        return (
-            {i: a for i, a in enumerate((2, 1, 1)) if node.inputs[i].shape[a] != 1}
-            if axis == 2
-            else None
-        )
-    if node.op == "Attention" and node.domain == "edgewise":
-        causal = node.attr("causal", 0)
-        if (
-            axis != (1 if node.attr("merged", 0) else 2)
-            or causal
-            and isinstance(node.attrs.get("past", 0), Sym)
-        ):
-            return None
-        return {
-            0: 2,
-            **{
-                i: m.rank - 2
-                for i, m in enumerate(node.inputs)
-                if i > 2 and m.rank > 1 and m.shape[-2] != 1
-            },
-        }
-    if node.op == "Reshape" and not any(
-        isinstance(d, Sym) for d in (*x.shape, *v.shape)
-    ):  # where the rows stay a dimension of their own
-        before = product(v.shape[:axis])
-        return next(
-            (
-                {0: a}
-                for a in range(x.rank)
-                if x.shape[a] == v.shape[axis] and product(x.shape[:a]) == before
-            ),
-            None,
-        )
     return None
 
 
-def _at(v, axis, register, added, done, moved):
-    if id(v) in done:
-        return done[id(v)]
-    n = v.producer
+def _binary_rows(node: BoundNode, axis: int, v: Value) -> Rows:
+    if (
+        node.op not in _BINARY
+        or axis == v.rank - 1
+        and "Norm" in node.op
+        or any(o is not None for o in node.outputs[1:3])
+    ):
+        return None
+    return {
+        i: axis - v.rank + x.rank
+        for i, x in enumerate(node.inputs)
+        if x is not None and x.rank >= v.rank - axis and x.shape[axis - v.rank] != 1
+    }
 
-    def one(o):
-        return Value(o.name + "@last", o.dtype, [*o.shape[:axis], 1, *o.shape[axis + 1 :]])
 
-    if n is not None and id(n) in moved:
-        rows = _row_inputs(n, axis)
-        inputs = [
-            _at(x, rows[i], register, added, done, moved) if i in rows else x
-            for i, x in enumerate(n.inputs)
-        ]
-        outs, attrs = [None if o is None else one(o) for o in n.outputs], dict(n.attrs)
-        if n.op == "Reshape":
+def _rope_rows(node: BoundNode, axis: int, v: Value) -> Rows:
+    """x [batch, heads, rows, dim], tables [batch or 1, rows, dim / 2]"""
+    if axis != 2:
+        return None
+    return {i: a for i, a in enumerate((2, 1, 1)) if node.inputs[i].shape[a] != 1}
+
+
+def _attention_rows(node: BoundNode, axis: int, v: Value) -> Rows:
+    if node.domain != "edgewise":
+        return None
+    past_is_register = isinstance(node.attrs.get("past", 0), Sym)
+    if axis != (1 if node.attr("merged", 0) else 2) or node.attr("causal", 0) and past_is_register:
+        return None
+    masks = {
+        i: m.rank - 2
+        for i, m in enumerate(node.inputs)
+        if i > 2 and m.rank > 1 and m.shape[-2] != 1
+    }
+    return {0: 2, **masks}
+
+
+def _reshape_rows(node: BoundNode, axis: int, v: Value) -> Rows:
+    """Rows that stay a dimension of their own."""
+    x = node.inputs[0]
+    if any(isinstance(d, Sym) for d in (*x.shape, *v.shape)):
+        return None
+    before = product(v.shape[:axis])
+    for a in range(x.rank):
+        if x.shape[a] == v.shape[axis] and product(x.shape[:a]) == before:
+            return {0: a}
+    return None
+
+
+_RULES: Mapping[str, Callable[[BoundNode, int, Value], Rows]] = {
+    "Rope": _rope_rows,
+    "Attention": _attention_rows,
+    "Reshape": _reshape_rows,
+}
+
+
+# ---- the nodes for one position
+class _Slicer:
+    """Makes the nodes that compute one position.
+
+    Args:
+        register: the position.
+        moved: ids of the nodes that the slice moves past.
+
+    Attributes:
+        nodes: the new nodes, in order.
+    """
+
+    def __init__(self, register: Any, moved: set[int]) -> None:
+        self.nodes: list[BoundNode] = []
+        self._register, self._moved = register, moved
+        self._done: dict[int, Value] = {}
+
+    def at(self, v: Value, axis: int) -> Value:
+        """The position of a value."""
+        if id(v) not in self._done:
+            n = v.producer
+            if n is not None and id(n) in self._moved:
+                self._again(n, axis)
+            else:
+                self._slice(v, axis)
+        return self._done[id(v)]
+
+    def _again(self, n: BoundNode, axis: int) -> None:
+        """Adds a node for the position."""
+        rows = _row_inputs(n, axis) or {}
+        inputs = [self.at(x, rows[i]) if i in rows else x for i, x in enumerate(n.inputs)]
+        outs, attrs = [None if o is None else _one(o, axis) for o in n.outputs], dict(n.attrs)
+        if n.op == "Reshape" and outs[0] is not None:
             shape = outs[0].shape
-            inputs, attrs = (
-                [inputs[0], Value("shape", 7, [len(shape)], numbers=shape)],
-                {"allowzero": 1},
-            )
+            inputs = [inputs[0], Value("shape", INT64, [len(shape)], numbers=shape)]
+            attrs = {"allowzero": 1}
         if n.op == "Attention" and n.attr("causal", 0):
-            attrs["past"] = n.attrs.get("past", 0) + register
-        node = BoundNode(n.op, n.domain, n.name, inputs, outs, attrs, n.opset, n.decl)
-    else:
-        outs = [one(v)]
-        numbers = [Value("slice", 7, [1], numbers=[x]) for x in (register, register + 1, axis)]
-        node = BoundNode("Slice", "", "", [v, *numbers], outs, {}, 23, OPS[("", "Slice")])
-    for old, new in zip(n.outputs if node.op != "Slice" else [v], outs):
-        if new is not None:
-            new.producer, done[id(old)] = node, new
-    added.append(node)
-    return done[id(v)]
+            attrs["past"] = n.attrs.get("past", 0) + self._register
+        node = BoundNode(n.op, n.domain, n.name, inputs, list(outs), attrs, n.opset, n.decl)
+        self._add(node, n.outputs)
+
+    def _slice(self, v: Value, axis: int) -> None:
+        ends = (self._register, self._register + 1, axis)
+        numbers = [Value("slice", INT64, [1], numbers=[x]) for x in ends]
+        decl = OPS[("", "Slice")]
+        outs = [_one(v, axis)]
+        self._add(BoundNode("Slice", "", "", [v, *numbers], outs, {}, 23, decl), [v])
+
+    def _add(self, node: BoundNode, old_outputs: list[Any]) -> None:
+        for old, new in zip(old_outputs, node.outputs):
+            if new is not None:
+                new.producer, self._done[id(old)] = node, new
+        self.nodes.append(node)
+
+
+def _one(o: Value, axis: int) -> Value:
+    return Value(o.name + "@last", o.dtype, [*o.shape[:axis], 1, *o.shape[axis + 1 :]])
