@@ -1,50 +1,18 @@
 // npm run build: bundles src/ and demo/ into dist/ and writes the type declarations. make adds the
-// engine (wasm/) and the wheel.
+// engine (wasm/) and the wheel; then pack.mjs makes the bundles that contain everything.
 import { execFileSync } from "node:child_process";
-import { createHash } from "node:crypto";
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { dirname, join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
+import { cpSync, mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { build } from "esbuild";
-
-const here = dirname(fileURLToPath(import.meta.url));
-const out = join(here, "dist");
-const { version } = JSON.parse(readFileSync(join(here, "package.json"), "utf8"));
-
-/** A fingerprint of the compiler's sources, which determine the plans that it makes. */
-function compilerId() {
-  const root = join(here, "../python/edgewise");
-  const hash = createHash("sha256");
-  if (existsSync(root))
-    for (const name of readdirSync(root, { recursive: true })
-      .filter((n) => n.endsWith(".py"))
-      .sort())
-      hash.update(`${relative(root, join(root, name))}\n`).update(readFileSync(join(root, name)));
-  return hash.digest("hex").slice(0, 16);
-}
-
-const options = {
-  bundle: true,
-  format: "esm",
-  target: ["es2022"],
-  minify: true,
-  sourcemap: true,
-  legalComments: "none",
-  logLevel: "warning",
-  define: {
-    __VERSION__: JSON.stringify(version),
-    __COMPILER__: JSON.stringify(compilerId()),
-    __WHEEL__: JSON.stringify(`edgewise-${version}-py3-none-any.whl`),
-  },
-};
+import { here, options, out } from "./bundle.mjs";
 
 mkdirSync(out, { recursive: true });
+for (const old of ["thread.js", "thread.js.map"]) rmSync(join(out, old), { force: true });
 await build({
   ...options,
   entryPoints: {
     edgewise: join(here, "src/page/index.ts"),
-    worker: join(here, "src/worker/index.ts"),
-    thread: join(here, "src/thread/index.ts"),
+    worker: join(here, "src/worker/script.ts"),
     compiler: join(here, "src/compiler/index.ts"),
     inline: join(here, "src/worker/inline.ts"),
   },

@@ -15,6 +15,10 @@ from .test_trouble import LOAD, error, load
 PATIENCE = "ew.env.stallTimeout = 3000; "
 
 
+def wheel():
+    return next((WEB / "dist").glob("edgewise-*.whl"))
+
+
 @pytest.fixture
 def faulty(package, built):
     files = {"model.edge": package, "model.onnx": (MODEL / "onnx" / "model_q4.onnx").read_bytes()}
@@ -128,7 +132,7 @@ def test_a_slow_server_is_waited_for(visit, server, faulty, package):
 def test_python_that_does_not_come(visit, server, files, faulty, name, words):
     v = visit(server)
     if name.endswith(".zip"):  # is not loaded where there is a snapshot beside the wheel
-        shutil.copy(next((WEB / "dist").glob("edgewise-*.whl")), files / "own.whl")
+        shutil.copy(wheel(), files / "own.whl")
         v.run("ew.env.wheelUrl = '/files/own.whl';")
     v.run(
         "window.was = ew.env.pyodideUrl; ew.env.stallTimeout = 1500; ew.env.pyodideUrl = arg;",
@@ -142,7 +146,7 @@ def test_python_that_does_not_come(visit, server, files, faulty, name, words):
 
 def test_a_compiler_that_does_not_come(visit, server):
     v = visit(server)
-    v.run("ew.env.stallTimeout = 2000; ew.env.wheelUrl += '?fault=mute';")
+    v.run("ew.env.stallTimeout = 2000; ew.env.wheelUrl = '/' + arg + '?fault=mute';", wheel().name)
     error(v.run(LOAD, COMPILED), "EngineError", ".snapshot", "sent nothing for 2 s")
 
 
@@ -159,7 +163,7 @@ def test_python_starts_from_the_snapshot(visit, server):
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_python_starts_without_a_snapshot(visit, server, files, damage):
     """One that is missing, damaged or of another Pyodide costs time only."""
-    shutil.copy(next((WEB / "dist").glob("edgewise-*.whl")), files / "own.whl")
+    shutil.copy(wheel(), files / "own.whl")
     memory = bytearray(
         gzip.decompress(next((WEB / "dist").glob("edgewise-*.snapshot")).read_bytes())
     )
@@ -281,7 +285,7 @@ def test_python_that_dies(visit, server):
 
 def test_a_thread_that_dies(visit, server, files):
     """Its worker waits for it in WebAssembly and hears nothing; the page does."""
-    text = (WEB / "dist" / "thread.js").read_text()
+    text = (WEB / "dist" / "worker.js").read_text()
     assert text.count(".ew_worker(") == 1
     (files / "thread-bad.js").write_text(
         text.replace(".ew_worker(", ".ew_worker_that_is_not_there(")

@@ -124,9 +124,7 @@ const urls = {
   engineUrl: engines!,
   threadUrl: "",
   compilerUrl: "",
-  pyodideUrl: "",
-  wheelUrl: "",
-  snapshotUrl: "",
+  python: [],
 };
 for (let message = await next(); message; message = await next()) {
   try {

@@ -31,7 +31,7 @@ const models = {
   async edgewise(flavour, threads) {
     const engine = await Engine.open({
       engineUrl: here("/engine/"),
-      threadUrl: here("/thread.js"),
+      threadUrl: here("/worker.js"),
       flavour,
       threads,
     });

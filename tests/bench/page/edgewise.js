@@ -10,7 +10,7 @@ import { argmax, base64, now, serve, several } from "./rpc.js";
 
 const urls = {
   engineUrl: new URL("/engine/", location.href).href,
-  threadUrl: new URL("/thread.js", location.href).href,
+  threadUrl: new URL("/worker.js", location.href).href,
 };
 let engine;
 let decoder;

@@ -2,7 +2,7 @@
 import { Engine } from "../../../web/src/device/wasm/engine.ts";
 import { best, serve } from "./rpc.js";
 
-const threadUrl = new URL("/thread.js", location.href).href;
+const threadUrl = new URL("/worker.js", location.href).href;
 let engine;
 let cases;
 let data;

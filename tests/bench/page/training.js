@@ -7,7 +7,7 @@ import { now, serve } from "./rpc.js";
 
 const urls = {
   engineUrl: new URL("/engine/", location.href).href,
-  threadUrl: new URL("/thread.js", location.href).href,
+  threadUrl: new URL("/worker.js", location.href).href,
 };
 let engine;
 let plan;

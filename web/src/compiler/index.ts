@@ -80,11 +80,11 @@ function compile(
 let started: Promise<Run | Failure> | undefined;
 
 addEventListener("message", async ({ data }: MessageEvent<ToCompiler>) => {
-  if ("pyodideUrl" in data) {
+  if ("python" in data) {
     setStallTimeout(data.stallTimeout);
     holdLife(data.life, () => postMessage({ life: data.life } satisfies FromCompiler));
     alive();
-    started = startPython(data);
+    started = startPython(data.python);
     const ready = await started;
     if ("error" in ready) postMessage(ready);
     return;

@@ -1,7 +1,7 @@
 // Starts Python: Pyodide, restored from a snapshot with Edgewise imported (python/edgewise/
 // snapshot.py) where there is one, else from its standard library and Edgewise's wheel.
 
-import type { FromCompiler } from "../protocol/compiler.ts";
+import type { FromCompiler, PythonUrls } from "../protocol/compiler.ts";
 import { type PlainError, plainError } from "../protocol/errors.ts";
 import { EngineError, ModelError } from "../shared/errors.ts";
 import { bytesOf, HttpSource, NotFound } from "../shared/files/http.ts";
@@ -33,13 +33,6 @@ export interface Run {
 /** Why Python did not start. */
 export type Failure = Extract<FromCompiler, { error: PlainError }>;
 
-/** Where the files of Python are: a folder, and addresses. */
-export interface PythonUrls {
-  pyodideUrl: string;
-  wheelUrl: string;
-  snapshotUrl: string;
-}
-
 /** Python's entry for pages: takes files and JSON, returns an answer or an error as a list. */
 const ENTRY = "from edgewise.page import run\nrun";
 const RESUME = "from edgewise.snapshot import resume\nresume";
@@ -59,9 +52,44 @@ export function failure(what: string, where: string, remedy: string): Failure {
 
 type LoadPyodide = (options: Record<string, unknown>) => Promise<Pyodide>;
 
-/** Starts Python. Errors come as a value. */
-export async function startPython(urls: PythonUrls): Promise<Run | Failure> {
+/** Starts Python from the first place that has Pyodide. Errors come as a value. */
+export async function startPython(places: PythonUrls[]): Promise<Run | Failure> {
   const began = performance.now();
+  let missing: unknown;
+  for (const urls of places) {
+    const opened = openSnapshot(urls.snapshotUrl);
+    opened.catch(() => undefined);
+    let loadPyodide: LoadPyodide;
+    try {
+      loadPyodide = await importPyodide(urls.pyodideUrl);
+    } catch (e) {
+      if (isEdgewise(e)) return { error: plainError(e), missing: undefined };
+      missing = e; // the server answers with 404, or with a page
+      continue;
+    }
+    return load(loadPyodide, opened, urls, began);
+  }
+  return notStarted(missing, places);
+}
+
+function notStarted(e: unknown, places: PythonUrls[]): Failure {
+  if (isEdgewise(e)) return { error: plainError(e), missing: undefined };
+  return failure(
+    `Pyodide could not be started (${message(e)})`,
+    places.map(({ pyodideUrl }) => pyodideUrl).join(", "),
+    "Serve the files of the npm package pyodide there, or set env.pyodideUrl to where they " +
+      "are; or give the page a package made by `edgewise build`.",
+  );
+}
+
+type Opened = { bytes: Promise<Uint8Array> } | undefined;
+
+async function load(
+  loadPyodide: LoadPyodide,
+  opened: Promise<Opened>,
+  urls: PythonUrls,
+  began: number,
+): Promise<Run | Failure> {
   const { pyodideUrl, wheelUrl } = urls;
   const wheelRemedy = "Serve Edgewise's wheel there, or set env.wheelUrl to where it is.";
   const downloadWheel = (): Promise<Uint8Array<ArrayBuffer>> => {
@@ -69,38 +97,25 @@ export async function startPython(urls: PythonUrls): Promise<Run | Failure> {
     wheel.catch(() => undefined);
     return wheel;
   };
-  const opened = openSnapshot(urls.snapshotUrl).then((snapshot) => ({
-    snapshot,
-    wheel: snapshot ? undefined : downloadWheel(),
-  }));
-  opened.catch(() => undefined);
   let pyodide: Pyodide | undefined;
   let wheel: Promise<Uint8Array<ArrayBuffer>> | undefined;
   const plain = globalThis.fetch;
   try {
-    const loadPyodide = await importPyodide(pyodideUrl);
     globalThis.fetch = watchedFetch(plain);
-    const found = await opened;
-    wheel = found.wheel;
-    if (found.snapshot)
+    const snapshot = await opened;
+    if (snapshot)
       pyodide = await loadPyodide({
         indexURL: pyodideUrl,
-        _loadSnapshot: found.snapshot.bytes,
+        _loadSnapshot: snapshot.bytes,
         stdLibURL: EMPTY_ZIP,
       }).catch(() => undefined); // of another Pyodide, or damaged
     if (!pyodide) {
-      wheel ??= downloadWheel();
+      wheel = downloadWheel();
       pyodide = await loadPyodide({ indexURL: pyodideUrl });
     }
     alive();
   } catch (e) {
-    if (isEdgewise(e)) return { error: plainError(e), missing: undefined };
-    return failure(
-      `Pyodide could not be started (${message(e)})`,
-      pyodideUrl,
-      "Serve the files of the npm package pyodide there, or set env.pyodideUrl to where they " +
-        "are; or give the page a package made by `edgewise build`.",
-    );
+    return notStarted(e, [urls]);
   } finally {
     globalThis.fetch = plain;
   }
@@ -136,7 +151,7 @@ async function importPyodide(folder: string): Promise<LoadPyodide> {
  * Opens the snapshot. Gives its content, still on its way, or undefined where there is none (a
  * wheel of one's own, an old browser): Python then starts without.
  */
-async function openSnapshot(url: string): Promise<{ bytes: Promise<Uint8Array> } | undefined> {
+async function openSnapshot(url: string): Promise<Opened> {
   if (typeof DecompressionStream !== "function") return undefined;
   const source = new HttpSource(url, { onBytes: alive });
   try {

@@ -1,15 +1,16 @@
 // Options of a device.
 
+import type { EngineFiles } from "../protocol/loading.ts";
 import type { DeviceName, Flavour } from "../shared/platform.ts";
 
 /** Addresses of the engine's files. */
 export interface DeviceUrls {
   /**
-   * Folder (ending in `/`) of edgewise-simd128.wasm and edgewise-relaxed-threads.wasm, and of
-   * edgewise-*-full.wasm, which have all kernels.
+   * Folder (ending in `/`) of edgewise-BUILD.wasm, or these files by build: `simd128` and
+   * `relaxed-threads`, each also with `-full`, which has all kernels.
    */
-  engineUrl: string;
-  /** Address of thread.js. */
+  engineUrl: string | EngineFiles;
+  /** Script of the threads: worker.js. */
   threadUrl: string;
 }
 

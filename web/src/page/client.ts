@@ -10,7 +10,8 @@ import { aborted } from "../shared/abort.ts";
 import { Aborted, type EdgewiseError, EngineError, TokenizerError } from "../shared/errors.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
-import { env } from "./env.ts";
+import { env, full } from "./env.ts";
+import { workerScript } from "./script.ts";
 
 /** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
 export interface CallOptions {
@@ -284,4 +285,9 @@ export class Client {
       this.settle(data.id)?.reject(e);
     }
   }
+}
+
+/** Starts a worker. @throws EngineError if its script cannot be loaded */
+export async function startClient(): Promise<Client> {
+  return new Client(await workerScript(full(env.workerUrl), "worker.js"));
 }

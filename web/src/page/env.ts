@@ -1,34 +1,42 @@
-import type { Urls } from "../protocol/loading.ts";
+import type { PythonUrls } from "../protocol/compiler.ts";
+import type { EngineFiles, Urls } from "../protocol/loading.ts";
 import type { DeviceName } from "../shared/platform.ts";
+import { assets, pythonPlaces, resolve } from "./assets.ts";
+import { workerScript } from "./script.ts";
 
 /**
  * Global settings: addresses of Edgewise's own files and of models, caching, and defaults of the
  * device options. Set them before the first call of `pipeline` or `InferenceSession.create`.
  */
 export interface Env {
-  /** Worker script; must have the page's origin. Default: worker.js next to edgewise.js. */
+  /** Worker script. Default: worker.js next to edgewise.js; the inline builds contain it. */
   workerUrl: string;
-  /** Script of the engine's threads. Default: thread.js next to edgewise.js. */
+  /** Script of the engine's threads. Default: as `workerUrl`. */
   threadUrl: string;
-  /** Script of the compiler's worker. Default: compiler.js next to edgewise.js. */
+  /** Script of the compiler's worker. Default: compiler.js next to edgewise.js, or contained. */
   compilerUrl: string;
   /**
-   * Script of sessions without a worker (`proxy: false`). Default: inline.js next to edgewise.js.
+   * Script of sessions without a worker (`proxy: false`). Default: inline.js next to edgewise.js,
+   * or contained.
    */
   inlineUrl: string;
-  /** Folder of the engine's .wasm files, ending in `/`. Default: engine/ next to edgewise.js. */
-  engineUrl: string;
+  /**
+   * Folder of the engine's .wasm files, or the address of each by the name of its build. Default:
+   * those in engine/ next to edgewise.js, or contained.
+   */
+  engineUrl: string | EngineFiles;
   /**
    * Folder of Pyodide's files (npm package `pyodide` 314.0.7), ending in `/`. Needed only to
-   * compile models in the page. Default: pyodide/ next to edgewise.js.
+   * compile models in the page. Default: undefined, which means pyodide/ next to edgewise.js if it
+   * is there, else a public CDN.
    */
-  pyodideUrl: string;
+  pyodideUrl: string | undefined;
   /**
    * Edgewise's Python wheel. Needed only to compile models in the page. A file of the same name
    * that ends in `.snapshot` instead of `.whl` (`make web` makes it) is used where there is one:
-   * Python starts from it about ten times as fast. Default: the wheel next to edgewise.js.
+   * Python starts from it about ten times as fast. Default: undefined, as for `pyodideUrl`.
    */
-  wheelUrl: string;
+  wheelUrl: string | undefined;
   /**
    * Host of model ids such as `org/name`, as in transformers.js. Default:
    * `https://huggingface.co/`.
@@ -75,17 +83,12 @@ export interface Env {
   proxy: boolean;
 }
 
-const beside = (name: string): string => new URL(name, import.meta.url).href;
-
 /** Global settings of the page. */
 export const env: Env = {
-  workerUrl: beside("worker.js"),
-  threadUrl: beside("thread.js"),
-  compilerUrl: beside("compiler.js"),
-  inlineUrl: beside("inline.js"),
-  engineUrl: beside("engine/"),
-  pyodideUrl: beside("pyodide/"),
-  wheelUrl: beside(__WHEEL__),
+  ...assets,
+  threadUrl: assets.workerUrl,
+  pyodideUrl: undefined,
+  wheelUrl: undefined,
   remoteHost: "https://huggingface.co/",
   remotePathTemplate: "{model}/resolve/{revision}/",
   cachePlans: true,
@@ -97,22 +100,54 @@ export const env: Env = {
   proxy: true,
 };
 
-declare const __WHEEL__: string;
-
-/** The addresses in `env` as absolute URLs. */
-export function urls(): Urls {
-  const folder = (url: string): string => full(url).replace(/\/?$/, "/");
+/** The addresses in `env` as absolute URLs that workers can use. */
+export async function urls(): Promise<Urls> {
+  const { engineUrl } = env;
+  const [threadUrl, compilerUrl] = await Promise.all([
+    workerScript(full(env.threadUrl), "worker.js"),
+    workerScript(full(env.compilerUrl), "compiler.js"),
+  ]);
   return {
-    engineUrl: folder(env.engineUrl),
-    threadUrl: full(env.threadUrl),
-    compilerUrl: full(env.compilerUrl),
-    pyodideUrl: folder(env.pyodideUrl),
-    wheelUrl: full(env.wheelUrl),
-    snapshotUrl: full(env.wheelUrl.replace(/\.whl(?=$|[?#])/, ".snapshot")),
+    engineUrl: typeof engineUrl === "string" ? engineFolder(engineUrl) : absolute(engineUrl),
+    threadUrl,
+    compilerUrl,
+    python: places(),
   };
+}
+
+function engineFolder(url: string): string | EngineFiles {
+  const found: string | EngineFiles = resolve<string | EngineFiles>(url);
+  return typeof found === "string" ? folder(found) : found;
+}
+
+function absolute(files: EngineFiles): EngineFiles {
+  return Object.fromEntries(
+    Object.entries(files).map(([name, file]) => [
+      name,
+      typeof file === "string" ? full(file) : file,
+    ]),
+  );
+}
+
+/** Where Python is looked for, in this order; a folder in `env` is the only place. */
+function places(): PythonUrls[] {
+  const { pyodideUrl, wheelUrl } = env;
+  const all = pyodideUrl ? pythonPlaces.slice(0, 1) : pythonPlaces;
+  return all.map((place) => {
+    const wheel = full(wheelUrl ?? place.wheelUrl);
+    return {
+      pyodideUrl: folder(pyodideUrl ?? place.pyodideUrl),
+      wheelUrl: wheel,
+      snapshotUrl: wheel.replace(/\.whl(?=$|[?#])/, ".snapshot"),
+    };
+  });
+}
+
+function folder(url: string): string {
+  return full(url).replace(/\/?$/, "/");
 }
 
 /** Resolves an address relative to the page's base URL. */
 export function full(url: string): string {
-  return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href).href;
+  return new URL(resolve(url), globalThis.document?.baseURI ?? globalThis.location?.href).href;
 }

@@ -7,9 +7,9 @@ import { InputError } from "../shared/errors.ts";
 import { hand } from "../shared/files/source.ts";
 import { choose, type DeviceInfo, deviceInfo, type Flavour, platform } from "../shared/platform.ts";
 import { VERSION } from "../shared/version.ts";
-import { Client } from "./client.ts";
+import { type Client, startClient } from "./client.ts";
 import { deviceOf } from "./device.ts";
-import { env, full, urls } from "./env.ts";
+import { env, urls } from "./env.ts";
 import { watched } from "./profile.ts";
 import {
   type GenerateOptions,
@@ -106,8 +106,8 @@ export async function pipeline(
         "pipeline",
         `Options are: ${OPTIONS.join(", ")}.`,
       );
-  const request = loadRequest(model, options);
-  const client = new Client(full(env.workerUrl));
+  const request = await loadRequest(model, options);
+  const client = await startClient();
   try {
     const transfer =
       typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
@@ -144,12 +144,12 @@ const OPTIONS: readonly string[] = [
 ] satisfies (keyof PipelineOptions)[];
 
 /** The request to load a model, with defaults filled in. */
-function loadRequest(model: ModelSource, options: PipelineOptions): LoadRequest {
+async function loadRequest(model: ModelSource, options: PipelineOptions): Promise<LoadRequest> {
   const { fetch_options: fetchOptions } = options;
   return {
     model: sources(model),
     base: globalThis.document?.baseURI ?? globalThis.location?.href,
-    urls: urls(),
+    urls: await urls(),
     remoteHost: env.remoteHost,
     remotePathTemplate: env.remotePathTemplate,
     revision: options.revision ?? "main",

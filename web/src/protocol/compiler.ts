@@ -2,15 +2,16 @@
 
 import type { PlainError } from "./errors.ts";
 
+/** Addresses of Python: Pyodide's folder (ending in `/`), the wheel, and its snapshot. */
+export interface PythonUrls {
+  pyodideUrl: string;
+  wheelUrl: string;
+  snapshotUrl: string;
+}
+
 /** The first message has the addresses and starts Python; any number of compilations follow. */
 export type ToCompiler =
-  | {
-      pyodideUrl: string;
-      wheelUrl: string;
-      snapshotUrl: string;
-      life: string;
-      stallTimeout: number;
-    }
+  | { python: PythonUrls[]; life: string; stallTimeout: number }
   | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
 /** Result of a compilation: a manifest (JSON) and files by name. */
 export interface Compiled {

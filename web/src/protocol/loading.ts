@@ -2,15 +2,22 @@
 
 import type { Handed } from "../shared/files/source.ts";
 import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
+import type { PythonUrls } from "./compiler.ts";
+
+/**
+ * The engine's .wasm files by the name of their build (`simd128`, `simd128-full`, ...): addresses,
+ * or contents compressed as deflate without a header.
+ */
+export type EngineFiles = Record<string, string | Blob>;
 
 /** Absolute addresses of Edgewise's files; folders end in `/`. Fields as in `Env`. */
 export interface Urls {
-  engineUrl: string;
+  /** As `Env`'s, likewise below. */
+  engineUrl: string | EngineFiles;
   threadUrl: string;
   compilerUrl: string;
-  pyodideUrl: string;
-  wheelUrl: string;
-  snapshotUrl: string;
+  /** Where Python is looked for, in this order. */
+  python: PythonUrls[];
 }
 
 /**

@@ -10,25 +10,30 @@ const LOCK_MS = 500; // longest wait for the lock; a thread works without it, to
 
 const say = (message: FromThread): void => postMessage(message);
 
-addEventListener(
-  "message",
-  async ({ data }: MessageEvent<ThreadStart>) => {
-    try {
-      const holding = new Promise<boolean>((resolve) => {
-        if (!data.life) return resolve(false);
-        holdLife(data.life, () => resolve(true));
-        setTimeout(() => resolve(false), LOCK_MS);
-      });
-      const instance = await WebAssembly.instantiate(data.module, { env: { memory: data.memory } });
-      const exports = instance.exports as unknown as EngineExports;
-      exports.__stack_pointer!.value = data.stackTop;
-      exports.__wasm_init_tls!(data.tls);
-      say({ ready: true, held: await holding });
-      exports.ew_worker(data.engine, data.index);
-    } catch (e) {
-      say({ error: e instanceof Error ? e.message : String(e) });
-      close();
-    }
-  },
-  { once: true },
-);
+/** Serves the thread that this worker is. */
+export function serveThread(): void {
+  addEventListener(
+    "message",
+    async ({ data }: MessageEvent<ThreadStart>) => {
+      try {
+        const holding = new Promise<boolean>((resolve) => {
+          if (!data.life) return resolve(false);
+          holdLife(data.life, () => resolve(true));
+          setTimeout(() => resolve(false), LOCK_MS);
+        });
+        const instance = await WebAssembly.instantiate(data.module, {
+          env: { memory: data.memory },
+        });
+        const exports = instance.exports as unknown as EngineExports;
+        exports.__stack_pointer!.value = data.stackTop;
+        exports.__wasm_init_tls!(data.tls);
+        say({ ready: true, held: await holding });
+        exports.ew_worker(data.engine, data.index);
+      } catch (e) {
+        say({ error: e instanceof Error ? e.message : String(e) });
+        close();
+      }
+    },
+    { once: true },
+  );
+}

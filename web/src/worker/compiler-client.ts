@@ -84,9 +84,7 @@ export class Compiler {
     };
     this.worker.onmessage = ({ data }: MessageEvent<FromCompiler>) => this.receive(data);
     this.post({
-      pyodideUrl: urls.pyodideUrl,
-      wheelUrl: urls.wheelUrl,
-      snapshotUrl: urls.snapshotUrl,
+      python: urls.python,
       life: this.life,
       stallTimeout: stallTimeout(),
     });
@@ -110,7 +108,7 @@ export class Compiler {
     this.start = this.watchdog(
       "Python did not start: nothing came of it",
       PYODIDE_PATIENCE,
-      this.urls.pyodideUrl,
+      this.urls.python[0]?.pyodideUrl ?? "",
       "Check the network, and that the files of the npm package pyodide are served there " +
         "(env.pyodideUrl); or give the page a package made by `edgewise build`.",
     );

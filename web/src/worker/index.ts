@@ -285,15 +285,18 @@ async function end(): Promise<void> {
   setTimeout(() => post({ ended: true }), THREADS_END_MS);
 }
 
-addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
-  if ("start" in data) {
-    setStallTimeout(data.start.stallTimeout);
-    life.name = data.start.life;
-    life.report = (name, held) => post({ life: name, held });
-    holdLife(life.name, () => life.report(life.name, true));
-    post({ started: true });
-  } else if ("end" in data) void end();
-  else if ("abort" in data)
-    running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
-  else void answer(data);
-});
+/** Serves the pipeline or session that this worker is made for. */
+export function serveWorker(): void {
+  addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
+    if ("start" in data) {
+      setStallTimeout(data.start.stallTimeout);
+      life.name = data.start.life;
+      life.report = (name, held) => post({ life: name, held });
+      holdLife(life.name, () => life.report(life.name, true));
+      post({ started: true });
+    } else if ("end" in data) void end();
+    else if ("abort" in data)
+      running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
+    else void answer(data);
+  });
+}

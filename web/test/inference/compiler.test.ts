@@ -9,9 +9,7 @@ const urls = {
   engineUrl: "",
   threadUrl: "",
   compilerUrl: "",
-  pyodideUrl: "",
-  wheelUrl: "",
-  snapshotUrl: "",
+  python: [],
 };
 const none = (): void => undefined;
 const answer = { files: new Map(), reads: {}, ms: { pyodide: 0, compile: 0 } };

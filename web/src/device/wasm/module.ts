@@ -1,5 +1,6 @@
 // Downloads and compiles the engine's WebAssembly module.
 
+import type { EngineFiles } from "../../protocol/loading.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { bytesOf } from "../../shared/files/http.ts";
 import { type Choice, choose, type Flavour, platform } from "../../shared/platform.ts";
@@ -9,20 +10,38 @@ import type { DeviceOptions } from "../options.ts";
 
 const STREAM_PATIENCE = 2; // in stall timeouts, for half a megabyte
 
-const modules = new Map<string, Promise<WebAssembly.Module>>();
+const modules = new Map<string | Blob, Promise<WebAssembly.Module>>();
 
 /**
  * Downloads and compiles a module, at the same time and once per address and worker. Failures are
  * not cached.
  */
-export function engineModule(url: string): Promise<WebAssembly.Module> {
+export function engineModule(url: string | Blob): Promise<WebAssembly.Module> {
   let module = modules.get(url);
   if (!module) {
-    module = compile(url);
+    module = typeof url === "string" ? compile(url) : unpack(url);
     modules.set(url, module);
     module.catch(() => modules.delete(url));
   }
   return module;
+}
+
+function fileOf(engineUrl: string | EngineFiles, build: string): string | Blob {
+  if (typeof engineUrl === "string") return new URL(`edgewise-${build}.wasm`, engineUrl).href;
+  const file = engineUrl[build];
+  if (file) return file;
+  throw new EngineError(
+    `there is no engine '${build}'`,
+    "env.engineUrl",
+    "Name the address of this file, or set env.engineUrl to the folder of all.",
+  );
+}
+
+/** Compiles an engine that came compressed with the library. */
+async function unpack(packed: Blob): Promise<WebAssembly.Module> {
+  const bytes = packed.stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const headers = { "Content-Type": "application/wasm" };
+  return WebAssembly.compileStreaming(new Response(bytes, { headers }));
 }
 
 async function compile(url: string): Promise<WebAssembly.Module> {
@@ -111,8 +130,7 @@ export async function chosenModule(
       "Give 'auto', 'simd128' or 'relaxed-threads'.",
     );
   let choice = choose(have, options.flavour, options.threads);
-  const url = (f: Flavour) =>
-    new URL(`edgewise-${f}${options.full ? "-full" : ""}.wasm`, options.engineUrl).href;
+  const url = (f: Flavour) => fileOf(options.engineUrl, `${f}${options.full ? "-full" : ""}`);
   let module: WebAssembly.Module;
   try {
     module = await engineModule(url(choice.flavour));

@@ -15,7 +15,7 @@ import { isMagic } from "../../shared/files/magic.ts";
 import { hand } from "../../shared/files/source.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
 import { checkSeed, seedOfRun } from "../../shared/seeds.ts";
-import { Client } from "../client.ts";
+import { startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";
 import { type Profile, watched } from "../profile.ts";
@@ -202,14 +202,15 @@ export class InferenceSession implements PinnedOwner {
     const bounds = boundsOf(options);
     const device = deviceOf(options);
     const proxy = options.proxy ?? env.proxy;
+    const given = isPackage(file) ? hand(file, "model") : fileOf(file, "model");
     const client: SessionClient = proxy
-      ? new Client(full(env.workerUrl))
+      ? await startClient()
       : await InlineClient.load(full(env.inlineUrl));
     try {
       const request: OpenRequest = {
-        model: isPackage(file) ? hand(file, "model") : fileOf(file, "model"),
+        model: given,
         external,
-        urls: urls(),
+        urls: await urls(),
         device,
         flavour: options.flavour ?? env.flavour,
         threads: proxy ? (options.threads ?? env.threads) : 1,

@@ -4,7 +4,7 @@ import type { ArtifactsInfo } from "../../protocol/artifacts.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { DeviceInfo, Flavour } from "../../shared/platform.ts";
 import { factor } from "../../shared/schedules.ts";
-import { Client } from "../client.ts";
+import { type Client, startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";
 import { type Fetches, fetchesAndOptions } from "../inference/fetches.ts";
@@ -184,7 +184,7 @@ export class TrainingSession {
               : new Blob([file as BlobPart]);
     }
     const device = deviceOf(options);
-    const client = new Client(full(env.workerUrl));
+    const client = await startClient();
     try {
       return new TrainingSession(
         client,
@@ -192,7 +192,7 @@ export class TrainingSession {
           "artifacts_open",
           {
             files: given,
-            urls: urls(),
+            urls: await urls(),
             device,
             flavour: options.flavour ?? env.flavour,
             threads: options.threads ?? env.threads,

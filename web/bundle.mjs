@@ -1,0 +1,41 @@
+// Options that all bundles share.
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const here = dirname(fileURLToPath(import.meta.url));
+export const out = join(here, "dist");
+const { version, devDependencies } = JSON.parse(readFileSync(join(here, "package.json"), "utf8"));
+const CDN = "https://cdn.jsdelivr.net/npm/";
+
+/** A fingerprint of the compiler's sources, which determine the plans that it makes. */
+function compilerId() {
+  const root = join(here, "../python/edgewise");
+  const hash = createHash("sha256");
+  if (existsSync(root))
+    for (const name of readdirSync(root, { recursive: true })
+      .filter((n) => n.endsWith(".py"))
+      .sort())
+      hash.update(`${relative(root, join(root, name))}\n`).update(readFileSync(join(root, name)));
+  return hash.digest("hex").slice(0, 16);
+}
+
+/** The options of every bundle. */
+export const options = {
+  bundle: true,
+  format: "esm",
+  target: ["es2022"],
+  minify: true,
+  sourcemap: true,
+  legalComments: "none",
+  logLevel: "warning",
+  define: {
+    __VERSION__: JSON.stringify(version),
+    __COMPILER__: JSON.stringify(compilerId()),
+    __WHEEL__: JSON.stringify(`edgewise-${version}-py3-none-any.whl`),
+    // of this very version, for pages that do not serve these files themselves
+    __CDN__: JSON.stringify(`${CDN}edgewise@${version}/dist/`),
+    __PYODIDE__: JSON.stringify(`${CDN}pyodide@${devDependencies.pyodide}/`),
+  },
+};

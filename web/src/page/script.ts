@@ -1,0 +1,45 @@
+// Scripts of workers.
+
+import { EngineError } from "../shared/errors.ts";
+import { seconds, stallTimeout, within } from "../shared/watchdog.ts";
+import { message } from "../shared/words.ts";
+
+const PATIENCE = 4; // in stall timeouts: a script shows no progress
+
+const copies = new Map<string, Promise<string>>();
+
+/**
+ * The address that a worker can be started from. Browsers refuse a script of another origin: it is
+ * downloaded and given an address of the page's own. @throws EngineError
+ */
+export function workerScript(url: string, name: string): Promise<string> {
+  const { origin } = globalThis.location ?? {};
+  const { protocol, origin: its } = new URL(url);
+  if (origin === undefined || its === origin || !/^https?:$/.test(protocol))
+    return Promise.resolve(url);
+  let copy = copies.get(url);
+  if (!copy) {
+    copy = download(url, name);
+    copies.set(url, copy);
+    copy.catch(() => copies.delete(url));
+  }
+  return copy;
+}
+
+async function download(url: string, name: string): Promise<string> {
+  const failed = (why: string): EngineError =>
+    new EngineError(
+      `the script ${name} could not be fetched (${why})`,
+      url,
+      `Check the network; serve ${name} from the page's origin, or with CORS headers.`,
+    );
+  const patience = PATIENCE * stallTimeout();
+  const silent = (): Error => failed(`nothing came for ${seconds(patience)}`);
+  const get = async (): Promise<string> => {
+    const response = await fetch(url).catch((e: unknown) => Promise.reject(failed(message(e))));
+    if (!response.ok) throw failed(`HTTP ${response.status}`);
+    return response.text();
+  };
+  const text = await within(get(), silent, patience);
+  return URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+}
