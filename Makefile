@@ -20,7 +20,7 @@ pip := $(python) -m pip --quiet --disable-pip-version-check
 
 core_sources   := $(shell find core -name '*.[ch]' 2>/dev/null)
 python_sources := $(shell find python -name '*.py' 2>/dev/null)
-web_sources    := $(shell find web/src web/shaders -type f 2>/dev/null) $(wildcard web/build.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html)
+web_sources    := $(shell find web/src web/shaders -type f 2>/dev/null) $(wildcard web/build.mjs web/bundle.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html)
 demo_model     := $(shell find web/demo/model -type f 2>/dev/null)
 core_tests     := $(wildcard tests/core/*.c tests/core/common/*.[ch])
 
@@ -30,7 +30,7 @@ help: ## this list
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers ## run every test (TESTS=tests/ops: only those)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers ## run every test (TESTS=tests/ops: only those)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q
 
@@ -78,7 +78,7 @@ wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm
 native: $(stamp)/native ## the engine for CPython: python/edgewise/engine/libedgewise*.so
 sanitize: $(stamp)/sanitize ## the engine and the programs of tests/core under sanitizers: .build/sanitize/
 threads: $(stamp)/threads ## the engine and tests/core/threads.c under the thread sanitizer: .build/threads/
-web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## what a page loads: web/dist/
+web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/pack ## what a page loads: web/dist/
 wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## dist/*.whl: for Pyodide (py3-none-any; its lock file: web/dist/pyodide-lock.json) and for this machine's CPython
 
 clean: ## remove what was built (the toolchain, the venv and node_modules stay: rm -rf .build web/node_modules)
@@ -166,6 +166,20 @@ $(stamp)/sanitize: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/
 $(stamp)/threads: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/system
 	@cmake -S core -B .build/threads -G "Unix Makefiles" -DEDGEWISE_SANITIZE_THREADS=ON --log-level=WARNING
 	@$(MAKE) --silent --no-print-directory -C .build/threads > .build/threads/log
+	@touch $@
+
+# The library in one file, for npm and script tags: it contains the engine.
+$(stamp)/pack: web/pack.mjs $(stamp)/web $(stamp)/wasm
+	npm --prefix web run --silent pack
+	@touch $@
+
+# Bundlers, and the package installed among them as npm would.
+$(stamp)/bundlers: tests/bundlers/package.json $(stamp)/pack $(stamp)/wheel-pure
+	@mkdir -p .build/bundlers
+	@cmp -s $< .build/bundlers/package.json || { cp $< .build/bundlers/ && npm --prefix .build/bundlers install --silent --no-fund --no-audit --ignore-scripts; }
+	@rm -rf .build/bundlers/node_modules/edgewise .build/bundlers/*.tgz && mkdir -p .build/bundlers/node_modules/edgewise
+	@cd web && npm pack --silent --pack-destination ../.build/bundlers > ../.build/bundlers/log
+	@tar xzf .build/bundlers/edgewise-*.tgz -C .build/bundlers/node_modules/edgewise --strip-components=1
 	@touch $@
 
 # The bundle carries a fingerprint of the compiler's sources, so that pages forget what another compiler made.

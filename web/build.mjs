@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "esbuild";
-import { here, options, out } from "./bundle.mjs";
+import { here, markImports, options, out } from "./bundle.mjs";
 
 mkdirSync(out, { recursive: true });
 for (const old of ["thread.js", "thread.js.map"]) rmSync(join(out, old), { force: true });
@@ -18,6 +18,8 @@ await build({
   },
   outdir: out,
 });
+
+markImports(join(out, "edgewise.js"));
 
 // Python, for pages that compile models.
 for (const name of [

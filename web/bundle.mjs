@@ -1,6 +1,6 @@
-// Options that all bundles share.
+// Options that all bundles share, and what esbuild has no option for.
 import { createHash } from "node:crypto";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -39,3 +39,17 @@ export const options = {
     __PYODIDE__: JSON.stringify(`${CDN}pyodide@${devDependencies.pyodide}/`),
   },
 };
+
+/**
+ * Imports of addresses that are known at run time are no business of bundlers. The minifier drops
+ * the comments that tell them so.
+ */
+export function markImports(file) {
+  const text = readFileSync(file, "utf8");
+  const marked = text.replace(
+    /\bimport\((?=[\w$.]+\))/g,
+    "import(/* webpackIgnore: true *//* @vite-ignore */",
+  );
+  if (marked === text) throw new Error(`${file} has no import of an address`);
+  writeFileSync(file, marked);
+}

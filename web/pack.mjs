@@ -1,10 +1,11 @@
-// npm run pack: edgewise.inline.js and edgewise.global.js, each the whole library in one file: scripts
-// of workers as text, the engine compressed. Run after build.mjs and when dist/engine/ is there.
+// npm run pack: edgewise.inline.js and edgewise.global.js, each the whole library in one file:
+// scripts of workers as text, the engine compressed. Runs after build.mjs, when dist/engine/ is
+// there.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { deflateRawSync } from "node:zlib";
 import { build } from "esbuild";
-import { here, options, out } from "./bundle.mjs";
+import { here, markImports, options, out } from "./bundle.mjs";
 
 const BUILDS = ["simd128", "relaxed-threads"]; // those with all kernels come from the CDN
 
@@ -46,3 +47,4 @@ await build({
   outdir: out,
   plugins: [packed],
 });
+for (const name of ["edgewise.inline.js", "edgewise.global.js"]) markImports(join(out, name));

@@ -1,5 +1,5 @@
-// The library's own files, inside of this one: scripts as text, the engine compressed. pack.mjs puts
-// it in the place of assets.ts.
+// The library's own files, inside of this one: scripts as text, the engine compressed. pack.mjs
+// puts it in the place of assets.ts.
 
 import { compiler, engine, worker } from "edgewise:packed";
 import type { EngineFiles } from "../protocol/loading.ts";

@@ -1,5 +1,5 @@
-// worker.js: the script of every worker but the compiler's. The worker's name tells its role. Loaded
-// by a page itself it only exports the session without a worker.
+// worker.js: the script of every worker but the compiler's. The worker's name tells its role.
+// Loaded by a page itself it only exports the session without a worker.
 
 import { serveThread } from "../thread/index.ts";
 import { serveWorker } from "./index.ts";
