@@ -127,7 +127,7 @@ def attention_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     width = sizes.hidden[0]
     at = [0, width, 2 * width, w.shape[1]]
     q, k, v = (cut(graph, qkv, 2, at[i], at[i + 1]) for i in range(3))
-    first = [None, None]
+    first: list[Value | None] = [None, None]
     if past is not None:
         first = [graph.reshape(cut(graph, past, 0, i, i + 1), [*past.shape[1:]]) for i in (0, 1)]
     low = node.attr("mask_filter_value", -10000.0)

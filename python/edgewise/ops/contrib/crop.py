@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, INT32
 from ...declare.op import MS, Op, fail, takes
@@ -30,7 +30,8 @@ def crop_and_resize_decompose(node: BoundNode, graph: Binder) -> list[Value]:
         or batch.dtype != INT32
     ):
         fail(node, f"crops of {size} ({mode}) of {x} at {rois}")
-    count, inside, grid = rois.shape[0], None, []
+    count, grid = rois.shape[0], []
+    inside: Any = None  # a Value after the first axis
     for axis in (0, 1):  # rows, columns
         length = x.shape[2 + axis]
         shape = [count, size[0], 1] if axis == 0 else [count, 1, size[1]]

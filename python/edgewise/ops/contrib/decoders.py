@@ -10,7 +10,7 @@ past_key_self_0, ..., past_key_cross_0, ... -> logits, present_key_self_0, ...
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...declare.dtypes import FLOAT, INT32, INT64
 from ...declare.op import fail, unsupported
@@ -81,7 +81,7 @@ class GptDecoder:
 
     def __init__(self, node: BoundNode, run: Host, prompts: Tokens, masks: Tokens) -> None:
         self.run, self.mask = run, masks
-        graph = node.attrs.get("decoder")
+        graph: Any = node.attrs.get("decoder")  # body() refuses None
         self.body = run.body(graph)
         pasts = self._pasts(node, graph)
         first = node.attrs.get("init_decoder")
@@ -158,7 +158,8 @@ class EncoderDecoder:
         beams: int,
     ) -> None:
         self.run = run
-        encoder, decoder = node.attrs.get("encoder"), node.attrs.get("decoder")
+        encoder: Any = node.attrs.get("encoder")  # body() refuses None
+        decoder: Any = node.attrs.get("decoder")
         self.body, encode = run.body(decoder), run.body(encoder)
         self.names = [i.name for i in decoder.inputs]
         fed = [*fed, int32_matrix(run, starts)][: len(encoder.inputs)]

@@ -46,7 +46,7 @@ def loop_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None
     The body: (iteration, condition, carried values) -> (condition, carried values, one slice of
     each scan output).
     """
-    graph = node.attrs.get("body")
+    graph: Any = node.attrs.get("body")  # body() refuses None
     body, carried = run.body(graph), list(inputs[2:])
     trips = _one(node, 0) if node.has(0) else FOREVER
     condition = scalar(bool(_one(node, 1)) if node.has(1) else True)
@@ -105,7 +105,8 @@ def scan_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None
     """Inputs: states, then tensors that are scanned along an axis. The body: (states, slices) ->
     (states, slices).
     """
-    graph, count = node.attrs.get("body"), node.attr("num_scan_inputs", 0)
+    graph: Any = node.attrs.get("body")  # body() refuses None
+    count = node.attr("num_scan_inputs", 0)
     body = run.body(graph)
     if node.opset >= 9:
         return _scan(node, run, graph, body, inputs, count)

@@ -171,7 +171,7 @@ def sequence_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any
     """The body for each element of the first sequence, with the elements of other sequences at the
     same index; other tensors are passed to each call.
     """
-    graph = node.attrs.get("body")
+    graph: Any = node.attrs.get("body")  # body() refuses None
     body, first = run.body(graph), _sequence(node)
     others = inputs[1:]
     if any(isinstance(v, Sequence) and len(v) < len(first) for v in others):

@@ -114,7 +114,7 @@ def imputer_decompose(node: BoundNode, graph: Binder) -> list[Value]:
         x.dtype not in NUMBERS or x.rank not in (1, 2) or len(values) not in (1, x.shape[-1])
     ):  # [N, C] or [C]
         fail(node, f"{len(values)} imputed values do not fit {x}")
-    values = graph.constant(
+    replacement = graph.constant(
         x.dtype,
         [len(values)] if len(values) != 1 else [],
         [float(v) if real else v for v in values],
@@ -124,7 +124,7 @@ def imputer_decompose(node: BoundNode, graph: Binder) -> list[Value]:
         if gone != gone
         else graph.op("Equal", x, graph.constant(x.dtype, [], [gone]))
     )
-    return [graph.op("Where", missing, values, x)]
+    return [graph.op("Where", missing, replacement, x)]
 
 
 feature_vectorizer = Op("FeatureVectorizer", ML)

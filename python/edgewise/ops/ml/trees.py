@@ -75,7 +75,7 @@ def _rows(node: BoundNode, graph: Binder) -> Value:
 
 def _numbers(node: BoundNode, name: str) -> list[Any]:
     """A list of numbers: the attribute `name`, a list or a tensor, or `name`_as_tensor."""
-    t = node.attrs.get(name + "_as_tensor", node.attrs.get(name))
+    t: Any = node.attrs.get(name + "_as_tensor", node.attrs.get(name))
     return list(t.numbers()) if hasattr(t, "numbers") else numbers_attribute(node, name)
 
 

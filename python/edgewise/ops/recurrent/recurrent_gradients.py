@@ -191,7 +191,8 @@ def recurrent_grad_rule(
     dc_last: Value | None = None,
     *_: Value | None,
 ) -> InputGradients:
-    x, r, _bias, first_h, first_c, lengths, peepholes = (node.input(i) for i in range(7))
+    x, r = node.inputs[:2]
+    first_h, first_c, lengths, peepholes = (node.input(i) for i in range(3, 7))
     t, b, d, h = sizes_of(x, r)
     slots = (node.attrs["gates"] + node.attrs["lbr"]) * h
     y, gates = (

@@ -102,10 +102,12 @@ def pad_constant_infer(node: BoundNode) -> Inferred:
 @pad_constant.lower
 def pad_constant_lower(node: BoundNode, builder: Builder) -> None:
     x, y, fed = builder.view(node.inputs[0]), builder.out(node.outputs[0]), node.input(1)
-    if fed is not None and fed.numbers is None:
+    if fed is None:
+        builder.fill(y, node.attrs["value"])
+    elif fed.numbers is None:
         builder.copy(builder.view(fed).drop_leading(fed.rank).broadcast(y.shape), y)
     else:
-        builder.fill(y, fed.numbers[0] if fed is not None else node.attrs["value"])
+        builder.fill(y, fed.numbers[0])
     for axis, (lo, hi) in enumerate(node.attrs["pads"]):
         x = x.slice(axis, max(0, -lo), x.shape[axis] + min(0, lo) + min(0, hi))
         y = y.slice(axis, max(0, lo), x.shape[axis])

@@ -150,7 +150,7 @@ gradient = Op("Gradient", DOMAIN)
 
 
 @gradient.decompose
-def gradient_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
+def gradient_decompose(node: BoundNode, graph: Binder) -> list[Value | None] | None:
     """The gradients of the sum of `y` with respect to the tensors `xs`.
 
     The reader of files makes `xs` the first inputs and `y` the last one. `zs`, other tensors that y
