@@ -89,13 +89,12 @@ def _match(r: Rewriter, softmax: BoundNode, made: dict[tuple[int, int, bool], Va
 
 def _product_with_values(r: Rewriter, softmax: BoundNode) -> tuple[BoundNode, int, bool] | None:
     """(product with v, whether NaN becomes 0 before it, whether heads are merged with the batch)"""
-    where: Any
     p, nan_to_zero, flat = softmax.outputs[0], 0, False
     users: list[Any] = r.users.get(id(p), [])
     if len(users) == 2 and None not in users and {u.op for u in users} == {"IsNaN", "Where"}:
-        isnan, where = sorted((u for u in users if u is not None), key=lambda u: u.op)
+        isnan, where = sorted(users, key=lambda u: u.op)
         if (
-            r.only_user(isnan.outputs[0]) is not where
+            id(r.only_user(isnan.outputs[0])) != id(where)
             or where.inputs[0] is not isnan.outputs[0]
             or number(where.inputs[1]) != 0.0
             or where.inputs[2] is not p
