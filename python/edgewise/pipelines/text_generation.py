@@ -1,26 +1,54 @@
 """Text generation from text or chat messages. Mirrors transformers/pipelines/text_generation.py."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import InputError, TokenizerError
-from ..text import GenerationConfig, Tokenizer, generate
+from ..profile import Profile
+from ..text import GenerateOutput, GenerationConfig, Tokenizer, generate
 from ..text.generate import model_defaults
+
+if TYPE_CHECKING:
+    from ..training.adapters import CausalLM
 
 __all__ = ["TextGenerationPipeline"]
 
+Chat = Sequence[dict[str, Any]]  # messages {"role": ..., "content": ...}
+
 
 class TextGenerationPipeline:
-    """Calls: pipe("text"), pipe(["text", "text"]), pipe([{"role": "user", "content": "..."}]),
-    pipe([chat, chat]).
+    """Generates text: pipe("text"), pipe(["text", "text"]),
+    pipe([{"role": "user", "content": "..."}]), pipe([chat, chat]).
 
-    Fields of the model's generation_config.json come before these defaults, which are
-    transformers': max_new_tokens=256, do_sample=True, temperature=0.7. What is passed in a call
-    comes before both.
+    Defaults are transformers' (max_new_tokens=256, do_sample=True, temperature=0.7). Fields of the
+    model's generation_config.json override them, and those of a call override both.
+
+    Args:
+        model: path of a model folder, an .onnx file or an .edge package; or a CausalLM or another
+            decoder.
+        tokenizer: a Tokenizer or a path. Default: the model's.
+        options: of CausalLM, for a path.
+
+    Attributes:
+        model, tokenizer: as loaded.
+        generation_config: defaults of calls.
+
+    Raises:
+        TokenizerError: there is no tokenizer. InputError, ModelError: as CausalLM.
     """
 
     DEFAULTS = {"max_new_tokens": 256, "do_sample": True, "temperature": 0.7}
 
-    def __init__(self, model, tokenizer=None, **options):
+    def __init__(
+        self,
+        model: str | os.PathLike | CausalLM | Any,
+        tokenizer: Tokenizer | str | os.PathLike | Any = None,
+        **options: Any,
+    ):
+        self.model: Any
         if isinstance(model, (str, os.PathLike)):
             from ..training.adapters import CausalLM
 
@@ -34,18 +62,22 @@ class TextGenerationPipeline:
             self.model = model
         if tokenizer is None:
             tokenizer = _find_tokenizer(self.model)
-        self.tokenizer = (
+        self.tokenizer: Any = (
             Tokenizer.from_pretrained(tokenizer)
             if isinstance(tokenizer, (str, os.PathLike))
             else tokenizer
         )
         self.generation_config = self._defaults()
 
-    def profile(self, text_inputs=None, **fields):
-        """A profile.Profile of a generation: of this one, `pipe.profile("Once upon a time",
-        max_new_tokens=20)`, or of what runs in a block, `with pipe.profile() as p: ...`.
+    def profile(self, text_inputs: Any = None, **fields: Any) -> Profile:
+        """A Profile of a generation.
 
-        Then `print(p)`, `p.save("trace.json")`. Raises as a call.
+        Args:
+            text_inputs, fields: as for a call, which is profiled. Without them, what runs in a
+                `with` block is.
+
+        Returns:
+            The profile: `print(p)`, `p.save("trace.json")`.
         """
         p = self.model.profile()
         if text_inputs is not None:
@@ -55,34 +87,50 @@ class TextGenerationPipeline:
 
     def __call__(
         self,
-        text_inputs,
-        return_full_text=None,
-        return_tensors=None,
-        return_text=None,
-        clean_up_tokenization_spaces=None,
-        prefix=None,
-        handle_long_generation=None,
-        stop_sequence=None,
-        continue_final_message=None,
-        skip_special_tokens=None,
-        add_special_tokens=None,
-        tokenizer_encode_kwargs=None,
-        generation_config=None,
-        streamer=None,
-        stopping_criteria=None,
-        logits_processor=None,
-        signal=None,
-        **fields,
-    ):
-        """-> [{"generated_text": ...}, ...], one per returned sequence; for several inputs a list
-        of such lists.
+        text_inputs: str | Chat | Sequence[str] | Sequence[Chat],
+        return_full_text: bool | None = None,
+        return_tensors: bool | None = None,
+        return_text: bool | None = None,
+        clean_up_tokenization_spaces: bool | None = None,
+        prefix: str | None = None,
+        handle_long_generation: str | None = None,
+        stop_sequence: str | None = None,
+        continue_final_message: bool | None = None,
+        skip_special_tokens: bool | None = None,
+        add_special_tokens: bool | None = None,
+        tokenizer_encode_kwargs: dict[str, Any] | None = None,
+        generation_config: GenerationConfig | dict[str, Any] | None = None,
+        streamer: Any = None,
+        stopping_criteria: Any = None,
+        logits_processor: Any = None,
+        signal: Any = None,
+        **fields: Any,
+    ) -> list[Any]:
+        """Continues texts or answers chats.
 
-        For chats, generated_text holds the messages with the answer as the last.
-        return_full_text=False: only what is new (for chats, too, as text). return_tensors:
-        {"generated_token_ids": ids} instead. continue_final_message: by default true where the last
-        message is the assistant's. handle_long_generation="hole": cut the prompt on the left to
-        make room. **fields, streamer, ...: see edgewise.generate. Raises what generate raises, and
-        TokenizerError.
+        Args:
+            text_inputs: a text, a chat (list of messages), or a list of these.
+            return_full_text: False: only the new text, also for chats.
+            return_tensors: return {"generated_token_ids": ids}.
+            return_text: return text, as by default.
+            clean_up_tokenization_spaces: as the tokenizer's configuration by default.
+            prefix: before each text.
+            handle_long_generation: "hole": cut the prompt on the left to make room.
+            stop_sequence: text whose first token ends the generation.
+            continue_final_message: continue the last message. Default: if it is the assistant's.
+            skip_special_tokens: leave them out of the text. Default: True.
+            add_special_tokens: to the prompt. Default: True; not for chats.
+            tokenizer_encode_kwargs: of the tokenizer or its chat template.
+            generation_config, streamer, stopping_criteria, logits_processor, signal, fields: as
+                edgewise.generate's.
+
+        Returns:
+            [{"generated_text": ...}, ...], one per returned sequence; for several inputs a list of
+            such lists. For chats, generated_text is the messages with the answer.
+
+        Raises:
+            InputError, UnsupportedField, EngineError, Aborted: as edgewise.generate.
+            TokenizerError: the tokenizer lacks what is needed.
         """
         if return_full_text is not None and (return_text is not None or return_tensors is not None):
             raise InputError("return_full_text excludes return_text and return_tensors", "pipeline")
@@ -99,37 +147,30 @@ class TextGenerationPipeline:
         inputs, several = _inputs(text_inputs)
         results = []
         for one in inputs:
-            chat = not isinstance(one, str)
-            going_on = chat and (
+            continues = not isinstance(one, str) and (
                 one[-1]["role"] == "assistant"
                 if continue_final_message is None
                 else continue_final_message
             )
-            extra = dict(tokenizer_encode_kwargs or {})
-            if chat:
-                prompt = _method(self.tokenizer, "apply_chat_template")(
-                    one,
-                    add_generation_prompt=not going_on,
-                    continue_final_message=going_on,
-                    **extra,
-                )
-            else:
-                if add_special_tokens is not None:
-                    extra["add_special_tokens"] = add_special_tokens
-                prompt = self._encode((prefix or "") + one, **extra)
+            prompt = self._prompt(
+                one, continues, prefix, add_special_tokens, tokenizer_encode_kwargs
+            )
             config = self._config(generation_config, fields)
             if handle_long_generation == "hole":
                 prompt = self._cut(prompt, config, fields)
-            out = generate(
-                self.model,
-                prompt,
-                config,
-                streamer=streamer,
-                stopping_criteria=stopping_criteria,
-                signal=signal,
-                logits_processor=logits_processor,
-                tokenizer=self.tokenizer,
-                **{**fields, "return_dict_in_generate": True},
+            out = cast(
+                GenerateOutput,
+                generate(
+                    self.model,
+                    prompt,
+                    config,
+                    streamer=streamer,
+                    stopping_criteria=stopping_criteria,
+                    signal=signal,
+                    logits_processor=logits_processor,
+                    tokenizer=self.tokenizer,
+                    **{**fields, "return_dict_in_generate": True},
+                ),
             )
             records = []
             for i, ids in enumerate(out["sequences"]):
@@ -139,61 +180,75 @@ class TextGenerationPipeline:
                     new = self._new_text(
                         ids, prompt, skip_special_tokens is not False, clean_up_tokenization_spaces
                     )
-                    record = {
-                        "generated_text": (
-                            new if return_full_text is False else _full(one, new, chat, going_on)
-                        )
-                    }
+                    full = new if return_full_text is False else _full(one, new, continues)
+                    record = {"generated_text": full}
                 if fields.get("return_dict_in_generate"):
-                    record.update(
-                        {
-                            name: values[i]
-                            for name, values in out.items()
-                            if name in ("finish_reasons", "sequences_scores")
-                        }
-                    )
+                    for name in ("finish_reasons", "sequences_scores"):
+                        if name in out:
+                            record[name] = out[name][i]
                 records.append(record)
             results.append(records)
         return results if several else results[0]
 
-    def _defaults(self):
+    def _prompt(
+        self,
+        given: str | Chat,
+        continues: bool,
+        prefix: str | None,
+        add_special_tokens: bool | None,
+        tokenizer_encode_kwargs: dict[str, Any] | None,
+    ) -> list[int]:
+        """Token ids of a text or chat. continues: whether the last message is continued."""
+        extra = dict(tokenizer_encode_kwargs or {})
+        if isinstance(given, str):
+            if add_special_tokens is not None:
+                extra["add_special_tokens"] = add_special_tokens
+            return self._encode((prefix or "") + given, **extra)
+        return _method(self.tokenizer, "apply_chat_template")(
+            given, add_generation_prompt=not continues, continue_final_message=continues, **extra
+        )
+
+    def _defaults(self) -> GenerationConfig:
         config = GenerationConfig(**self.DEFAULTS)
         own = GenerationConfig.from_dict(model_defaults(self.model))
         if own.max_length != 20 and own.max_new_tokens is None:
-            config.max_new_tokens = None  # a length that the model's makers chose stands
+            config.max_new_tokens = None  # the model's own length applies
         config = config.merged(own)
         if config.eos_token_id is None:
             config.eos_token_id = getattr(self.tokenizer, "eos_token_id", None)
         return config
 
-    def _config(self, given, fields):
-        """What generate() gets as config for a call with `fields`."""
+    def _config(
+        self, given: GenerationConfig | dict[str, Any] | None, fields: dict[str, Any]
+    ) -> GenerationConfig | dict[str, Any]:
+        """The configuration of a call."""
         if given is not None:
             return given
         if fields.get("max_length") is None or fields.get("max_new_tokens") is not None:
             return self.generation_config
         config = self.generation_config.merged(GenerationConfig())
-        config.max_new_tokens = (
-            None  # or the default would win over the max_length that was asked for
-        )
+        config.max_new_tokens = None  # the default would override the call's max_length
         return config
 
-    def _encode(self, text, **extra):
+    def _encode(self, text: str, **extra: Any) -> list[int]:
         ids = _method(self.tokenizer, "encode")(text, **extra)
-        return list(getattr(ids, "ids", ids))  # `tokenizers` gives an object
+        return list(getattr(ids, "ids", ids))  # `tokenizers` returns an object
 
-    def _new_text(self, ids, prompt, skip_special_tokens, clean_up):
-        """The decoded sequence without its prompt.
-
-        Both are decoded and the lengths compared, since a token's text can depend on those
+    def _new_text(
+        self, ids: list[int], prompt: list[int], skip_special_tokens: bool, clean_up: bool | None
+    ) -> str:
+        """The text after the prompt's. Both are decoded, since a token's text can depend on those
         before it.
         """
-        extra = {"skip_special_tokens": skip_special_tokens}
+        extra: dict[str, Any] = {"skip_special_tokens": skip_special_tokens}
         if clean_up is not None:
             extra["clean_up_tokenization_spaces"] = clean_up
         return self.tokenizer.decode(ids, **extra)[len(self.tokenizer.decode(prompt, **extra)) :]
 
-    def _cut(self, prompt, config, fields):
+    def _cut(
+        self, prompt: list[int], config: GenerationConfig | dict[str, Any], fields: dict[str, Any]
+    ) -> list[int]:
+        """The end of the prompt that leaves room for the new tokens."""
         config = GenerationConfig(**config) if isinstance(config, dict) else config
         config = config.merged(
             GenerationConfig(
@@ -212,20 +267,17 @@ class TextGenerationPipeline:
         return prompt[-room:]
 
 
-def _inputs(text_inputs):
-    """-> (list of texts and chats, whether several were given)"""
+def _inputs(text_inputs: Any) -> tuple[list[Any], bool]:
+    """(list of texts and chats, whether several were given)"""
     if isinstance(text_inputs, str):
         return [text_inputs], False
-    inputs = (
-        list(text_inputs)
-        if hasattr(text_inputs, "__iter__") and not isinstance(text_inputs, dict)
-        else None
-    )
+    iterable = hasattr(text_inputs, "__iter__") and not isinstance(text_inputs, dict)
+    inputs = list(text_inputs) if iterable else []
     if inputs and isinstance(inputs[0], dict):
         inputs, several = [inputs], False
     else:
         several = True
-    for one in inputs or [None]:
+    for one in inputs or [None]:  # nothing is neither text nor chat
         if isinstance(one, str):
             continue
         if (
@@ -242,15 +294,16 @@ def _inputs(text_inputs):
     return inputs, several
 
 
-def _full(given, new, chat, going_on):
-    if not chat:
+def _full(given: str | Chat, new: str, continues: bool) -> str | list[dict[str, Any]]:
+    """The input with the new text."""
+    if isinstance(given, str):
         return given + new
-    if going_on:
+    if continues:
         return [*given[:-1], {**given[-1], "content": given[-1]["content"] + new}]
     return [*given, {"role": "assistant", "content": new}]
 
 
-def _method(tokenizer, name):
+def _method(tokenizer: object, name: str) -> Any:
     method = getattr(tokenizer, name, None)
     if method is None:
         raise TokenizerError(
@@ -265,8 +318,8 @@ def _method(tokenizer, name):
     return method
 
 
-def _find_tokenizer(model):
-    """The tokenizer in the package of a model; one of a folder has the folder's files."""
+def _find_tokenizer(model: object) -> Tokenizer:
+    """The tokenizer in the package of a model; the package of a folder has the folder's files."""
     package = getattr(model, "package", None)
     if package is None:
         raise TokenizerError(

@@ -1,14 +1,19 @@
 """GenerationConfig: transformers' fields and defaults, none of them silently ignored.
 
-fields.py says of each field whether it is used, accepted because it cannot change the tokens here,
+fields.py says for each field whether it is used, accepted because it cannot change the tokens here,
 or refused.
 """
 
+from __future__ import annotations
+
 import copy
+import difflib
 import math
 import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, UnsupportedField
+from ..errors import EdgewiseError, EngineError, InputError, UnsupportedField
 from .fields import ERRORS, FLOATS, GENERATION_FIELDS, INTEGERS, NOT_NONE, OFF_VALUES, STRUCTS
 
 __all__ = ["GenerationConfig"]
@@ -17,23 +22,33 @@ __all__ = ["GenerationConfig"]
 class GenerationConfig:
     """How to generate: `GenerationConfig(max_new_tokens=32, do_sample=True, top_p=0.9)`.
 
-    Every field of transformers' GenerationConfig is an attribute with its default;
-    `presence_penalty`, `frequency_penalty`, `logit_bias` and `seed` come on top (fields.py lists
-    all). Raises UnsupportedField for an unknown field and for a refused one that is not at its
-    default. Mirrors transformers/generation/configuration_utils.py, with one difference: what was
-    set by hand is remembered (`set_fields`), so a value that equals the default still wins over the
-    model's generation_config.json.
+    Every field of transformers' GenerationConfig is an attribute with its default, and there are
+    `presence_penalty`, `frequency_penalty`, `logit_bias` and `seed` (fields.py lists all). Mirrors
+    transformers/generation/configuration_utils.py, with one difference: fields that were set are
+    remembered (`set_fields`), so a value that equals the default still overrides the model's
+    generation_config.json.
+
+    Args:
+        fields: of transformers' GenerationConfig.
+
+    Raises:
+        UnsupportedField: a field is unknown, or refused and not at its default.
     """
 
-    def __init__(self, **fields):
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A field."""
+
+    def __init__(self, **fields: Any):
         for name, (default, _, _) in GENERATION_FIELDS.items():
             object.__setattr__(self, name, copy.deepcopy(default))
-        self.set_fields = set()
+        self.set_fields: set[str] = set()
         self.update(fields)
 
     @classmethod
-    def from_dict(cls, fields, where="generation_config.json"):
-        """From the contents of a generation_config.json. `where` is named in errors."""
+    def from_dict(cls, fields: Any, where: str = "generation_config.json") -> GenerationConfig:
+        """A configuration from the contents of generation_config.json. where: for messages."""
         if not isinstance(fields, dict):
             raise InputError(f"expected an object of fields, found {type(fields).__name__}", where)
         config = cls()
@@ -41,16 +56,18 @@ class GenerationConfig:
         config.update({name: value for name, value in fields.items() if value is not None}, where)
         return config
 
-    def update(self, fields, where="GenerationConfig"):
-        """Sets `fields` ({name: value}); raises UnsupportedField without having changed
-        anything.
+    def update(self, fields: Mapping[str, Any], where: str = "GenerationConfig") -> None:
+        """Sets fields, {name: value}.
+
+        Raises:
+            UnsupportedField: as the constructor; nothing has changed then.
         """
         for name, value in fields.items():
             _check_supported(name, value, where)
         for name, value in fields.items():
             setattr(self, name, value)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if value is None and name in NOT_NONE:
             value = GENERATION_FIELDS[name][0]
         if name != "set_fields":
@@ -58,25 +75,25 @@ class GenerationConfig:
             self.set_fields.add(name)
         object.__setattr__(self, name, value)
 
-    def to_dict(self):
-        """The fields that were set, as {name: value}."""
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that were set, {name: value}."""
         return {
             name: copy.deepcopy(getattr(self, name))
             for name in GENERATION_FIELDS
             if name in self.set_fields
         }
 
-    def merged(self, over):
-        """A copy in which the fields set in `over` (a GenerationConfig) win."""
+    def merged(self, over: GenerationConfig) -> GenerationConfig:
+        """A copy, overridden by the fields that were set in `over`."""
         config = copy.deepcopy(self)
         config.update({name: getattr(over, name) for name in over.set_fields})
         return config
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         fields = [f"{name}={value!r}" for name, value in self.to_dict().items()]
         return f"GenerationConfig({', '.join(fields)})"
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, GenerationConfig) and all(
             getattr(self, name) == getattr(other, name) for name in GENERATION_FIELDS
         )
@@ -84,13 +101,13 @@ class GenerationConfig:
     __hash__ = None  # type: ignore[assignment]  # as Python does for classes with __eq__
 
     @property
-    def eos_token_ids(self):
-        """eos_token_id as a list, empty where there is none."""
+    def eos_token_ids(self) -> list[int]:
+        """eos_token_id as a list; empty if it is None."""
         return _ids(self.eos_token_id, "eos_token_id")
 
-    def validate(self):
-        """Raises InputError for values that cannot be, alone or together (transformers' validate
-        and processors' constructors).
+    def validate(self) -> None:
+        """Raises InputError for values that are out of range, alone or together (as transformers'
+        `validate` and the constructors of its processors).
         """
         for name, smallest in INTEGERS.items():
             value = getattr(self, name)
@@ -128,40 +145,23 @@ class GenerationConfig:
                     "Raise num_beams.",
                 )
 
-    def pack(self, vocab_size, prompt_length, max_length):
-        """-> (members of ew_sampling as a dict, lists as a list of int32) for one prompt.
+    def pack(
+        self, vocab_size: int, prompt_length: int, max_length: int
+    ) -> tuple[dict[str, float], list[int]]:
+        """The configuration for one prompt, as the engine reads it.
 
-        max_length: of prompt and new tokens together, already resolved (see generate.lengths).
-        Raises InputError naming the field whose value or token id is out of range.
+        Args:
+            vocab_size: token ids are smaller.
+            prompt_length: in tokens.
+            max_length: of prompt and new tokens together, from arguments.length_limit.
+
+        Returns:
+            (members of ew_sampling, its lists as int32)
+
+        Raises:
+            InputError: a value or a token id is out of range; names the field.
         """
-        lists, spans = [], {}
-
-        def put(name, field, words):
-            spans[name + "_at"], spans[name + "_n"] = len(lists), len(words)
-            lists.extend(words)
-
-        def ids(field):
-            found = _ids(getattr(self, field), field)
-            _check_ids(found, vocab_size, field)
-            return found
-
-        put("eos", "eos_token_id", ids("eos_token_id"))
-        put("forced_eos", "forced_eos_token_id", ids("forced_eos_token_id"))
-        put("suppress", "suppress_tokens", ids("suppress_tokens"))
-        put("begin_suppress", "begin_suppress_tokens", ids("begin_suppress_tokens"))
-        bad_words = []
-        if not isinstance(self.bad_words_ids, (list, tuple, type(None))):
-            raise _wrong("bad_words_ids", self.bad_words_ids, "a list of lists of token ids")
-        for words in self.bad_words_ids or []:
-            words = _sequence(words, vocab_size, "bad_words_ids")
-            bad_words += [len(words), *words]
-        put("bad_words", "bad_words_ids", bad_words)
-        bias = []
-        for words, value in self._biases():
-            words = _sequence(words, vocab_size, "sequence_bias or logit_bias")
-            bias += [len(words), *words, struct.unpack("<i", struct.pack("<f", value))[0]]
-        put("bias", "sequence_bias", bias)
-
+        lists, spans = self._lists(vocab_size)
         if self.forced_bos_token_id is not None:
             _check_ids([self.forced_bos_token_id], vocab_size, "forced_bos_token_id")
         decay = self.exponential_decay_length_penalty
@@ -174,47 +174,70 @@ class GenerationConfig:
             raise _wrong(
                 "exponential_decay_length_penalty", decay, "(tokens before it sets in, factor)"
             )
+        # As in transformers, begin_suppress_tokens do not apply to a forced first token.
+        forced_first = prompt_length == 1 and self.forced_bos_token_id is not None
         members = {
             "vocab_size": vocab_size,
             "prompt_length": prompt_length,
             "max_length": max_length,
             "lists_length": len(lists),
-            # as transformers: min_new_tokens takes the place of min_length, as max_new_tokens that
-            # of max_length
+            # as in transformers, min_new_tokens overrides min_length
             "min_length": 0 if self.min_new_tokens is not None else self.min_length or 0,
             "min_new_tokens": self.min_new_tokens or 0,
-            "repetition_penalty": _or(self.repetition_penalty, 1),
-            "presence_penalty": _or(self.presence_penalty, 0),
-            "frequency_penalty": _or(self.frequency_penalty, 0),
             "no_repeat_ngram_size": self.no_repeat_ngram_size or 0,
             "forced_bos_token_id": _or(self.forced_bos_token_id, -1),
-            "remove_invalid_values": int(bool(self.remove_invalid_values)),
             "exponential_decay_start": -1 if decay is None else int(decay[0]),
             "exponential_decay_factor": 1 if decay is None else float(decay[1]),
-            # as transformers: a forced first token is not what begin_suppress_tokens are for
-            "begin_index": (
-                prompt_length
-                + (1 if prompt_length == 1 and self.forced_bos_token_id is not None else 0)
-            ),
-            "renormalize_logits": int(bool(self.renormalize_logits)),
-            "do_sample": int(bool(self.do_sample)),
-            "temperature": _or(self.temperature, 1),
+            "begin_index": prompt_length + forced_first,
             "top_k": self.top_k or 0,
-            "top_p": _or(self.top_p, 1),
             "min_p": self.min_p or 0,
-            "typical_p": _or(self.typical_p, 1),
             "epsilon_cutoff": self.epsilon_cutoff or 0,
             "eta_cutoff": self.eta_cutoff or 0,
             "num_beams": self.num_beams,
             "early_stopping": 2 if self.early_stopping == "never" else int(self.early_stopping),
-            "length_penalty": _or(self.length_penalty, 1),
+            **{name: int(bool(getattr(self, name))) for name in _FLAGS},
+            **{name: _or(getattr(self, name), off) for name, off in _NEUTRAL.items()},
             **spans,
         }
         return members, lists
 
-    def _biases(self):
-        """(ids, bias) of logit_bias and sequence_bias; the latter in either of transformers' forms,
-        {ids: bias} or [[ids, bias]].
+    def _lists(self, vocab_size: int) -> tuple[list[int], dict[str, int]]:
+        """The lists of ew_sampling, and the members that say where each begins and how long it
+        is.
+        """
+        lists: list[int] = []
+        spans: dict[str, int] = {}
+
+        def put(name: str, numbers: list[int]) -> None:
+            spans[name + "_at"], spans[name + "_n"] = len(lists), len(numbers)
+            lists.extend(numbers)
+
+        for name, field in (
+            ("eos", "eos_token_id"),
+            ("forced_eos", "forced_eos_token_id"),
+            ("suppress", "suppress_tokens"),
+            ("begin_suppress", "begin_suppress_tokens"),
+        ):
+            ids = _ids(getattr(self, field), field)
+            _check_ids(ids, vocab_size, field)
+            put(name, ids)
+        if not isinstance(self.bad_words_ids, (list, tuple, type(None))):
+            raise _wrong("bad_words_ids", self.bad_words_ids, "a list of lists of token ids")
+        bad_words = []
+        for words in self.bad_words_ids or []:
+            ids = _sequence(words, vocab_size, "bad_words_ids")
+            bad_words += [len(ids), *ids]
+        put("bad_words", bad_words)
+        biases = []
+        for words, value in self._biases():
+            ids = _sequence(words, vocab_size, "sequence_bias or logit_bias")
+            biases += [len(ids), *ids, struct.unpack("<i", struct.pack("<f", value))[0]]
+        put("bias", biases)
+        return lists, spans
+
+    def _biases(self) -> Iterator[tuple[list[Any], float]]:
+        """(ids, bias) of logit_bias and sequence_bias; the latter is {ids: bias} or
+        [[ids, bias], ...], as in transformers.
         """
         try:
             for token, value in (self.logit_bias or {}).items():
@@ -230,11 +253,24 @@ class GenerationConfig:
             ) from None
 
 
-def _check_supported(name, value, where):
+# Members of ew_sampling that are 0 or 1.
+_FLAGS = ("remove_invalid_values", "renormalize_logits", "do_sample")
+
+# Members whose field may be None, with the value that has no effect.
+_NEUTRAL = {
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "temperature": 1,
+    "top_p": 1,
+    "typical_p": 1,
+    "length_penalty": 1,
+}
+
+
+def _check_supported(name: str, value: object, where: str) -> None:
     entry = GENERATION_FIELDS.get(name)
     if entry is None:
-        import difflib
-
         near = difflib.get_close_matches(name, [n for n in GENERATION_FIELDS if n[0] != "_"], 1)
         raise UnsupportedField(
             f"there is no generation field {name!r}",
@@ -254,7 +290,7 @@ def _check_supported(name, value, where):
         )
 
 
-def _is_float32(value):
+def _is_float32(value: object) -> bool:
     return (
         isinstance(value, (int, float))
         and not isinstance(value, bool)
@@ -262,23 +298,23 @@ def _is_float32(value):
     )
 
 
-def _or(value, default):
+def _or(value: Any, default: float) -> Any:
     return default if value is None else value
 
 
-def _shown(value):
-    """repr, of bounded length; Python refuses to write integers of thousands of digits."""
+def _shown(value: object) -> str:
+    """repr, of bounded length. Python refuses to write integers of thousands of digits."""
     try:
         return repr(value)[:200]
     except (ValueError, RecursionError):
         return f"a {type(value).__name__} that is too large to write"
 
 
-def _wrong(name, value, expected):
+def _wrong(name: str, value: object, expected: str) -> InputError:
     return InputError(f"{name} has to be {expected}, but is {_shown(value)}", "GenerationConfig")
 
 
-def _bias(value):
+def _bias(value: Any) -> float:
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))
@@ -289,7 +325,7 @@ def _bias(value):
     return float(max(value, -3e38)) if value != -math.inf else value
 
 
-def _ids(value, field):
+def _ids(value: object, field: str) -> list[int]:
     if value is None:
         return []
     found = (
@@ -304,15 +340,15 @@ def _ids(value, field):
     return found
 
 
-def _sequence(words, vocab_size, field):
-    words = _ids(words, field)
-    if not words:
+def _sequence(value: object, vocab_size: int, field: str) -> list[int]:
+    ids = _ids(value, field)
+    if not ids:
         raise InputError(f"{field} holds an empty sequence", "GenerationConfig", "Remove it.")
-    _check_ids(words, vocab_size, field)
-    return words
+    _check_ids(ids, vocab_size, field)
+    return ids
 
 
-def _check_ids(ids, vocab_size, field):
+def _check_ids(ids: Iterable[int], vocab_size: int, field: str) -> None:
     for i in ids:
         if not 0 <= i < vocab_size:
             raise InputError(
@@ -321,8 +357,8 @@ def _check_ids(ids, vocab_size, field):
             )
 
 
-def error_for(code):
-    """The exception for a result below 0 of core/sampling."""
+def error_for(code: int) -> EdgewiseError:
+    """The exception for an error code (below 0) of core/sampling."""
     if code <= ERRORS["BAD_FIELD"]:
         name = STRUCTS["ew_sampling"][ERRORS["BAD_FIELD"] - code][0]
         return InputError(
@@ -330,8 +366,6 @@ def error_for(code):
             "GenerationConfig",
             "For greedy generation set do_sample=False." if name == "temperature" else "",
         )
-    from ..errors import EngineError
-
     return {
         ERRORS["BAD_TOKEN"]: InputError(
             "a token id is outside the model's vocabulary",
@@ -356,5 +390,5 @@ def error_for(code):
         ),
     }.get(
         code,
-        EngineError(f"the sampling code answered {code}", "generate", "This is a bug in Edgewise."),
+        EngineError(f"the sampling code returned {code}", "generate", "This is a bug in Edgewise."),
     )

@@ -10,7 +10,10 @@ natively and in wasm; nothing in them is an address, lists lie in an int32 array
 what Edgewise does with each. The TypeScript side gets the same table.
 """
 
+from __future__ import annotations
+
 import struct
+from typing import Any
 
 STRUCTS = {
     # What a generation needs to know, constant from its first token to its last. A list is (`*_at`,
@@ -277,7 +280,7 @@ FLOATS = [
 NOT_NONE = ["num_beams", "num_return_sequences", "early_stopping", "length_penalty"]
 
 # Values besides the default that mean "off", as transformers reads them.
-OFF_VALUES = {
+OFF_VALUES: dict[str, list[Any]] = {
     "guidance_scale": [1, 1.0],
     "output_attentions": [None],
     "output_hidden_states": [None],

@@ -1,79 +1,76 @@
-"""Training programs inside packages, so that a page can train without Python; and what a page with
-Python calls.
-"""
+"""Training programs in packages, with which a page trains without Python."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from ..compile import CHUNKS, add_plans, compile_package
 from ..errors import InputError, UnsupportedField
+from ..onnx.source import Source
+from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
 from ..session.decoder import folder_files
 from .data import special_token
 from .language_model import causal_lm_inputs
 from .losses import CausalLMLoss
-from .optimizers import AdamW, language_model_optimizer
+from .optimizers import AdamW, Optimizer, language_model_optimizer
 from .peft import LoraConfig
 from .program import Program
 
 PLANS = ("train", "accumulate", "update", "evaluate", "initialize")
 
 
-def default_lora(**fields):
-    """LoRA of all linear layers."""
+def default_lora(**fields: Any) -> LoraConfig:
+    """LoRA of all linear layers. fields: of LoraConfig."""
     return LoraConfig(
         **{"target_modules": LANGUAGE_MODEL.target_modules, "task_type": "CAUSAL_LM", **fields}
     )
 
 
 def add_training(
-    package,
-    name,
+    package: Package,
+    name: str,
     *,
-    batch=LANGUAGE_MODEL.batch_size,
-    sequence=LANGUAGE_MODEL.sequence_length,
-    lora=None,
-    optimizer=None,
-    trainable="all",
-    frozen=(),
-    max_grad_norm=LANGUAGE_MODEL.max_grad_norm,
-    no_decay=LANGUAGE_MODEL.no_decay,
-    checkpointing=False,
-):
-    """Adds the plans of a program to a package of a causal language model that this process
-    compiled.
+    batch: int = LANGUAGE_MODEL.batch_size,
+    sequence: int = LANGUAGE_MODEL.sequence_length,
+    lora: LoraConfig | None = None,
+    optimizer: Optimizer | str | dict[str, Any] | None = None,
+    trainable: str | Sequence[str] = "all",
+    frozen: Sequence[str] = (),
+    max_grad_norm: float | None = LANGUAGE_MODEL.max_grad_norm,
+    no_decay: Sequence[str] = LANGUAGE_MODEL.no_decay,
+    checkpointing: bool | float = False,
+) -> dict[str, Any]:
+    """Adds the plans of a training program to a package.
 
     Args:
-        package: Package. name: of the program in the package, such as "lora" or "full".
-        batch, sequence: of a step. lora: LoraConfig; the decoder's plans must have been compiled
-        with the same. None: the parameters are trained. optimizer: as optimizers.optimizer_of takes
-        it; default AdamW with lr 2e-3 for adapters, 3e-4 for all parameters.
+        package: of a causal language model, compiled by this process.
+        name: of the program in the package, such as "lora" or "full".
+        batch: rows of a step.
+        sequence: tokens of a row.
+        lora: the adapters; the package must have been compiled with the same. None: the parameters
+            are trained.
+        optimizer: as optimizers.optimizer_of takes it. Default: AdamW, with a learning rate of 2e-3
+            for adapters, 3e-4 for all parameters.
+        trainable, frozen, max_grad_norm, no_decay, checkpointing: as Program's.
+
     Returns:
-        the program's entry in manifest["training"]
+        The program's entry in manifest["training"].
+
+    Raises:
+        InputError: the package has a program of this name, or was read from a file.
+        UnsupportedField: lora has modules_to_save or bias.
     """
+    _check(package, name, lora)
     graph = package.graph
-    if graph is None:
-        raise InputError(
-            "its model is not at hand",
-            f"program '{name}'",
-            "Add training when the package is compiled.",
-        )
-    if any(p["name"] == name for p in package.manifest.get("training", ())):
-        raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
-    if lora is not None and (lora.modules_to_save or lora.bias != "none"):
-        raise UnsupportedField(
-            "pages train adapters alone",
-            "modules_to_save or bias",
-            "Leave them out; edgewise.Trainer has them.",
-        )
-    optimizer = language_model_optimizer(optimizer, lora is not None)
     program = Program(
         graph,
         **causal_lm_inputs(graph, batch, sequence),
         loss=CausalLMLoss(),
-        optimizer=optimizer,
+        optimizer=language_model_optimizer(optimizer, lora is not None),
         lora=lora,
         trainable=[] if lora is not None else trainable,
         frozen=frozen,
@@ -111,24 +108,48 @@ def add_training(
     return entry
 
 
+def _check(package: Package, name: str, lora: LoraConfig | None) -> None:
+    if package.graph is None:
+        raise InputError(
+            "its model is not at hand",
+            f"program '{name}'",
+            "Add training when the package is compiled.",
+        )
+    if any(p["name"] == name for p in package.manifest.get("training", ())):
+        raise InputError("there is one of this name", f"program '{name}'", "Choose another name.")
+    if lora is not None and (lora.modules_to_save or lora.bias != "none"):
+        raise UnsupportedField(
+            "pages train adapters alone",
+            "modules_to_save or bias",
+            "Leave them out; edgewise.Trainer has them.",
+        )
+
+
 def compile_training_package(
-    files, programs, dtype=None, capacity=None, chunks=CHUNKS, model_file=None, cache_dtype=None
-):
+    files: Mapping[str, Source],
+    programs: Sequence[Mapping[str, Any]],
+    dtype: str | None = None,
+    capacity: int | None = None,
+    chunks: Sequence[int] = CHUNKS,
+    model_file: str | None = None,
+    cache_dtype: str | None = None,
+) -> Package:
     """A Package that can generate and train.
 
     Args:
-        programs: [{"name": ..., "batch": ..., "sequence": ..., "lora": {LoraConfig's fields} or
-        None, ...}] as add_training's arguments. At most one has
-            LoRA: the decoder's plans carry its adapters.
-        Others as compile.compile_package's.
+        programs: arguments of add_training, {"name": ..., "batch": ..., "lora": LoraConfig, its
+            fields or None, ...}. At most one has LoRA: the decoder's plans have its adapters.
+        files, dtype, capacity, chunks, model_file, cache_dtype: as compile.compile_package's.
+
+    Raises:
+        InputError: more than one program has LoRA, or as add_training.
     """
-    programs = [dict(p) for p in programs]
+    described = [dict(p) for p in programs]
     configs = []
-    for p in programs:
+    for p in described:
         if p.get("lora") is not None:
-            p["lora"] = (
-                p["lora"] if isinstance(p["lora"], LoraConfig) else default_lora(**p["lora"])
-            )
+            if not isinstance(p["lora"], LoraConfig):
+                p["lora"] = default_lora(**p["lora"])
             configs.append(p["lora"])
     if len(configs) > 1:
         raise InputError(
@@ -145,32 +166,38 @@ def compile_training_package(
         configs[0] if configs else None,
         cache_dtype=cache_dtype,
     )
-    for p in programs:
+    for p in described:
         add_training(package, p.pop("name"), **p)
     return package
 
 
 def compile_model_for_training(
-    path,
-    kinds,
-    dtype=None,
-    capacity=None,
+    path: str | os.PathLike,
+    kinds: Sequence[str],
+    dtype: str | None = None,
+    capacity: int | None = None,
     *,
-    batch=LANGUAGE_MODEL.batch_size,
-    sequence=LANGUAGE_MODEL.sequence_length,
-    r=LANGUAGE_MODEL.lora_r,
-    lora_alpha=LANGUAGE_MODEL.lora_alpha,
-    learning_rate=None,
-    cache_dtype=None,
-):
-    """A Package of a model folder or .onnx file that can generate and train: what `edgewise build
-    --train` writes.
+    batch: int = LANGUAGE_MODEL.batch_size,
+    sequence: int = LANGUAGE_MODEL.sequence_length,
+    r: int = LANGUAGE_MODEL.lora_r,
+    lora_alpha: float = LANGUAGE_MODEL.lora_alpha,
+    learning_rate: float | None = None,
+    cache_dtype: str | None = None,
+) -> Package:
+    """A Package that can generate and train: what `edgewise build --train` writes.
 
     Args:
-        kinds: "lora" and "full". batch, sequence: of a step. r, lora_alpha: of adapters.
-        learning_rate: of AdamW, what pages
-            begin with unless they say otherwise; default 2e-3 for adapters, 3e-4 for all
+        path: of a model folder or an .onnx file.
+        kinds: "lora" and "full".
+        dtype, capacity, cache_dtype: as compile.compile_package's.
+        batch: rows of a step.
+        sequence: tokens of a row.
+        r, lora_alpha: of the adapters.
+        learning_rate: of AdamW, the default of pages. None: 2e-3 for adapters, 3e-4 for all
             parameters.
+
+    Raises:
+        InputError: there is no such file.
     """
     if not os.path.exists(path):
         raise InputError(

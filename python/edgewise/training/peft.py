@@ -11,7 +11,9 @@ import json
 import math
 import os
 import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any, cast
 
 from ..declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
 from ..errors import InputError, ModelError, UnsupportedField
@@ -23,7 +25,8 @@ from .safetensors import load_safetensors, safetensors_parts
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-MAX_CONFIG = 1 << 22
+MAX_CONFIG = 1 << 22  # bytes
+MAX_RANK = 1 << 20
 NO_EFFECT = {
     "auto_mapping",
     "peft_version",
@@ -31,7 +34,7 @@ NO_EFFECT = {
     "qalora_group_size",
     "runtime_config",
     "inference_mode",
-}  # of a file: they say nothing, or nothing without another field
+}  # fields of a file without an effect, or without one unless another field is set
 LORA = re.compile(r"(.+)\.lora_(A|B)(?:\.default)?\.weight")
 EMBEDDING = re.compile(r"(.+)\.lora_embedding_(A|B)(?:\.default)?")
 HEADS = ("score", "classifier")  # names of the classification head in transformers
@@ -86,15 +89,22 @@ class LoraConfig:
     revision: str | None = None
     peft_type: str = "LORA"
 
-    def __post_init__(self):
-        self._patterns = ModulePatterns()  # no field: a copy with other values makes its own
+    def __post_init__(self) -> None:
+        self._patterns = ModulePatterns()  # not a field: a copy with other values makes its own
+        self._check_values()
+        self._check_modules()
+        self._check_layers()
+        self._check_values_by_module("rank_pattern", _rank, "ranks")
+        self._check_values_by_module("alpha_pattern", _number, "numbers")
+
+    def _check_values(self) -> None:
         if self.peft_type != "LORA":
             raise UnsupportedField(
                 f"peft_type is {self.peft_type!r}",
                 "LoraConfig",
                 "Edgewise has LoRA (peft_type LORA).",
             )
-        if type(self.r) is not int or not 0 < self.r <= 1 << 20:
+        if not _rank(self.r):
             raise InputError(
                 f"r is {self.r!r}", "LoraConfig", "The rank is a whole number from 1 on."
             )
@@ -122,6 +132,9 @@ class LoraConfig:
                 raise InputError(
                     f"{name} is {getattr(self, name)!r}", "LoraConfig", "It is True or False."
                 )
+
+    def _check_modules(self) -> None:
+        """Checks lists of modules and patterns; makes lists of sets and tuples."""
         for name in ("target_modules", "exclude_modules", "modules_to_save", "layers_pattern"):
             value = getattr(self, name)
             if isinstance(value, (set, frozenset, tuple)):
@@ -144,6 +157,8 @@ class LoraConfig:
         if isinstance(self.layers_pattern, list):
             for x in self.layers_pattern:
                 self._patterns.check(x, "layers_pattern")
+
+    def _check_layers(self) -> None:
         layers = self.layers_to_transform
         if layers is not None and not (
             type(layers) is int or isinstance(layers, list) and all(type(i) is int for i in layers)
@@ -163,65 +178,63 @@ class LoraConfig:
             raise InputError(
                 "layers_pattern without layers_to_transform", "LoraConfig", "Say which layers."
             )
-        for name, ok, words in (
-            ("rank_pattern", lambda v: type(v) is int and 0 < v <= 1 << 20, "ranks"),
-            ("alpha_pattern", _number, "numbers"),
+
+    def _check_values_by_module(
+        self, name: str, valid: Callable[[object], bool], kind: str
+    ) -> None:
+        """Checks {module name or regular expression: value}; None becomes {}."""
+        value = getattr(self, name)
+        if value is None:
+            setattr(self, name, {})
+            return
+        if not isinstance(value, dict) or not all(
+            isinstance(k, str) and valid(v) for k, v in value.items()
         ):
-            value = getattr(self, name)
-            if value is None:
-                setattr(self, name, {})
-            elif not isinstance(value, dict) or not all(
-                isinstance(k, str) and ok(v) for k, v in value.items()
-            ):
-                raise InputError(
-                    f"{name} is {value!r}",
-                    "LoraConfig",
-                    f"It gives {words} by module name or regular expression.",
-                )
-            if len(value or ()) > MOST_PATTERNS:
-                raise InputError(
-                    f"{name} has {len(value)} entries",
-                    "LoraConfig",
-                    f"At most {MOST_PATTERNS} are read.",
-                )
-            for k in value or ():
-                self._patterns.check(k, name)
+            raise InputError(
+                f"{name} is {value!r}",
+                "LoraConfig",
+                f"It gives {kind} by module name or regular expression.",
+            )
+        if len(value) > MOST_PATTERNS:
+            raise InputError(
+                f"{name} has {len(value)} entries",
+                "LoraConfig",
+                f"At most {MOST_PATTERNS} are read.",
+            )
+        for k in value:
+            self._patterns.check(k, name)
 
     @property
-    def scaling(self):
-        """What adapters' outputs are multiplied by, where rank_pattern and alpha_pattern say
-        nothing else.
+    def scaling(self) -> float:
+        """Factor of adapters' outputs, for modules that rank_pattern and alpha_pattern do not
+        name.
         """
         return self.lora_alpha / (math.sqrt(self.r) if self.use_rslora else self.r)
 
-    def rank_of(self, module):
-        """Rank of a module's adapter: of the pattern that matches its name, else r."""
+    def rank_of(self, module: str) -> int:
+        """Rank of a module's adapter: from rank_pattern, else r."""
         return self._patterns.lookup(self.rank_pattern, module, self.r, "rank_pattern")
 
-    def alpha_of(self, module):
-        """lora_alpha of a module's adapter: of the pattern that matches its name, else
-        lora_alpha.
-        """
+    def alpha_of(self, module: str) -> float:
+        """Alpha of a module's adapter: from alpha_pattern, else lora_alpha."""
         return self._patterns.lookup(self.alpha_pattern, module, self.lora_alpha, "alpha_pattern")
 
-    def scaling_of(self, module):
-        """What the adapter of this module is multiplied by: alpha / r, with use_rslora alpha /
-        sqrt(r).
-        """
+    def scaling_of(self, module: str) -> float:
+        """Factor of a module's adapter: alpha / r, with use_rslora alpha / sqrt(r)."""
         r = self.rank_of(module)
         return self.alpha_of(module) / (math.sqrt(r) if self.use_rslora else r)
 
-    def saves(self, module):
-        """Whether modules_to_save means this module, or one that it lies in."""
+    def saves(self, module: str) -> bool:
+        """Whether modules_to_save names this module or one that contains it."""
         return any(self.saved_by(m, module) for m in self.modules_to_save or ())
 
-    def saved_by(self, entry, module):
-        """Whether this entry of modules_to_save means this module, or one that it lies in."""
+    def saved_by(self, entry: str, module: str) -> bool:
+        """Whether an entry of modules_to_save names this module or one that contains it."""
         return self._patterns.begins(rf"(^|.*\.){entry}($|\..*)", entry, module, "modules_to_save")
 
-    def excludes(self, module):
-        """Whether a module gets no adapter whatever target_modules says: by exclude_modules, or
-        since modules_to_save trains it as a whole.
+    def excludes(self, module: str) -> bool:
+        """Whether a module gets no adapter regardless of target_modules: exclude_modules names it,
+        or modules_to_save trains it as a whole.
         """
         x = self.exclude_modules
         if x and (
@@ -232,9 +245,9 @@ class LoraConfig:
             return True
         return self.saves(module)
 
-    def matches(self, module):
-        """Whether a module is to get an adapter, by its name alone ("all-linear" and None match
-        whatever is not excluded).
+    def matches(self, module: str) -> bool:
+        """Whether a module gets an adapter, by its name ("all-linear" and None match every module
+        that is not excluded).
         """
         if self.excludes(module):
             return False
@@ -247,7 +260,7 @@ class LoraConfig:
             return True
         return _named(module, targets) and self._in_layers(module)
 
-    def _in_layers(self, module):
+    def _in_layers(self, module: str) -> bool:
         layers = self.layers_to_transform
         if layers is None or layers == []:
             return True
@@ -272,17 +285,16 @@ class LoraConfig:
             and int(index) in ([layers] if isinstance(layers, int) else layers)
         )
 
-    def select(self, modules, heads=()):
-        """The modules to adapt.
+    def select(self, modules: Mapping[str, str], heads: Collection[str] = ()) -> list[str]:
+        """Names of the modules to adapt.
 
         Args:
             modules: {module name: "linear", "conv" or "embedding"}, in the model's order.
             heads: names of output heads, which "all-linear" leaves out (with task_type SEQ_CLS also
-            what is called score or classifier).
-        Returns:
-            list of names.
+                modules called score or classifier).
+
         Raises:
-            InputError: nothing matches; names what there is.
+            InputError: no module matches.
         """
         all_linear = (
             self.target_modules is None
@@ -306,9 +318,9 @@ class LoraConfig:
             )
         return out
 
-    def to_dict(self):
-        """The fields as adapter_config.json has them; those that later releases of PEFT brought
-        only where they are set.
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as in adapter_config.json; those that later releases of PEFT added only if
+        they are set.
         """
         out = {f.name: getattr(self, f.name) for f in fields(self)}
         if out["exclude_modules"] is None:
@@ -316,10 +328,12 @@ class LoraConfig:
         return out
 
     @classmethod
-    def from_dict(cls, values, where=CONFIG):
-        """Of the fields of adapter_config.json.
+    def from_dict(cls, values: Any, where: str = CONFIG) -> LoraConfig:
+        """A configuration from the contents of adapter_config.json. where: for messages.
 
-        Raises UnsupportedField for one that is set and not supported, ModelError for broken values.
+        Raises:
+            UnsupportedField: a field is set that Edgewise does not have.
+            ModelError: a value is out of range.
         """
         if not isinstance(values, dict):
             raise ModelError(
@@ -351,40 +365,53 @@ class LoraConfig:
             raise ModelError(e.what, where, e.remedy) from None
 
 
-def _number(x):
-    return type(x) in (int, float) and math.isfinite(x)
+def _number(x: object) -> bool:
+    return isinstance(x, (int, float)) and type(x) is not bool and math.isfinite(x)
 
 
-def _named(module, names):
+def _rank(x: object) -> bool:
+    return isinstance(x, int) and type(x) is not bool and 0 < x <= MAX_RANK
+
+
+def _named(module: str, names: Collection[str]) -> bool:
+    """Whether a module has one of the names, or ends with one after a dot."""
     return module in names or any(module.endswith("." + name) for name in names)
 
 
 @dataclass
 class Adapter:
-    """An adapter's numbers.
+    """The tensors of an adapter. A module computes base(x) + scaling * B(A(dropout(x))).
 
-    All are `Tensor`s that lie in a file, or arrays, or whatever `edgewise.onnx.sink.as_stored`
-    takes.
+    Tensors are `Tensor`s in a file, arrays, or what else `edgewise.onnx.sink.as_stored` takes.
 
-    lora: {module: (A, B)}, A [r, in] and B [out, r]; of a convolution A [r, in, *kernel] and B
-    [out, r, 1, ...]. The module computes base(x) + scaling * B(A(dropout(x))). embeddings: {module:
-    (A, B)}, A [r, rows] and B [width, r]. saved: {parameter name: tensor} of modules_to_save and of
-    trained biases, which replace the base's.
+    Attributes:
+        config: its configuration.
+        lora: {module: (A, B)}, A [r, in] and B [out, r]; of a convolution A [r, in, *kernel] and
+            B [out, r, 1, ...].
+        embeddings: {module: (A, B)}, A [r, rows] and B [width, r].
+        saved: {parameter name: tensor} of modules_to_save and of trained biases, which replace the
+            base's.
     """
 
     config: LoraConfig
-    lora: dict = field(default_factory=dict)
-    embeddings: dict = field(default_factory=dict)
-    saved: dict = field(default_factory=dict)
+    lora: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    embeddings: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    saved: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config, tensors, where="adapter"):
-        """Of tensors by PEFT's names, "base_model.model." before them or not: MODULE.lora_A.weight,
-        MODULE.lora_embedding_A, and so on; what is no adapter's is `saved`.
+    def of(cls, config: LoraConfig, tensors: Mapping[str, Any], where: str = "adapter") -> Adapter:
+        """An adapter from the tensors of PEFT's file.
 
-        Raises ModelError for a half without its other, UnsupportedField for a variant of LoRA.
+        Args:
+            tensors: {name: tensor}, with or without the prefix "base_model.model.":
+                MODULE.lora_A.weight, MODULE.lora_embedding_A, ... Others are `saved`.
+            where: for messages.
+
+        Raises:
+            ModelError: one of a pair is missing. UnsupportedField: it is a variant of LoRA.
         """
-        adapter, halves = cls(config), {}
+        adapter = cls(config)
+        halves: dict[Any, list[Any]] = {}
         for key, x in tensors.items():
             name = key.removeprefix(PREFIX)
             pair = LORA.fullmatch(name) or EMBEDDING.fullmatch(name)
@@ -411,8 +438,8 @@ class Adapter:
             kind[module] = a, b
         return adapter
 
-    def tensors(self):
-        """{PEFT's name, without "base_model.model.": tensor}, the inverse of `of`."""
+    def tensors(self) -> dict[str, Any]:
+        """{PEFT's name without "base_model.model.": tensor}, the inverse of `of`."""
         out = {}
         for module, pair in self.lora.items():
             out[f"{module}.lora_A.weight"], out[f"{module}.lora_B.weight"] = pair
@@ -430,16 +457,15 @@ class Adapter:
         return out
 
 
-def load_adapter(source):
-    """Reads an adapter.
+def load_adapter(source: str | os.PathLike | dict[str, Any]) -> Adapter:
+    """Reads an adapter. Its tensors stay in the file.
 
     Args:
-        source: the path of its folder or of its .safetensors file, or {file name: bytes, path or
-        Source} with PEFT's two names.
-    Returns:
-        Adapter; its tensors lie in the file.
+        source: path of the folder or of the .safetensors file, or {file name: bytes, path or
+            Source} with PEFT's two names.
+
     Raises:
-        ModelError: a file is damaged or missing, or the two do not fit each other.
+        ModelError: a file is damaged or missing, or the two do not match.
         UnsupportedField: it needs what Edgewise does not have.
     """
     if isinstance(source, dict):
@@ -491,7 +517,10 @@ def load_adapter(source):
     return adapter
 
 
-def _check_pair(config, module, a, b, embedding, where):
+def _check_pair(
+    config: LoraConfig, module: str, a: Sequence[int], b: Sequence[int], embedding: bool, where: str
+) -> None:
+    """Checks the shapes of A and B."""
     if (
         len(a) < 2
         or len(b) != len(a)
@@ -513,34 +542,40 @@ def _check_pair(config, module, a, b, embedding, where):
         )
 
 
-def adapter_parts(adapter):
-    """{file name: parts (bytes-like) of the file} of an adapter, as `save_adapter` writes them.
+def adapter_parts(adapter: Adapter) -> dict[str, Iterable[Any]]:
+    """The files of an adapter, {file name: bytes-like parts}.
 
-    "all-linear" is written out as the names of the adapted modules, as PEFT does. Raises InputError
-    for tensors that do not fit.
+    "all-linear" is replaced by the names of the adapted modules, as by PEFT.
+
+    Raises:
+        InputError: a tensor cannot be written.
     """
     config = adapter.config.to_dict()
     if not isinstance(config["target_modules"], list) and (
         config["target_modules"] is None or config["target_modules"].lower() == "all-linear"
     ):
         config["target_modules"] = sorted([*adapter.lora, *adapter.embeddings])
-    config["inference_mode"] = (
-        True  # what PEFT writes: it is loaded for inference unless the caller says otherwise
-    )
+    config["inference_mode"] = True  # as PEFT: loaded for inference by default
     tensors = {PREFIX + name: x for name, x in adapter.tensors().items()}
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     return {WEIGHTS: safetensors_parts(tensors, {"format": "pt"}), CONFIG: [text.encode()]}
 
 
-def save_adapter(adapter, folder=None):
-    """Writes an adapter into a folder (made if it is missing), each file complete or not at all;
-    with folder None returns {file name: bytes}.
+def save_adapter(
+    adapter: Adapter, folder: str | os.PathLike | None = None
+) -> dict[str, bytes] | None:
+    """Writes an adapter in PEFT's layout; each file is complete or not written at all.
 
-    Raises InputError for tensors that cannot be written, or a folder that cannot.
+    Args:
+        adapter: what is written.
+        folder: made if it is missing. None: returns {file name: bytes}.
+
+    Raises:
+        InputError: a tensor or the folder cannot be written.
     """
     parts = adapter_parts(adapter)
     if folder is None:
-        return {name: write_parts(None, p) for name, p in parts.items()}
+        return {name: cast(bytes, write_parts(None, p)) for name, p in parts.items()}
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as e:

@@ -373,7 +373,7 @@ class Trainer(Owner):
         return losses / max(1, weights)
 
     # ---- results ----
-    def generate(self, prompt: str | Sequence[int], **fields: object) -> str | list[int]:
+    def generate(self, prompt: str | Sequence[int], **fields: Any) -> str | list[int]:
         """Continues a prompt with the present weights.
 
         Args:
@@ -391,7 +391,8 @@ class Trainer(Owner):
             tokenizer=self.tokenizer if text else None,
             **{"max_new_tokens": 100, **fields},
         )
-        return self.tokenizer.decode(out[0]) if text else out[0]
+        ids = out["sequences"][0] if isinstance(out, dict) else out[0]
+        return self.tokenizer.decode(ids) if text else ids
 
     @locked
     def language_model(self) -> DecoderModel:
@@ -468,6 +469,16 @@ class Trainer(Owner):
         self.refresh()
         return self
 
+    def _check_lora(self) -> LoraConfig:
+        """The trainer's LoraConfig. Raises InputError if it has none."""
+        if self.options.lora is None:
+            raise InputError(
+                "there are no adapters",
+                "Trainer",
+                "Make the trainer with adapters=LoraConfig(...).",
+            )
+        return self.options.lora
+
     @locked
     def adapter(self) -> dict[str, tuple[int, Sequence[int], bytes]]:
         """The adapters, and the modules of modules_to_save and bias.
@@ -478,12 +489,7 @@ class Trainer(Owner):
         Raises:
             InputError: the trainer has no adapters.
         """
-        if self.options.lora is None:
-            raise InputError(
-                "there are no adapters",
-                "Trainer",
-                "Make the trainer with adapters=LoraConfig(...).",
-            )
+        self._check_lora()
         self._ready()
         return {
             n: (s.dtype, s.shape, self.session.read(n))
@@ -496,10 +502,11 @@ class Trainer(Owner):
         """Writes the adapters in PEFT's layout: adapter_config.json and
         adapter_model.safetensors.
         """
-        save_adapter(Adapter.of(self.options.lora, self.adapter()), folder)
+        tensors = self.adapter()
+        save_adapter(Adapter.of(self._check_lora(), tensors), folder)
 
     @locked
-    def load_adapter(self, source: Adapter | str | os.PathLike | Mapping[str, bytes]) -> Trainer:
+    def load_adapter(self, source: Adapter | str | os.PathLike | dict[str, Any]) -> Trainer:
         """Continues from an adapter. The optimizer and the position in the data stay.
 
         Args:
@@ -514,7 +521,7 @@ class Trainer(Owner):
         """
         adapter = source if isinstance(source, Adapter) else load_adapter(source)
         own = self.adapter()
-        for n, values in adapter_states(adapter, own, self.session, self.options.lora).items():
+        for n, values in adapter_states(adapter, own, self.session, self._check_lora()).items():
             self.session.write(n, values)
         self.refresh()
         return self

@@ -1,0 +1,89 @@
+"""Greedy search and multinomial sampling: transformers' _sample."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from .results import Tokens
+from .run import Recorded, Run
+
+
+class Sampling(Run):
+    """Generates num_return_sequences sequences, one after the other."""
+
+    def loop(self) -> Iterator[int | None]:
+        """Yields each token."""
+        n, decoder, streamer = self.config.num_return_sequences, self.decoder, self.host.streamer
+        prompt_cache = self.open_sequence()
+        logits = yield from self.prefill(prompt_cache)
+        if n > 1:  # keep these: each sequence draws its first token from them
+            logits = self.alloc(
+                4 * decoder.vocab_size, self.engine.read(logits, 4 * decoder.vocab_size)
+            )
+        sequence = prompt_cache if n == 1 else self.open_sequence()
+        if streamer is not None:
+            streamer.put(Tokens(self.prompt))
+        recorded: list[list[Recorded]] = []
+        for i in range(n):
+            if n > 1:
+                decoder.copy(prompt_cache, sequence)
+            self.seed_stream(self.stream + i)
+            record: list[Recorded] = []
+            recorded.append(record)
+            yield from self._sequence(sequence, logits, record)
+        self.record(
+            [
+                [record[step] if step < len(record) else (None, None) for record in recorded]
+                for step in range(max(map(len, recorded)))
+            ]
+        )
+        if streamer is not None:
+            streamer.end()
+
+    def _sequence(
+        self, sequence: Any, logits: int, record: list[Recorded]
+    ) -> Generator[int, None, None]:
+        """One sequence after the prompt. logits: address of those after the prompt."""
+        eos, streamer = set(self.config.eos_token_ids), self.host.streamer
+        ids = list(self.prompt)
+        self.current = [ids]
+        while True:
+            self.check_abort([ids])
+            self.length = len(ids)
+            raw = self.floats(logits) if self.config.output_logits else None
+            token = self._next(ids, logits)
+            record.append((self.floats(self.work) if self.config.output_scores else None, raw))
+            self.write_ids(len(ids), [token])
+            ids.append(token)
+            if streamer is not None:
+                streamer.put(Tokens([token]))
+            yield token
+            reason = (
+                "eos"
+                if token in eos
+                else "length"
+                if len(ids) >= self.limit
+                else self.ended_by_host(ids)
+            )
+            if reason:
+                break
+            logits = self.forward(sequence, ids)
+        self.result["sequences"].append(ids)
+        self.result["finish_reasons"].append(reason)
+
+    def _next(self, ids: list[int], logits: int) -> int:
+        """Chooses a token."""
+        if self.host.processors:
+            self.process(self.ids, lambda: list(ids), logits)
+            return self.checked("ew_sampling_pick", self.params, self.work, self.rng)
+        return self.checked(
+            "ew_sampling_next",
+            self.params,
+            self.lists,
+            self.ids,
+            len(ids),
+            logits,
+            self.work,
+            self.rng,
+        )
