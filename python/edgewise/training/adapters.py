@@ -4,43 +4,54 @@ runs.
 
 from __future__ import annotations
 
+import os
 import struct
 from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..declare.dtypes import FLOAT, FLOAT16, pack, unpack
 from ..declare.symbolic import product
-from ..engine import Place
+from ..engine import Engine, Place
 from ..errors import InputError, PackageError
+from ..ir import Tensor
+from ..package import Package
 from ..passes.lora import SCALE
 from ..session import decoder
 from .peft import Adapter, LoraConfig, load_adapter
 
+Stored = tuple[int, Sequence[int], bytes]  # dtype code, shape, bytes
 
-def floats(tensor):
-    """Flat array of float32 of a Tensor, or of (dtype code, shape, bytes)."""
+
+def floats(tensor: Tensor | Stored) -> array:
+    """Flat float32 of a Tensor, or of (dtype code, shape, bytes)."""
     dtype, shape, data = (
         tensor if isinstance(tensor, tuple) else (tensor.dtype, tensor.shape, tensor.bytes())
     )
-    return (
-        array("f", bytes(data))
-        if dtype == FLOAT
-        else array("f", unpack(dtype, bytes(data), product(shape)))
-    )
+    if dtype == FLOAT:
+        return array("f", bytes(data))
+    return array("f", unpack(dtype, bytes(data), product(shape)))
 
 
-def fitted(adapter, shapes, config, exact=False):
-    """An adapter's numbers as the states of plans that were compiled for `config`.
+def fitted(
+    adapter: Adapter, shapes: Mapping[str, Sequence[int]], config: LoraConfig, exact: bool = False
+) -> dict[str, bytes]:
+    """An adapter as the states of plans that were compiled for another rank or scaling.
 
     Args:
-        adapter: training.peft.Adapter. shapes: {state: shape} of the plans' adapters. config:
-        LoraConfig of the plans. exact: ranks must agree; else smaller ones are filled up with
-        zeros, which add nothing.
+        adapter: what is loaded.
+        shapes: {state: shape} of the plans' adapters.
+        config: of the plans.
+        exact: ranks must be equal. Otherwise smaller ones are padded with zeros, which have no
+            effect.
+
     Returns:
-        {state: bytes of float32}; scaled, so that the plans' own scaling gives the adapter's.
+        {state: bytes of float32}, scaled so that the plans' scaling gives the adapter's.
+
     Raises:
-        InputError: it has layers that the plans have no room for, larger ranks, or other widths.
+        InputError: it has layers that the plans do not adapt, larger ranks, or other widths.
     """
-    out = {}
+    out: dict[str, bytes] = {}
     for pairs, names in (
         (adapter.lora, ("{}.lora_A.weight", "{}.lora_B.weight")),
         (adapter.embeddings, ("{}.lora_embedding_A", "{}.lora_embedding_B")),
@@ -56,45 +67,54 @@ def fitted(adapter, shapes, config, exact=False):
                     "Compile the model with target_modules that match it; now they match"
                     f" {', '.join(some[:6])}{', ...' if len(some) > 6 else ''}.",
                 )
-            (r, *inner), (width, _, *ones) = list(shapes[a_name]), list(shapes[b_name])
-            a, b = (floats(x) for x in pair)
-            mine = len(a) // max(1, product(inner))
-            if mine > r or exact and mine != r:
-                raise InputError(
-                    f"its rank is {mine} at '{module}', the model was compiled for {r}",
-                    "adapter",
-                    (
-                        f"Compile the model with LoraConfig(r={mine}, ...)."
-                        if mine > r
-                        else "Give an adapter of the same rank."
-                    ),
-                )
-            if (
-                mine < 1
-                or len(a) != mine * product(inner)
-                or len(b) != width * mine * product(ones)
-            ):
-                raise InputError(
-                    f"its shapes at '{module}' are {len(a)} and {len(b)} numbers of rank {mine},"
-                    f" {[r, *inner]} and {[width, r, *ones]} are wanted",
-                    "adapter",
-                    "Give an adapter of this model.",
-                )
             factor = adapter.config.scaling_of(module) / config.scaling_of(module)
-            if factor != 1.0:
-                b = array("f", [x * factor for x in b])
-            rest = bytes(4 * (r - mine))
-            out[a_name] = a.tobytes() + bytes(4 * (r - mine) * product(inner))
-            data = b.tobytes()
-            out[b_name] = (
-                data
-                if mine == r
-                else b"".join(data[i : i + 4 * mine] + rest for i in range(0, len(data), 4 * mine))
+            out[a_name], out[b_name] = _fitted_pair(
+                module, pair, list(shapes[a_name]), list(shapes[b_name]), factor, exact
             )
     return out
 
 
-def turned(data, rows, columns):
+def _fitted_pair(
+    module: str,
+    pair: tuple[Any, Any],
+    a_shape: list[int],
+    b_shape: list[int],
+    factor: float,
+    exact: bool,
+) -> tuple[bytes, bytes]:
+    """A and B of a module, padded to the rank of the shapes; B times `factor`."""
+    (rank, *inner), (width, _, *ones) = a_shape, b_shape
+    a, b = (floats(x) for x in pair)
+    own = len(a) // max(1, product(inner))
+    if own > rank or exact and own != rank:
+        raise InputError(
+            f"its rank is {own} at '{module}', the model was compiled for {rank}",
+            "adapter",
+            (
+                f"Compile the model with LoraConfig(r={own}, ...)."
+                if own > rank
+                else "Give an adapter of the same rank."
+            ),
+        )
+    if own < 1 or len(a) != own * product(inner) or len(b) != width * own * product(ones):
+        raise InputError(
+            f"its shapes at '{module}' are {len(a)} and {len(b)} numbers of rank {own},"
+            f" {a_shape} and {b_shape} are wanted",
+            "adapter",
+            "Give an adapter of this model.",
+        )
+    if factor != 1.0:
+        b = array("f", [x * factor for x in b])
+    padded_a = a.tobytes() + bytes(4 * (rank - own) * product(inner))
+    data = b.tobytes()
+    if own == rank:
+        return padded_a, data
+    padding = bytes(4 * (rank - own))
+    rows = (data[i : i + 4 * own] + padding for i in range(0, len(data), 4 * own))
+    return padded_a, b"".join(rows)
+
+
+def turned(data: bytes, rows: int, columns: int) -> bytes:
     """The transpose of float32 [rows, columns]."""
     x = array("f", data)
     out = array("f", bytes(len(data)))
@@ -103,9 +123,16 @@ def turned(data, rows, columns):
     return out.tobytes()
 
 
-def as_weight(values, saved, nbytes):
-    """Bytes of a weight slot from a saved parameter (float32 array in PyTorch's layout). saved:
-    {"turned", "shape"} of the slot's tensor.
+def as_weight(values: array, saved: Mapping[str, Any], nbytes: int) -> bytes:
+    """The bytes of a weight slot.
+
+    Args:
+        values: a saved parameter, float32 in PyTorch's layout.
+        saved: {"turned": whether the slot has the transpose, "shape": of the slot}.
+        nbytes: of the slot, float32 or float16.
+
+    Raises:
+        InputError: the parameter has another size.
     """
     rows, columns = (saved["shape"] + [1, 1])[:2] if saved["turned"] else (1, len(values))
     data = turned(values.tobytes(), columns, rows) if saved["turned"] else values.tobytes()
@@ -121,31 +148,41 @@ def as_weight(values, saved, nbytes):
 
 
 class CausalLM(decoder.DecoderModel):
-    """A decoder-only language model, with adapters or without.
+    """A decoder-only language model, with or without adapters.
 
-        lm = CausalLM("smollm2/", lora=LoraConfig(r=16, target_modules="all-linear"))     room for
-        adapters of rank 16 and less lm.load_adapter("pirate/", "pirate"); lm.load_adapter("poet/",
-        "poet") lm.set_adapter("pirate"); lm.set_adapter("poet", 0.5); lm.set_adapter(None)
-        nothing is compiled again
+        config = LoraConfig(r=16, target_modules="all-linear")
+        lm = CausalLM("smollm2/", lora=config)  # room for adapters up to rank 16
+        lm.load_adapter("pirate/", "pirate")
+        lm.load_adapter("poet/", "poet")
+        lm.set_adapter("pirate")
+        lm.set_adapter("poet", 0.5)
+        lm.set_adapter(None)  # the base; nothing is compiled again
 
     Args:
-        lora: LoraConfig (or a dict with its fields): the layers beside which there is room, and its
-        rank; or the path of an adapter, which is loaded under the name
-            "default" and set. None: no adapters, unless the package was compiled with them.
-        Others as session.decoder.DecoderModel's.
-    Attributes: adapters ({name: Adapter}), adapter (the name of the one that counts, or None).
+        model, dtype, capacity, engine, states, cache_dtype, verify: as
+            session.decoder.DecoderModel's.
+        lora: LoraConfig or a dict of its fields: the layers that adapters may change, and the
+            maximum rank; or the path of an adapter, which is loaded under the name "default" and
+            set. None: no adapters, unless the package was compiled with them.
+
+    Attributes:
+        adapters: {name: Adapter} of those that were loaded.
+        adapter: name of the one that is set, or None.
+
+    Raises:
+        InputError: `lora` was given with a package, which is compiled already.
     """
 
     def __init__(
         self,
-        model,
-        dtype=None,
-        capacity=None,
-        engine=None,
-        states=None,
-        lora=None,
-        cache_dtype=None,
-        verify=True,
+        model: str | os.PathLike | Package,
+        dtype: str | None = None,
+        capacity: int | None = None,
+        engine: Engine | None = None,
+        states: Mapping[str, Place] | None = None,
+        lora: LoraConfig | Adapter | dict[str, Any] | str | os.PathLike | None = None,
+        cache_dtype: str | None = None,
+        verify: bool = True,
     ):
         first = None
         if lora is not None and not isinstance(lora, (LoraConfig, dict)):
@@ -175,20 +212,26 @@ class CausalLM(decoder.DecoderModel):
             if s["kind"] == "state"
         }
         self._mine = not states  # whether the adapters' memory is this model's own
-        self._swapped = {}  # weights that an adapter brings: {slot: Place}
-        self.adapters, self.adapter, self._placed = {}, None, {}
+        self._swapped: dict[str, Place] = {}  # of weights that the adapter replaces
+        self.adapters: dict[str, Adapter] = {}
+        self.adapter: str | None = None
+        self._placed: dict[str, tuple[dict[str, bytes], dict[str, bytes]]] = {}
         if first is not None:
             self.load_adapter(first, "default")
             self.set_adapter("default")
 
-    def load_adapter(self, source, name="default"):
-        """Reads an adapter and keeps it under a name; `set_adapter` switches to it.
+    def load_adapter(
+        self, source: Adapter | str | os.PathLike | dict[str, Any], name: str = "default"
+    ) -> None:
+        """Reads an adapter and keeps it under a name. `set_adapter` switches to it.
 
         Args:
-            source: path of a folder in PEFT's layout, {file name: bytes}, or a peft.Adapter.
+            source: a folder in PEFT's layout, {file name: bytes}, or a peft.Adapter.
+            name: replaces an adapter of that name.
+
         Raises:
-            InputError: the model has no room for it: other layers, or a larger rank. ModelError,
-            UnsupportedField: as peft.load_adapter.
+            InputError: it has layers that the model was not compiled to adapt, or a larger rank.
+            ModelError, UnsupportedField: as peft.load_adapter.
         """
         if self.lora is None:
             raise InputError(
@@ -217,7 +260,7 @@ class CausalLM(decoder.DecoderModel):
                 ),
                 None,
             )
-            if slot is None:
+            if saved is None or slot is None:
                 raise InputError(
                     f"it brings '{key}', which the model was not compiled to take from adapters",
                     "adapter",
@@ -230,13 +273,15 @@ class CausalLM(decoder.DecoderModel):
         if self.adapter == name:
             self.set_adapter(name)
 
-    def set_adapter(self, name, scale=1.0):
-        """Lets an adapter count, weighed by `scale`; None: the base alone.
+    def set_adapter(self, name: str | None, scale: float = 1.0) -> None:
+        """Switches to an adapter. Open sequences keep their caches: open new ones.
 
-        Sequences that are open keep what they computed before: open new ones.
+        Args:
+            name: of a loaded adapter; None: the base.
+            scale: factor of the adapter's effect; 1 is the adapter as it was trained.
 
         Raises:
-            InputError: there is none of this name.
+            InputError: there is no such adapter, or it replaces whole modules and `scale` is not 1.
         """
         if name is not None and name not in self.adapters:
             raise InputError(
@@ -261,8 +306,10 @@ class CausalLM(decoder.DecoderModel):
         with self.lock:
             self._place(name, scale, states, weights)
 
-    def _place(self, name, scale, states, weights):
-        """Writes an adapter where plans read it; with the lock held."""
+    def _place(
+        self, name: str | None, scale: float, states: dict[str, bytes], weights: dict[str, bytes]
+    ) -> None:
+        """Writes an adapter into the memory that the plans read. The lock must be held."""
         fresh = {n: Place(self.engine.alloc(len(data)), len(data)) for n, data in weights.items()}
         for n, data in weights.items():
             self._write(fresh[n], data)
@@ -292,7 +339,7 @@ class CausalLM(decoder.DecoderModel):
             )
         self.engine.write(place.address, data)
 
-    def _free(self):
+    def _free(self) -> None:
         super()._free()
         for place in getattr(self, "_swapped", {}).values():
             self.engine.free(place.address)

@@ -21,10 +21,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass, field
 
 from ..errors import ModelError, UnsupportedOp
+from ..ir import Graph, Node
 from ..onnx import as_source, read_model
+from ..onnx.source import Source
 
 KEY = "edgewise.training"
 
@@ -33,40 +36,41 @@ KEY = "edgewise.training"
 class TrainingInfo:
     """The metadata of a training or evaluation model; see above."""
 
-    inputs: list = field(default_factory=list)
-    outputs: list = field(default_factory=list)
-    requires_grad: list = field(default_factory=list)
-    frozen: list = field(default_factory=list)
-    batch_norm: dict = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    requires_grad: list[str] = field(default_factory=list)
+    frozen: list[str] = field(default_factory=list)
+    batch_norm: dict[str, list[str]] = field(default_factory=dict)
     mode: str = "train"
     version: int = 1
 
     @property
-    def loss(self):
+    def loss(self) -> str:
         """Name of the loss."""
         return self.outputs[0]
 
     @property
-    def parameters(self):
+    def parameters(self) -> list[str]:
         """Names of all parameters, those that are trained first."""
         return [*self.requires_grad, *self.frozen]
 
-    def to_json(self):
+    def to_json(self) -> str:
         """The text for metadata_props."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
-    def of(cls, graph):
-        """Of a Graph; None when it is not a model of ours (ONNX Runtime's training models hold
-        their gradients as nodes).
+    def of(cls, graph: Graph) -> TrainingInfo | None:
+        """The metadata of a graph; None if it is no model of Edgewise (ONNX Runtime's training
+        models have gradients as nodes).
 
-        Raises ModelError when the metadata is broken or does not fit the graph.
+        Raises:
+            ModelError: the metadata is damaged or does not match the graph.
         """
         text = graph.metadata.get(KEY)
         if text is None:
             return None
 
-        def broken(what):
+        def broken(what: str) -> ModelError:
             return ModelError(
                 f"its metadata '{KEY}' {what}",
                 getattr(graph.source, "name", "model"),
@@ -107,16 +111,18 @@ class TrainingInfo:
 
 @dataclass
 class OptimizerInfo:
-    """What an optimizer model does. kind: "AdamW" or "SGD". max_norm: what the gradients' common L2
-    norm is clipped to, or None.
+    """An optimizer model. The learning rate and the step are its inputs.
 
-    Of AdamW: betas, eps, weight_decay, correct_bias; adam_mode 0 is PyTorch's form (decay before
-    the update, eps on the corrected root), 1 that of transformers (decay after the update). The
-    learning rate is an input of the model, the step too.
+    Attributes:
+        kind: "AdamW" or "SGD".
+        betas, eps, weight_decay, correct_bias: of AdamW.
+        adam_mode: 0: PyTorch's form (decay before the update, eps on the corrected root); 1: that
+            of transformers (decay after the update).
+        max_norm: what the L2 norm of all gradients is clipped to, or None.
     """
 
     kind: str = "AdamW"
-    betas: tuple = (0.9, 0.999)
+    betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
     correct_bias: bool = True
@@ -124,25 +130,25 @@ class OptimizerInfo:
     max_norm: float | None = None
 
     @property
-    def moments(self):
+    def moments(self) -> tuple[str, ...]:
         """Names of a parameter's states in a checkpoint."""
         return ("momentum0", "momentum1") if self.kind == "AdamW" else ("momentum0",)
 
 
-def read_optimizer_model(source):
+def read_optimizer_model(source: Source | str | os.PathLike | bytes) -> OptimizerInfo:
     """Reads an optimizer_model.onnx, ONNX Runtime's or Edgewise's.
 
     Args:
         source: path, bytes or Source.
-    Returns:
-        OptimizerInfo.
+
     Raises:
-        ModelError: the file is broken. UnsupportedOp: its graph is not gradient clipping and one
-        AdamW or SGD node.
+        ModelError: the file is damaged.
+        UnsupportedOp: its graph is not gradient clipping and one AdamW or SGD node.
     """
-    graph = read_model(as_source(source, "optimizer_model.onnx"))
-    where = graph.source.name
+    file = as_source(source, "optimizer_model.onnx")
+    graph, where = read_model(file), file.name
     info, gradients = None, "gradients"
+    max_norm = None
     for n in graph.nodes:
         if (
             n.domain == "com.microsoft"
@@ -159,7 +165,7 @@ def read_optimizer_model(source):
                     "Clip gradients to a positive norm.",
                 )
             continue
-        at = {"AdamWOptimizer": 3, "SGDOptimizerV2": 2}.get(n.op)
+        at = {"AdamWOptimizer": 3, "SGDOptimizerV2": 2}.get(n.op)  # input of the gradients
         if (
             n.domain != "com.microsoft"
             or at is None
@@ -172,38 +178,41 @@ def read_optimizer_model(source):
                 f"{where}: {n.where}",
                 "Make it with onnxblock.optim.",
             )
-        if n.op == "SGDOptimizerV2":
-            info = OptimizerInfo("SGD")
-        else:
-            mode = n.attrs.get("adam_mode", 0)
-            if mode not in (0, 1):
-                raise UnsupportedOp(
-                    f"adam_mode is {mode!r}",
-                    f"{where}: {n.where}",
-                    "It is 0 (PyTorch's) or 1 (that of transformers).",
-                )
-            info = OptimizerInfo(
-                "AdamW",
-                (_float(n, "alpha", 0.9, where), _float(n, "beta", 0.999, where)),
-                _float(n, "epsilon", 1e-8, where),
-                _float(n, "weight_decay", 1e-2, where),
-                bool(n.attrs.get("correct_bias", 1)),
-                mode,
-            )
-            if not all(0 <= b < 1 for b in info.betas) or info.eps < 0:
-                raise ModelError(
-                    f"AdamW with betas {info.betas} and epsilon {info.eps}",
-                    f"{where}: {n.where}",
-                    "Betas are at least 0 and less than 1, epsilon is not negative.",
-                )
-        if gradients != "gradients":
-            info.max_norm = max_norm
+        info = OptimizerInfo("SGD") if n.op == "SGDOptimizerV2" else _adamw(n, where)
+        info.max_norm = max_norm
     if info is None:
         raise UnsupportedOp("it holds no optimizer", where, "Is this an optimizer_model.onnx?")
     return info
 
 
-def _float(node, name, default, where):
+def _adamw(node: Node, where: str) -> OptimizerInfo:
+    """The attributes of an AdamWOptimizer."""
+    mode = node.attrs.get("adam_mode", 0)
+    if mode not in (0, 1):
+        raise UnsupportedOp(
+            f"adam_mode is {mode!r}",
+            f"{where}: {node.where}",
+            "It is 0 (PyTorch's) or 1 (that of transformers).",
+        )
+    info = OptimizerInfo(
+        "AdamW",
+        (_float(node, "alpha", 0.9, where), _float(node, "beta", 0.999, where)),
+        _float(node, "epsilon", 1e-8, where),
+        _float(node, "weight_decay", 1e-2, where),
+        bool(node.attrs.get("correct_bias", 1)),
+        mode,
+    )
+    if not all(0 <= b < 1 for b in info.betas) or info.eps < 0:
+        raise ModelError(
+            f"AdamW with betas {info.betas} and epsilon {info.eps}",
+            f"{where}: {node.where}",
+            "Betas are at least 0 and less than 1, epsilon is not negative.",
+        )
+    return info
+
+
+def _float(node: Node, name: str, default: float, where: str) -> float:
+    """A finite attribute."""
     x = node.attrs.get(name, default)
     if type(x) not in (int, float) or not math.isfinite(x):
         raise ModelError(

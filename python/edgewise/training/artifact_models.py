@@ -8,14 +8,19 @@ inputs there, each trained one with a gradient buffer beside it; their values ar
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..declare.dtypes import FLOAT, NAME
 from ..errors import ModelError, UnsupportedOp
 from ..ir import Graph, Tensor
 from ..onnx import as_source, read_model
+from ..onnx.source import Source
 from .artifact_files import TrainingInfo, read_optimizer_model
-from .optimizers import SGD, AdamW
+from .odtc import Checkpoint, OptimizerGroup
+from .optimizers import SGD, AdamW, Optimizer
 
 MAX_STEP = 1 << 52  # pages count in doubles
 GROUP = "group0"  # the optimizer's name in a checkpoint
@@ -24,44 +29,45 @@ BUFFER, GRADIENT = "_grad.accumulation.buffer", ".accumulation.out"
 
 @dataclass
 class TrainingModel:
-    """graph: forward part and loss, its parameters as constants. inputs: names a caller feeds, in
-    order. outputs: names it gives, the loss first.
+    """A training or evaluation model.
 
-    trainable, frozen: names of the parameters, in the order of the file. batch_norm: outputs of the
-    norms whose running statistics follow the batches.
+    Attributes:
+        graph: the forward part and the loss, with the parameters as constants.
+        inputs: names of the inputs that are fed, in order.
+        outputs: names of the outputs, the loss first.
+        trainable, frozen: names of the parameters, in the order of the file.
+        batch_norm: outputs of the normalizations that update their running statistics.
     """
 
     graph: Graph
-    inputs: list
-    outputs: list
-    trainable: list
-    frozen: list = field(default_factory=list)
-    batch_norm: list = field(default_factory=list)
+    inputs: list[str]
+    outputs: list[str]
+    trainable: list[str]
+    frozen: list[str] = field(default_factory=list)
+    batch_norm: list[str] = field(default_factory=list)
 
 
-def read_training_model(source, parameters):
-    """A training or evaluation model and the parameters of its checkpoint.
+def read_training_model(
+    source: Source | str | os.PathLike | bytes, parameters: Mapping[str, Tensor]
+) -> TrainingModel:
+    """Reads a training or evaluation model.
 
     Args:
-        source: path, bytes or Source of training_model.onnx or eval_model.onnx. parameters: {name:
-        Tensor} of the checkpoint.
-    Returns:
-        TrainingModel
+        source: path, bytes or Source of training_model.onnx or eval_model.onnx.
+        parameters: {name: Tensor} of its checkpoint.
+
     Raises:
-        ModelError: it is none, or a parameter is not in the checkpoint.
+        ModelError: it is no such model, or a parameter is not in the checkpoint.
     """
     source = as_source(source)
     graph = read_model(source)
     said = TrainingInfo.of(graph)
     names = [i.name for i in graph.input_names()]
     buffers = [n for n in names if n.endswith(BUFFER)]
-    given = [n for n in names if n in parameters]
     if said is not None:
         trainable = list(said.requires_grad)
-    elif buffers:
-        trainable = [n[: -len(BUFFER)] for n in buffers]
     else:
-        trainable = []
+        trainable = [n[: -len(BUFFER)] for n in buffers]
     missing = [n for n in trainable if n not in parameters]
     if missing:
         raise ModelError(
@@ -69,19 +75,12 @@ def read_training_model(source, parameters):
             source.name,
             "Give the checkpoint that was made with it.",
         )
-    for name in given:
+    # Edgewise's artifacts may have parameters as initializers; the checkpoint's override them.
+    fed = [n for n in names if n in parameters]
+    kept = [n for n in parameters if n in graph.constants and n not in fed]
+    for name in (*fed, *kept):
         t = parameters[name]
         graph.constants[name] = Tensor(name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data)
-    for (
-        name,
-        t,
-        # artifacts of ours may keep parameters as initializers, which the checkpoint's take the
-        # place of
-    ) in parameters.items():
-        if name in graph.constants and name not in given:
-            graph.constants[name] = Tensor(
-                name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data
-            )
     internal = set(buffers) | {"lazy_reset_grad"} if buffers else set()
     graph.inputs = [i for i in graph.inputs if i.name not in internal and i.name not in parameters]
     graph.outputs = [o for o in graph.outputs if not o.name.endswith(GRADIENT)]
@@ -110,12 +109,12 @@ def read_training_model(source, parameters):
     )
 
 
-def saved_optimizer(checkpoint):
-    """The OptimizerGroup that a checkpoint has for its parameters, or None.
+def saved_optimizer(checkpoint: Checkpoint) -> OptimizerGroup | None:
+    """The optimizer states of a checkpoint, or None.
 
     Raises:
-        ModelError: its step or rate cannot be, or a moment is no float32 tensor of its parameter's
-        shape.
+        ModelError: the step or the learning rate is out of range, or a moment is no float32 tensor
+            of its parameter's shape.
     """
     name = GROUP if GROUP in checkpoint.groups else next(iter(checkpoint.groups), None)
     if name is None:
@@ -146,10 +145,11 @@ def saved_optimizer(checkpoint):
     return group
 
 
-def _keep_forward(graph):
-    """Drops what the outputs do not depend on: gradient nodes.
+def _keep_forward(graph: Graph) -> None:
+    """Removes the nodes that the outputs do not depend on: gradients.
 
-    Outputs of ONNX Runtime's batch norms, which have one name in all of them, are nobody's.
+    The further outputs of ONNX Runtime's batch norms have one name in all of them, and no
+    consumer; they are removed too.
     """
     for n in graph.nodes:
         if n.op == "BatchNormInternal":
@@ -158,7 +158,9 @@ def _keep_forward(graph):
     graph.constants = {k: t for k, t in graph.constants.items() if k in used}
 
 
-def optimizer_of_model(source):
+def optimizer_of_model(
+    source: Source | str | os.PathLike | bytes,
+) -> tuple[Optimizer, float | None]:
     """(Optimizer, max_grad_norm or None) of an optimizer_model.onnx."""
     info = read_optimizer_model(source)
     if info.kind == "SGD":
@@ -179,6 +181,6 @@ def optimizer_of_model(source):
     return optimizer, _decimal(info.max_norm)
 
 
-def _decimal(x):
-    """An attribute as the decimal number that it was written from: float32's 0.9 is 0.9."""
+def _decimal(x: float | None) -> Any:
+    """A float32 attribute as the decimal number that it was written from: 0.9, not 0.89999998."""
     return None if x is None else float(f"{x:.7g}")

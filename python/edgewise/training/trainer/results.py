@@ -75,7 +75,7 @@ def export_model(
 
 
 def adapter_states(
-    adapter: Adapter, own: Mapping[str, Stored], session: TrainingSession, lora: LoraConfig | None
+    adapter: Adapter, own: Mapping[str, Stored], session: TrainingSession, lora: LoraConfig
 ) -> dict[str, bytes]:
     """Bytes of the states that an adapter gives, {name: bytes}.
 
