@@ -1,23 +1,35 @@
-"""What a causal language model is fed in training, whoever exported it."""
+"""The inputs of causal language models in training, for exports of all tools."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from ..compile import CACHE_NAME, cache_axis, head_dim
 from ..declare.dtypes import INT64
 from ..errors import InputError, UnsupportedOp
-from ..ir import Tensor, Value
+from ..ir import Graph, Tensor, Value
 
 
-def causal_lm_inputs(graph, batch, sequence):
+def causal_lm_inputs(graph: Graph, batch: int, sequence: int) -> dict[str, Any]:
     """Arguments of Program for whole sequences without a past: `input_ids` [batch, sequence] is
     fed, the mask is all ones, positions count from 0.
 
-    Padding stands on the right, where no token that counts sees it, and its labels are -100.
+    Padding stands on the right, where causal attention hides it from all other tokens, and has the
+    label -100.
+
+    Args:
+        graph: a causal language model.
+        batch: rows.
+        sequence: tokens per row.
 
     Returns:
         {"shapes": ..., "known": ..., "computed": ...}
+
     Raises:
-        InputError, UnsupportedOp: it is not such a model.
+        InputError: batch or sequence is no positive int.
+        UnsupportedOp: the model has other inputs.
     """
     inputs = {i.name: i for i in graph.input_names()}
     if "input_ids" not in inputs or not any(o.name == "logits" for o in graph.outputs):
@@ -35,42 +47,28 @@ def causal_lm_inputs(graph, batch, sequence):
                 what,
                 "Give one from 1 on.",
             )
-    shapes, known, computed = {"input_ids": [batch, sequence]}, {}, {}
+    shapes: dict[str, list[int]] = {"input_ids": [batch, sequence]}
+    known: dict[str, list[Any]] = {}
+    computed: dict[str, Callable[[Any], Value]] = {}
     for name, info in inputs.items():
         if ".encoder." in name:
             raise UnsupportedOp(
-                f"its input '{name}' holds what an encoder said",
+                f"its input '{name}' holds an encoder's output",
                 graph.name or "graph",
                 "Train it with Program or Trainer, a loss on its outputs, and the shapes of its"
                 " inputs.",
             )
         if CACHE_NAME.search(name):
-            shape = [d if isinstance(d, int) else batch for d in info.shape]
+            shape = [d if isinstance(d, int) else batch for d in info.shape or ()]
             shape[3] = head_dim(graph, name, info)
             shape[cache_axis(info)] = 0
             shapes[name], known[name] = shape, []
         elif name == "use_cache_branch":
             shapes[name], known[name] = [1], [False]
         elif name == "attention_mask":
-            one = Tensor.of("one", info.dtype, [1], [1])
-            computed[name] = lambda b, one=one: b.op(
-                "ConstantOfShape",
-                Value("mask_shape", INT64, [2], numbers=[batch, sequence]),
-                value=one,
-            )
+            computed[name] = partial(_ones, info.dtype, batch, sequence)
         elif name == "position_ids":
-
-            def positions(builder, dtype=info.dtype):
-                ids = builder.op(
-                    "Range", *(Value("p", dtype, [], numbers=[x]) for x in (0, sequence, 1))
-                )
-                return builder.op(
-                    "Expand",
-                    builder.op("Unsqueeze", ids, builder.constant(INT64, [1], [0])),
-                    builder.constant(INT64, [2], [batch, sequence]),
-                )
-
-            computed[name] = positions
+            computed[name] = partial(_positions, info.dtype, batch, sequence)
         elif name != "input_ids":
             raise UnsupportedOp(
                 f"it has an input '{name}' that is not one of a causal language model",
@@ -78,3 +76,19 @@ def causal_lm_inputs(graph, batch, sequence):
                 "Train it with Program or Trainer and the shapes of its inputs.",
             )
     return {"shapes": shapes, "known": known, "computed": computed}
+
+
+def _ones(dtype: int, batch: int, sequence: int, builder: Any) -> Value:
+    """The attention mask."""
+    shape = Value("mask_shape", INT64, [2], numbers=[batch, sequence])
+    return builder.op("ConstantOfShape", shape, value=Tensor.of("one", dtype, [1], [1]))
+
+
+def _positions(dtype: int, batch: int, sequence: int, builder: Any) -> Value:
+    """0, 1, ... for each row."""
+    ids = builder.op("Range", *(Value("p", dtype, [], numbers=[x]) for x in (0, sequence, 1)))
+    return builder.op(
+        "Expand",
+        builder.op("Unsqueeze", ids, builder.constant(INT64, [1], [0])),
+        builder.constant(INT64, [2], [batch, sequence]),
+    )

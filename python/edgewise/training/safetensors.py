@@ -1,15 +1,18 @@
 """The safetensors format: u64 little-endian length of a JSON header, the header, then the tensors'
 bytes (https://huggingface.co/docs/safetensors).
 
-Reading gives references into the Source, writing makes parts: no tensor is copied on the way. What
-the reader refuses is what the format forbids: overlapping tensors, holes between them, bytes behind
-the last, a header above 100 MB.
+Tensors that are read stay in the Source, and files are written in parts: no tensor is copied. The
+reader refuses what the format forbids: overlapping tensors, gaps between them, bytes after the last
+one, a header above 100 MB.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ..declare.dtypes import (
     BFLOAT16,
@@ -32,7 +35,7 @@ from ..errors import InputError, ModelError
 from ..ir import Tensor
 from ..json_text import parse_json
 from ..onnx.sink import as_stored, pieces, write_parts
-from ..onnx.source import as_source
+from ..onnx.source import Source, as_source
 
 TYPES = {
     "U64": UINT64,
@@ -50,114 +53,130 @@ TYPES = {
     "BOOL": BOOL,
 }
 NAMES = {code: name for name, code in TYPES.items()}
-RANK = {
-    code: i
-    for i, code in enumerate(TYPES.values())
-    # the order in which the reference implementation lays types out: widest first, so that all lie
-    # aligned
-}
+# The reference implementation writes the widest types first, so that all are aligned.
+RANK = {code: i for i, code in enumerate(TYPES.values())}
 MAX_HEADER = 100_000_000
 MAX_RANK = 64
 
 
-def load_safetensors(source):
-    """Reads a file's header.
+REMEDY = "The file is damaged or not a safetensors file; fetch it again."
+
+
+def load_safetensors(
+    source: Source | str | os.PathLike | bytes,
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Reads the header of a file.
 
     Args:
-        source: path, bytes, or Source of a safetensors file.
+        source: path, bytes or Source.
+
     Returns:
-        (tensors, metadata): {name: `Tensor` that lies in the source}, in the order of their bytes;
-        {str: str}, empty when the file has none.
+        ({name: Tensor in the source}, in the order of their bytes; metadata, {} if there is none)
+
     Raises:
-        ModelError: it is damaged, or not a safetensors file.
+        ModelError: the file is damaged, or not a safetensors file.
     """
-    source = as_source(source, "model.safetensors")
-
-    def broken(what, remedy="The file is damaged or not a safetensors file; fetch it again."):
-        return ModelError(what, source.name, remedy)
-
-    if source.size < 8:
-        raise broken(f"{source.size} bytes are no safetensors file")
-    (size,) = struct.unpack("<Q", source.read(0, 8))
-    if size > MAX_HEADER or size > source.size - 8:
-        raise broken(f"its header claims {size} bytes, the file has {source.size}")
+    file = as_source(source, "model.safetensors")
+    if file.size < 8:
+        raise ModelError(f"{file.size} bytes are no safetensors file", file.name, REMEDY)
+    (size,) = struct.unpack("<Q", file.read(0, 8))
+    if size > MAX_HEADER or size > file.size - 8:
+        raise ModelError(
+            f"its header claims {size} bytes, the file has {file.size}", file.name, REMEDY
+        )
     header = parse_json(
-        source.read(8, size),
-        source.name,
-        remedy="The file is damaged or not a safetensors file; fetch it again.",
-        most_bytes=MAX_HEADER,
-        pairs=_unique,
+        file.read(8, size), file.name, remedy=REMEDY, most_bytes=MAX_HEADER, pairs=_unique
     )
     if not isinstance(header, dict):
-        raise broken("its header is not a JSON object")
+        raise ModelError("its header is not a JSON object", file.name, REMEDY)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise broken("its metadata is not text by name")
-    start = 8 + size
-    tensors = []
-    for name, entry in header.items():
-        entry = entry if isinstance(entry, dict) else {}
-        kind, shape, span = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
-        if (
-            not isinstance(kind, str)
-            or not _sizes(shape)
-            or len(shape) > MAX_RANK
-            or not _sizes(span)
-            or len(span) != 2
-        ):
-            raise broken(f"tensor '{name}' needs dtype, shape and data_offsets")
-        if kind not in TYPES:
-            raise broken(
-                f"tensor '{name}' has the element type {kind}",
-                f"Edgewise reads {', '.join(TYPES)}.",
-            )
-        t = Tensor(name, TYPES[kind], tuple(shape), source, start + span[0], span[1] - span[0])
-        if (
-            0 not in shape
-            and max((d.bit_length() for d in shape), default=0) > 48
-            or t.nbytes != bytes_for(t.dtype, t.count)
-        ):
-            raise broken(
-                f"tensor '{name}' has {t.nbytes} bytes, its shape {shape} of {kind} needs others"
-            )
-        tensors.append(t)
+        raise ModelError("its metadata is not text by name", file.name, REMEDY)
+    tensors = [_tensor(file, 8 + size, name, entry) for name, entry in header.items()]
     tensors.sort(key=lambda t: (t.offset, t.nbytes))
-    at = start
-    for t in tensors:
-        if t.offset != at:
-            raise broken(
-                f"tensor '{t.name}' begins at byte {t.offset}, the one before it ends at {at}"
-            )
-        at += t.nbytes
-    if at != source.size:
-        raise broken(
-            f"its tensors end at byte {at}, the file has {source.size}",
-            "The file is truncated or was written over; fetch it again.",
-        )
+    _check_offsets(file, 8 + size, tensors)
     return {t.name: t for t in tensors}, metadata
 
 
-def _unique(pairs):
+def _tensor(file: Source, start: int, name: str, entry: object) -> Tensor:
+    """A tensor of the header. start: position of the first tensor's bytes."""
+    fields = entry if isinstance(entry, dict) else {}
+    kind: Any
+    shape: Any
+    span: Any
+    kind, shape, span = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+    if (
+        not isinstance(kind, str)
+        or not _sizes(shape)
+        or len(shape) > MAX_RANK
+        or not _sizes(span)
+        or len(span) != 2
+    ):
+        raise ModelError(f"tensor '{name}' needs dtype, shape and data_offsets", file.name, REMEDY)
+    if kind not in TYPES:
+        raise ModelError(
+            f"tensor '{name}' has the element type {kind}",
+            file.name,
+            f"Edgewise reads {', '.join(TYPES)}.",
+        )
+    t = Tensor(name, TYPES[kind], tuple(shape), file, start + span[0], span[1] - span[0])
+    if (
+        0 not in shape
+        and max((d.bit_length() for d in shape), default=0) > 48
+        or t.nbytes != bytes_for(t.dtype, t.count)
+    ):
+        raise ModelError(
+            f"tensor '{name}' has {t.nbytes} bytes, its shape {shape} of {kind} needs others",
+            file.name,
+            REMEDY,
+        )
+    return t
+
+
+def _check_offsets(file: Source, start: int, tensors: list[Tensor]) -> None:
+    """Checks that the tensors, sorted by offset, fill the file after the header."""
+    at = start
+    for t in tensors:
+        if t.offset != at:
+            raise ModelError(
+                f"tensor '{t.name}' begins at byte {t.offset}, the one before it ends at {at}",
+                file.name,
+                REMEDY,
+            )
+        at += t.nbytes
+    if at != file.size:
+        raise ModelError(
+            f"its tensors end at byte {at}, the file has {file.size}",
+            file.name,
+            "The file is truncated or was written over; fetch it again.",
+        )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises ValueError for a repeated name."""
     out = dict(pairs)
     if len(out) != len(pairs):
         raise ValueError("a name twice")
     return out
 
 
-def _sizes(x):
+def _sizes(x: Any) -> bool:
     return isinstance(x, list) and all(type(d) is int and d >= 0 for d in x)
 
 
-def safetensors_parts(tensors, metadata=None):
-    """The file as bytes-like parts, to be written one after the other; the same bytes as the
-    reference implementation's.
+def safetensors_parts(
+    tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+) -> Iterator[Any]:
+    """A file as bytes-like parts; the same bytes as the reference implementation writes.
 
     Args:
         tensors: {name: Tensor, array, or (dtype, shape, bytes or chunks)}, see
-        `edgewise.onnx.sink.as_stored`. metadata: {str: str}.
+            `edgewise.onnx.sink.as_stored`.
+        metadata: {str: str}.
+
     Raises:
-        InputError: a tensor of a type that the format does not have, or whose bytes are not those
-        of its shape; metadata that is not text.
+        InputError: the format does not have a tensor's type, its bytes do not match its shape, or
+            metadata is not text.
     """
     stored = {}
     for name, x in tensors.items():
@@ -179,7 +198,8 @@ def safetensors_parts(tensors, metadata=None):
             "safetensors' metadata is text by name", "metadata", "Write numbers and lists as text."
         )
     order = sorted(stored, key=lambda name: (RANK[stored[name][0]], name))
-    header, at = {"__metadata__": dict(metadata)} if metadata else {}, 0
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    at = 0
     for name in order:
         dtype, shape, nbytes, _ = stored[name]
         header[name] = {
@@ -195,8 +215,14 @@ def safetensors_parts(tensors, metadata=None):
         yield from pieces(stored[name], name)
 
 
-def save_safetensors(tensors, target=None, metadata=None):
-    """Writes a safetensors file to a path (complete or not at all) or an object with `write`; with
-    target None returns its bytes. Arguments as `safetensors_parts`.
+def save_safetensors(
+    tensors: Mapping[str, Any], target: Any = None, metadata: Mapping[str, str] | None = None
+) -> bytes | None:
+    """Writes a safetensors file.
+
+    Args:
+        tensors, metadata: as safetensors_parts'.
+        target: a path (the file is complete or not written at all), an object with `write`, or
+            None: returns the bytes.
     """
     return write_parts(target, safetensors_parts(tensors, metadata))

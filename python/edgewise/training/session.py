@@ -3,70 +3,77 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from math import isnan
+from typing import Any
 
 from ..arrays import as_input, as_output
 from ..declare.dtypes import FLOAT, NAME
-from ..engine import Ends, Owner, Place, default_engine, locked
+from ..engine import Ends, Engine, Owner, Place, default_engine, locked
 from ..errors import EngineError, InputError
+from ..plan.plan import Slot
 from ..profile import Profile, Watch
 from ..seeds import MASK64, seed_of_run
 from ..session.weights import WeightStore
-from .program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP
+from .program import GRADIENT_SCALE, LEARNING_RATE, SEED, STEP, Program
 
-PIECE = 1 << 24
-
-
-PATIENCE = (
-    0.7  # seconds: Ctrl-C within a step waits for its end, so that states stay whole, but no longer
-)
+PIECE = 1 << 24  # bytes of a weight that are copied at once
+PATIENCE = 0.7  # seconds that Ctrl-C waits for the end of a step, so that states stay whole
 
 
 class TrainingSession(Owner):
-    """Runs training steps.
+    """Runs the plans of a training program on states in the engine's memory.
 
-    It may be used from several threads at once: calls queue, those of sessions that share states
-    among them.
+    Several threads may use it: calls queue, also those of sessions that share states.
+
+    A failed call leaves the states as they were, unless the engine itself fails during `train` or
+    `update` (OutOfMemory is raised before anything is written). Ctrl-C lets a step end if that
+    takes less than a second; otherwise states are partly updated, and every call raises EngineError
+    until `initialize`, or until they are written again (`mended`).
 
     Args:
-        program: program.Program. engine: default the process's. seed: int that adapters' first
-        values and dropout follow from. share: a TrainingSession of the same model with other
-        shapes, the states of which are used; it must outlive this one.
-    Attributes: seed, runs (forward passes with dropout so far: with the seed and the states all
-    that a run's result depends on), engine, store. A failed call leaves states as they were, but
-    for `train` and `update` when the engine itself fails midway (`OutOfMemory` comes before
-    anything is written). Ctrl-C lets a step end if that takes less than a second. Else states are
-    partly updated: then every call raises EngineError until `initialize`, or until states were
-    written again (`mended`).
+        program: the program.
+        engine: default: the process's.
+        seed: int that adapters' first values and dropout follow from.
+        share: a session of the same model with other shapes, whose states are used; it must outlive
+            this one.
+
+    Attributes:
+        seed: as given.
+        runs: forward passes with dropout so far. The result of a run depends on the states, the
+            seed and this number.
+        engine: the engine.
+        store: the model's weights.
     """
 
-    def __init__(self, program, engine=None, seed=0, share=None):
-        self.program, self.engine, self.seed, self.runs, self.share = (
-            program,
-            share.engine if share else engine or default_engine(),
-            int(seed) & MASK64 >> 1,
-            0,
-            share,
-        )
-        self.ends, self.busy, self.torn = (
-            Ends(),
-            False,
-            None,
-        )  # torn: what a stopped step left partly written: "parameters", "gradients"
+    def __init__(
+        self,
+        program: Program,
+        engine: Engine | None = None,
+        seed: int = 0,
+        share: TrainingSession | None = None,
+    ):
+        self.program, self.share = program, share
+        self.engine: Any = share.engine if share else engine or default_engine()
+        self.seed, self.runs = int(seed) & MASK64 >> 1, 0
+        self.ends, self.busy = Ends(), False
+        self.torn: str | None = None  # what a stopped step left partly written
         if share is None:
             self.start_lock()
-        self.store = WeightStore(self.engine) if share is None else share.store
-        self.watch = Watch() if share is None else share.watch
-        self.loaded, self.addresses, self.buffers = {}, {} if share is None else share.addresses, {}
+        self.store: WeightStore = WeightStore(self.engine) if share is None else share.store
+        self.watch: Watch = Watch() if share is None else share.watch
+        self.loaded: dict[str, Any] = {}  # plans in the engine
+        self.addresses: dict[str, int] = {} if share is None else share.addresses  # of states
+        self.buffers: dict[tuple[str, str], tuple[int, Slot]] = {}  # of inputs and outputs
         self._initialized = False
 
     @property
-    def root(self):
-        """The session whose states these are, and whose lock is held in all that share them."""
+    def root(self) -> TrainingSession:
+        """The session that owns the states, and whose lock all sessions that share them take."""
         return self if self.share is None else self.share.root
 
     @property
-    def initialized(self):
+    def initialized(self) -> bool:
         """Whether the states have their first values."""
         return self._initialized if self.share is None else self.share.initialized
 
@@ -76,7 +83,7 @@ class TrainingSession(Owner):
         return Place(self.address(name), self.program.states[name].nbytes)
 
     @locked
-    def address(self, name):
+    def address(self, name: str) -> int:
         """Engine address of a state."""
         if name not in self.addresses:
             s = self.program.states.get(name)
@@ -120,10 +127,12 @@ class TrainingSession(Owner):
         return Place(address, of.nbytes)
 
     @locked
-    def initialize(self, kind="train"):
-        """Gives all states their first values; parameters those of the model's file.
+    def initialize(self, kind: str = "train") -> None:
+        """Gives all states their first values, parameters those of the model's file. The first run
+        calls it.
 
-        Called by the first run. kind: the plan that tells which states there are.
+        Args:
+            kind: the plan whose states are initialized.
         """
         if self.share is not None:
             return self.share.initialize(kind)
@@ -164,23 +173,33 @@ class TrainingSession(Owner):
 
     # ---- runs ----
     @locked
-    def train(self, feeds, learning_rate):
-        """Forward, backward, update. feeds: {input or target name: array}.
+    def train(self, feeds: Mapping[str, Any], learning_rate: float) -> dict[str, Any]:
+        """Forward pass, backward pass and update.
 
-        Returns {"loss": array, ...} of the program's outputs.
+        Args:
+            feeds: {input or target name: array} of the program's shapes and types.
+            learning_rate: of the update.
+
+        Returns:
+            {"loss": float32 [], ...}: the program's outputs, before the update.
+
+        Raises:
+            InputError: an array is missing, or has another shape or type.
         """
         return self._run("train", feeds, {LEARNING_RATE: struct.pack("<f", learning_rate)})
 
     @locked
-    def accumulate(self, feeds):
-        """Forward and backward; adds to the gradients."""
+    def accumulate(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Forward and backward pass; adds to the gradients. Args, Returns, Raises: as `train`."""
         return self._run("accumulate", feeds, {})
 
     @locked
-    def update(self, learning_rate, scale=1.0):
-        """The optimizer's step on the accumulated gradients times `scale`.
+    def update(self, learning_rate: float, scale: float = 1.0) -> None:
+        """The optimizer's step on the accumulated gradients. They are kept: see `reset`.
 
-        They stay as they are: see `reset`.
+        Args:
+            learning_rate: of the update.
+            scale: factor of the gradients, such as 1 / number of batches.
         """
         self._run(
             "update",
@@ -192,7 +211,7 @@ class TrainingSession(Owner):
         )
 
     @locked
-    def reset(self):
+    def reset(self) -> None:
         """Sets the accumulated gradients to zero."""
         if self.root.torn == "gradients":
             self.root.torn = None
@@ -201,12 +220,12 @@ class TrainingSession(Owner):
                 self.engine.write(self.addresses[name], bytes(s.nbytes))
 
     @locked
-    def evaluate(self, feeds):
-        """Forward without dropout. Returns {"loss": array, ...}."""
+    def evaluate(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Forward pass without dropout. Args, Returns, Raises: as `train`."""
         return self._run("evaluate", feeds, {})
 
-    def mended(self):
-        """States that a stopped step left partly updated have been written again."""
+    def mended(self) -> None:
+        """To be called once all states that a stopped step left partly updated are written."""
         self.root.torn = None
 
     def _check_whole(self):
@@ -221,44 +240,15 @@ class TrainingSession(Owner):
                 ),
             )
 
-    def _run(self, kind, feeds, numbers):
+    def _run(
+        self, kind: str, feeds: Mapping[str, Any], numbers: Mapping[str, bytes]
+    ) -> dict[str, Any]:
+        """Runs a plan. numbers: bytes of the inputs that are not the caller's."""
         self._check_whole()
         if not self.initialized:
             self.initialize("accumulate" if kind in ("accumulate", "update") else "train")
         loaded = self._load(kind)
-        feeds, mine = dict(feeds), []
-        for (k, name), (address, slot) in self.buffers.items():
-            if k != kind or slot.kind != "input":
-                continue
-            if name in numbers:
-                mine.append((address, numbers[name]))
-            elif name == SEED:
-                mine.append((address, struct.pack("<q", seed_of_run(self.seed, self.runs))))
-            else:
-                if name not in feeds:
-                    raise InputError(
-                        "it is missing",
-                        f"input '{name}'",
-                        f"Feed {', '.join(f.name for f in self.program.feeds.values())}.",
-                    )
-                mine.append(
-                    (
-                        address,
-                        self._data(
-                            feeds.pop(name),
-                            name,
-                            slot,
-                            self.program.feeds[name].kind if name in self.program.feeds else None,
-                        ),
-                    )
-                )
-        unknown = [n for n in feeds if n not in self.program.feeds and n not in self.program.shapes]
-        if unknown:
-            raise InputError(
-                f"there is no input '{unknown[0]}'",
-                "feeds",
-                f"There are {', '.join(self.program.feeds)}.",
-            )
+        inputs = self._inputs(kind, feeds, numbers)
         if self.root.busy:
             raise EngineError(
                 "this thread is amid a run of this session",
@@ -267,7 +257,7 @@ class TrainingSession(Owner):
             )
         try:
             self.root.busy, loaded.torn, loaded.done = True, False, False
-            for address, data in mine:
+            for address, data in inputs:
                 self.engine.write(address, data)
             loaded.run()
         except BaseException:
@@ -288,8 +278,39 @@ class TrainingSession(Owner):
                 )
         return out
 
+    def _inputs(
+        self, kind: str, feeds: Mapping[str, Any], numbers: Mapping[str, bytes]
+    ) -> list[tuple[int, Any]]:
+        """[(address, bytes)] of a plan's inputs. Raises InputError unless all are fed."""
+        rest, out = dict(feeds), []
+        for (k, name), (address, slot) in self.buffers.items():
+            if k != kind or slot.kind != "input":
+                continue
+            if name in numbers:
+                out.append((address, numbers[name]))
+            elif name == SEED:
+                out.append((address, struct.pack("<q", seed_of_run(self.seed, self.runs))))
+            elif name not in rest:
+                raise InputError(
+                    "it is missing",
+                    f"input '{name}'",
+                    f"Feed {', '.join(f.name for f in self.program.feeds.values())}.",
+                )
+            else:
+                feed = self.program.feeds.get(name)
+                data = self._data(rest.pop(name), name, slot, feed.kind if feed else None)
+                out.append((address, data))
+        unknown = [n for n in rest if n not in self.program.feeds and n not in self.program.shapes]
+        if unknown:
+            raise InputError(
+                f"there is no input '{unknown[0]}'",
+                "feeds",
+                f"There are {', '.join(self.program.feeds)}.",
+            )
+        return out
+
     @staticmethod
-    def _data(x, name, slot, kind=None):
+    def _data(x: Any, name: str, slot: Slot, kind: str | None = None) -> Any:
         dtype, shape, data = as_input(x, name, slot.dtype)
         if dtype != slot.dtype or list(shape) != list(slot.shape):
             raise InputError(
@@ -309,15 +330,19 @@ class TrainingSession(Owner):
             )
         return data
 
-    def profile(self):
-        """A profile.Profile of the steps that run in a `with` block: `with session.profile() as p:
-        session.train(feeds, 1e-3)`; then `print(p)`, `p.save("trace.json")`.
+    def profile(self) -> Profile:
+        """A Profile of the steps in a `with` block.
+
+        with session.profile() as p:
+            session.train(feeds, 1e-3)
+        print(p)
+        p.save("trace.json")
         """
         return Profile(self.engine, [self.watch])
 
     # ---- states ----
     @locked
-    def read(self, name):
+    def read(self, name: str) -> bytes:
         """The bytes of a state."""
         self._check_whole()
         if not self.initialized:
@@ -325,8 +350,8 @@ class TrainingSession(Owner):
         return self.engine.read(self.address(name), self.program.states[name].nbytes)
 
     @locked
-    def write(self, name, data):
-        """Sets a state from its bytes (or a buffer of them)."""
+    def write(self, name: str, data: Any) -> None:
+        """Sets a state from bytes or a buffer. Raises InputError if their number differs."""
         if not self.initialized:
             self.initialize()
         view = memoryview(data).cast("B")
@@ -344,13 +369,13 @@ class TrainingSession(Owner):
             )
         self.engine.write(self.address(name), view)
 
-    def get(self, name):
+    def get(self, name: str) -> Any:
         """A state as an array."""
         s = self.program.states.get(name)
         data = self.read(name)
         return as_output(s.dtype, list(s.shape), data)
 
-    def set(self, name, array):
+    def set(self, name: str, array: Any) -> None:
         """Sets a state from an array of its shape and type."""
         s = self.program.states.get(name)
         if s is None:
@@ -365,25 +390,21 @@ class TrainingSession(Owner):
         self.write(name, data)
 
     @locked
-    def merged(self):
-        """{initializer: bytes} of the base weights with their adapters, in the file's types.
-
-        The memory for it is given back.
+    def merged(self) -> dict[str, bytes]:
+        """The base weights with their adapters merged into them, {initializer: bytes}, in the
+        file's types. Takes engine memory while it runs.
         """
         return {name: data for name, (_, _, data) in self._once("merge").items()}
 
     @locked
-    def saved(self):
-        """{PEFT's name: (dtype code, shape, bytes)} of the parameters that are kept in the
-        adapter.
-        """
+    def saved(self) -> dict[str, tuple[int, tuple[int, ...], bytes]]:
+        """Parameters of the adapter's file, {PEFT's name: (dtype code, shape, bytes)}."""
         return self._once("saved") if self.program.saved else {}
 
-    def _once(self, kind):
-        """Outputs of a plan that is run now and then: {name: (dtype code, shape, bytes)}.
+    def _once(self, kind: str) -> dict[str, tuple[int, tuple[int, ...], bytes]]:
+        """Loads a plan, runs it and frees it. Returns its outputs.
 
-        Those named like the weight that they are made of have another name as slots
-        (builder.finish).
+        An output with the name of a weight has the suffix "~output" in its slot (builder.finish).
         """
         if not self.initialized:
             self.initialize()
@@ -406,14 +427,16 @@ class TrainingSession(Owner):
                 self.engine.free(self.buffers.pop(key)[0])
 
     @property
-    def step(self):
-        """Updates so far."""
+    def step(self) -> int:
+        """Updates made."""
         return struct.unpack("<q", self.read(STEP))[0] if STEP in self.program.states else 0
 
     @property
     @locked
-    def nbytes(self):
-        """Engine memory this session holds: weights, states, buffers, plans and the arena."""
+    def nbytes(self) -> int:
+        """Bytes of engine memory that the session holds: weights, states, buffers, plans and the
+        arena.
+        """
         held = sum(self.program.states[n].nbytes for n in self.addresses) + sum(
             s.nbytes for _, s in self.buffers.values()
         )
@@ -432,11 +455,11 @@ class TrainingSession(Owner):
         )
 
     @locked
-    def free(self):
-        """Gives back all engine memory, after a call that another thread is in."""
+    def free(self) -> None:
+        """Frees all engine memory, after the call that another thread may be in."""
         self._free()
 
-    def _free(self):
+    def _free(self) -> None:
         for p in self.loaded.values():
             p.free()
         for address in [
@@ -450,7 +473,7 @@ class TrainingSession(Owner):
 
     def __del__(self):
         try:
-            # without the lock: nobody can use it any more, and finalizers must not wait
+            # without the lock: it is unreachable, and finalizers must not wait
             self._free()
         except Exception:
             pass
