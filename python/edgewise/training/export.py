@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from ..declare.dtypes import FLOAT, FLOAT16, pack, unpack
 from ..declare.symbolic import product
 from ..errors import InputError
@@ -96,9 +99,11 @@ def export_lora(source, layers, adapters, merged, target, external_data=None, pa
     return e.write(target, external_data)
 
 
-def _beside(e, layer, adapters):
-    """y = base(x) + (x A^T) (scaling B)^T as nodes behind the node that computes y; of an embedding
-    A^T's rows are looked up, of a convolution A and B are convolutions.
+def _beside(
+    e: ModelEditor, layer: Any, adapters: Mapping[str, tuple[int, Sequence[int], bytes]]
+) -> None:
+    """Adds y = base(x) + (x A^T) (scaling B)^T after the node that computes y. For an embedding the
+    rows of A^T are gathered, for a convolution A and B are convolutions.
     """
     made = e.producer(layer.y)
     if made is None:
@@ -107,84 +112,60 @@ def _beside(e, layer, adapters):
             f"layer '{layer.name}'",
             "Export with the file that was trained.",
         )
-    half = _computes_half(e, layer, made)
-    (_, (r, *inner), a), (_, (out, *_), b) = adapters[layer.a], adapters[layer.b]
-    fan_in = product(inner)
-    a, b = unpack(FLOAT, a, r * fan_in), unpack(FLOAT, b, out * r)
-    dtype = FLOAT16 if half else FLOAT
     names = {
         k: e.unused_name(f"{layer.name}.{k}")
         for k in ("lora_A", "lora_B", "lora_down", "lora_up", "base")
     }
-    conv = layer.kind == "conv"
-    if conv:
-        e.set_initializer(names["lora_A"], (dtype, (r, *inner), pack(dtype, a)))
-        e.set_initializer(
-            names["lora_B"],
-            (dtype, (out, r, *[1] * (len(inner) - 1)), pack(dtype, [x * layer.scaling for x in b])),
-        )
-    else:
-        e.set_initializer(
-            names["lora_A"],
-            (
-                dtype,
-                (fan_in, r),
-                pack(dtype, [a[j * fan_in + i] for i in range(fan_in) for j in range(r)]),
-            ),
-        )
-        e.set_initializer(
-            names["lora_B"],
-            (
-                dtype,
-                (r, out),
-                pack(dtype, [b[j * r + i] * layer.scaling for i in range(r) for j in range(out)]),
-            ),
-        )
+    dtype = FLOAT16 if _computes_half(e, layer, made) else FLOAT
+    _set_adapter(e, layer, adapters, names, dtype)
     made.outputs[made.outputs.index(layer.y)] = names["base"]
-    down = (
-        Node(
-            "Gather",
-            [names["lora_A"], layer.x],
-            [names["lora_down"]],
-            {"axis": 0},
-            "",
-            names["lora_down"],
-        )
-        if layer.kind == "embedding"
-        else Node(
-            "Conv" if conv else "MatMul",
-            [layer.x, names["lora_A"]],
-            [names["lora_down"]],
-            (
-                {
-                    k: v
-                    for k, v in made.attrs.items()
-                    if k in ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
-                }
-                if conv
-                else {}
-            ),
-            "",
-            names["lora_down"],
-        )
-    )
+    up = "Conv" if layer.kind == "conv" else "MatMul"
     nodes = [
-        down,
+        _down(layer, made, names),
         Node(
-            "Conv" if conv else "MatMul",
-            [names["lora_down"], names["lora_B"]],
-            [names["lora_up"]],
-            {},
-            "",
-            names["lora_up"],
+            up, [names["lora_down"], names["lora_B"]], [names["lora_up"]], {}, "", names["lora_up"]
         ),
         Node("Add", [names["base"], names["lora_up"]], [layer.y], {}, "", f"{layer.name}.lora_add"),
     ]
     at = next(i for i, n in enumerate(e.graph.nodes) if n is made) + 1
     x_made = e.producer(layer.x)
-    if x_made is not None:  # where x is computed behind y, as in files that are not in order
+    if x_made is not None:  # in files that are not sorted, x may be computed after y
         at = max(at, next(i for i, n in enumerate(e.graph.nodes) if n is x_made) + 1)
     e.graph.nodes[at:at] = nodes
+
+
+def _set_adapter(
+    e: ModelEditor,
+    layer: Any,
+    adapters: Mapping[str, tuple[int, Sequence[int], bytes]],
+    names: Mapping[str, str],
+    dtype: int,
+) -> None:
+    """Adds A and scaling B as initializers: transposed, unless of a convolution."""
+    (_, (r, *inner), a_data), (_, (out, *_), b_data) = adapters[layer.a], adapters[layer.b]
+    fan_in = product(inner)
+    a, b = unpack(FLOAT, a_data, r * fan_in), unpack(FLOAT, b_data, out * r)
+    b = [x * layer.scaling for x in b]
+    if layer.kind == "conv":
+        a_shape, b_shape = (r, *inner), (out, r, *[1] * (len(inner) - 1))
+    else:
+        a_shape, b_shape = (fan_in, r), (r, out)
+        a = [a[j * fan_in + i] for i in range(fan_in) for j in range(r)]
+        b = [b[j * r + i] for i in range(r) for j in range(out)]
+    e.set_initializer(names["lora_A"], (dtype, a_shape, pack(dtype, a)))
+    e.set_initializer(names["lora_B"], (dtype, b_shape, pack(dtype, b)))
+
+
+def _down(layer: Any, base: Node, names: Mapping[str, str]) -> Node:
+    """The node that computes x A^T."""
+    outputs, name = [names["lora_down"]], names["lora_down"]
+    if layer.kind == "embedding":
+        return Node("Gather", [names["lora_A"], layer.x], outputs, {"axis": 0}, "", name)
+    if layer.kind == "conv":
+        window = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+        attributes = {k: v for k, v in base.attrs.items() if k in window}
+        return Node("Conv", [layer.x, names["lora_A"]], outputs, attributes, "", name)
+    return Node("MatMul", [layer.x, names["lora_A"]], outputs, {}, "", name)
 
 
 def _computes_half(e, layer, node):

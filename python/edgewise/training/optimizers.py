@@ -1,17 +1,21 @@
-"""Optimizers in PyTorch's words.
+"""Optimizers, with PyTorch's names.
 
-Each says what it keeps per parameter (`states`) and adds the node that updates one (`update`);
-the arithmetic is in ops/optimizers.py and core/kernels/training/optimizer.c.
+Each describes its states per parameter (`states`) and adds the node that updates a parameter
+(`update`). The arithmetic is in ops/training and core/kernels/training/optimizer.c.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
+from ..bind.autodiff import Gradients
 from ..declare.dtypes import FLOAT, INT8, UINT8
 from ..declare.symbolic import product
 from ..errors import InputError
+from ..ir import Value
 from ..schema.training import LANGUAGE_MODEL, default_learning_rate
 
 BLOCK = 256  # elements that share a scale in 8-bit states
@@ -19,25 +23,46 @@ BLOCK = 256  # elements that share a scale in 8-bit states
 
 @dataclass
 class Optimizer:
-    """lr: learning rate at the start; schedules multiply it."""
+    """An optimizer.
+
+    Args:
+        lr: learning rate; schedules multiply it.
+    """
 
     lr: float = 1e-3
 
-    def states(self, shape):
-        """{suffix: (dtype code, shape)} of what is kept for a parameter; all begin as zeros."""
+    def states(self, shape: Sequence[int]) -> dict[str, tuple[int, list[int]]]:
+        """The states of a parameter, {suffix: (dtype code, shape)}. All are zeros at first."""
         return {name: (FLOAT, list(shape)) for name in self.moments()}
 
-    def moments(self):
-        """Suffixes of the states that have the parameter's shape in float32, in PyTorch's words;
-        default none.
-        """
+    def moments(self) -> tuple[str, ...]:
+        """Suffixes of the float32 states with the parameter's shape, named as in PyTorch."""
         return ()
 
-    def update(self, graph, parameter, gradient, states, learning_rate, step, scale, weight_decay):
-        """Adds the updating node; returns the Values of the new parameter and states.
+    def update(
+        self,
+        graph: Gradients,
+        parameter: Value,
+        gradient: Value,
+        states: Sequence[Value],
+        learning_rate: Value,
+        step: Value,
+        scale: Value | None,
+        weight_decay: float,
+    ) -> list[Value]:
+        """Adds the node that updates a parameter.
 
-        learning_rate: float32 [1]; step: int64 [1], counting from 1; scale: float32 [1] that the
-        gradient is multiplied with, or None.
+        Args:
+            graph: to add it to.
+            parameter, gradient: float32 of one shape.
+            states: as `states` describes them.
+            learning_rate: float32 [1].
+            step: int64 [1], counting from 1.
+            scale: float32 [1], factor of the gradient; or None.
+            weight_decay: of this parameter.
+
+        Returns:
+            The new parameter and states.
         """
         inputs = [parameter, gradient, *states, learning_rate, step] + (
             [scale] if scale is not None else []
@@ -58,17 +83,17 @@ class Optimizer:
             ]
         )
 
-    def op_name(self):
+    def op_name(self) -> str:
         """The op of the domain edgewise that updates a parameter (ops/optimizers.py)."""
         return type(self).__name__
 
-    def attributes(self, weight_decay):
+    def attributes(self, weight_decay: float) -> dict[str, Any]:
         """Attributes of that op. weight_decay: of the parameter at hand, whose group may have its
         own.
         """
         raise NotImplementedError
 
-    def describe(self):
+    def describe(self) -> dict[str, Any]:
         """JSON of it: {"type": name, field: value, ...}."""
         return {"type": type(self).__name__, **asdict(self)}
 
@@ -86,15 +111,15 @@ class AdamW(Optimizer):
     weight_decay: float = 0.01
     form: str = "torch"
 
-    def moments(self):
+    def moments(self) -> tuple[str, ...]:
         """Mean of gradients and of their squares."""
         return ("exp_avg", "exp_avg_sq")
 
-    def op_name(self):
+    def op_name(self) -> str:
         """AdamW, of Adam too: `form` says which."""
         return "AdamW"
 
-    def attributes(self, weight_decay):
+    def attributes(self, weight_decay: float) -> dict[str, Any]:
         """beta1, beta2, epsilon, weight_decay, and mode: `form`."""
         return {
             "beta1": float(self.betas[0]),
@@ -120,11 +145,11 @@ class AdamW8bit(AdamW):
     2022, 8-bit Optimizers via Block-wise Quantization).
     """
 
-    def op_name(self):
+    def op_name(self) -> str:
         """AdamW8bit."""
         return "AdamW8bit"
 
-    def states(self, shape):
+    def states(self, shape: Sequence[int]) -> dict[str, tuple[int, list[int]]]:
         """The moments flat, int8 and uint8, and the largest magnitude of each BLOCK elements in
         float32.
         """
@@ -147,11 +172,11 @@ class SGD(Optimizer):
     nesterov: bool = False
     weight_decay: float = 0.0
 
-    def moments(self):
+    def moments(self) -> tuple[str, ...]:
         """The momentum, where there is one."""
         return ("momentum_buffer",) if self.momentum else ()
 
-    def attributes(self, weight_decay):
+    def attributes(self, weight_decay: float) -> dict[str, Any]:
         """momentum, dampening, nesterov (0 or 1), weight_decay.
 
         InputError: Nesterov without a momentum, or with dampening.
@@ -178,11 +203,11 @@ class Adagrad(Optimizer):
     eps: float = 1e-10
     weight_decay: float = 0.0
 
-    def moments(self):
+    def moments(self) -> tuple[str, ...]:
         """The sum of squared gradients."""
         return ("sum",)
 
-    def attributes(self, weight_decay):
+    def attributes(self, weight_decay: float) -> dict[str, Any]:
         """epsilon, weight_decay."""
         return {"epsilon": float(self.eps), "weight_decay": float(weight_decay)}
 
@@ -198,7 +223,7 @@ class RMSprop(Optimizer):
     momentum: float = 0.0
     centered: bool = False
 
-    def moments(self):
+    def moments(self) -> tuple[str, ...]:
         """Mean of squared gradients; of gradients, where centered; the momentum, where there is
         one.
         """
@@ -208,7 +233,7 @@ class RMSprop(Optimizer):
             *(["momentum_buffer"] if self.momentum else []),
         )
 
-    def attributes(self, weight_decay):
+    def attributes(self, weight_decay: float) -> dict[str, Any]:
         """alpha, epsilon, momentum, centered (0 or 1), weight_decay."""
         return {
             "alpha": float(self.alpha),
@@ -227,11 +252,11 @@ class Lion(Optimizer):
     betas: tuple = (0.9, 0.99)
     weight_decay: float = 0.0
 
-    def moments(self):
+    def moments(self) -> tuple[str, ...]:
         """Mean of gradients."""
         return ("exp_avg",)
 
-    def attributes(self, weight_decay):
+    def attributes(self, weight_decay: float) -> dict[str, Any]:
         """beta1, beta2, weight_decay."""
         return {
             "beta1": float(self.betas[0]),
@@ -262,7 +287,7 @@ class Muon(Optimizer):
     ns_steps: int = 5
     adjust_lr_fn: str | None = None
 
-    def moments(self):
+    def moments(self) -> tuple[str, ...]:
         """The momentum."""
         return ("momentum_buffer",)
 
@@ -336,9 +361,15 @@ OPTIMIZERS = {
 }
 
 
-def optimizer_of(optimizer):
-    """An Optimizer of an Optimizer, of a name (case does not matter), or of a dict as `describe`
-    gives.
+def optimizer_of(optimizer: Optimizer | str | dict[str, Any] | None) -> Optimizer:
+    """An Optimizer.
+
+    Args:
+        optimizer: an Optimizer; a name, in any case; or a dict of fields with "type", as `describe`
+            returns.
+
+    Raises:
+        InputError: there is no such optimizer, or it lacks a field.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
