@@ -57,7 +57,7 @@ typedef struct { int32_t x_type; int32_t y_type; int32_t mode; int32_t dims[6]; 
 enum { EW_CAST_X, EW_CAST_Y };
 int32_t ew_k_cast(ew_context *, const ew_cast_params *, void *const *operand);
 
-/* conv: y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k * dilation - pad], 0 outside. x_batch: the stride of the batch of x, whose channels are contiguous. scratch: packed patches, shared by the threads. */
+/* conv: y [batch, groups, m, y_size] = activation(sum over c and taps of w [groups, m, c, taps] x [batch, groups, c, x_size] + bias) + residual; tap k of position o is x[o * stride + k * dilation - pad], 0 outside. x_batch: the stride of the batch of x, with contiguous channels. scratch: packed patches, shared by the threads. */
 typedef struct { int32_t batch; int32_t groups; int32_t m; int32_t c; int32_t x_batch; int32_t x_size[3]; int32_t y_size[3]; int32_t taps[3]; int32_t stride[3]; int32_t dilation[3]; int32_t pad[3]; int32_t activation; } ew_conv_params;
 enum { EW_CONV_X, EW_CONV_W, EW_CONV_BIAS, EW_CONV_RESIDUAL, EW_CONV_Y, EW_CONV_SCRATCH };
 int32_t ew_k_conv(ew_context *, const ew_conv_params *, void *const *operand);

@@ -338,11 +338,8 @@ def gqa_grad(
         if gradients.wants(7) or gradients.wants(8):
             rotated = [(x, d) for x, d in ((plain_q, dq), (plain_k, dk)) if d is not None]
             out[7], out[8] = _table_gradients(node, gradients, rotated, tables[0].shape, past)
-        cos, minus_sin = tables[0], gradients.neg(tables[1])  # the rotation back
-        dq, dk = (
-            _rotated(node, gradients, d, cos, minus_sin) if d is not None else None
-            for d in (dq, dk)
-        )
+        back = tables[0], gradients.neg(tables[1])  # a rotation by the negative angle
+        dq, dk = (_rotated(node, gradients, d, *back) if d is not None else None for d in (dq, dk))
     flat = [
         merge_heads(gradients, d) if d is not None else gradients.zeros([batch, q_len, count * dim])
         for d, count in ((dq, heads), (dk, kv), (dv, kv))
