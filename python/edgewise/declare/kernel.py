@@ -38,7 +38,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from types import CodeType
 
-from .dtypes import BITS, DTYPES, INT4, INT8, UINT4, UINT8
+from ..element_types import DTYPES
+from .dtypes import BITS, INT4, INT8, UINT4, UINT8
 
 # Dimensions of a strided kernel, after merging of neighbouring dimensions.
 MAX_DIMS = 6

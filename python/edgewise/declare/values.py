@@ -219,7 +219,7 @@ def check_copied(items: int, where: str) -> None:
         )
 
 
-class Map(NoTensor, dict):
+class Map(NoTensor, dict[Any, Any]):
     """A map of ONNX-ML, {int or str: number or str}.
 
     Attributes:

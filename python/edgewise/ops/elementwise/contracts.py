@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...declare.dtypes import BOOL, FLOAT, PACKED, UINT8
+from ...declare.dtypes import BOOL, FLOAT, UINT8
 from ...declare.kernel import (
     CImplementation,
     Enum,
@@ -14,6 +14,7 @@ from ...declare.kernel import (
     unpacked,
     write,
 )
+from ...element_types import PACKED
 
 BINARY = Enum(
     "binary",
