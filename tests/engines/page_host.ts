@@ -11,7 +11,7 @@ import type { InferenceModel } from "../../web/src/worker/inference/model.ts";
 import { openModel } from "../../web/src/worker/inference/open.ts";
 import { ArtifactSession } from "../../web/src/worker/training/artifacts.ts";
 
-// biome-ignore lint/suspicious/noExplicitAny: messages of the test, whose fields depend on their kind
+// biome-ignore lint/suspicious/noExplicitAny: messages of the test, of many kinds
 type Json = Record<string, any>;
 const [engines] = process.argv.slice(2);
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();

@@ -91,7 +91,9 @@ export interface SessionOptions extends DeviceChoice {
   [other: string]: unknown;
 }
 
-/** Options of {@link InferenceSession.run}. Other fields of ONNX Runtime's RunOptions are ignored. */
+/**
+ * Options of {@link InferenceSession.run}. Other fields of ONNX Runtime's RunOptions are ignored.
+ */
 export interface RunOptions {
   /** Cancels the run, in loops and between plans: it rejects with {@link Aborted}. */
   signal?: AbortSignal;
@@ -260,8 +262,8 @@ export class InferenceSession implements PinnedOwner {
 
   /**
    * Runs the model.
-   * @param feeds a tensor for each input; an array for a sequence, a Map for a map, null (or nothing)
-   *   for an empty optional
+   * @param feeds a tensor for each input; an array for a sequence, a Map for a map, null (or
+   *   nothing) for an empty optional
    * @param fetches outputs to compute: a list of names, or an object with names as keys and null as
    *   values. Default: all
    * @param options see {@link RunOptions}
