@@ -228,6 +228,25 @@ def test_damaged_models(undisturbed: Page, files: Path) -> None:
             assert (got == "fine") is (name == "whole"), (name, got)
 
 
+def test_a_run_that_takes_too_long(undisturbed: Page, files: Path) -> None:
+    """One step of hours ends after max_run_seconds, also amid the plan; so does the next run."""
+    pool = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3000] * 2, pads=[2999] * 4)
+    save(files / "long.onnx", [pool], [("x", F, [1, 1, 3000, 3000])], [("y", F, None)])
+    got = undisturbed.run(
+        TRY
+        + """
+            const s = await ew.InferenceSession.create("/files/long.onnx", { max_run_seconds: 2 });
+            const x = () => new ew.Tensor("float32", new Float32Array(9e6), [1, 1, 3000, 3000]);
+            const out = [await done(() => s.run({ x: x() })), await done(() => s.run({ x: x() }))];
+            await s.release();
+            return out;
+        """
+    )
+    for one in got:
+        in_words(one, "a long run")
+        error(one, "Aborted", "longer than 2 s")
+
+
 def test_missing_files(undisturbed: Page, package: bytes) -> None:
     """A model, a worker, an engine, a server that are not there."""
     for model, words in (

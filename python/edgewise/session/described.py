@@ -144,7 +144,13 @@ class Programs:
         index = {id(n): i for i, n in enumerate(p.nodes)}
         out = []
         for unit, dead in units:
-            common = {"nodes": [index[id(n)] for n in unit.nodes], "dead": list(dead)}
+            hidden = set()  # values that never leave the unit's plan
+            if not isinstance(unit, HostNode):
+                hidden = {o for n in unit.nodes for o in n.outputs} - set(unit.outputs)
+            common = {
+                "nodes": [index[id(n)] for n in unit.nodes],
+                "dead": [name for name in dead if name not in hidden],
+            }
             if isinstance(unit, HostNode):
                 out.append({**self.node(p, unit.node), **common})
             else:

@@ -5,6 +5,7 @@ import { Aborted } from "./errors.ts";
 /** The Aborted error of a signal, with the text of its reason. */
 export function aborted(signal: AbortSignal | undefined): Aborted {
   const reason: unknown = signal?.reason;
+  if (reason instanceof Aborted) return reason;
   const words =
     reason instanceof Error && reason.name !== "AbortError"
       ? reason.message

@@ -24,6 +24,7 @@ import { fromWireOutput, toWireFeed } from "./convert.ts";
 import { type Fetches, fetchesAndOptions } from "./fetches.ts";
 import { InlineClient, type SessionClient } from "./inline-client.ts";
 import { SpareBuffers } from "./spare.ts";
+import { TimeLimit } from "./time-limit.ts";
 
 /**
  * Options of {@link InferenceSession.create}. Unknown options are ignored, as in ONNX Runtime Web.
@@ -158,6 +159,7 @@ export class InferenceSession implements PinnedOwner {
     private readonly seed: bigint | undefined,
     private readonly pinned: SessionOptions["preferredOutputLocation"],
     private readonly copies: boolean,
+    private readonly limit: TimeLimit,
   ) {
     this.names = info.outputs.map((o) => o.name);
   }
@@ -232,6 +234,7 @@ export class InferenceSession implements PinnedOwner {
         seed,
         options.preferredOutputLocation,
         proxy,
+        new TimeLimit(bounds.max_run_seconds),
       );
     } catch (e) {
       client.end();
@@ -310,16 +313,15 @@ export class InferenceSession implements PinnedOwner {
           this.copies ? transfer : undefined,
           this.spare,
         );
-      const answer = await this.client.call(
-        "inference_run",
-        {
-          feeds: wire,
-          outputs: [...outputs],
-          seed,
-          pinned: this.staying(outputs),
-          copied: this.copies,
-        },
-        { signal: options.signal, onProgress, onLate, transfer },
+      const request = {
+        feeds: wire,
+        outputs: [...outputs],
+        seed,
+        pinned: this.staying(outputs),
+        copied: this.copies,
+      };
+      const answer = await this.limit.within(options.signal, (signal) =>
+        this.client.call("inference_run", request, { signal, onProgress, onLate, transfer }),
       );
       values = answer.values;
       this.spare.renew(answer.spare);
