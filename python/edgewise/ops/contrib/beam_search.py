@@ -150,7 +150,7 @@ def _beam_search(
     beams, returned = number_of(optional[3], 1), number_of(optional[4], 1)
     length_penalty = number_of(optional[5], 1.0)
     if beams < 1 or not 1 <= returned <= beams:
-        fail(node, f"{returned} sequences of {beams} beams are to be returned")
+        fail(node, f"it returns {returned} sequences of {beams} beams")
     state = SearchState(node, run, inputs, beams, at)
     search, begin = _Beams(node, run, state, beams, length_penalty), state.length
     while state.length < state.longest and not search.done:

@@ -143,7 +143,7 @@ class EncoderDecoder:
 
     Args:
         fed: the encoder's inputs. One that computes the first logits also takes `starts`.
-        masks: which of each prompt's tokens are to be seen; empty for Whisper.
+        masks: 0 for each prompt's tokens that are not attended to, else 1; empty for Whisper.
         starts: the decoder's first tokens.
         beams: rows of each prompt.
     """

@@ -145,7 +145,7 @@ def scan_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None
 def _check_scan(node: BoundNode, graph: Subgraph, inputs: list[Any], count: int) -> None:
     """Raises ModelError where the inputs or the body do not fit."""
     if not 0 < count <= len(inputs) or any(v is None for v in inputs):
-        fail(node, f"{count} of its {len(inputs)} inputs are to be scanned")
+        fail(node, f"it scans {count} of {len(inputs)} inputs")
     states = len(inputs) - count
     if len(graph.outputs) < states:
         fail(

@@ -106,7 +106,7 @@ imputer = Op("Imputer", ML)
 def imputer_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     x = node.inputs[0]
     real = x.dtype in FLOATS
-    values, gone = (
+    values, replaced = (
         numbers_attribute(node, "imputed_value_floats" if real else "imputed_value_int64s"),
         (node.attr("replaced_value_float", 0.0) if real else node.attr("replaced_value_int64", 0)),
     )
@@ -121,8 +121,8 @@ def imputer_decompose(node: BoundNode, graph: Binder) -> list[Value]:
     )
     missing = (
         graph.op("IsNaN", x)
-        if gone != gone
-        else graph.op("Equal", x, graph.constant(x.dtype, [], [gone]))
+        if replaced != replaced
+        else graph.op("Equal", x, graph.constant(x.dtype, [], [replaced]))
     )
     return [graph.op("Where", missing, replacement, x)]
 

@@ -1,1 +1,1 @@
-"""Matrix products and what is made of them."""
+"""Matrix products: MatMul, Gemm, Einsum, Det, and products with weights quantized in blocks."""

@@ -103,14 +103,13 @@ def _transposed(v: View, node: BoundNode, name: str) -> View:
 
 
 def _transposed_shape(v: Value, node: BoundNode, name: str) -> list[Dim]:
+    """The shape of a matrix, transposed if the attribute `name` is set."""
     return v.shape[:-2] + [v.shape[-1], v.shape[-2]] if node.attr(name, 0) else v.shape
 
 
 @fused_matmul.decompose
 def fused_matmul_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
-    """Transposes for transBatchA and transBatchB, with which the rows (or what is summed over) are
-    the first dimension, and the batch is between it and the last one.
-    """
+    """Transposes for transBatchA and transBatchB: the first dimension becomes the second last."""
     flags = [node.attr(name, 0) for name in ("transBatchA", "transBatchB")]
     if not any(flags):
         return None

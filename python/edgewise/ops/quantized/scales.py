@@ -32,13 +32,13 @@ def scale_layout(node: BoundNode) -> tuple[Dim, Dim, Dim, int]:
     if product(scale.shape) == 1 and not block:
         return 1, 1, product(x.shape), -1
     axis = axis_of(node, node.attr("axis", 1), x.rank)
-    want = (
+    expected = (
         [-(-d // block) if i == axis else d for i, d in enumerate(x.shape)]
         if block
         else [x.shape[axis]]
     )
-    if list(scale.shape) != want:
-        fail(node, f"scale {scale} does not fit {x}: {want} is expected")
+    if list(scale.shape) != expected:
+        fail(node, f"scale {scale} does not fit {x}: {expected} is expected")
     return product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :]), block
 
 

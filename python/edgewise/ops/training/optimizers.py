@@ -123,8 +123,8 @@ def adam_params(node: BoundNode) -> dict[str, float]:
 
 # States: m, v. Attributes: beta1, beta2, epsilon, weight_decay, mode: "torch" (torch.optim.AdamW,
 # Loshchilov and Hutter 2019: decay first), "ort" (ONNX Runtime Training, as Hugging Face's first
-# AdamW: epsilon is added before the bias correction, decay last) or "adam" (torch.optim.Adam,
-# Kingma and Ba 2015: decay is part of the gradient).
+# AdamW: epsilon is added to the root before bias correction, decay last) or "adam"
+# (torch.optim.Adam, Kingma and Ba 2015: decay is part of the gradient).
 _declare("AdamW", "adam", adam_form, (2, 2), adam_params)
 
 # As AdamW. States: m int8 [n], its scales float32 [blocks], v uint8 [n], its scales; their encoding
