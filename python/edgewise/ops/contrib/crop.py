@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, INT32
 from ...declare.op import MS, Op, fail, takes
@@ -30,14 +30,13 @@ def crop_and_resize_decompose(node: BoundNode, graph: Binder) -> list[Value]:
         or batch.dtype != INT32
     ):
         fail(node, f"crops of {size} ({mode}) of {x} at {rois}")
-    count, grid = rois.shape[0], []
-    inside: Any = None  # a Value after the first axis
+    count, insides, grid = rois.shape[0], [], []
     for axis in (0, 1):  # rows, columns
         length = x.shape[2 + axis]
         shape = [count, size[0], 1] if axis == 0 else [count, 1, size[1]]
         at = _pixels(graph, rois, axis, size[axis], length)
-        within = graph.reshape(_within(graph, at, length), shape)
-        inside = within if inside is None else graph.op("And", inside, within)
+        insides.append(graph.reshape(_within(graph, at, length), shape))
+        inside = graph.op("And", *insides) if axis else insides[0]
         at = graph.op("Round", at) if mode == "nearest" else at
         at = graph.reshape(_coordinates(graph, at, length), shape)
         at = graph.op("Expand", at, graph.ints([count, *size]))

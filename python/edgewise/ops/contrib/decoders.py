@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...declare.dtypes import FLOAT, INT32, INT64
 from ...declare.op import fail, unsupported
 from ...declare.values import RunTensor
+from ..host.control_flow import subgraph
 
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Host
@@ -64,8 +65,12 @@ def _reordered(run: Host, cache: list[RunTensor], axis: int, sources: list[int])
     return [run.op("Gather", v, order, axis=axis) for v in cache]
 
 
-def _check_static(node: BoundNode, info: Info, rank: int, dims: tuple[int, int]) -> None:
-    """Raises ModelError where the shape of a cache's tensor lacks its heads or their size."""
+def _cache_shape(node: BoundNode, info: Info, rank: int, dims: tuple[int, int]) -> list[Any]:
+    """The shape of a cache's tensor.
+
+    Raises ModelError where one of the dimensions `dims`, the heads
+    and their size, is unknown.
+    """
     shape = info.shape
     if shape is None or len(shape) != rank or not all(isinstance(shape[d], int) for d in dims):
         fail(
@@ -74,6 +79,7 @@ def _check_static(node: BoundNode, info: Info, rank: int, dims: tuple[int, int])
             " size",
             "Export the model again.",
         )
+    return shape
 
 
 class GptDecoder:
@@ -81,14 +87,14 @@ class GptDecoder:
 
     def __init__(self, node: BoundNode, run: Host, prompts: Tokens, masks: Tokens) -> None:
         self.run, self.mask = run, masks
-        graph: Any = node.attrs.get("decoder")  # body() refuses None
+        graph = subgraph(node, "decoder")
         self.body = run.body(graph)
         pasts = self._pasts(node, graph)
         first = node.attrs.get("init_decoder")
         self.next = [sum(m != 0 for m in mask) for mask in masks]
         empty = [
             RunTensor(FLOAT, [2, len(prompts), max(heads, 1), 0, dim], b"")
-            for _, _, heads, _, dim in (p.shape for p in pasts if p.shape is not None)
+            for _, _, heads, _, dim in (_cache_shape(node, p, 5, (2, 4)) for p in pasts)
         ]
         self.out = (run.body(first) if first is not None else self.body)(
             int32_matrix(run, prompts),
@@ -108,8 +114,6 @@ class GptDecoder:
         if len(pasts) != len(graph.inputs) - 3 or len(graph.outputs) != 1 + len(pasts):
             names = ", ".join(i.name for i in graph.inputs)
             unsupported(node, f"a decoder with the inputs {names}", SHARED_PAST)
-        for p in pasts:
-            _check_static(node, p, 5, (2, 4))
         return pasts
 
     def logits(self) -> RunTensor:
@@ -158,8 +162,7 @@ class EncoderDecoder:
         beams: int,
     ) -> None:
         self.run = run
-        encoder: Any = node.attrs.get("encoder")  # body() refuses None
-        decoder: Any = node.attrs.get("decoder")
+        encoder, decoder = subgraph(node, "encoder"), subgraph(node, "decoder")
         self.body, encode = run.body(decoder), run.body(encoder)
         self.names = [i.name for i in decoder.inputs]
         fed = [*fed, int32_matrix(run, starts)][: len(encoder.inputs)]
@@ -184,9 +187,8 @@ class EncoderDecoder:
         empty = []
         for info in decoder.inputs:
             if info.name in self.pasts:
-                _check_static(node, info, 4, (1, 3))
-                shape = [len(each), info.shape[1], 0, info.shape[3]]
-                empty.append(RunTensor(FLOAT, shape, b""))
+                _, heads, _, dim = _cache_shape(node, info, 4, (1, 3))
+                empty.append(RunTensor(FLOAT, [len(each), heads, 0, dim], b""))
         self._step([starts[i] for i in each], empty)
 
     def _step(self, tokens: Tokens, cache: list[RunTensor]) -> None:

@@ -18,13 +18,22 @@ if TYPE_CHECKING:
 
 FOREVER = (1 << 63) - 1
 
+
+def subgraph(node: BoundNode, name: str) -> Subgraph:
+    """The subgraph that is the attribute `name`. Raises ModelError where it is missing."""
+    graph = node.attrs.get(name)
+    if graph is None:
+        fail(node, "a subgraph is missing", "Export the model again.")
+    return graph
+
+
 if_ = Op("If")
 
 
 @if_.host(static=True)
 def if_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
     (condition,) = node.need(0)
-    return run.body(node.attrs.get("then_branch" if condition else "else_branch"))()
+    return run.body(subgraph(node, "then_branch" if condition else "else_branch"))()
 
 
 constant = Op("Constant")
@@ -46,7 +55,7 @@ def loop_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None
     The body: (iteration, condition, carried values) -> (condition, carried values, one slice of
     each scan output).
     """
-    graph: Any = node.attrs.get("body")  # body() refuses None
+    graph = subgraph(node, "body")
     body, carried = run.body(graph), list(inputs[2:])
     trips = _one(node, 0) if node.has(0) else FOREVER
     condition = scalar(bool(_one(node, 1)) if node.has(1) else True)
@@ -105,8 +114,7 @@ def scan_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None
     """Inputs: states, then tensors that are scanned along an axis. The body: (states, slices) ->
     (states, slices).
     """
-    graph: Any = node.attrs.get("body")  # body() refuses None
-    count = node.attr("num_scan_inputs", 0)
+    graph, count = subgraph(node, "body"), node.attr("num_scan_inputs", 0)
     body = run.body(graph)
     if node.opset >= 9:
         return _scan(node, run, graph, body, inputs, count)

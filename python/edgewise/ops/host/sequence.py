@@ -12,6 +12,7 @@ from ...declare.dtypes import INT64
 from ...declare.op import Op, axis_of, fail
 from ...declare.values import Sequence
 from ..shape.shape import identity
+from .control_flow import subgraph
 
 if TYPE_CHECKING:
     from ...declare.annotations import BoundNode, Host
@@ -171,7 +172,7 @@ def sequence_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any
     """The body for each element of the first sequence, with the elements of other sequences at the
     same index; other tensors are passed to each call.
     """
-    graph: Any = node.attrs.get("body")  # body() refuses None
+    graph = subgraph(node, "body")
     body, first = run.body(graph), _sequence(node)
     others = inputs[1:]
     if any(isinstance(v, Sequence) and len(v) < len(first) for v in others):
