@@ -1,15 +1,18 @@
-"""GELU, SiLU, HardSwish and their gated forms, spelt out in elementary ops."""
+"""Recognises GELU, SiLU, HardSwish and their gated forms, spelled out in elementary ops."""
 
 from __future__ import annotations
 
 import math
 
+from ..bind import BoundGraph
+from ..ir import BoundNode, Value
 from .rewrite import Rewriter, near, number, other
 
 
-def fuse_activations(bound):
-    """Tanh and Erf formulas become Gelu, x sigmoid(x) SiLU, x sigmoid(a x) QuickGelu, x clip(x + 3,
-    0, 6) / 6 HardSwish; then activation(a) * b becomes SiLUMul, GeluMul or GeluTanhMul.
+def fuse_activations(bound: BoundGraph) -> None:
+    """Formulas with Tanh and Erf become Gelu, x sigmoid(x) SiLU, x sigmoid(a x) QuickGelu, and
+    x clip(x + 3, 0, 6) / 6 HardSwish. Then activation(a) * b becomes SiLUMul, GeluMul or
+    GeluTanhMul.
     """
     r = Rewriter(bound)
     for n in r.nodes("Tanh", "Erf"):
@@ -25,8 +28,8 @@ def fuse_activations(bound):
     r.done()
 
 
-def polynomial(v, x, depth=8):
-    """v as a polynomial in x: {power: coefficient}, or None."""
+def polynomial(v: Value, x: Value, depth: int = 8) -> dict[int, float] | None:
+    """v as a polynomial in x: {power: coefficient}; None where it is none."""
     if v is x:
         return {1: 1.0}
     c = number(v)
@@ -42,14 +45,14 @@ def polynomial(v, x, depth=8):
         return {p: a.get(p, 0) + b.get(p, 0) for p in a.keys() | b.keys()}
     if n.op == "Div":
         return {p: k / b[0] for p, k in a.items()} if list(b) == [0] and b[0] else None
-    out = {}
+    out: dict[int, float] = {}
     for p, k in a.items():
         for q, m in b.items():
             out[p + q] = out.get(p + q, 0) + k * m
     return out
 
 
-def _gelu(r, node):
+def _gelu(r: Rewriter, node: BoundNode) -> None:
     """0.5 x (1 + f(u(x))), in any order of the factors."""
     plus = r.only_user(node.outputs[0])
     if plus is None or plus.op != "Add" or number(other(plus, node.outputs[0])) != 1.0:
@@ -91,7 +94,7 @@ def _gelu(r, node):
         r.become(current, "Gelu", "", [x], approximate="tanh")
 
 
-def _silu(r, node):
+def _silu(r: Rewriter, node: BoundNode) -> None:
     x = node.inputs[0]
     user = r.only_user(node.outputs[0])
     if user is None or user.op != "Mul":
@@ -105,9 +108,9 @@ def _silu(r, node):
         r.become(user, "QuickGelu", "com.microsoft", [o], alpha=u[1])
 
 
-def _hard_swish(r, node):
-    """x min(max(x + 3, 0), 6) / 6 with the factor before or behind the product, or x hardsigmoid(x)
-    with slope 1/6.
+def _hard_swish(r: Rewriter, node: BoundNode) -> None:
+    """x min(max(x + 3, 0), 6) / 6 with the factor before or after the product, or
+    x hardsigmoid(x) with slope 1/6.
     """
     x, factor, multiplied = None, 1.0, False
     if node.op == "HardSigmoid":
@@ -137,18 +140,16 @@ def _hard_swish(r, node):
             return
 
 
-def _operand(v, op, c):
-    """The other operand of the node that computes v, where it is such an op with the number c; else
-    None.
-    """
+def _operand(v: Value | None, op: str, c: float) -> Value | None:
+    """x, where v is op(x, c) or op(c, x) with a number c; else None."""
     n = v.producer if v is not None else None
     if n is None or n.op != op:
         return None
     return next((n.inputs[1 - i] for i in (0, 1) if number(n.inputs[i]) == c), None)
 
 
-def _gated(r, node):
-    """activation(a) * b in one step."""
+def _gated(r: Rewriter, node: BoundNode) -> None:
+    """activation(a) * b becomes one node."""
     y = node.outputs[0]
     user = r.only_user(y)
     if user is None or user.op != "Mul" or user.inputs[0] is user.inputs[1]:

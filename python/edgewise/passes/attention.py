@@ -90,8 +90,8 @@ def _match(r: Rewriter, softmax: BoundNode, made: dict[tuple[int, int, bool], Va
 def _product_with_values(r: Rewriter, softmax: BoundNode) -> tuple[BoundNode, int, bool] | None:
     """(product with v, whether NaN becomes 0 before it, whether heads are merged with the batch)"""
     p, nan_to_zero, flat = softmax.outputs[0], 0, False
-    users: list[Any] = r.users.get(id(p), [])
-    if len(users) == 2 and None not in users and {u.op for u in users} == {"IsNaN", "Where"}:
+    users = [u for u in r.users.get(id(p), []) if u is not None]
+    if len(users) == 2 and r.reads(p) == 2 and {u.op for u in users} == {"IsNaN", "Where"}:
         isnan, where = sorted(users, key=lambda u: u.op)
         if (
             id(r.only_user(isnan.outputs[0])) != id(where)

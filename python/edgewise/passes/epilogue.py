@@ -1,7 +1,9 @@
-"""Bias, activation and residual into the matrix product or convolution before them."""
+"""Merges bias, activation and residual into the matrix product or convolution before them."""
 
 from __future__ import annotations
 
+from ..bind import BoundGraph
+from ..ir import BoundNode, Value
 from ..ops import declared
 from .rewrite import Rewriter, constants_first, number, other
 
@@ -9,9 +11,9 @@ EPILOGUES = declared("epilogue")
 _ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "silu"}
 
 
-def fuse_epilogues(bound):
-    """MatMul, Gemm, Conv and their quantized kin followed by Add of a vector, an activation, Add of
-    a tensor of the same shape become one node: a bias input, `activation`, a residual input.
+def fuse_epilogues(bound: BoundGraph) -> None:
+    """A product or convolution followed by Add of a vector, an activation and Add of a tensor of
+    the same shape becomes one node: with a bias, the attribute `activation` and a residual.
     """
     constants_first(bound)
     r = Rewriter(bound)
@@ -25,23 +27,23 @@ def fuse_epilogues(bound):
     r.done()
 
 
-def _has_epilogue(node):
+def _has_epilogue(node: BoundNode) -> bool:
     fits = EPILOGUES[node.op].fits
     return fits is None or fits(node)
 
 
-def _has_rows(node):
+def _has_rows(node: BoundNode) -> bool:
     """Whether its factors have two dimensions or more."""
     epilogue = EPILOGUES[node.op]
     return epilogue.any_rank or min(node.inputs[i].rank for i in epilogue.factors) >= 2
 
 
-def _input(node, i):
+def _input(node: BoundNode, i: int) -> Value | None:
     return node.inputs[i] if len(node.inputs) > i else None
 
 
-def _take(r, node, user, i, v):
-    """Node n computes what its user did, with v as its input i."""
+def _take(r: Rewriter, node: BoundNode, user: BoundNode, i: int, v: Value) -> None:
+    """Lets a node compute the output of its user, with v as its input i."""
     while len(node.inputs) <= i:
         node.inputs.append(None)
     node.inputs[i] = v
@@ -49,8 +51,8 @@ def _take(r, node, user, i, v):
     take_output(r, node, user)
 
 
-def take_output(r, node, user):
-    """Node n computes what its user did."""
+def take_output(r: Rewriter, node: BoundNode, user: BoundNode) -> None:
+    """Lets a node compute the output of its user."""
     out = user.outputs[0]
     for v in user.inputs:
         if v is not None and user in r.users.get(id(v), ()):
@@ -60,7 +62,7 @@ def take_output(r, node, user):
     user.outputs, user.inputs = [], []
 
 
-def _bias(r, node):
+def _bias(r: Rewriter, node: BoundNode) -> None:
     i = EPILOGUES[node.op].bias
     y = node.outputs[0]
     user = r.only_user(y)
@@ -84,7 +86,7 @@ def _bias(r, node):
         _take(r, node, user, i, b)
 
 
-def _activation(r, node):
+def _activation(r: Rewriter, node: BoundNode) -> None:
     y = node.outputs[0]
     user = r.only_user(y)
     if (
@@ -115,8 +117,8 @@ def _activation(r, node):
         take_output(r, node, user)
 
 
-def _residual(r, node):
-    """Add of another tensor of the same shape, possibly behind a Reshape that is only a view."""
+def _residual(r: Rewriter, node: BoundNode) -> None:
+    """Add of another tensor of the same shape, perhaps behind a Reshape."""
     i = EPILOGUES[node.op].residual
     y = node.outputs[0]
     user = r.only_user(y)

@@ -1,13 +1,15 @@
-"""LayerNormalization and RMSNormalization spelt out in elementary ops, and the residual sum before
-a norm.
+"""Recognises LayerNormalization and RMSNormalization, spelled out in elementary ops, and the
+residual sum before a norm.
 """
 
 from __future__ import annotations
 
+from ..bind import BoundGraph
+from ..ir import BoundNode, Value
 from .rewrite import Rewriter, number, op_of, other
 
 
-def fuse_normalization(bound):
+def fuse_normalization(bound: BoundGraph) -> None:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias becomes LayerNormalization, x /
     sqrt(mean(x^2) + epsilon) * scale RMSNormalization; both over the last axis.
     """
@@ -17,7 +19,7 @@ def fuse_normalization(bound):
     r.done()
 
 
-def _match(r, sqrt):
+def _match(r: Rewriter, sqrt: BoundNode) -> None:
     add = sqrt.inputs[0].producer
     if add is None or add.op != "Add":
         return
@@ -35,9 +37,10 @@ def _match(r, sqrt):
     if user.op == "Div" and user.inputs[0] is x:
         last = user
     elif user.op == "Reciprocal" or user.op == "Div" and number(user.inputs[0]) == 1.0:
-        last = r.only_user(user.outputs[0])
-        if last is None or last.op != "Mul" or x not in last.inputs:
+        product = r.only_user(user.outputs[0])
+        if product is None or product.op != "Mul" or x not in product.inputs:
             return
+        last = product
     else:
         return
     centred = x.producer
@@ -67,7 +70,7 @@ def _match(r, sqrt):
     )
 
 
-def _last_axis(node):
+def _last_axis(node: BoundNode) -> bool:
     axes = (
         node.inputs[1].numbers
         if len(node.inputs) > 1 and node.inputs[1] is not None
@@ -82,9 +85,11 @@ def _last_axis(node):
     )
 
 
-def _vector_user(r, node, op, width):
-    """(vector, node) when the only user of node's output is op with a constant vector of this
-    width.
+def _vector_user(
+    r: Rewriter, node: BoundNode, op: str, width: int
+) -> tuple[Value | None, BoundNode]:
+    """(vector, user), where the only user of a node is such an op with a constant vector of this
+    width; else (None, node).
     """
     user = r.only_user(node.outputs[0])
     if user is not None and user.op == op:
@@ -94,8 +99,8 @@ def _vector_user(r, node, op, width):
     return None, node
 
 
-def fuse_residual_norm(bound):
-    """Add followed by a norm, the sum also used elsewhere: one step that writes both."""
+def fuse_residual_norm(bound: BoundGraph) -> None:
+    """Add followed by a norm becomes one node that gives the sum and its norm."""
     r = Rewriter(bound)
     for norm in r.nodes("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"):
         add = norm.inputs[0].producer

@@ -1,13 +1,15 @@
-"""Pads of zeros around what a convolution reads."""
+"""Padding with zeros before convolutions."""
 
 from __future__ import annotations
 
+from ..bind import BoundGraph
+from ..ir import BoundNode
 from .rewrite import Rewriter, number
 
 
-def fuse_padding(bound):
-    """A Pad by zeros along the positions of a convolution becomes part of the convolution's own
-    pads.
+def fuse_padding(bound: BoundGraph) -> None:
+    """A Pad with zeros along the spatial axes of a convolution's input becomes part of the
+    convolution's own pads.
     """
     r = Rewriter(bound)
     for n in r.nodes("Conv"):
@@ -17,7 +19,7 @@ def fuse_padding(bound):
     r.done()
 
 
-def _into(node, pad):
+def _into(node: BoundNode, pad: BoundNode) -> None:
     pads, rank = pad.attrs["pads"], pad.inputs[0].rank - 2
     value = (
         number(pad.inputs[1])

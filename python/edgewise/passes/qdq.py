@@ -1,20 +1,26 @@
-"""Statically quantized graphs: what stands between DequantizeLinear and QuantizeLinear is computed
-on the bytes.
+"""Statically quantized graphs: ops between DequantizeLinear and QuantizeLinear compute on bytes.
 
-Products become integer products, whose sums are rounded once, as onnxruntime's optimizer has it;
-ops that only move elements, and maxima, work on bytes as they are; sums and products of two tensors
-are one step, and a chain of functions of one tensor is a table of 256, made by the graph's own ops.
-What is left stays as it stands. Runs once gradients are made: they want the float ops.
+Products become integer products, whose sums are rounded once, as in onnxruntime's optimizer. Ops
+that only move elements, and maxima, work on bytes. Sums and products of two tensors are one step. A
+chain of functions of one tensor becomes a table of 256 bytes, which the graph's own ops compute.
+All other nodes stay. This pass runs once gradients are made, which need the float ops.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
+from ..bind import BoundGraph
 from ..declare.dtypes import FLOAT, INT8, INT32, RANGE, UINT8
 from ..declare.symbolic import product
-from ..ir import Value
+from ..ir import BoundNode, Value
 from ..ops.quantized.integer import BIAS
 from .rewrite import Rewriter, number, other
 
+# Dequantized: q, scale, zero point or None, axis (None: one scale for all)
+Quantized = tuple[Value, Value, Value | None, int | None]
+
+# Ops that move elements of their first input.
 _MOVES = {
     "Reshape",
     "Transpose",
@@ -29,7 +35,7 @@ _MOVES = {
     "DepthToSpace",
     "SpaceToDepth",
     "Identity",
-}  # of their first input
+}
 _UNARY = {
     "Relu",
     "LeakyRelu",
@@ -51,18 +57,11 @@ _UNARY = {
     "Celu",
     "Selu",
 }
-_BINARY = {
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "MaxOf2",
-    "MinOf2",
-    "Pow",
-}  # functions of one where the other is a number
+# Functions of one tensor where the other is a number.
+_BINARY = {"Add", "Sub", "Mul", "Div", "MaxOf2", "MinOf2", "Pow"}
 
 
-def fuse_quantized(bound):
+def fuse_quantized(bound: BoundGraph) -> None:
     """DequantizeLinear, float ops and QuantizeLinear become IntegerConv, IntegerMatMul,
     IntegerBinary, ByteLookup, or the ops themselves on bytes: _ROUNDS, in this order.
     """
@@ -79,8 +78,8 @@ def fuse_quantized(bound):
         r.done()
 
 
-# ---- looking ----
-def _quantized(v):
+# ---- patterns
+def _quantized(v: Value | None) -> Quantized | None:
     """(q, scale, zero or None, axis) where v is a dequantized tensor of bytes; axis None: one scale
     for all.
     """
@@ -100,13 +99,13 @@ def _quantized(v):
     return q, scale, zero, None if product(scale.shape) == 1 else axis % q.rank
 
 
-def _one(v):
+def _one(v: Value | None) -> tuple[Value, Value, Value | None] | None:
     """(q, scale, zero or None) with one scale for all, or None."""
     q = _quantized(v)
     return q[:3] if q is not None and q[3] is None else None
 
 
-def _quantizes(node):
+def _quantizes(node: BoundNode | None) -> bool:
     """Whether a node quantizes float32 to bytes with one scale for all."""
     return (
         node is not None
@@ -120,7 +119,7 @@ def _quantizes(node):
     )
 
 
-def _same(a, b):
+def _same(a: Value | None, b: Value | None) -> bool:
     """Whether two scales or zero points are the same; an absent zero point is 0."""
     if a is b:
         return True
@@ -128,20 +127,20 @@ def _same(a, b):
     return numbers[0] is not None and numbers[0] == numbers[1]
 
 
-def _replace(r, old, new):
-    """Whoever reads `old` reads `new`. False where it is an output of the graph."""
+def _replace(r: Rewriter, old: Value, new: Value) -> bool:
+    """Lets all users of `old` read `new`; False where `old` is an output of the graph."""
     if any(v is old for v in r.bound.outputs.values()):
         return False
     users = r.users.pop(id(old), [])
-    for u in users:
+    for u in filter(None, users):
         u.inputs = [new if v is old else v for v in u.inputs]
     r.users.setdefault(id(new), []).extend(users)
     return True
 
 
-# ---- the steps ----
-def _forget(r, node):
-    """What was quantized matters to gradients only."""
+# ---- rules
+def _forget(r: Rewriter, node: BoundNode) -> None:
+    """Only gradients need the float input of a pair."""
     r.become(
         node,
         "DequantizeLinear",
@@ -152,7 +151,7 @@ def _forget(r, node):
     )
 
 
-def _move(r, node):
+def _move(r: Rewriter, node: BoundNode) -> None:
     """op(dequantize(q)) = dequantize(op(q))"""
     found = _one(node.inputs[0])
     if (
@@ -173,12 +172,13 @@ def _move(r, node):
         node.outputs[0].shape,
         **node.attrs,
     )
+    assert moved.producer is not None
     moved.producer.opset = node.opset
     r.become(node, "DequantizeLinear", "", [moved, scale, zero])
 
 
-def _unchanged(r, node):
-    """quantize(dequantize(q)) by the same numbers is q."""
+def _unchanged(r: Rewriter, node: BoundNode) -> None:
+    """quantize(dequantize(q)) with the same scale and zero point is q."""
     found = _one(node.inputs[0]) if _quantizes(node) else None
     if (
         found is not None
@@ -189,18 +189,19 @@ def _unchanged(r, node):
         _replace(r, node.outputs[0], found[0])
 
 
-def _step_of(x, scale, zero, dtype):
-    """The byte that x becomes, or None where scale or zero point are not known."""
+def _step_of(x: float, scale: Value, zero: Value | None, dtype: int) -> int | None:
+    """The byte that x becomes; None where scale or zero point are not known."""
     s, z = scale.scalar(), 0 if zero is None else zero.scalar()
     low, high = RANGE[dtype]
     return None if s is None or z is None or not s > 0 else max(low, min(high, round(x / s) + z))
 
 
-def _bounds(r, v):
+def _bounds(r: Rewriter, v: Value) -> tuple[BoundNode, float | None, float | None] | None:
     """(the QuantizeLinear that reads v, perhaps behind bounds, lower bound, upper bound); None
     where there is none.
     """
-    low, high = None, None
+    low: float | None = None
+    high: float | None = None
     while (n := r.only_user(v)) is not None:
         if _quantizes(n):
             return n, low, high
@@ -217,23 +218,25 @@ def _bounds(r, v):
     return None
 
 
-def _limits(q, low, high):
-    """{low, high} as bytes of QuantizeLinear q's output; None where they cannot be told."""
-    out, dtype = {}, q.outputs[0].dtype
+def _limits(q: BoundNode, low: float | None, high: float | None) -> dict[str, int] | None:
+    """{low, high} as bytes of QuantizeLinear q's output; None where they are not known."""
+    out: dict[str, int] = {}
+    dtype = q.outputs[0].dtype
     for name, x in (("low", low), ("high", high)):
         if x is not None:
-            out[name] = _step_of(x, q.inputs[1], q.input(2), dtype)
-            if out[name] is None:
+            step = _step_of(x, q.inputs[1], q.input(2), dtype)
+            if step is None:
                 return None
+            out[name] = step
     return out
 
 
-def _mul(r, before, a, b, op="Mul"):
+def _mul(r: Rewriter, before: BoundNode, a: Value, b: Value, op: str = "Mul") -> Value:
     return r.insert(before, op, "", [a, b], FLOAT, a.shape if product(a.shape) > 1 else b.shape)
 
 
-def _bias(r, before, bias, factor):
-    """A bias as whole steps of the sums."""
+def _bias(r: Rewriter, before: BoundNode, bias: Value, factor: Value) -> Value:
+    """A bias in units of the integer sums."""
     n = bias.producer
     if (
         n is not None
@@ -253,7 +256,7 @@ def _bias(r, before, bias, factor):
     return r.insert(before, "Cast", "", [steps], INT32, bias.shape, to=INT32)
 
 
-def _product(r, node):
+def _product(r: Rewriter, node: BoundNode) -> None:
     a, w = _one(node.inputs[0]), _quantized(node.inputs[1])
     if (
         a is None
@@ -308,11 +311,11 @@ def _product(r, node):
     )
 
 
-def _pair(r, node):
+def _pair(r: Rewriter, node: BoundNode) -> None:
     """quantize(bounds(dequantize(a) op dequantize(b)))"""
     if not _quantizes(node):
         return
-    v, bounds = node.inputs[0], []
+    v = node.inputs[0]
     while v.producer is not None and v.producer.op in ("Relu", "MaxOf2", "MinOf2") and r.single(v):
         v = (
             v.producer.inputs[0]
@@ -344,8 +347,8 @@ def _pair(r, node):
     )
 
 
-def _table(r, node):
-    """quantize(f(dequantize(q))) as a table, f of ops that see one number at a time."""
+def _table(r: Rewriter, node: BoundNode) -> None:
+    """quantize(f(dequantize(q))) of an elementwise f becomes a table."""
     if not _quantizes(node) or node.outputs[0].constant:
         return
     chain, v = [], node.inputs[0]
@@ -368,7 +371,9 @@ def _table(r, node):
             return
         chain.append((m, inner[0]))
         v = inner[0]
-    q, scale, zero = _one(v)
+    found = _one(v)
+    assert found is not None
+    q, scale, zero = found
     if q.constant or product(q.shape) < 256:
         return
     x = Value(
@@ -388,6 +393,7 @@ def _table(r, node):
             [256],
             **m.attrs,
         )
+        assert x.producer is not None
         x.producer.opset = m.opset
     table = r.insert(
         node,
@@ -401,8 +407,8 @@ def _table(r, node):
     r.become(node, "ByteLookup", "edgewise", [q, table])
 
 
-# ---- dynamically quantized products, spelt out ----
-def _sums(r, node):
+# ---- dynamically quantized products, spelled out
+def _sums(r: Rewriter, node: BoundNode) -> None:
     """Cast(integer product) * scale"""
     m = node.inputs[0].producer
     if (
@@ -450,8 +456,8 @@ def _sums(r, node):
         )
 
 
-def _channel_bias(r, node):
-    """A float convolution's bias, [1, channels, 1, ...] behind it."""
+def _channel_bias(r: Rewriter, node: BoundNode) -> None:
+    """The bias of a convolution with float output, added behind it as [1, channels, 1, ...]."""
     y = node.outputs[0]
     user = r.only_user(y)
     if y.dtype != FLOAT or user is None or user.op != "Add" or len(node.inputs) > BIAS:
@@ -476,7 +482,8 @@ def _channel_bias(r, node):
     )
 
 
-_ROUNDS = [  # of (rule, the ops it begins at); what a round leaves is what the next one sees
+# (rule, the ops it begins at); each round works on what the ones before it made.
+_ROUNDS: list[list[tuple[Callable[[Rewriter, BoundNode], None], Iterable[str]]]] = [
     [(_forget, ["QuantizeDequantize"]), (_sums, ["Cast"])],
     [(_channel_bias, ["IntegerConv"])],
     [(_move, _MOVES)],

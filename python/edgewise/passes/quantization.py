@@ -1,16 +1,18 @@
-"""What was quantized, kept beside the integers that it became, so that gradients find it: products
-of dynamically quantized activations as onnxruntime's quantizer spells them, and pairs of
+"""Quantization as ops that keep the float input beside its integers, so that it has a gradient:
+products of dynamically quantized activations as onnxruntime's quantizer spells them, and pairs of
 QuantizeLinear and DequantizeLinear.
 """
 
 from __future__ import annotations
 
+from ..bind import BoundGraph
 from ..declare.dtypes import FLOAT
 from ..declare.symbolic import product
+from ..ir import BoundNode
 from .rewrite import Rewriter
 
 
-def fuse_quantized_products(bound):
+def fuse_quantized_products(bound: BoundGraph) -> None:
     """DynamicQuantizeLinear, MatMulInteger, Cast and Mul by both scales become QuantizedMatMul,
     which keeps the float input beside its bytes.
     """
@@ -20,8 +22,8 @@ def fuse_quantized_products(bound):
     r.done()
 
 
-def pair_quantization(bound):
-    """DequantizeLinear right behind QuantizeLinear (of the same axis and blocks) or
+def pair_quantization(bound: BoundGraph) -> None:
+    """DequantizeLinear directly behind QuantizeLinear (of the same axis and blocks) or
     DynamicQuantizeLinear becomes QuantizeDequantize, which keeps the float input beside its bytes.
     """
     r = Rewriter(bound)
@@ -54,7 +56,7 @@ def pair_quantization(bound):
     r.done()
 
 
-def _match(r, node):
+def _match(r: Rewriter, node: BoundNode) -> None:
     """Mul(Cast(MatMulInteger(a, B, a_zero, b_zero)), Mul(a_scale, b_scale)) behind a, a_scale,
     a_zero = DynamicQuantizeLinear(x).
     """

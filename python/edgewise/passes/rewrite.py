@@ -36,9 +36,13 @@ class Rewriter:
         u = self.users.get(id(value), ())
         return u[0] if len(u) == 1 else None
 
+    def reads(self, value: Value) -> int:
+        """How many inputs of nodes and outputs of the graph a value is."""
+        return len(self.users.get(id(value), ()))
+
     def single(self, value: Value) -> bool:
         """Whether a value has one user: an input of a node, or an output of the graph."""
-        return len(self.users.get(id(value), ())) == 1
+        return self.reads(value) == 1
 
     def become(
         self, node: BoundNode, op: str, domain: str, inputs: Sequence[Any], **attrs: Any

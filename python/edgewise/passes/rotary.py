@@ -1,29 +1,31 @@
-"""Rotary position embedding as exporters spell it: x * cos + concat(-x2, x1) * sin."""
+"""Recognises rotary position embedding: x * cos + concat(-x2, x1) * sin."""
 
 from __future__ import annotations
 
+from ..bind import BoundGraph
+from ..ir import BoundNode, Value
 from ..ops.shape.movement import slice_ranges
 from .rewrite import Rewriter, number, op_of
 
 
-def fuse_rotary(bound):
+def fuse_rotary(bound: BoundGraph) -> None:
     """x * cos + concat(-x[half:], x[:half]) * sin becomes Rope, with the first halves of the
     tables: [batch or 1, sequence, half].
     """
     r = Rewriter(bound)
-    halves = {}
+    halves: dict[int, Value] = {}
     for add in r.nodes("Add"):
         _match(r, add, halves)
     r.done()
 
 
-def _match(r, add, halves):
+def _match(r: Rewriter, add: BoundNode, halves: dict[int, Value]) -> None:
     muls = [v.producer for v in add.inputs]
     if any(m is None or m.op != "Mul" for m in muls):
         return
-    for straight, turned in (muls, muls[::-1]):
+    for straight, rotation in (muls, muls[::-1]):
         for i in (0, 1):
-            rotated, sin = turned.inputs[i], turned.inputs[1 - i]
+            rotated, sin = rotation.inputs[i], rotation.inputs[1 - i]
             if op_of(rotated) != "Concat":
                 continue
             x = _rotated_half(rotated.producer)
@@ -38,8 +40,8 @@ def _match(r, add, halves):
             return
 
 
-def _rotated_half(concat):
-    """x when the node computes concat(-x[half:], x[:half]) over the last axis."""
+def _rotated_half(concat: BoundNode) -> Value | None:
+    """x, where a node computes concat(-x[half:], x[:half]) along the last axis; else None."""
     if len(concat.inputs) != 2 or concat.attr("axis") not in (-1, concat.outputs[0].rank - 1):
         return None
     neg, low = concat.inputs
@@ -65,17 +67,17 @@ def _rotated_half(concat):
     return None
 
 
-def _span(node):
-    """(start, length) of a Slice that touches only the last axis."""
+def _span(node: BoundNode) -> tuple[int, int] | None:
+    """(start, length) of a Slice along the last axis only; None of others."""
     ranges = [x for x in slice_ranges(node) if x[2] != node.inputs[0].shape[x[0]]]
     if len(ranges) != 1 or ranges[0][0] != node.inputs[0].rank - 1 or ranges[0][3] != 1:
         return None
     return ranges[0][1], ranges[0][2]
 
 
-def _same_halves(v):
-    """Whether both halves of the last axis are surely equal: made by concat(f, f) and elementwise
-    ops of one input.
+def _same_halves(v: Value) -> bool:
+    """Whether both halves of the last axis are equal: concat(f, f), followed by elementwise ops of
+    one input.
     """
     for _ in range(8):
         n = v.producer
@@ -98,7 +100,9 @@ def _same_halves(v):
     return False
 
 
-def _half(r, before, v, x, halves):
+def _half(
+    r: Rewriter, before: BoundNode, v: Value, x: Value, halves: dict[int, Value]
+) -> Value | None:
     """The first half of a cos or sin table as [batch|1, seq, half]; None where its shape is not
     [batch|1, 1, seq, dim].
     """
