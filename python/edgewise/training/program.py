@@ -16,23 +16,21 @@ updates so far as `training/step`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ..bind import BoundGraph, Gradients, add_gradients
-from ..declare.dtypes import FLOAT, INT64, NAME, bytes_for
+from ..declare.dtypes import FLOAT, INT64, NAME
 from ..declare.symbolic import product
 from ..errors import InputError
 from ..ir import Graph, Value
-from ..passes.lora import SCALE, LoraLayer, insert_lora, saved_parameters
+from ..passes.lora import SCALE, insert_lora, saved_parameters
 from ..passes.recompute import recompute, recompute_cheap
 from ..plan import Plan, compile_graph, recognised
 from ..plan.explain import TRAINING, explained
 from .losses import loss_of
 from .optimizers import optimizer_of
 from .parameters import choose, parameters, separate, with_batch_statistics
+from .state_plans import Feed, State, auxiliary_plan, initialize, merge, save
 
 STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
     "training/step",
@@ -41,37 +39,6 @@ STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
     "gradient_scale",
     "loss",
 )
-
-
-@dataclass
-class State:
-    """A tensor that persists between runs. kind: "parameter", "adapter", "buffer", "optimizer",
-    "gradient" or "step".
-
-    initial: ("constant", name) of the model, ("fill", number), ("uniform", bound, stream) or
-    ("normal", deviation, stream).
-    """
-
-    name: str
-    kind: str
-    dtype: int
-    shape: tuple
-    initial: tuple = ("fill", 0)
-
-    @property
-    def nbytes(self):
-        """Bytes in engine memory."""
-        return bytes_for(self.dtype, product(self.shape))
-
-
-@dataclass
-class Feed:
-    """What a caller feeds. kind: "input" of the model, or "target" of the loss."""
-
-    name: str
-    kind: str
-    dtype: int
-    shape: tuple
 
 
 class Program:
@@ -131,17 +98,7 @@ class Program:
         )
         self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
         self.trainable = choose(graph, trainable, frozen)
-        if batch_norm not in ("frozen", "train") and not isinstance(batch_norm, list):
-            raise InputError(
-                f"{batch_norm!r} is not a way to treat BatchNormalization",
-                "batch_norm",
-                "Use 'frozen' or 'train'.",
-            )
-        self.training_graph, self.buffers = (
-            with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm)
-            if batch_norm != "frozen"
-            else (self.graph, {})
-        )
+        self.training_graph, self.buffers = self._followed(batch_norm)
         self.extra, self.groups = (
             list(outputs),
             [
@@ -170,6 +127,18 @@ class Program:
         self.lora_layers = []
         self.named = trainable != "all"  # whether someone asked for these parameters
         self.trained = None  # names of the parameters and adapters that gradients reach
+
+    def _followed(self, batch_norm: str | list[str]) -> tuple[Graph, dict[str, str]]:
+        """(graph of a training step, {running statistic: output that it follows})"""
+        if batch_norm not in ("frozen", "train") and not isinstance(batch_norm, list):
+            raise InputError(
+                f"{batch_norm!r} is not a way to treat BatchNormalization",
+                "batch_norm",
+                "Use 'frozen' or 'train'.",
+            )
+        if batch_norm == "frozen":
+            return self.graph, {}
+        return with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm)
 
     def _saved(self):
         """[lora.Saved] that the LoraConfig means; it takes a recognised graph to know the modules
@@ -211,10 +180,12 @@ class Program:
         if kind == "evaluate":
             return self._forward(False, lambda bound, graph, loss: None)
         if kind == "initialize":
-            return self._initialize()
+            return initialize(self)
         if kind == "begin":
-            return self._initialize([s.name for s in self.states.values() if self.copied(s)])
-        return {"update": self._update, "merge": self._merge, "saved": self._save}[kind]()
+            return initialize(self, [s.name for s in self.states.values() if self.copied(s)])
+        return {"update": self._update, "merge": lambda: merge(self), "saved": lambda: save(self)}[
+            kind
+        ]()
 
     def _checkpointed(self, kind: str) -> Plan:
         """A plan with as much recomputing as `checkpointing` asks for."""
@@ -244,19 +215,6 @@ class Program:
 
         return self._forward(True, self._train if kind == "train" else self._accumulate, finish)
 
-    def _auxiliary(self, name: str, change, constants=None) -> Plan:
-        """A plan of its own graph, without the model. change(bound, graph) adds the nodes."""
-        graph = Graph(name, opsets={"": 23}, constants=constants or {})
-        plan, _ = compile_graph(
-            graph,
-            {},
-            outputs=[],
-            prepare=lambda bound: change(bound, Gradients(bound)),
-            optimized=False,
-            doing=TRAINING.broken,
-        )
-        return plan
-
     def _forward(self, training: bool, between, finish=None) -> Plan:
         """A plan of the model and its loss.
 
@@ -274,36 +232,13 @@ class Program:
             bound.effects = [new for _, new in updates]
             self._note_states(bound)
 
-        def transform(bound):
-            g = Gradients(bound)
-            adapters, self.lora_layers = (
-                insert_lora(bound, self.lora) if self.lora is not None else ([], [])
-            )
-            for a in adapters:
-                self.states.setdefault(
-                    a.name, State(a.name, "adapter", FLOAT, tuple(a.shape), a.initial)
-                )
-            outputs = dict(bound.outputs)
-            fed = {}
-            for name, (dtype, shape) in self.loss.inputs(outputs).items():
-                if name in bound.inputs:  # a model may take its targets itself
-                    fed[name] = bound.inputs[name]
-                    continue
-                fed[name] = bound.inputs[name] = Value(name, dtype, shape, role="input")
-                self.feeds[name] = Feed(name, "target", dtype, tuple(shape))
-            loss = self.loss.build(g, outputs, fed)
-            if loss.dtype != FLOAT or product(loss.shape) != 1:
-                raise InputError(
-                    f"the loss is {loss}, not one float32 number",
-                    "loss",
-                    "Reduce it, for instance with ReduceMean.",
-                )
-            bound.outputs = {LOSS: g.reshape(loss, []), **{n: outputs[n] for n in self.extra}}
-            bound.writes_after = LOSS
+        def transform(bound: BoundGraph) -> None:
+            builder = Gradients(bound)
+            self._add_loss(bound, builder)
             bound.effects = [
-                g.op("Assign", state, new, domain="edgewise") for state, new in updates
+                builder.op("Assign", state, new, domain="edgewise") for state, new in updates
             ]
-            between(bound, g, bound.outputs[LOSS])
+            between(bound, builder, bound.outputs[LOSS])
 
         plan, _ = compile_graph(
             graph,
@@ -321,6 +256,33 @@ class Program:
             doing=TRAINING.broken,
         )
         return plan
+
+    def _add_loss(self, bound: BoundGraph, graph: Gradients) -> None:
+        """Adds adapters and the loss, which becomes an output."""
+        adapters, self.lora_layers = (
+            insert_lora(bound, self.lora) if self.lora is not None else ([], [])
+        )
+        for a in adapters:
+            self.states.setdefault(
+                a.name, State(a.name, "adapter", FLOAT, tuple(a.shape), a.initial)
+            )
+        outputs = dict(bound.outputs)
+        fed = {}
+        for name, (dtype, shape) in self.loss.inputs(outputs).items():
+            if name in bound.inputs:  # a model may take its targets itself
+                fed[name] = bound.inputs[name]
+                continue
+            fed[name] = bound.inputs[name] = Value(name, dtype, shape, role="input")
+            self.feeds[name] = Feed(name, "target", dtype, tuple(shape))
+        loss = self.loss.build(graph, outputs, fed)
+        if loss.dtype != FLOAT or product(loss.shape) != 1:
+            raise InputError(
+                f"the loss is {loss}, not one float32 number",
+                "loss",
+                "Reduce it, for instance with ReduceMean.",
+            )
+        bound.outputs = {LOSS: graph.reshape(loss, []), **{n: outputs[n] for n in self.extra}}
+        bound.writes_after = LOSS
 
     def _note_states(self, bound: BoundGraph) -> None:
         """Notes the parameters and inputs of a bound model."""
@@ -402,7 +364,7 @@ class Program:
                 pairs.append((bound.state(name, s.dtype, s.shape), gradient))
             self._add_updates(bound, graph, pairs, scale)
 
-        return self._auxiliary("update", change)
+        return auxiliary_plan("update", change)
 
     def _add_updates(self, bound, graph, pairs, scale):
         """Optimizer nodes for [(state, gradient)]. scale: float32 [1] that gradients are multiplied
@@ -455,63 +417,6 @@ class Program:
             and self.graph.constants[state.initial[1]].dtype == state.dtype
         )
 
-    def _initialize(self, without: Sequence[str] = ()) -> Plan:
-        """A plan that gives states their first values, except those of these names."""
-        constants = {
-            s.initial[1]: self.graph.constants[s.initial[1]]
-            for s in self.states.values()
-            if s.initial[0] == "constant" and s.name not in without
-        }
-
-        def change(bound: BoundGraph, graph: Gradients) -> None:
-            for s in self.states.values():
-                if s.kind == "gradient" or s.name in without:
-                    continue
-                state = bound.state(s.name, s.dtype, s.shape)
-                first = _first_value(bound, graph, s)
-                if first is not None:
-                    bound.effects.append(graph.op("Assign", state, first, domain="edgewise"))
-
-        return self._auxiliary("initialize", change, constants)
-
-    def _merge(self) -> Plan:
-        """A plan that gives the base weights with their adapters, as outputs named like the
-        weights: W + scaling * (B A), in the file's layout and type.
-        """
-        layers = [
-            x for x in self.lora_layers if x.weight is not None and x.weight in self.graph.constants
-        ]
-
-        def change(bound: BoundGraph, graph: Gradients) -> None:
-            sums: dict[str, Value] = {}
-            for x in layers:
-                a, b = (bound.state(n, FLOAT, self.states[n].shape) for n in (x.a, x.b))
-                if x.weight in self.trainable:
-                    w = bound.state(x.weight, FLOAT, self.states[x.weight].shape)
-                else:
-                    w = bound.binder.scope[x.weight]
-                delta = _low_rank_product(graph, x, a, b, w.shape)
-                if x.weight not in sums:
-                    sums[x.weight] = graph.op("Cast", w, to=FLOAT) if w.dtype != FLOAT else w
-                sums[x.weight] = graph.add(sums[x.weight], graph.scale(delta, x.scaling))
-            for name, v in sums.items():
-                dtype = self.graph.constants[name].dtype
-                bound.outputs[name] = v if dtype == FLOAT else bound.binder.narrow(v, dtype)
-
-        return self._auxiliary(
-            "merge", change, {x.weight: self.graph.constants[x.weight] for x in layers}
-        )
-
-    def _save(self) -> Plan:
-        """A plan that gives what `saved` names, with PEFT's names and in its layout."""
-
-        def change(bound: BoundGraph, graph: Gradients) -> None:
-            for s in self.saved:
-                v = bound.state(s.parameter, FLOAT, self.states[s.parameter].shape)
-                bound.outputs[s.name] = graph.op("Transpose" if s.turned else "Identity", v)
-
-        return self._auxiliary("saved", change)
-
     # ---- what it takes ----
     def describe_states(self):
         """[{name, kind, dtype (NumPy's name), shape, bytes}] of all states, for a package's
@@ -527,52 +432,6 @@ class Program:
             }
             for s in self.states.values()
         ]
-
-
-def _first_value(bound: BoundGraph, graph: Gradients, state: State) -> Value | None:
-    """The first value of a state; None for zeros, which the host's memory begins as."""
-    how, *what = state.initial
-    if how == "constant":
-        first = bound.binder.scope[what[0]]
-        return graph.op("Cast", first, to=FLOAT) if first.dtype != FLOAT else first
-    if how == "fill":
-        if what[0] == 0:
-            return None
-        return graph.op("Expand", graph.number(what[0]), graph.ints(state.shape))
-    bound.binder.training = True  # random numbers follow from the input `seed`
-    stream_of_run = bound.binder.random_stream()
-    assert stream_of_run is not None
-    seed = stream_of_run[0]
-
-    def uniform(low: float, high: float, stream: int) -> Value:
-        return graph.op(
-            "RandomUniform",
-            seed,
-            domain="edgewise",
-            shape=list(state.shape),
-            low=low,
-            high=high,
-            stream=stream,
-        )
-
-    size, stream = what
-    if how == "uniform":
-        return uniform(-size, size, stream)
-    # Normal: Box and Muller 1958
-    u, angle = uniform(2.0**-25, 1.0, stream), uniform(0.0, 2 * math.pi, stream + (1 << 20))
-    radius = graph.op("Sqrt", graph.scale(graph.op("Log", u), -2.0))
-    return graph.scale(graph.mul(radius, graph.op("Cos", angle)), size)
-
-
-def _low_rank_product(
-    graph: Gradients, layer: LoraLayer, a: Value, b: Value, shape: Sequence[int]
-) -> Value:
-    """B A of a layer's adapter, in the layout of its weight, which has this shape."""
-    if layer.kind == "conv":
-        rows = graph.reshape(a, [a.shape[0], product(a.shape[1:])])
-        return graph.reshape(graph.op("MatMul", graph.reshape(b, b.shape[:2]), rows), shape)
-    delta = graph.op("MatMul", b, a)  # [out, in]; of embeddings [width, rows]
-    return delta if layer.turned else graph.transpose(delta, [1, 0])
 
 
 __all__ = ["Feed", "Program", "State", "STEP", "LEARNING_RATE", "SEED", "GRADIENT_SCALE", "LOSS"]
