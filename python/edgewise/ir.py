@@ -352,7 +352,8 @@ class BoundNode:
         self.op, self.domain, self.name = op, domain, name
         self.inputs: list[Any] = inputs
         self.outputs: list[Any] = outputs
-        self.attrs, self.opset, self.module = attrs, opset, module
+        self.attrs: Any = attrs  # {name: value}; rules know the types
+        self.opset, self.module = opset, module
         self.decl: Any = decl
 
     @property
@@ -400,8 +401,8 @@ class BoundNode:
         """Whether input i is there: an optional one may be absent."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
-    def input(self, i: int) -> Value | None:
-        """Value of input i; None where it is absent."""
+    def input(self, i: int) -> Any:
+        """Value of input i; None where it is absent. (Any: rules know which inputs are there.)"""
         return self.inputs[i] if i < len(self.inputs) else None
 
     def wants(self, i: int) -> bool:

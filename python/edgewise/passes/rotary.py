@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..bind import BoundGraph
+from ..declare.symbolic import Sym
 from ..ir import BoundNode, Value
 from ..ops.shape.movement import slice_ranges
 from .rewrite import Rewriter, number, op_of
@@ -67,7 +68,7 @@ def _rotated_half(concat: BoundNode) -> Value | None:
     return None
 
 
-def _span(node: BoundNode) -> tuple[int, int] | None:
+def _span(node: BoundNode) -> tuple[int | Sym, int | Sym] | None:
     """(start, length) of a Slice along the last axis only; None of others."""
     ranges = [x for x in slice_ranges(node) if x[2] != node.inputs[0].shape[x[0]]]
     if len(ranges) != 1 or ranges[0][0] != node.inputs[0].rank - 1 or ranges[0][3] != 1:

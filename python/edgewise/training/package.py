@@ -98,7 +98,7 @@ def add_training(
             for kind, (file, plan) in zip(PLANS, plans)
         },
         "states": [
-            {**d, "initial": list(program.states[d.name].initial)}
+            {**d, "initial": list(program.states[d["name"]].initial)}
             for d in program.describe_states()
         ],
         "pad_token_id": special_token("pad_token_id", *configs),

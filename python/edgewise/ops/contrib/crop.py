@@ -50,6 +50,7 @@ def crop_and_resize_decompose(node: BoundNode, graph: Binder) -> list[Value]:
         align_corners=1,
     )
     outside = _number(graph, node.attr("extrapolation_value", 0.0))
+    assert inside is not None
     return [graph.op("Where", graph.reshape(inside, [count, 1, *size]), y, outside)]
 
 
