@@ -22,7 +22,7 @@ def plans_of(package: Package) -> list[bytes]:
         *manifest.get("inference", {}).get("plans", ()),
         *(plan for program in manifest.get("training", ()) for plan in program["plans"].values()),
     ]
-    return [bytes(package.file(plan["file"])) for plan in plans]
+    return [bytes(package.file(plan["file"]) or b"") for plan in plans]
 
 
 def full_engines(folder: str | None = None) -> str:

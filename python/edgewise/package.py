@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .errors import PackageError
 from .json_text import parse_json_object
@@ -20,14 +22,15 @@ from .manifest_limits import LIMITS
 from .onnx.source import Source
 from .sums import source_sums
 
+if TYPE_CHECKING:
+    from .ir import Graph
+
 MAGIC = b"EDGEWISE"
 SUM = b'{"manifest_sha256":"'
 
 
-def _signed(text):
-    """A manifest's bytes with their own checksum, taken with zeros in its place, at its
-    beginning.
-    """
+def _signed(text: bytes) -> bytes:
+    """A manifest with its checksum at the beginning, computed with zeros in its place."""
     rest = text[len(SUM) + 64 :]
     return SUM + hashlib.sha256(SUM + b"0" * 64 + rest).hexdigest().encode() + rest
 
@@ -35,28 +38,40 @@ def _signed(text):
 class Part(Source):
     """A stretch of another source."""
 
-    def __init__(self, source, offset, size, name=""):
+    def __init__(self, source: Source, offset: int, size: int, name: str = "") -> None:
         self.source, self.offset, self.size, self.name = source, offset, size, name or source.name
 
-    def read(self, offset, size):
+    def read(self, offset: int, size: int) -> bytes:
         """As Source.read, from the beginning of the stretch."""
         self._check(offset, size)
         return self.source.read(self.offset + offset, size)
 
 
 class Package:
-    """A compiled model: `manifest` (dict), `blobs` {file name: bytes} and `sources` {file name:
-    Source} for what stays where it is.
+    """A compiled model.
+
+    Attributes:
+        manifest: what the package contains.
+        blobs: {file name: bytes} of parts in memory.
+        sources: {file name: Source} of parts that are read where they are.
+        graph: the model; None where this process did not compile it.
+        labels: {plan file: node of each step}, for errors, where this process compiled it.
     """
 
-    def __init__(self, manifest, blobs, sources):
-        self.manifest, self.blobs, self.sources = manifest, blobs, sources
-        self.graph = None  # of a package compiled by this process
-        # plan file: node of each step, for errors; of packages compiled by this process
-        self.labels = {}
+    def __init__(
+        self, manifest: dict[str, Any], blobs: dict[str, bytes], sources: Mapping[str, Source]
+    ) -> None:
+        self.manifest, self.blobs = manifest, blobs
+        self.sources: dict[str, Source] = dict(sources)
+        self.graph: Graph | None = None
+        self.labels: dict[str, list[str]] = {}
 
-    def file(self, name):
-        """Bytes of a part, or None."""
+    def file(self, name: str) -> bytes | None:
+        """Bytes of a part; None where there is none.
+
+        Raises:
+            PackageError: they differ from their checksum.
+        """
         if name in self.blobs:
             return self.blobs[name]
         if name in self.sources:
@@ -71,15 +86,15 @@ class Package:
             return data
         return None
 
-    def source(self, name):
-        """The Source of a part or of a file that stays where it is; KeyError where there is
-        none.
-        """
+    def source(self, name: str) -> Source:
+        """The Source of a part or of one of the model's files; KeyError where there is none."""
         return self.sources[name]
 
-    def json(self, name, default=None):
-        """A part as a dict; `default` where there is none, PackageError where it is not a JSON
-        object.
+    def json(self, name: str, default: Any = None) -> Any:
+        """A part as a dict; `default` where there is none.
+
+        Raises:
+            PackageError: it is no JSON object.
         """
         data = self.file(name)
         if data is None:
@@ -88,8 +103,8 @@ class Package:
             data, name, PackageError, "Fetch that file again, or build the package again."
         )
 
-    def write(self, target):
-        """Writes the package to a binary file object, weights copied from where they lie."""
+    def write(self, target: BinaryIO) -> None:
+        """Writes the package to a binary file object; weights are copied from their files."""
         manifest = dict(self.manifest)
         weights, at = [], 0
         for w in manifest["weights"]:
@@ -98,7 +113,7 @@ class Package:
             at += -(-w["bytes"] // 64) * 64
         files, offset = {}, 0
         parts = dict(self.blobs) or {
-            name: self.file(name) for name in self.manifest["files"] if name != "weights"
+            name: self.file(name) or b"" for name in self.manifest["files"] if name != "weights"
         }  # of a package that was read
         for name, data in parts.items():
             files[name] = [offset, len(data)]
@@ -126,14 +141,16 @@ class Package:
             target.write(bytes(-old["bytes"] % 64))
 
     @staticmethod
-    def read(source):
+    def read(source: Source) -> Package:
         """Opens a package and checks all of it but the weights, which are checked when they are
         loaded (`sums.py`).
 
         Raises PackageError with what is wrong and where.
         """
 
-        def broken(what, remedy="The file is truncated or damaged; fetch it or build it again."):
+        def broken(
+            what: str, remedy: str = "The file is truncated or damaged; fetch it or build it again."
+        ) -> PackageError:
             return PackageError(what, source.name, remedy)
 
         if source.size < 16 or source.read(0, 8) != MAGIC:
@@ -159,5 +176,5 @@ class Package:
         for name in manifest["sha256"]:
             package.file(name)  # its checksum
         for file, slots in plans_of(manifest):
-            check_slot_table(package.file(file), slots, source.name, file)
+            check_slot_table(package.file(file) or b"", slots, source.name, file)
         return package

@@ -27,7 +27,7 @@ CALLS = {
 _MISSING = re.compile("external data file '(.+)' was not given")
 
 
-def run(files: Any, options: str) -> list:
+def run(files: Any, options: str) -> list[Any]:
     """Answers one question of a page.
 
     Args:
@@ -66,7 +66,9 @@ def run(files: Any, options: str) -> list:
         ]
 
 
-def compile_package(files: dict, options: dict) -> tuple[str, dict[str, bytes]]:
+def compile_package(
+    files: dict[str, Source], options: dict[str, Any]
+) -> tuple[str, dict[str, bytes]]:
     """Compiles a language model, with options["programs"] so that it can also be trained.
 
     Args:
@@ -99,30 +101,31 @@ def compile_package(files: dict, options: dict) -> tuple[str, dict[str, bytes]]:
 
 
 class JsSource(Source):
-    """A Source over a JavaScript object with `size` and synchronous `read(offset, size) ->
-    Uint8Array` (web/src/worker/compiler-client.ts).
+    """A Source over a JavaScript object with `size` and a synchronous `read(offset, size)` that
+    returns a Uint8Array (web/src/worker/compiler-client.ts).
+
+    Args:
+        js: the object.
+        name: of the file, with folders.
+        siblings: {name: JsSource} of the page's other files.
     """
 
-    def __init__(self, js, name, siblings):
+    def __init__(self, js: Any, name: str, siblings: dict[str, JsSource]) -> None:
         self.js, self.name, self.size, self.siblings = js, name, int(js.size), siblings
 
-    def read(self, offset, size):
-        """bytes of this stretch, copied into Python."""
+    def read(self, offset: int, size: int) -> bytes:
+        """As Source.read: copied into Python."""
         self._check(offset, size)
         part = self.js.read(offset, size)
         return part.to_bytes() if hasattr(part, "to_bytes") else bytes(part)
 
-    def read_js(self, offset, size):
-        """A Uint8Array: what engine/browser.py copies into engine memory without passing through
-        Python.
-        """
+    def read_js(self, offset: int, size: int) -> Any:
+        """The same as a Uint8Array, which engine/browser.py copies into engine memory directly."""
         self._check(offset, size)
         return self.js.read(offset, size)
 
-    def sibling(self, name):
-        """As Source.sibling, among the page's files: beside this one first, then by the name
-        alone.
-        """
+    def sibling(self, name: str) -> Source:
+        """As Source.sibling, among the page's files: in this folder, else by the name alone."""
         folder = self.name.rsplit("/", 1)[0] + "/" if "/" in self.name else ""
         for path in (folder + name, name):
             if path in self.siblings:
@@ -130,9 +133,9 @@ class JsSource(Source):
         return super().sibling(name)
 
 
-def page_sources(files):
+def page_sources(files: Any) -> dict[str, JsSource]:
     """{name: JsSource} of a JavaScript Map of sources."""
-    sources = {}
+    sources: dict[str, JsSource] = {}
     for name in files:
         sources[name] = JsSource(files[name], name, sources)
     return sources

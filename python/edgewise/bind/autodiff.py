@@ -1,56 +1,74 @@
-"""Reverse-mode differentiation of bound graphs: nodes that compute gradients are added behind those
-that are there.
+"""Reverse-mode differentiation of bound graphs: adds the nodes that compute gradients.
 
-Each op's rule stands beside the op (`grad`, ops/op.py) and is built from ops, so that a gradient is
-a graph like any other: passes fuse it, plans schedule it, and where rules are made of ops that have
-rules it can be differentiated again. (Reverse accumulation: Griewank and Walther, Evaluating
+The rule of an op is declared with the op (`grad`, declare/op.py) and composed of ops. A gradient is
+a graph like any other: passes fuse it, plans schedule it, and it can be differentiated again where
+its ops have rules. (Reverse accumulation: Griewank and Walther, Evaluating
 Derivatives, 2008, chapter 3; rules as in PyTorch's derivatives.yaml.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from ..declare.dtypes import FLOAT, FLOATS
 from ..declare.symbolic import product
 from ..errors import MissingGradient, UnsupportedOp
-from ..ir import Value
+from ..ir import BoundNode, Value
+
+if TYPE_CHECKING:
+    from .graph import BoundGraph
 
 
 class Gradients:
-    """What a rule builds with. `node` is the forward node whose rule runs."""
+    """What rules of gradients add nodes with.
 
-    def __init__(self, bound):
+    Attributes:
+        bound: the graph.
+        binder: its binder.
+        node: the forward node whose rule runs.
+    """
+
+    def __init__(self, bound: BoundGraph) -> None:
         self.bound, self.binder = bound, bound.binder
-        self.node, self.needed = None, set()
+        self.node: Any = None
+        self.needed: set[int] = set()  # ids of values whose gradients are needed
 
     # ---- nodes ----
-    def op(self, name, *inputs, domain="", outputs=1, **attrs):
-        """Adds a node in the newest opset; its output, or a list where outputs > 1."""
+    def op(
+        self, name: str, *inputs: Value | None, domain: Any = "", outputs: Any = 1, **attrs: Any
+    ) -> Any:
+        """Adds a node in the newest opset.
+
+        Returns:
+            its output, or a list where outputs > 1
+        """
         return self.binder.op(name, *inputs, domain=domain, outputs=outputs, **attrs)
 
-    def constant(self, dtype, shape, numbers):
+    def constant(self, dtype: int, shape: Sequence[Any], numbers: Sequence[Any]) -> Value:
         """A Value of known numbers. dtype: ONNX code; numbers: flat list."""
         return self.binder.constant(dtype, shape, numbers)
 
-    def number(self, x):
+    def number(self, x: float) -> Value:
         """A float32 scalar."""
         return self.constant(FLOAT, [], [float(x)])
 
-    def ints(self, values):
+    def ints(self, values: Sequence[Any]) -> Value:
         """An int64 vector."""
         return self.binder.ints([int(x) for x in values])
 
-    def wants(self, i):
-        """Whether the gradient of the forward node's input i is wanted."""
+    def wants(self, i: int) -> bool:
+        """Whether the gradient of the forward node's input i is needed."""
         return (
             i < len(self.node.inputs)
             and self.node.inputs[i] is not None
             and id(self.node.inputs[i]) in self.needed
         )
 
-    def output(self, i, dtype, shape):
-        """Output i of the forward node, which is made to exist.
+    def output(self, i: int, dtype: int, shape: Sequence[Any]) -> Value:
+        """Output i of the forward node, which is added where it is absent.
 
-        The op's lowering must be able to give it.
+        The op's lowering must be able to write it.
         """
         n = self.node
         while len(n.outputs) <= i:
@@ -61,47 +79,49 @@ class Gradients:
         return n.outputs[i]
 
     # ---- arithmetic ----
-    def add(self, a, b):
+    def add(self, a: Any, b: Any) -> Value:
         """a + b, broadcast as ONNX's Add."""
         return self.op("Add", a, b)
 
-    def sub(self, a, b):
+    def sub(self, a: Value, b: Value) -> Value:
         """a - b, broadcast."""
         return self.op("Sub", a, b)
 
-    def mul(self, a, b):
+    def mul(self, a: Value, b: Value) -> Value:
         """a * b, element by element, broadcast."""
         return self.op("Mul", a, b)
 
-    def div(self, a, b):
+    def div(self, a: Value, b: Value) -> Value:
         """a / b, element by element, broadcast."""
         return self.op("Div", a, b)
 
-    def neg(self, a):
+    def neg(self, a: Value) -> Value:
         """-a."""
         return self.op("Neg", a)
 
-    def scale(self, v, factor):
+    def scale(self, v: Value, factor: float) -> Value:
         """v times a Python float; v itself where it is 1."""
         return v if factor == 1.0 else self.op("Mul", v, self.number(factor))
 
     # ---- shapes ----
-    def transpose(self, v, perm):
-        """Dimension i of the result is dimension perm[i] of v; v itself where nothing moves."""
+    def transpose(self, v: Value, perm: Sequence[int]) -> Value:
+        """Dimension i of the result is dimension perm[i] of v; v itself for the identity."""
         return (
             v if list(perm) == list(range(len(perm))) else self.op("Transpose", v, perm=list(perm))
         )
 
-    def swap(self, v):
-        """The last two dimensions exchanged."""
+    def swap(self, v: Value) -> Value:
+        """v with its last two dimensions swapped."""
         return self.transpose(v, [*range(v.rank - 2), v.rank - 1, v.rank - 2])
 
-    def reshape(self, v, shape):
-        """v in another shape (ints and Syms) of as many elements."""
+    def reshape(self, v: Value, shape: Sequence[Any]) -> Value:
+        """v in another shape (ints and Syms) with as many elements."""
         return self.binder.reshape(v, shape)
 
-    def sum_to(self, v, shape):
-        """Undoes broadcasting: the sum over what a tensor of `shape` was repeated along."""
+    def sum_to(self, v: Any, shape: Sequence[Any]) -> Any:
+        """The gradient of broadcasting: the sum over the axes that a tensor of `shape` was repeated
+        along.
+        """
         pad = v.rank - len(shape)
         axes = [
             *range(pad),
@@ -111,8 +131,8 @@ class Gradients:
             v = self.op("ReduceSum", v, self.ints(axes), keepdims=1)
         return self.reshape(v, shape)
 
-    def zeros(self, shape):
-        """float32 zeros of a shape."""
+    def zeros(self, shape: Sequence[Any]) -> Value:
+        """float32 zeros."""
         return (
             self.op("Expand", self.number(0.0), self.ints(shape))
             if product(shape) != 1
@@ -120,56 +140,57 @@ class Gradients:
         )
 
 
-def add_gradients(bound, seeds, wrt, missing=None):
+def add_gradients(
+    bound: BoundGraph,
+    seeds: Sequence[tuple[Value, Value | None]],
+    wrt: Sequence[Value],
+    missing: list[tuple[BoundNode, Any]] | None = None,
+) -> list[Value | None]:
     """Adds the nodes that compute the gradients of sum(seed * value) over all seeds.
 
     Args:
-        bound: BoundGraph made by `bind`, its nodes in an order that can be run.
-        seeds: [(Value, gradient Value of the same shape)]; a gradient of None stands for 1 and
-        wants a value of one element. wrt: [Value] the gradients of which are wanted: inputs,
-        states, or values that nodes compute. missing: a list: nodes whose rule is missing or
-        refuses are added to it as (node, error), and taken as if they were constant, instead of
-        raising.
+        bound: the graph, its nodes in an order that can run.
+        seeds: (value, gradient of the same shape); a gradient of None stands for 1, of a value with
+            one element.
+        wrt: values whose gradients are computed: inputs, states, or outputs of nodes.
+        missing: a list that gets (node, error) of nodes without a usable rule, which then count as
+            constant; None: such a node is an error.
+
     Returns:
-        [Value or None] in the order of wrt; None: nothing of it reaches the seeds.
+        a gradient for each value of wrt; None where no seed depends on it
+
     Raises:
         MissingGradient: a node between wrt and the seeds has no rule.
     """
-    g = Gradients(bound)
-    needed = {id(v) for v in wrt}  # values that something of wrt flows into
+    gradients = Gradients(bound)
+    needed = {id(v) for v in wrt}
     forward = list(bound.nodes)
     for n in forward:
         if any(v is not None and id(v) in needed for v in n.inputs):
             needed.update(id(o) for o in n.outputs if o is not None and o.dtype in FLOATS)
-    g.needed = needed
-    grads = {}  # id of value -> gradient so far
-
-    def give(value, gradient):
-        if list(gradient.shape) != list(value.shape):
-            raise AssertionError(
-                f"the rule of {g.node.where if g.node else 'a seed'} gives {gradient} for {value}"
-            )
-        before = grads.get(id(value))
-        grads[id(value)] = gradient if before is None else g.add(before, gradient)
-
+    gradients.needed = needed
+    sums = _Sums(gradients)
     for value, gradient in seeds:
         if id(value) in needed:
-            give(value, gradient if gradient is not None else g.reshape(g.number(1.0), value.shape))
-    wanted = {id(v) for v in wrt}
+            if gradient is None:
+                gradient = gradients.reshape(gradients.number(1.0), value.shape)
+            sums.add(value, gradient)
+    kept = {id(v) for v in wrt}
     for n in reversed(forward):
-        out = [grads.get(id(o)) if o is not None else None for o in n.outputs]
-        for o in n.outputs:  # complete: all readers of o came before
-            if o is not None and id(o) not in wanted:
-                grads.pop(id(o), None)
+        # All readers of the outputs came before, so their gradients are complete.
+        out = [sums.of.get(id(o)) if o is not None else None for o in n.outputs]
+        for o in n.outputs:
+            if o is not None and id(o) not in kept:
+                sums.of.pop(id(o), None)
         if all(d is None for d in out) or not any(
             v is not None and id(v) in needed for v in n.inputs
         ):
             continue
-        g.node = n
+        gradients.node = n
         try:
             if n.decl.grad_fn is None:
                 raise _missing(n, forward, wrt)
-            got = n.decl.grad_fn(n, g, *out)
+            got = n.decl.grad_fn(n, gradients, *out)
         except UnsupportedOp as e:
             if missing is None:
                 raise
@@ -177,22 +198,39 @@ def add_gradients(bound, seeds, wrt, missing=None):
             continue
         for v, gradient in zip(n.inputs, got if isinstance(got, (list, tuple)) else [got]):
             if v is not None and gradient is not None and id(v) in needed:
-                give(v, gradient)
-    g.node = None
-    return [grads.get(id(v)) for v in wrt]
+                sums.add(v, gradient)
+    gradients.node = None
+    return [sums.of.get(id(v)) for v in wrt]
 
 
-def _missing(node, forward, wrt):
-    """What stands in the way, from which parameter, and what to freeze."""
+class _Sums:
+    """Gradients so far, {id of a value: gradient}."""
+
+    def __init__(self, gradients: Gradients) -> None:
+        self.of: dict[int, Value] = {}
+        self._gradients = gradients
+
+    def add(self, value: Value, gradient: Value) -> None:
+        """Adds to the gradient of a value."""
+        if list(gradient.shape) != list(value.shape):
+            node = self._gradients.node
+            raise AssertionError(
+                f"the rule of {node.where if node else 'a seed'} gives {gradient} for {value}"
+            )
+        before = self.of.get(id(value))
+        self.of[id(value)] = gradient if before is None else self._gradients.add(before, gradient)
+
+
+def _missing(
+    node: BoundNode, forward: Sequence[BoundNode], wrt: Sequence[Value]
+) -> MissingGradient:
+    """The error for a node without a rule: on which path it is, and what to freeze."""
     producers = {id(o): n for n in forward for o in n.outputs if o is not None}
-    names, seen, path, front = (
-        {id(v): v.name for v in wrt},
-        set(),
-        {},
-        [v for v in node.inputs if v is not None],
-    )
-    path = {id(v): [] for v in front}
-    start, behind = None, []
+    names, seen = {id(v): v.name for v in wrt}, set[int]()
+    front: list[Value] = [v for v in node.inputs if v is not None]
+    path: dict[int, list[str]] = {id(v): [] for v in front}
+    start: Value | None = None
+    behind: list[str] = []
     while front:
         v = front.pop(0)
         if id(v) in seen:
@@ -206,7 +244,7 @@ def _missing(node, forward, wrt):
             continue
         n = producers.get(id(v))
         for i in n.inputs if n is not None else ():
-            if i is not None and id(i) not in path:
+            if n is not None and i is not None and id(i) not in path:
                 path[id(i)] = [*path[id(v)], n.name or n.op]
                 front.append(i)
     through = (

@@ -180,7 +180,7 @@ class Binder(NodeBinder):
             self.bound.outputs[name] = v
         return self.bound.prune()
 
-    def inline(self, graph: Graph, values: Mapping[str, Value]) -> dict[str, Value]:
+    def inline(self, graph: Any, values: Mapping[str, Value]) -> dict[str, Value]:
         """Binds another graph, with its own opsets and functions, behind all other nodes.
 
         Args:
