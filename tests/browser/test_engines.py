@@ -7,7 +7,7 @@ import re
 from edgewise.cli import main
 
 from .conftest import MODEL, edit_package, greedy
-from .test_trouble import error
+from .loading import error
 
 
 def engines(v):

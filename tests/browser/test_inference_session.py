@@ -12,7 +12,7 @@ import pytest
 from edgewise.cli import main
 from onnx import TensorProto, helper, numpy_helper
 
-from .test_trouble import error
+from .loading import error
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 R = np.random.default_rng(0)

@@ -12,9 +12,9 @@ import pytest
 from onnx import numpy_helper
 
 from .conftest import edit_package
+from .loading import error
 from .test_inference_session import FEED, image, models, same  # noqa: F401
 from .test_pages import no_python
-from .test_trouble import error
 
 # Runs the model with images of these sizes; `arg.open`: what stands for the model.
 RUN = (

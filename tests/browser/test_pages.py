@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from .conftest import MODEL, greedy
-from .test_trouble import error
+from .loading import error
 
 
 def no_python(visit):

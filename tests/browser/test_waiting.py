@@ -10,7 +10,7 @@ import pytest
 
 from .conftest import MODEL, WEB, greedy
 from .faulty import Faulty
-from .test_trouble import LOAD, error, load
+from .loading import LOAD, error, load
 
 PATIENCE = "ew.env.stallTimeout = 3000; "
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser.conftest import browser, built, files, package, server  # noqa: F401  (fixtures)
-from browser.test_training import trainable  # noqa: F401
+from browser.training.conftest import trainable  # noqa: F401
 
 from .drivers import Browser, Chromium, Firefox, Tab, WebKit, missing
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser.conftest import MODEL, WEB
+from browser.loading import error
+from browser.test_hostile_packages import as_parts, mutations
 from browser.test_inference_session import F, save
-from browser.test_training import TEXT
-from browser.test_trouble import as_parts, error, mutations
+from browser.training.harness import TEXT
 from hostile.packages import joined, split, with_sums
 from hostile.test_readers import two_sizes, two_slots_of_one_name
 from onnx import helper

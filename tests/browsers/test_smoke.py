@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from browser.conftest import greedy
 from browser.test_inference_session import F, save
-from browser.test_training import TEXT
+from browser.training.harness import TEXT
 from onnx import helper
 
 from .conftest import Page

@@ -24,8 +24,6 @@ TYPES = {
 }
 
 
-
-
 def library():
     if os.environ.get("EDGEWISE_LIBRARY"):
         return os.environ["EDGEWISE_LIBRARY"]

@@ -1,0 +1,152 @@
+"""Wrong options, losses that are not finite, damaged plans, and models compiled in the page."""
+
+from ..conftest import edit_package
+from ..loading import error
+from .harness import TEXT, train
+
+
+def test_wrong_wishes(visit, server, trainable):
+    v = visit(server)
+    error(
+        v.run(
+            "const p = await ew.pipeline('text-generation', '/files/model.edge'); return await"
+            " ew.fineTune(p, arg)",
+            TEXT,
+        ),
+        "InputError",
+        "compiled without training",
+    )
+    error(v.run("return await ew.fineTune({}, arg)", TEXT), "InputError", "pipeline")
+    for options, word in (
+        ({"epoch": 3}, "epoch"),
+        ({"epochs": -1}, "epochs"),
+        ({"max_steps": 0.5}, "max_steps"),
+        ({"learning_rate": -1}, "learning_rate"),
+        ({"schedule": "step"}, "schedule"),
+        ({"adapter": "full"}, "lora"),
+        ({"adapter": "dora"}, "lora"),
+        ({"r": 5}, "room for 4"),
+        ({"r": 0}, "r is 0"),
+        ({"lora_alpha": -1}, "lora_alpha"),
+        ({"seed": -1}, "seed"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps"),
+        ({"evaluation": 1.5}, "evaluation"),
+        ({"evaluation": [1]}, "evaluation"),
+        ({"evaluation": ""}, "evaluation"),
+        ({"name": "a/b"}, "name"),
+        ({"resume": True}, "resume"),
+        ({"checkpoint": {"name": "x", "every": 0}}, "every"),
+        ({"warmup_steps": -1}, "warmup_steps"),
+    ):
+        e = error(train(v, "return await ew.fineTune(p, arg.text, arg.o)", o=options), "InputError")
+        assert word in e["message"], (options, e["message"])
+    for texts in ("", [], [1], None, {"a": 1}):
+        error(train(v, "return await ew.fineTune(p, arg.texts)", texts=texts), "InputError", "text")
+    # After all that a model still writes and learns.
+    got = train(
+        v,
+        """
+            for (const o of [{ r: 99 }, { evaluation: 2 }])
+              await ew.fineTune(p, arg.text, o).catch(() => undefined);
+            const a = await greedy();
+            const r = await ew.fineTune(p, arg.text, { max_steps: 1 });
+            await p.dispose();
+            return [a, r.step];
+        """,
+    )
+    assert got[1] == 1
+
+
+def test_the_loss_explodes(visit, server, trainable):
+    v = visit(server)
+    got = train(
+        v,
+        """
+            const before = await greedy();
+            const e = await ew
+              .fineTune(p, arg.text, { max_steps: 60, learning_rate: 1e30 })
+              .catch((e) => e);
+            const adapters = p.adapters.length,
+              after = await greedy();
+            const r = await ew.fineTune(p, arg.text, { max_steps: 2 });
+            await p.dispose();
+            return { e: [e.name, e.message], adapters, same: before === after, step: r.step };
+        """,
+    )
+    assert "error" not in got, got
+    assert (
+        got["e"][0] == "EngineError"
+        and "learning_rate" in got["e"][1]
+        and got["adapters"] == 0
+        and got["same"]
+        and got["step"] == 2
+    ), got
+
+
+def test_damaged_training_plans(visit, server, files, package, trainable):
+    """Plans that are not those that the manifest describes: refused before anything runs."""
+    data = (files / "trainable.edge").read_bytes()
+
+    def swap(m):
+        plans = m["training"][0]["plans"]
+        plans["train"]["file"], plans["update"]["file"] = (
+            plans["update"]["file"],
+            plans["train"]["file"],
+        )
+
+    (files / "swapped.edge").write_bytes(edit_package(data, swap))
+    v = visit(server)
+    got = v.run(
+        "const e = await ew.pipeline('text-generation', '/files/swapped.edge').catch((e) => e);"
+        " return [e.name, e.what]"
+    )
+    assert got[0] == "PackageError" and "the manifest describes" in got[1], got
+
+
+def test_compiled_here_with_training(visit, server):
+    v = visit(server)
+    got = v.run(
+        """
+            const p = await ew.pipeline("text-generation", "/demo/model/", {
+              dtype: "q4",
+              training: { batch_size: 2, sequence_length: 32, r: 2 },
+            });
+            const r = await ew.fineTune(p, arg, { max_steps: 2 });
+            await p.dispose();
+            const q = await ew.pipeline("text-generation", "/demo/model/", { dtype: "q4" });
+            await q.dispose();
+            const two = await ew.pipeline("text-generation", "/demo/model/", {
+              dtype: "q4",
+              training: {
+                adapter: ["full", "lora"],
+                batch_size: 1,
+                sequence_length: 16,
+                max_grad_norm: null,
+              },
+            });
+            await ew.fineTune(two, arg, { adapter: "full", max_steps: 1 });
+            await two.dispose();
+            const again = await ew.pipeline("text-generation", "/demo/model/", {
+              dtype: "q4",
+              training: { batch_size: 2, sequence_length: 32, r: 2 },
+            });
+            await again.dispose();
+            return {
+              losses: r.losses,
+              can: p.info.training,
+              plain: q.info.training,
+              two: two.info.training.map((t) => t.adapter),
+              from: again.info.origin,
+              ms: p.info.ms.compile,
+            };
+        """,
+        TEXT,
+    )
+    assert "error" not in got, got
+    assert (
+        len(got["losses"]) == 2
+        and got["can"][0]["r"] == 2
+        and got["plain"] == []
+        and got["two"] == ["full", "lora"]
+        and got["from"] == "cache"
+    )
