@@ -15,7 +15,7 @@ from edgewise.training.session import TrainingSession
 from engines.node_engine import NodeEngine
 
 from . import llama
-from .test_trainer import net, rows
+from .trainer.models import net, rows
 
 DEEP = dict(
     layers=8,

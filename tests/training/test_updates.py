@@ -1,5 +1,5 @@
 """Training steps, updates and resets in any order (tests/conformance/training_updates.json):
-PyTorch's losses. Pages run the same in tests/browser/test_training_session.py.
+PyTorch's losses. Pages run the same in tests/browser/training/test_session.py.
 """
 
 import numpy as np

@@ -10,7 +10,7 @@ import pytest
 from edgewise.training import artifacts, onnxblock
 from edgewise.training.api import CheckpointState, Module, Optimizer
 
-from .test_artifacts import CASES, LOSS
+from .graphs import CASES, LOSS
 
 
 @pytest.mark.parametrize(

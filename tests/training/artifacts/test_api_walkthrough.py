@@ -15,7 +15,7 @@ from edgewise.training import api, artifacts
 from edgewise.training.api import CheckpointState, LinearLRScheduler, Module, Optimizer
 from edgewise.training.schedules import factor
 
-DATA = Path(__file__).parent / "data" / "walkthrough"
+DATA = Path(__file__).parents[1] / "data" / "walkthrough"
 RECORDED = json.loads((DATA / "recorded.json").read_text())
 
 

@@ -18,7 +18,7 @@ from edgewise.errors import EdgewiseError, InputError, ModelError, UnsupportedFi
 from edgewise.training.peft import CONFIG, WEIGHTS, Adapter, LoraConfig, load_adapter, save_adapter
 from edgewise.training.safetensors import save_safetensors
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 MATCHING = json.loads((DATA / "matching.json").read_text())
 
 

@@ -26,9 +26,9 @@ from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.Checkpoint import
     Checkpoint as Theirs,
 )
 
-from .zoo import cases
+from ..zoo import cases
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 CASES = sorted(
     folder for folder in cases().values() if (folder / "checkpoint_trained").exists()
 )  # not of the copies

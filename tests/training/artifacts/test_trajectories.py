@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from edgewise.training.session import TrainingSession
 
-from .zoo import ZooCase, cases
+from ..zoo import ZooCase, cases
 
 CASES = cases()
 ROUNDING = 1e-6

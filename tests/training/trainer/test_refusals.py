@@ -1,0 +1,153 @@
+"""Trainer: arguments and data that are not valid, and calls that fail."""
+
+import edgewise
+import numpy as np
+import onnx
+import pytest
+from edgewise.errors import EdgewiseError, EngineError, InputError, ModelError
+from edgewise.training import losses, optimizers
+from edgewise.training.peft import LoraConfig
+from onnx import helper as h
+
+from .. import llama
+from .models import net, rows, trainer
+
+
+# ---- what goes wrong ----
+def test_failed_calls_lose_nothing(engine):
+    """Bad batches are refused before a state changes, also where only the engine can tell (a label
+    that is no class, a token that is none).
+    """
+    t = trainer(engine=engine, optimizer=optimizers.AdamW())
+    good = rows(8)
+    for _ in range(2):
+        t.step(good)
+    before = {n: t.session.read(n) for n in t.program.states}
+    runs = t.session.runs
+    bad = [
+        ({"x": good["x"][:7], "labels": good["labels"][:7]}, "is wanted"),
+        ({"x": good["x"]}, "missing"),
+        ({**good, "z": good["x"]}, "no input 'z'"),
+        ({**good, "labels": good["labels"].astype("f4")}, "is wanted"),
+        ({**good, "labels": np.full(8, np.nan, "f4")}, "is wanted"),
+        ({**good, "x": good["x"].astype("f8")}, "is wanted"),
+        ({**good, "labels": good["labels"] + 4}, "out of range"),
+        ({**good, "labels": good["labels"] - 5}, "out of range"),
+        ({**good, "x": [["a"] * 6] * 8}, "list of numbers"),
+    ]
+    for batch, words in bad:
+        with pytest.raises(InputError, match=words):
+            t.step(batch)
+        assert {
+            n: t.session.read(n) for n in t.program.states
+        } == before and t.session.runs == runs, words
+    fresh = trainer(engine=engine, optimizer=optimizers.AdamW())
+    want = [fresh.step(good) for _ in range(3)][-1]
+    assert t.step(good) == want
+    t.free(), fresh.free()
+
+
+def test_tokens_out_of_range():
+    t = edgewise.Trainer(
+        llama.base("q4"),
+        adapters=LoraConfig(r=2, target_modules="all-linear"),
+        batch_size=2,
+        sequence_length=16,
+    )
+    t.step(llama.batch())
+    before = {n: t.session.read(n) for n in t.program.states}
+    bad = llama.batch()
+    bad["input_ids"][1, 3] = 256
+    with pytest.raises(InputError, match="out of range"):
+        t.step(bad)
+    assert {n: t.session.read(n) for n in t.program.states} == before
+    t.free()
+
+
+def test_numbers_that_are_none():
+    t = trainer("mse")
+    bad = rows(8, kind="numbers")
+    bad["labels"][3, 1] = np.nan
+    with pytest.raises(InputError, match="NaN"):
+        t.step(bad)
+    wild = trainer("mse", optimizer="SGD", learning_rate=1e30)
+    with pytest.raises(EngineError, match="loss is (nan|inf).*smaller learning rate"):
+        wild.fit(rows(kind="numbers"), epochs=9, progress=False)
+    t.free(), wild.free()
+
+
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"gradient_accumulation_steps": 1.5}, "gradient_acc"),
+        ({"optimizer": "Adamm"}, "no optimizer"),
+        ({"optimizer": {"type": "SGD", "beta": 1}}, "beta"),
+        ({"adapters": 3}, "LoraConfig"),
+        ({"trainable": ["x*"]}, "no initializer"),
+        ({"frozen": ["nope"]}, "no initializer"),
+        ({"trainable": ["0.*"], "frozen": ["0.*"]}, "no parameter"),
+        ({"optimizer": optimizers.SGD(nesterov=True)}, "momentum"),
+    ],
+)
+def test_absurd_options(fields, words):
+    with pytest.raises(InputError, match=words):
+        edgewise.Trainer(net()[0], loss="cross_entropy", **{"batch_size": 8, **fields}).estimate(
+            rows(8)
+        )
+
+
+def test_data_that_is_none():
+    t = trainer()
+    for data, words in (
+        ({}, "rows"),
+        ({"x": np.zeros((3, 6), "f4"), "labels": np.zeros(4, int)}, "same first"),
+        ({"x": np.zeros((3, 6), "f4"), "labels": np.zeros(3, int)}, "no batch"),
+        (5, "no data"),
+        (["a"], "no data"),
+    ):
+        with pytest.raises(InputError, match=words):
+            t.fit(data, progress=False)
+    with pytest.raises(InputError, match="not said what"):
+        edgewise.Trainer(net()[0])
+    with pytest.raises(InputError, match="no such file"):
+        edgewise.Trainer("/no/such/folder")
+
+
+def test_cyclic_graph():
+    g = onnx.load_from_string(net()[0])
+    g.graph.node.append(h.make_node("Add", ["p", "y"], ["q"]))
+    g.graph.node.append(h.make_node("Add", ["q", "y"], ["p"]))
+    g.graph.output.append(h.make_tensor_value_info("p", 1, ["n", 4]))
+    with pytest.raises(ModelError):
+        edgewise.Trainer(
+            g.SerializeToString(), loss=losses.MSELoss(output="p"), batch_size=8
+        ).estimate(rows(8, kind="numbers"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"learning_rate": -1.0},
+        {"learning_rate": float("nan")},
+        {"max_grad_norm": -1},
+        {"warmup_steps": -4},
+        {"seed": "x"},
+        {"groups": [{}]},
+        {"adapters": {"rank": 8}},
+        {"loss": "foo"},
+    ],
+)
+def test_numbers_that_make_no_sense(change):
+    with pytest.raises(EdgewiseError):
+        trainer(**change)
+
+
+def test_mostly_quantized_models_want_adapters():
+    from pathlib import Path
+
+    import edgewise
+
+    folder = Path(__file__).parents[2] / "zoo" / "models" / "q4_llama"
+    with pytest.raises(InputError, match="quantized"):
+        edgewise.Trainer(folder / "model.onnx")
