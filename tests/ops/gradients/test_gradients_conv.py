@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from edgewise.ops.convolution.cases.convolution import _CONVOLUTIONS
 
-from .gradients import gradients, node_model
-from .test_gradients_structure import check, close, f
+from .compare import check, close, f
+from .model import gradients, node_model
 
 CONV = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 CONV_TRANSPOSE = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}

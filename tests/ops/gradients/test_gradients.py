@@ -21,8 +21,8 @@ from engines import open_engine
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from .gradients import gradients, node_model
-from .harness import MS, Case, Toolbox
+from ..harness import MS, Case, Toolbox
+from .model import gradients, node_model
 
 MOST = 12  # cases per op
 ELEMENTS = 8  # inputs of up to this many elements are differentiated by each of them

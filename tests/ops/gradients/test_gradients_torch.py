@@ -14,9 +14,9 @@ from edgewise.session.compiled import Compiled
 from engines import open_engine
 from onnx import helper
 
-from .gradients import gradients, node_model
-from .harness import MS
-from .test_gradients_structure import close
+from ..harness import MS
+from .compare import close
+from .model import gradients, node_model
 
 R = np.random.default_rng(3)
 T = torch

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from .test_gradients_structure import MS, check, f
+from .compare import MS, check, f
 
 
 @pytest.mark.parametrize(

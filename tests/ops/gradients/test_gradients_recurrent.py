@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from .gradients import gradients, node_model
-from .test_gradients_structure import check, close, f
+from .compare import check, close, f
+from .model import gradients, node_model
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 TORCH_ORDER = {"LSTM": [0, 2, 3, 1], "GRU": [1, 0, 2], "RNN": [0]}  # of ONNX's gates
