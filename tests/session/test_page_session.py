@@ -1,6 +1,6 @@
 """A page's session, in Node with CPython as its compiler: what is particular to pages.
 
-(What models compute is compared in test_control_flow.py and onnx_suite/test_page.py.)
+(What models compute is compared in control_flow and onnx_suite/test_page.py.)
 """
 
 import base64
@@ -13,7 +13,7 @@ from edgewise.errors import Aborted, InputError, ModelError, OutOfMemory, Unsupp
 from engines.page_session import PageSession
 from onnx import TensorProto, helper
 
-from .test_control_flow import (
+from .control_flow.models import (
     LOOP_IN,
     SCALAR,
     B,

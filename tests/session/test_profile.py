@@ -264,7 +264,7 @@ def test_watching(network):
     with session.profile() as p:
         session.run(["y"], feeds)
         other.run(None, feeds)
-        with pytest.raises(InputError, match="watching already"), session.profile():
+        with pytest.raises(InputError, match="another profile is active"), session.profile():
             pass
     session.run(None, feeds)
     assert p.runs == 1 and len(p.by_plan()) == 1
