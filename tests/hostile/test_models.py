@@ -1,12 +1,9 @@
-"""Broken and hostile ONNX files."""
-
-import os
+"""Damaged models: mutated, truncated, nested, too large, or without sense."""
 
 import edgewise
 import numpy as np
 import onnx
 import pytest
-from edgewise.compile import compile_causal_lm
 from edgewise.errors import InputError, ModelError, OutOfMemory, UnsupportedOp
 from edgewise.onnx import BytesSource, read_model
 from hypothesis import HealthCheck, given, settings
@@ -15,28 +12,9 @@ from onnx import TensorProto as T
 from onnx import helper as h
 
 from .fuzz_onnx import campaign
+from .runs import run, session
 from .seeds import F, I, c, i64, model, node, real, small, value
-from .wire import Message, varint
-
-
-def session(data, siblings=None):
-    options = edgewise.SessionOptions()
-    options.max_loop_trips = 2000
-    return edgewise.InferenceSession(BytesSource(data, "model.onnx", siblings), options)
-
-
-def run(data, siblings=None, **feeds):
-    s = session(data, siblings)
-    try:
-        return s.run(
-            None,
-            {
-                n: np.asarray(v, "f4" if np.asarray(v).dtype.kind == "f" else None)
-                for n, v in feeds.items()
-            },
-        )
-    finally:
-        s.free()
+from .wire import varint
 
 
 # ---- damage by chance ----
@@ -442,161 +420,3 @@ def test_shapes_from_data(refused):
     for bad in ([3, 3], [-1, -1], [1 << 62], [-5], [0, 0, 0], [2] * 100):
         refused(lambda: s.run(None, {"x": x, "s": np.array(bad)}))
     assert s.run(None, {"x": x, "s": np.array([-1])})[0].shape == (8,)
-
-
-# ---- external data ----
-def external(**entries):
-    data, siblings = small()["external"]
-    m = Message.parse(data)
-    t = next(x for x in m.walk() if x.kind == "Tensor")
-    for f in t.fields:
-        if f[0] == 13:
-            key = f[2].get(1).decode()
-            if key in entries:
-                f[2].fields[1][2] = (
-                    entries[key].encode() if isinstance(entries[key], str) else entries[key]
-                )
-    return m.bytes(), siblings
-
-
-@pytest.mark.parametrize(
-    "entries",
-    [
-        {"offset": "-1"},
-        {"offset": "65"},
-        {"length": "1"},
-        {"length": "999999999999999999999999"},
-        {"offset": "x"},
-        {"offset": ""},
-        {"length": "-256"},
-        {"offset": "9" * 5000},
-        {"location": ""},
-        {"location": "other.bin"},
-        {"location": b"\xff\xfe"},
-    ],
-)
-def test_external_entries(entries, refused):
-    data, siblings = external(**entries)
-    refused(lambda: session(data, siblings), ModelError)
-
-
-@pytest.mark.parametrize(
-    "location",
-    [
-        "../secret.bin",
-        "/etc/passwd",
-        "sub/../../secret.bin",
-        "link/secret.bin",
-        "sub",
-        ".",
-        "..",
-        "weights.bin\0",
-        "a" * 5000,
-        "nothing.bin",
-        "~/x",
-        "sub/./../../folder/../secret.bin",
-    ],
-)
-def test_external_data_stays_in_the_folder(location, tmp_path, refused):
-    folder = tmp_path / "folder"
-    (folder / "sub").mkdir(parents=True)
-    (tmp_path / "secret.bin").write_bytes(bytes(320))
-    (folder / "link").symlink_to(tmp_path)
-    (folder / "model.onnx").write_bytes(external(location=location)[0])
-    refused(lambda: edgewise.InferenceSession(str(folder / "model.onnx")), ModelError)
-
-
-def test_external_data_through_links(tmp_path):
-    """As download caches lay them out: each file of the folder a link to a blob elsewhere.
-
-    And a folder that is reached through a link.
-    """
-    data, siblings = small()["external"]
-    blobs, folder = tmp_path / "blobs", tmp_path / "snapshot"
-    blobs.mkdir()
-    folder.mkdir()
-    for name, content in (("model.onnx", data), ("weights.bin", siblings["weights.bin"])):
-        (blobs / f"blob-{name}").write_bytes(content)
-        (folder / name).symlink_to(blobs / f"blob-{name}")
-    (tmp_path / "through").symlink_to(folder)
-    nested = tmp_path / "through" / "sub"
-    nested.mkdir()
-    (nested / "weights.bin").write_bytes(siblings["weights.bin"])
-    (folder / "nested.onnx").write_bytes(external(location="sub/weights.bin")[0])
-    x = np.eye(8, dtype="f4")
-    want = run(data, siblings, x=x)[0]
-    for path in (
-        folder / "model.onnx",
-        tmp_path / "through" / "model.onnx",
-        tmp_path / "through" / "nested.onnx",
-    ):
-        assert np.array_equal(edgewise.InferenceSession(str(path)).run(None, {"x": x})[0], want)
-
-
-def test_external_data_truncated_later(tmp_path, refused):
-    data, siblings = small()["external"]
-    (tmp_path / "model.onnx").write_bytes(data)
-    for n in (0, 64, 319):
-        (tmp_path / "weights.bin").write_bytes(siblings["weights.bin"][:n])
-        refused(
-            lambda: edgewise.InferenceSession(str(tmp_path / "model.onnx")),
-            ModelError,
-            "weights.bin",
-        )
-    os.unlink(tmp_path / "weights.bin")
-    refused(lambda: edgewise.InferenceSession(str(tmp_path / "model.onnx")), ModelError, "missing")
-
-
-# ---- language models ----
-def test_not_a_language_model(refused):
-    for name in small():
-        refused(
-            lambda: compile_causal_lm(
-                read_model(BytesSource(*[small()[name][0], "m.onnx", small()[name][1]])), {}, 16
-            ),
-            may_work=False,
-        )
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"n_positions": -5},
-        {"n_positions": 0},
-        {"max_position_embeddings": True},
-        {"max_position_embeddings": 1e9},
-        {"max_position_embeddings": 1 << 60},
-        {"max_position_embeddings": "64"},
-        {"n_ctx": None},
-    ],
-)
-def test_odd_configurations(config, refused):
-    data, siblings = real()["q4_llama"]
-    decoder, plans = refused(
-        lambda: compile_causal_lm(read_model(BytesSource(data, "m", siblings)), config),
-        may_work=True,
-    )
-    assert decoder["capacity"] == 1024 and len(plans) == 3
-
-
-@pytest.mark.parametrize("capacity", [0, -1, 1.5, "8", 1 << 40, True, [8]])
-def test_odd_capacities(capacity, refused):
-    data, siblings = real()["q4_llama"]
-    refused(
-        lambda: compile_causal_lm(read_model(BytesSource(data, "m", siblings)), {}, capacity),
-        InputError,
-    )
-
-
-def test_capacity_beyond_the_position_table(refused):
-    """gpt2 has a table of so many positions: by default that is the limit; asking for more is
-    refused.
-    """
-    data, siblings = real()["fp16merge_gpt2"]
-    decoder, _ = compile_causal_lm(read_model(BytesSource(data, "m", siblings)), {})
-    assert decoder["capacity"] == 64
-    refused(
-        lambda: compile_causal_lm(read_model(BytesSource(data, "m", siblings)), {}, 65),
-        InputError,
-        "64",
-    )

@@ -350,7 +350,7 @@ def test_names_from_files_stay_on_their_line():
 
 def test_damaged_models(monkeypatch):
     """As in tests/hostile: nothing but an EdgewiseError, whatever the file says."""
-    monkeypatch.syspath_prepend(Path(__file__).parent / "hostile")  # it is a program of its own
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "hostile")  # it is a program of its own
     seeds, outcomes = {**small(), **real()}, {"told": 0, "refused": 0}
     for i in range(500):
         damage = Damage(random.Random(i), seeds)
