@@ -20,10 +20,10 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contribute/contributing.md",
     "CHANGELOG.md": "contribute/changelog.md",
     "tests/onnx_suite/OPERATORS.md": "reference/operators.md",
-    "tests/bench/results.md": "reference/benchmark-results.md",
+    "tests/bench/results/results.md": "reference/benchmark-results.md",
     **{
-        f"tests/bench/{path.name}": f"images/{path.name}"
-        for path in (ROOT / "tests/bench").glob("*.svg")
+        f"tests/bench/results/{path.name}": f"images/{path.name}"
+        for path in (ROOT / "tests/bench/results").glob("*.svg")
     },
 }
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")

@@ -10,9 +10,10 @@ import os
 import sys
 import time
 
-from . import binding, kernels, language, networks, ops, real, report, start, training
+from . import binding, kernels, language, networks, ops, real, start, training
 from .browser import Bench, say
 from .contenders import busy
+from .results import report
 
 MODULES = (
     language,
@@ -50,7 +51,9 @@ def main():
         ),
     )
     p.add_argument(
-        "--out", default=report.HERE, help="where results and plots go (default: tests/bench)"
+        "--out",
+        default=report.HERE,
+        help="where results and plots go (default: tests/bench/results)",
     )
     a = p.parse_args()
     unknown = set(a.cases) - set(CASES)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from .binding import ARENA
-from .contenders import NATIVE, ONE, ORT_ONE, TF, TRAINING_ONE, TWO, WLLAMA_ONE
-from .real import NATIVE_EDGEWISE, NATIVELY, STEADY, row_name
-from .start import COMPILED, FIRST_PROMPT, FIRST_TOKEN, IMPORTED
-from .stats import ratio, show, summary
+from ..binding import ARENA
+from ..contenders import NATIVE, ONE, ORT_ONE, TF, TRAINING_ONE, TWO, WLLAMA_ONE
+from ..real import NATIVE_EDGEWISE, NATIVELY, STEADY, row_name
+from ..start import COMPILED, FIRST_PROMPT, FIRST_TOKEN, IMPORTED
+from ..stats import ratio, show, summary
 
 KERNELS = 0.85  # of the limit that binds, each kernel alone
 

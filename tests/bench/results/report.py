@@ -19,14 +19,14 @@ import time
 from pathlib import Path
 from statistics import median
 
+from ..contenders import ONE, ORT_TWO, SIMD, TRAINING_ONE, TRAINING_TWO, TWO
+from ..stats import show
+from ..stats import summary as summarize
 from . import goals, plots
-from .contenders import ONE, ORT_TWO, SIMD, TRAINING_ONE, TRAINING_TWO, TWO
 from .goals import faster
-from .stats import show
-from .stats import summary as summarize
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
+PAGE = HERE.parents[2] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- written by make bench -->", "<!-- until here -->"
 
 
@@ -208,7 +208,7 @@ def page(results, drawn):
     text = PAGE.read_text()
     if BEGIN not in text or END not in text:
         return
-    folder = "../tests/bench"
+    folder = "../tests/bench/results"
     cases = results["cases"]
     groups = plots.entries(results)
     shown = [cases[case] for _, group in groups for case, *_ in group]

@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from html import escape
 
-from .contenders import JAX, NATIVE, ONE, ORT_ONE, SIMD, TF, TORCH, TRAINING_ONE, WLLAMA_ONE
+from ..contenders import JAX, NATIVE, ONE, ORT_ONE, SIMD, TF, TORCH, TRAINING_ONE, WLLAMA_ONE
+from ..stats import show
 from .goals import faster, goal_of
-from .stats import show
 
 WIDTH, LEFT, RIGHT, ROW = 900, 300, 36, 23
 MARKS = {SIMD: "simd", WLLAMA_ONE: "wllama", TF: "tf", JAX: "jax", NATIVE: "native", TORCH: "torch"}

@@ -1,17 +1,11 @@
-"""Cases `decode` and `prefill`: a language model of the size of SmolLM2-135M, in float32; with
--int8, -4bit, -4bit-level4 and -genai behind their names quantized.
-"""
+"""Cases `prefill` and `decode`: a language model in several formats."""
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
-import onnx
 
-from . import gguf_file
-from .browser import ROOT, WORK, say
-from .contenders import (
+from ..browser import say
+from ..contenders import (
     EDGEWISE,
     NATIVE,
     NATIVE_TWO,
@@ -26,40 +20,12 @@ from .contenders import (
     WLLAMA_TWO,
     Limits,
     leave_out,
-    native_session,
     turns,
 )
-from .models import SMOLLM2, genai_model, in_4_bits, language_model
-from .stats import cell, ratio, show
-
-PROMPT, STEPS, CAPACITY = 256, 12, 512
-IDS = [
-    (i * 7919 + 11) % 40000 for i in range(PROMPT + STEPS)
-]  # the same for all; what a contender would choose is not fed back
-# name of the files: (in words, largest difference of logits from onnxruntime-web's, relative to the
-# largest logit)
-FORMATS = {
-    "model": ("float32", 1e-3),
-    "int8": ("dynamic int8 (onnxruntime.quantization.quantize_dynamic)", 0.2),
-    "4bit": ("4 bits (MatMulNBits, block 32)", 1e-3),
-    "4bit-level4": ("4 bits (MatMulNBits, block 32, accuracy_level 4)", 0.1),
-    "genai": (
-        (
-            "4 bits as onnxruntime-genai exports it (GroupQueryAttention, MatMulNBits, block 32,"
-            " accuracy_level 4)"
-        ),
-        0.1,
-    ),
-}
-CASES = {
-    f"{case}{'' if f == 'model' else '-' + f}": (case, f)
-    for f in FORMATS
-    for case in ("prefill", "decode")
-}
-LAST = "onnxruntime-web, last logits only, 1 thread"
-GGUF = {"int8": "Q8_0", "4bit": "Q4_0", "4bit-level4": "Q4_0"}
-# of the largest logit: what llama.cpp's logits may differ by, which quantizes activations to bytes
-CLOSE = 0.1
+from ..models import SMOLLM2
+from ..stats import cell, ratio, show
+from .formats import CASES, CLOSE, FORMATS, GGUF, IDS, LAST, PROMPT, STEPS, gguf, model_files
+from .native import Native, Torch
 
 
 def contenders_of(name):
@@ -107,6 +73,8 @@ RATIOS = {
         (ONE, TORCH),
     ],
 }
+
+
 NOTES = {
     "prefill": [
         (
@@ -132,6 +100,8 @@ NOTES = {
         ),
     ],
 }
+
+
 MORE = {
     "int8": (
         "Dynamic quantization quantizes the activations of all tokens of a run at once, and"
@@ -141,219 +111,16 @@ MORE = {
         "accuracy_level 4 allows activations to be rounded to int8; how is each engine's choice."
     ),
 }
+
+
 MORE["genai"] = MORE["4bit-level4"]
+
+
 LLAMA = (
     "wllama: llama.cpp's {}, made by the gguf package of the same float32 weights, the logits'"
     " product included; products quantize activations to bytes. Its own clock counts, without the"
     " tokenizer."
 )
-
-
-def make(name, last_only):
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    path = WORK / "llm" / f"{name}{'-last' if last_only else ''}.onnx"
-    if path.exists():
-        return
-    say(f"making {path.name}")
-    part = path.with_name("part")
-    model = (
-        genai_model(**SMOLLM2, last_only=last_only)
-        if name == "genai"
-        else language_model(**SMOLLM2, last_only=last_only, head=name != "model")
-    )
-    if name in ("4bit", "4bit-level4", "genai"):
-        model = in_4_bits(model, accuracy_level=0 if name == "4bit" else 4)
-    if name == "int8":
-        onnx.save(model, path.with_name("float"))
-        quantize_dynamic(
-            path.with_name("float"),
-            part,
-            weight_type=QuantType.QInt8,
-            extra_options={"MatMulConstBOnly": True},
-        )
-        path.with_name("float").unlink()
-    else:
-        onnx.save(model, part)
-    part.rename(path)
-
-
-def model_files(name="model"):
-    """Makes the model, its variant and the package, once; again when the compiler has changed."""
-    folder = WORK / "llm"
-    folder.mkdir(parents=True, exist_ok=True)
-    for last_only in (False, True):
-        make(name, last_only)
-    package = folder / f"{name}.edge"
-    sources = list((ROOT / "python/edgewise").rglob("*.py"))
-    if not package.exists() or package.stat().st_mtime < max(s.stat().st_mtime for s in sources):
-        from edgewise.session.decoder import open_package
-
-        part = folder / "part"
-        with open(part, "wb") as f:
-            open_package(str(folder / f"{name}.onnx"), None, CAPACITY).write(f)
-        part.rename(package)
-    return folder
-
-
-def gguf(name):
-    """The model as llama.cpp's file, once."""
-    path = WORK / "llm" / f"{GGUF[name]}.gguf"
-    if not path.exists():
-        say(f"making {path.name}")
-        part = path.with_name("part")
-        gguf_file.write(
-            language_model(**SMOLLM2, head=True), part, GGUF[name], CAPACITY, SMOLLM2, IDS
-        )
-        part.rename(path)
-
-
-class InProcess:
-    """An engine of this process, for scale, with the interface of a Contender as far as `measure`
-    needs it: run(ids) computes the last logits behind what is in self.cache.
-    """
-
-    def call(self, method, *args):
-        if method == "prefill":
-            self.start()
-            begin = time.perf_counter()
-            self.run(args[0])
-            self.keep()
-            return 1e3 * (time.perf_counter() - begin)
-        self.back()
-        times = []
-        for one in args[1]:
-            begin = time.perf_counter()
-            self.run([one])
-            times.append(1e3 * (time.perf_counter() - begin))
-        return times
-
-    def floats(self, _):
-        return self.last.copy()
-
-    def cpu_ms(self):
-        return 1e3 * time.process_time()
-
-    def peak_mb(self):
-        return None
-
-
-class Native(InProcess):
-    """onnxruntime: the cache goes out and in."""
-
-    def __init__(self, name, threads):
-        begin = time.perf_counter()
-        self.session = native_session(WORK / "llm" / f"{name}.onnx", threads)
-        self.opened = {"ms": 1e3 * (time.perf_counter() - begin)}
-        self.empty = np.zeros((1, SMOLLM2["kv_heads"], 0, SMOLLM2["head_dim"]), np.float32)
-        self.inputs, self.names = (
-            [i.name for i in self.session.get_inputs()],
-            [o.name for o in self.session.get_outputs()],
-        )
-
-    def start(self):
-        self.cache, self.past = {}, 0
-
-    def keep(self):
-        self.kept = self.cache, self.past
-
-    def back(self):
-        self.cache, self.past = self.kept
-
-    def run(self, ids):
-        n = len(ids)
-        feeds = {
-            "input_ids": np.array([ids]),
-            "attention_mask": np.ones((1, self.past + n), np.int64),
-            "position_ids": np.arange(self.past, self.past + n)[None],
-        }
-        feeds = {
-            name: (
-                feeds[name]
-                if name in feeds
-                else self.cache.get(name.replace("past_key_values", "present"), self.empty)
-            )
-            for name in self.inputs
-        }
-        self.cache = dict(zip(self.names, self.session.run(None, feeds)))
-        self.past += n
-        self.last = self.cache["logits"][0, -1]
-        self.last.argmax()
-
-    def close(self):
-        self.session = self.cache = self.kept = None
-
-
-class Torch(InProcess):
-    """transformers' LlamaForCausalLM in PyTorch with the same weights, eager, one thread."""
-
-    def __init__(self):
-        import torch
-        from onnx import numpy_helper
-        from transformers import LlamaConfig, LlamaForCausalLM
-
-        begin = time.perf_counter()
-        d = SMOLLM2
-        config = LlamaConfig(
-            vocab_size=d["vocab"],
-            hidden_size=d["width"],
-            intermediate_size=d["inner"],
-            num_hidden_layers=d["layers"],
-            num_attention_heads=d["heads"],
-            num_key_value_heads=d["kv_heads"],
-            rope_theta=d["theta"],
-            rms_norm_eps=d["epsilon"],
-            tie_word_embeddings=True,
-            max_position_embeddings=CAPACITY,
-        )
-        with torch.device("meta"):
-            self.model = LlamaForCausalLM(config).eval()
-        weights = {
-            i.name: numpy_helper.to_array(i)
-            for i in onnx.load(WORK / "llm/model.onnx").graph.initializer
-        }
-        state = {
-            name: torch.from_numpy(
-                np.ascontiguousarray(
-                    weights[name].T if name.endswith("_proj.weight") else weights[name]
-                )
-            )
-            for name in self.model.state_dict()
-            if name in weights
-        }
-        self.model.load_state_dict(state, strict=False, assign=True)
-        self.model.tie_weights()
-        self.model.model.rotary_emb = type(self.model.model.rotary_emb)(config)
-        self.torch, self.opened = torch, {"ms": 1e3 * (time.perf_counter() - begin)}
-
-    def start(self):
-        from transformers import DynamicCache
-
-        self.cache = DynamicCache()
-
-    def keep(self):
-        pass
-
-    def back(self):
-        self.cache.crop(PROMPT)
-
-    def run(self, ids):
-        self.torch.set_num_threads(1)
-        with self.torch.inference_mode():
-            self.last = (
-                self.model(
-                    self.torch.tensor([ids]),
-                    past_key_values=self.cache,
-                    use_cache=True,
-                    logits_to_keep=1,
-                )
-                .logits[0, -1]
-                .numpy()
-            )
-        self.last.argmax()
-
-    def close(self):
-        self.model = self.cache = None
 
 
 def work(case, model):

@@ -47,7 +47,7 @@ class Case:
     float32. Bytes that must be moved are those of what is fed, of weights and of the result.
     """
 
-    functions, in_place = {}, False  # as kernels_along_memory.Case's
+    functions, in_place = {}, False  # as along_memory.Case's
     theme = ""
 
     def __init__(self, name, nodes, operations, dots=()):

@@ -9,7 +9,7 @@ SIZE = {F32: 4, U8: 1, I8: 1, I64: 8, BOOL: 1, F16: 2}
 
 
 class Case:
-    """As kernels_products.Case, of a kernel and its parameters. reads, writes: bytes that must be
+    """As products.Case, of a kernel and its parameters. reads, writes: bytes that must be
     moved at least once; in place: those that are read and written at one address. functions: {name
     in page/limits.c: how often}.
     """

@@ -1,7 +1,7 @@
 """Case `kernels`: kernels alone, as a fraction of what this machine can do with the same
 arithmetic, the same bytes or the same functions.
 
-A case (kernels_products.py, kernels_along_memory.py) is a plan of one step, or of few where one
+A case (products.py, along_memory.py) is a plan of one step, or of few where one
 kernel does not do all. Its limit, measured beside it in the same round and the same flavour, is the
 largest of up to three times, all of loops of page/limits.c: of as many multiply-adds (where the
 kernel computes in integers: dot products of them), of loads and stores of as many bytes (read,
@@ -16,16 +16,16 @@ import time
 
 import numpy as np
 
-from . import kernels_along_memory, kernels_products
-from .browser import WORK, say
-from .contenders import EDGEWISE, ONE, SIMD
-from .stats import show
+from ..browser import WORK, say
+from ..contenders import EDGEWISE, ONE, SIMD
+from ..stats import show
+from . import along_memory, products
 
 CASES = ("kernels",)
 FLAVOURS = {ONE: "relaxed", SIMD: "simd128"}  # as page/limits.c is built
 TABLES = {
-    "kernels": ("Kernels that multiply and add", kernels_products.cases),
-    "kernels along memory": ("Kernels along memory", kernels_along_memory.cases),
+    "kernels": ("Kernels that multiply and add", products.cases),
+    "kernels along memory": ("Kernels along memory", along_memory.cases),
 }
 NOTES = {
     "kernels": [
