@@ -14,10 +14,10 @@ from ..contenders import JAX, ONE, SIMD, TF, TORCH, TWO, leave_out
 from ..contenders import ORT_TRAINING as ORT
 from ..contenders import TRAINING_ONE as ORT_ONE
 from ..contenders import TRAINING_TWO as ORT_TWO
-from ..models import TRAINING
 from ..stats import ratio, show, summary
 from .adapters import adapters
 from .models import CONTENDERS, flops, model_files, ort_artifacts
+from .networks import TRAINING
 from .plans import program, write_plan
 from .pytorch import Torch, torch_version
 

@@ -16,7 +16,7 @@ from ..contenders import EDGEWISE, JAX, JAX_TWO, TF
 from ..contenders import ORT_TRAINING as ORT
 from ..contenders import TRAINING_ONE as ORT_ONE
 from ..contenders import TRAINING_TWO as ORT_TWO
-from ..models import TRAINING
+from .networks import TRAINING
 
 CONTENDERS = {
     **{who: ("training.js", how) for who, how in EDGEWISE.items()},
