@@ -4,6 +4,7 @@ LOAD = (
     "const p = await ew.pipeline('text-generation', arg.model, arg.options ?? {}); const i ="
     " p.info; await p.dispose(); return {info: i};"
 )
+COMPILED = {"model": "/demo/model/", "options": {"dtype": "q4", "cache": False}}
 
 
 def load(visit, model, **options):

@@ -1,7 +1,4 @@
-"""Whatever a page waits for ends: servers that go silent, workers that die or never start, storage
-and files that do not answer. And what comes after a break is the same file's rest, or it is not
-used.
-"""
+"""Servers, compilers, engines and storage that do not answer."""
 
 import gzip
 import shutil
@@ -10,7 +7,7 @@ import pytest
 
 from .conftest import MODEL, WEB, greedy
 from .faulty import Faulty
-from .loading import LOAD, error, load
+from .loading import COMPILED, LOAD, error, load
 
 PATIENCE = "ew.env.stallTimeout = 3000; "
 
@@ -189,116 +186,6 @@ def test_an_engine_that_does_not_come(visit, server, faulty):
         "the engine could not be fetched",
         "sent nothing for 3 s",
     )
-
-
-# Workers
-
-COMPILED = {"model": "/demo/model/", "options": {"dtype": "q4", "cache": False}}
-
-
-@pytest.mark.parametrize(
-    "setting, words",
-    [
-        ("workerUrl", "the worker did not start within 2.8 s"),
-        ("compilerUrl", "the compiler's worker did not start: nothing came of it for 2.8 s"),
-    ],
-)
-def test_a_worker_that_never_starts(visit, server, setting, words):
-    v = visit(server)
-    v.run("ew.env.stallTimeout = 700; ew.env[arg] += '?fault=mute';", setting)
-    error(v.run(LOAD, COMPILED), "EngineError", words)
-
-
-@pytest.mark.parametrize("setting", ["workerUrl", "compilerUrl"])
-@pytest.mark.parametrize("script", ["missing.js", "broken.js"])
-def test_a_worker_that_cannot_start(visit, server, files, setting, script):
-    (files / "broken.js").write_text("this is no program")
-    v = visit(server)
-    v.run("ew.env[arg[0]] = arg[1];", [setting, f"/files/{script}"])
-    error(v.run(LOAD, COMPILED), "EngineError", "worker failed", script)
-
-
-def test_threads_that_never_start(visit, server):
-    """It goes on with one, and says why."""
-    v = visit(server)
-    v.run("ew.env.stallTimeout = 2000; ew.env.threadUrl += '?fault=mute';")
-    got = load(v, "/files/model.edge", threads=2)
-    assert (
-        got["info"]["threads"] == 1 and "did not start within 2 s" in got["info"]["whyNotThreads"]
-    ), got
-
-
-def worker_of(page, part):
-    [one] = [w for w in page.workers if part in w.url]
-    return one
-
-
-def test_a_worker_that_dies(visit, server):
-    """Closed, as browsers do for want of memory, without an event: every open call rejects, later
-    ones too.
-    """
-    v = visit(server)
-    v.run("window.p = await ew.pipeline('text-generation', '/files/model.edge', {threads: 1});")
-    v.page.evaluate(
-        """
-            () => {
-              window.said = Promise.all([
-                p("Once", { max_new_tokens: 400, min_new_tokens: 400 }).catch((e) => e),
-                p("The", { max_new_tokens: 5 }).catch((e) => e),
-              ]).then(async (all) =>
-                [...all, await p("x").catch((e) => e)].map((e) => [e.name, e.message]),
-              );
-            }
-        """
-    )
-    worker_of(v.page, "worker.js").evaluate("() => { setTimeout(() => self.close(), 20); }")
-    for name, message in v.page.evaluate("() => window.said"):
-        assert name == "EngineError" and "ended without a word" in message
-
-
-def test_python_that_dies(visit, server):
-    v = visit(server)
-    v.page.evaluate(
-        """
-            () => {
-              ew.env.stallTimeout = 3000;
-              window.said = ew.InferenceSession.create("/demo/model/onnx/model_q4.onnx", {
-                cache: false,
-              }).then(
-                () => ["none"],
-                (e) => [e.name, e.message],
-              );
-            }
-        """
-    )
-    v.page.wait_for_function("performance.getEntriesByType('resource').length > 0")
-    for _ in range(200):
-        if any("compiler.js" in w.url for w in v.page.workers):
-            break
-        v.page.wait_for_timeout(20)
-    worker_of(v.page, "compiler.js").evaluate("() => { setTimeout(() => self.close(), 20); }")
-    name, message = v.page.evaluate("() => window.said")
-    # A worker that ends before it has said that it lives is missed by the watchdog only.
-    words = ("Python's worker has ended without a word", "the compiler's worker did not start")
-    assert name == "EngineError" and message.startswith(words), (name, message)
-
-
-def test_a_thread_that_dies(visit, server, files):
-    """Its worker waits for it in WebAssembly and hears nothing; the page does."""
-    text = (WEB / "dist" / "worker.js").read_text()
-    assert text.count(".ew_worker(") == 1
-    (files / "thread-bad.js").write_text(
-        text.replace(".ew_worker(", ".ew_worker_that_is_not_there(")
-    )
-    v = visit(server)
-    v.run("ew.env.threadUrl = '/files/thread-bad.js';")
-    got = v.run("""
-        const p = await ew.pipeline("text-generation", "/files/model.edge", { threads: 2 });
-        const begun = performance.now();
-        while (performance.now() - begun < 60_000)
-          await p("Once upon a time", { max_new_tokens: 100 });
-    """)
-    error(got, "EngineError", "one of its threads")
 
 
 # Storage and files

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser.conftest import MODEL, WEB
+from browser.inference.test_inference_session import F, save
 from browser.loading import error
 from browser.test_hostile_packages import as_parts, mutations
-from browser.test_inference_session import F, save
 from browser.training.harness import TEXT
 from hostile.packages import joined, split, with_sums
 from hostile.test_readers import two_sizes, two_slots_of_one_name

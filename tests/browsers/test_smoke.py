@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser.conftest import greedy
-from browser.test_inference_session import F, save
+from browser.inference.test_inference_session import F, save
 from browser.training.harness import TEXT
 from onnx import helper
 

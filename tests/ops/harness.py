@@ -22,6 +22,8 @@ from edgewise.ops import OPS
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from .strides import strided
+
 MS = "com.microsoft"
 OPSET = 21  # of a case that does not say
 RTOL = 1e-5
@@ -303,7 +305,7 @@ class Case:
                     constants.append(numpy_helper.from_array(x, name))
                 else:
                     if isinstance(how, int) and x.ndim:
-                        x = _strided(x, name, (how + int(name[1:])) % 3, before, constants)
+                        x = strided(x, name, (how + int(name[1:])) % 3, before, constants)
                         name += "_before"
                     fed.append(
                         helper.make_tensor_value_info(
@@ -461,32 +463,6 @@ class Case:
             if wrong.any():
                 return f"output {i}: {_where(a, b, wrong)}"
         return ""
-
-
-def _strided(x, name, kind, nodes, constants):
-    """Adds the node that makes x of what is returned."""
-    if kind == 0:
-        nodes.append(
-            helper.make_node(
-                "Transpose", [name + "_before"], [name], perm=list(range(x.ndim))[::-1]
-            )
-        )
-        return np.ascontiguousarray(x.T)
-    slices = (
-        [[1] * x.ndim, [d + 1 for d in x.shape], list(range(x.ndim)), [1] * x.ndim]
-        if kind == 1
-        else [[-1] * x.ndim, [-(2**62)] * x.ndim, list(range(x.ndim)), [-1] * x.ndim]
-    )
-    names = [f"{name}_{k}" for k in range(4)]
-    constants += [numpy_helper.from_array(np.array(v, np.int64), k) for v, k in zip(slices, names)]
-    nodes.append(helper.make_node("Slice", [name + "_before", *names], [name]))
-    if kind == 2:
-        return np.ascontiguousarray(x[(slice(None, None, -1),) * x.ndim])
-    around = np.ones(
-        [d + 2 for d in x.shape], x.dtype
-    )  # 1 is an index or a length that nothing fails at
-    around[tuple(slice(1, d + 1) for d in x.shape)] = x
-    return around
 
 
 def _where(g, e, wrong):

@@ -17,7 +17,7 @@ from edgewise.inspect import inspect
 from edgewise.onnx import BytesSource
 from edgewise.ops import OPS
 from engines import open_engine
-from hostile.fuzz_onnx import Damage
+from hostile.damage_onnx import Damage
 from hostile.seeds import F, c, model, node, real, small, value
 from onnx import helper
 from zoo.zoo import models

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from .loading import error
+from ..loading import error
+from ..test_pages import no_python
 from .test_inference_session import models  # noqa: F401
-from .test_pages import no_python
 
 F, I, B, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
 n, tensor = helper.make_node, helper.make_tensor_value_info

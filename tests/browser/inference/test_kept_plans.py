@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from .conftest import edit_package
-from .loading import error
+from ..conftest import edit_package
+from ..loading import error
+from ..test_pages import no_python
 from .test_inference_session import FEED, image, models, same  # noqa: F401
-from .test_pages import no_python
 
 # Runs the model with images of these sizes; `arg.open`: what stands for the model.
 RUN = (

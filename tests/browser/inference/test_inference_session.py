@@ -12,7 +12,7 @@ import pytest
 from edgewise.cli import main
 from onnx import TensorProto, helper, numpy_helper
 
-from .loading import error
+from ..loading import error
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 R = np.random.default_rng(0)
@@ -406,7 +406,7 @@ def test_types(visit, server, models):
     }
 
 
-SEEDS = json.loads((Path(__file__).parents[1] / "conformance" / "seeds.json").read_text())
+SEEDS = json.loads((Path(__file__).parents[2] / "conformance" / "seeds.json").read_text())
 
 
 def test_options_come_second_as_in_onnxruntime_web(visit, server, models):
