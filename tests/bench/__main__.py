@@ -28,6 +28,7 @@ MODULES = (
 CASES = {case: module for module in MODULES for case in module.CASES}
 
 
+# long: the options of the program and the loop over its cases
 def main():
     p = argparse.ArgumentParser(
         prog="python -m tests.bench",

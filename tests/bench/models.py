@@ -107,6 +107,7 @@ class Graph:
         )
 
 
+# long: a graph, node by node
 def language_model(
     layers,
     width,
@@ -269,6 +270,7 @@ def language_model(
     )
 
 
+# long: a graph, node by node
 def genai_model(
     layers,
     width,

@@ -264,6 +264,7 @@ def native_run(file, inputs, threads):
     return lambda: session.run(None, inputs)[0]
 
 
+# long: the rounds of one case and its report
 def run_case(bench, case, pages, rounds, seconds):
     table, values, version = [], {}, ""
     entries = [

@@ -77,6 +77,7 @@ OPS = {
 }
 
 
+# long: a table of operators
 def build(name):
     """(the ONNX model x -> y, its weights link by link: for each a list of arrays)"""
     op, g, x, links = OPS[name], Graph(1), "x", []

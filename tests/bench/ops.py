@@ -45,6 +45,7 @@ RATIOS = {
 TOLERANCE, LEVEL4 = 1e-3, 0.1  # of the largest value; where activations may be rounded to int8
 
 
+# long: the rounds of one case and its report
 def run(bench, cases, rounds, seconds):
     folder = WORK / "ops"
     folder.mkdir(parents=True, exist_ok=True)

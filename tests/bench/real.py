@@ -214,6 +214,7 @@ def cells(times: dict[str, list[float]], ours: str, theirs: str) -> list[str]:
     return [*middle, f"**{r['median']:.2f}×**" if r else "–"]
 
 
+# long: the rounds of one case and its report
 def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
     """As every module of cases; `seconds` is not looked at: each model is small or run once."""
     models = [m for m in MODELS if m.path.exists()]

@@ -82,6 +82,7 @@ def size():
     }
 
 
+# long: the rounds of one case and its report
 def start(bench, rounds, seconds):
     folder = WORK / "start"
     folder.mkdir(parents=True, exist_ok=True)
@@ -258,6 +259,7 @@ def creations(bench, folder, rounds, seconds):
     return rows
 
 
+# long: the rounds of one case and its report
 def memory(bench):
     """Peaks of renderer processes, in MB of 10^6 bytes as files are counted."""
     mb = lambda one: one.peak_mb() * 1.048576  # noqa: E731

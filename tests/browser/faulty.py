@@ -50,6 +50,7 @@ class Faulty:
         self._stopping.set()
         self._server.shutdown()
 
+    # long: one branch for each fault
     def answer(self, request):
         _, fault, amount, name = request.path.split("?")[0].split("/", 3)
         header = request.headers.get("Range")

@@ -13,6 +13,7 @@ from .loading import error
 # Hostile packages
 
 
+# long: a table of mutations
 def mutations(package):
     """(what, edit): a number of a package replaced by every kind of nonsense, names that lead
     nowhere, and broken plans.

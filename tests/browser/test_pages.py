@@ -351,6 +351,7 @@ def test_the_pages_thread_is_never_blocked(visit, server, model):
     assert v.run("return long") == []
 
 
+# long: the script of a page and the checks of what it returns
 def test_a_cache_of_halves(visit, server, files):
     """Of a package as of a model compiled in the page: half the memory, the same tokens as Python
     with the same cache, also where beams copy it; another dtype than the package's is refused.

@@ -306,6 +306,7 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
     context.close()
 
 
+# long: the script of a page and the checks of what it returns
 def test_a_quota_that_shrinks_meanwhile(visit, server, context):
     """Room that is taken away while files, plans, adapters and checkpoints are written: what was
     asked for is done or says why not, and what was there stays.

@@ -65,6 +65,7 @@ def small_bytes(*shape: int) -> np.ndarray:
     return (np.arange(np.prod(shape)).reshape(shape) * 37 % 255 - 127).astype(np.int8)
 
 
+# long: a table of graphs
 def graphs() -> dict[str, bytes]:
     """Models with steps that language models do not have: convolutions, pooling, quantized
     and recurrent layers, data-dependent shapes.

@@ -89,6 +89,7 @@ def test_configurations_that_are_no_objects():
                 GenerationConfig.from_dict(value)
 
 
+# long: a table of damaged files
 def test_pipeline_of_damaged_files(engine):
     """Random values in the files beside a model: the pipeline is made and writes, or says what is
     wrong.

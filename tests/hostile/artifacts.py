@@ -85,6 +85,7 @@ def damage_artifacts(rng, files: dict) -> tuple[dict, str]:
     return files, ", ".join(notes)
 
 
+# long: one branch for each kind of damage
 def damage_checkpoint(rng, data: bytes, notes: list) -> bytes:
     """A checkpoint whose parameters, moments or numbers are others; written whole."""
     from edgewise.errors import EdgewiseError
@@ -150,6 +151,7 @@ def damage_checkpoint(rng, data: bytes, notes: list) -> bytes:
     return out.getvalue()
 
 
+# long: one branch for each kind of damage
 def damage_model(rng, data: bytes, notes: list) -> bytes:
     """A model whose nodes, names, types, dims, attributes or metadata are others."""
     try:

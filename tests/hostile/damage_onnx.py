@@ -101,6 +101,7 @@ class Damage:
             data[at : at + 1] = b"\xff" * rng.choice((4, 9, 10)) + b"\x01"
         return bytes(data) or b"\0"
 
+    # long: one branch for each kind of damage
     def damage_tree(self, root):
         from wire import Message
 
@@ -210,6 +211,7 @@ class Damage:
         else:
             field[2] = self.damage_string(kind, field, root)
 
+    # long: one branch for each kind of damage
     def damage_string(self, kind, field, root):
         from edgewise.ops import OPS
         from wire import varint

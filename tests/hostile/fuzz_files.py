@@ -10,6 +10,7 @@ packages, both readers must say the same. Cases run in child processes with the 
 (`make sanitize`) unless --plain is given. A crash, a hang or another exception is a finding. Each
 case is made from its number alone, so `--only 1234 --seed S` repeats one.
 """
+# long: one program, which is started by its path
 
 import argparse
 import io
@@ -58,6 +59,7 @@ def safetensors(header: dict, data: bytes) -> bytes:
 class Files:
     """What is damaged, and how it is opened."""
 
+    # long: one file of each kind that is damaged
     def __init__(self):
         from edgewise.compile import compile_inference
         from edgewise.onnx import BytesSource, FileSource

@@ -31,6 +31,7 @@ MEMORY = 1 << 30  # a case may need this much more than the process had
 LONGEST = 1500  # characters of a message
 
 
+# long: one branch for each kind of input
 def feeds_for(inputs, rng):
     """Arrays of the declared types and shapes; free dimensions small."""
     import numpy as np
@@ -105,6 +106,7 @@ def feeds_for(inputs, rng):
     return feeds
 
 
+# long: one branch for each outcome
 def run_case(case, seeds, seed, compare=False, save=None):
     """-> (kind of outcome, text)"""
     import edgewise
@@ -276,6 +278,7 @@ class Child:
         return err.decode(errors="replace")
 
 
+# long: the loop that starts, watches and restarts the processes
 def campaign(
     runs,
     seconds=None,

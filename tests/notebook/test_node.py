@@ -227,6 +227,7 @@ def test_source_that_ends_early(pyodide, mlp):
     close(same, y)
 
 
+# long: a table of errors
 def test_errors(pyodide, mlp):
     """Wrong files, feeds and sizes, a trap, and memory that is used up: errors of ours, and the
     session goes on.

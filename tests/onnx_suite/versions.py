@@ -84,6 +84,7 @@ class Case:
     def __repr__(self):
         return self.name
 
+    # long: one branch for each operator whose form changed
     def at(self, schema, opset):
         """(model, feeds) of the same at another version of the operator; None where that cannot say
         it.
@@ -269,6 +270,7 @@ def cases():
     return out
 
 
+# long: one branch for each operator whose form changed
 def _made():
     """Cases of what no other case can be written as: maps, and versions that later ones do not
     hold.

@@ -46,6 +46,7 @@ def same(want, got):
         assert np.allclose(w, g, 1e-4, 1e-5) if w.dtype.kind == "f" else w.tolist() == g.tolist()
 
 
+# long: a table of models
 def classifiers():
     t = Toolbox(ML, "strings")
     for classes in (2, 3):

@@ -1,6 +1,4 @@
-"""BeamSearch, GreedySearch and Sampling against onnxruntime, over small decoders of GPT-2's and
-T5's kind with random weights.
-"""
+"""BeamSearch, GreedySearch and Sampling against onnxruntime, over small random GPT-2 and T5."""
 
 import functools
 
@@ -136,6 +134,7 @@ def gpt():
     )
 
 
+# long: a graph, node by node
 @functools.lru_cache
 def t5():
     e = Builder(5)
@@ -204,6 +203,7 @@ def t5():
     return encoder, decoder
 
 
+# long: a graph, node by node
 @functools.lru_cache
 def whisper():
     """The encoder of features with the decoder's first step behind it; the decoder of one token."""

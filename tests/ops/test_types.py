@@ -183,6 +183,7 @@ def test_types_of_the_standard(name):
     assert not wrong, "\n".join(wrong)
 
 
+# long: a table of cases
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
 def test_upper_half_of_unsigned(dtype):
     """Numbers that would be negative if their bits were read as signed."""

@@ -20,6 +20,7 @@ POSITIONS = ROOM + 40
 """Of the decoder's table: lengths beyond ROOM are compiled for again."""
 
 
+# long: a graph, node by node
 def decoder(positions=POSITIONS):
     """One layer of attention: a token, the keys and values of those before it, a mask of all."""
     random, width = np.random.default_rng(3), HEADS * DIM

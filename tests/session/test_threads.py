@@ -81,6 +81,7 @@ def trained(steps):
     return losses, trainer.session.read("w0")
 
 
+# long: what each thread runs, and the checks afterwards
 def test_eight_threads():
     """Four sessions, shared and own, of one engine and of several; a language model with adapters'
     room; two trainers: all at once.

@@ -1,39 +1,22 @@
-"""The form of the text that formatters do not see to: lines, sizes of files and of functions."""
+"""Rules for text that formatters do not check."""
 
 import ast
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
+from repository import ROOT, tracked
 
-ROOT = Path(__file__).parents[2]
 COLUMNS = 100
 # Data: sentences for the demo's model, and numbers.
 DATA = ("web/demo/model-training/", "web/demo/lesson.ts", "/gen/", "tests/training/data/")
 URL = re.compile(r"https?://\S{40,}")
-# Base64 or hexadecimal digits, and character classes: nothing that could be broken.
+# Base64 or hexadecimal digits, and character classes, which have no place to break.
 DIGITS = re.compile(r"[\w+/=\\\[\]{}-]{90,}")
-
-
-def tracked(*patterns: str) -> list[Path]:
-    """Files of the repository by their names; without git, those that are there."""
-    done = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", *patterns],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        skip = {"node_modules", "dist", ".build", ".git"}
-        found = [p for pattern in patterns for p in ROOT.rglob(pattern)]
-        return [p for p in found if not skip & set(p.relative_to(ROOT).parts)]
-    return [ROOT / name for name in done.stdout.splitlines() if (ROOT / name).exists()]
 
 
 @pytest.mark.parametrize("kind", ["*.py", "*.ts", "*.mjs", "*.js", "*.c", "*.h", "*.css"])
 def test_lines_fit(kind: str) -> None:
-    """No line has more than 100 columns, but for addresses and data."""
+    """No line has more than 100 columns, except for URLs and data."""
     files = [p for p in tracked(kind) if not any(d in p.as_posix() for d in DATA)]
     assert files
     long = [

@@ -83,33 +83,7 @@ def compare_decoding(
         tokens: tokens that are decoded.
         against: whether to add onnxruntime; needs `graph`.
     """
-
-    def load() -> tuple[Decoding, Sequence[Any]]:
-        package = model if isinstance(model, Package) else open_package(model)
-        lm = CausalLM(package, engine=engine)
-        length = prompt or max(1, min(DEFAULT_PROMPT, lm.max_length // 2))
-        if length + tokens > lm.max_length:
-            raise InputError(
-                f"{length} + {tokens} tokens do not fit in {lm.max_length}",
-                "prompt",
-                "Use a shorter one (--prompt, --tokens).",
-            )
-        ids = _make_ids(length + tokens, lm.vocab_size)
-        sequence = lm.open()
-
-        def prefill() -> Any:
-            lm.truncate(sequence, 0)
-            return lm.forward(sequence, ids[:length])
-
-        def decode(token: int) -> Any:
-            return lm.forward(sequence, [token])
-
-        first = [lm.logits(prefill())]
-        lm.truncate(sequence, length)
-        first.append(lm.logits(decode(ids[length])))
-        return Decoding(prefill, decode, ids[length:], length, lm), first
-
-    ours = DecodingContender("edgewise", "Edgewise", load)
+    ours = DecodingContender("edgewise", "Edgewise", lambda: _load(model, engine, prompt, tokens))
     lm, length = ours.state.model, ours.state.length
     assert lm is not None
     comparison = Comparison(
@@ -150,6 +124,35 @@ def compare_decoding(
                 " token. Edgewise updates its cache in place."
             )
     return comparison
+
+
+def _load(
+    model: Package | str, engine: Engine, prompt: int | None, tokens: int
+) -> tuple[Decoding, Sequence[Any]]:
+    """Loads a model in Edgewise; returns it, and the logits after the prompt and one more token."""
+    package = model if isinstance(model, Package) else open_package(model)
+    lm = CausalLM(package, engine=engine)
+    length = prompt or max(1, min(DEFAULT_PROMPT, lm.max_length // 2))
+    if length + tokens > lm.max_length:
+        raise InputError(
+            f"{length} + {tokens} tokens do not fit in {lm.max_length}",
+            "prompt",
+            "Use a shorter one (--prompt, --tokens).",
+        )
+    ids = _make_ids(length + tokens, lm.vocab_size)
+    sequence = lm.open()
+
+    def prefill() -> Any:
+        lm.truncate(sequence, 0)
+        return lm.forward(sequence, ids[:length])
+
+    def decode(token: int) -> Any:
+        return lm.forward(sequence, [token])
+
+    first = [lm.logits(prefill())]
+    lm.truncate(sequence, length)
+    first.append(lm.logits(decode(ids[length])))
+    return Decoding(prefill, decode, ids[length:], length, lm), first
 
 
 def _make_ids(count: int, vocabulary: int) -> list[int]:

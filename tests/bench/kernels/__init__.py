@@ -95,6 +95,7 @@ class Limit:
         )
 
 
+# long: the rounds of one case and its report
 def run(bench, chosen, rounds, seconds):
     """{name: result}, see report.py, of TABLES: milliseconds of each case in both flavours, one
     thread, and the share of its limit; the farthest from it first.

@@ -1,4 +1,5 @@
 """Kernels that move memory or work along rows, for case `kernels`: plans of one step each."""
+# long: a table of cases
 
 from __future__ import annotations
 
@@ -78,6 +79,7 @@ def dense(dims):
     return out
 
 
+# long: a table of cases
 def cases():
     from edgewise.ops.elementwise.contracts import BINARY, UNARY
     from edgewise.ops.product.contracts import ACTIVATION

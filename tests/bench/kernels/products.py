@@ -55,6 +55,7 @@ class Case:
         self.operands = {id(x): x for _, inputs, _ in nodes for x in inputs if isinstance(x, X)}
         self.reads, self.writes, self.steps = sum(x.nbytes for x in self.operands.values()), 0, ""
 
+    # long: one plan, step by step
     def plan(self):
         """(bytes of the plan, [size of each slot and how it is filled]); then `writes` and `steps`,
         the names of its kernels, are known.
@@ -143,6 +144,7 @@ def cases():
 # ---- float32 products ----
 
 
+# long: a table of cases
 def float_products():
     def product(m, k, n, label="", turn_a=False, turn_b=False, weight=True, dtype=F32):
         a, b = (

@@ -193,6 +193,7 @@ def open_all(bench, model, cases):
     return contenders
 
 
+# long: the rounds of one format and its report
 def measure(bench, model, cases, rounds, seconds):
     """One loading for both cases; rounds in which every contender has one prefill and one decode,
     in turns.

@@ -8,6 +8,7 @@ import numpy as np
 from onnx import numpy_helper
 
 
+# long: the fields of the file in their order
 def write(model, path, kind, context, dims, ids):
     """model: the ONNX model in float32 (models.language_model); kind: "Q8_0" or "Q4_0", of all
     products, that of the logits included; embeddings are read from float16.

@@ -191,6 +191,7 @@ def kernels(results, who=ONE):
     return {theme: sorted(of) for theme, of in found.items()}
 
 
+# long: one branch for each kind of goal
 def check(results):
     """[(goal's words, what is wanted, what was measured, whether it is met: None where it was not
     measured, share of the limit that binds)] for a table.

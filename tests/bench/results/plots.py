@@ -269,6 +269,7 @@ def memory(results):
     return found
 
 
+# long: a table of plots
 def write(results, folder):
     """The plots that can be drawn of what was measured: [(file name, what it shows)]."""
     cases, found = results["cases"], []

@@ -203,6 +203,7 @@ def summary(path):
     return path.read_text().split("\n## ")[1].split("\n![")[0]
 
 
+# long: the sections of the page in their order
 def page(results, drawn):
     """The part of docs/benchmarks.md between its two marks: plots and a short table."""
     text = PAGE.read_text()

@@ -65,6 +65,7 @@ def run(bench, cases, rounds, seconds):
     return found | adapters(bench, rounds)
 
 
+# long: the rounds of one model
 def one_model(bench, name, rounds, seconds):
     path = model_files(name)
     try:
@@ -195,6 +196,7 @@ def compare(losses):
     }
 
 
+# long: the report of one model, column by column
 def result(name, plan, times, first, cpu, differences, memory, peaks, versions, empty_mb):
     work = flops(name)
     floors = {f: work / np.median(p) / 1e6 for f, p in peaks.items() if p}

@@ -52,6 +52,7 @@ def adapter_program(path):
     )
 
 
+# long: the rounds of one case and its report
 def adapters(bench, rounds):
     bench.trouble, kept = [], bench.trouble
     table, values = [], {}

@@ -25,6 +25,7 @@ def mlp(dims, seed=0):
     return g.model([("x", F32, ["batch", dims[0]])], [("y", F32, ["batch", dims[-1]])], opset=15)
 
 
+# long: a graph, node by node
 def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
     """A causal transformer to be trained: RMSNorm, attention, SwiGLU, all in primitive operators of
     opset 15: ids [batch, sequence] to y [batch * sequence, vocab].

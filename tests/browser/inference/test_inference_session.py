@@ -1,6 +1,7 @@
 """ONNX Runtime Web's InferenceSession in a page: any model, as Python's InferenceSession runs it,
 from files, addresses and packages.
 """
+# long: one page and one set of models serve all of these tests
 
 import base64
 import json
@@ -40,6 +41,7 @@ def save(path, nodes, inputs, outputs, constants=(), opset=18, external=False):
     return path
 
 
+# long: a table of models
 @pytest.fixture(scope="module")
 def models(files):
     folder = files / "models"
@@ -260,6 +262,7 @@ def test_files(visit, server, models):
     same(got["out"][0], edgewise.InferenceSession(str(models / "cnn.onnx")), {"x": image(1, 6, 6)})
 
 
+# long: the script of a page and the checks of what it returns
 def test_package(visit, server, models, capsys):
     """Compiled ahead of time for two shapes: no Python in the page, and words for a third shape."""
     path = models / "cnn.edge"
@@ -325,6 +328,7 @@ def test_package(visit, server, models, capsys):
     assert "text-generation" in wrong["what"]
 
 
+# long: the script of a page and the checks of what it returns
 def test_shapes_from_data(visit, server, models):
     """A shape that is fed, and a graph that only Python can run."""
     v = visit(server)

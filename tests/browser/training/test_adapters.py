@@ -7,6 +7,7 @@ import pytest
 from .harness import train
 
 
+# long: the script of a page and the checks of what it returns
 def test_adapters_as_files(visit, server, trainable, tmp_path):
     """What the page saves is PEFT's layout, which Python reads; and it comes back the same, in half
     precision nearly so, and with a lower rank.
@@ -97,6 +98,7 @@ def test_adapters_as_files(visit, server, trainable, tmp_path):
     )
 
 
+# long: the script of a page and the checks of what it returns
 def test_wrong_adapters_are_refused(visit, server, trainable):
     v = visit(server)
     got = train(

@@ -6,6 +6,7 @@ from ..conftest import MODEL
 from .harness import BATCH, LOAD, SEQUENCE, TEXT, train
 
 
+# long: the script of a page and the checks of what it returns
 def test_it_learns_and_the_base_stays(visit, server, trainable):
     v = visit(server)
     v.run(
@@ -262,6 +263,7 @@ def both(files, trainable):
         ).write(f)
 
 
+# long: the script of a page and the checks of what it returns
 def test_all_parameters(visit, server, both):
     """Generation uses the trained copies and what follows from them; they change places with
     adapters and with the model as it was.

@@ -87,6 +87,7 @@ def test_a_killed_browser_goes_on_bit_for_bit(playwright, built, server, trainab
         context.close()
 
 
+# long: the script of a page and the checks of what it returns
 def test_pause_generate_go_on_abort(visit, server, trainable):
     v = visit(server)
     got = train(

@@ -11,6 +11,7 @@ import pytest
 from .session_scripts import CREATE
 
 
+# long: the script of a page and the checks of what it returns
 def test_it_trains_as_python_does(visit, server, files, artifacts, tmp_path):
     from edgewise.training.api import CheckpointState, Module, Optimizer
 

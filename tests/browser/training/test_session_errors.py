@@ -7,6 +7,7 @@ from ..loading import error
 from .session_scripts import CREATE
 
 
+# long: the script of a page and the checks of what it returns
 def test_wrong_wishes(visit, server, artifacts):
     v = visit(server)
     tries = {
@@ -157,6 +158,7 @@ def test_aborts(visit, server, artifacts):
     }, got["names"]
 
 
+# long: the script of a page and the checks of what it returns
 def test_signals_are_heard(visit, server, artifacts, files):
     """By updates, exports and runs, also amid a step that takes minutes."""
     pool = helper.make_node(

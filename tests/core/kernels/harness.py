@@ -42,6 +42,7 @@ for name in ("ew_open", "ew_last_error"):
 OK, PARAM, BOUNDS, ALIAS, INDEX = 0, 5, 6, 7, 11
 
 
+# long: the sections of a plan in their order
 def run(engine, kernel, params, operands, offsets=(), alias=()):
     """Run one step and return the error code.
 

@@ -8,6 +8,7 @@ import pytest
 from .harness import OK, TYPES, pad, run, strided, strides_of
 
 
+# long: types, values and shapes of one kernel
 @pytest.mark.parametrize("source", list(TYPES))
 def test_cast(engine, source):
     rng = np.random.default_rng(5)

@@ -88,6 +88,7 @@ REFERENCE = {
 }
 
 
+# long: types, shapes and strides of one family of kernels
 @pytest.mark.parametrize("op", UNARY.items)
 def test_unary(engine, op):
     rng = np.random.default_rng(1)
@@ -283,6 +284,7 @@ INTEGER = {
 LOGIC = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
+# long: types, shapes and strides of one family of kernels
 @pytest.mark.parametrize("op", BINARY.items)
 def test_binary(engine, op):
     rng = np.random.default_rng(2)
@@ -401,6 +403,7 @@ def test_in_place_and_strided_output(engine, shape):
         check(view, -x)
 
 
+# long: types, shapes and strides of three kernels
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_where_copy_fill(engine, size):
     rng = np.random.default_rng(4)

@@ -26,6 +26,7 @@ REDUCTIONS = {
 }
 
 
+# long: types, shapes and strides of one family of kernels
 @pytest.mark.parametrize("op", REDUCE.items)
 def test_reduce(engine, op):
     rng = np.random.default_rng(9)

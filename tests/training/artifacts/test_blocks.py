@@ -125,6 +125,7 @@ def test_cross_entropy_of_sequences_and_of_pictures():
         forward(artifacts_opset11, onnxblock.loss.CrossEntropyLoss())
 
 
+# long: a table of blocks
 def test_blocks(tmp_path):
     b = onnxblock.blocks
 

@@ -20,6 +20,7 @@ from onnx import numpy_helper
 from .graphs import CASES, LOSS, F, array, generate, identity, info_of, linear, run
 
 
+# long: the fields of the artifacts, one after the other
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
 def test_zoo(case, tmp_path):
     """Of every forward model: onnxruntime runs the evaluation model with the checkpoint's

@@ -1,0 +1,158 @@
+"""Sizes of files, functions and folders.
+
+A file or function may be longer than the limit if a comment gives the reason:
+
+    # long: a table of cases
+
+The comment is the line above a function (above its decorators), or one of the first lines of a
+file after its docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from repository import ROOT, tracked
+
+FILE, PYTHON, C, FOLDER = 500, 60, 80, 22
+REASON = re.compile(r"\s*(#|//|/\*) long: \S")
+# Generated files, and data: cases of operators, sentences for the demo's model, recorded results.
+DATA = (
+    "/gen/",
+    "/cases/",
+    "web/demo/model-training/",
+    "tests/training/data/",
+    "web/demo/lesson.ts",
+)
+# Longer than the limit without a reason. No entry may be added: split the function or the file.
+PENDING: set[str] = {
+    "python/edgewise/training",
+    "python/edgewise/bind/binder.py",
+    "python/edgewise/bind/binder.py::instead",
+    "python/edgewise/bind/binder.py::node",
+    "python/edgewise/compile/causal_lm.py",
+    "python/edgewise/compile/causal_lm.py::_decoder_plan",
+    "python/edgewise/compile/causal_lm.py::compile_causal_lm",
+    "python/edgewise/engine/base.py::error",
+    "python/edgewise/onnx/dimensions.py::input_shapes",
+    "python/edgewise/ops/attention/group_query_attention.py::gqa_grad",
+    "python/edgewise/ops/product/gemm_kernel.py::emit_gemm",
+    "python/edgewise/passes/attention.py::_match",
+    "python/edgewise/passes/last_position.py::_row_inputs",
+    "python/edgewise/passes/lora.py",
+    "python/edgewise/passes/lora.py::insert_lora",
+    "python/edgewise/passes/recompute.py::recompute",
+    "python/edgewise/passes/scaling.py::_fold",
+    "python/edgewise/pipelines/text_generation.py::__call__",
+    "python/edgewise/plan/builder.py",
+    "python/edgewise/plan/builder.py::finish",
+    "python/edgewise/session/decoder.py",
+    "python/edgewise/session/decoder.py::__init__",
+    "python/edgewise/shake/module.py",
+    "python/edgewise/shake/module.py::without",
+    "python/edgewise/text/config.py::pack",
+    "python/edgewise/text/generate.py",
+    "python/edgewise/text/generate.py::sample",
+    "python/edgewise/training/api.py",
+    "python/edgewise/training/artifact_calls.py::program",
+    "python/edgewise/training/artifact_files.py::read_optimizer_model",
+    "python/edgewise/training/artifacts.py::generate_artifacts",
+    "python/edgewise/training/export.py::_beside",
+    "python/edgewise/training/odtc.py",
+    "python/edgewise/training/odtc.py::checkpoint_parts",
+    "python/edgewise/training/package.py::add_training",
+    "python/edgewise/training/peft.py",
+    "python/edgewise/training/peft.py::__post_init__",
+    "python/edgewise/training/program.py",
+    "python/edgewise/training/program.py::__init__",
+    "python/edgewise/training/program.py::_forward",
+    "python/edgewise/training/safetensors.py::load_safetensors",
+    "python/edgewise/training/session.py::_run",
+    "python/edgewise/training/trainer.py",
+    "python/edgewise/training/trainer.py::__init__",
+    "python/edgewise/training/trainer.py::_fit",
+    "python/edgewise/training/warm.py::warm_plan",
+}
+
+
+def sources(*patterns: str) -> list[Path]:
+    """Tracked files without generated ones and data."""
+    return [p for p in tracked(*patterns) if not any(part in p.as_posix() for part in DATA)]
+
+
+def name_of(path: Path, function: str = "") -> str:
+    """How PENDING names a file or a function."""
+    return path.relative_to(ROOT).as_posix() + (f"::{function}" if function else "")
+
+
+def python_functions(path: Path) -> list[tuple[str, int, bool]]:
+    """(name, lines without the docstring, whether there is a reason) of each function."""
+    text = path.read_text()
+    lines = text.split("\n")
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                docstring = node.body[0]
+                length -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
+            found.append((node.name, length, bool(first > 1 and REASON.match(lines[first - 2]))))
+    return found
+
+
+def c_functions(path: Path) -> list[tuple[str, int, bool]]:
+    """The same of a C file in the layout of clang-format: a body ends with } in column 0."""
+    lines = path.read_text().split("\n")
+    found, begin = [], None
+    for i, line in enumerate(lines):
+        if begin is None and re.match(r"[A-Za-z_]", line) and "(" in line and ";" not in line:
+            begin = i
+        if line.startswith("}"):
+            if begin is not None and (name := re.search(r"(\w+)\(", lines[begin])):
+                reason = bool(begin and REASON.match(lines[begin - 1]))
+                found.append((name[1], i - begin + 1, reason))
+            begin = None
+    return found
+
+
+def too_long() -> set[str]:
+    """Names of the files and functions that exceed the limits without a reason."""
+    found = set()
+    for path in sources("*.py", "*.c", "*.h", "*.ts", "*.mjs"):
+        lines = path.read_text().split("\n")
+        if len(lines) - 1 > FILE and not any(REASON.match(line) for line in lines[:40]):
+            found.add(name_of(path))
+    for path in sources("*.py"):
+        for function, length, reason in python_functions(path):
+            if length > PYTHON and not reason:
+                found.add(name_of(path, function))
+    for path in sources("*.c", "*.h"):
+        for function, length, reason in c_functions(path):
+            if length > C and not reason:
+                found.add(name_of(path, function))
+    return found
+
+
+def test_files_and_functions_are_short() -> None:
+    """Python functions have at most 60 lines, C functions 80, files 500."""
+    long = too_long()
+    assert not long - PENDING, "\n".join(sorted(long - PENDING))
+    stale = {name for name in PENDING - long if "." in name}
+    if stale:
+        warnings.warn(f"remove from PENDING: {sorted(stale)}", stacklevel=1)
+
+
+@pytest.mark.parametrize("top", ["core", "python", "tests", "web/src", "web/test"])
+def test_folders_are_small(top: str) -> None:
+    """A folder has at most 22 files."""
+    files = Counter(path.relative_to(ROOT).parent.as_posix() for path in sources(f"{top}/*"))
+    large = {
+        folder: count for folder, count in files.items() if count > FOLDER and folder not in PENDING
+    }
+    assert not large
