@@ -196,7 +196,7 @@ class Bench:
         self.server.wait()
 
     def failed(self, who, error):
-        """A contender that cannot take part is reported; the others go on."""
+        """A contender that fails is reported; the others continue."""
         text = " ".join(
             re.split(r"\n\s+at ", str(error))[0].removeprefix("Page.evaluate: ").split()
         )[:300]  # without the stack
@@ -204,9 +204,7 @@ class Bench:
         self.trouble.append(f"{who}: {text}")
 
     def contend(self, name, script, method="open", *args):
-        """A contender in a page and worker of its own, opened by `method`; None where that
-        fails.
-        """
+        """A contender in a separate page and worker, opened by `method`; None if that fails."""
         contender = None
         try:
             contender = Contender(self, name, script)

@@ -36,15 +36,14 @@ EDGEWISE = {
     TWO: ("relaxed-threads", 2),
 }  # flavour, threads
 
-SLOW = 4.0  # seconds: a contender whose turn takes longer takes part in two rounds
+SLOW = 4.0  # seconds: a contender with a longer turn takes part in two rounds
 
 
 def turns(bench, contenders, rounds, seconds, turn, limits=None, title=""):
-    """{contender: what turn(name, contender, number) returned in each round}.
-
-    All have their turn in each round, each time another one first; in round -1, which is not kept,
-    everything gets warm and results are checked. Who fails is said and left out from there on
-    (`contenders` holds who is left); who is slow has two rounds.
+    """{contender: results of turn(name, contender, number) in each round}. All contenders have a
+    turn in each round, and another one begins each time. Round -1, which is not kept, warms
+    everything up and checks the results. Contenders that fail are reported and removed
+    (`contenders` holds those that remain); slow ones take part in two rounds.
     """
     found = {who: [] for who in contenders}
     took = dict.fromkeys(contenders, 0.0)
@@ -73,11 +72,9 @@ def turns(bench, contenders, rounds, seconds, turn, limits=None, title=""):
 
 
 def leave_out(bench, title, differences, allowed, *measured):
-    """Who does not do the same work has no figures anywhere: says whose difference from the
-    reference is more than what is allowed, and takes them out of all of `measured`, {contender:
-    whatever}.
-
-    differences, allowed: {contender: number}. Returns who it was.
+    """Contenders that do not do the same work get no figures: reports those with a larger
+    difference from the reference than allowed, and removes them from all of `measured`, {contender:
+    anything}. differences, allowed: {contender: number}. Returns the removed ones.
     """
     found = [who for who, difference in differences.items() if not difference <= allowed[who]]
     for who in found:
@@ -226,7 +223,7 @@ class Native:
 
 
 def natives(bench, makers):
-    """{name: Native} of {name: function that prepares run()}; who fails is said."""
+    """{name: Native} of {name: function that prepares run()}; failures are reported."""
     found = {}
     for name, make in makers.items():
         try:

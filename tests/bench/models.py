@@ -24,7 +24,7 @@ I64, F32, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
 
 
 class Graph:
-    """Adds nodes with names of their own; every method returns the name of what it made."""
+    """Adds nodes with generated names; every method returns the name of its output."""
 
     def __init__(self, seed=0):
         self.nodes, self.initializers = [], []

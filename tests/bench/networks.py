@@ -1,5 +1,5 @@
-"""Cases `vision` and `encoder`: whole networks in float32 and int8, beside onnxruntime-web on the
-same files.
+"""Cases `vision` and `encoder`: whole networks in float32 and int8, compared with onnxruntime-web
+on the same files.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def quantize(name, source, path, how):
 
 
 def made(path, *sources, make):
-    """The file at `path`, made again where it is older than its sources."""
+    """The file at `path`, written again if it is older than its sources."""
     if not path.exists() or path.stat().st_mtime < max(Path(s).stat().st_mtime for s in sources):
         say(f"  making {path.name}")
         part = path.with_name("part-" + path.name)

@@ -1,4 +1,4 @@
-"""Case `ops`: single operators, beside other engines and beside what the machine can do."""
+"""Case `ops`: single operators, compared with other engines and with the limits of the machine."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def run_natively(
     rounds: int,
     found: dict[str, dict[str, list[float]]],
 ) -> np.ndarray | None:
-    """Times both packages in turns. Returns onnxruntime's output, None where it failed."""
+    """Times both packages alternately. Returns onnxruntime's output, None if it failed."""
     engines, times = natives(model, feeds), {}
     for who, one in list(engines.items()):
         try:

@@ -60,7 +60,7 @@ def _minilm(random: np.random.Generator) -> Feeds:
 
 
 def _whisper_decoder(random: np.random.Generator) -> Feeds:
-    """One token behind 16 others, with the cache branch."""
+    """One token after 16 others, with the cache branch."""
     feeds: Feeds = {
         "input_ids": np.array([[50257]]),
         "encoder_hidden_states": random.standard_normal((1, 1500, 384), np.float32),
@@ -75,7 +75,7 @@ def _whisper_decoder(random: np.random.Generator) -> Feeds:
 
 
 def _smollm2(random: np.random.Generator) -> Feeds:
-    """One token behind 64 others."""
+    """One token after 64 others."""
     past = 64
     feeds: Feeds = {
         "input_ids": np.array([[504]]),

@@ -20,8 +20,8 @@ def summary(values):
 
 
 def ratio(ours, theirs):
-    """Median over rounds of ours/theirs: the two of a round were measured within seconds of each
-    other. (Who is slow has fewer rounds.)
+    """Median over rounds of ours/theirs: both values of a round were measured within seconds of
+    each other. (Slow contenders have fewer rounds.)
     """
     return summary([a / b for a, b in zip(ours, theirs)]) if ours and theirs else None
 

@@ -97,7 +97,7 @@ class Faulty:
             cut = amount
         elif (
             fault == "nameless-206" and begin is not None
-        ):  # another version's, and nothing says so
+        ):  # of another version, without an indication
             body, headers = other, {"Content-Range": headers["Content-Range"]}
         elif fault == "nameless-200":  # another version's
             status, body, headers = 200, bytes(x ^ 1 for x in whole), {}

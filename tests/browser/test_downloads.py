@@ -16,7 +16,7 @@ def test_a_broken_connection_is_taken_up_again(visit, server):
     begin = int(more[0].all_headers()["range"].removeprefix("bytes=").rstrip("-"))
     assert (
         0 < begin <= 700_000
-    )  # of what had left the server, the browser hands over what it got to before the end
+    )  # the browser delivers only a part of what the server sent before the connection ended
     assert more[0].response().status == 206 and more[0].response().headers[
         "content-range"
     ].startswith(f"bytes {begin}-")

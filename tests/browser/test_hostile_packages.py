@@ -129,9 +129,7 @@ def as_parts(package, edit):
 
 
 def test_hostile_packages(visit, server, package):
-    """Refused with an EdgewiseError, or harmless; the pipeline that was there before goes on as if
-    nothing had been.
-    """
+    """Refused with an EdgewiseError, or harmless; the pipeline that existed before still works."""
     v = visit(server)
     v.run(
         "window.p = await ew.pipeline('text-generation', '/files/model.edge'); window.before ="

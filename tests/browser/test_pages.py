@@ -224,7 +224,7 @@ def test_strict_content_security_policy(visit, strict_server, model):
 
 
 def test_chats(visit, server, files):
-    """Messages go through the model's template; a template in a file of its own is found, too."""
+    """Messages are formatted with the model's chat template, also if it is a separate file."""
     folder = files / "chat"
     shutil.copytree(MODEL, folder, dirs_exist_ok=True)
     (folder / "chat_template.jinja").write_text(

@@ -1,6 +1,4 @@
-"""The demo's server (web/demo/serve.mjs) and requests that are none: it answers each, and goes
-on.
-"""
+"""The demo's server (web/demo/serve.mjs) answers malformed requests, and still works."""
 
 import re
 import socket

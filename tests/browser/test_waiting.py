@@ -66,7 +66,7 @@ def test_only_the_rest_of_the_same_file_continues_it(visit, server, faulty, keep
         got = greedy(v, f"{faulty.url}/{fault}/{at}/model.edge", {"cache_files": keep})
         assert "error" not in got and got["text"] == want, (fault, got)
         assert [r is None for _, r in faulty.asked] == [True, False, True], fault
-    for fault in ("changed-206", "longer-206", "nameless-200"):  # another file, or nobody knows
+    for fault in ("changed-206", "longer-206", "nameless-200"):  # another file, or an unknown one
         url = f"{faulty.url}/{fault}/{at}/model.edge"
         error(
             load(v, url, cache_files=keep), "ModelError", "changed on the server", "Load it again"
@@ -128,7 +128,7 @@ def test_a_slow_server_is_waited_for(visit, server, faulty, package):
 )
 def test_python_that_does_not_come(visit, server, files, faulty, name, words):
     v = visit(server)
-    if name.endswith(".zip"):  # is not loaded where there is a snapshot beside the wheel
+    if name.endswith(".zip"):  # is not loaded if there is a snapshot with the wheel
         shutil.copy(wheel(), files / "own.whl")
         v.run("ew.env.wheelUrl = '/files/own.whl';")
     v.run(
@@ -250,7 +250,7 @@ def test_files_of_an_extension(visit, server):
     assert got[0] == "ModelError" and "no such file" in got[1], got
 
 
-# What ends leaves nothing behind
+# Resources after an abort
 
 
 def test_aborted_loads_leave_no_threads(browser, server, files):
@@ -308,8 +308,8 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
 
 # long: the script of a page and the checks of what it returns
 def test_a_quota_that_shrinks_meanwhile(visit, server, context):
-    """Room that is taken away while files, plans, adapters and checkpoints are written: what was
-    asked for is done or says why not, and what was there stays.
+    """Storage quota shrinks while files, plans, adapters and checkpoints are written: each
+    operation succeeds or reports why not, and existing files stay.
     """
     v = visit(server)
     quota = context.new_cdp_session(v.page)

@@ -29,7 +29,7 @@ def test_a_worker_that_cannot_start(visit, server, files, setting, script):
 
 
 def test_threads_that_never_start(visit, server):
-    """It goes on with one, and says why."""
+    """The engine continues with one thread, and reports the reason."""
     v = visit(server)
     v.run("ew.env.stallTimeout = 2000; ew.env.threadUrl += '?fault=mute';")
     got = load(v, "/files/model.edge", threads=2)
@@ -44,8 +44,8 @@ def worker_of(page, part):
 
 
 def test_a_worker_that_dies(visit, server):
-    """Closed, as browsers do for want of memory, without an event: every open call rejects, later
-    ones too.
+    """A worker that is terminated without an event, as browsers do when memory is short: every open
+    call rejects, and so do later ones.
     """
     v = visit(server)
     v.run("window.p = await ew.pipeline('text-generation', '/files/model.edge', {threads: 1});")
@@ -88,7 +88,7 @@ def test_python_that_dies(visit, server):
         v.page.wait_for_timeout(20)
     worker_of(v.page, "compiler.js").evaluate("() => { setTimeout(() => self.close(), 20); }")
     name, message = v.page.evaluate("() => window.said")
-    # A worker that ends before it has said that it lives is missed by the watchdog only.
+    # Only the watchdog notices a worker that ends before its first message.
     words = ("Python's worker has ended without a word", "the compiler's worker did not start")
     assert name == "EngineError" and message.startswith(words), (name, message)
 

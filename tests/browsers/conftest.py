@@ -1,4 +1,4 @@
-"""Each browser in turn, and pages in it that have edgewise as `ew`."""
+"""Fixtures: each browser, and pages in it that have edgewise as `ew`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ OPEN = (
 
 @pytest.fixture
 def undisturbed(page: Page) -> Iterator[Page]:
-    """A page with a pipeline, whose text must be the same after the test."""
+    """A page with a pipeline that must generate the same text after the test."""
     model = "/files/model.edge"
     page.run(f"window.p = await ew.pipeline('text-generation', '{model}'); window.was = {WRITE};")
     yield page
@@ -60,7 +60,7 @@ def undisturbed(page: Page) -> Iterator[Page]:
 
 
 def in_words(got: object, what: str) -> None:
-    """The outcome is a result, or an error of ours that says everything."""
+    """The outcome is a result, or an EdgewiseError with all three texts."""
     if got == "fine":
         return
     assert isinstance(got, dict) and "error" in got, (what, got)
@@ -312,7 +312,7 @@ def test_a_worker_that_dies(undisturbed: Page, files: Path) -> None:
 
 
 def test_storage_that_is_refused(undisturbed: Page, files: Path, trainable: object) -> None:
-    """As in a private window: models load and train, and what could not be kept is said."""
+    """As in a private window: models load and train, and what could not be stored is reported."""
     refuses = (
         "Object.defineProperty(Object.getPrototypeOf(navigator.storage ?? {}), 'getDirectory',"
         " { value: () => Promise.reject(new DOMException('refused', 'SecurityError')) });"

@@ -52,7 +52,7 @@ def graph_model(
 
 
 def graph_plan(model: bytes) -> bytes:
-    """Compile a model whose inputs have fixed shapes."""
+    """Compiles a model with inputs of fixed shapes."""
     graph = read_model(BytesSource(model))
     return compile_graph(graph, {i.name: i.shape for i in graph.input_names()})[0].data
 

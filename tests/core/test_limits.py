@@ -318,7 +318,7 @@ def test_work_is_bounded_by_memory(raw, kernel):
 
 @pytest.mark.parametrize("kernel", ["pool", "pool_grad", "integer_max_pool"])
 def test_a_window_far_larger_than_what_it_moves_over(raw, kernel):
-    """Taps that nothing meets cost no time: 2^30 of them, of which 64 lie inside, for each of 512
+    """Taps outside of the input take no time: 2^30 of them, of which 64 are inside, for each of 512
     positions.
     """
     sizes = {"taps": [1, 1, 1 << 30], "pad": [0, 0, 1 << 29], "y_size": [1, 1, 512]}

@@ -138,9 +138,7 @@ def scripts(html: str) -> list[str]:
 
 
 def type_errors(modules: dict[str, str], folder: Path) -> str:
-    """What tsc says of modules ({file name: code}) that import edgewise, by its name or its
-    address.
-    """
+    """Output of tsc for modules ({file name: code}) that import edgewise by name or by URL."""
     assert (WEB / "node_modules" / ".bin" / "tsc").exists(), (
         "web/node_modules is not there: run `make web`"
     )

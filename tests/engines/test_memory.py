@@ -1,6 +1,5 @@
-"""Placing of buffers in the arena: random step lists are executed in an arena so planned, elements
-in the worst order that kernels may take, and compared with the same steps where every buffer has
-memory of its own.
+"""Layout of buffers in the arena: random step lists are executed in the planned arena, elements in
+the worst order that kernels may use, and compared with the same steps with separate buffers.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""Smaller engines: kernels taken out of a .wasm (edgewise.shake), `edgewise build --engine`, and
-what an engine says that lacks one.
+"""Smaller engines: kernels removed from a .wasm (edgewise.shake), `edgewise build --engine`, and
+the error of an engine that lacks a kernel.
 """
 
 import random
@@ -60,8 +60,8 @@ def test_base_and_full(flavour, full):
 
 
 def test_the_rest_works(flavour, full, tmp_path):
-    """Kernels that stay give what they gave, threads included; one that is gone is named, and the
-    engine goes on.
+    """Remaining kernels give the same results, threads included; a plan with a removed kernel is
+    refused by name, and the engine still works.
     """
     small = tmp_path / "small.wasm"
     small.write_bytes(shake(full, ["unary", "softmax", "copy"]))
@@ -163,8 +163,8 @@ DEMO = ROOT / "web/demo/model"
 
 
 def test_build_for_the_demo(flavour, tmp_path, capsys):
-    """The engine for a language model alone writes what the native one writes, and refuses another
-    model's plans in words.
+    """The engine for one language model generates the same text as the native one, and refuses the
+    plans of another model with an error.
     """
     out = tmp_path / "engine.wasm"
     assert cli.main(["build", str(DEMO), "--engine", str(out), "--flavour", flavour]) == 0
@@ -218,8 +218,8 @@ def test_build_for_other_models(tmp_path, capsys):
 
 
 def test_values_of_parameters(flavour, tmp_path, capsys):
-    """Of a kernel only the code stays for what its parameters are in the given models; what is left
-    gives the same, and other values are refused in words.
+    """Only the code for the parameter values of the given models remains; it gives the same
+    results, and other values are refused with an error.
     """
     mine, small, all_of_it = tmp_path / "m.onnx", tmp_path / "small.wasm", tmp_path / "all.wasm"
     mine.write_bytes(model("Tanh", "Erf", "Neg"))

@@ -1,5 +1,5 @@
-"""What the generation tests share: core/sampling as a library, and a decoder whose logits come
-from a tiny random torch model.
+"""Fixtures of the generation tests: core/sampling as a library, and a decoder with logits from a
+tiny random torch model.
 """
 
 import ctypes
@@ -129,7 +129,7 @@ class TorchDecoder:
 
 @pytest.fixture(scope="session")
 def model():
-    """A random GPT-2 whose logits are spread enough that nothing hangs on rounding."""
+    """A random GPT-2 with logits so far apart that rounding does not matter."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(7)

@@ -41,7 +41,7 @@ def cases():
         chosen.append(tuple(rng.choice(sets) for _ in range(3)))
     for file, config, fields in chosen:
         # What a configuration object sets to the default, and the model's file to something else,
-        # is the file's in transformers and the object's here: GenerationConfig's docstring says so.
+        # comes from the file in transformers and from the object here; see GenerationConfig
         if any(
             value == DEFAULTS[name] and file.get(name, value) != value
             for name, value in config.items()

@@ -1,4 +1,4 @@
-"""The loop: against transformers' generate on a tiny random model whose logits both sides see."""
+"""The generation loop against transformers' generate, with the logits of a tiny random model."""
 
 import itertools
 import threading
@@ -109,7 +109,7 @@ BEAMS = list(
 def test_beam_search(decoder, model, num_beams, length_penalty, early_stopping, eos):
     if (
         eos == "common"
-    ):  # tokens that the search really meets, so that sequences end at different lengths
+    ):  # tokens that occur in the search, so that sequences end at different lengths
         free = theirs(
             model, max_new_tokens=14, num_beams=num_beams, num_return_sequences=num_beams
         ).sequences[:, len(PROMPT) + 2 :]

@@ -91,8 +91,8 @@ def test_configurations_that_are_no_objects():
 
 # long: a table of damaged files
 def test_pipeline_of_damaged_files(engine):
-    """Random values in the files beside a model: the pipeline is made and writes, or says what is
-    wrong.
+    """Random values in the configuration files of a model: the pipeline generates, or raises an
+    error.
     """
     pytest.importorskip("tokenizers")
     base = {

@@ -1,4 +1,4 @@
-"""What tokenizer.json and chat templates of strangers may ask for; the vectors are the page's, too
+"""Limits for untrusted tokenizer.json files and chat templates; pages run the same vectors
 (web/test/text/text.test.ts).
 """
 
@@ -134,7 +134,7 @@ def test_files_of_any_content():
 
 @pytest.mark.parametrize("row", TEMPLATES["rendered"], ids=lambda row: row["name"])
 def test_templates_render_as_in_transformers(row):
-    """The texts in the file are transformers'; where it is installed they are computed again."""
+    """The file has the texts of transformers; if that is installed, they are computed again."""
     variables = {**TEMPLATES["messages"][row["messages"]], "bos_token": "<s>", "eos_token": "</s>"}
     try:
         import jinja2

@@ -87,7 +87,7 @@ def damage_artifacts(rng, files: dict) -> tuple[dict, str]:
 
 # long: one branch for each kind of damage
 def damage_checkpoint(rng, data: bytes, notes: list) -> bytes:
-    """A checkpoint whose parameters, moments or numbers are others; written whole."""
+    """A checkpoint with changed parameters, moments or numbers, written as a complete file."""
     from edgewise.errors import EdgewiseError
     from edgewise.training.odtc import OptimizerGroup, read_checkpoint, write_checkpoint
 
@@ -153,7 +153,7 @@ def damage_checkpoint(rng, data: bytes, notes: list) -> bytes:
 
 # long: one branch for each kind of damage
 def damage_model(rng, data: bytes, notes: list) -> bytes:
-    """A model whose nodes, names, types, dims, attributes or metadata are others."""
+    """A model with changed nodes, names, types, dimensions, attributes or metadata."""
     try:
         model = onnx.load_from_string(data)
     except Exception:  # noqa: BLE001 - damaged before

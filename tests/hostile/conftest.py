@@ -1,5 +1,5 @@
-"""What hostile input must meet: an EdgewiseError that says what, where and what to do, in bounded
-time and memory, and a session from before that still works.
+"""Hostile input must cause an EdgewiseError that names what, where and the remedy, in bounded time
+and memory; sessions that exist already must still work.
 """
 
 import resource

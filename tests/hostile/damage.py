@@ -1,5 +1,5 @@
-"""Damage to whole files: packages whose manifest and plans are changed together and whose checksums
-fit, JSON values, and bytes.
+"""Damage to files: JSON values, bytes, and packages whose manifest, plans and checksums are changed
+consistently.
 """
 
 import copy
@@ -258,9 +258,7 @@ class DamagedPackage:
         ]
 
     def one_size(self) -> None:
-        """Another size of a slot: in this plan or in all, in the plan and in what the manifest says
-        of it.
-        """
+        """Changes the size of a slot, in this plan or in all, in the plan and in the manifest."""
         rng = self.rng
         slot = self.slot()
         size = (
@@ -295,7 +293,7 @@ class DamagedPackage:
             struct.pack_into("<Q", data, at, a["bytes"])
 
     def one_kind(self) -> None:
-        """Another kind of a slot, described in the manifest where that is needed."""
+        """Changes the kind of a slot, and the manifest where that is needed."""
         data, at, s = self.slot()
         s["kind"] = self.rng.choice(KINDS)
         if s["kind"] == "cache" and self.rng.random() < 0.8:

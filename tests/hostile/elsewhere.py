@@ -1,6 +1,4 @@
-"""onnxruntime in a process of its own: what models of other types and shapes than usual do to it
-ends that process alone.
-"""
+"""Runs onnxruntime in a separate process, which models of unusual types and shapes may crash."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor

@@ -384,7 +384,7 @@ class Files:
 
 
 def broken(answer: dict) -> bool:
-    """Whether an answer of the page is none that may be."""
+    """Whether an answer of the page is not acceptable."""
     return (
         answer.get("error") in ("ESCAPED", "DIED")
         or "the engine stopped" in answer.get("what", "")
@@ -442,7 +442,7 @@ def play(data: bytes) -> None:
 
 
 def worker(a) -> None:
-    """Runs cases a.first, a.first + a.step, ...; says JSON lines."""
+    """Runs cases a.first, a.first + a.step, ... and prints JSON lines."""
     import edgewise.engine
     from edgewise.engine import native
 
@@ -459,7 +459,7 @@ def worker(a) -> None:
 
 
 def environment(plain: bool) -> dict:
-    """Of the children: the sanitized engine, where it is built."""
+    """Environment variables of the children: the sanitized engine if it is built."""
     paths = {
         "PYTHONPATH": os.pathsep.join(
             [str(ROOT / "python"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]

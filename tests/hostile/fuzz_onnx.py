@@ -207,7 +207,7 @@ def compare_with_onnxruntime(data, feeds, got):
 
 
 def worker(a):
-    """Runs cases a.first, a.first + a.step, ...; says JSON lines."""
+    """Runs cases a.first, a.first + a.step, ... and prints JSON lines."""
     sys.path.insert(0, str(HERE.parent))
     import edgewise
     import numpy as np

@@ -1,5 +1,5 @@
-"""Makes `.edge` packages and the plans in them by hand, with checksums that fit: what no compiler
-writes, a stranger may.
+"""Builds `.edge` packages and plans by hand, with correct checksums: packages that no compiler
+writes, but an attacker may.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from edgewise.sums import source_sums
 
 
 def split(package: bytes) -> tuple[dict, bytes]:
-    """The manifest of a package and the data behind it."""
+    """The manifest of a package, and its data."""
     length = struct.unpack("<Q", package[8:16])[0]
     return json.loads(package[16 : 16 + length]), package[-(-(16 + length) // 64) * 64 :]
 

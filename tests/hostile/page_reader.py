@@ -30,9 +30,8 @@ class PageReader:
         )
 
     def ask(self, kind: int, data: bytes) -> dict:
-        """{"ok": ...}, or {"error": class, "what", "where", "remedy"}.
-
-        "ESCAPED" is an error that is none of ours, "DIED" the end of the process.
+        """{"ok": ...}, or {"error": class, "what", "where", "remedy"}. "ESCAPED" is an error that
+        is not Edgewise's, "DIED" the end of the process.
         """
         if self.process is None or self.process.poll() is not None:
             self._start()

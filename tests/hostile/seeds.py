@@ -1,5 +1,5 @@
-"""Small models whose mutations reach every part of the reader, the binder and the lowering: [(name,
-bytes, {external file: bytes})].
+"""Small models for mutation, which reach every part of the reader, the binder and the lowering:
+[(name, bytes, {external file: bytes})].
 """
 
 import functools

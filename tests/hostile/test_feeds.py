@@ -1,6 +1,4 @@
-"""What a caller can get wrong in a run: always an InputError that names the input, and the session
-goes on.
-"""
+"""Wrong inputs of a run cause an InputError that names the input; the session still works."""
 
 import edgewise
 import numpy as np
@@ -160,8 +158,8 @@ def test_scalars_and_nothing():
 
 
 def test_token_ids(refused):
-    """Outside the vocabulary, of other kinds: the message says so, the session and its other
-    sequences go on.
+    """Token ids out of range or of other types cause an error; the model and its other sequences
+    still work.
     """
     lm = DecoderModel(str(Q4))
     s = lm.open()
@@ -265,7 +263,7 @@ def test_masks_and_pasts_that_do_not_fit(refused):
 
 
 class Failing:
-    """An engine whose memory ends after so many allocations."""
+    """An engine that runs out of memory after a number of allocations."""
 
     def __init__(self, engine, allowed):
         self._engine, self.allowed = engine, allowed

@@ -12,8 +12,8 @@ from .page_reader import CHECKPOINT, framed
 
 @pytest.mark.parametrize("plain", [False, True], ids=["sanitized", "plain"])
 def test_damaged_files_do_no_harm(plain):
-    """A share of what `make fuzz` does in child processes; `python tests/hostile/fuzz_files.py`
-    does any number.
+    """A part of `make fuzz`, which runs in child processes; `python tests/hostile/fuzz_files.py`
+    runs any number of cases.
     """
     if not plain and not SANITIZED.exists():
         pytest.skip("not built: make sanitize")

@@ -45,13 +45,13 @@ def test_truncated_small(name, refused):
 
 @pytest.mark.parametrize("name", list(real()))
 def test_truncated_real(name, refused):
-    """At every 64th byte; a graph is behind or in front of its weights, so nearly all cuts hit
+    """Truncated at every 64th byte. The graph precedes or follows the weights, so most cuts damage
     something.
     """
     data, siblings = real()[name]
     step = (
         64 if len(data) < 100_000 else 64 * (len(data) // 64 // 500)
-    )  # the long ones at 500 places, odd and even
+    )  # long files at 500 positions, odd and even
     for n in list(range(0, len(data), step)) + list(range(1, 4000, 64)):
         refused(lambda: read_model(BytesSource(data[:n], "model.onnx", siblings)), ModelError)
 
@@ -373,7 +373,9 @@ def test_names_of_any_length(refused):
 
 
 def test_more_than_the_memory(refused):
-    """Sizes that are possible and too large: the engine says so, or the plan's 2^31."""
+    """Sizes that are valid but too large: the engine refuses them, or the limit of 2^31 in plans
+    does.
+    """
     for shape in ([1 << 15, 1 << 15, 64], [1 << 20, 1 << 18]):
         data = model(
             [
@@ -389,7 +391,7 @@ def test_more_than_the_memory(refused):
 
 
 def test_indices_from_data(refused):
-    """Indices that only a run can tell: the message names the node, and the session goes on."""
+    """Indices that depend on data: the error names the node, and the session still works."""
     data = model(
         [node("Gather", "t i", "y")],
         [value("i", I, ("n",))],

@@ -1,5 +1,5 @@
-"""Packages with anything in them, and tokenizer files: a PackageError (or TokenizerError) that says
-what and where, before anything large is allocated.
+"""Packages and tokenizer files with arbitrary contents cause a PackageError (or TokenizerError)
+that names the position, before anything large is allocated.
 """
 
 import copy

@@ -31,7 +31,7 @@ LOGITS = (4 * VOCABULARY, True)
 
 
 def read(data: bytes):
-    """What Python's reader says: None, or the error."""
+    """The error of Python's reader, or None."""
     try:
         Package.read(BytesSource(data, "model.edge"))
     except EdgewiseError as e:
@@ -281,7 +281,7 @@ def test_slots_are_those_of_the_plan(page):
 
 
 def test_the_engine_knows_how_large_the_memory_of_a_slot_is():
-    """Whatever a manifest says: memory that is smaller than the slot is refused."""
+    """Memory that is smaller than the slot is refused, whatever the manifest contains."""
     engine = open_engine(1)
     loaded = engine.load(
         Plan(
@@ -303,7 +303,7 @@ def test_the_engine_knows_how_large_the_memory_of_a_slot_is():
 
 
 def test_a_plan_of_many_tokens_takes_memory_for_those_that_are_fed(page):
-    """In a process of its own, since the most memory of this one is known already."""
+    """Runs in a separate process, since the peak memory of this one is already known."""
     tokens = 1 << 24
     data = decoder([(tokens, plan([(8 * tokens, False), LOGITS], []), feeds(tokens))])
     assert len(data) < 2000
@@ -439,8 +439,8 @@ def test_cut_and_continued(packages, page):
 
 
 def test_sums_of_weights(packages, page, tmp_path):
-    """A flipped bit, or a piece of another file, in the weights: Python and the page say which
-    weight, and where.
+    """A flipped bit, or a part of another file, in the weights: Python and the page name the weight
+    and the position.
     """
     data = packages["decoder"]
     manifest, rest = split(data)

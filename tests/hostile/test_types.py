@@ -137,8 +137,8 @@ def elsewhere():
 
 @pytest.mark.parametrize("op", sorted(CASES))
 def test_other_types_and_shapes(op, refused, elsewhere):
-    """Against ONNX's reference, or, where the case says that it is wrong or the op is not ONNX's,
-    against onnxruntime: not in this process, since it does not survive all of these.
+    """Compared with ONNX's reference, or with onnxruntime if the case marks the reference as wrong
+    or the op is not ONNX's. onnxruntime runs in another process, since some cases crash it.
     """
     wrong = []
     for name, case in CASES[op]:

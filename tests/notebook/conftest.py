@@ -39,7 +39,7 @@ def pyodide_folder():
 
 @pytest.fixture(scope="session")
 def zoo():
-    """Folder of the model zoo, which is beside the checkout where there is one."""
+    """Folder of the model zoo; in a checkout, the parent folder may contain it."""
     found = zoo_folder()
     if found is None:
         pytest.skip("the zoo is not there (set EDGEWISE_ZOO, or put it at ../shared/zoo)")

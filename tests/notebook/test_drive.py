@@ -1,6 +1,6 @@
 """A notebook's drive (drive.mjs: a file system that fetches a whole file whenever it is opened, and
-writes JSON anew): models are read from it in one opening of each file, and texts to their end
-whatever their size is said to be.
+serializes JSON each time): models are read with one opening of each file, and texts to their end,
+whatever size is reported.
 """
 
 import io
@@ -87,7 +87,7 @@ def test_json_is_read_to_its_end(pyodide, folder):
         _=_adapter(pyodide),
     )
     assert read < stated and eos == 63
-    assert "peft_type" in adapter, adapter  # what the configuration says was read
+    assert "peft_type" in adapter, adapter  # the configuration was read
 
 
 def _adapter(pyodide):

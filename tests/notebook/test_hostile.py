@@ -82,8 +82,8 @@ PLAY = """
 
 
 def two_sizes(kind: str) -> bytes:
-    """Two plans that call one slot by one name with two sizes; the second writes behind the first's
-    memory.
+    """Two plans with a slot of the same name and different sizes; the second writes past the memory
+    of the first.
     """
     fill = step(
         "fill",
@@ -145,7 +145,7 @@ def endless() -> bytes:
 
 
 def strides(op: str) -> bytes:
-    """Strides whose product wraps to 0."""
+    """Strides with a product that wraps to 0."""
     attributes = {
         "strides": [1 << 21, 1 << 21, 1 << 22],
         **({"kernel_shape": [1, 1, 2]} if op.endswith("Pool") else {}),
@@ -163,7 +163,7 @@ def strides(op: str) -> bytes:
 
 
 def damaged(package: bytes, count: int):
-    """Packages whose manifest and plans are changed together, with checksums that fit."""
+    """Packages with consistent changes of manifest, plans and checksums."""
     return [
         DamagedPackage(random.Random(f"pyodide/{i}"), package, [package]).make()
         for i in range(count)

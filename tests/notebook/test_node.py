@@ -229,8 +229,8 @@ def test_source_that_ends_early(pyodide, mlp):
 
 # long: a table of errors
 def test_errors(pyodide, mlp):
-    """Wrong files, feeds and sizes, a trap, and memory that is used up: errors of ours, and the
-    session goes on.
+    """Wrong files, inputs and sizes, a trap, and memory that is used up: EdgewiseErrors, and the
+    session still works.
     """
     model, x, y = mlp
     got = pyodide.run(

@@ -48,8 +48,8 @@ def test_wheel(wheel):
 
 
 def test_wheel_in_cpython(wheel, tmp_path):
-    """It imports there, too, passing over the bytecode, and says what is missing when a model is to
-    run.
+    """The wheel imports in CPython, too, ignoring the bytecode, and raises an error that names what
+    is missing when a model is run.
     """
     subprocess.run(
         [

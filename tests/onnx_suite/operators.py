@@ -63,8 +63,8 @@ def kernels(model, feeds):
 
 
 def gradient(model, feeds):
-    """("yes", "no" or "zero", whether a float input's gradient is there; None where there is no
-    such input or output, or its shapes want a run; names of the kernels that gradients call)
+    """("yes", "no" or "zero": whether a float input has a gradient; None if there is no such input
+    or output, or its shapes need a run; names of the kernels that gradients call)
     """
     arrays = {n: np.asarray(x) for n, x in feeds.items() if not isinstance(x, list)}
     if len(arrays) != len(feeds) or any(x.dtype == object for x in arrays.values()):
@@ -153,7 +153,7 @@ def page():
     for _, c in all_cases():
         if c.domain == MS:
             chosen.setdefault((c.domain, c.name), []).append(c.model())
-    for domain, name in OPS:  # searches, whose cases are whole models (tests/ops/test_search.py)
+    for domain, name in OPS:  # searches: their cases are whole models (tests/ops/test_search.py)
         if domain == MS:
             chosen.setdefault((domain, name), [])
     lines = [HEAD]
@@ -181,7 +181,7 @@ def page():
 
 
 def text():
-    """The page, without what NumPy and the references have to say about edge cases."""
+    """Writes the page, without the warnings of NumPy and the references about edge cases."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return page()

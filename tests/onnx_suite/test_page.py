@@ -1,4 +1,4 @@
-"""ONNX's own backend tests of what a page's session runs between plans: sequences, optionals,
+"""ONNX's backend tests of operators that a page's session runs between plans: sequences, optionals,
 strings, loops, branches, shapes from data.
 """
 

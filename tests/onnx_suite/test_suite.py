@@ -57,7 +57,7 @@ def reason(name):
 def passes(test, engine):
     try:
         test.run(engine)
-    except Exception:  # whatever an excepted test meets
+    except Exception:  # anything that an excepted test raises
         return False
     return True
 

@@ -25,8 +25,8 @@ def run(model, feeds):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_version(version):
-    """A version that no case can express, or that no other implementation runs, wants a case of its
-    own beside the op (`cases`, with opset=).
+    """A version that no case can express, or that no other implementation runs, needs its own case
+    in the folder `cases` of the op (with opset=).
     """
     schema, opset = VERSIONS[version]
     key = schema.domain, schema.name
@@ -48,9 +48,9 @@ def test_version(version):
         count += bool(references)
         if d := differs(*at, references) if references else "":
             wrong[case.name] = d
-    if (
-        not count
-    ):  # nobody else runs this version yet: what the one before gives, where only types were added
+    # No other implementation runs this version yet: compare with the previous one, if only types
+    # were added.
+    if not count:
         before = [s for s in history()[key] if s.since_version < schema.since_version]
         for case, at in unknown if before else ():
             old = case.at(before[-1], max(before[-1].since_version, FIRST[schema.domain]))

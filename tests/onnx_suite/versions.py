@@ -50,8 +50,8 @@ def history():
 
 
 def versions():
-    """[(schema, opset)] of every version that can be met in a promised opset, of every operator
-    that there is; opset: the first one that has it.
+    """[(schema, opset)] of every version of every operator that occurs in a supported opset; opset:
+    the first one that has it.
     """
     out = []
     for (domain, op), schemas in history().items():
@@ -65,8 +65,8 @@ def versions():
 
 
 class Case:
-    """One node with what it is fed. trust: "ort" or "onnx" where the other is wrong; expected: its
-    outputs, where the case says them; own: whether it is about its own version alone.
+    """One node with its inputs. trust: "ort" or "onnx" if the other is wrong; expected: its
+    outputs, if the case specifies them; own: whether it tests its own version only.
     """
 
     def __init__(self, name, model, feeds, trust=None, expected=None, own=False):
@@ -86,8 +86,8 @@ class Case:
 
     # long: one branch for each operator whose form changed
     def at(self, schema, opset):
-        """(model, feeds) of the same at another version of the operator; None where that cannot say
-        it.
+        """(model, feeds) of the same case at another version of the operator; None if that version
+        cannot express it.
         """
         mine = next(
             s
@@ -206,8 +206,8 @@ class Case:
         return model, {v.name: feeds[v.name] for v in fed}
 
     def references(self, model, feeds):
-        """What the model gives elsewhere: a list of its outputs each, those of the case alone where
-        it says them.
+        """The results of other implementations: a list of outputs each, or only those of the case
+        if it specifies them.
         """
         if model is self.model and self.expected is not None:
             return [self.expected]
@@ -272,8 +272,8 @@ def cases():
 
 # long: one branch for each operator whose form changed
 def _made():
-    """Cases of what no other case can be written as: maps, and versions that later ones do not
-    hold.
+    """Cases that cannot be derived from other cases: maps, and versions that later ones do not
+    include.
     """
 
     def case(node, inputs, outputs, feeds, opset):
@@ -457,10 +457,8 @@ def _name(t):
 
 
 def difference(got, want, drawn=False):
-    """What is different between values of a session, in words; "" when nothing is.
-
-    How exact the numbers are is tested elsewhere (tests/ops): another version would be far off.
-    drawn: whether they are random.
+    """The difference between values of a session as text; "" if there is none. Precision is tested
+    in tests/ops: here another version would be far off. drawn: whether they are random.
     """
     if isinstance(want, (list, tuple)):
         if not isinstance(got, (list, tuple)) or len(got) != len(want):

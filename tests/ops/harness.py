@@ -25,7 +25,7 @@ from onnx.reference import ReferenceEvaluator
 from .strides import strided
 
 MS = "com.microsoft"
-OPSET = 21  # of a case that does not say
+OPSET = 21  # default opset of a case
 RTOL = 1e-5
 HALF = (np.float16, ml_dtypes.bfloat16)
 SMALL = (
@@ -407,7 +407,7 @@ class Case:
         ).run(None, feeds)
 
     def _onnx(self):
-        """In float32 where the types are half: it would round after every step of its own."""
+        """Half types are compared in float32, since the reference would round after every step."""
         if (self.same_as or (self.domain,))[0] == MS:
             raise NotImplementedError("not an op of ONNX")
         widened = "Cast" not in self.name
@@ -434,7 +434,7 @@ class Case:
         return self.tol or (2e-3 if half else RTOL)
 
     def differences(self, got, expected):
-        """What is different, in words; "" when nothing is."""
+        """The difference as text; "" if there is none."""
         if len(got) != len(expected):
             return f"{len(got)} outputs instead of {len(expected)}"
         for i, (g, e) in enumerate(zip(got, expected)):

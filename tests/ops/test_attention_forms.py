@@ -36,8 +36,8 @@ def run(op, feeds, outputs=1, **attrs):
 
 
 def test_a_mask_of_all_places():
-    """[batch, 1, places, places] is the mask [batch, queries, keys] of those places that the
-    queries and keys stand at.
+    """[batch, 1, positions, positions] to the mask [batch, queries, keys] of the positions of the
+    queries and keys.
     """
     x, w, bias, past, mask = (
         f(2, 5, 12),

@@ -57,7 +57,7 @@ def test_through_constant_nodes():
 
 
 def test_one_after_the_other():
-    """A shape from data, and behind it another."""
+    """A shape from data, followed by another one."""
     s = session(
         [
             ("ReduceMax", ["a"], ["n"], {"keepdims": 1}),

@@ -1,6 +1,4 @@
-"""Classifiers whose labels are strings, and encoders of strings (ai.onnx.ml), beside
-onnxruntime.
-"""
+"""Classifiers with string labels, and encoders of strings (ai.onnx.ml), against onnxruntime."""
 
 import edgewise
 import numpy as np
@@ -136,8 +134,8 @@ def test_labels(name):
 
 
 def test_labels_are_looked_up_and_mapped():
-    """What converters write behind a classifier: the winner's label from a list of strings, and a
-    map of scores.
+    """What converters append to a classifier: the label of the best class from a list of strings,
+    and a map of scores.
     """
     op, attrs = CLASSIFIERS["svm-3-True"]
     nodes = [

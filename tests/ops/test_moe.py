@@ -59,7 +59,7 @@ def test_moe(tokens, name, fusion):
 
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_quantized_with_a_third_layer(tokens):
-    """Each with bits of its own."""
+    """Each weight with a different number of bits."""
     x, scores, layers, inputs, points = f(tokens, HIDDEN), f(tokens, EXPERTS), [], [], []
     for bits, out, width in ((4, INNER, HIDDEN), (8, HIDDEN, INNER), (2, INNER, HIDDEN)):
         q, scale, zero = (

@@ -47,7 +47,7 @@ def test_everything_fed(case):
 
 
 def test_everything_constant(case):
-    """Computed by Python where it is small, else once per session."""
+    """Small ones are computed by Python, others once per session."""
     if case.fold:
         check(case, open_engine("native"), "constant")
 
@@ -73,7 +73,7 @@ def test_other_types(domain, name):
             other = case.of_type(dtype)
             if (
                 other is None or name in ("Resize", "Upsample") or not other.references
-            ):  # whose scales are floats whatever they resize; test_types.py has them
+            ):  # their scales are float32 for every type; see test_types.py
                 continue
             try:
                 got = run(other, open_engine("native"), "declared")
@@ -89,8 +89,8 @@ def test_other_types(domain, name):
 
 
 def test_every_op_has_cases():
-    """Ops of our own domain are made by passes, and tested with them (tests/passes); those whose
-    inputs or outputs a case cannot hold with the session that runs them (tests/session).
+    """Ops of the domain edgewise are added by passes and tested with them (tests/passes); those
+    with inputs or outputs that a case cannot contain are tested with sessions (tests/session).
     """
     missing = [
         f"{domain}.{name}"

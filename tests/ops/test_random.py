@@ -84,7 +84,7 @@ def test_multinomial():
 
 @pytest.mark.parametrize("said", [True, False, None])
 def test_dropout(said):
-    """Active in a session where the node says training_mode = true, only there."""
+    """Dropout is active in a session only if the node has training_mode = true."""
     x = np.random.default_rng(0).standard_normal((200, 200)).astype(np.float32)
     constants = [onnx.numpy_helper.from_array(np.array(0.25, np.float32), "ratio")] + (
         [] if said is None else [onnx.numpy_helper.from_array(np.array(said), "training")]

@@ -48,7 +48,7 @@ def test_sizes_are_those_of_onnxruntime(op, opset):
 
 
 def test_too_large_outputs_are_refused_at_once():
-    """Before tables of their places are computed."""
+    """Before tables of their indices are computed."""
     data = model("Resize", 13, [1, 1, 4, 4], [1, 1, 1e5, 1e5])
     begun = perf_counter()
     with pytest.raises(OutOfMemory, match=r"\[1, 1, 400000, 400000\] has 640000000000 bytes"):

@@ -1,5 +1,5 @@
-"""Sizes at which products, convolutions, pooling and resizing go over from whole vectors and tiles
-to what is left of them, beside onnxruntime.
+"""Sizes at which products, convolutions, pooling and resizing switch from whole vectors and tiles
+to remainders, against onnxruntime.
 """
 
 import edgewise

@@ -1,5 +1,5 @@
-"""Every op of ONNX with every element type that its newest definition allows: it gives what a
-reference gives, or it is on the list of what is refused.
+"""Every op with every element type that its newest definition allows: it gives the result of a
+reference, or it is in the list of unsupported types.
 """
 
 import edgewise
@@ -68,8 +68,8 @@ NOT_COMPARED = {  # (op, type): why
 
 
 def variable(schema):
-    """(type variable of an op that stands for most types, names of those types, a function that
-    says whether input i has it).
+    """(the type variable of an op with the most types, names of those types, a function from i to
+    whether input i has it).
     """
 
     def types_of(name):

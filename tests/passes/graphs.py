@@ -146,7 +146,9 @@ def check(g, passes, tol=2e-5):
 
 
 def fused(g, passes, gone=(), **ops):
-    """The ops are there as often as said, what is in `gone` is not, and outputs are unchanged."""
+    """The graph contains each op the given number of times and none in `gone`, and the outputs are
+    unchanged.
+    """
     left = check(g, passes)
     assert {k: left[k] for k in ops} == ops, dict(left)
     assert not [o for o in gone if left[o]], dict(left)

@@ -72,8 +72,8 @@ def test_attention(scale, mask):
 @pytest.mark.parametrize("form", ["where", "add", "sliced", "uint8"])
 @pytest.mark.parametrize("past", [0, 3])
 def test_causal_triangles_of_the_file(form, past):
-    """They become the kernel's `causal`, so that keys behind the diagonal are not even looked at;
-    triangles that are not quite causal stay masks.
+    """Masks that become the kernel's `causal`, so that keys above the diagonal are never read;
+    triangles that are not exactly causal stay masks.
     """
     for exact in (True, False):
         g = Graph()
@@ -100,8 +100,8 @@ def test_causal_triangles_of_the_file(form, past):
 
 @pytest.mark.parametrize("low", [-np.inf, -3.4028234663852886e38, -65504.0, -1e9])
 def test_rows_of_which_all_is_masked(low):
-    """Rows of padding: equal weights where `low` is a number, as the softmax of equal scores has;
-    NaN where it is -inf.
+    """Rows of padding: equal weights if `low` is a number, since the scores are equal; NaN if it is
+    -inf.
     """
     g = Graph()
     q, k, v = inputs(g)
@@ -200,7 +200,7 @@ def test_repeated_keys_and_values(kv):
 
 
 def test_keys_repeated_the_other_way_round():
-    """0 1 0 1 instead of 0 0 1 1: other heads meet."""
+    """0 1 0 1 instead of 0 0 1 1 pairs other heads."""
     g = Graph()
     q, k, v = inputs(g, 2)
     k, v = (g.Reshape(g.Expand(g.unsqueeze(x, 1), [B, 2, 2, S, D]), [B, H, S, D]) for x in (k, v))
@@ -422,7 +422,7 @@ def test_three_dimensions():
 
 @pytest.mark.parametrize("mask", [None, (B, 1, S, S)])
 def test_batch_and_heads_in_one_dimension(mask):
-    """As BART and DETR have it; the mask is added with both dimensions apart."""
+    """The form of BART and DETR; the mask is added with both dimensions separate."""
     g = Graph()
     q, k, v = (g.Reshape(heads(g, g.input(B, S, H * D)), [B * H, S, D]) for _ in range(3))
     s = g.MatMul(g.Mul(q, D**-0.5), g.Transpose(k, perm=[0, 2, 1]))

@@ -151,7 +151,7 @@ def test_epsilon_that_is_not_one_number():
 
 @pytest.mark.parametrize("shape", [(1,), (5, 1), (1, 16), (5, 16)])
 def test_scale_of_another_shape(shape):
-    """The norm may be recognised, the scale must stay a product of its own."""
+    """The norm may be recognised, but the scale must stay a separate product."""
     g = Graph()
     x = g.input(2, 5, 16)
     g.output(g.Mul(g.Div(x, g.Sqrt(g.Add(g.mean(g.Mul(x, x)), 1e-5))), g.weight(*shape)))

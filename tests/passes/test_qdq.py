@@ -80,8 +80,8 @@ class Quantized:
 
 
 def check(model, *gone, **ops):
-    """Outputs are onnxruntime's; the ops are there as often as said, and those in `gone` are
-    not.
+    """Outputs are onnxruntime's; the graph contains each op the given number of times and none in
+    `gone`.
     """
     want = onnxruntime.InferenceSession(model.model(), providers=["CPUExecutionProvider"]).run(
         None, model.feeds

@@ -63,7 +63,7 @@ def test_one_row_of_positions_for_all():
 
 
 def test_part_of_each_head():
-    """GPT-NeoX: only the first elements are turned, the rest is concatenated."""
+    """GPT-NeoX: only the first elements are rotated, the rest is concatenated."""
     g = Graph()
     x = g.input(B, H, S, D)
     cos, sin = tables(g, dim=4)
@@ -150,7 +150,7 @@ def test_turned_half_that_is_an_output():
 
 
 def test_sin_and_cos_changed_about():
-    """x * sin + turned * cos is another rotation, and one of the same form."""
+    """x * sin + rotated * cos is another rotation of the same form."""
     g = Graph()
     cos, sin = tables(g)
     g.output(rotary(g, g.input(B, H, S, D), sin, cos))

@@ -47,7 +47,7 @@ def test_grouped():
 
 
 def test_what_is_not_folded():
-    """A result that others want, weights that are fed, numbers that are not per channel."""
+    """A result with other readers, weights that are inputs, numbers that are not per channel."""
     g = Graph()
     y = convolution(g, g.input(2, 4, 6, 6), "Conv", True)
     g.output(normalized(g, y), y)

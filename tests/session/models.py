@@ -118,7 +118,7 @@ def voice_detector():
 
 
 def body(nodes, state=("s", "so"), scanned=()):
-    """The body of a Loop that goes on for as long as it is let."""
+    """The body of a Loop that runs until it is stopped."""
     return h.make_graph(
         [node("Identity", "go", "go_on"), *nodes],
         "body",
@@ -138,7 +138,7 @@ def loop(nodes, trips, state=("s", "so"), scanned=(), constants=()):
 
 
 def beats():
-    """(model, feeds): a loop whose body is one plan."""
+    """(model, feeds) of a loop with a body of one plan."""
     return loop(
         [node("Mul", "s half", "m"), node("Add", "m one", "so")],
         20,

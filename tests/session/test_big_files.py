@@ -25,8 +25,8 @@ def external(name, shape, offset, length, dtype=T.FLOAT):
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory):
-    """A table of 2.5 GiB and a matrix behind it, in a sparse file: rows 1 and the last hold
-    something.
+    """A sparse file with a table of 2.5 GiB and a matrix after it; only rows 1 and the last contain
+    data.
     """
     folder = tmp_path_factory.mktemp("big")
     rows, width = 5 * GIB // 2 // 256, 64
@@ -81,9 +81,8 @@ def test_more_than_2_gib(big):
 
 
 def test_raw_data_beyond_2_gib(tmp_path):
-    """Tensors inside the .onnx itself, behind others: any offset.
-
-    (protobuf's own limit is 2 GiB; files that others wrote may be larger.)
+    """Tensors inside the .onnx file at large offsets. (protobuf's own limit is 2 GiB, but other
+    writers may exceed it.)
     """
     w = np.arange(8, dtype="f4")
     size = 5 * GIB // 2
@@ -136,9 +135,7 @@ class Watched(Source):
 
 
 def test_weights_never_pass_through_python(tmp_path, monkeypatch):
-    """Reading and running natively reads no weight's range, in the file and beside it; the reader
-    looks at nothing of it either.
-    """
+    """Reading a model and running it natively reads no weight through the Source."""
     from zoo.zoo import OWN
 
     ranges, reads = [], []

@@ -1,5 +1,5 @@
-"""Large arrays that are fed are read where they lie (session/compiled.py): results, lifetimes and
-independence of what was fed.
+"""Large input arrays are read without a copy (session/compiled.py): results, lifetimes, and
+independence of the outputs from the inputs.
 """
 
 import gc

@@ -1,5 +1,5 @@
-"""What a run may take: rounds, compilations, copies, bytes of the engine and of the host; each end
-names the node, and the session goes on. In both hosts.
+"""Limits of a run: iterations, compilations, copies, memory of the engine and of the host.
+Exceeding one causes an error that names the node, and the session still works. In both hosts.
 """
 
 import edgewise
@@ -23,8 +23,8 @@ def options(**fields):
 
 
 def sequences(trips, place="", more=()):
-    """A loop that inserts its input into a sequence: behind the last item, or at `place`. more:
-    nodes of its body.
+    """A loop that inserts its input into a sequence, at the end or at `place`. more: nodes of its
+    body.
     """
     kind = h.make_tensor_sequence_value_info
     body = h.make_graph(
@@ -46,7 +46,7 @@ def sequences(trips, place="", more=()):
 
 
 def strings(count):
-    """A string, `count` times behind itself."""
+    """A string that is concatenated with itself `count` times."""
     nodes = [node("StringConcat", f"s{i} s{i}", f"s{i + 1}") for i in range(count)]
     return models.model(
         [*nodes, node("Identity", f"s{count}", "y")], [value("s0", S)], [value("y", S)]
@@ -278,7 +278,7 @@ def test_options_are_checked():
 
 
 def test_a_foreign_exception_names_the_node(monkeypatch):
-    """Whatever an operator of the host raises becomes an error of ours."""
+    """Any exception in an operator of the host becomes an EdgewiseError."""
     from edgewise.ops import OPS
 
     data = models.model(
@@ -304,7 +304,7 @@ def test_a_foreign_exception_names_the_node(monkeypatch):
 
 
 def test_sequences_share_their_elements():
-    """Sequences are values: what is put behind one changes no other."""
+    """Sequences are values: appending to one does not change another."""
     a = Sequence([1, 2])
     b, c = a.with_last(3), a.with_last(4)
     d = b.with_last(5)
@@ -314,7 +314,7 @@ def test_sequences_share_their_elements():
         a[2]
     assert a.shares_list_with(b) and not a.shares_list_with(c)
     seen = []
-    for x in a:  # an element put behind it meanwhile is not its
+    for x in a:  # an element that was appended to the original meanwhile is not in the copy
         seen.append(x)
         a.with_last(9)
     assert seen == [1, 2]

@@ -14,8 +14,8 @@ VOCABULARY, HEADS, GROUPS, TOKENS = 40, 4, 2, 23
 
 
 def decoder(dim, v_dim, wide):
-    """One layer of attention behind an embedding. wide: the first token's key also counts by
-    itself, which no attention reads.
+    """An embedding and one layer of attention. wide: the first token's key is also an output, which
+    is not an attention.
     """
     rng = np.random.default_rng(dim)
     weights = {

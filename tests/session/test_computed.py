@@ -8,9 +8,8 @@ from .models import F, constant, model, node, value
 
 
 def test_equal_nodes_of_equal_constants():
-    """They share one slot: two slots of one name would have one memory, which the engine refuses.
-
-    As in flows of speech models, whose scales are constants of an activation's shape.
+    """They share one slot, as two slots of one name would share memory, which the engine refuses.
+    Speech models have this form, with scales that are constants of an activation's shape.
     """
     nodes = [node("Shape", "x", "s0")]
     for i in range(3):

@@ -16,7 +16,7 @@ from .models import F, I, constant, node, value
 
 
 def both(data, feeds, outputs=None):
-    """The outputs by the driver, in a session of its own, after a comparison with onnxruntime's."""
+    """The outputs of the driver in a separate session, after a comparison with onnxruntime."""
     got = InferenceSession(data).run(outputs, feeds)
     for g, w in zip(got, onnxruntime.InferenceSession(data).run(outputs, feeds)):
         assert g.dtype == w.dtype and g.shape == w.shape
@@ -173,7 +173,7 @@ def test_profiles_see_every_run():
 
 
 def test_an_index_out_of_range():
-    """What fails in a direct run is the error that the driver gives, and the session goes on."""
+    """A direct run fails with the same error as the driver, and the session still works."""
     data = models.model(
         [node("Gather", "table i", "y")],
         [value("i", I, ("n",))],

@@ -1,4 +1,4 @@
-"""What may be fed: the same as in onnxruntime where that is unambiguous, in Python as in a page
+"""Accepted inputs: the same as in onnxruntime where that is unambiguous, in Python and in pages
 (tests/conformance/feed_shapes.json).
 """
 
@@ -139,8 +139,8 @@ def test_what_both_refuse(dtype, x):
 
 
 def test_what_is_taken_though_onnxruntime_does_not_or_gets_wrong():
-    """Numbers and scalars of NumPy, tuples and buffers; arrays of the other byte order, whose bytes
-    onnxruntime takes as they are.
+    """Numbers and scalars of NumPy, tuples and buffers; arrays of the other byte order, which
+    onnxruntime reads as if they had its own.
     """
     import array
 

@@ -1,5 +1,5 @@
-"""Plans for a range of lengths, natively and in a page: a decoder whose caches grow from run to run
-computes what onnxruntime computes, at every length, and is compiled for a few times only.
+"""Plans for a range of lengths, natively and in a page: a decoder with growing caches gives the
+results of onnxruntime at every length, and is compiled only a few times.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ POSITIONS = ROOM + 40
 
 # long: a graph, node by node
 def decoder(positions=POSITIONS):
-    """One layer of attention: a token, the keys and values of those before it, a mask of all."""
+    """One layer of attention: a token, the keys and values of earlier tokens, a mask of all."""
     random, width = np.random.default_rng(3), HEADS * DIM
 
     def weight(name, *shape):
@@ -93,7 +93,7 @@ def decoder(positions=POSITIONS):
 
 
 def feeds_of(length, random):
-    """Inputs behind `length` tokens; the mask hides one of them."""
+    """Inputs after `length` tokens; the mask hides one of them."""
     caches = random.standard_normal((2, 1, HEADS, length, DIM), np.float32)
     mask = np.ones((1, length + 1), np.int64)
     mask[0, length // 2] = length < 2
@@ -252,8 +252,8 @@ def test_which_dimension_changes():
 
 
 def spoil(monkeypatch, wanted):
-    """Has the page get plans of a kernel that no engine has, where `wanted` says so of a plan's
-    description.
+    """Gives the page plans with a kernel that no engine has, where `wanted` returns true for the
+    description of a plan.
     """
     original = inference_calls._Model._plan
 
@@ -270,7 +270,7 @@ def spoil(monkeypatch, wanted):
 
 
 def test_a_page_does_without_a_plan_that_it_cannot_load(monkeypatch):
-    """Each length then has a plan of its own."""
+    """Each length then has its own plan."""
     data, random = decoder(), np.random.default_rng(9)
     reference = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     spoil(monkeypatch, lambda described: "register" in described)

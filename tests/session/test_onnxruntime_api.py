@@ -1,4 +1,4 @@
-"""`InferenceSession` beside onnxruntime's: what it says about a model and how it is called."""
+"""The API of `InferenceSession` compared with onnxruntime's."""
 
 import edgewise
 import numpy as np

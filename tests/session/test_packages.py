@@ -140,8 +140,8 @@ def test_build_and_inspect(folder, tmp_path):
 
 
 def test_errors_are_one_line(folder, tmp_path, capsys):
-    """Status 1, one line that says what, where and what to do, no traceback, and nothing
-    half-written.
+    """Status 1, one line that names what, where and the remedy, no traceback, and no incomplete
+    file.
     """
     (tmp_path / "broken.onnx").write_bytes((folder / "onnx" / "model_q4.onnx").read_bytes()[:5000])
     (tmp_path / "broken.edge").write_bytes(b"EDGEWISE" + bytes(100))

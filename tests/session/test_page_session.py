@@ -296,7 +296,7 @@ def test_words_through_a_loop():
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
 def test_sequences_of_halves(kind):
-    """Each element becomes a half by a plan of its own; Python is asked one thing at a time."""
+    """Each element is converted to float16 by its own plan; Python gets one request at a time."""
     data = model(
         [
             n("Cast", "x", "a", to=kind),
@@ -392,7 +392,7 @@ def test_a_plan_that_does_not_fit_names_a_node():
 
 
 def test_nodes_that_python_runs_stay_within_the_budget():
-    """They have what the page's run has left, and what they take counts for the rest of it."""
+    """They have the remaining budget of the page's run, and reduce it."""
     encode = helper.make_node(
         "OneHotEncoder",
         ["s"],

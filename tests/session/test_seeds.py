@@ -67,7 +67,9 @@ def test_no_seed(seed):
 
 
 def looped():
-    """Five rounds of a loop that draws, and a draw behind it: parts of their own."""
+    """Five iterations of a loop that draws random numbers, then another draw: each is a separate
+    part.
+    """
     body = helper.make_graph(
         [
             helper.make_node("RandomUniform", [], ["u"], shape=[3]),
@@ -108,7 +110,9 @@ def test_rounds_of_a_loop_draw_different_numbers():
 
 # ---- outputs that are inputs ----
 def passing(dtype=1):
-    """present is past, behind a choice that is known when the plan is made."""
+    """The output `present` is the input `past`, after a branch that is resolved when the plan is
+    made.
+    """
     branches = {}
     for name, nodes in (
         ("then_branch", [helper.make_node("Identity", ["past"], ["p"])]),

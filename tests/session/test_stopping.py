@@ -127,7 +127,7 @@ def test_max_run_seconds():
 
 
 def long_training(update=False):
-    """A Trainer whose step takes minutes (or, with `update`, has an update that does)."""
+    """A Trainer with a step, or with `update` an update, that takes minutes."""
     size = 20000 if update else 2000
     data = models.model(
         [models.node("MatMul", "x w", "y")],

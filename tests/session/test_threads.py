@@ -154,7 +154,7 @@ def test_eight_threads():
 
 
 def test_generations_take_turns():
-    """Of one thread, too: generators that are advanced in turns."""
+    """Also in one thread: generators that are advanced alternately."""
     from edgewise.text import steps
 
     lm = edgewise.CausalLM(MODEL)
@@ -181,8 +181,8 @@ def test_generations_take_turns():
 
 
 def test_free_while_others_run():
-    """`free` waits for the run; what runs afterwards compiles again (sessions) or says that the
-    model was freed.
+    """`free` waits for the run. Later runs compile again (sessions), or fail since the model was
+    freed.
     """
     data, feed = models.perceptron()
     session, feeds = edgewise.InferenceSession(data), feed()
@@ -337,7 +337,7 @@ def test_a_fork_while_other_threads_run():
 
 @needs_fork
 def test_a_fork_amid_a_long_run(monkeypatch):
-    """What another thread holds on to is lost in the child, in words; a new session works."""
+    """What another thread holds is lost in the child, with an error; a new session works."""
     from edgewise.engine import locks
     from edgewise.session.inference import RunOptions
 
@@ -371,7 +371,7 @@ def test_a_fork_amid_a_long_run(monkeypatch):
 
 
 def test_a_run_within_a_signal_handler():
-    """Refused in words where it would spoil the run that it interrupts."""
+    """Refused with an error if it would corrupt the run that it interrupts."""
     data, feed = models.endless_step()
     session, feeds, said = edgewise.InferenceSession(data), feed(), []
     other, small = models.perceptron()

@@ -1,4 +1,4 @@
-"""Weights in engine memory: once for all plans, and not beside what init steps made of them."""
+"""Weights are in engine memory once for all plans, and freed after init steps have packed them."""
 
 import edgewise
 import numpy as np
@@ -13,7 +13,7 @@ K, N = 256, 264
 
 
 class Counting(BytesSource):
-    """Notes the ranges that are read; fails where it is told to."""
+    """Records the ranges that are read, and can be made to fail."""
 
     def __init__(self, data):
         super().__init__(data, "counted")
@@ -32,7 +32,7 @@ class Counting(BytesSource):
 
 
 def quantized(also=False):
-    """y = DynamicQuantize(x) · w, whose bytes are packed when it is loaded; with `also` they are an
+    """y = DynamicQuantize(x) · w, where w is packed on loading; with `also` its bytes are an
     output, too.
     """
     random = np.random.default_rng(0)
@@ -105,7 +105,7 @@ def test_who_needs_it_later_reads_it_again():
 
 
 def test_a_slot_that_was_let_go_of_is_not_read():
-    """Init steps that are run again without their weights fail, in words."""
+    """Init steps that run again without their weights fail with an error."""
     model, _ = quantized()
     session = edgewise.InferenceSession(model, engine=open_engine(1))
     session.run(None, {"x": np.ones((2, K), np.float32)})

@@ -119,8 +119,8 @@ def test_a_language_model(dtype, tmp_path):
 
 @pytest.mark.parametrize("at_once", [None, 1])
 def test_caches_are_known_by_where_they_go(at_once, tmp_path):
-    """Whatever outputs are called and in whatever order they stand: the same logits as
-    onnxruntime's, whose caches go out and in.
+    """Output names and order do not matter: the same logits as onnxruntime, with caches as inputs
+    and outputs.
     """
     import onnx
 
@@ -149,7 +149,7 @@ def test_caches_are_known_by_where_they_go(at_once, tmp_path):
 
 
 def test_caches_that_are_not_there():
-    """An output that two caches flow into is nobody's."""
+    """An output that depends on two caches belongs to neither."""
     from edgewise.ir import Graph, Info, Node
 
     graph = Graph(

@@ -1,6 +1,4 @@
-"""`edgewise inspect`: what it says is what running the model then shows, and it runs nothing to say
-it.
-"""
+"""`edgewise inspect`: the report matches the running model, and nothing is run for it."""
 
 import contextlib
 import json
@@ -349,8 +347,9 @@ def test_names_from_files_stay_on_their_line():
 
 
 def test_damaged_models(monkeypatch):
-    """As in tests/hostile: nothing but an EdgewiseError, whatever the file says."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "hostile")  # it is a program of its own
+    """As in tests/hostile: only an EdgewiseError, whatever the file contains."""
+    # damage_onnx.py imports its neighbours by name.
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "hostile")
     seeds, outcomes = {**small(), **real()}, {"told": 0, "refused": 0}
     for i in range(500):
         damage = Damage(random.Random(i), seeds)

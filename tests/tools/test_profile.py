@@ -202,7 +202,7 @@ def kinds():
 
 
 def test_what_steps_are_compared_with(kinds):
-    """Each with the limit of its own arithmetic, or with memory, whichever allows less."""
+    """Each step has the limit of its arithmetic, or memory, whichever is lower."""
     check(kinds)
     kinds._limits = {"float32": 1e-3, "int8": 2e-3, "memory": 1e9}
     rows = {r["node"]: r for r in kinds.by_node()}

@@ -28,8 +28,8 @@ def recipe():
 
 
 def test_batches(recipe):
-    """Rows of every batch have its length, whole or filled up; none is lost, and two in the same
-    order give the same batches.
+    """All rows of a batch have its length, padded if necessary; no row is lost, and the same order
+    gives the same batches.
     """
     rng = np.random.default_rng(0)
     rows = [

@@ -1,4 +1,4 @@
-"""What training takes: told before anything is allocated, kept to a budget, given back."""
+"""Memory of training: estimated before anything is allocated, limited by a budget, and freed."""
 
 import re
 
@@ -37,7 +37,7 @@ def deep():
 
 
 class Counting:
-    """An engine whose allocations are counted."""
+    """An engine that counts its allocations."""
 
     def __init__(self):
         self.engine, self.sizes, self.now, self.peak, self.arena = NativeEngine(1), {}, 0, 0, 0
@@ -75,7 +75,7 @@ def ids(batch, sequence, vocabulary=128):
     ids=lambda h: next(iter(h), "full") + str(next(iter(h.values()), ""))[:5],
 )
 def test_estimate(deep, how, accumulate):
-    """Before anything is allocated, and within 10 % of what is then, at the peak."""
+    """The estimate, made before any allocation, is within 10 % of the peak."""
     counting = Counting()
     start = counting.now
     t = edgewise.Trainer(
@@ -203,8 +203,8 @@ def test_updates_in_the_backward_pass():
 
 
 def test_budget(deep):
-    """`memory=`: recomputing where it is needed; an error that names what fits, which then does; no
-    engine memory is touched by the failure.
+    """`memory=`: activations are recomputed if needed; if nothing fits, the error names a budget
+    that does, which then works; the failure allocates no engine memory.
     """
 
     def make(**more):

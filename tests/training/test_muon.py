@@ -1,5 +1,5 @@
-"""Muon beside torch.optim.Muon: matrices by it, biases by AdamW, from the same start on the same
-data.
+"""Muon compared with torch.optim.Muon: matrices by Muon, biases by AdamW, from the same initial
+values on the same data.
 """
 
 import io

@@ -51,7 +51,9 @@ def gated_block():
 
 @pytest.mark.parametrize("lora", (False, True))
 def test_gates(lora):
-    """The gradients of a gate give what the gate gave, for the weight behind it: it runs once."""
+    """The gradients of a gate compute its output, which the weight after it uses: the gate runs
+    once.
+    """
     adapters = (
         {"lora": LoraConfig(r=4, target_modules=["h", "g", "u", "d"]), "trainable": []}
         if lora

@@ -205,9 +205,7 @@ def test_initializers():
 
 
 def test_lora_as_nodes():
-    """x A B s beside the product, whose output gets another name: the nodes that follow are not
-    touched.
-    """
+    """x A B s is added to the product; its output is renamed, later nodes are unchanged."""
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(2, 1)).astype("f4"), rng.normal(size=(1, 3)).astype("f4")
     e = ModelEditor(small())
@@ -357,7 +355,7 @@ def test_external_data_inside_of_nodes(tmp_path):
 
 
 class Count:
-    """A file that only counts, and keeps a few places."""
+    """A file that only counts bytes, and keeps a few of them."""
 
     def __init__(self):
         self.size, self.heads = 0, {}

@@ -1,5 +1,5 @@
-"""Language models without any cache of ours: an InferenceSession fed with a whole sequence and an
-empty past, or driven as people drive it, feeding `present` back as `past`.
+"""Language models without a cache of Edgewise: an InferenceSession with a whole sequence and an
+empty past, or with `present` fed back as `past`.
 """
 
 import edgewise
@@ -51,8 +51,8 @@ class Reference:
         return feeds
 
     def logits(self, ids):
-        """[len(ids), vocabulary] of a whole sequence in one run, or one by one where the export
-        wants it so.
+        """[len(ids), vocabulary] of a whole sequence in one run, or token by token if the export
+        requires it.
         """
         if not self.one_by_one:
             return self.session.run(["logits"], self.feeds(ids))[0][0].astype("f4")

@@ -1,4 +1,4 @@
-"""`CausalLM`, whose cache is written in place, against the same model run without a cache."""
+"""`CausalLM`, with a cache that is updated in place, against the same model without a cache."""
 
 import numpy as np
 import onnxruntime
@@ -86,7 +86,7 @@ def test_all_ways_to_cut_a_sequence(model, engine, cache_dtype):
     for i, token in enumerate(ids):
         close(forward(single, [token]), want[i], tolerance, scale)  # one by one
     mixed, at = lm.open(), 0
-    for n in (4, 3, 1, 4):  # full, padded, single, full behind a gap that padding wrote into
+    for n in (4, 3, 1, 4):  # full, padded, single, full after a gap of padding
         at += n
         close(forward(mixed, ids[at - n : at]), want[at - 1], tolerance, scale)
     assert lm.length(mixed) == LENGTH

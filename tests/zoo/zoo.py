@@ -103,7 +103,7 @@ class Model:
 
 @functools.cache
 def models():
-    """Our own copies always, and everything in the zoo where it is there."""
+    """The models in the repository, and those in the zoo if it exists."""
     out = [Model(p, OWN.parent) for p in sorted(OWN.rglob("*.onnx"))]
     if folder():
         out += [

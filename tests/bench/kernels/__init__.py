@@ -63,7 +63,7 @@ def write(folder, found):
 
 
 class Limit:
-    """The loops of one flavour, and what of a case's work they say."""
+    """The loops of one flavour, and the part of a case's work that each measures."""
 
     def __init__(self, bench, flavour):
         self.flavour, self.page = flavour, bench.limit(flavour)
@@ -72,7 +72,7 @@ class Limit:
         self.peaks = {}
 
     def least(self, c):
-        """(ms that the case takes at least, which limit says so), measured now."""
+        """(least ms of the case, the limit that binds), measured now."""
         times = {"memory": self.page.call("move", c.reads, c.writes, c.in_place)}
         if c.functions:
             times["functions"] = sum(

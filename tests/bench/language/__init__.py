@@ -124,7 +124,7 @@ LLAMA = (
 
 
 def work(case, model):
-    """What a token takes at least: {flops, dots, bytes} as Limits.share wants them."""
+    """The least work of a token: {flops, dots, bytes} for Limits.share."""
     d = SMOLLM2
     products = (
         d["layers"]
@@ -195,8 +195,8 @@ def open_all(bench, model, cases):
 
 # long: the rounds of one format and its report
 def measure(bench, model, cases, rounds, seconds):
-    """One loading for both cases; rounds in which every contender has one prefill and one decode,
-    in turns.
+    """Loads each contender once for both cases; in each round every contender has one prefill and
+    one decode, alternating.
     """
     contenders = open_all(bench, model, cases)
     everyone, limits = dict(contenders), Limits(bench)

@@ -14,8 +14,8 @@ from .formats import CAPACITY, PROMPT
 
 
 class InProcess:
-    """An engine of this process, for scale, with the interface of a Contender as far as `measure`
-    needs it: run(ids) computes the last logits behind what is in self.cache.
+    """An engine of this process, for comparison, with the part of Contender's interface that
+    `measure` uses: run(ids) computes the last logits after the tokens in self.cache.
     """
 
     def call(self, method, *args):

@@ -1,4 +1,4 @@
-"""What was set out to be reached, and what the results say of it."""
+"""Goals, and whether the results meet them."""
 
 from __future__ import annotations
 
@@ -193,8 +193,8 @@ def kernels(results, who=ONE):
 
 # long: one branch for each kind of goal
 def check(results):
-    """[(goal's words, what is wanted, what was measured, whether it is met: None where it was not
-    measured, share of the limit that binds)] for a table.
+    """[(goal as text, target, measurement, whether it is met, None if it was not measured, share of
+    the limit that binds)] for a table.
     """
     found = []
     for goal in GOALS:

@@ -186,9 +186,7 @@ TRAINING = [
 
 
 def entries(results):
-    """What the overview shows: [(group, [(case, row, label, the reference)])], of what was
-    measured.
-    """
+    """The overview: [(group, [(case, row, label, reference)])] of the measured cases."""
     cases = results["cases"]
     groups = [
         (
@@ -242,7 +240,7 @@ def memory_bars(title, subtitle, groups):
 
 
 def memory(results):
-    """{case in words: [(kind, MB)]} of language models and of training."""
+    """{title: [(kind, MB)]} of language models and of training."""
     found = []
     for case, label in (
         ("decode", "135M, float32"),
@@ -271,7 +269,7 @@ def memory(results):
 
 # long: a table of plots
 def write(results, folder):
-    """The plots that can be drawn of what was measured: [(file name, what it shows)]."""
+    """The plots of the measured cases: [(file name, title)]."""
     cases, found = results["cases"], []
     same = (
         "times the speed of onnxruntime-web{} with one thread, in the same rounds; everything has"

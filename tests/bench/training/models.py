@@ -55,7 +55,7 @@ def flops(name):
     a = TRAINING[name][1]
     if name == "mlp":
         sizes = [x * y for x, y in zip(a["dims"], a["dims"][1:])]
-        return 2 * 64 * (3 * sum(sizes) - sizes[0])  # nobody wants the gradient of x
+        return 2 * 64 * (3 * sum(sizes) - sizes[0])  # the gradient of x is not needed
     tokens, d, inner, r = a["batch"] * a["sequence"], a["width"], a["inner"], a.get("rank", 0)
     weights = a["layers"] * (4 * d * d + 3 * d * inner) + d * a["vocab"]
     attention = (
@@ -120,8 +120,8 @@ def model_files(name):
 
 
 def ort_artifacts(path):
-    """What ONNX Runtime trains from, made by its own Python package in an environment of its own:
-    the package and its NumPy are of 2024.
+    """The files that ONNX Runtime trains from, made by its own Python package in a separate
+    environment: the package and its NumPy are of 2024.
     """
     python = WORK / "ort-training/bin/python"
     if not (python.parent / "ready").exists():

@@ -27,11 +27,10 @@ def mlp(dims, seed=0):
 
 # long: a graph, node by node
 def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
-    """A causal transformer to be trained: RMSNorm, attention, SwiGLU, all in primitive operators of
-    opset 15: ids [batch, sequence] to y [batch * sequence, vocab].
-
-    rank: that of the LoRA matrices beside every linear layer of the blocks, written into the graph;
-    0: none. All other weights are the same with and without.
+    """A causal transformer for training: RMSNorm, attention, SwiGLU, all in primitive operators of
+    opset 15: ids [batch, sequence] to y [batch * sequence, vocab]. rank: of the LoRA matrices of
+    every linear layer of the blocks, which are part of the graph; 0: none. All other weights are
+    the same with and without.
     """
     g, adapters = Graph(seed), np.random.default_rng(seed + 1)
     two, epsilon, low, scale = (

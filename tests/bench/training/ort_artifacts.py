@@ -1,8 +1,6 @@
-"""python ort_artifacts.py MODEL.onnx FOLDER [PATTERN ...]: what ONNX Runtime's on-device training
-wants of a model. Runs in an environment of its own, see training.py.
-
-PATTERN: names of the parameters that are trained, as fnmatch has them; default all of float32 with
-more than one element.
+"""python ort_artifacts.py MODEL.onnx FOLDER [PATTERN ...]: makes the artifacts of a model for ONNX
+Runtime's on-device training. Runs in a separate environment, see models.py. PATTERN: names of the
+trained parameters, as in fnmatch; default all of float32 with more than one element.
 """
 
 import sys

@@ -217,7 +217,7 @@ def test_packed_weights(visit, server, models):
 
 
 def test_files(visit, server, models):
-    """Bytes, part of a buffer, a Blob; weights beside the model, found by address or given."""
+    """Models as bytes, part of a buffer, a Blob; external data found by URL or passed."""
     v = visit(server)
     data = {
         name: base64.b64encode((models / name).read_bytes()).decode()

@@ -103,7 +103,7 @@ def test_the_next_visit_needs_no_python(visit, server, models, how):  # noqa: F8
         assert len(w.asked(".onnx")) == (2 if how == "outside.onnx" else 1), (
             "the model is fetched once"
         )
-    # shapes that are new start Python, are kept beside the others, and share their weights
+    # new shapes start Python; their plans are kept with the others and share their weights
     other = run(w, [ONE, [[2, 4, 4], None]], **given(how, models))
     assert not no_python(w) and other["out"][0] == first["out"][0]
     same(other["out"][1], session, {"x": image(2, 4, 4)})
@@ -131,8 +131,8 @@ def test_weights_stay_in_the_model(visit, server, models):  # noqa: F811
 
 
 def test_numbers_and_packed_weights(visit, server, models):  # noqa: F811
-    """Numbers that shapes follow from are part of what a plan is kept for; a weight that was packed
-    is read again for a plan that wants it as it is.
+    """Numbers that shapes depend on are part of a kept plan's key; a weight that was packed is read
+    again for a plan that uses it unpacked.
     """
     body = (
         FEED
@@ -351,8 +351,8 @@ def test_programs_with_loops_are_kept(visit, server, models):  # noqa: F811
 
 
 def test_without_storage(visit, server, models, context):  # noqa: F811
-    """Where the browser keeps nothing, or has no room, or the page wants nothing kept, everything
-    works as on the first visit.
+    """If the browser has no storage, or no room, or the page disables it, everything works as on
+    the first visit.
     """
     v = visit(server)
     for _ in range(2):

@@ -23,9 +23,7 @@ def seq(name):
 
 @pytest.fixture(scope="module")
 def mixed(files):
-    """A loop whose body branches on data, a sequence of what it made, words, and a classifier's
-    map.
-    """
+    """A loop with a branch on data, a sequence of its results, strings, and a classifier's map."""
     one, two = (
         numpy_helper.from_array(np.float32(1), "one"),
         numpy_helper.from_array(np.float32([2, 3]), "two"),

@@ -265,8 +265,8 @@ def both(files, trainable):
 
 # long: the script of a page and the checks of what it returns
 def test_all_parameters(visit, server, both):
-    """Generation uses the trained copies and what follows from them; they change places with
-    adapters and with the model as it was.
+    """Generation uses the trained copies and values computed from them; they can be switched with
+    adapters and with the original model.
     """
     v = visit(server)
     got = v.run(
@@ -362,7 +362,7 @@ def test_the_demo_learns(visit, server, files, trainable):
         page.click("#adapters >> text=Download")
     assert download.value.suggested_filename.endswith((".safetensors", ".json"))
     v.close()
-    # The next visit has it; a lesson that was interrupted goes on.
+    # The next visit has the result; a lesson that was interrupted continues.
     w = visit(server, "/?write=0&model=/files/trainable.edge", start=False)
     page = w.page
     page.wait_for_function("!document.querySelector('#generate').disabled")

@@ -1,4 +1,4 @@
-"""Training goes on bit for bit after a closed tab, a killed browser, a pause or an abort."""
+"""Training resumes bit for bit after a closed tab, a killed browser, a pause or an abort."""
 
 import os
 import signal

@@ -122,7 +122,7 @@ def test_it_trains_as_python_does(visit, server, files, artifacts, tmp_path):
 
 def test_steps_updates_and_resets_in_any_order(visit, server, files):
     """The losses of tests/conformance/training_updates.json, which PyTorch computed and Python
-    meets, too.
+    reproduces, too.
     """
     from conformance.vectors import vectors
     from training.updates import write_artifacts

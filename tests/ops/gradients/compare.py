@@ -16,8 +16,8 @@ def f(*shape):
 
 
 def check(engine, op, inputs, reference, tol=1e-4, outputs=1, **more):
-    """reference(*inputs): the outputs by PyTorch, floats as tensors that want gradients, everything
-    else as NumPy has it.
+    """reference(*inputs): the outputs by PyTorch, for floats as tensors with requires_grad and
+    everything else as NumPy arrays.
     """
     model, feeds = node_model(op, inputs, outputs=outputs, **more)
     got, grads, seeds, plan = gradients(model, feeds, engine)

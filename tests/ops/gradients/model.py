@@ -1,5 +1,5 @@
 """Gradients of a model's outputs on an engine, for tests: the model is compiled with its gradient
-graph behind it.
+graph appended.
 """
 
 import edgewise
@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 def node_model(op, inputs, domain="", opset=21, outputs=1, fixed=(), **attrs):
     """(ModelProto, feeds) of one node. inputs: arrays, None where absent; integers, bools and the
-    places in `fixed` stand in the model, other floats are fed as x0, x1, ...
+    indices in `fixed` are constants of the model, other floats are fed as x0, x1, ...
     """
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
     constants, fed, feeds = [], [], {}

@@ -14,8 +14,8 @@ from .model import gradients, node_model
 
 
 def sdpa(q, k, v, mask=None, causal=False, scale=None, softcap=0.0, window=0):
-    """Attention spelt out, with shared heads, a window and a soft cap; a mask is added or, bool,
-    says where to look.
+    """Attention in basic operations, with shared heads, a window and a soft cap; a mask is added,
+    or selects if it is bool.
     """
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     s = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
@@ -114,8 +114,8 @@ def test_attention(engine, shape):
 
 @pytest.mark.parametrize("left, right", [(-1, 1), (2, -1), (2, 1), (3, 0), (0, 0)])
 def test_attention_windows(engine, left, right):
-    """At three kinds of places: those of the queries alone, behind a past, and where each row's
-    length says.
+    """Windows with three kinds of positions: of the queries alone, after a past, and by the length
+    of each row.
     """
 
     def allowed(q_len, kv_len, past):

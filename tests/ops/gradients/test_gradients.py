@@ -29,7 +29,7 @@ ELEMENTS = 8  # inputs of up to this many elements are differentiated by each of
 DIRECTIONS = 3  # of larger ones
 LARGEST = 20000  # elements of a case
 
-# What training wants of these is not what differences show.
+# Numerical differences do not show the gradients that training needs of these.
 STRAIGHT_THROUGH = {
     "QuantizeLinear": "rounding counts as the identity",
     "DynamicQuantizeLinear": "rounding counts as the identity",
@@ -43,7 +43,7 @@ NOT_DIFFERENTIATED = {
 
 
 def differentiable(case):
-    """A float32 case whose numbers are finite."""
+    """A float32 case with finite numbers."""
     arrays = [x for x, _ in case.inputs if x is not None]
     return (
         any(x.dtype == np.float32 and not fixed for x, fixed in case.inputs if x is not None)
@@ -57,9 +57,7 @@ def differentiable(case):
 
 
 FLOAT32_INSIDE = ("Erf", "Gelu")  # the reference evaluator's erf; others are found out
-BESIDES = {
-    "BatchNormalization": ("y1", "y2")
-}  # running statistics are no part of what is differentiated
+BESIDES = {"BatchNormalization": ("y1", "y2")}  # running statistics are not differentiated
 
 
 def prepared(case):
@@ -220,8 +218,8 @@ class Function:
         return run, "our own engine", False
 
     def _must_agree(self, outputs, tol):
-        """An implementation that computes something else is not asked: where the case trusts
-        another one, and where this one has a defect of its own.
+        """Implementations that compute something else are not compared: if the case trusts another
+        one, or this one has a known defect.
         """
         for n, y in outputs.items():
             y = np.asarray(y, np.float64)
@@ -408,7 +406,9 @@ OURS_TOO = "Asinh Acosh Atanh Swish Shrink CastLike".split()
 
 @pytest.mark.parametrize("name", ORT_HAD + ORT_LACKED + OURS_TOO)
 def test_declared(name):
-    """Each of them, in whichever domains have it, has a rule or is made of ops that have."""
+    """Each float operator, in all its domains, has a gradient rule or is composed of operators that
+    have one.
+    """
     found = [op for (_, n), op in OPS.items() if n == name]
     assert found, f"{name} is not there"
     vanishes = name == "Identity"  # at binding: its output is its input

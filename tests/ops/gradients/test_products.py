@@ -76,7 +76,7 @@ def test_gemm(engine, ta, tb, c):
 
 
 def test_weight_of_batches_is_one_product(engine):
-    """No batched product with a sum behind it, no copy to transpose."""
+    """No batched product followed by a sum, no copy for a transpose."""
     plan = check(engine, "MatMul", [f(4, 16, 24), f(24, 40)], torch.matmul)
     assert plan.kernels == ["gemm"] * 3
 

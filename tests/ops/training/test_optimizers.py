@@ -112,7 +112,9 @@ def test_optimizer(engine, name, reference, torch_attrs, attrs, states, shape):
 
 
 def test_adamw_of_ort(engine):
-    """ONNX Runtime Training's rule: epsilon beside the root that is not corrected, decay last."""
+    """ONNX Runtime Training's rule: epsilon is added to the uncorrected root, weight decay comes
+    last.
+    """
     p, grads = f(50), [f(50) for _ in range(10)]
     q, m, v = p.astype(np.float64), 0, 0
     for i, g in enumerate(grads, 1):

@@ -214,7 +214,7 @@ def test_a_loop_that_is_stopped():
 
 
 def test_a_loop_that_grows():
-    """Twice as long in each trip: an error, and the session goes on."""
+    """The state doubles in each iteration: an error, and the session still works."""
     s = edgewise.InferenceSession(forever(nodes=[n("Concat", "s s", "t", axis=0)]))
     s.pool.most = 1 << 24
     with pytest.raises(EdgewiseError):

@@ -11,7 +11,7 @@ from .models import SCALAR, B, F, I, R, c, check, counting, graph, model, n, sam
 
 # ---- data-dependent shapes in the middle of a model ----
 def test_nonzero_in_the_middle(engine):
-    """What masks are turned into by exporters: places, which are gathered, computed with, and
+    """The form in which exporters write masks: indices that are gathered, computed with, and
     scattered back.
     """
     data = model(

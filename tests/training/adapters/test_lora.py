@@ -72,7 +72,7 @@ def test_as_pytorch(kind, config, engine):
 
 
 def test_targets():
-    """PEFT's ways to say which layers."""
+    """PEFT's ways to select layers."""
 
     def layers(**fields):
         program = session_of("q4", LoraConfig(r=2, **fields)).program
@@ -202,8 +202,8 @@ def small_cnn():
 
 
 def test_convolutions(engine):
-    """Adapters of convolutions, A with the kernel and B 1x1, as PEFT has them: gradients and losses
-    as PyTorch's; merged into the file; beside it where the weight is not its own.
+    """Adapters of convolutions with PEFT's shapes (A with the kernel, B 1x1): gradients and losses
+    of PyTorch; merged into the file, or separate if the weight is shared.
     """
     model, net = small_cnn()
     rng = np.random.default_rng(0)

@@ -95,8 +95,8 @@ print(json.dumps(m(torch.tensor([[5, 9, 77]])).logits[0, -1].tolist()))
 
 
 def test_only_what_adapters_need():
-    """The backward part of adapters computes no gradient of the base, stops behind the first
-    adapter, and the 4-bit base is never expanded.
+    """The backward pass of adapters computes no gradient of the base, ends at the first adapter,
+    and never expands the 4-bit base.
     """
 
     def plan(kind, lora, trainable=()):
@@ -257,7 +257,7 @@ def test_absurd_configurations(fields):
 
 
 def test_model_of_others():
-    """Names of layers, as far as each exporter tells them."""
+    """Names of layers, as far as each exporter preserves them."""
     for name in ("fp16merge_gpt2", "genai_llama_int4_webgpu", "dynamo_gemma3_op23"):
         g = read_model(FileSource(llama.MODELS / name / "model.onnx"))
         program = Program(

@@ -81,7 +81,7 @@ def test_device_phase(folder, data, tmp_path):
         np.testing.assert_allclose(
             run.run(None, {"input": data["x"][:2]})[0], RECORDED["inference"], rtol=1e-3, atol=1e-4
         )
-    # the next session goes on from the checkpoint, optimizer state included
+    # the next session resumes from the checkpoint, optimizer state included
     CheckpointState.save_checkpoint(state, folder / "after", include_optimizer_state=True)
     model.train()
     want = []
@@ -194,9 +194,7 @@ def test_parameters_and_properties(folder, data):
 
 @pytest.mark.parametrize("name", [n for n in RECORDED["signatures"] if n != "generate_artifacts"])
 def test_signatures(name):
-    """Same methods, same parameters in the same order, same defaults; ours may have more behind
-    them.
-    """
+    """The same methods, parameters, order and defaults; further parameters may follow."""
     mine = getattr(api, name)
     for method, parameters in RECORDED["signatures"][name].items():
         if name == "CheckpointState" and method == "__init__":

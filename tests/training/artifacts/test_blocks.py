@@ -194,7 +194,7 @@ def test_blocks(tmp_path):
 
 
 def test_without_the_onnx_package():
-    """The modules are imported, and say what is missing when it is needed."""
+    """The modules can be imported; using them raises an error that names the missing package."""
     script = """
 import sys
 sys.modules["onnx"] = None

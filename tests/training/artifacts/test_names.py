@@ -18,7 +18,7 @@ from .graphs import array, generate, linear, rng, run
 
 
 def norms(trained_mode=False, opset=15):
-    """x -> BatchNormalization twice, whose equal parameters the exporter merged: scale with
+    """x -> BatchNormalization twice, with equal parameters that the exporter merged: scale with
     variance, bias with mean.
     """
     one, zero = (

@@ -101,8 +101,8 @@ def equal(a, b):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
 def test_zoo(case):
-    """What ORT wrote, before and after 20 steps, against what it said of it; rewritten, its own
-    classes read the same.
+    """What ORT wrote, before and after 20 steps, matches the values it reported; after rewriting,
+    its own classes read the same.
     """
     spec = json.loads((case / "spec.json").read_text())
     before, after = (
@@ -188,9 +188,7 @@ def test_written_and_read(monkeypatch):
             else pytest.fail(f"{code} at {at}")
         ),
     )
-    equal(
-        read_checkpoint(data), mine
-    )  # every number lies aligned, as FlatBuffers' verifier wants it
+    equal(read_checkpoint(data), mine)  # every number is aligned, as FlatBuffers' verifier requires
     equal(read_checkpoint(write_checkpoint(Checkpoint())), Checkpoint())
 
 

@@ -1,5 +1,5 @@
-"""Artifacts of ours, trained with edgewise.training.api: PyTorch's losses with ONNX Runtime's AdamW
-rule.
+"""Edgewise's artifacts, trained with edgewise.training.api: PyTorch's losses with ONNX Runtime's
+AdamW rule.
 """
 
 import json

@@ -142,5 +142,5 @@ def test_adapters(name):
         pytest.skip("its output does not depend on its weights")
     ok, losses = falls(
         program, feeds, 4, 0.3 if name.startswith("qdq") else 0.01
-    )  # what is quantized behind the adapters moves in steps
+    )  # quantized weights below the adapters make the loss change in steps
     assert ok, losses

@@ -71,7 +71,7 @@ def test_losses(ours, theirs, kind, engine):
 
 
 def test_large_logits_stay_finite():
-    """BCE and its gradient at logits where log(sigmoid) is none."""
+    """BCE and its gradient at logits where log(sigmoid) is infinite."""
     model, module = net()
     with torch.no_grad():
         module[2].bias += torch.tensor([200.0, -200.0, 90.0, 0.0])
@@ -155,8 +155,8 @@ def test_losses_of_ones_own():
 
 
 def test_loss_that_is_a_model():
-    """An ONNX file of its own opset, with a constant that has the name of a parameter: behind the
-    model's output.
+    """A loss from an ONNX file with its own opset and a constant with the name of a parameter,
+    applied to the model's output.
     """
     scale = np.array([0.5, 1, 2, 3], "f4")
     nodes = [

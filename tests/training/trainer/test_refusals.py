@@ -15,8 +15,8 @@ from .models import net, rows, trainer
 
 # ---- what goes wrong ----
 def test_failed_calls_lose_nothing(engine):
-    """Bad batches are refused before a state changes, also where only the engine can tell (a label
-    that is no class, a token that is none).
+    """Invalid batches are refused before a state changes, also if only the engine detects them (a
+    label that is no class, a token that is out of range).
     """
     t = trainer(engine=engine, optimizer=optimizers.AdamW())
     good = rows(8)

@@ -15,8 +15,8 @@ from .models import net, rows, trainer
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_save_and_resume(tmp_path, accumulate, engine):
-    """Stopped after any update and taken up in a new trainer: the same losses and parameters, bit
-    for bit; dropout's random numbers go on, too.
+    """Stopped after any update and resumed in a new trainer: the same losses and parameters, bit
+    for bit; also the random numbers of dropout continue.
     """
     model, _ = net(dropout=0.3)
 
@@ -118,8 +118,8 @@ def test_nan_leaves_the_checkpoint(tmp_path):
 
 
 def test_damaged_files(tmp_path):
-    """Checkpoints and adapters with bytes changed at random: taken, or refused in words, and then
-    nothing has changed.
+    """Checkpoints and adapters with random changes of bytes are loaded, or refused with an error,
+    and then nothing has changed.
     """
     rng = np.random.default_rng(0)
     t = edgewise.Trainer(
@@ -174,7 +174,7 @@ def test_damaged_files(tmp_path):
 
 
 def test_a_run_goes_on_as_it_was_made(tmp_path):
-    """What would make another run of it is told by name, and may be allowed by name."""
+    """Options that would change the run are refused by name, and can be allowed by name."""
     path = tmp_path / "run.safetensors"
     t = trainer()
     t.fit(rows(), progress=False)
