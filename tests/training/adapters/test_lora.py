@@ -249,6 +249,7 @@ def test_convolutions(engine):
     trainer.free()
 
 
+# long: one round trip through every kind of file
 def test_modules_to_save(tmp_path):
     """What modules_to_save names is trained as a whole, kept in the adapter in PyTorch's layout,
     and merged; the rest of the model stays.
