@@ -262,9 +262,8 @@ def page(results, drawn):
     lines += [
         "",
         (
-            f"Of {len(checked)} goals that were set beforehand {sum(checked)} are met; [the"
-            f" table]({folder}/results.md) says which, and what limit of the machine the others are"
-            " near."
+            f"Of {len(checked)} goals {sum(checked)} are met; [the table]({folder}/results.md)"
+            " lists them, and the limits of the machine that the others are near."
         ),
     ]
     a, b = text.index(BEGIN) + len(BEGIN), text.index(END)
