@@ -1,5 +1,5 @@
 # Everything starts here. Each target sets up what it needs (on Debian as root: by itself; elsewhere it names what is missing).
-# What has been made is remembered by files under .build/, so a second call does only what changed; `make -j` is safe.
+# Files under .build/stamp record what was built, so a second call builds only what changed; `make -j` is safe.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -44,7 +44,7 @@ check: $(stamp)/venv-check $(stamp)/node ## formatters, linters, types and struc
 	$(checker)mypy
 	$(checker)python -m pytest -q -p no:cacheprovider --noconftest tests/structure
 
-format: $(stamp)/venv-check $(stamp)/node ## write every file as the formatters want it
+format: $(stamp)/venv-check $(stamp)/node ## format every file
 	$(checker)ruff check --quiet --fix --select I . || true
 	$(checker)ruff format --quiet .
 	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format -i
@@ -182,18 +182,18 @@ $(stamp)/bundlers: tests/bundlers/package.json $(stamp)/pack $(stamp)/wheel-pure
 	@tar xzf .build/bundlers/edgewise-*.tgz -C .build/bundlers/node_modules/edgewise --strip-components=1
 	@touch $@
 
-# The bundle carries a fingerprint of the compiler's sources, so that pages forget what another compiler made.
+# The bundle carries a fingerprint of the compiler's sources, so that pages discard what another version of it compiled.
 $(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node
 	npm --prefix web run --silent build
 	@touch $@
 
-# The demo's model, compiled ahead of time: its page needs no Python. So small a model learns a voice with a higher rate and rank than are usual.
+# The demo's model, compiled ahead of time: its page needs no Python. Such a small model needs a higher learning rate and rank than usual.
 $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/native | $(stamp)/web
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora --lora-r 16 --lora-alpha 32 --learning-rate 4e-3 --batch-size 1 -o web/dist/demo/model.edge
 	@touch $@
 
-# The page finds the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It carries the engine's wasm and Pyodide's own bytecode.
+# A page loads the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It contains the engine's wasm and bytecode of Pyodide's Python.
 $(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs $(stamp)/wasm $(stamp)/venv | $(stamp)/web
 	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done

@@ -1,6 +1,6 @@
 #!/bin/sh
-# need.sh WHAT:PACKAGE ...   Make sure each WHAT (a command, or a path) exists; install the Debian PACKAGE where it does not.
-# As root on Debian it installs; anywhere else it names what is missing and how to get it, and exits 1.
+# need.sh WHAT:PACKAGE ...   Makes sure that each WHAT (a command or a path) exists; installs the Debian PACKAGE if it does not.
+# As root on Debian it installs; elsewhere it prints what is missing and how to get it, and exits with 1.
 set -eu
 
 packages= names=
@@ -21,7 +21,7 @@ elif [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 
-# One at a time, since recipes run in parallel; and wait where somebody else is installing.
+# One at a time, since recipes run in parallel; and wait while another process installs.
 if command -v flock >/dev/null; then exec 8>"${TMPDIR:-/tmp}/edgewise-need.lock"; flock 8; fi
 echo "installing$packages"
 install() {

@@ -9,7 +9,7 @@ const [input, limit, brotliLimit, pages, output] = process.argv.slice(2);
 const bytes = readFileSync(input);
 const wrong = [];
 
-// Node 20 has it behind a flag; later ones ignore this line
+// Node 20 needs this flag; later versions ignore it
 setFlagsFromString("--experimental-wasm-relaxed-simd");
 const module = new WebAssembly.Module(bytes);
 

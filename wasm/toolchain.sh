@@ -7,10 +7,10 @@
 #   3. Debian 12: its clang-19 and lld-19 are installed. Debian 13's emscripten (architecture: all) and binaryen
 #      are fetched by apt into a private state and only unpacked, under .build/emscripten: the system's own package
 #      lists and libraries are not touched. binaryen was linked against Debian 13's libc, so it runs through that one's loader;
-#   4. otherwise: says what is missing and how to get it.
+#   4. otherwise: prints what is missing and how to get it.
 set -eu
 
-oldest=3.1.50                       # first release with the relaxed-simd intrinsics and wasm-ld options that build.sh uses
+oldest=3.1.50                       # first release with the relaxed-simd intrinsics and wasm-ld options that wasm/Makefile uses
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/.build
 home=$build/emscripten
@@ -82,7 +82,7 @@ find_mirror() {
     awk '$2 == "main" && $1 ~ /debian\/?$/ { print $1; exit }'
 }
 mirror=$(find_mirror)
-[ -n "$mirror" ] || { apt-get -qq update; mirror=$(find_mirror); }   # it knows nothing before its first update
+[ -n "$mirror" ] || { apt-get -qq update; mirror=$(find_mirror); }   # the lists may not be there yet
 [ -n "$mirror" ] || give_up "no Debian mirror in this machine's apt sources. $other_ways"
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" >sources.list
 apt_private() {
@@ -97,7 +97,7 @@ dpkg -x emscripten_*.deb unpacked
 mv unpacked/usr/share/emscripten "$home/share"
 for deb in binaryen_* libc6_* libstdc++6_* libgcc-s1_*; do dpkg -x "$deb" runtime; done
 mv runtime/usr/lib "$home/binaryen/lib"
-rm -rf "$home"/share/cache/sysroot/lib/wasm64-emscripten "$home"/share/docs    # a gigabyte that nothing here reads
+rm -rf "$home"/share/cache/sysroot/lib/wasm64-emscripten "$home"/share/docs    # a gigabyte that is not needed
 loader=$(basename "$home"/binaryen/lib/*/ld-linux*)
 libraries=$(basename "$(dirname "$home"/binaryen/lib/*/ld-linux*)")
 for tool in runtime/usr/bin/wasm*; do

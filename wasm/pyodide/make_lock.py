@@ -1,19 +1,19 @@
-"""make_lock.py WHEEL OUT   A lock file with which Pyodide's `loadPackage("edgewise")` works:
-Pyodide's own, and our wheel.
+"""make_lock.py WHEEL OUT   Writes a lock file for Pyodide's `loadPackage("edgewise")`: Pyodide's
+own lock file with the wheel added.
 
     loadPyodide({lockFileURL: "https://example.org/edgewise/pyodide-lock.json"})
 
-The address has to be a whole one. Serve the wheel beside it. Pyodide's own packages stay where
-Pyodide has them: --packages says where that is.
+The URL must be absolute, and the wheel must be in the same folder. Pyodide's own packages are
+loaded from its CDN, or from --packages.
 
-Needs pyodide-lock. It makes our entry; no release of it reads the lock files of Pyodide 314
-(0.1.0a4 to 0.1.2 know neither info without `version` nor `tool`), so the rest is taken over as it
-is.
+Needs pyodide-lock, which makes the entry of the wheel. No release of it (0.1.0a4 to 0.1.2) reads
+the lock files of Pyodide 314, with info without `version` and with `tool`, so the rest is copied.
 """
 
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from pyodide_lock import InfoSpec
 from pyodide_lock.utils import package_spec_from_wheel
@@ -21,8 +21,8 @@ from pyodide_lock.utils import package_spec_from_wheel
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def entry(wheel, info, version):
-    """The lock file's entry for a wheel that lies beside the lock file, as a dict."""
+def entry(wheel: str, info: dict[str, str], version: str) -> dict[str, Any]:
+    """The entry of a wheel in the folder of the lock file."""
     spec = package_spec_from_wheel(
         Path(wheel),
         InfoSpec(
@@ -30,16 +30,19 @@ def entry(wheel, info, version):
         ),
     )
     found = spec.dict() if not hasattr(spec, "model_dump") else spec.model_dump()
-    found.pop("shared_library", None)  # gone from Pyodide's lock files
+    found.pop("shared_library", None)  # no longer in Pyodide's lock files
     return {**found, "file_name": Path(wheel).name, "tool": {}}
 
 
-def make_lock(wheel, pyodide=ROOT / "web/node_modules/pyodide", packages=None):
-    """Pyodide's lock file with the wheel added, as a dict.
+def make_lock(
+    wheel: str, pyodide: str | Path = ROOT / "web/node_modules/pyodide", packages: str | None = None
+) -> dict[str, Any]:
+    """Pyodide's lock file with the wheel added.
 
     Args:
-        wheel: path of the py3-none-any wheel. pyodide: folder of the npm package.
-        packages: where Pyodide's own packages are; by default the CDN's folder of this version.
+        wheel: path of the py3-none-any wheel.
+        pyodide: folder of the npm package.
+        packages: URL of the folder with Pyodide's own packages; default: the CDN's of this version.
     """
     pyodide = Path(pyodide)
     lock = json.loads((pyodide / "pyodide-lock.json").read_text("utf-8"))
@@ -54,8 +57,8 @@ def make_lock(wheel, pyodide=ROOT / "web/node_modules/pyodide", packages=None):
     return lock
 
 
-def main():
-    """Run the command line."""
+def main() -> None:
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -67,7 +70,7 @@ def main():
         help="folder of the npm package pyodide",
     )
     parser.add_argument(
-        "--packages", help="address of the folder with Pyodide's own packages (default: its CDN)"
+        "--packages", help="URL of the folder with Pyodide's own packages (default: its CDN)"
     )
     args = parser.parse_args()
     Path(args.out).write_text(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..compile import CACHE_NAME, cache_axis, cached_as_halves, head_dim
 from ..declare.dtypes import FLOAT, INT64
@@ -84,7 +84,7 @@ def measure_memory(graph: Graph, shapes: Shapes, values: Numbers) -> Memory:
     )
 
 
-def _ones(shape: Sequence[int], dtype: int) -> Callable:
+def _ones(shape: Sequence[int], dtype: int) -> Callable[[Any], Value]:
     """A function from a binder to a tensor of ones, as `bind`'s argument `computed` takes it."""
     one = Tensor.of("one", dtype, [1], [1])
     dims = Value("mask_shape", INT64, [len(shape)], numbers=list(shape))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..declare.dtypes import (
     BFLOAT16,
@@ -162,7 +163,7 @@ class TensorReader:
         self, m: Message, t: Tensor, fields: Sequence[tuple[int, int, FieldValue]]
     ) -> bytes:
         """Bytes of elements that are stored as numbers of a wider type."""
-        values: list = []
+        values: list[Any] = []
         for number, wire, value in fields:
             if number == FLOATS:
                 values += m.numbers(wire, value, "f")
