@@ -143,7 +143,7 @@ def table_gradients(
         graph.add(graph.mul(d0, x0), graph.mul(d1, x1)),
         graph.sub(graph.mul(d1, x0), graph.mul(d0, x1)),
     )
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         graph.sum_to(graph.op("ReduceSum", v, graph.ints([1]), keepdims=0), shape) for v in along
     )
 
