@@ -1,5 +1,5 @@
-// Training as a page sees it. Everything happens in the pipeline's worker; here are the words for
-// it.
+// Fine-tuning of a text generation pipeline: `fineTune` and `Trainer`. The work is done in the
+// pipeline's worker; this module checks the options and sends the messages.
 
 import type { ModelInfo } from "../../protocol/loading.ts";
 import type {
@@ -17,73 +17,79 @@ import { type Handle, handleOf } from "./handles.ts";
 /** Options of {@link fineTune} and {@link Trainer}. */
 export interface FineTuneOptions {
   /**
-   * `lora`: low-rank matrices beside the layers are trained and the model stays as it is, quantized
-   * or not; `full`: a copy of all its parameters. Default: what the model was compiled for, `lora`
-   * where it was for both.
+   * `lora` trains low-rank matrices beside the layers and leaves the model's own weights, quantized
+   * or not, unchanged. `full` trains a copy of all parameters. Default: what the model was compiled
+   * for; `lora` if it was compiled for both.
    */
   adapter?: "lora" | "full";
   /**
-   * The result's name in `model.adapters`; one of that name is replaced. Default: `adapter` or
-   * `trained`, with a number where taken.
+   * Name of the result in `model.adapters`; an adapter of the same name is replaced. Default:
+   * `adapter` (LoRA) or `trained` (full), followed by a number if that name is taken.
    */
   name?: string;
-  /** Rank of the adapter, at most the one that the model was compiled with. Default: that one. */
+  /** Rank of the adapter, at most the rank that the model was compiled with. Default: that rank. */
   r?: number;
-  /** The adapter counts `lora_alpha / r`. Default: so that it counts as compiled. */
+  /**
+   * The adapter's output is scaled by `lora_alpha / r`, as in PEFT. Default: the value that gives
+   * the compiled scale.
+   */
   lora_alpha?: number;
   /**
-   * The same in one word: `true` or `{ r, lora_alpha }` is `adapter: "lora"` with these, `false` is
-   * `adapter: "full"`.
+   * Short form of `adapter`, `r` and `lora_alpha`: `true` or `{ r, lora_alpha }` means
+   * `adapter: "lora"` with these values, `false` means `adapter: "full"`.
    */
   lora?: boolean | { r?: number; lora_alpha?: number };
   /**
-   * The optimizer that the model was compiled with, by its name (`"AdamW"`) or as `{ type, lr }`;
-   * `lr` is `learning_rate`. Another one needs another compilation (`TrainingPrograms.optimizer`).
+   * The optimizer that the model was compiled with, as a name (`"AdamW"`) or as `{ type, lr }`,
+   * where `lr` sets `learning_rate`. To use another optimizer, compile the model with it
+   * (`TrainingPrograms.optimizer`).
    */
   optimizer?: string | { type?: string; lr?: number };
-  /** Passes over the texts; fractions are fine. Default: 1, or as many as `max_steps` takes. */
+  /**
+   * Passes over the texts; may be a fraction. Default: 1, or as many as `max_steps` updates need.
+   */
   epochs?: number;
-  /** Most updates. Default: no limit. */
+  /** Maximum number of updates. Default: no limit. */
   max_steps?: number;
-  /** Of the optimizer, at the schedule's top. Default: the compiled program's. */
+  /** Maximum learning rate of the schedule. Default: the compiled program's learning rate. */
   learning_rate?: number;
   /**
-   * How the learning rate goes: `constant`, or down to 0 by a line or half a cosine wave. Default:
-   * `constant`.
+   * Schedule of the learning rate after the warmup: `constant`, or a decay to 0 that is linear or
+   * follows half a cosine wave. Default: `constant`.
    */
   schedule?: Schedule;
-  /** Updates over which the learning rate rises from 0 before that. Default: 0. */
+  /** Updates over which the learning rate rises linearly from 0 to its maximum. Default: 0. */
   warmup_steps?: number;
   /**
-   * What order, first values and dropout follow from: the same seed gives the same run, bit for bit
-   * with one thread. Default: 0.
+   * Seed of the shuffle, the initial values and dropout. Runs with the same seed are equal, bit for
+   * bit if the engine uses one thread. Default: 0.
    */
   seed?: number | bigint;
-  /** Batches whose gradients are averaged for one update. Default: 1. */
+  /** Number of batches over which gradients are averaged for one update. Default: 1. */
   gradient_accumulation_steps?: number;
   /**
-   * Texts that are not learned from, or the share (0 to 1) of the blocks to hold back. They are
-   * evaluated before the first step, after the last, and as `evaluate_every` says.
+   * Held-out texts, or the fraction (0 to 1) of the blocks to hold out. They are evaluated before
+   * the first update, after the last, and every `evaluate_every` updates.
    */
   evaluation?: string | string[] | number;
-  /** Updates between evaluations. Default: none in between. */
+  /** Updates between evaluations. Default: only before the first update and after the last. */
   evaluate_every?: number;
   /**
-   * Keep the run in this browser's storage (OPFS) under a name, every so many updates (default 50)
-   * and at its end or abort. A save that fails (no room, say) does not end the run: the step's
-   * event has the reason, and the save before is still there.
+   * Saves the run under this name in the browser's storage (OPFS) every `every` updates (default
+   * 50), at the end of the run and when it is aborted. A failed save (for example, no space left)
+   * does not end the run: the step's event has the reason, and the previous save is kept.
    */
   checkpoint?: string | { name: string; every?: number };
   /**
-   * Go on from that checkpoint, if there is one: bit for bit as the run would have gone on. Texts
-   * and options must be the same. Default: false.
+   * Continues from the checkpoint, if there is one, with the same bits as an uninterrupted run.
+   * Texts and options must be the same as those of the saved run. Default: false.
    */
   resume?: boolean;
-  /** Gets each update. What it throws ends the run. */
+  /** Called after each update. An exception that it throws ends the run. */
   onStep?: (event: StepEvent) => void;
   /**
-   * Stops between two steps: the promise rejects with {@link Aborted}. What was learned stays, and
-   * is kept if there is a checkpoint.
+   * Stops the run between two updates: the promise rejects with {@link Aborted}. The updates made
+   * so far remain in effect, and are saved if there is a checkpoint.
    */
   signal?: AbortSignal;
 }
@@ -110,7 +116,7 @@ const NAMES = [
   "signal",
 ];
 
-/** `lora` and `optimizer` in the other options' words. */
+/** Replaces the short forms `lora` and `optimizer` by the options that they stand for. */
 function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): FineTuneOptions {
   const { lora, optimizer, ...rest } = options;
   const out: FineTuneOptions = { ...rest };
@@ -168,22 +174,28 @@ function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): 
 }
 
 /**
- * Trains a model on texts, in its worker, and uses the result from then on.
+ * Trains a model on texts in its worker, then generates with the result.
  *
  * ```js
  * const write = await pipeline("text-generation", "model.edge");
  * await fineTune(write, [text], { epochs: 5, onStep: ({ step, total, loss }) => console.log(step,
  * total, loss) });
  * await write("Once upon a time");
- * await write.setAdapter(null); // the model as it was
+ * await write.setAdapter(null); // the model without the adapter
  * ```
  *
- * The texts are tokenized with the tokenizer's special tokens, put in one row with an end of text
- * behind each, and cut into blocks of as many tokens as the model was compiled to train on.
+ * The texts are tokenized with the tokenizer's special tokens, concatenated with an end-of-text
+ * token after each, and cut into blocks of the sequence length that the model was compiled to train
+ * on.
+ * @param model - the pipeline to train
+ * @param texts - one text or several
+ * @param options - see {@link FineTuneOptions}
  * @returns losses (nats per token) of all updates and evaluations, and the adapter's name
- * @throws InputError: the model was compiled without training, an option or the texts are wrong, a
- *   checkpoint is of another run. OutOfMemory: it does not fit; says how much it would take.
- *   EngineError: the loss became infinite. Aborted.
+ * @throws InputError if the model was compiled without training, if an option or the texts are
+ *   invalid, or if the checkpoint belongs to another run
+ * @throws OutOfMemory if training does not fit; the message has the number of bytes required
+ * @throws EngineError if the loss became infinite or NaN
+ * @throws Aborted if `options.signal` was aborted
  */
 export async function fineTune(
   model: TextGenerationPipeline,
@@ -196,13 +208,13 @@ export async function fineTune(
     await trainer.close();
     return result;
   } catch (e) {
-    await trainer.close().catch(() => undefined); // of a pipeline that was disposed of meanwhile
+    await trainer.close().catch(() => undefined); // fails if the pipeline was disposed
     throw e;
   }
 }
 
 /**
- * A training run, step by step or as a whole.
+ * A training run that a page can step through, pause, evaluate and save.
  *
  * ```js
  * const trainer = await Trainer.create(write, texts, { epochs: 5, evaluation: 0.1 });
@@ -218,12 +230,16 @@ export class Trainer {
   private constructor(
     private readonly handle: Handle,
     private readonly options: FineTuneOptions,
-    /** What the run will be. */ readonly info: TrainingInfo,
+    /** Properties of the run before its first step. */ readonly info: TrainingInfo,
   ) {}
 
   /**
-   * Prepares a run: tokenizes, takes memory, and reads the checkpoint if it is to go on from there.
-   * A model has one Trainer at a time. Throws as {@link fineTune}.
+   * Prepares a run: tokenizes the texts, allocates memory and, with `resume`, reads the checkpoint.
+   * A model has at most one Trainer at a time.
+   * @param model - the pipeline to train
+   * @param texts - one text or several
+   * @param options - see {@link FineTuneOptions}
+   * @throws the same errors as {@link fineTune}
    */
   static async create(
     model: TextGenerationPipeline,
@@ -269,8 +285,10 @@ export class Trainer {
   }
 
   /**
-   * Steps to the end; `onStep` gets each. While paused, the promise waits. Rejects with Aborted
-   * when the signal stops it; it can be called again.
+   * Makes the remaining updates and calls `onStep` after each. The promise stays pending while the
+   * run is paused. Can be called again after an abort.
+   * @returns losses (nats per token) of all updates and evaluations, and the adapter's name
+   * @throws Aborted if `options.signal` was aborted
    */
   run(): Promise<TrainingResult> {
     return this.handle.client.call(
@@ -281,8 +299,10 @@ export class Trainer {
   }
 
   /**
-   * One update. `onStep` gets it, too. @throws InputError: all have been made. EngineError: the
-   * loss became infinite; nothing of the run stays
+   * Makes one update and calls `onStep`.
+   * @returns the update's number, loss and learning rate
+   * @throws InputError if all updates have been made
+   * @throws EngineError if the loss became infinite or NaN; the run's result is discarded
    */
   async step(): Promise<StepEvent> {
     const event = await this.handle.client.call("train_step", { model: this.handle.model });
@@ -291,47 +311,51 @@ export class Trainer {
   }
 
   /**
-   * `run` stops after the step that it is in, and waits. Generation is as fast as ever meanwhile.
+   * Pauses `run` after the current update. Generation has the worker to itself meanwhile.
    */
   pause(): Promise<void> {
     return this.handle.client.call("train_pause", { model: this.handle.model, paused: true });
   }
 
-  /** `run` goes on. */
+  /** Continues a paused `run`. */
   resume(): Promise<void> {
     return this.handle.client.call("train_pause", { model: this.handle.model, paused: false });
   }
 
   /**
-   * Loss on the evaluation texts, in nats per token, dropout off. @throws InputError: there are
-   * none
+   * Evaluates the held-out texts without dropout.
+   * @returns mean loss in nats per token
+   * @throws InputError if the run has no evaluation texts
    */
   evaluate(): Promise<number> {
     return this.handle.client.call("train_evaluate", { model: this.handle.model });
   }
 
   /**
-   * Writes the checkpoint now. Returns its bytes. Throws StorageError where there is no room, and
-   * what was there before stays.
+   * Writes the checkpoint.
+   * @returns its size in bytes
+   * @throws StorageError if there is not enough space; the previous checkpoint is kept
    */
   save(): Promise<number> {
     return this.handle.client.call("train_save", { model: this.handle.model });
   }
 
   /**
-   * Where the time of what `work` does with this trainer or its model goes: `await
-   * trainer.profile(() => trainer.step())`. Throws what `work` throws.
+   * Profiles the engine while `work` uses this trainer or its model:
+   * `await trainer.profile(() => trainer.step())`.
+   * @param work - function to profile; may be async
+   * @throws what `work` throws
    */
   profile(work: () => unknown): Promise<Profile> {
     return watched(this.handle.client, this.handle.model, work);
   }
 
-  /** Losses and evaluations so far. */
+  /** Returns the losses and evaluations so far. */
   result(): Promise<TrainingResult> {
     return this.handle.client.call("train_result", { model: this.handle.model });
   }
 
-  /** Gives back the memory that only training needs. What was learned stays in `model.adapters`. */
+  /** Frees the memory that only training needs. The result stays in `model.adapters`. */
   async close(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
