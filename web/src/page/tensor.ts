@@ -153,7 +153,7 @@ export class Tensor {
     if (this.source) this.touch();
     if (!this.elements)
       throw new InputError(
-        this.owner ? "its data are in the engine" : "it has been disposed of",
+        this.owner ? "its data is in the engine" : "it has been disposed of",
         "Tensor.data",
         this.owner ? "Call `await tensor.getData()`." : "Read a tensor before it is disposed of.",
       );
@@ -342,7 +342,7 @@ function typeOf(data: unknown): TensorType {
   )?.[0];
   if (!type)
     throw new InputError(
-      "its data are no typed array",
+      "its data is not a typed array",
       "Tensor",
       "Give a type first, or a typed array.",
     );
@@ -362,11 +362,11 @@ function dataOf(type: TensorType, data: unknown): TensorData {
       `Use one of ${[...Object.keys(ARRAYS), ...BYTES, "string"].join(", ")}.`,
     );
   if (!data || typeof (data as ArrayLike<unknown>).length !== "number")
-    throw new InputError("there are no data", "Tensor", "Give a typed array or a list.");
+    throw new InputError("there is no data", "Tensor", "Give a typed array or a list.");
   if (!array) {
     if (!Array.isArray(data) || !data.every((x) => typeof x === "string"))
       throw new InputError(
-        "its data are no list of strings",
+        "its data is not an array of strings",
         "Tensor",
         "Give an array of strings.",
       );
@@ -435,7 +435,7 @@ export function plain(feeds: Tensors): Record<string, PlainTensor> {
         !(t instanceof Tensor) &&
         !(t && (t as Tensor).type in ARRAYS && ArrayBuffer.isView((t as Tensor).data))
       )
-        throw new InputError("it is no tensor", `feed '${name}'`, "Give a Tensor.");
+        throw new InputError("it is not a Tensor", `feed '${name}'`, "Give a Tensor.");
       return [name, plainOf(t)];
     }),
   );

@@ -131,7 +131,7 @@ export class Engine implements Device {
     open.add(this);
     this.out = this.exports.ew_alloc(64) >>> 0;
     if (!this.out)
-      throw new OutOfMemory("the engine has no memory at all", "", "Close other tabs.");
+      throw new OutOfMemory("the engine could not allocate any memory", "", "Close other tabs.");
     return this;
   }
 

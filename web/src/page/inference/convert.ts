@@ -64,7 +64,7 @@ function toWireMap(v: object, where: string): Map<string | bigint, string | numb
         : undefined;
   if (!entries)
     throw new InputError(
-      "it is no tensor",
+      "it is not a tensor, sequence or map",
       where,
       "Give a Tensor; an array for a sequence, a Map for a map.",
     );
@@ -73,7 +73,7 @@ function toWireMap(v: object, where: string): Map<string | bigint, string | numb
   for (const [k, x] of entries)
     if (!plain(k) || !plain(x))
       throw new InputError(
-        `it has an entry '${String(k).slice(0, 40)}' that is no number and no text`,
+        `it has an entry '${String(k).slice(0, 40)}' that is neither a number nor a string`,
         where,
         "Give a Tensor; a Map of numbers or texts for a map.",
       );

@@ -415,7 +415,7 @@ function fileOf(
   if (typeof file === "string" || file instanceof URL) return full(String(file));
   if (file instanceof Blob) return file;
   if (file instanceof ArrayBuffer || ArrayBuffer.isView(file)) return new Blob([file as BlobPart]);
-  throw new InputError("it is no model", where, "Give an address, a File, or the file's bytes.");
+  throw new InputError("it is not a model", where, "Give an address, a File, or the file's bytes.");
 }
 
 function metadata({ name, type, dtype, shape, elem, key }: ValueInfo): ValueMetadata {

@@ -17,7 +17,7 @@ export function handleOf(model: unknown): Handle {
   const found = typeof model === "function" ? handles.get(model) : undefined;
   if (!found)
     throw new InputError(
-      "it is no text-generation pipeline",
+      "it is not a text-generation pipeline",
       "model",
       "Give what `await pipeline('text-generation', ...)` returned.",
     );

@@ -92,12 +92,12 @@ export class LinearLRScheduler {
     ] as const)
       if (!Number.isInteger(n) || n < 0)
         throw new InputError(
-          `${String(n)} is no number of steps`,
+          `${String(n)} is not a number of steps`,
           name,
           "Give a whole number from 0 on.",
         );
     if (!Number.isFinite(initialRate))
-      throw new InputError(`${String(initialRate)} is no learning rate`, "initialRate");
+      throw new InputError(`${String(initialRate)} is not a learning rate`, "initialRate");
     const made = new LinearLRScheduler(session, warmupStepCount, totalStepCount, initialRate);
     await made.set();
     return made;
@@ -369,7 +369,7 @@ export class TrainingSession {
       throw new InputError(
         `it has ${bytes.length} bytes, the parameters have ${total}`,
         "loadParametersBuffer",
-        "Give the data of what getContiguousParameters gave.",
+        "Pass the data of the tensor that getContiguousParameters returned.",
       );
     const values: Record<string, Uint8Array<ArrayBuffer>> = {};
     let at = 0;

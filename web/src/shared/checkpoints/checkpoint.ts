@@ -66,7 +66,7 @@ export interface RunRecord {
 function checkName(name: unknown): asserts name is string {
   if (typeof name !== "string" || !/^[\w][\w .-]{0,99}$/.test(name))
     throw new InputError(
-      `${JSON.stringify(name)?.slice(0, 120)} is no name for a checkpoint`,
+      `${JSON.stringify(name)?.slice(0, 120)} is not a valid checkpoint name`,
       "checkpoint.name",
       "Give letters, digits, spaces, dots and dashes.",
     );

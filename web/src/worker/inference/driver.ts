@@ -214,7 +214,7 @@ export class Driver implements Runner {
     this.compilations += 1 + Math.floor(unit.inputs.length / INPUTS_PER_COMPILATION);
     if (this.compilations > this.bounds.maxCompilations)
       throw new ModelError(
-        `it wants more than ${this.bounds.maxCompilations} plans in one run`,
+        `it needs more than ${this.bounds.maxCompilations} plans in one run`,
         unit.where,
         "Its shapes change in each round of a loop; if that is right, set " +
           "SessionOptions.max_compilations.",

@@ -237,7 +237,7 @@ async function fromPackage(
     const without = names.find((name) => !plan.inputs.has(name));
     if (without !== undefined)
       throw new PackageError(
-        `its plan '${plan.file}' is for no shape of the input '${without}'`,
+        `its plan '${plan.file}' has no shape for the input '${without}'`,
         where,
         "Build the package again with `edgewise build`.",
       );

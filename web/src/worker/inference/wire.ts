@@ -69,7 +69,8 @@ function tensorFrom(
   pinned: (id: number) => NumberTensor | undefined,
   refuse: Refuse,
 ): RunValue {
-  if (!("type" in v)) return refuse("it is no tensor, which the model wants", "Give a Tensor.");
+  if (!("type" in v))
+    return refuse("it is not a tensor, which the model requires", "Give a Tensor.");
   const stayed =
     "pinned" in v
       ? (pinned(v.pinned) ??
@@ -84,7 +85,8 @@ function tensorFrom(
     stayed.refs++;
     return stayed;
   }
-  if (!("data" in v)) return refuse("it is no tensor, which the model wants", "Give a Tensor.");
+  if (!("data" in v))
+    return refuse("it is not a tensor, which the model requires", "Give a Tensor.");
   if (
     !(v.data instanceof Uint8Array) ||
     !Object.hasOwn(ELEMENT_BITS, v.type) ||

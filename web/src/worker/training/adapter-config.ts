@@ -12,7 +12,7 @@ export function checkName(name: unknown): asserts name is string {
     [...name].some((c) => c < " " || c === "/" || c === "\\")
   )
     throw new InputError(
-      `${JSON.stringify(name)?.slice(0, 120)} is no name for an adapter`,
+      `${JSON.stringify(name)?.slice(0, 120)} is not a valid adapter name`,
       "name",
       "Give a short name without slashes.",
     );

@@ -89,7 +89,7 @@ export async function readTensors(
     const numbers = asFloat32(bytes, found.dtype, `${weights.name}, ${key}`);
     if (!numbers.every(Number.isFinite))
       throw new ModelError(
-        `its tensor '${key}' holds numbers that are infinite or none`,
+        `its tensor '${key}' holds infinite or NaN values`,
         weights.name,
         "Its training went wrong: train it again with a lower learning rate.",
       );

@@ -108,7 +108,7 @@ export class ArtifactSession {
       const { inputs: wanted } = this.info.train;
       if (wanted.some((n) => !feeds[n]))
         throw new InputError(
-          "the evaluation model takes other inputs than the training model",
+          "the evaluation model has different inputs from the training model",
           "runEvalStep",
           "Make a training step first.",
         );

@@ -20,7 +20,7 @@ export async function mergedOnnx(
   const saved = await model.adapters.save(name);
   if (saved.length < 2)
     throw new InputError(
-      "it is a set of all parameters",
+      "it holds all parameters, not an adapter",
       `adapter '${name}'`,
       "Download it as safetensors; merging is for adapters (LoRA).",
     );

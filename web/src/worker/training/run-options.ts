@@ -149,7 +149,7 @@ export function loraOf(
   if (!own) {
     if (r !== undefined || alpha !== undefined)
       throw new InputError(
-        "r and lora_alpha are of adapters",
+        "r and lora_alpha apply only to adapters",
         "options",
         "Leave them out when all parameters are trained.",
       );

@@ -136,7 +136,7 @@ export class TrainingRun {
       const t = contents.tensors.get(state.name);
       if (t?.dtype !== state.dtype || t.shape.join() !== state.shape.join())
         throw new InputError(
-          `it lacks the state '${state.name}' as the model has it`,
+          `it has no state '${state.name}' of the type and shape that the model has`,
           `checkpoint '${this.options.checkpoint!.file.name}'`,
           "It is of another version of the model: start anew, or delete it.",
         );
@@ -355,11 +355,15 @@ export class TrainingRun {
       throw new InputError(
         "its loss is not a number",
         `adapter '${this.adapter}'`,
-        "The save before is still there.",
+        "The previous save is kept.",
       );
     const { checkpoint } = this.options;
     if (!checkpoint)
-      throw new InputError("it has no place", "save", "Give the option checkpoint: {name}.");
+      throw new InputError(
+        "the run has no checkpoint",
+        "save",
+        "Give the option checkpoint: {name}.",
+      );
     const { session } = this;
     const states = new Map(session.kept.map((s) => [s.name, s]));
     const record: RunRecord = {

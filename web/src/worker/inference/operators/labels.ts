@@ -37,7 +37,7 @@ function listOf(n: NodeRun, value: Attribute, wide: boolean): Element[] {
         ? wide
           ? BigInt(x)
           : x
-        : n.fail("a list of it holds what is no number and no text"),
+        : n.fail("an element of its list attribute is neither a number nor a string"),
   );
 }
 
