@@ -8,7 +8,7 @@ import { joined } from "../shared/ranges.ts";
 import { setStallTimeout } from "../shared/watchdog.ts";
 import { message } from "../shared/words.ts";
 import { alive } from "./downloads.ts";
-import { type Failure, failure, type Run, startPython } from "./start.ts";
+import { type Failure, failure, type PythonRuntime, startPython } from "./start.ts";
 
 /** A file, as Python sees it. */
 class Source {
@@ -38,7 +38,7 @@ class Source {
 let given = new Map<string, Source>();
 
 function compile(
-  { run, pyodide, ms }: Run,
+  { run, pyodide, ms }: PythonRuntime,
   files: [string, Blob][],
   options: Record<string, unknown>,
 ): FromCompiler {
@@ -77,7 +77,7 @@ function compile(
   };
 }
 
-let started: Promise<Run | Failure> | undefined;
+let started: Promise<PythonRuntime | Failure> | undefined;
 
 addEventListener("message", async ({ data }: MessageEvent<ToCompiler>) => {
   if ("python" in data) {

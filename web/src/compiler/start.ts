@@ -24,7 +24,7 @@ export interface Pyodide {
 }
 
 /** Python that has started: its entry for pages, and the milliseconds that it took. */
-export interface Run {
+export interface PythonRuntime {
   run: PyProxy;
   pyodide: Pyodide;
   ms: number;
@@ -53,7 +53,7 @@ export function failure(what: string, where: string, remedy: string): Failure {
 type LoadPyodide = (options: Record<string, unknown>) => Promise<Pyodide>;
 
 /** Starts Python from the first place that has Pyodide. Errors come as a value. */
-export async function startPython(places: PythonUrls[]): Promise<Run | Failure> {
+export async function startPython(places: PythonUrls[]): Promise<PythonRuntime | Failure> {
   const began = performance.now();
   let missing: unknown;
   for (const urls of places) {
@@ -89,7 +89,7 @@ async function load(
   opened: Promise<Opened>,
   urls: PythonUrls,
   began: number,
-): Promise<Run | Failure> {
+): Promise<PythonRuntime | Failure> {
   const { pyodideUrl, wheelUrl } = urls;
   const wheelRemedy = "Serve Edgewise's wheel there, or set env.wheelUrl to where it is.";
   const downloadWheel = (): Promise<Uint8Array<ArrayBuffer>> => {

@@ -21,7 +21,7 @@ export interface Buffer {
 }
 
 /** A loaded and checked plan; a handle issued by the device. */
-export type Plan = number & { readonly __plan: unique symbol };
+export type PlanHandle = number & { readonly __plan: unique symbol };
 
 /** Properties of a loaded plan, for profiles and for planning the memory of its init steps. */
 export interface PlanInfo {
@@ -42,7 +42,7 @@ export interface PlanInfo {
 
 /** Runs plans in place of the device while a profile records them. */
 export interface Watcher {
-  run(plan: Plan, where: string): void;
+  run(plan: PlanHandle, where: string): void;
 }
 
 /**
@@ -123,42 +123,42 @@ export interface Device {
    * @param notes the package's notes, for profiles
    * @throws PlanError, OutOfMemory
    */
-  loadPlan(bytes: Uint8Array, where: string, title?: string, notes?: Uint8Array): Plan;
+  loadPlan(bytes: Uint8Array, where: string, title?: string, notes?: Uint8Array): PlanHandle;
   /** Frees a plan; buffers bound to its slots stay. */
-  freePlan(plan: Plan): void;
+  freePlan(plan: PlanHandle): void;
   /**
    * Binds a buffer to a slot. It must not be freed while the plan runs.
    * @throws PlanError if it is too small
    */
-  bind(plan: Plan, slot: number, buffer: Buffer, where?: string): void;
+  bind(plan: PlanHandle, slot: number, buffer: Buffer, where?: string): void;
   /** Unbinds a slot: runs that use it fail until it is bound again. */
-  unbind(plan: Plan, slot: number): void;
+  unbind(plan: PlanHandle, slot: number): void;
   /** Whether steps other than init steps use a slot. */
-  inRuns(plan: Plan, slot: number): boolean;
+  inRuns(plan: PlanHandle, slot: number): boolean;
   /** First init step that uses a slot, and one past the last; [0, 0] if there is none. */
-  initSpan(plan: Plan, slot: number): [begin: number, end: number];
+  initSpan(plan: PlanHandle, slot: number): [begin: number, end: number];
   /**
    * Sets a register, on which shapes and offsets depend.
    * @throws PlanError if the value is out of range
    */
-  register(plan: Plan, register: number, value: number): void;
+  register(plan: PlanHandle, register: number, value: number): void;
   /**
    * Runs the init steps, which compute constants from weights.
    * @throws as {@link run}
    */
-  init(plan: Plan, where: string): void;
+  init(plan: PlanHandle, where: string): void;
   /** Runs a range of the init steps. Only the slots that they use must be bound. */
-  initSteps(plan: Plan, first: number, count: number, where: string): void;
+  initSteps(plan: PlanHandle, first: number, count: number, where: string): void;
   /**
    * Runs all steps except init steps.
    * @throws InputError if an index in the data is out of range
    * @throws OutOfMemory, EngineError
    */
-  run(plan: Plan, where: string): void;
+  run(plan: PlanHandle, where: string): void;
   /** Runs one step, for profiles; `step` does not count init steps. */
-  runStep(plan: Plan, step: number, where: string): void;
+  runStep(plan: PlanHandle, step: number, where: string): void;
   /** Properties of a plan. */
-  describe(plan: Plan): PlanInfo;
+  describe(plan: PlanHandle): PlanInfo;
 
   /** Frees all memory and ends the threads. Idempotent. */
   close(): void;

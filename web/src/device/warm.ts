@@ -4,7 +4,7 @@
 // model, or for the page's next call, makes the kernels hot.
 
 import { WARM } from "../gen/warm.ts";
-import type { Buffer, Device, Plan } from "./device.ts";
+import type { Buffer, Device, PlanHandle } from "./device.ts";
 import { slotsOfPlan } from "./plan-header.ts";
 
 // about 40 runs until all kernels are compiled, twice that if no other core is idle
@@ -20,7 +20,7 @@ export async function warm(device: Device): Promise<void> {
   let mine = device.runs;
   await pause(PATIENCE_MS);
   const held: Buffer[] = [];
-  let plan: Plan | undefined;
+  let plan: PlanHandle | undefined;
   try {
     const bytes = unpacked(WARM);
     plan = device.loadPlan(bytes, "warm");

@@ -5,7 +5,13 @@ import type { GenerateRequest, Message } from "../protocol/generation.ts";
 import type { LoadRequest, ModelInfo } from "../protocol/loading.ts";
 import { InputError } from "../shared/errors.ts";
 import { hand } from "../shared/files/source.ts";
-import { choose, type DeviceInfo, deviceInfo, type Flavour, platform } from "../shared/platform.ts";
+import {
+  chooseBuild,
+  type DeviceInfo,
+  deviceInfo,
+  type Flavour,
+  platform,
+} from "../shared/platform.ts";
 import { VERSION } from "../shared/version.ts";
 import { type Client, startClient } from "./client.ts";
 import { deviceOf } from "./device.ts";
@@ -69,7 +75,7 @@ export const info: Info = {
 };
 
 function now(): { flavour: Flavour; threads: number; whyNotThreads: string } {
-  return last ?? choose(platform(), env.flavour, env.threads);
+  return last ?? chooseBuild(platform(), env.flavour, env.threads);
 }
 
 /**

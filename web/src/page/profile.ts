@@ -1,7 +1,7 @@
 // Profiles for the page: time by operator, node and plan, as text tables and as a trace for
 // Perfetto. Mirrors python/edgewise/profile.
 
-import { type Limits, opOf, type Plan, type ProfileData } from "../protocol/profile.ts";
+import { type Limits, opOf, type PlanProfile, type ProfileData } from "../protocol/profile.ts";
 import { sum, traceOf } from "../protocol/trace.ts";
 import type { SessionClient } from "./inference/inline-client.ts";
 
@@ -176,7 +176,7 @@ export class Profile {
 
   /** The limit of a step over its runs, and the minimum milliseconds at that limit. */
   private compared(
-    p: Plan,
+    p: PlanProfile,
     step: number,
     ms: number,
     operations: number,
@@ -191,7 +191,7 @@ export class Profile {
     return computing >= reading ? [kind, computing] : ["memory", Math.min(reading, ms)];
   }
 
-  private grouped<K extends object>(key: (p: Plan, step: number) => K): (K & ProfileRow)[] {
+  private grouped<K extends object>(key: (p: PlanProfile, step: number) => K): (K & ProfileRow)[] {
     const groups = new Map<string, Group<K>>();
     const total = this.ms;
     for (const p of this.data.plans) {

@@ -47,8 +47,8 @@ export interface ProfileData {
   }[];
 }
 
-export type Plan = ProfileData["plans"][number];
+export type PlanProfile = ProfileData["plans"][number];
 
-export function opOf(p: Plan, step: number): string {
+export function opOf(p: PlanProfile, step: number): string {
   return p.notes?.op[step] || p.kernels[step]!;
 }

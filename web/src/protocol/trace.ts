@@ -1,6 +1,6 @@
 // Export of a profile as Chrome trace events, for Perfetto.
 
-import { opOf, type Plan, type ProfileData } from "./profile.ts";
+import { opOf, type PlanProfile, type ProfileData } from "./profile.ts";
 
 /** Converts a profile to Chrome trace events. */
 export function traceOf(data: ProfileData): {
@@ -26,7 +26,10 @@ const HERE = { pid: 1, tid: 1 };
 const microseconds = (ms: number) => Math.round(1e6 * ms) / 1e3;
 
 /** The events of a run, of its steps, and of the arena bytes in use. */
-function* runEvents(plan: Plan, run: Plan["runs"][number]): Generator<Record<string, unknown>> {
+function* runEvents(
+  plan: PlanProfile,
+  run: PlanProfile["runs"][number],
+): Generator<Record<string, unknown>> {
   const { notes, kernels } = plan;
   const inUse = (t: number, bytes: number | undefined) => ({
     ph: "C",

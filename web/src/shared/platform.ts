@@ -84,7 +84,7 @@ export interface Choice {
 }
 
 /** Chooses a build and a number of threads from the capabilities and the caller's options. */
-export function choose(
+export function chooseBuild(
   have: Platform,
   flavour: Flavour | "auto" = "auto",
   threads?: number,

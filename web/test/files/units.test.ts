@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { makeError, plainError } from "../../src/protocol/errors.ts";
 import { PackageError } from "../../src/shared/errors.ts";
 import { BlobSource, scatter } from "../../src/shared/files/source.ts";
-import { choose, type Platform } from "../../src/shared/platform.ts";
+import { chooseBuild, type Platform } from "../../src/shared/platform.ts";
 import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
 import { locate, sortFiles } from "../../src/worker/model/hub.ts";
 import { makePackage, openPackage } from "../../src/worker/package/package.ts";
@@ -168,15 +168,25 @@ test("models are found", () => {
 
 test("builds and threads are chosen, and the reason is given", () => {
   const all: Platform = { simd: true, relaxed: true, shared: true, isolated: true, cores: 8 };
-  assert.deepEqual(choose(all), { flavour: "relaxed-threads", threads: 4, whyNotThreads: "" });
-  assert.equal(choose(all, "auto", 6).threads, 6);
-  assert.match(choose({ ...all, isolated: false }).whyNotThreads, /Cross-Origin-Opener-Policy/);
-  assert.equal(choose({ ...all, isolated: false }).flavour, "relaxed-threads");
+  assert.deepEqual(chooseBuild(all), { flavour: "relaxed-threads", threads: 4, whyNotThreads: "" });
+  assert.equal(chooseBuild(all, "auto", 6).threads, 6);
+  assert.match(
+    chooseBuild({ ...all, isolated: false }).whyNotThreads,
+    /Cross-Origin-Opener-Policy/,
+  );
+  assert.equal(chooseBuild({ ...all, isolated: false }).flavour, "relaxed-threads");
   assert.deepEqual(
-    [choose({ ...all, relaxed: false }).flavour, choose({ ...all, shared: false }).flavour],
+    [
+      chooseBuild({ ...all, relaxed: false }).flavour,
+      chooseBuild({ ...all, shared: false }).flavour,
+    ],
     ["simd128", "simd128"],
   );
-  for (const c of [choose(all, "simd128"), choose(all, "auto", 1), choose({ ...all, cores: 1 })])
+  for (const c of [
+    chooseBuild(all, "simd128"),
+    chooseBuild(all, "auto", 1),
+    chooseBuild({ ...all, cores: 1 }),
+  ])
     assert.ok(c.threads === 1 && c.whyNotThreads);
 });
 

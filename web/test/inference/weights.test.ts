@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Buffer, Device, Plan } from "../../src/device/device.ts";
+import type { Buffer, Device, PlanHandle } from "../../src/device/device.ts";
 import { Weights } from "../../src/worker/model/weights.ts";
 
 interface Step {
@@ -19,13 +19,13 @@ interface Given {
 function counting(plans: Given[]) {
   const live = new Set<Buffer>();
   const held = () => [...live].reduce((sum, { bytes }) => sum + bytes, 0);
-  const of = (plan: Plan) => plans[plan]!;
-  const names = (plan: Plan) => [
+  const of = (plan: PlanHandle) => plans[plan]!;
+  const names = (plan: PlanHandle) => [
     ...new Set([...of(plan).steps.flatMap((s) => [...s.reads, s.writes]), ...of(plan).runs]),
   ];
   const bound = plans.map(() => new Map<string, Buffer>());
   const at = { most: 0, fails: -1 };
-  const uses = (plan: Plan, slot: number) =>
+  const uses = (plan: PlanHandle, slot: number) =>
     of(plan)
       .steps.map((s, i) => ([...s.reads, s.writes].includes(names(plan)[slot]!) ? i : -1))
       .filter((i) => i >= 0);
@@ -37,14 +37,14 @@ function counting(plans: Given[]) {
       return buffer;
     },
     release: (buffer: Buffer) => assert.ok(live.delete(buffer), "freed twice"),
-    bind: (plan: Plan, slot: number, buffer: Buffer) =>
+    bind: (plan: PlanHandle, slot: number, buffer: Buffer) =>
       void bound[plan]!.set(names(plan)[slot]!, buffer),
-    unbind: (plan: Plan, slot: number) => void bound[plan]!.delete(names(plan)[slot]!),
-    inRuns: (plan: Plan, slot: number) => of(plan).runs.includes(names(plan)[slot]!),
-    initSpan: (plan: Plan, slot: number) =>
+    unbind: (plan: PlanHandle, slot: number) => void bound[plan]!.delete(names(plan)[slot]!),
+    inRuns: (plan: PlanHandle, slot: number) => of(plan).runs.includes(names(plan)[slot]!),
+    initSpan: (plan: PlanHandle, slot: number) =>
       uses(plan, slot).length ? [uses(plan, slot)[0]!, uses(plan, slot).at(-1)! + 1] : [0, 0],
-    describe: (plan: Plan) => ({ initCount: of(plan).steps.length }),
-    initSteps(plan: Plan, first: number, count: number) {
+    describe: (plan: PlanHandle) => ({ initCount: of(plan).steps.length }),
+    initSteps(plan: PlanHandle, first: number, count: number) {
       for (let i = first; i < first + count; i++) {
         for (const name of [...of(plan).steps[i]!.reads, of(plan).steps[i]!.writes])
           assert.ok(
@@ -62,9 +62,9 @@ function counting(plans: Given[]) {
     weights: new Map(all.map((name) => [name, { name, file: "weights", offset: 0, bytes: 100 }])),
   });
   const list = plans.map((_, i) => ({
-    plan: i as Plan,
+    plan: i as PlanHandle,
     where: "here",
-    slots: names(i as Plan).map((name) => ({
+    slots: names(i as PlanHandle).map((name) => ({
       name,
       kind: name.startsWith("w") ? "weight" : "computed",
       bytes: name.startsWith("w") ? 100 : 110,

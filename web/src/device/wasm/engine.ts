@@ -8,7 +8,7 @@ import { LAYOUT } from "../../gen/plan_format.ts";
 import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { type Choice, type DeviceInfo, deviceInfo } from "../../shared/platform.ts";
 import { megabytes, message } from "../../shared/words.ts";
-import type { Buffer, Device, Host, Plan, PlanInfo, Watcher } from "../device.ts";
+import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import type { DeviceOptions } from "../options.ts";
 import { stepsOf } from "../plan-header.ts";
 import { addressOf, LinearBuffer } from "./buffer.ts";
@@ -30,7 +30,7 @@ export class Engine implements Device {
   watcher: Watcher | undefined;
   /** Number of plan runs. */
   runs = 0;
-  private readonly described = new Map<Plan, PlanInfo>();
+  private readonly described = new Map<PlanHandle, PlanInfo>();
   private closed = false;
   private out = 0;
   readonly host: Host = {
@@ -227,7 +227,7 @@ export class Engine implements Device {
   /**
    * Loads and checks a plan. `where` is its name in errors; `title` and `notes` are for profiles.
    */
-  loadPlan(bytes: Uint8Array, where: string, title = where, notes?: Uint8Array): Plan {
+  loadPlan(bytes: Uint8Array, where: string, title = where, notes?: Uint8Array): PlanHandle {
     const copy = this.alloc(bytes.length, "a plan", true);
     try {
       this.bytes(copy, bytes.length).set(bytes);
@@ -236,7 +236,7 @@ export class Engine implements Device {
         where,
         true,
       );
-      const plan = new DataView(this.memory.buffer).getUint32(this.out, true) as Plan;
+      const plan = new DataView(this.memory.buffer).getUint32(this.out, true) as PlanHandle;
       this.described.set(plan, { title, notes, ...stepsOf(bytes) });
       return plan;
     } finally {
@@ -244,7 +244,7 @@ export class Engine implements Device {
     }
   }
 
-  bind(plan: Plan, slot: number, buffer: Buffer, where = ""): void {
+  bind(plan: PlanHandle, slot: number, buffer: Buffer, where = ""): void {
     this.check(
       this.call(() => this.exports.ew_plan_bind(plan, slot, addressOf(buffer), buffer.bytes)),
       where || `slot ${slot}`,
@@ -252,7 +252,7 @@ export class Engine implements Device {
   }
 
   /** Unbinds a slot: runs that use it fail until it is bound again. */
-  unbind(plan: Plan, slot: number): void {
+  unbind(plan: PlanHandle, slot: number): void {
     this.check(
       this.call(() => this.exports.ew_plan_bind(plan, slot, 0, 0)),
       `slot ${slot}`,
@@ -260,12 +260,12 @@ export class Engine implements Device {
   }
 
   /** Whether steps other than init steps use a slot. */
-  inRuns(plan: Plan, slot: number): boolean {
+  inRuns(plan: PlanHandle, slot: number): boolean {
     return (this.call(() => this.exports.ew_plan_slot_use(plan, slot)) & 2) !== 0;
   }
 
   /** First init step that uses a slot, and one past the last; [0, 0] if there is none. */
-  initSpan(plan: Plan, slot: number): [begin: number, end: number] {
+  initSpan(plan: PlanHandle, slot: number): [begin: number, end: number] {
     const at = (end: number) =>
       this.call(() => this.exports.ew_plan_slot_init(plan, slot, end)) >>> 0;
     return [at(0), at(1)];
@@ -275,7 +275,7 @@ export class Engine implements Device {
    * Sets a register, on which symbolic values of the plan depend.
    * @throws PlanError if the value is out of range
    */
-  register(plan: Plan, register: number, value: number): void {
+  register(plan: PlanHandle, register: number, value: number): void {
     this.check(
       this.call(() => this.exports.ew_plan_register(plan, register, BigInt(value))),
       `register ${register}`,
@@ -287,7 +287,7 @@ export class Engine implements Device {
    * Runs the init steps, which fill `computed` slots from weights.
    * @throws as {@link run}
    */
-  init(plan: Plan, where: string): void {
+  init(plan: PlanHandle, where: string): void {
     this.check(
       this.call(() => this.exports.ew_plan_init(plan)),
       where,
@@ -298,7 +298,7 @@ export class Engine implements Device {
    * Runs a range of the init steps. Only the slots that they use must be bound.
    * @throws as {@link run}
    */
-  initSteps(plan: Plan, first: number, count: number, where: string): void {
+  initSteps(plan: PlanHandle, first: number, count: number, where: string): void {
     this.check(
       this.call(() => this.exports.ew_plan_init_steps(plan, first, count)),
       where,
@@ -310,7 +310,7 @@ export class Engine implements Device {
    * @throws InputError if an index in the data is out of range
    * @throws OutOfMemory, EngineError
    */
-  run(plan: Plan, where: string): void {
+  run(plan: PlanHandle, where: string): void {
     this.runs++;
     if (this.watcher) this.watcher.run(plan, where);
     else
@@ -324,7 +324,7 @@ export class Engine implements Device {
    * Runs one step; `step` does not count init steps. The engine has no clock, so profiles run a
    * plan step by step to measure it.
    */
-  runStep(plan: Plan, step: number, where: string): void {
+  runStep(plan: PlanHandle, step: number, where: string): void {
     this.check(
       this.call(() => this.exports.ew_plan_run_steps(plan, step, 1, 0)),
       where,
@@ -332,12 +332,12 @@ export class Engine implements Device {
   }
 
   /** Properties of a plan, for profiles. */
-  describe(plan: Plan): PlanInfo {
+  describe(plan: PlanHandle): PlanInfo {
     return this.described.get(plan)!;
   }
 
   /** Frees a plan; buffers bound to its slots stay. */
-  freePlan(plan: Plan): void {
+  freePlan(plan: PlanHandle): void {
     this.described.delete(plan);
     if (!this.closed && !this.failure) this.exports.ew_plan_free(plan);
   }

@@ -3,7 +3,7 @@
 import type { EngineFiles } from "../../protocol/loading.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { bytesOf } from "../../shared/files/http.ts";
-import { type Choice, choose, type Flavour, platform } from "../../shared/platform.ts";
+import { type Choice, chooseBuild, type Flavour, platform } from "../../shared/platform.ts";
 import { stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
 import type { DeviceOptions } from "../options.ts";
@@ -129,7 +129,7 @@ export async function chosenModule(
       "options.flavour",
       "Give 'auto', 'simd128' or 'relaxed-threads'.",
     );
-  let choice = choose(have, options.flavour, options.threads);
+  let choice = chooseBuild(have, options.flavour, options.threads);
   const url = (f: Flavour) => fileOf(options.engineUrl, `${f}${options.full ? "-full" : ""}`);
   let module: WebAssembly.Module;
   try {

@@ -35,19 +35,19 @@ export function fetchesAndOptions<O extends object>(
     return refuse("the second argument is neither fetches nor options");
   if (Array.isArray(fetches)) {
     if (!fetches.length) refuse("fetches is an empty list");
-    for (const name of fetches as unknown[]) checkName(name, names);
+    for (const name of fetches as unknown[]) checkFetchName(name, names);
     return { outputs: fetches as string[], options: checked(options, refuse) };
   }
   const outputs = Object.entries(fetches)
     .filter(([, value]) => value === null || isTensor(value))
     .map(([name]) => name);
-  for (const name of outputs) checkName(name, names);
+  for (const name of outputs) checkFetchName(name, names);
   return outputs.length
     ? { outputs, options: checked(options, refuse) }
     : { outputs: names, options: fetches as O };
 }
 
-function checkName(name: unknown, names: readonly string[]): void {
+function checkFetchName(name: unknown, names: readonly string[]): void {
   if (!names.includes(name as string))
     throw new InputError(
       "the model has no such output",

@@ -63,7 +63,7 @@ export interface RunRecord {
   saved: number;
 }
 
-function checkName(name: unknown): asserts name is string {
+function checkCheckpointName(name: unknown): asserts name is string {
   if (typeof name !== "string" || !/^[\w][\w .-]{0,99}$/.test(name))
     throw new InputError(
       `${JSON.stringify(name)?.slice(0, 120)} is not a valid checkpoint name`,
@@ -162,7 +162,7 @@ export class Checkpoint {
   private next: NextSave | undefined;
 
   constructor(readonly name: string) {
-    checkName(name);
+    checkCheckpointName(name);
   }
 
   /** Reads the newest intact save: its record and tensors. Undefined if there is none. */
@@ -282,7 +282,7 @@ export async function checkpoints(): Promise<CheckpointInfo[]> {
  * @throws InputError if the name is invalid
  */
 export async function deleteCheckpoint(name: string): Promise<void> {
-  checkName(name);
+  checkCheckpointName(name);
   const dir = await folder(FOLDER, false);
   for (const side of SIDES) await removeFrom(dir, `${name}.${side}.safetensors`);
 }

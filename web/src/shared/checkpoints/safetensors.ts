@@ -35,12 +35,12 @@ export interface TensorInfo {
   bytes: number;
 }
 /** A tensor and its position in the file. */
-export interface Place extends TensorInfo {
+export interface TensorEntry extends TensorInfo {
   /** Offset in the file, in bytes. */ offset: number;
 }
 /** Contents of a file's header. */
 export interface Contents {
-  tensors: Map<string, Place>;
+  tensors: Map<string, TensorEntry>;
   metadata: Record<string, string>;
 }
 
@@ -64,7 +64,7 @@ export async function readSafetensors(file: Blob, where: string): Promise<Conten
     !Object.values(metadata).every((v) => typeof v === "string")
   )
     return fail("its metadata is not text by name");
-  const list = Object.entries(entries).map(([name, value]): [string, Place] => [
+  const list = Object.entries(entries).map(([name, value]): [string, TensorEntry] => [
     name,
     placeOf(name, value, start, fail),
   ]);
@@ -111,7 +111,7 @@ async function readHeader(
 }
 
 /** Checks the entry of a tensor. `start`: offset of the data in the file. */
-function placeOf(name: string, value: unknown, start: number, fail: Fail): Place {
+function placeOf(name: string, value: unknown, start: number, fail: Fail): TensorEntry {
   const sizes = (x: unknown): x is number[] =>
     Array.isArray(x) && x.every((d) => Number.isSafeInteger(d) && (d as number) >= 0);
   const {

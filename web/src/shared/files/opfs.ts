@@ -5,7 +5,7 @@ import { StorageError } from "../errors.ts";
 import { seconds, stallTimeout, within } from "../watchdog.ts";
 
 const ROOT = "edgewise";
-const PIECE = 8 << 20; // bytes per write
+const WRITE_PIECE = 8 << 20; // bytes per write
 
 /** A file opened for synchronous access: FileSystemSyncAccessHandle, sizes and offsets in bytes. */
 export interface SyncHandle {
@@ -156,8 +156,8 @@ export async function writeFile(
     if (typeof file.createWritable === "function") {
       const out = await stored(() => file.createWritable(), name); // takes effect on close
       try {
-        for (let at = 0; at < data.size; at += PIECE)
-          await stored(() => out.write(data.slice(at, at + PIECE)), name);
+        for (let at = 0; at < data.size; at += WRITE_PIECE)
+          await stored(() => out.write(data.slice(at, at + WRITE_PIECE)), name);
         await stored(() => out.close(), name);
       } catch (e) {
         void out.abort().catch(() => undefined);
@@ -174,9 +174,9 @@ export async function writeFile(
       );
     try {
       handle.truncate(0);
-      for (let at = 0; at < data.size; at += PIECE) {
+      for (let at = 0; at < data.size; at += WRITE_PIECE) {
         const bytes = new Uint8Array(
-          await stored(() => data.slice(at, at + PIECE).arrayBuffer(), name),
+          await stored(() => data.slice(at, at + WRITE_PIECE).arrayBuffer(), name),
         );
         if (handle.write(bytes, { at }) !== bytes.length)
           throw new DOMException("short write", "QuotaExceededError");

@@ -5,9 +5,9 @@ import type { GenerationFields } from "../../protocol/generation.ts";
 import { InputError } from "../../shared/errors.ts";
 import { GenerationConfig } from "./config.ts";
 import { lengthLimit, promptsOf, resolve } from "./inputs.ts";
-import { Run } from "./run.ts";
+import { GenerationRun } from "./run.ts";
 import { StopStrings } from "./stop-strings.ts";
-import type { Decoder, GenerateOptions, GenerateOutput } from "./types.ts";
+import type { Decoder, GenerateOutput, GenerationOptions } from "./types.ts";
 
 /**
  * Generates continuations of token ids. Yields to the event loop between tokens, so that an abort
@@ -15,7 +15,7 @@ import type { Decoder, GenerateOptions, GenerateOutput } from "./types.ts";
  * @param decoder computes logits
  * @param input_ids token ids of a prompt, or a list of prompts, which are generated one by one
  * @param config values that are not set come from `decoder.generation_config`
- * @param options see {@link GenerateOptions}
+ * @param options see {@link GenerationOptions}
  * @returns the sequences; with `return_dict_in_generate` a GenerateOutput
  * @throws UnsupportedField, InputError, EngineError, Aborted
  */
@@ -23,7 +23,7 @@ export async function generate<S>(
   decoder: Decoder<S>,
   input_ids: ArrayLike<number> | ArrayLike<number>[],
   config: GenerationConfig | GenerationFields = {},
-  options: GenerateOptions = {},
+  options: GenerationOptions = {},
 ): Promise<number[][] | GenerateOutput> {
   const running = steps(decoder, input_ids, config, options);
   let last = performance.now();
@@ -52,7 +52,7 @@ export async function* steps<S>(
   decoder: Decoder<S>,
   input_ids: ArrayLike<number> | ArrayLike<number>[],
   config: GenerationConfig | GenerationFields = {},
-  options: GenerateOptions = {},
+  options: GenerationOptions = {},
 ): AsyncGenerator<number | undefined, { output: GenerateOutput; config: GenerationConfig }> {
   const fields = new GenerationConfig(options.fields, "generate");
   const given = (
@@ -78,7 +78,7 @@ export async function* steps<S>(
   );
   for (const [number, prompt] of prompts.entries()) {
     const limit = lengthLimit(resolved, fields, prompt.length, decoder.max_length, warn);
-    const run = new Run(
+    const run = new GenerationRun(
       decoder,
       prompt,
       resolved,

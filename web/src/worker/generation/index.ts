@@ -6,8 +6,8 @@ export { TextStreamer, type TextStreamerOptions } from "./streamers.ts";
 export type {
   Decoder,
   FinishReason,
-  GenerateOptions,
   GenerateOutput,
+  GenerationOptions,
   LogitsProcessor,
   StoppingCriterion,
   StopTokenizer,

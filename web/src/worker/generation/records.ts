@@ -35,5 +35,5 @@ export function unpackRecord<L extends Layout>(
   ) as Record_<L>;
 }
 
-export const bytesOf = (array: Int32Array | Uint32Array | Float32Array) =>
+export const viewBytes = (array: Int32Array | Uint32Array | Float32Array) =>
   new Uint8Array(array.buffer, array.byteOffset, array.byteLength);

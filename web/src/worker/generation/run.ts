@@ -4,13 +4,13 @@ import type { Host } from "../../device/device.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { errorFor, type GenerationConfig } from "./config.ts";
-import { bytesOf, type Layout, packRecord, type Record_, unpackRecord } from "./records.ts";
+import { type Layout, packRecord, type Record_, unpackRecord, viewBytes } from "./records.ts";
 import { listed, type StopStrings } from "./stop-strings.ts";
 import type {
   Decoder,
   FinishReason,
-  GenerateOptions,
   GenerateOutput,
+  GenerationOptions,
   LogitsProcessor,
   StoppingCriterion,
 } from "./types.ts";
@@ -21,7 +21,7 @@ interface Step {
 }
 
 /** Generation for one prompt: its memory and loops. */
-export class Run<S> {
+export class GenerationRun<S> {
   private readonly engine: Host;
   private readonly addresses: number[] = [];
   private readonly sequences: S[] = [];
@@ -41,7 +41,7 @@ export class Run<S> {
     private readonly limit: number,
     private readonly seed: bigint,
     private readonly stream: number,
-    private readonly options: GenerateOptions,
+    private readonly options: GenerationOptions,
     private readonly output: GenerateOutput,
     private readonly stop: StopStrings | undefined,
     private readonly deadline: number,
@@ -58,7 +58,7 @@ export class Run<S> {
       this.limit,
     );
     this.params = this.alloc(Sampling.bytes, packRecord(Sampling, members));
-    this.lists = this.alloc(Math.max(4, lists.byteLength), bytesOf(lists));
+    this.lists = this.alloc(Math.max(4, lists.byteLength), viewBytes(lists));
     this.checked("ew_sampling_check", this.params, this.lists);
     this.work = this.alloc(this.checked("ew_sampling_work_bytes", this.decoder.vocab_size));
     this.rng = this.alloc(16);
@@ -85,7 +85,7 @@ export class Run<S> {
   }
 
   private writeIds(at: number, ids: number[]): void {
-    this.engine.write(this.ids + 4 * at, bytesOf(Int32Array.from(ids)));
+    this.engine.write(this.ids + 4 * at, viewBytes(Int32Array.from(ids)));
   }
 
   private floats(address: number): Float32Array {
@@ -140,7 +140,7 @@ export class Run<S> {
         `a logits_processor returned ${scores.length} scores instead of ${this.decoder.vocab_size}`,
         "generate",
       );
-    this.engine.write(this.work, bytesOf(scores));
+    this.engine.write(this.work, viewBytes(scores));
   }
 
   /** Whether `ids`, after its last token, ends by a criterion that is not implemented in C. */
@@ -327,7 +327,7 @@ export class Run<S> {
       if (reason)
         this.engine.write(
           at + i * Candidate.bytes + Candidate.at.done,
-          bytesOf(Uint32Array.of(FINISH_REASONS.indexOf(reason))),
+          viewBytes(Uint32Array.of(FINISH_REASONS.indexOf(reason))),
         );
     }
   }

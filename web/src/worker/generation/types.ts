@@ -59,7 +59,7 @@ export type LogitsProcessor = (ids: number[], scores: Float32Array) => Float32Ar
 export type StoppingCriterion = (ids: number[], scores: Float32Array | undefined) => boolean;
 
 /** Options of a generation besides its config. */
-export interface GenerateOptions {
+export interface GenerationOptions {
   /** Fields of the call itself, which take precedence over the config: transformers' kwargs. */
   fields?: GenerationFields;
   /** Follows the generation; only for a single sequence without beams. */

@@ -26,7 +26,7 @@ import { type Program, parseProgram } from "./program.ts";
 import { toHex } from "./values.ts";
 
 /** Name of the part with a plan's notes for profiles; each plan has its own. */
-export const notesOf = (file: string): string => `${NOTES}/${file}`;
+export const notesFile = (file: string): string => `${NOTES}/${file}`;
 
 /** A newly compiled plan. */
 export interface Made {
@@ -39,7 +39,7 @@ export interface Made {
 }
 
 /** Result of `find`: a package, and sources of the model files that contain its weights. */
-export interface Found {
+export interface FoundPlans {
   opened: OpenPackage;
   sources: Map<string, ByteSource>;
 }
@@ -62,7 +62,7 @@ export class KeptPlans {
   }
 
   /** Finds the plans of earlier visits, if the model is unchanged. */
-  async find(): Promise<Found | undefined> {
+  async find(): Promise<FoundPlans | undefined> {
     try {
       return await this.fitting();
     } catch {
@@ -71,7 +71,7 @@ export class KeptPlans {
     }
   }
 
-  private async fitting(): Promise<Found | undefined> {
+  private async fitting(): Promise<FoundPlans | undefined> {
     const opened = await this.open();
     if (!opened) return undefined;
     const { manifest } = opened;
@@ -83,7 +83,7 @@ export class KeptPlans {
     for (const { file, offset, bytes } of beside)
       if (file === CONSTANTS || offset + bytes > ((await this.files.size(file)) ?? -1))
         return undefined;
-    const sources: Found["sources"] = new Map();
+    const sources: FoundPlans["sources"] = new Map();
     for (const file of new Set(beside.map((w) => w.file)))
       sources.set(file, (await this.files.stream(file))!);
     return { opened, sources };
@@ -246,10 +246,10 @@ async function collect(
   for (const plan of plans) {
     const one = fresh.get(plan);
     const kept = one ? undefined : before;
-    const notes = kept ? kept.files.get(notesOf(plan.file)) : one!.notes;
+    const notes = kept ? kept.files.get(notesFile(plan.file)) : one!.notes;
     const data = kept ? kept.files.get(plan.file) : one!.data;
     if (plan.file && data) files.set(plan.file, data);
-    if (plan.file && notes) files.set(notesOf(plan.file), notes);
+    if (plan.file && notes) files.set(notesFile(plan.file), notes);
     for (const { name, kind } of plan.slots) {
       if (kind !== "weight" || weights.has(name)) continue;
       const weight = (kept ? kept.manifest.weights : where).get(name)!;

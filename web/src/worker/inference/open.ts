@@ -20,7 +20,7 @@ import { Weights } from "../model/weights.ts";
 import { NOTES } from "../package/notes.ts";
 import { openPackage } from "../package/package.ts";
 import { ModelFiles } from "./files.ts";
-import { type Found, KeptPlans, notesOf } from "./kept.ts";
+import { type FoundPlans, KeptPlans, notesFile } from "./kept.ts";
 import { type Compiling, PlanLibrary } from "./library.ts";
 import { InferenceModel } from "./model.ts";
 import type { PartUnit } from "./program.ts";
@@ -164,7 +164,7 @@ async function openOnnx(
  * directly into device memory; Python is started only for new shapes.
  */
 async function fromKept(
-  { opened, sources }: Found,
+  { opened, sources }: FoundPlans,
   device: Device,
   compiling: Compiling,
   request: OpenRequest,
@@ -194,7 +194,7 @@ async function fromKept(
           plan,
           names,
           files.get(plan.file),
-          files.get(notesOf(plan.file)),
+          files.get(notesFile(plan.file)),
           plan === plans.at(-1),
         ),
       );

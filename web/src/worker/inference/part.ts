@@ -2,7 +2,7 @@
 // of shape-determining values) seen recently. A run with known shapes costs comparisons, the
 // binding of buffers that changed, and the kernels.
 
-import type { Buffer, Device, Plan } from "../../device/device.ts";
+import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
 import { UnsupportedOp } from "../../shared/errors.ts";
 import { type Dim, dimsAt, type InferencePlan } from "./manifest.ts";
@@ -16,7 +16,7 @@ export const MAX_PLANS = 16;
 /** A loaded plan. `plan` is undefined if all outputs are inputs or constants. */
 export interface LoadedPlan {
   readonly info: InferencePlan;
-  readonly plan: Plan | undefined;
+  readonly plan: PlanHandle | undefined;
   readonly where: string;
   /** Slots that are bound in each run, with the buffers currently bound. */
   readonly inputs: {
@@ -49,7 +49,7 @@ interface Variant {
 }
 
 /** Copies a tensor to the device, if it is not there, and returns its buffer. */
-export type Place = (v: NumberTensor, where?: string) => Buffer;
+export type Upload = (v: NumberTensor, where?: string) => Buffer;
 
 /** The plans of a part. */
 export class Part {
@@ -201,7 +201,7 @@ export function runPlan(
   loaded: LoadedPlan,
   unit: PartUnit,
   values: readonly RunValue[],
-  place: Place,
+  place: Upload,
   seed: () => NumberTensor,
   set: (name: string, v: RunValue) => void,
 ): void {

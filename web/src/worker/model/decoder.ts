@@ -1,15 +1,15 @@
 // A language model on a device: its weights, plans and sequences. Implements the Decoder interface
 // of the generation loop (generation/): from token ids to logits.
 
-import type { Buffer, Device, Host, Plan } from "../../device/device.ts";
+import type { Buffer, Device, Host, PlanHandle } from "../../device/device.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import type { Decoder } from "../generation/index.ts";
-import type { DecoderInfo, PlanInfo } from "../package/manifest.ts";
+import type { DecoderInfo, PlanEntry } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
 import type { Weights } from "./weights.ts";
 
 /** State of a sequence. */
-export interface Sequence {
+export interface DecoderState {
   /** Number of tokens in its caches. */
   past: number;
   /** Token ids so far, for models without a cache. */
@@ -18,13 +18,13 @@ export interface Sequence {
   caches: Map<string, Buffer>;
 }
 
-interface Loaded {
-  info: PlanInfo;
-  plan: Plan;
+interface LoadedSize {
+  info: PlanEntry;
+  plan: PlanHandle;
   /** Slots to rebind when another sequence runs. */
   cacheSlots: { slot: number; name: string }[];
   output: Buffer;
-  bound: Sequence | undefined;
+  bound: DecoderState | undefined;
 }
 
 /**
@@ -34,7 +34,7 @@ interface Loaded {
 const runCost = (tokens: number) => (tokens === 1 ? 9 : 20 + 2 * tokens);
 
 /** The language model of a package, on a device. Mirrors python/edgewise/session/decoder.py. */
-export class EngineDecoder implements Decoder<Sequence> {
+export class EngineDecoder implements Decoder<DecoderState> {
   readonly vocab_size: number;
   /** Maximum number of tokens of a sequence. */
   readonly max_length: number;
@@ -42,8 +42,8 @@ export class EngineDecoder implements Decoder<Sequence> {
   readonly prefill_chunk: number | undefined;
   /** Size in bytes of the caches of one sequence. */
   readonly cacheBytes: number;
-  private readonly plans: Loaded[] = [];
-  private readonly sequences = new Set<Sequence>();
+  private readonly plans: LoadedSize[] = [];
+  private readonly sequences = new Set<DecoderState>();
   /** Caches of closed sequences, for reuse. */
   private spare: Map<string, Buffer>[] = [];
 
@@ -76,7 +76,7 @@ export class EngineDecoder implements Decoder<Sequence> {
     for (const plan of [...info.plans].reverse()) {
       const place = `${where}, ${plan.file}`;
       const handle = device.loadPlan(files.get(plan.file)!, place, plan.file, files.get(NOTES));
-      const loaded: Loaded = {
+      const loaded: LoadedSize = {
         info: plan,
         plan: handle,
         cacheSlots: [],
@@ -137,7 +137,7 @@ export class EngineDecoder implements Decoder<Sequence> {
    * Makes an empty sequence.
    * @throws OutOfMemory
    */
-  open(): Sequence {
+  open(): DecoderState {
     const caches = this.spare.pop() ?? new Map<string, Buffer>();
     try {
       for (const { name, bytes } of this.info.caches)
@@ -159,7 +159,7 @@ export class EngineDecoder implements Decoder<Sequence> {
   }
 
   /** Frees a sequence. The caches of one closed sequence are kept for reuse. */
-  close(sequence: Sequence): void {
+  close(sequence: DecoderState): void {
     if (!this.sequences.delete(sequence)) return;
     for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
     if (this.spare.length < 1) this.spare.push(sequence.caches);
@@ -167,7 +167,7 @@ export class EngineDecoder implements Decoder<Sequence> {
   }
 
   /** Copies the state of `source` to `target`. */
-  copy(source: Sequence, target: Sequence): void {
+  copy(source: DecoderState, target: DecoderState): void {
     for (const { name } of this.info.caches)
       this.device.copy(source.caches.get(name)!, target.caches.get(name)!);
     target.past = source.past;
@@ -175,7 +175,7 @@ export class EngineDecoder implements Decoder<Sequence> {
   }
 
   /** Removes all tokens after the first `n`. */
-  truncate(sequence: Sequence, n: number): void {
+  truncate(sequence: DecoderState, n: number): void {
     if (!(n >= 0 && n <= sequence.past))
       throw new InputError(
         `a sequence of ${sequence.past} tokens cannot be cut to ${n}`,
@@ -191,12 +191,12 @@ export class EngineDecoder implements Decoder<Sequence> {
    * @returns address in the host's memory of the logits after the last id, float32 [vocab_size],
    *   valid until the next call
    */
-  async forward(sequence: Sequence, ids: ArrayLike<number>): Promise<number> {
+  async forward(sequence: DecoderState, ids: ArrayLike<number>): Promise<number> {
     return this.device.hosted(this.run(sequence, ids));
   }
 
   /** As `forward`, but returns the logits on the device. */
-  private run(sequence: Sequence, ids: ArrayLike<number>): Buffer {
+  private run(sequence: DecoderState, ids: ArrayLike<number>): Buffer {
     const n = ids.length;
     if (n < 1)
       throw new InputError("there are no ids to run", "forward", "Give at least one token.");
@@ -242,7 +242,7 @@ export class EngineDecoder implements Decoder<Sequence> {
    * The plan of the next run: the first of the sequence of plans with the lowest total cost for `n`
    * tokens, longest first. A padded run costs as much as a full one.
    */
-  private choose(n: number, past: number): Loaded {
+  private choose(n: number, past: number): LoadedSize {
     const fitting = this.plans.filter((p) => past + p.info.tokens <= this.max_length).reverse();
     let best = fitting[0];
     if (!best)
@@ -264,8 +264,8 @@ export class EngineDecoder implements Decoder<Sequence> {
   }
 
   private runPlan(
-    loaded: Loaded,
-    sequence: Sequence,
+    loaded: LoadedSize,
+    sequence: DecoderState,
     ids: ArrayLike<number>,
     at: number,
     used: number,
@@ -296,7 +296,7 @@ export class EngineDecoder implements Decoder<Sequence> {
     return output;
   }
 
-  private bindCaches(loaded: Loaded, sequence: Sequence): void {
+  private bindCaches(loaded: LoadedSize, sequence: DecoderState): void {
     for (const { slot, name } of loaded.cacheSlots)
       this.device.bind(loaded.plan, slot, sequence.caches.get(name)!, `the cache '${name}'`);
     loaded.bound = sequence;

@@ -28,7 +28,7 @@ import type { Onnx } from "./model.ts";
 type Remote = HttpSource | KeptSource;
 
 /** A model whose plans are available and whose weights can be filled. */
-export interface Found {
+export interface FoundModel {
   manifest: Manifest;
   where: string;
   origin: ModelInfo["origin"];
@@ -39,7 +39,7 @@ export interface Found {
   fill(extents: Map<string, Extent[]>): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
 }
 
-export async function find(job: Job, device: Promise<Device>): Promise<Found> {
+export async function find(job: Job, device: Promise<Device>): Promise<FoundModel> {
   const { request } = job;
   if (typeof request.model === "string") {
     const place = locate(request.model, request.base, request);
@@ -64,9 +64,9 @@ export async function find(job: Job, device: Promise<Device>): Promise<Found> {
   );
 }
 
-async function fromPackage(source: ByteSource): Promise<Found> {
+async function fromPackage(source: ByteSource): Promise<FoundModel> {
   const opened = await openPackage(source);
-  const fill: Found["fill"] = async (extents) => {
+  const fill: FoundModel["fill"] = async (extents) => {
     await opened.finish(extents);
     return { files: opened.files, texts: textsOf(opened) };
   };
@@ -103,7 +103,7 @@ async function fromAddress(
   graphs: { url: string; dtype: string }[],
   folder: string,
   device: Promise<Device>,
-): Promise<Found> {
+): Promise<FoundModel> {
   const reading = job.texts(folder);
   reading.catch(() => undefined);
   const { graph, dtype } = await firstGraph(job, graphs);
@@ -223,7 +223,7 @@ async function fromFiles(
     tags?: Record<string, string>;
     fetchMissing?: (name: string) => Promise<void>;
   } = {},
-): Promise<Found> {
+): Promise<FoundModel> {
   const onnx = async () => ({ graph, files });
   job.readTexts(texts, graph);
   // Files chosen by the user have no ETag: the key consists of their names and sizes, and the
@@ -309,9 +309,9 @@ function fromCache(
   dtype: string,
   key: string | undefined,
   where: string,
-): Found {
+): FoundModel {
   const { manifest } = opened;
-  const fill: Found["fill"] = async (extents) => {
+  const fill: FoundModel["fill"] = async (extents) => {
     try {
       await fillBeside(opened, extents, sources, where);
     } catch (e) {

@@ -31,7 +31,7 @@ export interface HubOptions {
 }
 
 /** Addresses of a model. */
-export type Place =
+export type ModelLocation =
   | { kind: "package"; url: string }
   /** `graphs`: candidates in order of preference; `folder`, of the other files, ends in `/`. */
   | { kind: "onnx"; graphs: { url: string; dtype: string }[]; folder: string };
@@ -46,7 +46,7 @@ export function isDType(dtype: unknown): dtype is DType {
  * @param base base URL for relative addresses
  * @throws InputError
  */
-export function locate(model: string, base: string, options: HubOptions): Place {
+export function locate(model: string, base: string, options: HubOptions): ModelLocation {
   if (!isDType(options.dtype))
     throw new InputError(
       `dtype is '${String(options.dtype)}'`,

@@ -22,7 +22,7 @@ import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { Adapters } from "../training/adapters.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
 import { EngineDecoder } from "./decoder.ts";
-import { type Found, find } from "./find.ts";
+import { type FoundModel, find } from "./find.ts";
 import { Job, type Progress, type Texts } from "./job.ts";
 import type { Model } from "./model.ts";
 import { notThere } from "./not-there.ts";
@@ -100,7 +100,7 @@ function checkCacheType({ cache_dtype: asked }: LoadRequest, { cacheDtype }: Dec
 
 function makeDecoder(
   device: Device,
-  { manifest, where }: Found,
+  { manifest, where }: FoundModel,
   weights: Weights,
   described: DecoderInfo,
   files: Map<string, Uint8Array>,
@@ -109,7 +109,7 @@ function makeDecoder(
   const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
   const config = parseConfig(texts.get("config.json"), "config.json");
   const release = !manifest.training.size;
-  return within(
+  return addCapacity(
     described,
     () => new EngineDecoder(device, described, weights, files, generation, config, where, release),
   );
@@ -135,7 +135,7 @@ function keyOf({ weights }: Manifest): string {
 
 function infoOf(
   device: Device,
-  { manifest, origin, dtype, compileMs }: Found,
+  { manifest, origin, dtype, compileMs }: FoundModel,
   weights: Weights,
   decoder: EngineDecoder,
   tokenizer: Tokenizer,
@@ -168,7 +168,7 @@ function infoOf(
 }
 
 /** Adds the sequence length to out-of-memory errors. */
-function within<T>({ capacity }: DecoderInfo, work: () => T): T {
+function addCapacity<T>({ capacity }: DecoderInfo, work: () => T): T {
   try {
     return work();
   } catch (e) {

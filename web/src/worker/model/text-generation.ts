@@ -75,7 +75,9 @@ export async function generateText(
     stats.prefill_ms += (watch.first || performance.now()) - started;
     stats.decode_ms += watch.first ? watch.last - watch.first : 0;
     results.push(
-      made.sequences.map((_, i) => recordOf(model, request, input, prompt, made, i, goingOn)),
+      made.sequences.map((_, i) =>
+        generatedRecord(model, request, input, prompt, made, i, goingOn),
+      ),
     );
   }
   info.memory.engine = device.memoryBytes;
@@ -141,7 +143,7 @@ class Watch implements Streamer {
 }
 
 /** The result of a generated sequence. */
-function recordOf(
+function generatedRecord(
   { tokenizer }: Model,
   { options, fields }: GenerateRequest,
   input: string | Message[],

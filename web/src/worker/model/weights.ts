@@ -1,6 +1,6 @@
 // The weights of a model in device memory, and constants computed from them.
 
-import type { Buffer, Device, Plan } from "../../device/device.ts";
+import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { checkSums } from "../../device/sums.ts";
 import type { Extent } from "../../shared/files/source.ts";
 import type { Manifest } from "../package/manifest.ts";
@@ -11,7 +11,7 @@ interface PlanSlot {
   bytes: number;
 }
 interface PlanOf {
-  plan: Plan;
+  plan: PlanHandle;
   slots: readonly PlanSlot[];
   where: string;
 }

@@ -8,7 +8,7 @@ import type { Slot, Weight } from "./checker.ts";
  * A plan for `tokens` tokens. `registers`: numbers of the registers with the past length and the
  * index of the last token.
  */
-export interface PlanInfo {
+export interface PlanEntry {
   tokens: number;
   file: string;
   registers: { past: number; last: number };
@@ -27,7 +27,7 @@ export interface DecoderInfo {
   /** Caches of one sequence. */
   caches: { name: string; bytes: number }[];
   /** In ascending order of `tokens`. */
-  plans: PlanInfo[];
+  plans: PlanEntry[];
 }
 /** Plans of a training program: see python/edgewise/training/program.py. */
 export const TRAINING_PLANS = ["train", "accumulate", "update", "evaluate", "initialize"] as const;

@@ -3,7 +3,7 @@
 import { MAX_CACHES, MAX_CAPACITY, MAX_DECODER_PLANS, MAX_VOCABULARY } from "../../gen/manifest.ts";
 import type { CacheDType } from "../../protocol/loading.ts";
 import { type Checker, type Json, parseSlots, type Slot } from "./checker.ts";
-import type { DecoderInfo, Manifest, PlanInfo } from "./manifest.ts";
+import type { DecoderInfo, Manifest, PlanEntry } from "./manifest.ts";
 import { planFile } from "./plan-file.ts";
 
 /**
@@ -85,7 +85,7 @@ function parseDecoderPlan(
   known: Known,
   files: Manifest["files"],
   computed: Map<string, number>,
-): PlanInfo {
+): PlanEntry {
   const plan = c.object(json, at);
   const tokens = c.integer(plan.get("tokens"), `${at}.tokens`, 1, known.capacity);
   const file = planFile(c, plan.get("file"), `${at}.file`, files);

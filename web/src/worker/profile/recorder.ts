@@ -1,7 +1,7 @@
 // Records a profile in the worker: measures the steps of all plans that a device runs, and the
 // device's limits.
 
-import type { Buffer, Device, Plan, PlanInfo } from "../../device/device.ts";
+import type { Buffer, Device, PlanHandle, PlanInfo } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
 import { slotsOfPlan } from "../../device/plan-header.ts";
 import { LIMITS } from "../../gen/limits.ts";
@@ -18,7 +18,7 @@ interface Watched {
  * @throws InputError if another recorder is active
  */
 export class Recorder {
-  private readonly plans = new Map<Plan, Watched>();
+  private readonly plans = new Map<PlanHandle, Watched>();
   /** Plans that were freed meanwhile; their handles may be reused. */
   private readonly gone: Watched[] = [];
   private readonly begun = performance.now();
@@ -30,7 +30,7 @@ export class Recorder {
   }
 
   /** Runs a plan in place of the device and records the time of each step. */
-  run(plan: Plan, where: string): void {
+  run(plan: PlanHandle, where: string): void {
     const { device } = this;
     const known = device.describe(plan);
     const steps = known.kernels.length;
@@ -177,7 +177,7 @@ async function limits({ choice, options }: Device): Promise<Limits> {
 function reached(device: Device, base64: string, work: number): number | undefined {
   const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
   const held: Buffer[] = [];
-  let plan: Plan | undefined;
+  let plan: PlanHandle | undefined;
   try {
     plan = device.loadPlan(bytes, "limit");
     for (const [slot, { bytes: size }] of slotsOfPlan(bytes)!.entries()) {

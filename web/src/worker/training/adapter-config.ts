@@ -4,7 +4,7 @@ import { InputError, ModelError, UnsupportedField } from "../../shared/errors.ts
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 
 /** @throws InputError if it is not a string of 1 to 100 characters without slashes */
-export function checkName(name: unknown): asserts name is string {
+export function checkAdapterName(name: unknown): asserts name is string {
   if (
     typeof name !== "string" ||
     !name.trim() ||

@@ -3,7 +3,7 @@
 import {
   asFloat32,
   readSafetensors,
-  type Place as TensorPlace,
+  type TensorEntry as TensorPlace,
 } from "../../shared/checkpoints/safetensors.ts";
 import { InputError, ModelError } from "../../shared/errors.ts";
 import { BlobReader } from "../../shared/files/blobs.ts";

@@ -9,7 +9,7 @@ import { InputError } from "../../shared/errors.ts";
 import type { EngineDecoder } from "../model/decoder.ts";
 import type { Weights } from "../model/weights.ts";
 import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
-import { checkName, configOf, scaling } from "./adapter-config.ts";
+import { checkAdapterName, configOf, scaling } from "./adapter-config.ts";
 import { openFile, readTensors } from "./adapter-files.ts";
 import { cut, resultsOf, tensorsOf } from "./adapter-tensors.ts";
 import { SCALE, type Session } from "./session.ts";
@@ -323,7 +323,7 @@ export class Adapters {
    */
   rename(name: string, to: string): void {
     const entry = this.entry(name);
-    checkName(to);
+    checkAdapterName(to);
     if (name === to) return;
     if (entry.session)
       throw new InputError("it is being trained", `adapter '${name}'`, "Close its trainer first.");
@@ -396,7 +396,7 @@ export class Adapters {
    * @throws InputError, ModelError, UnsupportedField
    */
   async load(files: { name: string; blob: Blob }[], name: string): Promise<AdapterInfo> {
-    checkName(name);
+    checkAdapterName(name);
     if (this.entries.get(name)?.session)
       throw new InputError(
         "it is being trained",

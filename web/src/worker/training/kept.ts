@@ -17,7 +17,7 @@ import {
   writeFile,
 } from "../../shared/files/opfs.ts";
 import type { Model } from "../model/model.ts";
-import { checkName } from "./adapter-config.ts";
+import { checkAdapterName } from "./adapter-config.ts";
 
 const FOLDER = "adapters";
 const CONFIG = "edgewise_config"; // metadata entry with adapter_config.json
@@ -112,7 +112,7 @@ export async function readKept(
   model: Owner,
   name: string,
 ): Promise<{ name: string; blob: Blob }[]> {
-  checkName(name);
+  checkAdapterName(name);
   const dir = await folder(FOLDER, false);
   for (const { file, name: found, generation } of dir ? await saves(dir, model) : []) {
     const data = found === name ? await open(dir!, file) : undefined;
@@ -138,7 +138,7 @@ export async function readKept(
 
 /** Deletes a stored adapter, if it exists. */
 export async function forget(model: Owner, name: string): Promise<void> {
-  checkName(name);
+  checkAdapterName(name);
   const dir = await folder(FOLDER, false);
   if (!dir) return;
   for (const save of await saves(dir, model))

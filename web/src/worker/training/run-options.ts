@@ -27,7 +27,7 @@ export function whole(
   return value;
 }
 
-export function choose(model: Model, adapter: unknown): ProgramInfo {
+export function chooseProgram(model: Model, adapter: unknown): ProgramInfo {
   const programs = [...model.programs.values()];
   if (!programs.length)
     throw new InputError(
@@ -79,7 +79,7 @@ export interface RunSettings {
  * Checks the options of a run and fills in defaults.
  * @throws InputError if an option is invalid
  */
-export function resolve(program: ProgramInfo, fields: TrainingFields): RunSettings {
+export function resolveSettings(program: ProgramInfo, fields: TrainingFields): RunSettings {
   const schedule = fields.schedule ?? TRAINING_DEFAULTS.schedule;
   if (!SCHEDULES.includes(schedule))
     throw new InputError(

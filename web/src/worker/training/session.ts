@@ -1,7 +1,7 @@
 // A training program on a device: its plans, its states (tensors that persist between runs), its
 // runs. Mirrors python/edgewise/training/session.py.
 
-import type { Buffer, Device, Plan } from "../../device/device.ts";
+import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { seedOfRun } from "../../shared/seeds.ts";
 import { megabytes } from "../../shared/words.ts";
@@ -32,7 +32,7 @@ export class Session {
   private readonly states = new Map<string, Buffer>();
   private readonly own: Buffer[] = [];
   private readonly buffers = new Map<string, Buffer>();
-  private readonly plans = new Map<TrainingPlan, Plan>();
+  private readonly plans = new Map<TrainingPlan, PlanHandle>();
 
   /**
    * Allocates nothing yet; `initialize` does.
@@ -204,7 +204,7 @@ export class Session {
     if (!this.plans.has(kind)) this.plans.set(kind, this.make(kind));
   }
 
-  private make(kind: TrainingPlan): Plan {
+  private make(kind: TrainingPlan): PlanHandle {
     const { device, program, weights } = this;
     const { file, slots } = program.plans.get(kind)!;
     const place = `${this.where}, ${file}`;

@@ -13,12 +13,18 @@ import { EngineError, InputError } from "../../shared/errors.ts";
 import { factor } from "../../shared/schedules.ts";
 import { message } from "../../shared/words.ts";
 import type { Model } from "../model/model.ts";
-import { checkName } from "./adapter-config.ts";
+import { checkAdapterName } from "./adapter-config.ts";
 import { batchOf, Order } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
 import { type Data, readData } from "./read-data.ts";
 import { compare, recordOf } from "./record.ts";
-import { choose, freshName, lowerRank, type RunSettings, resolve } from "./run-options.ts";
+import {
+  chooseProgram,
+  freshName,
+  lowerRank,
+  type RunSettings,
+  resolveSettings,
+} from "./run-options.ts";
 import { Session } from "./session.ts";
 
 const SPEED_STEPS = 16; // number of steps over which the speed is averaged
@@ -84,12 +90,12 @@ export class TrainingRun {
     fields: TrainingFields,
     signal: AbortSignal,
   ): Promise<TrainingRun> {
-    const program = choose(model, fields.adapter);
+    const program = chooseProgram(model, fields.adapter);
     const { adapters, device } = model;
     adapters.check(program);
-    const options = resolve(program, fields);
+    const options = resolveSettings(program, fields);
     const name = fields.name ?? freshName(model, program.lora ? "adapter" : "trained");
-    checkName(name);
+    checkAdapterName(name);
     const data = await readData(model, program, texts, fields.evaluation, options.seed, signal);
     const order = new Order(
       data.rows.count,
