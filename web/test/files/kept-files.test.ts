@@ -7,7 +7,7 @@ import { PieceSums } from "../../src/worker/files/kept-sums.ts";
 import { KeptSource } from "../../src/worker/files/storage.ts";
 import { Storage } from "../common/storage.ts";
 
-test("sums of a stream do not depend on how it was cut", async () => {
+test("checksums of a stream do not depend on its chunks", async () => {
   const data = new Uint8Array(randomBytes(2 * PIECE + 12_345));
   const want = [0, 1, 2].map((i) =>
     createHash("sha256")
@@ -23,7 +23,7 @@ test("sums of a stream do not depend on how it was cut", async () => {
   assert.deepEqual(await new PieceSums().finish(), []);
 });
 
-test("a damaged kept file is forgotten and fetched again; a package has its own sums", async () => {
+test("a damaged stored file is deleted and fetched again; a package has its own checksums", async () => {
   const storage = new Storage(true).install();
   const data = new Uint8Array(randomBytes(100_000));
   let fetched = 0;

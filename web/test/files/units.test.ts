@@ -11,7 +11,7 @@ import { makePackage, openPackage } from "../../src/worker/package/package.ts";
 import { parseManifest } from "../../src/worker/package/parse.ts";
 import { planBytes, refusedManifests } from "../common/manifests.ts";
 
-test("SHA-256, in pieces of any size", () => {
+test("SHA-256 of chunks of any size", () => {
   for (const size of [0, 1, 55, 56, 63, 64, 65, 127, 128, 1000, 100_000]) {
     const data = new Uint8Array(randomBytes(size));
     const hash = new Sha256();
@@ -66,7 +66,7 @@ const manifest = () => ({
   },
 });
 
-test("a manifest is read", () => {
+test("a manifest is parsed", () => {
   const m = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
   assert.deepEqual(
     m.decoder!.plans.map((p) => p.tokens),
@@ -75,12 +75,12 @@ test("a manifest is read", () => {
   assert.equal(m.weights.get("v")!.file, "model.onnx");
 });
 
-test("whatever is wrong with a manifest is a PackageError", () => {
+test("an invalid manifest raises a PackageError", () => {
   const refused = refusedManifests(manifest, []);
   assert.ok(refused > 1000, String(refused));
 });
 
-test("packages survive the round trip, and no cut or flipped bit goes unseen", async () => {
+test("packages survive a round trip; truncation and flipped bits are detected", async () => {
   const files = new Map([1, 4].map((tokens) => [`plan/${tokens}`, planBytes(slots(tokens))]));
   const { files: _, sha256: __, ...rest } = manifest();
   const blob = makePackage(
@@ -108,7 +108,7 @@ test("packages survive the round trip, and no cut or flipped bit goes unseen", a
   await assert.rejects(open(new Blob([last])), PackageError);
 });
 
-test("ranges of a stream reach their places, overlapping ones too", async () => {
+test("ranges of a stream are delivered, overlapping ones too", async () => {
   const data = new Uint8Array(randomBytes(10_000));
   async function* chunks() {
     for (let at = 0; at < data.length; at += 333) yield data.subarray(at, at + 333);
@@ -127,7 +127,7 @@ test("ranges of a stream reach their places, overlapping ones too", async () => 
   for (const w of wanted) assert.deepEqual(w.target, data.slice(w.start, w.start + w.bytes));
 });
 
-test("models are found", () => {
+test("models are located", () => {
   const options = {
     remoteHost: "https://hub.test",
     remotePathTemplate: "{model}/resolve/{revision}/",
@@ -190,7 +190,7 @@ test("builds and threads are chosen, and the reason is given", () => {
     assert.ok(c.threads === 1 && c.whyNotThreads);
 });
 
-test("errors cross the worker's border with class, words and fields", () => {
+test("errors keep class, message and fields between worker and page", () => {
   const e = new PackageError("it is broken", "a.edge", "Fetch it again.");
   const back = makeError(
     structuredClone(plainError(Object.assign(e, { extra: [1, 2], f: () => 0 }))),

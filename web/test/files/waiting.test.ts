@@ -8,7 +8,7 @@ import { sha256 } from "../../src/shared/sha256.ts";
 import { setStallTimeout, Watchdog, within } from "../../src/shared/watchdog.ts";
 import { digestReads } from "../../src/worker/files/storage.ts";
 
-test("a watchdog counts the thread's own time, anew with every sign of life", () => {
+test("a watchdog counts the thread's own time and restarts with each sign of life", () => {
   const timers = new Set<() => void>();
   const { setInterval: start, clearInterval: stop } = globalThis;
   globalThis.setInterval = ((f: () => void) => {
@@ -45,7 +45,7 @@ test("a watchdog counts the thread's own time, anew with every sign of life", ()
   }
 });
 
-test("what does not settle ends as its error, what does as itself", async () => {
+test("a promise that does not settle in time rejects with the given error", async () => {
   await assert.rejects(
     within(new Promise(() => undefined), () => new Error("it did not answer"), 50),
     /did not answer/,
@@ -57,7 +57,7 @@ test("what does not settle ends as its error, what does as itself", async () => 
   );
 });
 
-test("stretches of a Blob are read in few pieces", async () => {
+test("ranges of a Blob are read in few pieces", async () => {
   const data = new Uint8Array(randomBytes(3 * BLOB_PIECE + 12_345));
   const blob = new Blob([data]);
   let reads = 0;
@@ -108,7 +108,7 @@ test("stretches of a Blob are read in few pieces", async () => {
   assert.equal(await digestReads({ m: ranges }, new Map([["m", blob]])), sha256(...parts));
 });
 
-test("a Blob that does not answer, or that became shorter, is an error that names it", async () => {
+test("a Blob that does not respond or was truncated raises an error with its name", async () => {
   const blob = new Blob([new Uint8Array(10)]);
   blob.slice = () => ({ arrayBuffer: () => new Promise(() => undefined) }) as unknown as Blob;
   setStallTimeout(60);
@@ -124,7 +124,7 @@ test("a Blob that does not answer, or that became shorter, is an error that name
   );
 });
 
-test("what an address that is not http's does not have is missing at once", async () => {
+test("a file missing at an address other than http is reported immediately", async () => {
   const asked: string[] = [];
   const fetch = (async (url: string) => {
     asked.push(url);
@@ -137,7 +137,7 @@ test("what an address that is not http's does not have is missing at once", asyn
   assert.equal(asked.length, 1);
 });
 
-test("across sites no If-Range is sent, on one's own it is", async () => {
+test("If-Range is sent to the page's own origin only", async () => {
   const body = new Uint8Array(randomBytes(1000));
   for (const [page, sent] of [
     ["https://here.example", true],

@@ -14,7 +14,7 @@ const urls = {
 const none = (): void => undefined;
 const answer = { files: new Map(), reads: {}, ms: { pyodide: 0, compile: 0 } };
 
-test("questions to a compiler are answered one after the other", async () => {
+test("requests to a compiler are answered in order", async () => {
   const asked: string[] = [];
   class FakeWorker {
     onmessage: (e: { data: unknown }) => void = none;
@@ -52,7 +52,7 @@ test("questions to a compiler are answered one after the other", async () => {
   }
 });
 
-test("Python that has died is started again by the next question", async () => {
+test("the next request restarts Python after a crash", async () => {
   let started = 0;
   let dies = true;
   const start = (): PythonHost => {

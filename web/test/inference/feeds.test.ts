@@ -7,7 +7,7 @@ const { cases } = JSON.parse(readFileSync("../tests/conformance/feed_shapes.json
   cases: { declared: (number | string)[] | null; fed: number[]; taken: boolean }[];
 };
 
-test("dims are taken that Python takes", () => {
+test("dims are accepted as in Python", () => {
   for (const { declared, fed, taken } of cases)
     assert.equal(
       fits(declared, fed),
@@ -17,7 +17,7 @@ test("dims are taken that Python takes", () => {
   assert.ok(fits([-1, null], [3, 4]) && !fits([-1, null], [3]));
 });
 
-test("one element stands for a scalar", () => {
+test("a tensor of one element is accepted as a scalar", () => {
   assert.deepEqual(
     [
       asDeclared([], [1, 1]),

@@ -43,7 +43,7 @@ const manifest = () => ({
   },
 });
 
-test("a package of any model", () => {
+test("a package is parsed", () => {
   const { inference, decoder, training } = parseManifest(
     JSON.stringify(manifest()),
     "x.edge",
@@ -67,7 +67,7 @@ test("a package of any model", () => {
   );
 });
 
-test("a plan is written as it was read", () => {
+test("a plan is written with the same bytes as it was read", () => {
   const { inference } = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
   assert.deepEqual(
     JSON.parse(JSON.stringify(planJson(inference!.plans[0]!))),
@@ -134,7 +134,7 @@ const own = () => {
   };
 };
 
-test("what a page keeps has programs, and plans of their parts", () => {
+test("a stored package has programs and the plans of their parts", () => {
   const { inference } = parseManifest(JSON.stringify(own()), "x.edge", 192, true);
   const [p] = inference!.programs;
   assert.deepEqual(
@@ -150,7 +150,7 @@ test("what a page keeps has programs, and plans of their parts", () => {
   );
 });
 
-test("feeds and outputs fit into a plan's slots", () => {
+test("feeds and outputs must match a plan's slots", () => {
   type Plan = ReturnType<typeof manifest>["inference"]["plans"][0];
   const refused = (change: (plan: Plan) => void, words: RegExp) => {
     const m = manifest();
@@ -172,7 +172,7 @@ test("feeds and outputs fit into a plan's slots", () => {
   refused((p) => (p.seed = undefined as unknown as string), /a slot for an input 's'/);
 });
 
-test("a damaged one is refused in words", () => {
+test("a damaged package is rejected with a message", () => {
   assert.ok(
     refusedManifests(
       manifest,

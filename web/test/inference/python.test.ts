@@ -43,7 +43,7 @@ const files = {
   blob: async () => new Blob(),
 } as unknown as ModelFiles;
 
-test("a run that ends does not wait for Python; the next question starts it again", async () => {
+test("a run that is stopped does not wait for Python; the next call restarts it", async () => {
   const hosts: SlowHost[] = [];
   const start = () => {
     const host = new SlowHost(hosts.length ? 1 : 100_000);
@@ -65,7 +65,7 @@ test("a run that ends does not wait for Python; the next question starts it agai
   assert.deepEqual([hosts.length, hosts[1]!.alive], [2, true]);
 });
 
-test("an answer that comes soon after the end of its run leaves Python as it is", async () => {
+test("a reply that arrives soon after its run ended does not restart Python", async () => {
   const host = new SlowHost(150);
   const python = new Python(() => host, files);
   await python.open();

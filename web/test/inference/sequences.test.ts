@@ -8,7 +8,7 @@ const reader = { read: async () => new Uint8Array(0) };
 const numbers = (s: Sequence): Promise<number[]> =>
   Promise.all(s.items.map(async (v) => (await (v as NumberTensor).numbers(reader))[0]!));
 
-test("a sequence that is made longer keeps its own length", async () => {
+test("appending to a sequence leaves the original's length unchanged", async () => {
   const [a, b, c, d] = [1, 2, 3, 4].map(tensor) as [
     NumberTensor,
     NumberTensor,
@@ -38,7 +38,7 @@ test("a sequence that is made longer keeps its own length", async () => {
   assert.deepEqual(refs(), [0, 0, 0, 0]);
 });
 
-test("an item is retained once, however often its sequence is made longer", async () => {
+test("an item is retained once when its sequence is appended to", async () => {
   const first = tensor(0);
   let s = new Sequence([first]);
   for (let i = 1; i < 1000; i++) {
@@ -55,7 +55,7 @@ test("an item is retained once, however often its sequence is made longer", asyn
   assert.equal(first.refs, 1);
 });
 
-test("texts are split as Python splits them", () => {
+test("texts are split as in Python", () => {
   assert.deepEqual(pieces("  a b\t\u3000c \n", undefined, Infinity), ["a", "b", "c"]);
   assert.deepEqual(pieces(" \x1c\x85 ", undefined, Infinity), []);
   assert.deepEqual(pieces("a,,b,", ",", Infinity), ["a", "", "b", ""]);

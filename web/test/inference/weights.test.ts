@@ -82,7 +82,7 @@ const packed = (n: number): Given => ({
   runs: ["w0", ...Array.from({ length: n }, (_, i) => `c${i}`)],
 });
 
-test("weights make room for what is computed of them", () => {
+test("weights are freed after their constants are computed", () => {
   const { weights, list, bound, at, held } = counting([packed(8), packed(8)]);
   weights.compute(list, true);
   assert.equal(held(), 100 + 8 * 110); // w0 is read by runs, too
@@ -95,7 +95,7 @@ test("weights make room for what is computed of them", () => {
   assert.ok(weights.has("w0") && !weights.has("w1"));
 });
 
-test("weights stay where they are wanted", () => {
+test("weights stay in memory if they are still needed", () => {
   const without = counting([packed(3)]);
   without.weights.compute(without.list, false);
   assert.equal(without.held(), 3 * 100 + 3 * 110);
@@ -110,7 +110,7 @@ test("weights stay where they are wanted", () => {
   assert.equal(two.held(), 2 * 110);
 });
 
-test("what fails leaves no constants behind, and can be done again", () => {
+test("a failed computation of constants frees them and can be repeated", () => {
   const { weights, list, at, held } = counting([packed(4)]);
   at.fails = 2;
   assert.throws(() => weights.compute(list, false), /no memory/);

@@ -28,7 +28,7 @@ class SilentWorker {
   }
 }
 
-test("the value of a call that was given up goes to who frees what it holds", async () => {
+test("the result of an aborted call is passed to its cleanup function", async () => {
   const before = globalThis.Worker;
   globalThis.Worker = SilentWorker as unknown as typeof Worker;
   try {
@@ -58,7 +58,7 @@ test("the value of a call that was given up goes to who frees what it holds", as
   }
 });
 
-test("a session without a worker that is aborted while it opens rejects at once", async () => {
+test("aborting a session without a worker while it opens rejects immediately", async () => {
   const abort = new AbortController();
   const session = new InlineSession(30_000);
   const silent = new Blob([new Uint8Array(8)]);

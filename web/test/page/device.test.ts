@@ -4,7 +4,7 @@ import { deviceOf } from "../../src/page/device.ts";
 import { InputError } from "../../src/shared/errors.ts";
 import { deviceInfo } from "../../src/shared/platform.ts";
 
-test("devices are asked for by name, or as ONNX Runtime Web's execution providers", () => {
+test("devices are selected by name or as ONNX Runtime Web's execution providers", () => {
   assert.equal(deviceOf({}), "auto");
   assert.equal(deviceOf({ device: "wasm" }), "wasm");
   assert.equal(deviceOf({ device: "auto", executionProviders: ["webgpu"] }), "auto");
@@ -15,7 +15,7 @@ test("devices are asked for by name, or as ONNX Runtime Web's execution provider
   assert.equal(deviceOf({ executionProviders: ["webgpu", "wasm"] }), "auto");
 });
 
-test("a device that cannot be used is refused", () => {
+test("an unavailable device is rejected", () => {
   for (const options of [
     { device: "webgpu" as const },
     { executionProviders: ["webgpu"] },
@@ -28,7 +28,7 @@ test("a device that cannot be used is refused", () => {
     );
 });
 
-test("what was taken is told with the reason", () => {
+test("the selected device is reported with the reason", () => {
   const choice = { flavour: "simd128", threads: 1, whyNotThreads: "there is one" } as const;
   assert.deepEqual(deviceInfo(choice, "wasm"), {
     name: "wasm",

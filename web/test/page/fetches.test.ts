@@ -9,7 +9,7 @@ const NAMES = ["y", "z"];
 const resolve = (fetches?: unknown, options?: unknown) =>
   fetchesAndOptions(NAMES, fetches as object, options as object, "run");
 
-test("the second argument of run is told as onnxruntime-common tells it", () => {
+test("the second argument of run is classified as in onnxruntime-common", () => {
   const options = { seed: 1 };
   const tensor = new Tensor("float32", [1]);
   for (const [fetches, given, expected] of [

@@ -24,7 +24,7 @@ function cross(feeds: readonly Tensor[], spare: SpareBuffers): ArrayBuffer[] {
   return structuredClone(back, { transfer: back });
 }
 
-test("a feed is copied into the buffer that the last run's was in", () => {
+test("a feed is copied into the buffer of the previous run's feed", () => {
   const spare = new SpareBuffers();
   const back = cross([large(1), large(2)], spare);
   assert.equal(back.length, 2);
@@ -46,7 +46,7 @@ test("a feed is copied into the buffer that the last run's was in", () => {
   assert.deepEqual(transfer, [a!.data.buffer, b!.data.buffer, c!.data.buffer]);
 });
 
-test("buffers of other sizes and of earlier runs are let go", () => {
+test("buffers of other sizes and of earlier runs are released", () => {
   const spare = new SpareBuffers();
   const [first] = cross([large(1)], spare);
   spare.renew([first!]);
@@ -55,7 +55,7 @@ test("buffers of other sizes and of earlier runs are let go", () => {
   assert.notEqual((toWireFeed(large(1), "feed 'x'", owner, [], spare) as Data).data.buffer, first);
 });
 
-test("what stays in the worker, small feeds and parts of buffers do not come back", () => {
+test("tensors in the worker, small feeds and parts of buffers are not returned", () => {
   const received = [toWireFeed(large(1), "feed 'x'", owner, [])];
   const { data } = received[0] as Data;
   assert.deepEqual(spareBuffers(received, [new NumberTensor("float32", [1, COUNT], data)]), []);
@@ -80,7 +80,7 @@ test("what stays in the worker, small feeds and parts of buffers do not come bac
   );
 });
 
-test("tensors of a sequence, and one buffer once", () => {
+test("tensors of a sequence are returned, and a shared buffer once", () => {
   const received = [toWireFeed([large(1), large(2)], "feed 'x'", owner, [])];
   assert.equal(spareBuffers([...received, ...received], []).length, 2);
 });

@@ -43,7 +43,7 @@ test("tensors of every type", () => {
     assert.throws(wrong, InputError);
 });
 
-test("values cross to the worker and back", () => {
+test("values survive the transfer to the worker and back", () => {
   const owner = session();
   const there = (v: unknown, of: ValueInfo) =>
     fromWire(structuredClone(toWireFeed(v, "feed 'x'", owner, [])), of, "feed 'x'", none);
@@ -80,7 +80,7 @@ test("values cross to the worker and back", () => {
   assert.deepEqual([list[0], (list[1] as Tensor).data], [null, ["s"]]);
 });
 
-test("what a model does not declare is refused in words", () => {
+test("values that the model does not declare are rejected with a message", () => {
   const data = new Uint8Array(4);
   const tensor: WireValue = { type: "float32", dims: [1], data };
   const cases: [unknown, ValueInfo][] = [
@@ -119,7 +119,7 @@ test("what a model does not declare is refused in words", () => {
     assert.throws(() => toWireFeed(v, "feed 'x'", session(), []), InputError);
 });
 
-test("tensors that stay in the engine", async () => {
+test("tensors can stay in the engine's memory", async () => {
   const [mine, other] = [session(), session()];
   const t = Tensor.pinned("float32", [2], mine, 5);
   assert.equal(t.location, "cpu-pinned");
@@ -135,7 +135,7 @@ test("tensors that stay in the engine", async () => {
   assert.throws(() => toWireFeed(gone, "feed 'x'", mine, []), /disposed of/);
 });
 
-test("an output that nobody looks at is copied to the engine once", () => {
+test("an output that is not read is copied to the engine once", () => {
   const owner = session();
   const out = Tensor.output("float32", [1 << 14], new Uint8Array(1 << 16), owner);
   const feed = () =>
@@ -152,7 +152,7 @@ test("an output that nobody looks at is copied to the engine once", () => {
   );
 });
 
-test("numbers as text", () => {
+test("numbers are formatted as text", () => {
   for (const [x, want] of [
     [1, "1"],
     [0.1, "0.1"],

@@ -71,7 +71,7 @@ for (const { name, template, messages, text } of templates.rendered)
   });
 
 for (const { name, template } of templates.refused)
-  test(`chat template that asks for too much: ${name}`, () => {
+  test(`chat template beyond the limits: ${name}`, () => {
     assert.throws(
       () => new ChatTemplate(template).render({ messages: [{ role: "user", content: "hi" }] }),
       (e) => e instanceof TokenizerError && !!e.remedy,
@@ -90,7 +90,7 @@ const base = {
   model: { type: "BPE", unk_token: "<s>", vocab: { "<s>": 0, a: 1, b: 2, ab: 3 }, merges: ["a b"] },
 };
 
-test("a tokenizer's text grows no further than the limit", () => {
+test("a tokenizer's text does not grow beyond the limit", () => {
   const replace = { type: "Replace", pattern: { String: "a" }, content: "a".repeat(90) };
   const made = new Tokenizer(
     JSON.stringify({ ...base, normalizer: { type: "Sequence", normalizers: [replace, replace] } }),
@@ -105,7 +105,7 @@ test("a tokenizer's text grows no further than the limit", () => {
   );
 });
 
-test("files of any content end in a TokenizerError", () => {
+test("files with invalid content raise a TokenizerError", () => {
   const good = JSON.stringify(base);
   const deep = "[".repeat(1_000_000);
   for (const [json, config] of [

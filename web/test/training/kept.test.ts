@@ -62,7 +62,7 @@ async function keptValue(name: string): Promise<number> {
 }
 
 for (const way of ["written at once", "written in place"])
-  test(`a tab that dies while an adapter is kept leaves the old or new one, ${way}`, async () => {
+  test(`a crash while an adapter is stored leaves the old or the new one, ${way}`, async () => {
     const inPlace = way === "written in place";
     let died = 0;
     let operations = 1;
@@ -90,7 +90,7 @@ for (const way of ["written at once", "written in place"])
     assert.ok(died >= 2, String(died));
   });
 
-test("kept adapters are listed, forgotten, and found where earlier versions put them", async () => {
+test("stored adapters are listed, deleted, and found in the folders of earlier versions", async () => {
   const storage = new Storage().install();
   await keep(owner(1), "a");
   await keep(owner(2), "a.1");
@@ -119,7 +119,7 @@ test("kept adapters are listed, forgotten, and found where earlier versions put 
   assert.equal([...storage.files.keys()].filter((f) => f.includes(".old.")).length, 1);
 });
 
-test("no flipped bit of a kept adapter goes unseen", async () => {
+test("every flipped bit of a stored adapter is detected", async () => {
   const storage = new Storage().install();
   await keep(owner(1), "x");
   const [path, good] = [...storage.files][0]!;
@@ -168,7 +168,7 @@ async function saved(steps: number) {
   return storage;
 }
 
-test("a damaged side of a checkpoint does not hide the good one", async () => {
+test("a checkpoint with one damaged copy is read from the other", async () => {
   const storage = await saved(2);
   const path = [...storage.files.keys()].find((p) => p.includes(".b."))!;
   const good = storage.files.get(path)!;
@@ -189,7 +189,7 @@ test("a damaged side of a checkpoint does not hide the good one", async () => {
   assert.equal(await stepOf(), 1, "names exchanged");
 });
 
-test("a checkpoint that is written while the tab dies leaves the one before", async () => {
+test("a crash while a checkpoint is written leaves the previous one", async () => {
   for (let at = 0; at < 12; at++) {
     const storage = await saved(2);
     storage.left = at;
@@ -202,7 +202,7 @@ test("a checkpoint that is written while the tab dies leaves the one before", as
   }
 });
 
-test("checkpoints of earlier versions, whose sum lacked the header, are read", async () => {
+test("checkpoints of earlier versions, with checksums without the header, are read", async () => {
   const storage = await saved(1);
   const { Sum } = await import("../../src/shared/checkpoints/sum.ts");
   const sum = new Sum().add(new TextEncoder().encode(JSON.stringify(record(5))));

@@ -8,12 +8,12 @@ const vectors = JSON.parse(readFileSync("../tests/conformance/seeds.json", "utf8
   refused: unknown[];
 };
 
-test("seeds of runs are those of Python", () => {
+test("seeds of runs equal Python's test vectors", () => {
   for (const [seed, run, want] of vectors.seed_of_run)
     assert.equal(String(seedOfRun(BigInt(seed), run)), want);
 });
 
-test("what is no seed is refused in words", () => {
+test("invalid seeds are rejected with a message", () => {
   for (const seed of vectors.refused)
     assert.throws(
       () =>

@@ -50,7 +50,7 @@ const CONTRACT = vectors<{
 const SAFETENSORS =
   "c8000000000000007b225f5f6d657461646174615f5f223a7b22666f726d6174223a227074227d2c2261223a7b226474797065223a22493634222c227368617065223a5b325d2c22646174615f6f666673657473223a5b302c31365d7d2c22622e78223a7b226474797065223a22463332222c227368617065223a5b335d2c22646174615f6f666673657473223a5b31362c32385d7d2c22c3a9223a7b226474797065223a224938222c227368617065223a5b322c325d2c22646174615f6f666673657473223a5b32382c33325d7d7d00000000000000000100000000000000000000000000803f0000004001020304";
 
-test("seeds of runs are those of Python", () => {
+test("seeds of runs equal those of Python", () => {
   const runs: [bigint, number][] = [
     [0n, -1],
     [0n, 0],
@@ -64,7 +64,7 @@ test("seeds of runs are those of Python", () => {
   );
 });
 
-test("schedules are those of transformers", () => {
+test("schedules equal those of transformers", () => {
   for (const { schedule, total, warmup, factors } of CONTRACT.schedules)
     factors.forEach((want, step) => {
       const got = factor(schedule, step, total, warmup);
@@ -75,7 +75,7 @@ test("schedules are those of transformers", () => {
 
 const optional = (x: number | null) => x ?? undefined;
 
-test("texts become rows that share a token with their neighbours", () => {
+test("texts become rows that overlap by one token", () => {
   for (const { texts, sequence, end, pad, ids, labels } of CONTRACT.rows) {
     const made = tokenRows(texts, sequence, optional(end), pad ?? end ?? 0);
     assert.deepEqual([...made.ids], ids.flat());
@@ -88,7 +88,7 @@ test("texts become rows that share a token with their neighbours", () => {
     assert.equal(tokenRows(texts, 8, optional(end), 0).learned, 0);
 });
 
-test("batches", () => {
+test("rows are grouped into batches", () => {
   const rows = tokenRows([[1, 2, 3, 4, 5]], 4, undefined, 9);
   const { ids, labels, learned } = batchOf(rows, [1], 2, 9);
   assert.deepEqual([...ids], [4n, 5n, 9n, 9n, 9n, 9n, 9n, 9n]);
@@ -96,12 +96,12 @@ test("batches", () => {
   assert.equal(learned, 1);
 });
 
-test("permutations are those of torch.randperm", () => {
+test("permutations equal those of torch.randperm", () => {
   for (const { count, seed, order } of CONTRACT.permutations)
     assert.deepEqual([...permutation(count, BigInt(seed))], order, `${count} ${seed}`);
 });
 
-test("updates have the rows of transformers' loop", () => {
+test("updates use the same rows as transformers' training loop", () => {
   for (const run of CONTRACT.runs) {
     const order = new Order(run.rows, run.batch, run.accumulation, BigInt(run.seed));
     const total = order.total(optional(run.epochs), optional(run.max_steps));
@@ -115,7 +115,7 @@ test("updates have the rows of transformers' loop", () => {
   );
 });
 
-test("a share is held back for evaluation", () => {
+test("a fraction of the rows is held out for evaluation", () => {
   for (const { count, share, seed, parts } of CONTRACT.splits) {
     const stream = Array.from({ length: 3 * count + 1 }, (_, i) => i);
     const split = splitRows(tokenRows([stream], 4, undefined, 0), share, BigInt(seed));
@@ -131,7 +131,7 @@ test("a share is held back for evaluation", () => {
   assert.throws(() => splitRows(single, 0.5, 0n), InputError);
 });
 
-test("safetensors are written as Python writes them, and read back", async () => {
+test("safetensors files equal Python's and can be read back", async () => {
   const data = new Map<string, Uint8Array<ArrayBuffer>>([
     ["b.x", new Uint8Array(Float32Array.of(0, 1, 2).buffer)],
     ["a", new Uint8Array(BigInt64Array.of(0n, 1n).buffer)],
@@ -174,7 +174,7 @@ test("safetensors are written as Python writes them, and read back", async () =>
   }
 });
 
-test("half precision is read exactly", () => {
+test("half precision values are read exactly", () => {
   const halves = Uint8Array.from([
     0x00, 0x3c, 0x00, 0xc0, 0x01, 0x00, 0xff, 0x7b, 0x00, 0x00, 0x55, 0x35,
   ]);
@@ -189,7 +189,7 @@ test("half precision is read exactly", () => {
   assert.throws(() => asFloat32(halves, "int8", "x"), ModelError);
 });
 
-test("a sum tells every flipped bit and exchanged words", () => {
+test("a checksum detects flipped bits and swapped words", () => {
   const data = Uint8Array.from({ length: 103 }, (_, i) => (i * 37) & 255);
   const sum = new Sum().add(data).hex();
   assert.equal(new Sum().add(data.subarray(0, 40)).add(data.subarray(40)).hex(), sum);
@@ -291,7 +291,7 @@ const manifest = () =>
     ],
   });
 
-test("training programs of a manifest are read", () => {
+test("a manifest's training programs are parsed", () => {
   const m = parseManifest(JSON.stringify(manifest()), "x.edge", 192, true);
   const program = m.training.get("lora")!;
   assert.deepEqual(
@@ -326,7 +326,7 @@ test("training programs of a manifest are read", () => {
   );
 });
 
-test("whatever is wrong with a training program is a PackageError", () => {
+test("an invalid training program raises a PackageError", () => {
   const refused = refusedManifests(manifest, ["training"]);
   assert.ok(refused > 2000, String(refused));
 });
