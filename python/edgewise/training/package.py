@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 from ..compile import CHUNKS, add_plans, compile_package
 from ..errors import InputError, UnsupportedField
@@ -65,7 +65,7 @@ def add_training(
         UnsupportedField: lora has modules_to_save or bias.
     """
     _check(package, name, lora)
-    graph = cast("Graph", package.graph)  # _check refuses packages without one
+    graph = package.graph
     program = Program(
         graph,
         **causal_lm_inputs(graph, batch, sequence),
