@@ -66,6 +66,7 @@ def add_training(
     """
     _check(package, name, lora)
     graph = package.graph
+    assert graph is not None  # _check
     program = Program(
         graph,
         **causal_lm_inputs(graph, batch, sequence),
