@@ -13,7 +13,9 @@ _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _POOL = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
 
 
-def _channels_second(node: BoundNode, graph: Binder, op: str, domain: str, kept: tuple) -> Value:
+def _channels_second(
+    node: BoundNode, graph: Binder, op: str, domain: str, kept: tuple[str, ...]
+) -> Value:
     """An operator with its channels as dimension 1, between two transposes.
 
     Inputs 0 (x) and 3 (a summand of the output's shape) are [batch, ..., channels]; the weights

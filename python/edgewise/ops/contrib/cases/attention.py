@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..attention import attention
 
@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
 @attention.cases
 def attention_cases(t: Toolbox) -> Cases:
-    def case(*more, x=(2, 5, 12), sizes=(16, 16, 16), outputs=1, **attrs):
+    def case(
+        *more: Any,
+        x: tuple[int, ...] = (2, 5, 12),
+        sizes: tuple[int, ...] = (16, 16, 16),
+        outputs: int = 1,
+        **attrs: Any,
+    ) -> Any:
         return t(
             t.f(*x),
             t.const(t.f(x[2], sum(sizes)) * 0.5),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..fused import (
     bias_add,
@@ -34,7 +34,7 @@ def bias_split_gelu_cases(t: Toolbox) -> Cases:
     )
 
 
-def _normed(x, gamma, beta, groups, silu, epsilon=1e-5):
+def _normed(x: Any, gamma: Any, beta: Any, groups: int, silu: int, epsilon: float = 1e-5) -> Any:
     v = x.reshape(*x.shape[:3], groups, -1).astype("float64")
     mean = v.mean((1, 2, 4), keepdims=True)
     y = ((v - mean) / (((v - mean) ** 2).mean((1, 2, 4), keepdims=True) + epsilon) ** 0.5).reshape(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....declare.op import product
 from ..moe import moe, qmoe
@@ -20,8 +20,8 @@ GPT_OSS = {
 }
 
 
-def _scores(t: Toolbox, *tokens):
-    """Of four experts, no two the same: which of equals comes first nobody says."""
+def _scores(t: Toolbox, *tokens: int) -> Any:
+    """Scores of four experts, all different: the order of equal ones is not defined."""
     return (
         t.of("float32", [list(t.random.permutation(4) + 1) for _ in range(product(tokens))]) * 0.5
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..svm import classifier, regressor
 
@@ -17,18 +17,18 @@ _ORT = {
 
 def _machine(
     t: Toolbox,
-    classes=3,
-    features=4,
-    kernel="RBF",
-    degree=3.0,
-    probabilities=False,
-    post="NONE",
-    labels=(7, 3, 9, 1),
-):
+    classes: int = 3,
+    features: int = 4,
+    kernel: str = "RBF",
+    degree: float = 3.0,
+    probabilities: bool = False,
+    post: str = "NONE",
+    labels: tuple[int, ...] = (7, 3, 9, 1),
+) -> dict[str, Any]:
     """Attributes of a random SVMClassifier."""
     sizes, pairs = [3, 2, 4, 2][:classes], classes * (classes - 1) // 2
 
-    def draw(n):
+    def draw(n: int) -> list[float]:
         return t.f(n).tolist()
 
     out = {

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..trees import MODES, classifier, regressor, tree_ensemble
+from ..forest import MODES
+from ..trees import classifier, regressor, tree_ensemble
 
 if TYPE_CHECKING:
     from ....declare.annotations import Cases, Toolbox
 
 
-def _grown(t: Toolbox, trees, features, kinds, depth=4, targets=1, prefix="target"):
+def _grown(
+    t: Toolbox,
+    trees: int,
+    features: int,
+    kinds: list[str],
+    depth: int = 4,
+    targets: int = 1,
+    prefix: str = "target",
+) -> dict[str, list[Any]]:
     """Attributes of random trees, as they were up to version 3."""
     a: dict[str, list[Any]] = {
         k: []
@@ -57,7 +66,7 @@ def _grown(t: Toolbox, trees, features, kinds, depth=4, targets=1, prefix="targe
     return a
 
 
-def _rows(t: Toolbox, dtype="float32"):
+def _rows(t: Toolbox, dtype: str = "float32") -> Any:
     x = (t.f(20, 5) * 4).round() / 2
     x[3, 1] = x[5, 0] = x[5, 3] = float("nan")
     return x.astype(dtype)
@@ -169,7 +178,7 @@ def classifier_cases(t: Toolbox) -> Cases:
 def tree_ensemble_cases(t: Toolbox) -> Cases:
     for dtype in ("float32", "float64"):
 
-        def tensor(values, as_type=dtype):
+        def tensor(values: list[Any], as_type: str = dtype) -> Any:
             return t.attr(t.of(as_type, values))
 
         for how in (0, 1, 2, 3):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..matmul import fused_matmul, gemm, matmul, transpose_matmul
 
@@ -49,12 +49,12 @@ def matmul_cases(t: Toolbox) -> Cases:
 
 @fused_matmul.cases
 def fused_matmul_cases(t: Toolbox) -> Cases:
-    def turned(shape, turn):
-        return t.f(*shape[:-2], shape[-1], shape[-2]) if turn else t.f(*shape)
+    def stored(shape: tuple[int, ...], transposed: int) -> Any:
+        return t.f(*shape[:-2], shape[-1], shape[-2]) if transposed else t.f(*shape)
 
     for a, w in (((3, 40), (40, 50)), ((1, 37), (37, 65)), ((2, 3, 4), (2, 4, 5))):
         for ta, tb in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            yield t(turned(a, ta), turned(w, tb), transA=ta, transB=tb, alpha=0.5, tol=1e-4)
+            yield t(stored(a, ta), stored(w, tb), transA=ta, transB=tb, alpha=0.5, tol=1e-4)
     yield t(t.f(4, 2, 3, 5), t.f(2, 3, 5, 6), transBatchA=1, tol=1e-4)
     yield t(t.f(5, 2, 4), t.f(5, 2, 6), transBatchA=1, transBatchB=1, transA=1, tol=1e-4)
     yield t(t.f(2, 4, 5), t.f(6, 2, 5), transBatchB=1, transB=1, alpha=0.5, tol=1e-4)

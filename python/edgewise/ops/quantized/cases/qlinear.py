@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from ....declare.annotations import Cases, Toolbox
 
 
-def quantized(t: Toolbox, *shape, dtype="uint8"):
+def quantized(t: Toolbox, *shape: int, dtype: str = "uint8") -> Any:
     """8-bit integers over the whole range of their type."""
     return t.n(
         dtype, *shape, low=0 if dtype == "uint8" else -128, high=255 if dtype == "uint8" else 127
     )
 
 
-def zero_point(t: Toolbox, dtype):
+def zero_point(t: Toolbox, dtype: str) -> Any:
     return t.const(
         t.n(dtype, low=100, high=150) if dtype == "uint8" else t.n(dtype, low=-10, high=10)
     )
 
 
-def scale(t: Toolbox, *shape, low=0.01, high=0.03):
+def scale(t: Toolbox, *shape: int, low: float = 0.01, high: float = 0.03) -> Any:
     return t.const(t.f(*shape, low=low, high=high))
 
 

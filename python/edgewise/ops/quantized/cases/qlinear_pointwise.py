@@ -6,7 +6,8 @@ after it has added the zero point, ONNX before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..qlinear_pointwise import (
     add,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @add.cases
 @mul.cases
 def two_cases(t: Toolbox) -> Cases:
-    def part(*shape, dtype="uint8", scale=2**-5):
+    def part(*shape: int, dtype: str = "uint8", scale: float = 2**-5) -> tuple[Any, Any, Any]:
         return (
             quantized(t, *shape, dtype=dtype),
             t.const(t.of("float32", scale)),
@@ -45,7 +46,9 @@ def two_cases(t: Toolbox) -> Cases:
             )
 
 
-def _one_cases(*shapes, to=0.0173, **attrs):
+def _one_cases(
+    *shapes: tuple[int, ...], to: float = 0.0173, **attrs: Any
+) -> Callable[[Toolbox], Cases]:
     def cases(t: Toolbox) -> Cases:
         for shape in shapes:
             for dtype in ("uint8", "int8"):

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....declare.op import MS
 from ... import OPS
 
 if TYPE_CHECKING:
-    from ....declare.annotations import Toolbox
+    from ....declare.annotations import Cases, Toolbox
 
 
-def _cases(t: Toolbox, gates, training):
+def _cases(t: Toolbox, gates: int, training: bool) -> Cases:
     # Over 60 lines: a list of cases.
     def inputs(
-        steps,
-        batch,
-        width,
-        hidden,
-        d=1,
-        bias=True,
-        lengths=None,
-        h=False,
-        c=False,
-        peepholes=False,
-        layout=0,
-    ):
+        steps: int,
+        batch: int,
+        width: int,
+        hidden: int,
+        d: int = 1,
+        bias: bool = True,
+        lengths: list[int] | None = None,
+        h: bool = False,
+        c: bool = False,
+        peepholes: bool = False,
+        layout: int = 0,
+    ) -> list[Any]:
         x = t.f(batch, steps, width) if layout else t.f(steps, batch, width)
         state, scale = (batch, d, hidden) if layout else (d, batch, hidden), min(0.4, hidden**-0.5)
         out = [

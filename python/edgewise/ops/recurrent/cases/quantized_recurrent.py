@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..quantized_recurrent import quantized_lstm
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 def quantized_lstm_cases(t: Toolbox) -> Cases:
     # Over 60 lines: a list of cases.
     def inputs(
-        steps,
-        batch,
-        width,
-        hidden,
-        d=1,
-        dtype="int8",
-        columns=False,
-        zero=0,
-        bias=True,
-        lengths=None,
-        h=False,
-        c=False,
-        peepholes=False,
-    ):
+        steps: int,
+        batch: int,
+        width: int,
+        hidden: int,
+        d: int = 1,
+        dtype: str = "int8",
+        columns: bool = False,
+        zero: int = 0,
+        bias: bool = True,
+        lengths: list[int] | None = None,
+        h: bool = False,
+        c: bool = False,
+        peepholes: bool = False,
+    ) -> list[Any]:
         shape, low, high = (
             [d, 4 * hidden] if columns else [d],
             0 if dtype == "uint8" else -100,
             255 if dtype == "uint8" else 100,
         )
 
-        def scales():
+        def scales() -> Any:
             return t.const(t.f(*shape, low=0.001, high=0.003))
 
-        def zeros():
+        def zeros() -> Any:
             return t.const(t.of(dtype, t.n(dtype, *shape) * 0 + zero))
 
         return [

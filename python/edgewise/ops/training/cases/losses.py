@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ....declare.annotations import Cases, Toolbox
 
 
-def _cases(t: Toolbox, outputs):
+def _cases(t: Toolbox, outputs: int) -> Cases:
     for opset in (12, 13):
         for reduction in ("none", "mean", "sum"):
             for shape in ((5, 7), (1, 3), (3, 4, 2), (2, 5, 3, 4), (40, 300)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ... import OPS
 from ..preview_training import DOMAIN, gradient
@@ -20,7 +21,7 @@ def gradient_cases(t: Toolbox) -> Cases:
     yield t(x, fold=False, expect=[x * 0 + 1], why="no reference has it", y="x0", xs=["x0"])
 
 
-def _cases(states, *attributes):
+def _cases(states: int, *attributes: dict[str, Any]) -> Callable[[Toolbox], Cases]:
     def cases(t: Toolbox) -> Cases:
         only = {"trust": "onnx", "why": "onnxruntime does not have it"}
         for dtype in ("float64", "float32"):
