@@ -1100,10 +1100,6 @@ static int32_t check_optimizer(const void *params, ew_reach *reach, bool *empty)
   reach[5] = (ew_reach){4, 0, 1};
   reach[6] = (ew_reach){8, 0, 1};
   reach[7] = (ew_reach){4, 0, 1};
-  reach[8] = (ew_reach){4, 0, n};
-  reach[9] = (ew_reach){4, 0, n};
-  reach[10] = (ew_reach){4, 0, n};
-  reach[11] = (ew_reach){4, 0, n};
   return EW_CHECKED;
 }
 
@@ -1127,11 +1123,6 @@ static int32_t check_optimizer_8bit(const void *params, ew_reach *reach, bool *e
   reach[6] = (ew_reach){4, 0, 1};
   reach[7] = (ew_reach){8, 0, 1};
   reach[8] = (ew_reach){4, 0, 1};
-  reach[9] = (ew_reach){4, 0, n};
-  reach[10] = (ew_reach){1, 0, n};
-  reach[11] = (ew_reach){4, 0, ew_check_ceil_div(&bad, n, 256)};
-  reach[12] = (ew_reach){1, 0, n};
-  reach[13] = (ew_reach){4, 0, ew_check_ceil_div(&bad, n, 256)};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;
 }
 
@@ -1946,8 +1937,8 @@ const ew_kernel ew_kernels[EW_KERNEL_COUNT] = {
   {sizeof(ew_nonzero_params), 3, 0x6, 0x0, {0}},
   {sizeof(ew_norm_params), 9, 0x1e0, 0x1de, {[5] = 9, [6] = 9}},
   {sizeof(ew_norm_grad_params), 8, 0xf0, 0xfc, {[4] = 11}},
-  {sizeof(ew_optimizer_params), 12, 0xf00, 0xe9c, {[8] = 1, [9] = 4, [10] = 8, [11] = 16}},
-  {sizeof(ew_optimizer_8bit_params), 14, 0x3e00, 0x100, {[9] = 1, [10] = 4, [11] = 8, [12] = 16, [13] = 32}},
+  {sizeof(ew_optimizer_params), 8, 0x1d, 0x9c, {0}},
+  {sizeof(ew_optimizer_8bit_params), 9, 0x3d, 0x100, {0}},
   {sizeof(ew_pack_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_pack_integer_params), 2, 0x2, 0x0, {0}},
   {sizeof(ew_pool_params), 3, 0x6, 0x4, {0}},

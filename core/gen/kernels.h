@@ -3,7 +3,7 @@
 #define EDGEWISE_GEN_KERNELS_H
 /* included by kernel.h */
 
-#define EW_TABLE_HASH 0x3a9b1b15u
+#define EW_TABLE_HASH 0x43d67809u
 enum { EW_KERNEL_COUNT = 64, EW_MAX_OPERANDS = 16 };
 
 enum { EW_VARIANT_ACTIVATION, EW_VARIANT_BINARY_OP, EW_VARIANT_BINARY_TYPE, EW_VARIANT_B_TYPE, EW_VARIANT_CAST_FROM, EW_VARIANT_CAST_TO, EW_VARIANT_COPY_SIZE, EW_VARIANT_NBITS, EW_VARIANT_NBITS_ACCURACY, EW_VARIANT_NBITS_FORMAT, EW_VARIANT_NBITS_SCALES, EW_VARIANT_NBITS_TRANSPOSED, EW_VARIANT_ROPE_INTERLEAVED, EW_VARIANT_UNARY_OP, EW_VARIANT_UNARY_TYPE, EW_VARIANT_WHERE_SIZE };
@@ -202,14 +202,14 @@ typedef struct { int32_t rms; int32_t rows; int32_t cols; int32_t x_row; int32_t
 enum { EW_NORM_GRAD_X, EW_NORM_GRAD_DY, EW_NORM_GRAD_SCALE, EW_NORM_GRAD_MORE, EW_NORM_GRAD_DX, EW_NORM_GRAD_DSCALE, EW_NORM_GRAD_DBIAS, EW_NORM_GRAD_SCRATCH };
 int32_t ew_k_norm_grad(ew_context *, const ew_norm_grad_params *, void *const *operand);
 
-/* optimizer: One step of an optimizer in place: each operand new_* has the memory of the operand *. rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: rest1 is 1 - alpha). States s, t, u: adam: m and v; sgd: momentum buffer or none; adagrad: sum of squares; rmsprop: average of squares, average of gradients and momentum buffer, the last two optional; lion: m. */
+/* optimizer: One step of an optimizer, which updates a parameter x and its states. rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: rest1 is 1 - alpha). States s, t, u: adam: m and v; sgd: momentum buffer or none; adagrad: sum of squares; rmsprop: average of squares, average of gradients and momentum buffer, the last two optional; lion: m. */
 typedef struct { int32_t rule; int32_t form; int32_t n; float rest1; float rest2; float epsilon; float weight_decay; float momentum; float dampening; int32_t nesterov; } ew_optimizer_params;
-enum { EW_OPTIMIZER_X, EW_OPTIMIZER_G, EW_OPTIMIZER_S, EW_OPTIMIZER_T, EW_OPTIMIZER_U, EW_OPTIMIZER_LEARNING_RATE, EW_OPTIMIZER_STEP, EW_OPTIMIZER_SCALE, EW_OPTIMIZER_NEW_X, EW_OPTIMIZER_NEW_S, EW_OPTIMIZER_NEW_T, EW_OPTIMIZER_NEW_U };
+enum { EW_OPTIMIZER_X, EW_OPTIMIZER_G, EW_OPTIMIZER_S, EW_OPTIMIZER_T, EW_OPTIMIZER_U, EW_OPTIMIZER_LEARNING_RATE, EW_OPTIMIZER_STEP, EW_OPTIMIZER_SCALE };
 int32_t ew_k_optimizer(ew_context *, const ew_optimizer_params *, void *const *operand);
 
-/* optimizer_8bit (rare): The rule adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for every 256 elements; each operand new_* has the memory of the operand *. */
+/* optimizer_8bit (rare): The rule adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 scale for every 256 elements. */
 typedef struct { int32_t form; int32_t n; float rest1; float rest2; float epsilon; float weight_decay; } ew_optimizer_8bit_params;
-enum { EW_OPTIMIZER_8BIT_X, EW_OPTIMIZER_8BIT_G, EW_OPTIMIZER_8BIT_M, EW_OPTIMIZER_8BIT_M_LARGEST, EW_OPTIMIZER_8BIT_V, EW_OPTIMIZER_8BIT_V_LARGEST, EW_OPTIMIZER_8BIT_LEARNING_RATE, EW_OPTIMIZER_8BIT_STEP, EW_OPTIMIZER_8BIT_SCALE, EW_OPTIMIZER_8BIT_NEW_X, EW_OPTIMIZER_8BIT_NEW_M, EW_OPTIMIZER_8BIT_NEW_M_LARGEST, EW_OPTIMIZER_8BIT_NEW_V, EW_OPTIMIZER_8BIT_NEW_V_LARGEST };
+enum { EW_OPTIMIZER_8BIT_X, EW_OPTIMIZER_8BIT_G, EW_OPTIMIZER_8BIT_M, EW_OPTIMIZER_8BIT_M_LARGEST, EW_OPTIMIZER_8BIT_V, EW_OPTIMIZER_8BIT_V_LARGEST, EW_OPTIMIZER_8BIT_LEARNING_RATE, EW_OPTIMIZER_8BIT_STEP, EW_OPTIMIZER_8BIT_SCALE };
 int32_t ew_k_optimizer_8bit(ew_context *, const ew_optimizer_8bit_params *, void *const *operand);
 
 /* pack: Packs n elements of less than a byte, each in the low bits of a byte of x, without gaps, low bits first; unpack: the reverse. */
@@ -257,7 +257,7 @@ typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t gates; int3
 enum { EW_RECURRENT_X, EW_RECURRENT_R, EW_RECURRENT_BIAS, EW_RECURRENT_H_FIRST, EW_RECURRENT_C_FIRST, EW_RECURRENT_LENGTHS, EW_RECURRENT_PEEPHOLES, EW_RECURRENT_TABLE, EW_RECURRENT_Y, EW_RECURRENT_H_LAST, EW_RECURRENT_C_LAST, EW_RECURRENT_G, EW_RECURRENT_CELLS };
 int32_t ew_k_recurrent(ew_context *, const ew_recurrent_params *, void *const *operand);
 
-/* recurrent_bytes (rare): The kernel recurrent for an LSTM with 8-bit r from pack_integer (one item for each direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over the range of all rows of a direction, and its products are summed in integers. factor, r_zero: scales and zero points of r, for each direction one or one for each column. g, sums, bytes: working memory. */
+/* recurrent_bytes (rare): The kernel recurrent for an LSTM with 8-bit r from pack_integer (one item for each direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over the range of all rows of a direction, and its products are summed in integers. factor, r_zero: scales and zero points of r, for each direction one or one for each column. */
 typedef struct { int32_t t; int32_t b; int32_t d; int32_t h; int32_t reverse; int32_t coupled; int32_t x_t; int32_t x_b; int32_t r_type; int32_t factors; int32_t zeros; int32_t scratch_bytes; } ew_recurrent_bytes_params;
 enum { EW_RECURRENT_BYTES_X, EW_RECURRENT_BYTES_R, EW_RECURRENT_BYTES_FACTOR, EW_RECURRENT_BYTES_R_ZERO, EW_RECURRENT_BYTES_H_FIRST, EW_RECURRENT_BYTES_C_FIRST, EW_RECURRENT_BYTES_LENGTHS, EW_RECURRENT_BYTES_PEEPHOLES, EW_RECURRENT_BYTES_TABLE, EW_RECURRENT_BYTES_Y, EW_RECURRENT_BYTES_H_LAST, EW_RECURRENT_BYTES_C_LAST, EW_RECURRENT_BYTES_G, EW_RECURRENT_BYTES_SUMS, EW_RECURRENT_BYTES_BYTES, EW_RECURRENT_BYTES_SCRATCH };
 int32_t ew_k_recurrent_bytes(ew_context *, const ew_recurrent_bytes_params *, void *const *operand);

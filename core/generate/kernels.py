@@ -157,12 +157,13 @@ def names(table):
     """Names for tests and messages: nothing that the engine itself needs."""
     out = [
         f"/* {NOTE} */",
-        '/* For tests: each kernel\'s parameters as "type name", its operands, its rules. */',
+        '/* For tests: each kernel\'s parameters as "type:name" and operands as "access:name". */',
         "static const struct { const char *name, *params, *operands; } ew_names[] = {",
     ]
     for k in table.kernels:
         params = " ".join(f"{kind}:{name}" for name, kind in k.params.items())
-        out.append(f'  {{"{k.name}", "{params}", "{" ".join(o.name for o in k.operands)}"}},')
+        operands = " ".join(f"{o.access}:{o.name}" for o in k.operands)
+        out.append(f'  {{"{k.name}", "{params}", "{operands}"}},')
     return "\n".join(out + ["};", ""])
 
 

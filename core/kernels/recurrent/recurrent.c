@@ -346,12 +346,12 @@ int32_t ew_k_recurrent_bytes(ew_context *ctx, const ew_recurrent_bytes_params *p
                           [EW_DYNAMIC_QUANTIZE_Y] = operand[EW_RECURRENT_BYTES_BYTES],
                           [EW_DYNAMIC_QUANTIZE_SCALE] = &scale,
                           [EW_DYNAMIC_QUANTIZE_ZERO] = &zero};
-      uint8_t *r_zero = operand[EW_RECURRENT_BYTES_R_ZERO];
+      const uint8_t *r_zero = operand[EW_RECURRENT_BYTES_R_ZERO];
       void *const factors[EW_INTEGER_PRODUCT_SCRATCH + 1] = {
           [EW_INTEGER_PRODUCT_A] = operand[EW_RECURRENT_BYTES_BYTES],
           [EW_INTEGER_PRODUCT_W] = (uint8_t *)operand[EW_RECURRENT_BYTES_R] + d * item,
           [EW_INTEGER_PRODUCT_A_ZERO] = &zero,
-          [EW_INTEGER_PRODUCT_B_ZERO] = r_zero ? r_zero + (int64_t)d * p->zeros : NULL,
+          [EW_INTEGER_PRODUCT_B_ZERO] = r_zero ? (void *)(r_zero + (int64_t)d * p->zeros) : NULL,
           [EW_INTEGER_PRODUCT_A_SCALE] = &scale,
           [EW_INTEGER_PRODUCT_FACTOR] =
               (real *)operand[EW_RECURRENT_BYTES_FACTOR] + (int64_t)d * p->factors,

@@ -133,15 +133,15 @@ static step begin(int32_t form, bool adam, float rest1, float rest2, float weigh
 int32_t ew_k_optimizer(ew_context *ctx, const ew_optimizer_params *p, void *const *operand) {
   const bool adam = p->rule == EW_OPTIMIZER_RULE_ADAM,
              first = *(const long_m *)operand[EW_OPTIMIZER_STEP] == 1;
-  if ((p->rule != EW_OPTIMIZER_RULE_SGD && !operand[EW_OPTIMIZER_NEW_S]) ||
-      (adam && !operand[EW_OPTIMIZER_NEW_T]))
+  if ((p->rule != EW_OPTIMIZER_RULE_SGD && !operand[EW_OPTIMIZER_S]) ||
+      (adam && !operand[EW_OPTIMIZER_T]))
     return EW_E_PARAM;
   step w =
       begin(p->form, adam, p->rest1, p->rest2, p->weight_decay, operand[EW_OPTIMIZER_LEARNING_RATE],
             operand[EW_OPTIMIZER_STEP], operand[EW_OPTIMIZER_SCALE]);
-  w.p = p, w.x = operand[EW_OPTIMIZER_NEW_X], w.g = operand[EW_OPTIMIZER_G], w.length = 32768;
-  w.s[0] = operand[EW_OPTIMIZER_NEW_S], w.s[1] = operand[EW_OPTIMIZER_NEW_T],
-  w.s[2] = operand[EW_OPTIMIZER_NEW_U];
+  w.p = p, w.x = operand[EW_OPTIMIZER_X], w.g = operand[EW_OPTIMIZER_G], w.length = 32768;
+  w.s[0] = operand[EW_OPTIMIZER_S], w.s[1] = operand[EW_OPTIMIZER_T],
+  w.s[2] = operand[EW_OPTIMIZER_U];
   w.keep = first ? 0 : p->momentum, w.take = first ? 1 : 1 - p->dampening,
   w.straight = p->nesterov ? 1 : 0, w.along = p->nesterov ? p->momentum : 1;
   ew_parallel(ctx, (p->n - 1) / w.length + 1, optimizer_task, &w);
@@ -249,12 +249,12 @@ int32_t ew_k_optimizer_8bit(ew_context *ctx, const ew_optimizer_8bit_params *p,
                  begin(p->form, true, p->rest1, p->rest2, p->weight_decay,
                        operand[EW_OPTIMIZER_8BIT_LEARNING_RATE], number,
                        operand[EW_OPTIMIZER_8BIT_SCALE]),
-                 operand[EW_OPTIMIZER_8BIT_NEW_X],
-                 operand[EW_OPTIMIZER_8BIT_NEW_M_LARGEST],
-                 operand[EW_OPTIMIZER_8BIT_NEW_V_LARGEST],
+                 operand[EW_OPTIMIZER_8BIT_X],
+                 operand[EW_OPTIMIZER_8BIT_M_LARGEST],
+                 operand[EW_OPTIMIZER_8BIT_V_LARGEST],
                  operand[EW_OPTIMIZER_8BIT_G],
-                 operand[EW_OPTIMIZER_8BIT_NEW_M],
-                 operand[EW_OPTIMIZER_8BIT_NEW_V],
+                 operand[EW_OPTIMIZER_8BIT_M],
+                 operand[EW_OPTIMIZER_8BIT_V],
                  (uint32_t)*number * 0x85ebca6bu};
   ew_parallel(ctx, (p->n - 1) / (BLOCK * BLOCKS) + 1, optimizer_8bit_task, &w);
   return EW_OK;

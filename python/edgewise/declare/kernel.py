@@ -130,6 +130,7 @@ class Operand:
         type: The type of its elements.
         layout: Its dimensions and strides (see the module's text).
         output: Whether the kernel writes it.
+        updated: Whether the kernel reads an output's old elements before it writes new ones.
         optional: Whether a step may omit it.
         inplace: Names of inputs that may be exactly the same memory as this output.
         touches: Where data determine which part is accessed (gather, scatter), the name of the
@@ -152,6 +153,14 @@ class Operand:
     lo: str = "0"
     hi: str = ""
     scratch: bool = False
+    updated: bool = False
+
+    @property
+    def access(self) -> str:
+        """What a kernel does with it: "read", "write", "update" (both) or "scratch"."""
+        if self.scratch:
+            return "scratch"
+        return "update" if self.updated else "write" if self.output else "read"
 
 
 def read(
@@ -179,6 +188,23 @@ def write(
 ) -> Operand:
     """Declares an output; the arguments are attributes of Operand."""
     return Operand(name, element_type(type), layout, True, optional, tuple(inplace), touches, reach)
+
+
+def update(
+    name: str,
+    type: ElementType | int | str | Sequence[int],
+    layout: str,
+    *,
+    optional: bool = False,
+    touches: str = "",
+) -> Operand:
+    """A tensor that the kernel changes: a single operand, both input and output."""
+    return Operand(name, element_type(type), layout, True, optional, touches=touches, updated=True)
+
+
+def room(name: str, type: ElementType | int | str | Sequence[int], layout: str) -> Operand:
+    """Working memory with a layout; its contents have no meaning after the step."""
+    return Operand(name, element_type(type), layout, True, scratch=True)
 
 
 def params(names: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ def canonical_text():
     for _, k in sorted(KERNELS.items()):
         lines.append(f"kernel {k.name} " + " ".join(f"{t}:{n}" for n, t in k.params.items()))
         lines += [
-            f"  {'write' if o.output else 'read'} {o.name} {o.size} [{o.lo}, {o.hi})"
+            f"  {o.access} {o.name} {o.size} [{o.lo}, {o.hi})"
             f" {'optional ' if o.optional else ''}{' '.join(o.inplace)}"
             for o in k.operands
         ]

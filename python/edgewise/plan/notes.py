@@ -90,8 +90,9 @@ def _moved(step):
                 s and d != 1
             ):  # broadcast dimensions are read again from where they were read before
                 low, high = low * d, high * d
-        total[0] += (n := bytes_for(v.dtype, low))
-        total[1] += n if low == high else bytes_for(v.dtype, high)
+        times = 2 if o.updated else 1  # read and written
+        total[0] += (n := times * bytes_for(v.dtype, low))
+        total[1] += n if low == high else times * bytes_for(v.dtype, high)
     return total
 
 

@@ -474,8 +474,6 @@ def cases():
                 **dict.fromkeys(keys, (F32, count, "zeros")),
                 "learning_rate": (F32, 1, "zeros"),
                 "step": (I64, 1),
-                "new_x": ("x", 0),
-                **{f"new_{k}": (k, 0) for k in keys},
             }
             add(
                 f"{name} {count}",
@@ -510,7 +508,6 @@ def cases():
             "v_largest": (F32, count // 256, "zeros"),
             "learning_rate": (F32, 1, "zeros"),
             "step": (I64, 1),
-            **{"new_" + k: (k, 0) for k in ("x", "m", "m_largest", "v", "v_largest")},
         },
         dict(form=0, n=count, rest1=0.1, rest2=0.001, epsilon=1e-8, weight_decay=0.01),
         10 * count,

@@ -59,6 +59,9 @@ typedef struct {
 } kernel_fields;
 extern kernel_fields kernels[EW_KERNEL_COUNT];
 const char *name_of(int kernel);
+/* What the contract says that the kernel does with an operand. name: "kernel.operand". */
+typedef enum { READ, WRITE, UPDATE, SCRATCH } access_kind;
+access_kind access_of(int kernel, int operand, char *name, size_t room);
 void read_names(void);
 /* Plausible parameters. Most satisfy the kernel's rules; the check decides. */
 void guess(int kernel, int32_t *params);

@@ -9,6 +9,15 @@ const char *name_of(int kernel) {
   return kernel >= 0 && kernel < EW_KERNEL_COUNT ? ew_names[kernel].name : "no kernel";
 }
 
+access_kind access_of(int kernel, int operand, char *name, size_t room) {
+  const char *s = ew_names[kernel].operands;
+  for (int i = 0; i < operand; i++) s = strchr(s, ' ') + 1;
+  const char *colon = strchr(s, ':');
+  const size_t length = strcspn(colon + 1, " ");
+  snprintf(name, room, "%s.%.*s", name_of(kernel), (int)length, colon + 1);
+  return *s == 'r' ? READ : *s == 'w' ? WRITE : *s == 'u' ? UPDATE : SCRATCH;
+}
+
 void read_names(void) {
   static const char *const counts[] = {
       "batch",     "batch0",   "batch1", "heads",   "m",      "n",     "k",        "q_len",

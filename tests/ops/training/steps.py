@@ -38,7 +38,7 @@ def run_plan(engine, plan, feeds, states=(), times=1):
     try:
         for i, s in enumerate(plan.slots):
             memory[s.name] = engine.alloc(s.nbytes)
-            loaded.bind(i, memory[s.name], s.nbytes)
+            loaded.bind(i, Buffer(memory[s.name], s.nbytes))
         for k, v in dict(states).items():
             engine.write(memory[k], v.tobytes())
         loaded.init()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...declare.dtypes import FLOAT, INT8, INT32, UINT8
-from ...declare.kernel import CImplementation, Cost, Enum, Kernel, params, read, write
+from ...declare.kernel import CImplementation, Cost, Enum, Kernel, params, read, room, write
 
 Kernel(
     "recurrent_bytes",
@@ -21,9 +21,9 @@ Kernel(
         write("y", FLOAT, "t, b, d, h"),
         write("h_last", FLOAT, "d, b, h"),
         write("c_last", FLOAT, "d, b, h"),
-        write("g", FLOAT, "d, b, 4, h"),
-        write("sums", FLOAT, "b, 4, h"),
-        write("bytes", UINT8, "b, h"),
+        room("g", FLOAT, "d, b, 4, h"),
+        room("sums", FLOAT, "b, 4, h"),
+        room("bytes", UINT8, "b, h"),
     ],
     require=[
         "d in (1, 2)",
@@ -42,8 +42,7 @@ Kernel(
         "The kernel recurrent for an LSTM with 8-bit r from pack_integer (one item for each "
         "direction, n = 4 * h, c = h): h is quantized to uint8 before each step, over the range "
         "of all rows of a direction, and its products are summed in integers. factor, r_zero: "
-        "scales and zero points of r, for each direction one or one for each column. g, sums, "
-        "bytes: working memory."
+        "scales and zero points of r, for each direction one or one for each column."
     ),
 )
 

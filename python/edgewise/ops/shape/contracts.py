@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...declare.dtypes import INT32, INT64
-from ...declare.kernel import CImplementation, Kernel, params, read, sized, typed, write
+from ...declare.kernel import CImplementation, Kernel, params, read, sized, typed, update, write
 
 Kernel(
     "gather",
@@ -80,7 +80,7 @@ Kernel(
     [
         read("index", typed("index_type", INT32, INT64), "count, depth"),
         read("updates", sized("size"), "count, inner"),
-        write("y", sized("size"), "sizes:strides, inner", touches="updates"),
+        update("y", sized("size"), "sizes:strides, inner", touches="updates"),
     ],
     require=[
         "size in (1, 2, 4, 8)",
@@ -106,7 +106,7 @@ Kernel(
     [
         read("index", typed("index_type", INT32, INT64), "dims:is"),
         read("updates", sized("size"), "dims"),
-        write("y", sized("size"), "dims:ys, rows:y_axis", touches="updates"),
+        update("y", sized("size"), "dims:ys, rows:y_axis", touches="updates"),
     ],
     require=[
         "size in (1, 2, 4, 8)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...declare.dtypes import FLOAT, INT8, INT32, INT64, UINT8
-from ...declare.kernel import CImplementation, Enum, Kernel, params, read, typed, write
+from ...declare.kernel import CImplementation, Enum, Kernel, params, read, typed, update, write
 
 Kernel(
     "cross_entropy",
@@ -56,23 +56,19 @@ Kernel(
         "dampening:f32 nesterov"
     ),
     [
-        read("x", FLOAT, "n"),
+        update("x", FLOAT, "n"),
         read("g", FLOAT, "n"),
-        read("s", FLOAT, "n", optional=True),
-        read("t", FLOAT, "n", optional=True),
-        read("u", FLOAT, "n", optional=True),
+        update("s", FLOAT, "n", optional=True),
+        update("t", FLOAT, "n", optional=True),
+        update("u", FLOAT, "n", optional=True),
         read("learning_rate", FLOAT, "1"),
         read("step", INT64, "1"),
         read("scale", FLOAT, "1", optional=True),
-        write("new_x", FLOAT, "n", inplace=["x"]),
-        write("new_s", FLOAT, "n", optional=True, inplace=["s"]),
-        write("new_t", FLOAT, "n", optional=True, inplace=["t"]),
-        write("new_u", FLOAT, "n", optional=True, inplace=["u"]),
     ],
     enums={"rule": RULE, "form": FORM},
     empty=["n"],
     doc=(
-        "One step of an optimizer in place: each operand new_* has the memory of the operand *. "
+        "One step of an optimizer, which updates a parameter x and its states. "
         "rest1, rest2: 1 - beta1, 1 - beta2 (rmsprop: rest1 is 1 - alpha). States s, t, u: adam: "
         "m and v; sgd: momentum buffer or none; adagrad: sum of squares; rmsprop: average of "
         "squares, average of gradients and momentum buffer, the last two optional; lion: m."
@@ -83,20 +79,15 @@ Kernel(
     "optimizer_8bit",
     params("form n rest1:f32 rest2:f32 epsilon:f32 weight_decay:f32"),
     [
-        read("x", FLOAT, "n"),
+        update("x", FLOAT, "n"),
         read("g", FLOAT, "n"),
-        read("m", INT8, "n"),
-        read("m_largest", FLOAT, "ceil_div(n, 256)"),
-        read("v", UINT8, "n"),
-        read("v_largest", FLOAT, "ceil_div(n, 256)"),
+        update("m", INT8, "n"),
+        update("m_largest", FLOAT, "ceil_div(n, 256)"),
+        update("v", UINT8, "n"),
+        update("v_largest", FLOAT, "ceil_div(n, 256)"),
         read("learning_rate", FLOAT, "1"),
         read("step", INT64, "1"),
         read("scale", FLOAT, "1", optional=True),
-        write("new_x", FLOAT, "n", inplace=["x"]),
-        write("new_m", INT8, "n", inplace=["m"]),
-        write("new_m_largest", FLOAT, "ceil_div(n, 256)", inplace=["m_largest"]),
-        write("new_v", UINT8, "n", inplace=["v"]),
-        write("new_v_largest", FLOAT, "ceil_div(n, 256)", inplace=["v_largest"]),
     ],
     enums={"form": FORM},
     empty=["n"],
@@ -104,6 +95,6 @@ Kernel(
     c=CImplementation(rare=True),
     doc=(
         "The rule adam of `optimizer` with m as int8 and sqrt(v) as uint8, each with a float32 "
-        "scale for every 256 elements; each operand new_* has the memory of the operand *."
+        "scale for every 256 elements."
     ),
 )

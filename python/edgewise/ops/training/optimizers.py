@@ -61,20 +61,13 @@ def _declare(
         else:
             names = ["s", "t"]
         gradient = builder.flat(builder.view(node.inputs[1]))
-        where = {
+        updated = {
             "x": in_place(node, builder),
             **{k: in_place(node, builder, i + 2, i + 1) for i, k in zip(range(count), names)},
         }
         builder.emit(
             "optimizer",
-            {
-                **where,
-                **{f"new_{k}": v for k, v in where.items()},
-                "g": gradient,
-                "learning_rate": rate,
-                "step": step,
-                "scale": scale,
-            },
+            {**updated, "g": gradient, "learning_rate": rate, "step": step, "scale": scale},
             rule=RULE[rule],
             form=FORM[form(node)],
             n=product(node.inputs[0].shape),
@@ -154,7 +147,7 @@ def adamw_8bit_lower(node: BoundNode, builder: Builder) -> None:
         builder.view(node.inputs[7]),
         builder.view(node.inputs[8]) if node.has(8) else None,
     )
-    where = {
+    updated = {
         k: in_place(node, builder, i, o)
         for k, i, o in (
             ("x", 0, 0),
@@ -166,14 +159,7 @@ def adamw_8bit_lower(node: BoundNode, builder: Builder) -> None:
     }
     builder.emit(
         "optimizer_8bit",
-        {
-            **where,
-            **{f"new_{k}": v for k, v in where.items()},
-            "g": gradient,
-            "learning_rate": rate,
-            "step": step,
-            "scale": scale,
-        },
+        {**updated, "g": gradient, "learning_rate": rate, "step": step, "scale": scale},
         form=FORM[adam_form(node)],
         n=product(node.inputs[0].shape),
         **adam_params(node),
