@@ -140,5 +140,16 @@ int32_t ew_plan_run(ew_plan *);
  * call). For profilers and for hosts that interleave other work. */
 int32_t ew_plan_run_steps(ew_plan *, uint32_t first, uint32_t count, double *seconds);
 
+/* Writes steps `first` to first + count - 1, init steps counted first, to `out` as other devices
+ * can run them: one ew_resolved_step after the other, with the present values of the registers.
+ * What it writes has been checked: kernel, parameters and operands satisfy the kernel's contract as
+ * long as the arena, the constants and the slots have at least the plan's sizes and do not overlap
+ * (ew_plan_bind).
+ *
+ * bytes: in, the size of `out`; out, the size of these records, also if `out` is NULL, which writes
+ * nothing, or too small (EW_E_ARGUMENT). The size of a step's record does not depend on registers.
+ * EW_E_PARAM, EW_E_BOUNDS or EW_E_ALIAS, as from a run, if a step cannot run with these values. */
+int32_t ew_plan_resolve(ew_plan *, uint32_t first, uint32_t count, void *out, size_t *bytes);
+
 void ew_plan_free(ew_plan *);
 #endif

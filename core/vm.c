@@ -99,12 +99,16 @@ EW_API(ew_plan_register) int32_t ew_plan_register(ew_plan *p, uint32_t reg, int6
   return EW_OK;
 }
 
+int32_t ew_step_refresh(ew_plan *p, ew_step *s) {
+  if (!s->registers || s->checked == p->version) return EW_OK;
+  const int32_t code = ew_step_check(p, s, p->registers);
+  if (!code) s->checked = p->version;
+  return code;
+}
+
 static int32_t run_step(ew_plan *p, ew_step *s) {
-  if (s->registers && s->checked != p->version) {
-    int32_t code = ew_step_check(p, s, p->registers);
-    if (code) return code;
-    s->checked = p->version;
-  }
+  const int32_t changed = ew_step_refresh(p, s);
+  if (changed) return changed;
   if (s->empty) return EW_OK;
   void *operand[EW_MAX_OPERANDS];
   for (int i = 0; i < s->kernel->n_operands; i++) {

@@ -71,6 +71,9 @@ int32_t ew_fail(ew_engine *, int32_t code, int64_t step, int64_t operand, int32_
  * rights and aliasing. */
 int32_t ew_step_check(ew_plan *, ew_step *, const int64_t *registers);
 
+/* Does so if the step depends on registers that have changed since. */
+int32_t ew_step_refresh(ew_plan *, ew_step *);
+
 /* Called before a run: EW_E_ALIAS if a slot bound since the last run overlaps memory that it must
  * not overlap. */
 int32_t ew_check_slots(ew_plan *);

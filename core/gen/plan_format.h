@@ -12,6 +12,10 @@ enum { EW_ARENA = 0, EW_CONST = 1, EW_SLOT0 = 2, EW_NONE = 0xffffffffu };
 /* Bits of ew_slot_entry.flags. */
 enum { EW_SLOT_WRITABLE = 1 };
 
+/* Bits of ew_resolved_step.flags: the step touches no memory and need not run; it depends
+ * on registers and must be resolved again after one has changed. */
+enum { EW_STEP_EMPTY = 1, EW_STEP_REGISTERS = 2 };
+
 /* Beginning of a plan. Offsets are from the start of the plan, sizes in bytes. */
 typedef struct {
   char magic[8]; /* EW_PLAN_MAGIC without its terminating zero */
@@ -85,6 +89,29 @@ typedef struct {
   int64_t detail; /* as the code says */
 } ew_error;
 _Static_assert(sizeof(ew_error) == 24, "ew_error");
+
+/* Beginning of a step as ew_plan_resolve writes it, with the present values of the registers in
+ * its parameters and operands. Followed by the parameters (param_bytes, padded to 8) and
+ * ew_resolved_operand[n_operands]. */
+typedef struct {
+  uint16_t kernel; /* id in the kernel table */
+  uint16_t n_operands; /* number of operands */
+  uint32_t flags; /* EW_STEP_EMPTY, EW_STEP_REGISTERS */
+  uint32_t param_bytes; /* size of the parameters, a multiple of 4 */
+  uint32_t step_bytes; /* size of the whole record */
+} ew_resolved_step;
+_Static_assert(sizeof(ew_resolved_step) == 16, "ew_resolved_step");
+
+/* An operand of a resolved step. Element 0 is at `offset` of its buffer; the step touches bytes
+ * begin to end - 1 of it and no others. */
+typedef struct {
+  uint32_t buffer; /* EW_ARENA, EW_CONST, EW_SLOT0 + slot, or EW_NONE: all others are 0 */
+  uint32_t element_bytes; /* bytes per element */
+  int64_t offset;
+  int64_t begin;
+  int64_t end; /* equal to begin in a step that is empty */
+} ew_resolved_operand;
+_Static_assert(sizeof(ew_resolved_operand) == 32, "ew_resolved_operand");
 
 enum ew_error_code {
   EW_OK = 0,

@@ -81,6 +81,72 @@ void run_guarded(ew_plan *p, uint32_t step) {
     failed++, kernels[s->id].refused++;
 }
 
+/* ---- resolved steps ---- */
+
+/* What a record says must be what the VM would compute, and lie inside the buffers. */
+static void check_record(ew_plan *p, const ew_step *s, const uint8_t *record) {
+  ew_resolved_step head;
+  memcpy(&head, record, sizeof head);
+  if (head.kernel != s->id || head.n_operands != s->kernel->n_operands ||
+      head.param_bytes != s->kernel->param_bytes || !(head.flags & EW_STEP_EMPTY) != !s->empty ||
+      !(head.flags & EW_STEP_REGISTERS) != !s->registers ||
+      memcmp(record + sizeof head, s->params, head.param_bytes))
+    die("a resolved step is not the step", name_of(s->id));
+  for (int i = 0; i < head.n_operands; i++) {
+    const ew_operand *o = &s->operands[i];
+    ew_resolved_operand r;
+    memcpy(&r, record + sizeof head + (head.param_bytes + 7) / 8 * 8 + (size_t)i * sizeof r,
+           sizeof r);
+    if (r.buffer != o->buffer) die("a resolved operand has another buffer", name_of(s->id));
+    if (o->buffer == EW_NONE || s->empty) {
+      if (r.offset || r.begin || r.end || r.element_bytes)
+        die("a resolved operand that is not there", name_of(s->id));
+      continue;
+    }
+    const uint64_t size = o->buffer == EW_ARENA   ? p->arena_bytes
+                          : o->buffer == EW_CONST ? p->const_bytes
+                                                  : p->slots[o->buffer - EW_SLOT0].bytes;
+    if (r.begin < 0 || r.end < r.begin || (uint64_t)r.end > size)
+      die("a resolved operand lies outside of its buffer", name_of(s->id));
+    if (r.offset != o->offset + (o->reg ? p->registers[o->reg - 1] * o->scale : 0))
+      die("a resolved operand lies elsewhere", name_of(s->id));
+  }
+}
+
+/* Resolves all steps in pieces, into blocks of exactly their size. */
+static void resolve_is_right(ew_plan *p) {
+  const uint32_t n_steps = p->n_init_steps + p->n_steps;
+  size_t bytes = 0;
+  if (ew_plan_resolve(p, n_steps, 1, NULL, &bytes) != EW_E_ARGUMENT ||
+      ew_plan_resolve(p, 1, UINT32_MAX, NULL, &bytes) != EW_E_ARGUMENT || bytes)
+    die("steps were resolved that do not exist", "resolve");
+  for (uint32_t first = 0, count; first < n_steps; first += count) {
+    count = 1 + below(one_in(2) ? 2 : n_steps - first);
+    if (count > n_steps - first) count = n_steps - first;
+    if (ew_plan_resolve(p, first, count, NULL, &bytes)) die("resolve", "size");
+    const size_t needed = bytes;
+    uint8_t *out = malloc(needed);
+    if (!out) abort();
+    bytes = below((uint32_t)needed);
+    if (ew_plan_resolve(p, first, count, out, &bytes) != EW_E_ARGUMENT || bytes != needed)
+      die("resolved steps were written to less than their size", "resolve");
+    const int32_t code = ew_plan_resolve(p, first, count, out, &bytes);
+    int32_t expected = EW_OK;
+    size_t at = 0;
+    for (uint32_t i = first; i < first + count && !expected; i++) {
+      ew_step *s = &p->steps[i];
+      expected = ew_step_check(p, s, p->registers);
+      if (expected) break;
+      if (!code) check_record(p, s, out + at);
+      ew_resolved_step head;
+      if (!code) memcpy(&head, out + at, sizeof head), at += head.step_bytes;
+    }
+    if (code != expected) die("a step was resolved that cannot run, or the reverse", "resolve");
+    if (!code && at != needed) die("resolved steps of another size", "resolve");
+    free(out);
+  }
+}
+
 /* ---- memory of the slots ---- */
 
 enum { OWN, SHARED, UNALIGNED, SMALL };
@@ -186,6 +252,7 @@ void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_work) {
   for (uint32_t i = 0; i < p->n_slots; i++) can_run &= p->slots[i].bytes <= MOST_BYTES;
   uint8_t **held = calloc(p->n_slots + (size_t)1, sizeof *held);
   if (!held) abort();
+  if (one_in(4)) resolve_is_right(p); /* needs no memory */
   if (can_run && p->n_slots <= 4096 && bind_slots(p, held) && slots_are_right(p)) {
     for (uint32_t i = 0; i < p->n_registers; i++) {
       const ew_register_entry *r = &p->limits[i];
@@ -194,6 +261,7 @@ void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_work) {
           ew_plan_register(p, i, (int64_t)((uint64_t)r->min + (range ? next() % range : 0))))
         die("register", "");
     }
+    resolve_is_right(p);
     for (uint32_t i = 0; i < p->n_init_steps + p->n_steps; i++) run_guarded(p, i);
   }
   for (uint32_t i = 0; i <= p->n_slots; i++) free(held[i]);

@@ -4,6 +4,8 @@ export const MAGIC = "EDGEPLN1";
 export const BUFFERS = { ARENA: 0, CONST: 1, SLOT0: 2, NONE: 0xffffffff } as const;
 /** Bit of a slot's flags. */
 export const SLOT_WRITABLE = 1;
+/** Bits of a resolved step's flags: it touches no memory; it depends on registers. */
+export const STEP_FLAGS = { EMPTY: 1, REGISTERS: 2 } as const;
 /** Structs of core/gen/plan_format.h: size in bytes and offset of each member. */
 export const LAYOUT = {
   planHeader: {
@@ -77,6 +79,29 @@ export const LAYOUT = {
       operand: 8,
       kernel: 12,
       detail: 16,
+    },
+  },
+} as const;
+/** The same of what ew_plan_resolve writes. */
+export const RESOLVED_LAYOUT = {
+  resolvedStep: {
+    bytes: 16,
+    at: {
+      kernel: 0,
+      n_operands: 2,
+      flags: 4,
+      param_bytes: 8,
+      step_bytes: 12,
+    },
+  },
+  resolvedOperand: {
+    bytes: 32,
+    at: {
+      buffer: 0,
+      element_bytes: 4,
+      offset: 8,
+      begin: 16,
+      end: 24,
     },
   },
 } as const;

@@ -380,7 +380,7 @@ export class Engine implements Device {
   }
 
   /** Throws the error of a failed call. */
-  private check(code: number, where: string, loading = false): void {
+  check(code: number, where: string, loading = false): void {
     if (code === 0) return;
     const at = this.exports.ew_last_error(this.handle) >>> 0;
     const view = new DataView(this.memory.buffer);

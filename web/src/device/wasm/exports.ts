@@ -34,6 +34,7 @@ export interface EngineExports {
   ew_plan_init_steps(plan: number, first: number, count: number): number;
   ew_plan_run(plan: number): number;
   ew_plan_run_steps(plan: number, first: number, count: number, seconds: number): number;
+  ew_plan_resolve(plan: number, first: number, count: number, out: number, bytes: number): number;
   ew_plan_free(plan: number): void;
   [name: string]: unknown;
 }
