@@ -5,6 +5,7 @@ import torch
 from edgewise.bind import bind
 from edgewise.bind.autodiff import Gradients
 from edgewise.declare.dtypes import BOOL, FLOAT, INT8, INT32, INT64, UINT8
+from edgewise.engine import Buffer
 from edgewise.ir import Graph, Value
 from edgewise.plan.builder import lower
 
