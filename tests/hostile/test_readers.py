@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from edgewise.compile import compile_inference
-from edgewise.engine import open_engine
+from edgewise.engine import Buffer, open_engine
 from edgewise.errors import EdgewiseError, PackageError, PlanError
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
@@ -295,9 +295,9 @@ def test_the_engine_knows_how_large_the_memory_of_a_slot_is():
         )
     )
     address = engine.alloc(64)
-    loaded.bind(0, address, 64)
+    loaded.bind(0, Buffer(address, 64))
     with pytest.raises(PlanError, match="does not fit into the 63 bytes"):
-        loaded.bind(0, address, 63)
+        loaded.bind(0, Buffer(address, 63))
     loaded.free()
     engine.free(address)
 

@@ -283,7 +283,7 @@ def positions(g, output, keep, at=2, axis=1):
     )
     engine = open_engine("native")
     loaded = engine.load(plan)
-    store = edgewise.session.weights.WeightStore(engine)
+    store = edgewise.session.weights.WeightStore(engine.device)
     fresh = store.connect(loaded)
     addresses = {}
     for i, slot in enumerate(plan.slots):

@@ -6,7 +6,8 @@ import pytest
 from edgewise.compile import compile_package
 from edgewise.errors import InputError
 from edgewise.inspect import every_node
-from edgewise.session.decoder import DecoderModel, folder_files
+from edgewise.session.decoder import DecoderModel
+from edgewise.session.open import folder_files
 
 from .reference import DTYPES, Reference
 from .zoo import causal_lms

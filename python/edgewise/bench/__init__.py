@@ -20,7 +20,7 @@ from ..engine import open_engine
 from ..errors import InputError
 from ..ir import Graph
 from ..onnx import FileSource, read_model
-from ..session.decoder import folder_files, open_package
+from ..session.open import folder_files, open_package
 from .contender import Comparison
 from .decoding import compare_decoding
 from .report import Report, figure

@@ -145,7 +145,7 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
 def _compile_inference(args: argparse.Namespace, model: str) -> Package:
     """Compiles a model of any kind for the fixed shapes of --dims."""
     from ..compile import compile_inference, pick_model_file
-    from ..session.decoder import folder_files
+    from ..session.open import folder_files
 
     if args.train:
         raise InputError("--train is for language models", "--dims", "Remove one of the two.")

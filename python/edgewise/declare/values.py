@@ -65,7 +65,7 @@ class RunTensor:
         if self.data is not None:
             return self.data
         n = self.nbytes
-        return self.memory.pool.engine.read(self.memory.address + self.offset, n) if n else b""
+        return self.memory.read(self.offset, n) if n else b""
 
     @property
     def numbers(self) -> list[Any]:

@@ -1,19 +1,13 @@
-"""Engines: the C core as a native library (CPython) or as a WebAssembly instance (Pyodide), behind
-one interface.
+"""Engines: the C core as a native library (CPython) or a WebAssembly instance (Pyodide).
 
-    alloc(nbytes) -> address        zeroed, 64-byte aligned
-    free(address)
-    write(address, data)            bytes-like
-    read(address, nbytes) -> bytes
-    copy(source, target, nbytes)
-    load_tensor(tensor) -> address  weights: from their Source into engine memory, not through
-    Python objects load(plan) -> LoadedPlan        bind(slot, address, nbytes), register(i, value),
-    init(), run(), profile(), free() call(name, *numbers) -> int     any exported C function lock
-    held by whoever loads or runs a plan; sessions of several threads may share an engine: their
-    plans run one after the other
+An `Engine` calls C functions and reaches the C side's memory by address. Sessions use its `Device`
+(`engine.device`): buffers, and plans that run on them. Sizes are in bytes; address 0 means none.
 
-Addresses are ints, 0 is none; sizes are bytes. What does not fit raises OutOfMemory, a plan that
-the C side refuses PlanError, what fails in a run EngineError or (an index out of range) InputError.
+Errors: OutOfMemory where memory runs out, PlanError where the C side rejects a plan, EngineError or
+InputError (an index is out of range) where a run fails.
+
+Several threads may share an engine: its `lock` is held while a plan is loaded or run, so that plans
+run one after the other.
 """
 
 from __future__ import annotations
@@ -21,18 +15,27 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .base import Engine, LoadedPlan, Place
+from .base import Engine, LoadedPlan
+from .device import Buffer, Device
 from .locks import Owner, locked
 from .stopping import LONG, Ends
 
-_default, _opening = None, threading.Lock()
+if TYPE_CHECKING:
+    from .browser import BrowserEngine
+    from .native import NativeEngine
+
+_default: NativeEngine | BrowserEngine | None = None
+_opening = threading.Lock()
 
 
-def default_engine():
-    """The engine of this process: made on first use; threads as many as cores natively, 1 in a
-    page. It may be used from several threads, and in child processes after a fork.
+def default_engine() -> NativeEngine | BrowserEngine:
+    """The engine of this process, opened on first use.
+
+    It has a thread per core natively, and one in a page. Threads may share it, and child processes
+    may use it after a fork.
     """
     global _default
     if _default is None or _default.lost:
@@ -42,7 +45,7 @@ def default_engine():
     return _default
 
 
-def _in_child():
+def _in_child() -> None:
     global _opening
     _opening = threading.Lock()
 
@@ -51,9 +54,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 
 
-def open_engine(threads=None):
-    """A new engine. threads: how many may work at once (default: the cores of the machine; at most
-    64; 1 in Pyodide). Raises InputError where it is no whole number from 1 on.
+def open_engine(threads: int | None = None) -> NativeEngine | BrowserEngine:
+    """Opens an engine.
+
+    Args:
+        threads: maximum number of threads that compute at once, 1 to 64; by default one per core.
+            Always 1 in Pyodide.
+
+    Raises:
+        InputError: `threads` is not a positive integer.
     """
     if threads is not None and (type(threads) is not int or threads < 1):
         raise InputError(
@@ -72,11 +81,12 @@ def open_engine(threads=None):
 
 __all__ = [
     "LONG",
+    "Buffer",
+    "Device",
     "Ends",
     "Engine",
     "LoadedPlan",
     "Owner",
-    "Place",
     "default_engine",
     "locked",
     "open_engine",

@@ -5,142 +5,184 @@ from __future__ import annotations
 import struct
 from functools import partial
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import Aborted, EngineError, InputError, OutOfMemory, PlanError
-from ..schema.errors import TEXTS
+from ..errors import Aborted, EdgewiseError, EngineError, InputError, OutOfMemory, PlanError
+from ..schema.errors import ALIAS_ARENA, ALIAS_PLAN, ERRORS, TEXTS
 from ..schema.plan_format import ERROR, HEADER
+from .device import Buffer, Bytes, EngineDevice
 from .locks import Owner
+from .resolved import ResolvedStep, resolve
 from .stopping import LONG, Ends, call_directly, call_interruptibly
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-class Place(NamedTuple):
-    """A stretch of engine memory.
+    from ..ir import Tensor
+    from ..plan import Plan
 
-    An address never travels without its size: what is bound to a slot is checked against it.
-    """
 
-    address: int
-    nbytes: int
+class Failure(NamedTuple):
+    """The members of the C struct ew_error (schema.plan_format.ERROR)."""
+
+    code: int
+    step: int
+    operand: int
+    kernel: int
+    detail: int
+
+
+_CODE = {error.name: error.code for error in ERRORS}
+_SMALLER = "Use a smaller batch, sequence or model, or close other models."
+_DAMAGED = "The plan is damaged or was made by another version; compile the model again."
+# codes of the loader's checks
+_REFUSED = [_CODE[name] for name in "FORMAT TABLE KERNEL PARAM BOUNDS ALIAS READONLY".split()]
+
+
+def error_of(failure: Failure, plan: Plan | None, call: str) -> EdgewiseError:
+    """The exception for an error of the C side."""
+    code, step, operand, kernel, detail = failure
+    labels, kernels = (plan.labels, plan.kernels) if plan is not None else ([], [])
+    label = labels[step] if 0 <= step < len(labels) else ""
+    name = kernels[step] if 0 <= step < len(kernels) else ""
+    where = label or call or getattr(plan, "name", "") or "engine"
+    what = TEXTS.get(code, f"error {code}")
+    if code == _CODE["MEMORY"]:
+        return OutOfMemory(f"{detail} bytes could not be had", where, _SMALLER)
+    if code == _CODE["INDEX"]:
+        return InputError(
+            f"an index is out of range ({detail})",
+            where,
+            "Check token ids and index inputs against the model's sizes.",
+        )
+    if code == _CODE["ABSENT"]:
+        value = f" with the value {detail} of a parameter" if detail >= 0 else ""
+        return EngineError(
+            f"it needs the kernel {name or kernel}{value}, which this engine was made without",
+            where,
+            "Use the full engine (edgewise-simd128-full.wasm or"
+            " edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build"
+            " MODEL --engine OUT.",
+        )
+    if code == _CODE["ALIAS"] and step < 0:
+        return _overlap(operand, detail, plan, where)
+    if code == _CODE["STOPPED"]:
+        return Aborted(
+            what,
+            where,
+            "What the run was to write has no defined contents; sessions and plans can be used"
+            " again.",
+        )
+    what += f" (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})"
+    if code in _REFUSED:
+        return PlanError(what, where, _DAMAGED)
+    return EngineError(what, where, "Report this.")
+
+
+def _overlap(slot: int, other: int, plan: Plan | None, where: str) -> PlanError:
+    """The error for slots whose memory overlaps. other: a slot, or ALIAS_ARENA or ALIAS_PLAN."""
+    slots = plan.slots if plan is not None else []
+    special = {ALIAS_ARENA: "the engine's arena", ALIAS_PLAN: "the plan"}
+    first, second = (
+        f"'{slots[i].name}'" if 0 <= i < len(slots) else special.get(i, f"slot {i}")
+        for i in (slot, other)
+    )
+    return PlanError(
+        f"{first} lies in the same memory as {second}, and one of them is written",
+        where,
+        "The package is damaged; compile the model again.",
+    )
 
 
 class Engine(Owner):
-    """One engine of the C core.
+    """An engine of the C core.
 
-    Subclasses say how memory is reached and functions are called (see the package's docstring).
-
-    `lock` is held while a plan is loaded or run; memory may be allocated, read, written and freed
+    `lock` is held while a plan is loaded or run. Memory may be allocated, read, written and freed
     without it.
     """
 
-    POINTER = "<q"  # how the C side stores a pointer
+    POINTER = "<q"  # struct format of a pointer on the C side
     rank = 1  # sessions are locked before their engine
-    interrupted = None  # what the C function returned within which a signal handler raised
-    # a plan runs in the Runner's thread while the main thread, which holds the lock, may handle
-    # signals
+    # result of the C function that a signal handler interrupted by raising
+    interrupted: int | None = None
+    # True while the Runner's thread runs a plan for the main thread, which may handle signals
     running = False
 
-    def start(self, threads):
-        """Opens the C side with so many threads; to be called once a subclass can `call`.
-
-        Raises OutOfMemory.
-        """
+    def start(self, threads: int) -> None:
+        """Opens the C side. A subclass calls this once `call` works. Raises OutOfMemory."""
         self.handle = self.call("ew_open", threads)
         if not self.handle:
             raise OutOfMemory("the engine could not be opened", "", "Free memory and try again.")
         self.cell = self.alloc(8)  # where C functions put a pointer they return
         self.start_lock()
 
-    def function(self, name):
-        """An exported C function, as `call` calls it."""
+    # What a subclass implements: memory by address, and calls of C functions.
+
+    def call(self, name: str, *args: int) -> int:
+        """Calls an exported C function: integers in, an integer out."""
+        raise NotImplementedError
+
+    def alloc(self, nbytes: int) -> int:
+        """Address of zeroed memory, 64-byte aligned. Raises OutOfMemory."""
+        raise NotImplementedError
+
+    def free(self, address: int) -> None:
+        """Frees what `alloc` returned."""
+        raise NotImplementedError
+
+    def write(self, address: int, data: Bytes) -> None:
+        """Copies bytes-like data to an address."""
+        raise NotImplementedError
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """A copy of engine memory."""
+        raise NotImplementedError
+
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        """Copies from address to address; the ranges may overlap."""
+        raise NotImplementedError
+
+    def load_tensor(self, tensor: Tensor) -> tuple[int, bool]:
+        """Address of a weight's bytes, and whether they are a copy that the caller must free."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> EngineDevice:
+        """Its memory and its plans, as sessions use them."""
+        return EngineDevice(self)
+
+    def function(self, name: str) -> Callable[..., int]:
+        """An exported C function that can be called repeatedly."""
         return partial(self.call, name)
 
-    def view(self, address, nbytes):
-        """A writable memoryview (bytes) of engine memory, valid until it is freed; None where
-        Python cannot see it.
+    def view(self, address: int, nbytes: int) -> memoryview | None:
+        """A writable memoryview of bytes, valid until the memory is freed; None where Python cannot
+        access engine memory.
         """
         return None
 
-    def address_of(self, data) -> tuple[int, object] | None:
-        """Where the engine can read a buffer of Python's, and what keeps it there; None: it must be
-        copied.
+    def address_of(self, data: Bytes) -> tuple[int, object] | None:
+        """The address of a Python buffer that the engine can read, and the object that keeps it
+        valid; None: it must be copied.
         """
         return None
 
-    def load(self, plan):
-        """Loads a plan (plan.Plan); PlanError when the engine refuses it."""
+    def load(self, plan: Plan) -> LoadedPlan:
+        """Loads and checks a plan. Raises PlanError."""
         return LoadedPlan(self, plan)
 
-    def error(self, plan=None, call=""):
-        """The last error of the C side as an exception."""
-        code, step, operand, kernel, detail = ERROR.unpack(
-            self.read(self.call("ew_last_error", self.handle), ERROR.size)
-        )
-        where = (
-            plan.labels[step]
-            if plan is not None and 0 <= step < len(plan.labels)
-            else call or getattr(plan, "name", "") or "engine"
-        )
-        name = plan.kernels[step] if plan is not None and 0 <= step < len(plan.kernels) else ""
-        what = TEXTS.get(code, f"error {code}")
-        if code == 1:
-            return OutOfMemory(
-                f"{detail} bytes could not be had",
-                where,
-                "Use a smaller batch, sequence or model, or close other models.",
-            )
-        if code == 11:
-            return InputError(
-                f"an index is out of range ({detail})",
-                where,
-                "Check token ids and index inputs against the model's sizes.",
-            )
-        if code == 13:
-            value = f" with the value {detail} of a parameter" if detail >= 0 else ""
-            return EngineError(
-                f"it needs the kernel {name or kernel}{value}, which this engine was made without",
-                where,
-                "Use the full engine (edgewise-simd128-full.wasm or"
-                " edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build"
-                " MODEL --engine OUT.",
-            )
-        if code == 7 and step < 0:
-            slots = getattr(plan, "slots", [])
-            name, other = (
-                (
-                    f"'{slots[i].name}'"
-                    if 0 <= i < len(slots)
-                    else {-1: "the engine's arena", -2: "the plan"}.get(i, f"slot {i}")
-                )
-                for i in (operand, detail)
-            )
-            return PlanError(
-                f"{name} lies in the same memory as {other}, and one of them is written",
-                where,
-                "The package is damaged; compile the model again.",
-            )
-        if code == 14:
-            return Aborted(
-                what,
-                where,
-                "What the run was to write has no defined contents; sessions and plans can be used"
-                " again.",
-            )
-        if code in (2, 3, 4, 5, 6, 7, 8):
-            return PlanError(
-                f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail"
-                f" {detail})",
-                where,
-                "The plan is damaged or was made by another version; compile the model again.",
-            )
-        return EngineError(
-            f"{what} (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})",
-            where,
-            "Report this.",
-        )
+    def error(self, plan: Plan | None = None, call: str = "") -> EdgewiseError:
+        """The last error of the C side as an exception.
 
-    def check_alloc(self, address, nbytes):
-        """The address, or OutOfMemory where it is 0. nbytes: what was asked for."""
+        Args:
+            plan: the plan that was loaded or run.
+            call: names what failed where no step is to blame.
+        """
+        failure = ERROR.unpack(self.read(self.call("ew_last_error", self.handle), ERROR.size))
+        return error_of(Failure(*failure), plan, call)
+
+    def check_alloc(self, address: int, nbytes: int) -> int:
+        """Returns the address of an allocation of nbytes. Raises OutOfMemory if it is 0."""
         if not address:
             raise OutOfMemory(
                 f"{nbytes} bytes could not be had",
@@ -151,20 +193,27 @@ class Engine(Owner):
 
 
 class LoadedPlan:
-    """A plan in the engine. Slots are bound by number to addresses."""
+    """A plan that the engine has loaded and checked.
 
-    watch = None  # profile.Watch of the session that it belongs to
-    title = ""  # what profiles call it
-    patience = 0.0  # seconds that Ctrl-C leaves a run to end by itself
-    torn = done = (
-        # the last run was stopped in its middle; it was completed (also where Ctrl-C came within)
-        False
-    )
-    # quick: its last run took so little that no signal needs to be heard within one. ends:
-    # stopping.Ends of the session that it belongs to
+    Attributes:
+        watch: the profile.Watch of its session, or None.
+        ends: the stopping.Ends of its session.
+        title: its name in profiles.
+        patience: seconds for which a run may continue after Ctrl-C.
+        torn: whether the last run was stopped before its end.
+        done: whether the last run was completed, even if Ctrl-C interrupted the wait for it.
+        quick: whether the last run was so short that the next one need not handle signals.
+        registers: {register: value} of those that were set.
+    """
 
-    def __init__(self, engine, plan):
-        self.engine, self.plan, self.registers = engine, plan, {}
+    watch: Any = None
+    title = ""
+    patience = 0.0
+    torn = done = False
+
+    def __init__(self, engine: Engine, plan: Plan) -> None:
+        self.engine, self.plan = engine, plan
+        self.registers: dict[int, int] = {}
         at = HEADER.at["n_slots"]
         if len(plan.data) >= at + 4 and (
             slots := struct.unpack_from("<I", plan.data, at)[0]
@@ -188,9 +237,9 @@ class LoadedPlan:
         finally:
             engine.free(data)
 
-    def check_idle(self):
-        """Raises EngineError where the main thread, which has the engine's lock, waits for a run
-        and handles a signal. To be called with the lock held.
+    def check_idle(self) -> None:
+        """Raises EngineError in a signal handler that interrupted a run. The caller holds the
+        engine's lock.
         """
         if self.engine.running:
             raise EngineError(
@@ -199,10 +248,9 @@ class LoadedPlan:
                 "Do not run models in a signal handler.",
             )
 
-    def _run(self, name, *args):
-        """A C function that runs steps.
-
-        Signals are heard meanwhile where it may take long; what `ends` watches for, too.
+    def _run(self, name: str, *args: int) -> None:
+        """Calls a C function that runs steps. It can be ended by signals, if it may take long, and
+        by `ends`.
         """
         engine, ends = self.engine, self.ends
         with engine.lock:
@@ -210,7 +258,8 @@ class LoadedPlan:
             start, call = perf_counter(), call_directly if self.quick else call_interruptibly
             if ends.reason is not None:
                 call = partial(ends.run, call)
-            engine.interrupted, code = None, 14
+            engine.interrupted = None
+            code: int | None = _CODE["STOPPED"]
             try:
                 code = call(engine, engine.function(name), (self.handle, *args), self.patience)
             except BaseException:
@@ -224,41 +273,41 @@ class LoadedPlan:
                     ends.error if code == 14 and ends.error is not None else engine.error(self.plan)
                 )
 
-    def _do(self, code):
+    def _do(self, code: int) -> None:
         if code:
             raise self.engine.error(self.plan)
 
-    def bind(self, slot: int, address: int, nbytes: int) -> None:
-        """Lets a slot (its number) lie at an address; the memory stays the caller's.
+    def bind(self, slot: int, buffer: Buffer) -> None:
+        """Sets the memory of a slot, which stays the caller's and must outlive the binding.
 
-        nbytes: of the memory there (not of the slot): the engine refuses a slot that is larger.
-        Raises PlanError.
+        Raises PlanError where the buffer is smaller than the slot.
         """
-        if self.engine.call("ew_plan_bind", self.handle, slot, address, nbytes):
+        if self.engine.call("ew_plan_bind", self.handle, slot, *buffer):
             s = self.plan.slots[slot]
             raise PlanError(
-                f"its slot {slot} ('{s.name}', {s.nbytes} bytes) does not fit into the {nbytes}"
+                f"its slot {slot} ('{s.name}', {s.nbytes} bytes) does not fit into the"
+                f" {buffer.nbytes}"
                 " bytes that are there for it",
                 self.plan.name or "plan",
                 "The plan is damaged or was made by another version; compile the model again.",
             )
 
-    def unbind(self, slot):
-        """A run that needs the slot fails until it is bound again."""
+    def unbind(self, slot: int) -> None:
+        """Unbinds a slot. Runs that use it fail until it is bound again."""
         self._do(self.engine.call("ew_plan_bind", self.handle, slot, 0, 0))
 
-    def in_init(self, slot):
+    def in_init(self, slot: int) -> bool:
         """Whether init steps use a slot."""
         return bool(self.engine.call("ew_plan_slot_use", self.handle, slot) & 1)
 
-    def in_runs(self, slot):
-        """Whether other than init steps use a slot."""
+    def in_runs(self, slot: int) -> bool:
+        """Whether steps other than init steps use a slot."""
         return bool(self.engine.call("ew_plan_slot_use", self.handle, slot) & 2)
 
-    def register(self, index, value):
-        """Sets register `index` (an int64; Syms of the plan follow it).
+    def register(self, index: int, value: int) -> None:
+        """Sets a register, on which dimensions and offsets depend.
 
-        PlanError where the value is outside the register's range.
+        Raises PlanError if the value is outside the register's range.
         """
         self.registers[index] = value
         if self.engine.call("ew_plan_register", self.handle, index, value):
@@ -268,25 +317,27 @@ class LoadedPlan:
                 "The plan is damaged or was made by another version; compile the model again.",
             )
 
-    def init(self):
-        """Runs the init steps, which fill the `computed` slots from weights: once after weights are
-        bound, and again when they change. Raises as `run`.
+    def init(self) -> None:
+        """Runs the init steps, which compute the `computed` slots from weights. Called after the
+        weights are bound, and again after they change. Raises as `run`.
         """
         self._run("ew_plan_init")
 
-    def run(self):
-        """Runs all other steps.
+    def run(self) -> None:
+        """Runs all steps but the init steps.
 
-        InputError: an index among the inputs is out of range. EngineError: a slot is not bound, or
-        a kernel failed.
+        Raises:
+            InputError: an index in the inputs is out of range.
+            EngineError: a slot is not bound, or a kernel failed.
+            Aborted: the run was stopped.
         """
         if self.watch is not None and self.watch.profile is not None:
             self.watch.profile.record(self)
         else:
             self._run("ew_plan_run")
 
-    def run_timed(self):
-        """Runs once; seconds of each step after the init steps."""
+    def run_timed(self) -> list[float]:
+        """Runs once. Returns the duration of each step but the init steps, in seconds."""
         count = len(self.plan.kernels) - self.plan.init_count
         seconds = self.engine.alloc(8 * max(count, 1))
         try:
@@ -295,9 +346,23 @@ class LoadedPlan:
         finally:
             self.engine.free(seconds)
 
-    def free(self):
-        """Gives back what the engine holds of the plan (not what its slots are bound to); a second
-        call does nothing.
+    def resolve(self, first: int = 0, count: int | None = None) -> list[ResolvedStep]:
+        """Steps as they would run with the registers' present values, for another device.
+
+        The engine has checked them: operands lie inside buffers of the plan's sizes (arena,
+        constants, slots), which must not overlap.
+
+        Args:
+            first: number of the first step; init steps come first and are counted.
+            count: number of steps, by default all from `first` on.
+        Raises:
+            PlanError: a step cannot run with these values. EngineError: there are no such steps.
+        """
+        return resolve(self, first, len(self.plan.kernels) - first if count is None else count)
+
+    def free(self) -> None:
+        """Frees the plan, but not the memory that its slots are bound to. Later calls do
+        nothing.
         """
         handle, self.handle = self.handle, 0
         if handle:

@@ -40,6 +40,10 @@ _SIGNATURES = {
         ctypes.c_int32,
         [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p],
     ),
+    "ew_plan_resolve": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p],
+    ),
     "ew_plan_free": (None, [ctypes.c_void_p]),
 }
 

@@ -1,54 +1,74 @@
-"""Runs that end early: by Ctrl-C, by a time limit, or by a request of another thread.
+"""Ends runs early: on Ctrl-C, at a time limit, or when another thread asks for it.
 
-The C engine reads one word between steps and between the tasks of a step (`ew_stop`). It is set
+The C engine reads its stop word (`ew_stop`) between steps and between the tasks of a step. It is
+set
 
-- for Ctrl-C: Python's signal handlers run in the main thread and only between bytecodes, so the
-  main thread gives runs that may take long to the Runner's thread, and waits;
-- for everything else: a Watcher polls every INTERVAL seconds whether one of the current runs is
-  to end.
+- on Ctrl-C: Python calls signal handlers in the main thread, between bytecodes. Therefore the main
+  thread passes runs that may take long to the Runner's thread, and waits;
+- in all other cases by the Watcher, which asks every INTERVAL seconds whether a current run must
+  end.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal
 
-INTERVAL = 0.02  # seconds between two looks
-LONG = 0.1  # seconds: a run of a plan that took less is not given to the Runner the next time
+if TYPE_CHECKING:
+    from .base import Engine
+
+Reason = Callable[[], Exception | None]
+Function = Callable[..., int]
+Call = Callable[..., int]
+
+INTERVAL = 0.02  # seconds between two checks
+LONG = 0.1  # seconds; a plan whose last run took less is not passed to the Runner
 
 
 class Ends:
-    """Why what one session runs is to end. reason: function that returns the error with which it is
-    to end, or None; None: nobody asks. It is asked from another thread, too.
+    """When the runs of one session must end.
+
+    Attributes:
+        reason: returns the error with which to end, or None. Also called from other threads. None
+            if nothing can end the run.
+        error: the error that `reason` returned.
+        engine: the engine that runs at present.
+        stopped: whether the Watcher has set its stop word.
     """
 
     __slots__ = ("reason", "error", "engine", "stopped")
 
-    def __init__(self):
-        self.reason = self.error = self.engine = None
+    def __init__(self) -> None:
+        self.reason: Reason | None = None
+        self.error: Exception | None = None
+        self.engine: Engine | None = None
         self.stopped = False
 
-    def check(self):
-        """Raises the error where there is one: to be called between plans."""
+    def check(self) -> None:
+        """Raises the error if there is one. Called between plans."""
         if self.reason is not None and (error := self.error or self.reason()) is not None:
             raise error
 
-    def watch(self, reason):
-        """`with ends.watch(reason):` what the session runs ends soon after reason() has returned an
+    def watch(self, reason: Reason | None) -> _Watched:
+        """`with ends.watch(reason):` ends what the session runs soon after reason() returns an
         error.
         """
         return _Watched(self, reason)
 
-    def run(self, call, engine, function, args, patience):
-        """call(engine, function, args, patience), a run in `engine`, the lock of which is held."""
+    def run(
+        self, call: Call, engine: Engine, function: Function, args: tuple, patience: float
+    ) -> int:
+        """call(engine, function, args, patience): a run in `engine`. The caller holds its lock."""
         watcher = _watcher
         with watcher.mutex:
             self.engine = engine
         try:
             return call(engine, function, args, patience)
         finally:
-            with watcher.mutex:  # from here on nobody stops the engine on behalf of this session
+            with watcher.mutex:  # the Watcher no longer stops the engine for this session
                 self.engine = None
                 if self.stopped:
                     self.stopped = False
@@ -58,8 +78,9 @@ class Ends:
 class _Watched:
     __slots__ = ("ends", "reason", "watcher")
 
-    def __init__(self, ends, reason):
-        self.ends, self.reason, self.watcher = ends, reason, None
+    def __init__(self, ends: Ends, reason: Reason | None) -> None:
+        self.ends, self.reason = ends, reason
+        self.watcher: Watcher | None = None
 
     def __enter__(self):
         self.ends.reason, self.ends.error = self.reason, None
@@ -67,7 +88,7 @@ class _Watched:
             try:
                 _watcher.add(self.ends)
                 self.watcher = _watcher
-            except RuntimeError:  # no threads here: reasons are asked for between plans only
+            except RuntimeError:  # no threads here: only `check` asks
                 pass
 
     def __exit__(self, *_):
@@ -77,21 +98,15 @@ class _Watched:
 
 
 class Watcher:
-    """A thread of this process that looks after runs that may have to end.
+    """A thread that watches runs that may have to end, and sleeps while there are none."""
 
-    It sleeps while there are none.
-    """
+    def __init__(self) -> None:
+        self.mutex, self.awake = threading.Lock(), threading.Event()
+        self.watched: set[Ends] = set()
+        self.thread: threading.Thread | None = None
 
-    def __init__(self):
-        self.mutex, self.awake, self.watched, self.thread = (
-            threading.Lock(),
-            threading.Event(),
-            set(),
-            None,
-        )
-
-    def add(self, ends):
-        """Looks after what `ends` belongs to, until `remove`."""
+    def add(self, ends: Ends) -> None:
+        """Watches the runs of `ends` until `remove`."""
         with self.mutex:
             if self.thread is None:
                 thread = threading.Thread(target=self._serve, name="edgewise-watcher", daemon=True)
@@ -100,7 +115,7 @@ class Watcher:
             self.watched.add(ends)
             self.awake.set()
 
-    def remove(self, ends):
+    def remove(self, ends: Ends) -> None:
         """Stop watching `ends`."""
         with self.mutex:
             self.watched.discard(ends)
@@ -115,7 +130,7 @@ class Watcher:
                 for ends in self.watched:
                     try:
                         ends.error = ends.error or ends.reason()
-                    except Exception:  # the caller's object; the run asks it, too, and fails there
+                    except Exception:  # raised again where the run itself calls `reason`
                         continue
                     if ends.error is not None and ends.engine is not None:
                         ends.stopped = True
@@ -125,24 +140,19 @@ class Watcher:
 class _Job:
     __slots__ = ("function", "args", "begun", "cancelled", "finished", "done", "result")
 
-    def __init__(self, function, args):
-        self.function, self.args, self.begun, self.cancelled, self.finished, self.result = (
-            function,
-            args,
-            False,
-            False,
-            False,
-            None,
-        )
+    def __init__(self, function: Function, args: tuple) -> None:
+        self.function, self.args = function, args
+        self.begun = self.cancelled = self.finished = False
+        self.result: Any = None  # what the function returned
         self.done = threading.Lock()
         self.done.acquire()
 
 
 class Runner:
-    """A thread of this process that makes long C calls for the main thread."""
+    """A thread that makes long C calls for the main thread."""
 
-    def __init__(self):
-        self.jobs = SimpleQueue()
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[_Job] = SimpleQueue()
         threading.Thread(target=self._serve, name="edgewise-runner", daemon=True).start()
 
     def _serve(self):
@@ -157,34 +167,32 @@ class Runner:
                 job.done.release()
             del job
 
-    def call(self, engine, function, args, patience):
-        """function(*args), a run in `engine`.
+    def call(self, engine: Engine, function: Function, args: tuple, patience: float) -> int:
+        """function(*args): a run in `engine`.
 
-        Raises what a signal handler raises, after the run has ended: by itself within `patience`
-        seconds, or else stopped.
+        Raises what a signal handler raises, after the run has ended. The run is stopped if it does
+        not end by itself within `patience` seconds.
         """
         job = _Job(function, args)
         try:
             self.jobs.put(job)
-            while not job.done.acquire(
-                timeout=0.25
-            ):  # with a timeout, since Windows hears no Ctrl-C in a wait without
+            # With a timeout: on Windows, Ctrl-C does not interrupt a wait without one.
+            while not job.done.acquire(timeout=0.25):
                 pass
         except BaseException:
             end = time.monotonic() + patience
             while True:
                 try:
                     job.cancelled = True
-                    self.jobs.put(job)  # where it was not in the queue yet; twice does no harm
+                    self.jobs.put(job)  # in case it was not queued yet; twice does no harm
                     while not job.finished and time.monotonic() < end:
                         job.done.acquire(timeout=0.05)
                     engine.call("ew_stop", engine.handle, 1)
                     while not job.finished:
                         job.done.acquire(timeout=0.25)
                     break
-                except (
-                    BaseException
-                ):  # pressed again: the run must have ended before its memory can be used
+                except BaseException:
+                    # Ctrl-C again. The run must end before its memory can be used.
                     continue
             engine.call("ew_stop", engine.handle, 0)
             engine.interrupted = job.result
@@ -192,19 +200,22 @@ class Runner:
         return job.result
 
 
-_watcher, _runner = Watcher(), None
+_watcher = Watcher()
+_runner: Runner | Literal[False] | None = None  # False: this process cannot have one
 
 
-def call_directly(engine, function, args, patience=0.0):
-    """function(*args), a run in `engine`."""
+def call_directly(engine: Engine, function: Function, args: tuple, patience: float = 0.0) -> int:
+    """function(*args): a run in `engine`."""
     return function(*args)
 
 
-def call_interruptibly(engine, function, args, patience=0.0):
-    """function(*args), a run in `engine`, so that signals are heard meanwhile.
+def call_interruptibly(
+    engine: Engine, function: Function, args: tuple, patience: float = 0.0
+) -> int:
+    """function(*args): a run in `engine` during which signals are handled.
 
-    Where a handler raises, `engine.interrupted` is what the function returned: None where it did
-    not begin.
+    If a handler raises, `engine.interrupted` is what the function returned, or None if it did not
+    start.
     """
     global _runner
     if _runner is False or threading.get_ident() != threading.main_thread().ident:
@@ -212,9 +223,8 @@ def call_interruptibly(engine, function, args, patience=0.0):
     if _runner is None:
         try:
             _runner = Runner()
-        except (
-            RuntimeError
-        ):  # no threads here (Pyodide hears interrupts by itself), or not any more
+        except RuntimeError:
+            # No threads (Pyodide handles interrupts itself), or the interpreter is shutting down.
             _runner = False
             return function(*args)
     engine.running = True
@@ -224,7 +234,7 @@ def call_interruptibly(engine, function, args, patience=0.0):
         engine.running = False
 
 
-def in_child():
-    """After a fork: the threads are the parent's."""
+def in_child() -> None:
+    """Called in a child process after a fork: it has none of its parent's threads."""
     global _watcher, _runner
     _watcher, _runner = Watcher(), None

@@ -126,15 +126,16 @@ def _fastest(engine: NativeEngine | BrowserEngine, plan: Plan) -> float:
     """Seconds of the last step of a plan: the 12.5th percentile of runs within SECONDS. The minimum
     would be wrong where the clock is coarse.
     """
-    loaded, held = engine.load(plan), []
+    device, held = engine.device, []
+    loaded = device.load_plan(plan)
     try:
         for i, slot in enumerate(plan.slots):
-            address = engine.alloc(slot.nbytes)
-            held.append(address)
+            buffer = device.allocate(slot.nbytes)
+            held.append(buffer)
             # Memory that was never written may be backed by one page.
             for at in range(0, slot.nbytes, len(PATTERN)):
-                engine.write(address + at, PATTERN[: slot.nbytes - at])
-            loaded.bind(i, address, slot.nbytes)
+                device.write(buffer, PATTERN[: slot.nbytes - at], at)
+            loaded.bind(i, buffer)
         seconds: list[float] = []
         end = perf_counter() + SECONDS
         while perf_counter() < end or not seconds:
@@ -142,5 +143,5 @@ def _fastest(engine: NativeEngine | BrowserEngine, plan: Plan) -> float:
         return sorted(seconds)[len(seconds) // 8]
     finally:
         loaded.free()
-        for address in held:
-            engine.free(address)
+        for buffer in held:
+            device.release(buffer)

@@ -35,19 +35,14 @@ class Compiled:
     """
 
     def __init__(self, session, plan, bound):
-        self.session, self.engine, self.pool, self.plan, self.direct = (
-            session,
-            session.engine,
-            session.pool,
-            plan,
-            session.direct,
-        )
+        self.session, self.device, self.pool = session, session.device, session.pool
+        self.plan, self.direct = plan, session.direct
         self.bound_by = None  # the direct.DirectRun whose buffers the slots are bound to
         session.budget.arena(
             plan.arena_bytes, next((label for label in plan.labels if label), "graph")
         )
         try:
-            self.loaded = self.engine.load(plan)
+            self.loaded = self.device.load_plan(plan)
         except (
             PlanError
         ) as e:  # made a moment ago, not damaged: some step is not what its kernel takes
@@ -80,7 +75,7 @@ class Compiled:
                 for name, v in bound.inputs.items()
                 if name in self.inputs
             )
-            self.bound = {}  # slot: (address, bytes)
+            self.bound = {}  # slot: Buffer
             session.store.init(self.loaded, fresh)
         except BaseException:
             session.store.forget(fresh)
@@ -108,22 +103,21 @@ class Compiled:
             if v.memory is None:
                 v.memory = self._take(nbytes, name)
                 if nbytes:
-                    self.engine.write(v.memory.address, v.data)
-            place = v.memory.address + v.offset, v.memory.nbytes - v.offset
-            if place[1] < nbytes and self.length is not None:  # no room for the largest length
+                    self.device.write(v.memory.buffer, v.data)
+            buffer = v.memory.buffer.part(v.offset) if v.offset else v.memory.buffer
+            if buffer.nbytes < nbytes and self.length is not None:  # too small for the longest
                 moved.append(self._take(nbytes, name))
-                self.engine.copy(place[0], moved[-1].address, v.nbytes)
-                place = moved[-1].address, moved[-1].nbytes
-            if bound.get(slot) != place:
-                bind(slot, *place)
-                bound[slot] = place
+                self.device.copy(buffer, moved[-1].buffer, v.nbytes)
+                buffer = moved[-1].buffer
+            if bound.get(slot) != buffer:
+                bind(slot, buffer)
+                bound[slot] = buffer
         out = {}
         for name, (slot, nbytes, dtype, _) in self.results.items():
             memory = self._take(nbytes, name)
-            place = memory.address, memory.nbytes
-            if bound.get(slot) != place:
-                bind(slot, *place)
-                bound[slot] = place
+            if bound.get(slot) != memory.buffer:
+                bind(slot, memory.buffer)
+                bound[slot] = memory.buffer
             out[name] = RunTensor(dtype, self.shapes[name], memory=memory)
         self.loaded.run()
         return out
@@ -139,8 +133,8 @@ class Compiled:
         """A large buffer of the caller's where it lies; None where it is to be copied."""
         if nbytes < LARGE or len(data) < nbytes:
             return None
-        place = self.engine.address_of(data)
-        return Borrowed(place[0], len(data), self.pool, place[1]) if place is not None else None
+        found = self.device.borrow(data)
+        return None if found is None else Borrowed(found[0], self.pool, found[1])
 
     def free(self):
         """Frees the plan in the engine; what runs gave stays."""

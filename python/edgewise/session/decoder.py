@@ -2,99 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import deque
 from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from ..compile import compile_package
-from ..engine import Ends, Owner, Place, default_engine
+from ..engine import Buffer, Ends, Owner, default_engine
 from ..errors import EngineError, InputError, OutOfMemory, PackageError
 from ..ir import Tensor
 from ..manifest_limits import CACHE_DTYPES
-from ..onnx import FileSource
-from ..onnx.source import LazyFileSource
 from ..ops.table import kernel_table
 from ..package import Package
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
+from .open import check_cache_dtype, open_package
 from .weights import WeightStore, key_of
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Mapping
 
-def folder_files(path):
-    """{relative name: FileSource} of a model folder (Hugging Face layout), or of the folder of one
-    .onnx file.
-    """
-    path = os.fspath(path)
-    root = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
-    files = {}
-    for base in (root, os.path.join(root, "onnx")):
-        if os.path.isdir(base):
-            for name in sorted(os.listdir(base)):
-                full = os.path.join(base, name)
-                if os.path.isfile(full):
-                    files[os.path.relpath(full, root)] = full
-    if os.path.basename(root) == "onnx":  # the texts of a Hugging Face model lie one folder up
-        for name in sorted(os.listdir(os.path.dirname(root))):
-            full = os.path.join(os.path.dirname(root), name)
-            if os.path.isfile(full) and name.endswith((".json", ".jinja")):
-                files.setdefault(name, full)
-    return {n: LazyFileSource(p) for n, p in files.items()}, root
+    from ..engine import Engine
 
 
-def open_package(model, dtype=None, capacity=None, lora=None, cache_dtype=None):
-    """A Package from an .edge file, an .onnx file or a model folder. lora: LoraConfig of adapters
-    that there is to be room for. cache_dtype: as DecoderModel's.
-    """
-    try:
-        path = os.fsdecode(model)
-    except TypeError:
-        raise InputError(
-            f"a {type(model).__name__} is no model",
-            "model",
-            "Give a model folder, an .onnx file or an .edge package.",
-        ) from None
-    if path.endswith(".edge"):
-        if lora is not None:
-            raise InputError(
-                "a package is compiled already",
-                "lora",
-                "Build it with `edgewise build --train lora`, or pass the model's folder.",
-            )
-        return check_cache_dtype(Package.read(FileSource(path)), cache_dtype)
-    if "\0" in path or not os.path.exists(path):
-        raise InputError(
-            "there is no such file or folder",
-            path,
-            "Give a model folder, an .onnx file or an .edge package.",
-        )
-    files, root = folder_files(path)
-    chosen = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
-    return compile_package(
-        files, dtype, capacity, model_file=chosen, lora=lora, cache_dtype=cache_dtype
-    )
-
-
-def check_cache_dtype(package, cache_dtype):
-    """The package; InputError where keys and values are asked for as something else than what its
-    plans keep.
-    """
-    built = package.manifest.get("decoder", {}).get("cache_dtype", CACHE_DTYPES[0])
-    if cache_dtype is not None and cache_dtype != built:
-        raise InputError(
-            f"the package was built to keep keys and values as {built}, not as {cache_dtype!r}",
-            "cache_dtype",
-            "Build it with `edgewise build --cache-dtype`, which takes"
-            f" {' or '.join(CACHE_DTYPES)}, or pass the model's folder.",
-        )
-    return package
-
-
-def run_cost(tokens):
-    """What a run of so many tokens costs, in halves of what each further token of a long one does:
-    measured with float32, int8 and 4-bit models of 135M parameters. (The same in
-    web/src/worker/model/decoder.ts.)
+def run_cost(tokens: int) -> int:
+    """Relative cost of a run of `tokens` tokens, in half of what one more token of a long run
+    costs. Measured with float32, int8 and 4-bit models of 135M parameters; the same in
+    web/src/worker/model/decoder.ts.
     """
     return 9 if tokens == 1 else 20 + 2 * tokens
 
@@ -102,41 +37,44 @@ def run_cost(tokens):
 class DecoderModel(Owner):
     """A decoder-only language model.
 
-    It may be used from several threads at once: forwards queue, each sequence has its own cache,
-    and generations of several threads give what each gives alone.
+    Several threads may use it at once: forward passes run one after the other, and each sequence
+    has a cache of its own, so that generations in several threads give what each gives alone.
 
     Args:
         model: path of a model folder, an .onnx file or an .edge package; or a Package.
-        dtype: which .onnx file of a folder. capacity: most tokens of a sequence. engine: default
-        the process's. cache_dtype: what keys and values are kept as, when a model is compiled:
-        "float32", or "float16", which takes half the memory. Default: float16 where the model
-        declares its caches so, else float32. verify: whether weights of an .edge package are
-        compared with their checksums as they are loaded. states: {name: engine.Place} of adapters
-        and parameters that live elsewhere, as in a training session; adapters that are not there
-        are zeros (off).
+        dtype: which .onnx file of a folder to use.
+        capacity: maximum length of a sequence in tokens.
+        engine: runs the model; by default the engine of the process.
+        states: {name: Buffer} of adapters and parameters with another owner, such as a training
+            session. Adapters that are missing are zero, which means off.
+        cache_dtype: how keys and values are stored when a model is compiled: "float32", or
+            "float16" in half the memory. By default float16 if the model declares its caches so.
+        verify: compare the weights of an .edge package with their checksums when they are loaded.
 
-    Attributes: vocab_size; max_length (tokens a sequence may have); cache_dtype; config,
-    generation_config (dicts); package; engine. Sequences are numbers from open(); each has its own
-    cache.
+    Attributes:
+        vocab_size: number of logits.
+        max_length: maximum length of a sequence in tokens.
+        prefill_chunk: tokens between two checks of an abort signal; None: no checks.
+        cache_dtype: how keys and values are stored.
+        config, generation_config: contents of the model's files of these names.
+        package, engine: as above.
+
+    Sequences are numbers that `open` returns.
     """
 
     def __init__(
         self,
-        model,
-        dtype=None,
-        capacity=None,
-        engine=None,
-        states=None,
-        cache_dtype=None,
-        verify=True,
-    ):
-        self.states, self.watch, self.ends, self.busy, self.closed = (
-            dict(states or {}),
-            Watch(),
-            Ends(),
-            False,
-            False,
-        )
+        model: str | os.PathLike[str] | Package,
+        dtype: str | None = None,
+        capacity: int | None = None,
+        engine: Engine | None = None,
+        states: Mapping[str, Buffer] | None = None,
+        cache_dtype: str | None = None,
+        verify: bool = True,
+    ) -> None:
+        self.states = dict(states or {})
+        self.watch, self.ends = Watch(), Ends()
+        self.busy = self.closed = False
         self.start_lock()
         self.package = (
             check_cache_dtype(model, cache_dtype)
@@ -144,7 +82,27 @@ class DecoderModel(Owner):
             else open_package(model, dtype, capacity, cache_dtype=cache_dtype)
         )
         self.engine = engine or default_engine()
-        manifest = self.package.manifest
+        self.device = self.engine.device
+        described = self._read_manifest(self.package.manifest)
+        self.store = WeightStore(self.device, self.states, self._checks() if verify else None)
+        self.plans: list[_DecoderPlan] = []
+        # by number: the caches by name, and the tokens so far
+        self.sequences: dict[int, list] = {}
+        self.next = 1  # number of the next sequence
+        self.closing: deque[dict[str, Buffer]] = deque()  # caches of closed sequences
+        self.notes = read_notes(self.package.file(NOTES))
+        self.buffers: dict[str, Buffer] = {}
+        self.owned: list[Buffer] = []
+        self.filled = 0  # ids in the input buffer
+        try:
+            for p in sorted(described["plans"], key=lambda p: p["tokens"]):
+                self.plans.append(_DecoderPlan(self, p))
+        except BaseException:
+            self.free()
+            raise
+
+    def _read_manifest(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Sets what the manifest says, and returns its part on the decoder. Raises PackageError."""
         if manifest.get("table_hash") != kernel_table().hash:
             raise PackageError(
                 "it was made for another version of the engine",
@@ -157,88 +115,73 @@ class DecoderModel(Owner):
                 "package",
                 "Text generation needs a package of a language model, built without --dims.",
             )
-        d = manifest["decoder"]
-        self.vocab_size, self.max_length, self.recompute = (
-            d["vocab_size"],
-            d["capacity"],
-            bool(d.get("recompute")),
-        )
-        self.prefill_chunk = (
-            None if self.recompute else max(p["tokens"] for p in d["plans"])
-        )  # tokens between two looks at an abort signal
+        described = manifest["decoder"]
+        self.vocab_size: int = described["vocab_size"]
+        self.max_length: int = described["capacity"]
+        self.recompute = bool(described.get("recompute"))
+        longest = max(p["tokens"] for p in described["plans"])
+        self.prefill_chunk = None if self.recompute else longest
         self.config = self.package.json("config.json", {})
         self.generation_config = self.package.json("generation_config.json", {})
-        self.cache_bytes = {c["name"]: c["bytes"] for c in d["caches"]}
-        self.filled = 0  # ids in the input buffer
-        self.caches, self.cache_dtype = d["caches"], d.get("cache_dtype", CACHE_DTYPES[0])
+        self.caches = described["caches"]
+        self.cache_bytes = {c["name"]: c["bytes"] for c in self.caches}
+        self.cache_dtype = described.get("cache_dtype", CACHE_DTYPES[0])
         self.weights = {w["name"]: w for w in manifest["weights"]}
-        self.store = WeightStore(self.engine, self.states, self._checks() if verify else None)
-        self.plans, self.sequences, self.next, self.closing = [], {}, 1, deque()
-        self.notes = read_notes(self.package.file(NOTES))
-        self.buffers, self.owned = {}, []
-        try:
-            for p in sorted(d["plans"], key=lambda p: p["tokens"]):
-                self.plans.append(_DecoderPlan(self, p))
-        except BaseException:
-            self.free()
-            raise
+        return described
 
-    def weight(self, slot):
-        """The Tensor (bytes as uint8) of a weight slot that the manifest describes, in the file
-        where it lies.
-        """
+    def weight(self, slot: dict[str, Any]) -> Tensor:
+        """A weight that the manifest describes, as a tensor of uint8."""
         w = self.weights[slot["name"]]
         source = self.package.source(w["file"])
-        while hasattr(source, "source") and hasattr(
-            source, "offset"
-        ):  # a part of a package: to the file itself, so that it can be mapped
+        # The file that a part of a package is in can be mapped.
+        while hasattr(source, "source") and hasattr(source, "offset"):
             w = {**w, "offset": w["offset"] + source.offset}
             source = source.source
         return Tensor(w["name"], 2, (w["bytes"],), source, w["offset"], w["bytes"])
 
-    def _checks(self) -> dict:
-        """What WeightStore checks weights by."""
+    def _checks(self) -> dict[tuple, tuple[list[str], str, str]]:
+        """Checksums for WeightStore."""
         checks = {}
         for w in self.weights.values():
             if "sums" in w:
                 tensor = self.weight(w)
-                checks[key_of(tensor)] = w["sums"], w["name"], tensor.source.name
+                file = getattr(tensor.source, "name", "")
+                checks[key_of(tensor)] = w["sums"], w["name"], file
         return checks
 
-    def buffer(self, name: str, nbytes: int) -> Place:
+    def buffer(self, name: str, nbytes: int) -> Buffer:
         """A buffer shared by the plans (input ids, logits)."""
         if name not in self.buffers or self.buffers[name].nbytes < nbytes:
-            place = Place(self.engine.alloc(nbytes), nbytes)
-            self.owned.append(place.address)
-            self.buffers[name] = place
+            self.buffers[name] = self.device.allocate(nbytes)
+            self.owned.append(self.buffers[name])
         return self.buffers[name]
 
-    def state_place(self, name: str, nbytes: int) -> Place:
+    def state_buffer(self, name: str, nbytes: int) -> Buffer:
         """Memory of a state that the plans share."""
         if name not in self.states:
             self.states[name] = self.buffer("state/" + name, nbytes)
         return self.states[name]
 
-    def refresh(self, changed=None):
-        """Computes again what follows from weights of these names (default: those that live
-        elsewhere), after they have changed.
+    def refresh(self, changed: Iterable[str] | None = None) -> None:
+        """Updates what init steps compute from weights of these names after they have changed; by
+        default from those with another owner.
         """
         with self.lock:
             for p in self.plans:
                 self.store.refresh(p.loaded, self.store.instead if changed is None else changed)
 
     # ---- sequences ----
-    def open(self):
-        """A new empty sequence."""
+    def open(self) -> int:
+        """A new empty sequence. Raises OutOfMemory, InputError after `free`."""
         with self.lock:
             self._check_open()
             caches = {}
             try:
                 for c in self.caches:
-                    caches[c["name"]] = self.engine.alloc(c["bytes"])
+                    caches[c["name"]] = self.device.allocate(c["bytes"])
             except BaseException as e:
-                for a in caches.values():
-                    self.engine.free(a)
+                for cache in caches.values():
+                    self.device.release(cache)
                 if isinstance(e, OutOfMemory):
                     raise OutOfMemory(
                         f"the attention cache of a sequence of up to {self.max_length} tokens takes"
@@ -252,12 +195,12 @@ class DecoderModel(Owner):
             self.sequences[handle] = [caches, []]
             return handle
 
-    def _check_open(self):
+    def _check_open(self) -> None:
         if self.closed:
             raise InputError("the model was freed", "CausalLM", "Load it again.")
 
-    def state(self, sequence):
-        """[caches, tokens] of an open sequence."""
+    def state(self, sequence: int) -> list:
+        """[caches, tokens] of an open sequence. Raises InputError if it is not open."""
         state = self.sequences.get(sequence) if isinstance(sequence, int) else None
         if state is None:
             self._check_open()
@@ -268,16 +211,15 @@ class DecoderModel(Owner):
             )
         return state
 
-    def close(self, sequence):
-        """Frees a sequence's cache, after a forward that another thread is in.
+    def close(self, sequence: int) -> None:
+        """Frees a sequence's cache, after the forward pass of another thread.
 
-        InputError where it is not open.
+        Raises InputError if it is not open.
         """
         self.state(sequence)
         caches, _ = self.sequences.pop(sequence)
-        self.closing.append(
-            caches
-        )  # a generator that is collected closes its sequences, too, and must not wait
+        # Not freed here: a finalizer of a generator may call this, and must not wait.
+        self.closing.append(caches)
         if self.lock.acquire(blocking=False):
             try:
                 if not self.busy:
@@ -285,26 +227,26 @@ class DecoderModel(Owner):
             finally:
                 self.lock.release()
 
-    def _free_closed(self):
-        """Frees the caches of closed sequences; with the lock held, and not amid a forward."""
+    def _free_closed(self) -> None:
+        """Frees the caches of closed sequences. The caller holds the lock; no plan is running."""
         while self.closing:
-            for a in self.closing.popleft().values():
-                self.engine.free(a)
+            for cache in self.closing.popleft().values():
+                self.device.release(cache)
 
-    def copy(self, source, target):
-        """The target's cache becomes the source's."""
+    def copy(self, source: int, target: int) -> None:
+        """Copies a sequence's cache and tokens to another sequence."""
         with self.lock:
             a, b = self.state(source), self.state(target)
             for c in self.caches:
-                self.engine.copy(a[0][c["name"]], b[0][c["name"]], c["bytes"])
+                self.device.copy(a[0][c["name"]], b[0][c["name"]])
             b[1] = list(a[1])
 
-    def length(self, sequence):
-        """Tokens of a sequence so far. InputError where it is not open."""
+    def length(self, sequence: int) -> int:
+        """Number of tokens of a sequence. Raises InputError if it is not open."""
         return len(self.state(sequence)[1])
 
-    def truncate(self, sequence, length):
-        """Forgets all but the first `length` tokens."""
+    def truncate(self, sequence: int, length: int) -> None:
+        """Removes all but the first `length` tokens. Raises InputError."""
         with self.lock:
             tokens = self.state(sequence)[1]
             if type(length) is not int or not 0 <= length <= len(tokens):
@@ -315,17 +257,30 @@ class DecoderModel(Owner):
                 )
             del tokens[length:]
 
-    def forward(self, sequence, ids, reason=None):
-        """Appends tokens; returns the engine address of float32[vocab_size] logits behind the last
-        one, valid until the next forward of any sequence (hold `lock` until you have read them
-        where other threads use the model, too).
+    def forward(
+        self,
+        sequence: int,
+        ids: Iterable[SupportsIndex],
+        reason: Callable[[], Exception | None] | None = None,
+    ) -> int:
+        """Appends tokens to a sequence and computes the logits after the last one.
 
-        reason: function that returns an error with which the forward is to end early, or None; it
-        is asked from another thread, too. Raises InputError when an id is outside the vocabulary or
-        the sequence would exceed max_length; the sequence is then as before.
+        Args:
+            sequence: an open sequence.
+            ids: token ids, at least one.
+            reason: returns the error that ends the forward pass early, or None. It is called from
+                other threads as well.
+
+        Returns:
+            Address in host memory of float32 [vocab_size]. It is valid until the next forward pass
+            of any sequence: hold `lock` while reading it if other threads use the model.
+
+        Raises:
+            InputError: an id is outside the vocabulary, or the sequence would exceed max_length.
+                The sequence is unchanged.
         """
         try:
-            ids = [index(i) for i in ids]
+            tokens = [index(i) for i in ids]
         except TypeError:
             raise InputError(
                 f"{str(ids)[:100]} are no token ids", "forward", "Give a list of integers."
@@ -340,12 +295,12 @@ class DecoderModel(Owner):
             try:
                 self.busy = True
                 with self.ends.watch(reason):
-                    return self._forward(sequence, ids)
+                    return self._forward(sequence, tokens)
             finally:
                 self.busy = False
                 self._free_closed()
 
-    def _forward(self, sequence, ids):
+    def _forward(self, sequence: int, ids: list[int]) -> int:
         state = self.state(sequence)
         if not ids:
             raise InputError("no tokens", "forward", "Give at least one token id.")
@@ -380,9 +335,9 @@ class DecoderModel(Owner):
             del state[1][before:]
             raise
 
-    def choose(self, count, past):
-        """The plan for the next run: the first of those that together take `count` tokens at the
-        lowest cost, the longest first. A padded run costs what a full one does.
+    def choose(self, count: int, past: int) -> _DecoderPlan:
+        """The plan for the next run: the first of the sequence of plans that process `count` tokens
+        at the lowest total cost, longest first. A padded run costs as much as a full one.
         """
         fitting = [p for p in reversed(self.plans) if past + p.tokens <= self.max_length]
         if not fitting:
@@ -402,48 +357,51 @@ class DecoderModel(Owner):
             costs.append(least)
         return fitting[best]
 
-    def profile(self):
-        """A profile.Profile of what the model runs in a `with` block: `with lm.profile() as p:
-        generate(lm, ids)`; then `print(p)`, `p.save("trace.json")`.
+    def profile(self) -> Profile:
+        """Records what the model runs in a `with` block: `with lm.profile() as p: generate(lm,
+        ids)`; then `print(p)`, `p.save("trace.json")`.
         """
         return Profile(self.engine, [self.watch])
 
-    def logits(self, address):
-        """The logits at an address as a list of floats."""
+    def logits(self, address: int) -> list[float]:
+        """The logits at an address that `forward` returned."""
         return list(
             struct.unpack(f"<{self.vocab_size}f", self.engine.read(address, 4 * self.vocab_size))
         )
 
-    def free(self):
-        """Gives back all engine memory, after a forward that another thread is in; what is called
-        afterwards raises InputError.
+    def free(self) -> None:
+        """Frees all memory, after the forward pass of another thread. Later calls raise
+        InputError.
         """
         with self.lock:
             self._free()
 
-    def _free(self):
+    def _free(self) -> None:
         self.closed = True
         for s in list(self.sequences):
             self.closing.append(self.sequences.pop(s)[0])
         self._free_closed()
         for p in self.plans:
             p.loaded.free()
-        for a in self.owned:
-            self.engine.free(a)
+        for buffer in self.owned:
+            self.device.release(buffer)
         self.plans, self.owned, self.buffers = [], [], {}
         self.store.free()
 
-    def __del__(self):
+    def __del__(self) -> None:
         try:
-            # without the lock: nobody can use it any more, and finalizers must not wait
+            # Without the lock: the model is unreachable, and finalizers must not wait.
             self._free()
         except Exception:
             pass
 
 
 class _DecoderPlan:
-    def __init__(self, lm, described):
-        self.lm, self.tokens, self.bound = lm, described["tokens"], None
+    """A plan for runs of a fixed number of tokens."""
+
+    def __init__(self, lm: DecoderModel, described: dict[str, Any]) -> None:
+        self.lm, self.tokens = lm, described["tokens"]
+        self.bound: int | None = None
         slots = [
             Slot(s["name"], s["kind"], 2, [s["bytes"]], s["bytes"]) for s in described["slots"]
         ]
@@ -465,7 +423,7 @@ class _DecoderPlan:
             notes=lm.notes.get(described["file"]),
         )
         plan.name = getattr(lm.package.sources.get(described["file"]), "name", described["file"])
-        self.loaded = lm.engine.load(plan)
+        self.loaded = lm.device.load_plan(plan)
         self.loaded.watch, self.loaded.ends, self.loaded.title = (
             lm.watch,
             lm.ends,
@@ -474,7 +432,7 @@ class _DecoderPlan:
         fresh = lm.store.connect(self.loaded)
         for i, s in enumerate(slots):
             if s.kind in ("input", "output"):
-                place = lm.buffer(
+                buffer = lm.buffer(
                     s.name,
                     (
                         s.nbytes
@@ -482,41 +440,39 @@ class _DecoderPlan:
                         else 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"])
                     ),
                 )
-                self.loaded.bind(i, *place)
+                self.loaded.bind(i, buffer)
                 if s.kind == "input":
-                    self.input = place.address
+                    self.input = buffer
                 else:
-                    self.output = place.address
+                    self.output = buffer
             elif s.kind == "state":
-                self.loaded.bind(i, *lm.state_place(s.name, s.nbytes))
+                self.loaded.bind(i, lm.state_buffer(s.name, s.nbytes))
         if fresh:
             self.bind_caches(None)
         lm.store.init(self.loaded, fresh)
 
-    def bind_caches(self, sequence):
+    def bind_caches(self, sequence: int | None) -> None:
+        """Binds the caches of a sequence; None: memory that all sequences share."""
         caches = self.lm.sequences[sequence][0] if sequence is not None else None
         for i, s in enumerate(self.slots):
             if s.kind == "cache":
-                self.loaded.bind(
-                    i,
-                    *(
-                        Place(caches[s.name], self.lm.cache_bytes[s.name])
-                        if caches
-                        else self.lm.buffer("cache/" + s.name, s.nbytes)
-                    ),
-                )
+                if caches:
+                    self.loaded.bind(i, caches[s.name])
+                else:
+                    self.loaded.bind(i, self.lm.buffer("cache/" + s.name, s.nbytes))
         self.bound = sequence
 
-    def run(self, sequence, ids, past):
+    def run(self, sequence: int, ids: list[int], past: int) -> int:
+        """Runs on tokens that follow `past` others. Returns the address of the logits."""
         if self.bound != sequence:
             self.bind_caches(sequence)
         lm = self.lm
-        lm.engine.write(self.input, struct.pack(f"<{len(ids)}q", *ids))
-        if lm.filled > len(ids):  # what a longer run left there; the memory began as zeros
-            lm.engine.write(self.input + 8 * len(ids), bytes(8 * (lm.filled - len(ids))))
+        lm.device.write(self.input, struct.pack(f"<{len(ids)}q", *ids))
+        if lm.filled > len(ids):  # from a longer run; the memory was zeroed at first
+            lm.device.fill(self.input, 0, 8 * len(ids), 8 * (lm.filled - len(ids)))
         lm.filled = len(ids)
         if "past" in self.registers:
             self.loaded.register(self.registers["past"], past)
             self.loaded.register(self.registers["last"], len(ids) - 1)
         self.loaded.run()
-        return self.output
+        return lm.device.hosted(self.output)

@@ -8,6 +8,7 @@ from ..bind import HALF
 from ..declare.dtypes import BITS, FLOAT, pack
 from ..declare.symbolic import NeedsHost, NotStatic, product
 from ..declare.values import Map, RunTensor, Sequence, StringTensor, is_plain
+from ..engine import Buffer
 from ..errors import EdgewiseError, ModelError, OutOfMemory, UnsupportedOp
 from ..ir import BoundNode, Graph, NeedsValue, Value
 from ..ops import OPS
@@ -29,7 +30,7 @@ class Driver:
         self.runs = self.depth = 0
         self.seeds = RunSeeds()
 
-    engine = property(lambda self: self.session.engine)
+    device = property(lambda self: self.session.device)
     store = property(lambda self: self.session.store)
     pool = property(lambda self: self.session.pool)
     watch = property(lambda self: self.session.watch)
@@ -353,13 +354,13 @@ class Host:
         """Counts items of sequences that node n copies. Raises ModelError."""
         self.driver.budget.copy(items, node.where)
 
-    def place(self, v):
-        """Address of a tensor, which is brought into engine memory where it is not there yet."""
+    def buffer(self, v: RunTensor) -> Buffer:
+        """A tensor's memory on the device, to which it is copied if it is not there yet."""
         if v.memory is None:
             v.memory, v.offset = self.driver.pool.take(v.nbytes), 0
             if v.nbytes:
-                self.driver.engine.write(v.memory.address, v.data)
-        return v.memory.address + v.offset
+                self.driver.device.write(v.memory.buffer, v.data)
+        return v.memory.buffer.part(v.offset)
 
     def stack(self, values):
         """Tensors of one shape and type, at least one, as a tensor with one dimension more, before
@@ -386,11 +387,11 @@ class Host:
             return StringTensor(shape, [s for v in values for s in v.strings])
         if all(v.data is not None for v in values):
             return RunTensor(first.dtype, shape, b"".join([v.data for v in values]))
-        step, engine = first.nbytes, self.driver.engine
+        step, device = first.nbytes, self.driver.device
         memory = self.driver.pool.take(step * len(values))
         if step:
             for i, v in enumerate(values):
-                engine.copy(self.place(v), memory.address + i * step, step)
+                device.copy(self.buffer(v), memory.buffer.part(i * step), step)
         return RunTensor(first.dtype, shape, memory=memory)
 
     def front(self, v, shape):
@@ -401,7 +402,7 @@ class Host:
         if v.memory is not None and 2 * y.nbytes < v.nbytes:
             memory = self.driver.pool.take(y.nbytes)
             if y.nbytes:
-                self.driver.engine.copy(v.memory.address + v.offset, memory.address, y.nbytes)
+                self.driver.device.copy(v.memory.buffer.part(v.offset), memory.buffer, y.nbytes)
             return RunTensor(v.dtype, shape, memory=memory)
         return (
             y if v.memory is not None else RunTensor(v.dtype, shape, memoryview(v.data)[: y.nbytes])

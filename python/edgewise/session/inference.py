@@ -149,6 +149,7 @@ class InferenceSession(Owner):
             sess_options, "intra_op_num_threads", 0
         )  # onnxruntime's own SessionOptions are taken, too
         self.engine = engine or (open_engine(threads) if threads else default_engine())
+        self.device = self.engine.device
         self.start_lock()
         self.busy = False  # in a run: what a signal handler must not begin another in
         self.ends, self.watch = Ends(), Watch()
@@ -158,8 +159,8 @@ class InferenceSession(Owner):
             getattr(sess_options, "max_loop_trips", MAX_LOOP_TRIPS),
             getattr(sess_options, "max_compilations", MAX_COMPILATIONS),
         )
-        self.store = WeightStore(self.engine)
-        self.pool = Pool(self.engine, self.budget)
+        self.store = WeightStore(self.device)
+        self.pool = Pool(self.device, self.budget)
         self.driver = Driver(self, self.budget)
         self.programs, self.direct = {}, DirectRuns(self)
         self.seed, self.runs = (
@@ -351,7 +352,7 @@ class InferenceSession(Owner):
             p.free()
         self.driver.free()
         self.pool.close()
-        self.pool = Pool(self.engine, self.budget)
+        self.pool = Pool(self.device, self.budget)
         self.store.free()
 
     def __del__(self):

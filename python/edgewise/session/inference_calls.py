@@ -93,13 +93,14 @@ class _Session:
         from ..engine import Ends, default_engine
 
         self.engine = default_engine()
+        self.device = self.engine.device
         self.store, self.watch, self.ends, self.budget = (
-            WeightStore(self.engine),
+            WeightStore(self.device),
             Watch(),
             Ends(),
             Budget(),
         )
-        self.pool, self.direct = Pool(self.engine, self.budget), DirectRuns(self)
+        self.pool, self.direct = Pool(self.device, self.budget), DirectRuns(self)
 
 
 class _Model:

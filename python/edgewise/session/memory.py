@@ -5,42 +5,56 @@ is gone.
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from ..errors import OutOfMemory
+
+if TYPE_CHECKING:
+    from ..engine import Buffer, Device
+    from .budget import Budget
 
 ALIGN = 64
 
 
-class Memory:
-    """A block of engine memory; given back when nobody refers to it."""
+class Block:
+    """Memory of a device that holds a value."""
 
-    __slots__ = ("address", "nbytes", "pool")
+    __slots__ = ("buffer", "pool")
 
-    def __init__(self, address, nbytes, pool):
-        self.address, self.nbytes, self.pool = address, nbytes, pool
+    def __init__(self, buffer: Buffer, pool: Pool) -> None:
+        self.buffer, self.pool = buffer, pool
 
-    def __del__(self):
-        self.pool.give(self.address, self.nbytes)
-
-
-class Elsewhere:
-    """Memory that somebody else owns (a weight)."""
-
-    __slots__ = ("address", "nbytes", "pool")
-
-    def __init__(self, place, pool):
-        (self.address, self.nbytes), self.pool = place, pool
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """A copy of bytes, from `offset` on."""
+        return self.pool.device.read(self.buffer, offset, nbytes)
 
 
-class Borrowed:
-    """Memory of an array that the caller feeds: read where it lies for the length of a run, as
-    onnxruntime does.
+class Memory(Block):
+    """A block of a pool, returned when no value refers to it any more."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self.pool.give(self.buffer, self.buffer.nbytes)
+
+
+class Elsewhere(Block):
+    """Memory that has another owner, such as a weight's."""
+
+    __slots__ = ()
+
+
+class Borrowed(Block):
+    """An array that the caller feeds, read where it lies during a run, as onnxruntime does.
+
+    `held` keeps the array alive.
     """
 
-    __slots__ = ("address", "nbytes", "pool", "held")
+    __slots__ = ("held",)
 
-    def __init__(self, address: int, nbytes: int, pool: Pool, held: object) -> None:
-        self.address, self.nbytes, self.pool, self.held = address, nbytes, pool, held
+    def __init__(self, buffer: Buffer, pool: Pool, held: object) -> None:
+        super().__init__(buffer, pool)
+        self.held = held
 
 
 class HostBytes:
@@ -48,11 +62,11 @@ class HostBytes:
 
     __slots__ = ("nbytes", "pool")
 
-    def __init__(self, nbytes, pool):
+    def __init__(self, nbytes: int, pool: Pool) -> None:
         self.nbytes, self.pool = nbytes, pool
 
-    def __del__(self):
-        self.pool.give(0, self.nbytes)
+    def __del__(self) -> None:
+        self.pool.give(None, self.nbytes)
 
 
 class Pool:
@@ -67,52 +81,46 @@ class Pool:
     host's values alone.
     """
 
-    def __init__(self, engine, budget):
-        self.budget = budget
-        (
-            self.engine,
-            self.idle,
-            self.idle_bytes,
-            self.in_use,
-            self.peak,
-            self.generation,
-            self.closed,
-        ) = (engine, {}, 0, 0, 0, 0, False)
-        self.returned = deque()  # (address, size)
-        self.held = 0  # of them by the host's values
+    def __init__(self, device: Device, budget: Budget) -> None:
+        self.device, self.budget = device, budget
+        self.idle: dict[int, list[tuple[Buffer, int]]] = {}  # by size; generation of the last use
+        self.idle_bytes = self.in_use = self.peak = self.generation = 0
+        self.closed = False
+        self.returned: deque[tuple[Buffer | None, int]] = deque()  # None: bytes of the host
+        self.held = 0  # bytes in use by the host's values
 
     @property
-    def used(self):
+    def used(self) -> int:
         """Bytes in use."""
         self.collect()
         return self.in_use
 
-    def take(self, nbytes):
-        """Memory of at least nbytes."""
+    def take(self, nbytes: int) -> Memory:
+        """Memory of at least nbytes. Raises OutOfMemory."""
         size = -(-max(nbytes, 1) // ALIGN) * ALIGN
         if self.returned:
             self.collect()
         blocks = self.idle.get(size)
         if blocks:
-            address = blocks.pop()[0]
+            buffer = blocks.pop()[0]
             self.idle_bytes -= size
         else:
             self.check_room(size)
             try:
-                address = self.engine.alloc(size)
+                buffer = self.device.allocate(size)
             except OutOfMemory:
                 self.trim(-1)
                 try:
-                    address = self.engine.alloc(size)
+                    buffer = self.device.allocate(size)
                 except OutOfMemory as e:
                     e.where = ""  # whoever takes it knows for which value or node
                     raise
         self.in_use += size
         if self.in_use > self.peak:
             self.peak = self.in_use
-        return Memory(address, size, self)
+        return Memory(buffer, self)
 
-    def check_room(self, nbytes):
+    def check_room(self, nbytes: int) -> None:
         """Raises OutOfMemory where so many bytes more are not allowed."""
         if self.in_use + nbytes > self.budget.max_memory_bytes:
             self.collect()
@@ -126,7 +134,7 @@ class Pool:
                     " ends it.",
                 )
 
-    def check_host_room(self, nbytes):
+    def check_host_room(self, nbytes: int) -> None:
         """Raises OutOfMemory where so many bytes more of the host's own values are not allowed."""
         self.check_room(nbytes)
         if self.held + nbytes > self.budget.max_host_bytes:
@@ -140,7 +148,7 @@ class Pool:
                     " loop of the model grows, check what ends it.",
                 )
 
-    def hold(self, nbytes):
+    def hold(self, nbytes: int) -> HostBytes:
         """Counts bytes of the host as in use while what this returns is alive. Raises
         OutOfMemory.
         """
@@ -149,38 +157,38 @@ class Pool:
         self.held += nbytes
         return HostBytes(nbytes, self)
 
-    def give(self, address, size):
-        """Takes a block back; Memory calls it when its last value is gone."""
-        self.returned.append((address, size))
+    def give(self, buffer: Buffer | None, size: int) -> None:
+        """Takes a block back, or bytes of the host. Called when the last value in it is gone."""
+        self.returned.append((buffer, size))
         if self.closed:
             self.collect()
 
-    def collect(self):
-        """Deals with the blocks that came back."""
+    def collect(self) -> None:
+        """Makes returned blocks idle, or frees them."""
         returned = self.returned
         while returned:
             try:
-                address, size = returned.popleft()
+                buffer, size = returned.popleft()
             except IndexError:  # the pool is closed, and another thread was quicker
                 return
             self.in_use -= size
-            if not address:
+            if buffer is None:
                 self.held -= size
                 continue
             if self.closed or self.idle_bytes + self.in_use + size > self.peak:
-                self.engine.free(address)
+                self.device.release(buffer)
                 continue
-            self.idle.setdefault(size, []).append((address, self.generation))
+            self.idle.setdefault(size, []).append((buffer, self.generation))
             self.idle_bytes += size
 
-    def trim(self, before=None):
+    def trim(self, before: int | None = None) -> None:
         """Frees what was not used since the last call; with before = -1 everything that is idle."""
         self.collect()
         for size, blocks in list(self.idle.items()):
             kept = [b for b in blocks if before is None and b[1] >= self.generation]
-            for address, generation in blocks:
+            for buffer, generation in blocks:
                 if before is not None or generation < self.generation:
-                    self.engine.free(address)
+                    self.device.release(buffer)
                     self.idle_bytes -= size
             if kept:
                 self.idle[size] = kept
@@ -189,7 +197,7 @@ class Pool:
         self.generation += 1
         self.peak = self.in_use + self.idle_bytes
 
-    def close(self):
+    def close(self) -> None:
         """Frees what is idle now, and what is in use as soon as it is not."""
         self.trim(-1)
         self.closed = True

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..declare.dtypes import FLOAT, FLOAT16, pack, unpack
 from ..declare.symbolic import product
-from ..engine import Engine, Place
+from ..engine import Buffer, Engine
 from ..errors import InputError, PackageError
 from ..ir import Tensor
 from ..package import Package
@@ -179,7 +179,7 @@ class CausalLM(decoder.DecoderModel):
         dtype: str | None = None,
         capacity: int | None = None,
         engine: Engine | None = None,
-        states: Mapping[str, Place] | None = None,
+        states: Mapping[str, Buffer] | None = None,
         lora: LoraConfig | Adapter | dict[str, Any] | str | os.PathLike | None = None,
         cache_dtype: str | None = None,
         verify: bool = True,
@@ -212,7 +212,7 @@ class CausalLM(decoder.DecoderModel):
             if s["kind"] == "state"
         }
         self._mine = not states  # whether the adapters' memory is this model's own
-        self._swapped: dict[str, Place] = {}  # of weights that the adapter replaces
+        self._swapped: dict[str, Buffer] = {}  # of weights that the adapter replaces
         self.adapters: dict[str, Adapter] = {}
         self.adapter: str | None = None
         self._placed: dict[str, tuple[dict[str, bytes], dict[str, bytes]]] = {}
@@ -310,7 +310,7 @@ class CausalLM(decoder.DecoderModel):
         self, name: str | None, scale: float, states: dict[str, bytes], weights: dict[str, bytes]
     ) -> None:
         """Writes an adapter into the memory that the plans read. The lock must be held."""
-        fresh = {n: Place(self.engine.alloc(len(data)), len(data)) for n, data in weights.items()}
+        fresh = {n: self.device.allocate(len(data)) for n, data in weights.items()}
         for n, data in weights.items():
             self._write(fresh[n], data)
         if name is not None:
@@ -325,24 +325,24 @@ class CausalLM(decoder.DecoderModel):
                 **fresh,
             }
             self.refresh({*fresh, *self._swapped})
-            for place in self._swapped.values():
-                self.engine.free(place.address)
+            for buffer in self._swapped.values():
+                self.device.release(buffer)
             self._swapped = fresh
         self.adapter = name
 
-    def _write(self, place: Place, data: bytes) -> None:
-        if len(data) > place.nbytes:
+    def _write(self, buffer: Buffer, data: bytes) -> None:
+        if len(data) > buffer.nbytes:
             raise PackageError(
-                f"{len(data)} bytes are to lie in {place.nbytes}",
+                f"{len(data)} bytes are to lie in {buffer.nbytes}",
                 "the package's adapters",
                 "The package is damaged: build it again.",
             )
-        self.engine.write(place.address, data)
+        self.device.write(buffer, data)
 
     def _free(self) -> None:
         super()._free()
-        for place in getattr(self, "_swapped", {}).values():
-            self.engine.free(place.address)
+        for buffer in getattr(self, "_swapped", {}).values():
+            self.device.release(buffer)
         self._swapped = {}
 
 

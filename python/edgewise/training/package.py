@@ -12,7 +12,7 @@ from ..errors import InputError, UnsupportedField
 from ..onnx.source import Source
 from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
-from ..session.decoder import folder_files
+from ..session.open import folder_files
 from .data import special_token
 from .language_model import causal_lm_inputs
 from .losses import CausalLMLoss

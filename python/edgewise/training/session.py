@@ -9,7 +9,7 @@ from typing import Any
 
 from ..arrays import as_input, as_output
 from ..declare.dtypes import FLOAT, NAME
-from ..engine import Ends, Engine, Owner, Place, default_engine, locked
+from ..engine import Buffer, Ends, Engine, Owner, default_engine, locked
 from ..errors import EngineError, InputError
 from ..plan.plan import Slot
 from ..profile import Profile, Watch
@@ -60,11 +60,12 @@ class TrainingSession(Owner):
         self.torn: str | None = None  # what a stopped step left partly written
         if share is None:
             self.start_lock()
-        self.store: WeightStore = WeightStore(self.engine) if share is None else share.store
+        self.device = self.engine.device
+        self.store: WeightStore = WeightStore(self.device) if share is None else share.store
         self.watch: Watch = Watch() if share is None else share.watch
         self.loaded: dict[str, Any] = {}  # plans in the engine
-        self.addresses: dict[str, int] = {} if share is None else share.addresses  # of states
-        self.buffers: dict[tuple[str, str], tuple[int, Slot]] = {}  # of inputs and outputs
+        self.memory: dict[str, Buffer] = {} if share is None else share.memory  # of states
+        self.buffers: dict[tuple[str, str], tuple[Buffer, Slot]] = {}  # of inputs and outputs
         self._initialized = False
 
     @property
@@ -78,14 +79,10 @@ class TrainingSession(Owner):
         return self._initialized if self.share is None else self.share.initialized
 
     # ---- memory ----
-    def place(self, name: str) -> Place:
-        """The engine memory of a state."""
-        return Place(self.address(name), self.program.states[name].nbytes)
-
     @locked
-    def address(self, name: str) -> int:
-        """Engine address of a state."""
-        if name not in self.addresses:
+    def place(self, name: str) -> Buffer:
+        """The memory of a state. Raises InputError if there is no such state."""
+        if name not in self.memory:
             s = self.program.states.get(name)
             if s is None:
                 raise InputError(
@@ -93,22 +90,22 @@ class TrainingSession(Owner):
                     "states",
                     f"Some of them: {', '.join(list(self.program.states)[:8])}.",
                 )
-            self.addresses[name] = self.engine.alloc(s.nbytes)
-        return self.addresses[name]
+            self.memory[name] = self.device.allocate(s.nbytes)
+        return self.memory[name]
 
     def _load(self, kind, store=None):
         if kind not in self.loaded:
             plan = self.program.plan(kind)
-            loaded, fresh = self.engine.load(plan), []
+            loaded, fresh = self.device.load_plan(plan), []
             loaded.watch, loaded.ends, loaded.title = self.watch, self.ends, kind
             loaded.patience = PATIENCE if kind in ("train", "accumulate", "update") else 0.0
             try:
                 fresh = (store or self.store).connect(loaded)
                 for i, slot in enumerate(plan.slots):
                     if slot.kind == "state":
-                        loaded.bind(i, *self.place(slot.name))
+                        loaded.bind(i, self.place(slot.name))
                     elif slot.kind in ("input", "output"):
-                        loaded.bind(i, *self._buffer(kind, slot))
+                        loaded.bind(i, self._buffer(kind, slot))
                 (store or self.store).init(loaded, fresh)
             except BaseException:
                 (store or self.store).forget(fresh)
@@ -122,9 +119,8 @@ class TrainingSession(Owner):
     def _buffer(self, kind, slot):
         key = (kind, slot.name)
         if key not in self.buffers:
-            self.buffers[key] = (self.engine.alloc(slot.nbytes), slot)
-        address, of = self.buffers[key]
-        return Place(address, of.nbytes)
+            self.buffers[key] = (self.device.allocate(slot.nbytes), slot)
+        return self.buffers[key][0]
 
     @locked
     def initialize(self, kind: str = "train") -> None:
@@ -139,18 +135,18 @@ class TrainingSession(Owner):
         self.torn = None
         self.program.plan(kind)
         weights = WeightStore(
-            self.engine
+            self.device
         )  # float16 originals of parameters are read once and let go
         loaded = self._load("begin", weights)
         try:
             for name, s in self.program.states.items():
                 if self.program.copied(s):
-                    self._copy(self.program.graph.constants[s.initial[1]], self.address(name))
+                    self._copy(self.program.graph.constants[s.initial[1]], self.place(name))
                 elif s.kind == "gradient" or s.initial == ("fill", 0):
-                    if name in self.addresses:
-                        self.engine.write(self.addresses[name], bytes(s.nbytes))
+                    if name in self.memory:
+                        self.device.fill(self.memory[name])
             if ("begin", SEED) in self.buffers:
-                self.engine.write(
+                self.device.write(
                     self.buffers["begin", SEED][0], struct.pack("<q", seed_of_run(self.seed, -1))
                 )
             loaded.run()
@@ -159,17 +155,16 @@ class TrainingSession(Owner):
             weights.free()
         self.runs, self._initialized = 0, True
 
-    def _copy(self, tensor, address):
+    def _copy(self, tensor: Any, buffer: Buffer) -> None:
         """Writes a tensor's bytes, a piece at a time: files need not fit into memory beside the
         engine's.
         """
         if tensor.data is not None:
-            self.engine.write(address, tensor.data)
+            self.device.write(buffer, tensor.data)
             return
         for at in range(0, tensor.nbytes, PIECE):
-            self.engine.write(
-                address + at, tensor.source.read(tensor.offset + at, min(PIECE, tensor.nbytes - at))
-            )
+            piece = tensor.source.read(tensor.offset + at, min(PIECE, tensor.nbytes - at))
+            self.device.write(buffer, piece, at)
 
     # ---- runs ----
     @locked
@@ -216,8 +211,8 @@ class TrainingSession(Owner):
         if self.root.torn == "gradients":
             self.root.torn = None
         for name, s in self.program.states.items():
-            if s.kind == "gradient" and name in self.addresses:
-                self.engine.write(self.addresses[name], bytes(s.nbytes))
+            if s.kind == "gradient" and name in self.memory:
+                self.device.fill(self.memory[name])
 
     @locked
     def evaluate(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,8 +252,8 @@ class TrainingSession(Owner):
             )
         try:
             self.root.busy, loaded.torn, loaded.done = True, False, False
-            for address, data in inputs:
-                self.engine.write(address, data)
+            for buffer, data in inputs:
+                self.device.write(buffer, data)
             loaded.run()
         except BaseException:
             if loaded.torn and kind != "evaluate":
@@ -271,25 +266,23 @@ class TrainingSession(Owner):
         if kind in ("train", "accumulate"):
             self.runs += 1
         out = {}
-        for (k, name), (address, slot) in self.buffers.items():
+        for (k, name), (buffer, slot) in self.buffers.items():
             if k == kind and slot.kind == "output":
-                out[name] = as_output(
-                    slot.dtype, slot.shape, self.engine.read(address, slot.nbytes)
-                )
+                out[name] = as_output(slot.dtype, slot.shape, self.device.read(buffer))
         return out
 
     def _inputs(
         self, kind: str, feeds: Mapping[str, Any], numbers: Mapping[str, bytes]
-    ) -> list[tuple[int, Any]]:
-        """[(address, bytes)] of a plan's inputs. Raises InputError unless all are fed."""
+    ) -> list[tuple[Buffer, Any]]:
+        """[(buffer, bytes)] of a plan's inputs. Raises InputError unless all are fed."""
         rest, out = dict(feeds), []
-        for (k, name), (address, slot) in self.buffers.items():
+        for (k, name), (buffer, slot) in self.buffers.items():
             if k != kind or slot.kind != "input":
                 continue
             if name in numbers:
-                out.append((address, numbers[name]))
+                out.append((buffer, numbers[name]))
             elif name == SEED:
-                out.append((address, struct.pack("<q", seed_of_run(self.seed, self.runs))))
+                out.append((buffer, struct.pack("<q", seed_of_run(self.seed, self.runs))))
             elif name not in rest:
                 raise InputError(
                     "it is missing",
@@ -299,7 +292,7 @@ class TrainingSession(Owner):
             else:
                 feed = self.program.feeds.get(name)
                 data = self._data(rest.pop(name), name, slot, feed.kind if feed else None)
-                out.append((address, data))
+                out.append((buffer, data))
         unknown = [n for n in rest if n not in self.program.feeds and n not in self.program.shapes]
         if unknown:
             raise InputError(
@@ -347,7 +340,7 @@ class TrainingSession(Owner):
         self._check_whole()
         if not self.initialized:
             self.initialize()
-        return self.engine.read(self.address(name), self.program.states[name].nbytes)
+        return self.device.read(self.place(name))
 
     @locked
     def write(self, name: str, data: Any) -> None:
@@ -367,7 +360,7 @@ class TrainingSession(Owner):
                 f"state '{name}'",
                 "Give the bytes of a tensor of its shape and type.",
             )
-        self.engine.write(self.address(name), view)
+        self.device.write(self.place(name), view)
 
     def get(self, name: str) -> Any:
         """A state as an array."""
@@ -379,7 +372,7 @@ class TrainingSession(Owner):
         """Sets a state from an array of its shape and type."""
         s = self.program.states.get(name)
         if s is None:
-            self.address(name)
+            self.place(name)
         dtype, shape, data = as_input(array, name, s.dtype)
         if dtype != s.dtype or list(shape) != list(s.shape):
             raise InputError(
@@ -415,16 +408,16 @@ class TrainingSession(Owner):
                 slot.name.removesuffix("~output"): (
                     slot.dtype,
                     tuple(slot.shape),
-                    self.engine.read(address, slot.nbytes),
+                    self.device.read(buffer),
                 )
-                for (k, _), (address, slot) in self.buffers.items()
+                for (k, _), (buffer, slot) in self.buffers.items()
                 if k == kind and slot.kind == "output"
             }
         finally:
             loaded.free()
             del self.loaded[kind]
             for key in [k for k in self.buffers if k[0] == kind]:
-                self.engine.free(self.buffers.pop(key)[0])
+                self.device.release(self.buffers.pop(key)[0])
 
     @property
     def step(self) -> int:
@@ -437,7 +430,7 @@ class TrainingSession(Owner):
         """Bytes of engine memory that the session holds: weights, states, buffers, plans and the
         arena.
         """
-        held = sum(self.program.states[n].nbytes for n in self.addresses) + sum(
+        held = sum(self.program.states[n].nbytes for n in self.memory) + sum(
             s.nbytes for _, s in self.buffers.values()
         )
         plans = [self.program.plans[k] for k in self.loaded]
@@ -462,12 +455,12 @@ class TrainingSession(Owner):
     def _free(self) -> None:
         for p in self.loaded.values():
             p.free()
-        for address in [
-            *(self.addresses.values() if self.share is None else ()),
-            *(a for a, _ in self.buffers.values()),
+        for buffer in [
+            *(self.memory.values() if self.share is None else ()),
+            *(buffer for buffer, _ in self.buffers.values()),
         ]:
-            self.engine.free(address)
-        self.loaded, self.addresses, self.buffers, self._initialized = {}, {}, {}, False
+            self.device.release(buffer)
+        self.loaded, self.memory, self.buffers, self._initialized = {}, {}, {}, False
         if self.share is None:
             self.store.free()
 

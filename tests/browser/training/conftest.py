@@ -14,7 +14,7 @@ from .harness import BATCH, SEQUENCE
 @pytest.fixture(scope="session")
 def trainable(files):
     """The demo model with LoRA (with dropout, so that seeds matter) as /files/trainable.edge."""
-    from edgewise.session.decoder import folder_files
+    from edgewise.session.open import folder_files
     from edgewise.training.package import compile_training_package
 
     package = compile_training_package(

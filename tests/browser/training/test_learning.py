@@ -249,7 +249,7 @@ def both(files, trainable):
     """The demo model with LoRA and with training of all its parameters (those that are not
     quantized).
     """
-    from edgewise.session.decoder import folder_files
+    from edgewise.session.open import folder_files
     from edgewise.training.package import compile_training_package
 
     sizes = {"batch": BATCH, "sequence": SEQUENCE}

@@ -193,7 +193,7 @@ def test_adapters_by_name(tmp_path):
 
 def test_package_with_adapters(tmp_path):
     """A package built for training takes adapters by name, too."""
-    from edgewise.session.decoder import folder_files
+    from edgewise.session.open import folder_files
     from edgewise.training.package import compile_training_package
 
     path = tmp_path / "model.onnx"

@@ -11,7 +11,7 @@ from ...ir import Graph
 from ...json_text import parse_json
 from ...onnx import as_source, read_model
 from ...onnx.source import Source
-from ...session.decoder import folder_files
+from ...session.open import folder_files
 from ...text import Tokenizer
 from ..data import special_token
 

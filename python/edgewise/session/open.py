@@ -1,0 +1,87 @@
+"""Opens the packages of language models, and compiles model folders to packages."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..compile import compile_package
+from ..errors import InputError
+from ..manifest_limits import CACHE_DTYPES
+from ..onnx import FileSource
+from ..onnx.source import LazyFileSource
+from ..package import Package
+
+if TYPE_CHECKING:
+    from ..onnx.source import Source
+
+
+def folder_files(path: str | os.PathLike[str]) -> tuple[dict[str, Source], str]:
+    """The files of a model folder (Hugging Face layout), or of the folder of an .onnx file.
+
+    Returns:
+        ({name relative to the folder: Source}, the folder)
+    """
+    path = os.fspath(path)
+    root = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
+    files = {}
+    for base in (root, os.path.join(root, "onnx")):
+        if os.path.isdir(base):
+            for name in sorted(os.listdir(base)):
+                full = os.path.join(base, name)
+                if os.path.isfile(full):
+                    files[os.path.relpath(full, root)] = full
+    if os.path.basename(root) == "onnx":  # the texts of a Hugging Face model are one folder up
+        for name in sorted(os.listdir(os.path.dirname(root))):
+            full = os.path.join(os.path.dirname(root), name)
+            if os.path.isfile(full) and name.endswith((".json", ".jinja")):
+                files.setdefault(name, full)
+    return {n: LazyFileSource(p) for n, p in files.items()}, root
+
+
+def open_package(model, dtype=None, capacity=None, lora=None, cache_dtype=None):
+    """A Package from an .edge file, an .onnx file or a model folder. lora: LoraConfig of adapters
+    that there is to be room for. cache_dtype: as DecoderModel's.
+    """
+    try:
+        path = os.fsdecode(model)
+    except TypeError:
+        raise InputError(
+            f"a {type(model).__name__} is no model",
+            "model",
+            "Give a model folder, an .onnx file or an .edge package.",
+        ) from None
+    if path.endswith(".edge"):
+        if lora is not None:
+            raise InputError(
+                "a package is compiled already",
+                "lora",
+                "Build it with `edgewise build --train lora`, or pass the model's folder.",
+            )
+        return check_cache_dtype(Package.read(FileSource(path)), cache_dtype)
+    if "\0" in path or not os.path.exists(path):
+        raise InputError(
+            "there is no such file or folder",
+            path,
+            "Give a model folder, an .onnx file or an .edge package.",
+        )
+    files, root = folder_files(path)
+    chosen = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
+    return compile_package(
+        files, dtype, capacity, model_file=chosen, lora=lora, cache_dtype=cache_dtype
+    )
+
+
+def check_cache_dtype(package: Package, cache_dtype: str | None) -> Package:
+    """Returns the package. Raises InputError if its plans do not store keys and values as
+    `cache_dtype` (None: as they are).
+    """
+    built = package.manifest.get("decoder", {}).get("cache_dtype", CACHE_DTYPES[0])
+    if cache_dtype is not None and cache_dtype != built:
+        raise InputError(
+            f"the package was built to keep keys and values as {built}, not as {cache_dtype!r}",
+            "cache_dtype",
+            "Build it with `edgewise build --cache-dtype`, which takes"
+            f" {' or '.join(CACHE_DTYPES)}, or pass the model's folder.",
+        )
+    return package
