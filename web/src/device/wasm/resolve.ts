@@ -3,7 +3,7 @@
 
 import { KERNELS } from "../../gen/kernels.ts";
 import { BUFFERS, RESOLVED_LAYOUT, STEP_FLAGS } from "../../gen/plan_format.ts";
-import type { Plan } from "../device.ts";
+import type { PlanHandle } from "../device.ts";
 import type { Engine } from "./engine.ts";
 
 /** Where an operand of a step lies, in bytes from the beginning of its buffer. */
@@ -41,7 +41,7 @@ export interface ResolvedStep {
  */
 export function resolveSteps(
   engine: Engine,
-  plan: Plan,
+  plan: PlanHandle,
   first: number,
   count: number,
   where: string,
