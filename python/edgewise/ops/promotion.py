@@ -28,13 +28,17 @@ from ..declare.dtypes import (
 
 @dataclass(frozen=True)
 class Promotion:
-    """types: {element type: the one instead}. inputs: which of them are cast, those that have the
-    type of the first one; outputs: which are cast back. None: all.
+    """Element types in which an operator is computed in the place of its own.
+
+    Attributes:
+        types: {element type: the one to compute in}.
+        inputs: indices of the inputs to cast. Default: None, all that have the first one's type.
+        outputs: indices of the outputs to cast back; None means all. Default: the first.
     """
 
-    types: dict
-    inputs: tuple | None = None
-    outputs: tuple | None = (0,)
+    types: dict[int, int]
+    inputs: tuple[int, ...] | None = None
+    outputs: tuple[int, ...] | None = (0,)
 
 
 _SMALL = {UINT8: INT32, INT8: INT32, UINT16: INT32, INT16: INT32}

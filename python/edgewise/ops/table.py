@@ -5,10 +5,10 @@ from __future__ import annotations
 import binascii
 from dataclasses import dataclass
 
-from ..declare.kernel import ENUMS, KERNELS
+from ..declare.kernel import ENUMS, KERNELS, Kernel
 
 
-def canonical_text():
+def canonical_text() -> str:
     """All declarations as one text, the same on every machine: what a plan and an engine must agree
     on.
     """
@@ -28,14 +28,14 @@ def canonical_text():
 class KernelTable:
     """All kernels in the order of their ids, and the hash of their contracts."""
 
-    kernels: tuple  # in the order of their ids
+    kernels: tuple[Kernel, ...]  # in the order of their ids
     hash: int  # stands in every plan's header and in the engine
 
 
-_table = None
+_table: KernelTable | None = None
 
 
-def variants():
+def variants() -> list[tuple[Kernel, str, str]]:
     """[(kernel, parameter, name)] of all kernels, in the order in which the engine lists them."""
     return [
         (k, parameter, name)
@@ -44,12 +44,13 @@ def variants():
     ]
 
 
-def variant_names():
+def variant_names() -> list[str]:
+    """Names of all variants, sorted."""
     return sorted({name for _, _, name in variants()})
 
 
-def word_of(kernel, parameter):
-    """Where a parameter lies in its struct, in words of 4 bytes."""
+def word_of(kernel: Kernel, parameter: str) -> int:
+    """Offset of a parameter in its struct, in words of 4 bytes."""
     at = 0
     for name, kind in kernel.params.items():
         if name == parameter:
@@ -58,7 +59,7 @@ def word_of(kernel, parameter):
     raise KeyError(parameter)
 
 
-def kernel_table():
+def kernel_table() -> KernelTable:
     """All kernels of the package with their ids (alphabetical) and the table's hash, from the
     declarations alone.
     """

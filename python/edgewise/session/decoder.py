@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from operator import index
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..errors import EngineError, InputError, OutOfMemory, PackageError
@@ -410,7 +410,7 @@ class _DecoderPlan:
                 slot.tensor = lm.weight(s)
         self.slots = slots
         self.registers = described["registers"]
-        data = bytes(lm.package.file(described["file"]))
+        data = bytes(cast("bytes", lm.package.file(described["file"])))
         kernels, init = step_kernels(data)
         plan = Plan(
             data,
