@@ -13,7 +13,7 @@ interface Row {
   length: number | null;
 }
 
-test("lengths from keywords, configuration objects and the model's file equal transformers'", () => {
+test("lengths from keywords, configurations and the model's file equal transformers'", () => {
   for (const row of vectors<Row[]>("generation_lengths")) {
     const fields = new GenerationConfig(row.fields, "generate");
     const config = GenerationConfig.fromJson({ eos_token_id: 7, ...row.file })

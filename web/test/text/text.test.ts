@@ -48,7 +48,7 @@ test("regular expressions that may take exponential time", () => {
     "(a|a)*b",
     "(a?){40}a",
     "x((\\w|\\.)+)+!",
-    "a?".repeat(20) + "b",
+    `${"a?".repeat(20)}b`,
   ])
     assert(mayNotEnd(pattern, T.regex_depth), pattern);
   const gpt4 =

@@ -90,7 +90,7 @@ for (const way of ["written at once", "written in place"])
     assert.ok(died >= 2, String(died));
   });
 
-test("stored adapters are listed, deleted, and found in the folders of earlier versions", async () => {
+test("stored adapters are listed, deleted, and found in old locations", async () => {
   const storage = new Storage().install();
   await keep(owner(1), "a");
   await keep(owner(2), "a.1");
