@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from ..bind import BoundGraph
 from ..ir import BoundNode, Value
 from .rewrite import Rewriter, near, number, other
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 
 def fuse_activations(bound: BoundGraph) -> None:

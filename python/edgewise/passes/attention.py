@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..bind import BoundGraph
 from ..declare.dtypes import FLOAT, INT64
 from ..ir import BoundNode, Value
 from .attention_masks import LOW, Mask, added_mask, as_four_dimensions, causal_past
 from .rewrite import Rewriter, number, op_of, split_scalar
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 MAX_NODES = 8  # between the product of q and k and the softmax
 

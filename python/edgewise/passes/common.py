@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..bind import BoundGraph
 from ..ir import BoundNode, Value
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 
 def _key(v: Value | None) -> Hashable:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from ..bind import BoundGraph
+from typing import TYPE_CHECKING
+
 from ..ir import BoundNode, Value
 from ..ops import declared
 from .rewrite import Rewriter, constants_first, number, other
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 EPILOGUES = declared("epilogue")
 _ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "silu"}

@@ -5,13 +5,15 @@ each row alone, attention's queries among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..bind import BoundGraph
 from ..declare.dtypes import INT64
 from ..declare.symbolic import Sym, product
 from ..ir import BoundNode, Value
 from ..ops import OPS, declared
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 # {input number: axis} of the inputs whose rows a node works on one by one; None: it does not.
 Rows = dict[int, int] | None

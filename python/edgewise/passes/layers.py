@@ -5,11 +5,14 @@ names that they have in the PyTorch model.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from ..bind import BoundGraph
 from ..declare.dtypes import FLOAT
 from ..ir import BoundNode, Value
 from ..ops import declared
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 WEIGHTS = {name: weight for name, weight in declared("weight").items() if weight.kind}
 # A value that these nodes make of a weight is still that weight.

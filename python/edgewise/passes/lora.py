@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..bind import Binder, BoundGraph
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..errors import InputError, UnsupportedOp
 from ..ir import BoundNode, Value
 from .layers import kind_of, layers, matrix_shape, module_name, stored_weight, uses_of_weights
+
+if TYPE_CHECKING:
+    from ..bind import Binder, BoundGraph
 
 # float32 [1]: 1 while training; generation sets it to weigh adapters or to switch them off
 SCALE = "adapter/scale"

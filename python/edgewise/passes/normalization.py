@@ -4,9 +4,13 @@ residual sum before a norm.
 
 from __future__ import annotations
 
-from ..bind import BoundGraph
+from typing import TYPE_CHECKING
+
 from ..ir import BoundNode, Value
 from .rewrite import Rewriter, number, op_of, other
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 
 def fuse_normalization(bound: BoundGraph) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from ..bind import BoundGraph
+from typing import TYPE_CHECKING
+
 from ..ir import BoundNode
 from .rewrite import Rewriter, number
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 
 def fuse_padding(bound: BoundGraph) -> None:

@@ -9,13 +9,16 @@ All other nodes stay. This pass runs once gradients are made, which need the flo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from ..bind import BoundGraph
 from ..declare.dtypes import FLOAT, INT8, INT32, RANGE, UINT8
 from ..declare.symbolic import product
 from ..ir import BoundNode, Value
 from ..ops.quantized.integer import BIAS
 from .rewrite import Rewriter, number, other
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 # Dequantized: q, scale, zero point or None, axis (None: one scale for all)
 Quantized = tuple[Value, Value, Value | None, int | None]

@@ -5,11 +5,15 @@ QuantizeLinear and DequantizeLinear.
 
 from __future__ import annotations
 
-from ..bind import BoundGraph
+from typing import TYPE_CHECKING
+
 from ..declare.dtypes import FLOAT
 from ..declare.symbolic import product
 from ..ir import BoundNode
 from .rewrite import Rewriter
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 
 def fuse_quantized_products(bound: BoundGraph) -> None:

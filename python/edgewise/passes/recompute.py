@@ -8,10 +8,14 @@ is computed again, directly before the first node that needs it.
 
 from __future__ import annotations
 
-from ..bind import BoundGraph
+from typing import TYPE_CHECKING
+
 from ..declare.dtypes import bytes_for
 from ..declare.symbolic import product
 from ..ir import BoundNode, Value
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 
 def recompute(bound: BoundGraph, last: Value, segments: int) -> BoundGraph:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..bind import BoundGraph
 from ..declare.dtypes import FLOATS, INT64
 from ..ir import BoundNode, Value
 from ..ops import OPS
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 
 class Rewriter:

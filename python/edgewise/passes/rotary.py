@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from ..bind import BoundGraph
+from typing import TYPE_CHECKING
+
 from ..declare.symbolic import Sym
 from ..ir import BoundNode, Value
 from ..ops.shape.movement import slice_ranges
 from .rewrite import Rewriter, number, op_of
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 
 def fuse_rotary(bound: BoundGraph) -> None:

@@ -5,13 +5,16 @@ BatchNormalization with fixed statistics, and Mul and Add by a number per channe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..bind import BoundGraph
 from ..declare.dtypes import FLOAT
 from ..ir import BoundNode, Value
 from ..ops.norm.batch_normalization import is_training
 from .epilogue import take_output
 from .rewrite import Rewriter, constants_first, other
+
+if TYPE_CHECKING:
+    from ..bind import BoundGraph
 
 
 def fold_scaling(bound: BoundGraph) -> None:
