@@ -151,8 +151,9 @@ def generate_artifacts(
 
 def _load_model(model: Any) -> tuple[Any, str | None]:
     """(ModelProto, its path or None) of a ModelProto or a path."""
+    package = onnx()
     if not isinstance(model, (str, os.PathLike)):
-        if not isinstance(model, onnx().ModelProto):
+        if not isinstance(model, package.ModelProto):
             raise BlockError(
                 f"model is a {type(model).__name__}",
                 "generate_artifacts",
@@ -161,7 +162,7 @@ def _load_model(model: Any) -> tuple[Any, str | None]:
         return model, None
     path = os.fspath(model)
     try:
-        return onnx().load(path), path
+        return package.load(path), path
     except OSError as e:
         raise InputError(
             f"cannot read it ({e.strerror or e})",
