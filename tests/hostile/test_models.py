@@ -315,7 +315,7 @@ Y = [value("y", F, None)]
         ([node("Slice", "x a b c", "y")], [i64("a", 0), i64("b", 1), i64("c", 9)], "axis"),
         ([node("Split", "x s", "y z", axis=1)], [i64("s", 3, 3)], "split"),
         ([node("Split", "x s", "y z", axis=1)], [i64("s", -1, 5)], "split"),
-        ([node("TopK", "x k", "y i")], [i64("k", 9)], "k is 9"),
+        ([node("TopK", "x k", "y i")], [i64("k", 9)], "k = 9"),
         ([node("Cast", "x", "y", to=99)], [], "element type"),
         ([node("Cast", "x", "s", to=8), node("Relu", "s", "y")], [], "string"),
         ([node("Cast", "x", "y")], [], "element type"),
