@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from .fields import REASONS, offsets, size, unpack
@@ -51,7 +52,8 @@ class BeamSearch(Run):
             if self.length > len(self.prompt):
                 logits = self.forward(caches[beam], self.row(head, beam))
             raw = self.floats(logits) if config.output_logits else None
-            self.process(ids_at, lambda beam=beam: self.row(head, beam), logits)  # type: ignore[misc]
+            row = partial(self.row, head, beam)
+            self.process(ids_at, row, logits)
             self.checked("ew_sampling_warp", self.params, self.work)
             step.append((self.floats(self.work) if config.output_scores else None, raw))
             self.checked("ew_beams_offer", self.params, self.state, beam, self.work, self.rng)

@@ -23,7 +23,7 @@ test("checksums of a stream do not depend on its chunks", async () => {
   assert.deepEqual(await new PieceSums().finish(), []);
 });
 
-test("a damaged stored file is deleted and fetched; packages have their own checksums", async () => {
+test("a damaged stored file is fetched again; packages have checksums of their own", async () => {
   const storage = new Storage(true).install();
   const data = new Uint8Array(randomBytes(100_000));
   let fetched = 0;
