@@ -239,7 +239,7 @@ def test_random_numbers_follow_from_the_runs_seed():
     [
         ({"M": np.array(1)}, "missing"),
         ({"M": np.array(1), "s": [], "z": np.array(1)}, "no such input"),
-        ({"M": np.array(1), "s": np.float32([1])}, "no sequence"),
+        ({"M": np.array(1), "s": np.float32([1])}, "not a sequence"),
         ({"M": np.array(1), "s": [np.float32([1]), np.array(["a"], object)]}, "s'\\[1\\].*string"),
         ({"M": np.array(["a"], object), "s": []}, "string"),
     ],

@@ -497,10 +497,10 @@ def test_seeds(visit, server, models, name):
             "3",
         ),
         ("await s.run({x: x(1, 4, 4)}, ['nothing'])", "InputError", "no such output"),
-        ("await s.run({x: 3})", "InputError", "no tensor"),
+        ("await s.run({x: 3})", "InputError", "not a tensor"),
         ("await ew.InferenceSession.create('/files/models/none.onnx')", "ModelError", "404"),
         ("await ew.InferenceSession.create(new Uint8Array(10))", "ModelError", ""),
-        ("await ew.InferenceSession.create(7)", "InputError", "no model"),
+        ("await ew.InferenceSession.create(7)", "InputError", "not a model"),
         ("await s.release(); await s.run({x: x(1, 4, 4)})", "Aborted", ""),
     ],
 )

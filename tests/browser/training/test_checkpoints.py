@@ -51,7 +51,11 @@ def test_checkpoints_of_other_runs_are_refused(visit, server, trainable):
         "InputError",
         "other texts",
     )
-    error(train(v, RESUME, o={**RUN, "checkpoint": "../x"}), "InputError", "no name")
+    error(
+        train(v, RESUME, o={**RUN, "checkpoint": "../x"}),
+        "InputError",
+        "not a valid checkpoint name",
+    )
     assert (
         train(
             v,

@@ -42,7 +42,7 @@ export function fromWire(
     return refuse("it is no value", `Give a ${info.type === "tensor" ? "Tensor" : info.type}.`);
   if (info.type === "sequence") {
     if (!("sequence" in v) || !Array.isArray(v.sequence))
-      return refuse("it is no sequence, which the model wants", "Pass an array.");
+      return refuse("it is not a sequence, which the model requires", "Pass an array.");
     const element = info.elem ?? { name: "", type: "tensor", dtype: "0", shape: null };
     const items = v.sequence.map((x, i) =>
       fromWire(x, element, `${where}[${i}]`, pinned, depth + 1),
@@ -142,7 +142,7 @@ function stringsFrom(
 
 function mapFrom(v: NonNullable<WireValue>, info: ValueInfo, refuse: Refuse): RunValue {
   if (!("map" in v) || !(v.map instanceof Map))
-    return refuse("it is no map, which the model wants", "Pass a Map or an object.");
+    return refuse("it is not a map, which the model requires", "Pass a Map or an object.");
   const value = info.elem?.dtype ?? "float32";
   const key = info.key ?? "string";
   const entries = new Map<string | bigint, string | number | bigint>();
