@@ -12,7 +12,7 @@ await build({
   ...options,
   entryPoints: {
     edgewise: join(here, "src/page/index.ts"),
-    worker: join(here, "src/worker/script.ts"),
+    worker: join(here, "src/entry/worker.ts"),
     compiler: join(here, "src/compiler/index.ts"),
     inline: join(here, "src/worker/inline.ts"),
   },

@@ -11,9 +11,9 @@ const here = dirname(fileURLToPath(import.meta.url));
 const out = mkdtempSync(join(tmpdir(), "edgewise-"));
 try {
   const names = readdirSync(here, { recursive: true }).filter((n) => n.endsWith(".test.ts"));
-  // build.mjs has the real ones
+  // bundle.mjs has the real ones
   const define = Object.fromEntries(
-    ["__VERSION__", "__COMPILER__", "__WHEEL__"].map((name) => [name, '"test"']),
+    ["__VERSION__", "__COMPILER__", "__WHEEL__", "__CDN__", "__PYODIDE__"].map((name) => [name, '"test"']),
   );
   await build({
     entryPoints: names.map((n) => join(here, n)),

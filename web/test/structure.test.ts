@@ -23,6 +23,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   compiler: ["protocol", "shared"],
   page: ["protocol", "shared", "gen"],
   worker: ["device", "protocol", "shared", "gen"],
+  entry: ["worker", "thread"],
 };
 const MAX_FILES = 20; // per folder
 const MAX_LINES = 500; // per file

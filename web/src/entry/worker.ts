@@ -2,9 +2,9 @@
 // Loaded by a page itself it only exports the session without a worker.
 
 import { serveThread } from "../thread/index.ts";
-import { serveWorker } from "./index.ts";
+import { serveWorker } from "../worker/index.ts";
 
-export { InlineSession } from "./inline.ts";
+export { InlineSession } from "../worker/inline.ts";
 
 if ("WorkerGlobalScope" in globalThis) {
   if (/^edgewise thread/.test((globalThis as { name?: string }).name ?? "")) serveThread();
