@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from edgewise.engine import Buffer
 from edgewise.errors import UnsupportedOp
 from edgewise.onnx import BytesSource, read_model
 from edgewise.plan import compile_graph
@@ -64,12 +65,12 @@ def plan_of(case, target):
 def run(plan, feeds):
     """The output `y` of a plan."""
     engine = open_engine("native")
-    store, loaded = WeightStore(engine), engine.load(plan)
+    store, loaded = WeightStore(engine.device), engine.load(plan)
     fresh, addresses = store.connect(loaded), {}
     for i, slot in enumerate(plan.slots):
         if slot.kind in ("input", "output"):
             addresses[slot.name] = engine.alloc(slot.nbytes), slot.nbytes
-            loaded.bind(i, *addresses[slot.name])
+            loaded.bind(i, Buffer(*addresses[slot.name]))
     store.init(loaded, fresh)
     for name, x in feeds.items():
         engine.write(addresses[name][0], x.tobytes())

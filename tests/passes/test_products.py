@@ -4,6 +4,7 @@ import edgewise
 import numpy as np
 import pytest
 from edgewise.declare.symbolic import Sym
+from edgewise.engine import Buffer
 from edgewise.passes import (
     common_subexpressions,
     fuse_activations,
@@ -289,7 +290,7 @@ def positions(g, output, keep, at=2, axis=1):
     for i, slot in enumerate(plan.slots):
         if slot.kind in ("input", "output"):
             addresses[slot.name] = engine.alloc(slot.nbytes), slot
-            loaded.bind(i, addresses[slot.name][0], slot.nbytes)
+            loaded.bind(i, Buffer(addresses[slot.name][0], slot.nbytes))
     store.init(loaded, fresh)
     results = []
     for x in range(5):

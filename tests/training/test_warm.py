@@ -6,6 +6,7 @@ import struct
 from base64 import b64decode
 
 import pytest
+from edgewise.engine import Buffer
 from edgewise.training.warm import VOCAB, typescript, warm_plan
 
 
@@ -17,7 +18,7 @@ def test_runs_on_zeros(engine):
     loaded, held = engine.load(plan), [engine.alloc(slot.nbytes) for slot in plan.slots]
     try:
         for i, address in enumerate(held):
-            loaded.bind(i, address, plan.slots[i].nbytes)
+            loaded.bind(i, Buffer(address, plan.slots[i].nbytes))
         loaded.init()
         for _ in range(3):
             loaded.run()
