@@ -1,9 +1,9 @@
-"""A snapshot of Pyodide's memory in which Edgewise is imported already.
+"""A snapshot of Pyodide's memory, taken after Edgewise was imported.
 
-wasm/pyodide/snapshot.mjs calls `prepare` and writes the snapshot when the package is built; the
-compiler's worker (web/src/compiler/start.ts) restores it and calls `resume`. Python starts from it
-about ten times as fast as from its standard library and the wheel, neither of which is downloaded
-unless a module is imported that the snapshot lacks.
+When the package is built, wasm/pyodide/snapshot.mjs calls `prepare` and writes the snapshot. The
+compiler's worker (web/src/compiler/start.ts) restores it and calls `resume`. This takes about a
+tenth of the time of starting Python with its standard library and the wheel. They are downloaded
+only if a module is imported that is not in the snapshot.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 
 from .page import CALLS
 
-# What the compiler imports only in some of its calls. The rest of the package is left out, since a
-# snapshot cannot be larger than the memory that Pyodide starts with.
+# Modules that the compiler imports only in some calls. Other modules are not included, since a
+# snapshot cannot be larger than Pyodide's initial memory.
 _LATER = (
     "compile",
     "inspect",
@@ -43,7 +43,7 @@ _LATER = (
 
 
 def prepare() -> None:
-    """Imports what the compiler needs, and drops what would be out of date after a restore."""
+    """Imports the compiler's modules, and clears caches that would be stale after a restore."""
     for module, _ in CALLS.values():
         importlib.import_module(module)
     for name in _LATER:
@@ -54,25 +54,27 @@ def prepare() -> None:
 
 
 def _forget_archives() -> None:
-    """Drops what Python keeps of the archives in sys.path; invalidate_caches would read them."""
+    """Clears Python's caches of archives in sys.path. importlib.invalidate_caches would read the
+    archives.
+    """
     sys.path_importer_cache.clear()
     vars(zipimport)["_zip_directory_cache"].clear()
 
 
 def resume(standard_library: Callable[[], Any], wheel: Callable[[], Any]) -> None:
-    """Makes a restored Python usable.
+    """Completes a restored interpreter.
 
     Args:
-        standard_library: JavaScript function that downloads Pyodide's python_stdlib.zip and gives
+        standard_library: JavaScript function that downloads Pyodide's python_stdlib.zip and returns
             a Uint8Array.
-        wheel: likewise the wheel that the snapshot was made from.
+        wheel: the same for the wheel that the snapshot was made from.
     """
-    random.seed()  # the snapshot has the state of the machine that made it
+    random.seed()  # the snapshot contains the generator's state at the time of the build
     sys.meta_path.append(_LateFinder(standard_library, wheel))
 
 
 class _LateFinder:
-    """Finds modules that are not in the snapshot: the first one downloads them all."""
+    """Finds modules that are not in the snapshot. The first one makes it download all of them."""
 
     def __init__(self, standard_library: Callable[[], Any], wheel: Callable[[], Any]) -> None:
         self._standard_library = standard_library
@@ -82,7 +84,7 @@ class _LateFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As importlib.abc.MetaPathFinder.find_spec; the finders before it found nothing."""
+        """See importlib.abc.MetaPathFinder.find_spec. Called after all other finders failed."""
         top = name.partition(".")[0]
         if self._installed or (top != "edgewise" and top not in sys.stdlib_module_names):
             return None

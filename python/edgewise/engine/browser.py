@@ -1,21 +1,22 @@
-"""The engine in Pyodide: a WebAssembly instance with a memory of its own, in the thread that
-Pyodide runs in (a page's, a worker's, or Node's).
+"""The engine in Pyodide: a WebAssembly instance with its own memory, in Pyodide's thread (the
+page's, a worker's, or that of Node).
 
-The only Python file that uses JavaScript; how an instance is started is described at the top of
-wasm/Makefile. The module comes from the wheel. A host that has it already, or keeps it elsewhere,
-passes it before the first session:
+This is the only Python file that uses JavaScript. The comment at the top of wasm/Makefile describes
+how an instance is started. By default the WebAssembly module is read from the wheel. A host that
+stores it elsewhere passes it before the first session:
 
     const browser = pyodide.pyimport("edgewise.engine.browser");
     browser.use_module(module); // a WebAssembly.Module, or its bytes
     await browser.load_module("/engine.wasm"); // compiled while it downloads
 
-Bytes are copied from one memory to the other by one `set` of a typed array. The engine's memory
-grows, which detaches every view of it: views are made for one copy and dropped.
+Bytes are copied between Pyodide's and the engine's memory by one `set` of a typed array. Views of
+the engine's memory are created for each copy, since they are detached when the memory grows.
 """
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
 import js
 from pyodide.ffi import JsBigInt, JsException, JsProxy
@@ -23,28 +24,42 @@ from pyodide.ffi import JsBigInt, JsException, JsProxy
 from ..errors import EngineError, InputError, ModelError, OutOfMemory
 from .base import Engine, LoadedPlan
 
-PAGE = 65536
-INITIAL_PAGES = 32  # of wasm/Makefile
-MOST = 0xFFFF0000  # bytes: what a 32-bit memory can hold
-STEP = 8 << 20  # weights are copied in pieces of so many bytes
-WIDE = {"ew_plan_register": 2}  # which argument is an int64: it crosses as a BigInt
-FILE = (  # all kernels: beside Pyodide's own size the rare ones are nothing
-    "edgewise-simd128-full.wasm"
-)
+if TYPE_CHECKING:
+    from ..ir import Tensor
+    from ..plan import Plan
+    from .device import Bytes
 
-_module = None  # compiled once per process
+PAGE = 65536  # bytes
+INITIAL_PAGES = 32  # as in wasm/Makefile
+MOST = 0xFFFF0000  # maximum size of a 32-bit memory in bytes
+STEP = 8 << 20  # weights are copied in pieces of this many bytes
+WIDE = {"ew_plan_register": 2}  # index of an argument that is an int64, passed as a BigInt
+# The engine with all kernels: compared with Pyodide, the rare ones are small.
+FILE = "edgewise-simd128-full.wasm"
+
+_module: Any = None  # compiled once per process
 
 
-def use_module(module):
-    """Makes engines that are opened from now on instances of this module: a WebAssembly.Module, or
-    bytes of one (Python's or JavaScript's).
+def use_module(module: Any) -> None:
+    """Sets the WebAssembly module of all engines that are opened later.
+
+    Args:
+        module: a WebAssembly.Module, or its bytes as a Python or JavaScript buffer.
+
+    Raises:
+        InputError: it is neither.
+        EngineError: the bytes cannot be compiled.
     """
     global _module
     _module = _compiled(module, "use_module")
 
 
-async def load_module(url):
-    """use_module from an address, compiled while it is downloaded. Raises EngineError."""
+async def load_module(url: str) -> None:
+    """Like `use_module`, with a module that is compiled while it is downloaded.
+
+    Raises:
+        EngineError: it cannot be downloaded or compiled.
+    """
     try:
         response = await js.fetch(url)
         if not response.ok:
@@ -62,26 +77,33 @@ async def load_module(url):
         ) from None
 
 
-def wheel_module():
-    """The path of the module that came with this package; None where a host has put it aside."""
+def wheel_module() -> str | None:
+    """Path of the module in this package; None if a host has removed it."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), FILE)
     return path if os.path.exists(path) else None
 
 
 class BrowserEngine(Engine):
-    """One instance of the engine, with one thread.
+    """An instance of the engine with one thread.
 
     Args:
-        module: as for use_module; by default the process's. max_bytes: how far its memory may grow
-        (default: as far as it goes, 4 GB).
+        module: see use_module; by default the module of the process.
+        max_bytes: maximum size of its memory; by default 4 GB.
 
-    Attributes: flavour; threads; memory_bytes (what it holds; it never shrinks).
+    Attributes:
+        flavour: the instruction set that the module was built for.
+        threads: 1.
+        memory_bytes: size of its memory, which never shrinks.
+
+    Raises:
+        EngineError: there is no module, or it is not the engine.
+        OutOfMemory: the browser did not provide memory.
     """
 
     POINTER = "<I"
     threads = 1
 
-    def __init__(self, module=None, max_bytes=MOST):
+    def __init__(self, module: Any = None, max_bytes: int = MOST) -> None:
         global _module
         if module is None and _module is None:
             path = wheel_module()
@@ -107,20 +129,22 @@ class BrowserEngine(Engine):
                 "",
                 "Is it the engine of this version of Edgewise, for simd128?",
             ) from None
-        self.functions = {}
+        self.functions: dict[str, Any] = {}
         self.call("__wasm_call_ctors")
         self.start(1)
         self.flavour = self._text(self.call("ew_flavour"))
 
     @property
-    def memory_bytes(self):
-        """Bytes of its WebAssembly.Memory."""
+    def memory_bytes(self) -> int:
+        """Size of its WebAssembly.Memory in bytes."""
         return self.memory.buffer.byteLength
 
-    def call(self, name, *args):
-        """Any exported C function; integers in, an unsigned 32-bit integer out.
+    def call(self, name: str, *args: int) -> int:
+        """Calls an exported C function: integers in, an unsigned 32-bit integer out.
 
-        EngineError: there is none of this name, or it trapped (its stack is then put right again).
+        Raises:
+            EngineError: there is no function of this name, or it trapped. The C stack pointer is
+                restored after a trap.
         """
         f = self.functions.get(name)
         if f is None:
@@ -146,24 +170,28 @@ class BrowserEngine(Engine):
             ) from None
         return result & 0xFFFFFFFF if result else 0
 
-    def alloc(self, nbytes):
-        """Address of nbytes, zeroed, 64-byte aligned; the memory grows where it must.
+    def alloc(self, nbytes: int) -> int:
+        """Address of zeroed memory, 64-byte aligned. The WebAssembly.Memory grows if necessary.
 
-        Raises OutOfMemory.
+        Raises:
+            OutOfMemory: it cannot grow.
         """
         return self.check_alloc(
             self.call("ew_alloc", max(nbytes, 1)) if nbytes <= MOST else 0, nbytes
         )
 
-    def free(self, address):
-        """Gives back what `alloc` gave; 0 is nothing."""
+    def free(self, address: int) -> None:
+        """Frees what `alloc` returned. Address 0 is ignored."""
         self.call("ew_free", address)
 
-    def _view(self, address, nbytes):
+    def _view(self, address: int, nbytes: int) -> Any:
+        """A Uint8Array over engine memory."""
         return js.Uint8Array.new(self.memory.buffer, address, nbytes)
 
-    def write(self, address, data):
-        """data: bytes-like, or a JavaScript ArrayBuffer or view of one."""
+    def write(self, address: int, data: Bytes | JsProxy) -> None:
+        """Copies data to an address: a Python buffer, a JavaScript ArrayBuffer, or a view of
+        one.
+        """
         if isinstance(data, JsProxy):
             data = _bytes_of(data)
             self._view(address, data.byteLength).set(data)
@@ -174,24 +202,24 @@ class BrowserEngine(Engine):
                 data if data.ndim == 1 and data.itemsize == 1 else data.cast("B")
             )
 
-    def read(self, address, nbytes):
-        """A copy as bytes."""
+    def read(self, address: int, nbytes: int) -> bytes:
+        """A copy of engine memory."""
         return self._view(address, nbytes).to_bytes()
 
-    def copy(self, source, target, nbytes):
-        """From address to address within the engine; they may overlap."""
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        """Copies from address to address; the ranges may overlap."""
         if nbytes:
             self._view(target, nbytes).set(self._view(source, nbytes))
 
-    def load(self, plan):
-        """Loads a plan (plan.Plan); PlanError when the engine refuses it."""
+    def load(self, plan: Plan) -> BrowserPlan:
+        """Loads and checks a plan. Raises PlanError."""
         return BrowserPlan(self, plan)
 
-    def load_tensor(self, tensor):
-        """Returns (address, owned).
+    def load_tensor(self, tensor: Tensor) -> tuple[int, bool]:
+        """Address of a copy of a weight's bytes, and True: the caller must free it.
 
-        Sources that are JavaScript's (`read_js(offset, size) -> Uint8Array`) and files reach the
-        engine without passing through Python.
+        Files, and sources with a method `read_js(offset, size) -> Uint8Array`, are copied without
+        Python objects in between.
         """
         address = self.alloc(tensor.nbytes)
         try:
@@ -204,7 +232,8 @@ class BrowserEngine(Engine):
             raise
         return address, True
 
-    def _fill(self, address, source, offset, nbytes):
+    def _fill(self, address: int, source: Any, offset: int, nbytes: int) -> None:
+        """Copies a range of a Source to an address. Raises ModelError."""
         if hasattr(source, "path") and self._fill_from_file(address, source, offset, nbytes):
             return
         read = getattr(source, "read_js", source.read)
@@ -227,13 +256,14 @@ class BrowserEngine(Engine):
                 )
             self.write(address + at, part)
 
-    def _fill_from_file(self, address, source, offset, nbytes):
-        """By Emscripten's file system from whatever holds the file straight into the engine; False
-        where that is not to be had.
+    def _fill_from_file(self, address: int, source: Any, offset: int, nbytes: int) -> bool:
+        """Reads a file through Emscripten's file system directly into engine memory.
 
-        It reads through the file that Python has open: opening one again for each weight would
-        fetch the whole file each time where the file system is another thread's (JupyterLite's
-        drive).
+        It uses the descriptor that Python has open. Some file systems (JupyterLite's drive) fetch
+        the whole file when it is opened, so that opening it for each weight would be slow.
+
+        Returns:
+            False if the source has no open file of Emscripten's
         """
         try:
             from pyodide_js import FS
@@ -242,9 +272,8 @@ class BrowserEngine(Engine):
         except (ImportError, AttributeError, JsException):
             return False
         try:
-            whole = js.Uint8Array.new(
-                self.memory.buffer
-            )  # all of it: Node's file system reads relative to the buffer, not to the view
+            # A view of all memory: Node's file system ignores the offset of a view.
+            whole = js.Uint8Array.new(self.memory.buffer)
             at = 0
             while at < nbytes:
                 n = FS.read(stream, whole, address + at, min(1 << 30, nbytes - at), offset + at)
@@ -263,12 +292,13 @@ class BrowserEngine(Engine):
                 "Do not change model files in use.",
             ) from None
 
-    def _text(self, address):
+    def _text(self, address: int) -> str:
+        """A string in engine memory that ends with a zero byte."""
         memory = js.Uint8Array.new(self.memory.buffer)
         return memory.slice(address, memory.indexOf(0, address)).to_bytes().decode()
 
-    def _stack(self, value=None):
-        """The engine's stack pointer, so that a call that trapped can be undone."""
+    def _stack(self, value: int | None = None) -> Any:
+        """Returns the C stack pointer, or sets it to `value`. A trap leaves it changed."""
         f = self.functions
         if "stack" not in f:
             f["stack"] = (
@@ -284,8 +314,8 @@ class BrowserEngine(Engine):
 class BrowserPlan(LoadedPlan):
     """A plan in a BrowserEngine."""
 
-    def run_timed(self):
-        """As LoadedPlan's, with the page's clock: the engine has none in wasm."""
+    def run_timed(self) -> list[float]:
+        """See LoadedPlan.run_timed. Uses JavaScript's clock, since the engine has none in wasm."""
         now, times = js.performance.now, []
         for i in range(len(self.plan.kernels) - self.plan.init_count):
             t = now()
@@ -294,9 +324,9 @@ class BrowserPlan(LoadedPlan):
         return times
 
 
-def _memory(pages):
-    """Reserves addresses for so many pages where the device lets us, else for fewer, which only
-    limits how far the memory can grow.
+def _memory(pages: int) -> Any:
+    """A WebAssembly.Memory that can grow to `pages`, or to fewer if the device does not reserve as
+    many addresses.
     """
     last = None
     for shrink in (1, 2, 4, 8, 16):
@@ -311,8 +341,12 @@ def _memory(pages):
     )
 
 
-def _compiled(module, where):
-    """A WebAssembly.Module from one, or from bytes of Python's or JavaScript's."""
+def _compiled(module: Any, where: str) -> Any:
+    """The WebAssembly.Module of a module, or of its bytes in Python or JavaScript.
+
+    Raises:
+        InputError, EngineError: see use_module.
+    """
     if (
         isinstance(module, JsProxy)
         and js.Object.prototype.toString.call(module) == "[object WebAssembly.Module]"
@@ -342,7 +376,7 @@ def _compiled(module, where):
         ) from None
 
 
-def _bytes_of(data):
+def _bytes_of(data: Any) -> Any:
     """A Uint8Array over a JavaScript ArrayBuffer or view."""
     if js.ArrayBuffer.isView(data):
         return js.Uint8Array.new(data.buffer, data.byteOffset, data.byteLength)
@@ -351,5 +385,6 @@ def _bytes_of(data):
     return js.Uint8Array.new(data)
 
 
-def _words(e):
+def _words(e: BaseException | None) -> str:
+    """The message of a JavaScript or Python exception."""
     return str(getattr(e, "message", "") or e)

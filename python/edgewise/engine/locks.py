@@ -1,14 +1,15 @@
-"""Which thread may use an engine or a session, and what a fork does to both.
+"""Locks of engines and sessions, and what happens to them in a fork.
 
-Two kinds of locks. An engine's is held for one C call that uses its arena, its threads or its
-`cell`: loading a plan, running one. A session's (a language model's, a training session's) is held
-from writing inputs to reading outputs. Whoever takes both takes the session's first. Finalizers
-take neither: what is unreachable is used by nobody, and the C side frees from any thread.
+There are two kinds of locks. The lock of an engine is held during one C call that uses its arena,
+its threads or its `cell`, such as loading or running a plan. The lock of a session (or a language
+model, or a training session) is held from writing inputs to reading outputs. A thread that needs
+both acquires the session's first. Finalizers acquire neither: no other thread uses an unreachable
+object, and the C side can free memory from any thread.
 
-fork: the locks are taken before (for at most FORK_WAIT seconds) and released behind it, so that the
-child finds every object between two runs. The child has none of the parent's threads; an engine
-starts its own when it is used first. What another thread was using all the time raises EngineError
-in the child.
+Before a fork all locks are acquired, waiting for at most FORK_WAIT seconds, and afterwards they are
+released. So in the child no object is in use. The child has none of the parent's threads; an engine
+starts new ones on first use. An object whose lock could not be acquired raises EngineError in the
+child.
 """
 
 from __future__ import annotations
@@ -19,49 +20,65 @@ import time
 import weakref
 from _thread import RLock
 from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import EngineError
 from . import stopping
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Self = TypeVar("Self", bound="Owner")
+    Arguments = ParamSpec("Arguments")
+    Result = TypeVar("Result")
+
 FORK_WAIT = 5.0  # seconds
 
-_owners: weakref.WeakSet = weakref.WeakSet()
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 _registering = threading.Lock()
-_taken: list = []
+_taken: list[tuple[Owner, RLock]] = []
 
 
 class Owner:
-    """What has a lock: `with owner.lock:`. rank: owners of a lower rank are locked first."""
+    """An object with a lock: `with owner.lock:`.
 
+    Attributes:
+        lock: held while the object is used.
+        rank: owners of a lower rank are locked first.
+    """
+
+    lock: Any  # an RLock; after a fork possibly an object that raises or starts threads first
     rank = 0
 
     @property
-    def root(self):
-        """The owner whose lock methods marked `locked` take."""
+    def root(self) -> Owner:
+        """The owner whose lock the methods marked `locked` acquire."""
         return self
 
-    def start_lock(self):
-        """To be called before the first use of `lock`."""
+    def start_lock(self) -> None:
+        """Creates the lock. A subclass calls this in its constructor."""
         self.lock = RLock()
         with _registering:
             _owners.add(self)
 
     @property
-    def lost(self):
-        """Whether this is a child process and another thread of its parent was using it at the
-        fork: then it can be used no more.
+    def lost(self) -> bool:
+        """Whether it cannot be used because another thread of the parent process was using it
+        during the fork.
         """
         return isinstance(self.lock, _Lost)
 
-    def in_child(self):
-        """Called in a child process after a fork between two uses."""
+    def in_child(self) -> None:
+        """Called in a child process after a fork, if it was not in use."""
 
 
-def locked(method):
-    """A method that runs with the lock of `self.root`, an Owner."""
+def locked(
+    method: Callable[Concatenate[Self, Arguments], Result],
+) -> Callable[Concatenate[Self, Arguments], Result]:
+    """Decorates a method of an Owner so that it holds the lock of `self.root`."""
 
     @wraps(method)
-    def call(self, *args, **kwargs):
+    def call(self: Self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         with self.root.lock:
             return method(self, *args, **kwargs)
 
@@ -69,24 +86,24 @@ def locked(method):
 
 
 class _Lost:
-    """In the place of a lock that another thread held while the process was forked."""
+    """Replaces a lock that another thread held when the process was forked."""
 
-    def __init__(self, owner):
+    def __init__(self, owner: Owner) -> None:
         self.words = type(owner).__name__
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         raise EngineError(
             f"another thread was using this {self.words} when the process was forked",
             "fork",
             "Make a new one in the child, or start processes by 'spawn' or 'forkserver'.",
         )
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         pass
 
 
-def _before():
-    """Takes all locks, those of sessions first."""
+def _before() -> None:
+    """Acquires all locks, those of sessions first."""
     end = time.monotonic() + FORK_WAIT
     with _registering:
         owners = sorted(_owners, key=lambda o: o.rank)
@@ -97,13 +114,13 @@ def _before():
     ]
 
 
-def _release():
+def _release() -> None:
     taken, _taken[:] = _taken[::-1], []
     for _, lock in taken:
         lock.release()
 
 
-def _in_child():
+def _in_child() -> None:
     global _registering
     _registering = threading.Lock()
     stopping.in_child()

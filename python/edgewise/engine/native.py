@@ -1,4 +1,4 @@
-"""The engine as a shared library, through ctypes."""
+"""The engine as a shared library, called with ctypes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ import os
 import platform
 import sys
 from _thread import RLock
+from typing import TYPE_CHECKING, Any
 
 from ..errors import EngineError, ModelError, OutOfMemory
 from ..onnx.source import FileSource
 from .base import Engine
 
-_SIGNATURES = {
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..ir import Tensor
+    from .device import Bytes
+
+# Result type and argument types of the C functions.
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ew_open": (ctypes.c_void_p, [ctypes.c_int32]),
     "ew_close": (None, [ctypes.c_void_p]),
     "ew_threads": (ctypes.c_int32, [ctypes.c_void_p]),
@@ -48,8 +56,8 @@ _SIGNATURES = {
 }
 
 
-def _levels():
-    """The x86-64 levels above the first whose code this CPU runs, best first: v4 (AVX-512), v3
+def _levels() -> list[str]:
+    """The x86-64 levels above the first that this CPU supports, highest first: "v4" (AVX-512), "v3"
     (AVX2, FMA, F16C, BMI2).
     """
     try:
@@ -68,8 +76,13 @@ def _levels():
     ]
 
 
-def library_path():
-    """Path of the shared library for this machine; EDGEWISE_LIBRARY overrides it."""
+def library_path() -> str:
+    """Path of the shared library for this machine. The environment variable EDGEWISE_LIBRARY
+    overrides it.
+
+    Raises:
+        EngineError: there is no library.
+    """
     if os.environ.get("EDGEWISE_LIBRARY"):
         return os.environ["EDGEWISE_LIBRARY"]
     folder = os.path.dirname(os.path.abspath(__file__))
@@ -87,12 +100,14 @@ def library_path():
 
 
 class _Forked:
-    """The lock of an engine in a child process, until it is used there."""
+    """Lock of an engine in a child process. When it is first acquired, the engine starts its
+    threads.
+    """
 
-    def __init__(self, engine, lock):
+    def __init__(self, engine: NativeEngine, lock: RLock) -> None:
         self.engine, self.lock = engine, lock
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         engine = self.engine
         self.lock.acquire()
         if engine.lock is self:
@@ -105,30 +120,36 @@ class _Forked:
                 )
             engine.lock = self.lock
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.lock.release()
 
 
 class NativeEngine(Engine):
-    """The shared library of `library_path()`, in this process.
+    """An engine in the shared library at `library_path()`.
 
-    threads: how many may work at once, default the cores that this process may use. Raises
-    EngineError where there is no library, OutOfMemory.
+    Args:
+        threads: number of threads that compute, by default one for each core that this process may
+            use.
+
+    Raises:
+        EngineError: there is no library.
+        OutOfMemory: the engine could not be opened.
     """
 
-    def __init__(self, threads=None):
+    def __init__(self, threads: int | None = None) -> None:
         self.library = ctypes.CDLL(library_path())
-        self._functions = {}
+        self._functions: dict[str, Any] = {}
         self.start(
             threads or len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
             else (threads or os.cpu_count() or 1)
         )
 
-    def function(self, name):
-        """Any exported C function; integers in, an integer (ew_flavour: bytes) out.
+    def function(self, name: str) -> Callable[..., int]:
+        """An exported C function. It takes integers and returns an integer (ew_flavour: bytes).
 
-        Raises EngineError where there is none of this name.
+        Raises:
+            EngineError: the library has no function of this name.
         """
         f = self._functions.get(name)
         if f is None:
@@ -147,54 +168,54 @@ class NativeEngine(Engine):
             self._functions[name] = f
         return f
 
-    def call(self, name, *args):
-        """Calls an exported C function, as `function`."""
-        f = self._functions.get(name) or self.function(name)
+    def call(self, name: str, *args: int) -> Any:
+        """Calls an exported C function; see `function`."""
+        f: Any = self._functions.get(name) or self.function(name)
         if f.argtypes is None:
             return f(*[ctypes.c_int64(a) for a in args])
         return f(*args) or 0
 
-    def in_child(self):
-        """After a fork the child's engine starts threads of its own when it is locked first; until
-        then it has none.
+    def in_child(self) -> None:
+        """Called in the child after a fork. The engine starts new threads when it is first
+        locked.
         """
         self.lock = _Forked(self, self.lock)
 
-    def close(self):
-        """Ends the engine's threads and frees its own memory; what was allocated in it stays.
+    def close(self) -> None:
+        """Ends the engine's threads and frees its own memory, but not what `alloc` returned.
 
-        Nothing may run in it any more.
+        No plan may be running, and the engine cannot be used afterwards.
         """
         handle, self.handle = self.handle, 0
         if handle:
             self.call("ew_close", handle)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if sys is None or sys.is_finalizing() or not getattr(self, "handle", 0):  # the process ends
             return
-        if type(self.lock) is RLock:  # else it is the parent's, and so are its threads
+        if type(self.lock) is RLock:  # otherwise its threads belong to the parent process
             self.free(self.cell)
             self.close()
 
     @property
-    def flavour(self):
-        """The instruction set it was built for: "x86-64", "x86-64-v3", ..."""
+    def flavour(self) -> str:
+        """The instruction set that the library was built for: "x86-64", "x86-64-v3", ..."""
         return self.call("ew_flavour").decode()
 
     @property
-    def threads(self):
-        """Threads that compute, the caller's included."""
+    def threads(self) -> int:
+        """Number of threads that compute, including the caller's."""
         return self.call("ew_threads", self.handle)
 
-    def alloc(self, nbytes):
-        """Address of nbytes, zeroed, 64-byte aligned. Raises OutOfMemory."""
+    def alloc(self, nbytes: int) -> int:
+        """Address of zeroed memory, 64-byte aligned. Raises OutOfMemory."""
         return self.check_alloc(self.call("ew_alloc", max(nbytes, 1)), nbytes)
 
-    def free(self, address):
-        """Gives back what `alloc` gave."""
+    def free(self, address: int) -> None:
+        """Frees what `alloc` returned."""
         self.call("ew_free", address)
 
-    def write(self, address, data):
+    def write(self, address: int, data: Bytes) -> None:
         """Copies bytes-like data to an address."""
         view = memoryview(data).cast("B")
         if view.readonly:
@@ -202,9 +223,9 @@ class NativeEngine(Engine):
         elif len(view):
             ctypes.memmove(address, (ctypes.c_char * len(view)).from_buffer(view), len(view))
 
-    def address_of(self, data) -> tuple[int, object] | None:
-        """Address of a buffer of the caller's, and what keeps it there; None where that cannot be
-        told (read-only buffers).
+    def address_of(self, data: Bytes) -> tuple[int, object] | None:
+        """Address of a caller's buffer, and the object that keeps it valid; None for buffers that
+        are read-only or not contiguous.
         """
         view = memoryview(data)
         if view.readonly or not view.c_contiguous or not view.nbytes:
@@ -212,22 +233,22 @@ class NativeEngine(Engine):
         held = ctypes.c_char.from_buffer(view)
         return ctypes.addressof(held), held
 
-    def read(self, address, nbytes):
-        """A copy as bytes."""
+    def read(self, address: int, nbytes: int) -> bytes:
+        """A copy of engine memory."""
         return ctypes.string_at(address, nbytes)
 
-    def view(self, address, nbytes):
-        """A writable memoryview (bytes) of engine memory, valid until it is freed."""
+    def view(self, address: int, nbytes: int) -> memoryview:
+        """A writable memoryview of bytes, valid until the memory is freed."""
         return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
 
-    def copy(self, source, target, nbytes):
-        """From address to address; they may overlap."""
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        """Copies from address to address; the ranges may overlap."""
         ctypes.memmove(target, source, nbytes)
 
-    def load_tensor(self, tensor):
-        """Address of a weight: inside the mapped file where its alignment allows, else a copy.
+    def load_tensor(self, tensor: Tensor) -> tuple[int, bool]:
+        """Address of a weight's bytes, and whether they are a copy that the caller must free.
 
-        Returns (address, owned).
+        A weight that is aligned to 16 bytes in its file is not copied: the file is mapped.
         """
         source = tensor.source
         if tensor.data is None and isinstance(source, FileSource) and sys.byteorder == "little":
@@ -242,14 +263,20 @@ class NativeEngine(Engine):
         return address, True
 
     @staticmethod
-    def _map(source, end):
-        """Address of the file that a source opened, mapped once per source and for as long as it
-        lives: a file that takes its place under the same path is another one.
+    def _map(source: FileSource, end: int) -> int:
+        """Address of the mapping of an open file, which lives as long as its source. A file that
+        replaces it under the same path gets a mapping of its own.
+
+        Args:
+            source: the file.
+            end: number of bytes that the file must have.
+
+        Raises:
+            ModelError: the file is shorter.
         """
         if source.mapping is None:
-            m = mmap.mmap(
-                source.fileno(), 0, access=mmap.ACCESS_COPY
-            )  # private and writable for ctypes' sake; never written
+            # ctypes needs a writable mapping. It is private and never written.
+            m = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_COPY)
             source.mapping = (m, ctypes.addressof(ctypes.c_char.from_buffer(m)))
         if end > len(source.mapping[0]):
             raise ModelError(

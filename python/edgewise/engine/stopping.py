@@ -59,7 +59,7 @@ class Ends:
         return _Watched(self, reason)
 
     def run(
-        self, call: Call, engine: Engine, function: Function, args: tuple, patience: float
+        self, call: Call, engine: Engine, function: Function, args: tuple[Any, ...], patience: float
     ) -> int:
         """call(engine, function, args, patience): a run in `engine`. The caller holds its lock."""
         watcher = _watcher
@@ -82,7 +82,7 @@ class _Watched:
         self.ends, self.reason = ends, reason
         self.watcher: Watcher | None = None
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.ends.reason, self.ends.error = self.reason, None
         if self.reason is not None:
             try:
@@ -91,14 +91,14 @@ class _Watched:
             except RuntimeError:  # no threads here: only `check` asks
                 pass
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         if self.watcher is not None:
             self.watcher.remove(self.ends)
         self.ends.reason = self.ends.error = None
 
 
 class Watcher:
-    """A thread that watches runs that may have to end, and sleeps while there are none."""
+    """A thread that watches the runs that may be ended early, and sleeps while there are none."""
 
     def __init__(self) -> None:
         self.mutex, self.awake = threading.Lock(), threading.Event()
@@ -120,7 +120,7 @@ class Watcher:
         with self.mutex:
             self.watched.discard(ends)
 
-    def _serve(self):
+    def _serve(self) -> None:
         while True:
             self.awake.wait()
             time.sleep(INTERVAL)
@@ -129,7 +129,7 @@ class Watcher:
                     self.awake.clear()
                 for ends in self.watched:
                     try:
-                        ends.error = ends.error or ends.reason()
+                        ends.error = ends.error or ends.reason()  # type: ignore[misc]  # not None
                     except Exception:  # raised again where the run itself calls `reason`
                         continue
                     if ends.error is not None and ends.engine is not None:
@@ -140,7 +140,7 @@ class Watcher:
 class _Job:
     __slots__ = ("function", "args", "begun", "cancelled", "finished", "done", "result")
 
-    def __init__(self, function: Function, args: tuple) -> None:
+    def __init__(self, function: Function, args: tuple[Any, ...]) -> None:
         self.function, self.args = function, args
         self.begun = self.cancelled = self.finished = False
         self.result: Any = None  # what the function returned
@@ -155,7 +155,7 @@ class Runner:
         self.jobs: SimpleQueue[_Job] = SimpleQueue()
         threading.Thread(target=self._serve, name="edgewise-runner", daemon=True).start()
 
-    def _serve(self):
+    def _serve(self) -> None:
         while True:
             job = self.jobs.get()
             if not job.begun:
@@ -167,7 +167,9 @@ class Runner:
                 job.done.release()
             del job
 
-    def call(self, engine: Engine, function: Function, args: tuple, patience: float) -> int:
+    def call(
+        self, engine: Engine, function: Function, args: tuple[Any, ...], patience: float
+    ) -> int:
         """function(*args): a run in `engine`.
 
         Raises what a signal handler raises, after the run has ended. The run is stopped if it does
@@ -204,13 +206,15 @@ _watcher = Watcher()
 _runner: Runner | Literal[False] | None = None  # False: this process cannot have one
 
 
-def call_directly(engine: Engine, function: Function, args: tuple, patience: float = 0.0) -> int:
+def call_directly(
+    engine: Engine, function: Function, args: tuple[Any, ...], patience: float = 0.0
+) -> int:
     """function(*args): a run in `engine`."""
     return function(*args)
 
 
 def call_interruptibly(
-    engine: Engine, function: Function, args: tuple, patience: float = 0.0
+    engine: Engine, function: Function, args: tuple[Any, ...], patience: float = 0.0
 ) -> int:
     """function(*args): a run in `engine` during which signals are handled.
 

@@ -1,26 +1,44 @@
-"""What a profile says of a plan's steps: the node that each comes from, the work it does, the
-memory in use while it runs. The engine needs nothing of it.
+"""Notes on the steps of a plan, for profiles: the node that a step belongs to, the operations and
+bytes that it takes, and the memory in use while it runs. The engine does not read them.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..declare.dtypes import bytes_for
 from ..declare.kernel import evaluate
 from ..declare.symbolic import Sym
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from .steps import Step
+    from .view import Buffer
+
 
 class StepNotes:
-    """Of the steps after the init steps, in order.
+    """Lists with one item for each step after the init steps, in order.
 
     Attributes:
-        node, op: names of the node that a step belongs to, and of its operator as it was compiled;
-        "" for what no node asked for. operations, bytes: what it computes and what it reads and
-        writes, [at the lowest, at the highest values of the registers], between which it grows
-        linearly. integer: whether it may multiply bytes instead of floats. in_use: bytes of the
-        arena that hold something while it runs.
+        node: name of the node that a step belongs to; "" if it belongs to none.
+        op: the node's operator as it was compiled; "" if there is no node.
+        operations: multiplications and additions of a step as [number at the minimum, number at
+            the maximum of the registers]. In between it grows linearly.
+        bytes: bytes that a step reads and writes, as `operations`.
+        in_use: bytes of the arena that are in use while a step runs.
+        integer: whether a step may use integer dot products instead of those of floats.
     """
 
-    def __init__(self, node=(), op=(), operations=(), bytes=(), in_use=(), integer=()):
+    def __init__(
+        self,
+        node: Iterable[str] = (),
+        op: Iterable[str] = (),
+        operations: Iterable[list[int]] = (),
+        bytes: Iterable[list[int]] = (),
+        in_use: Iterable[int] = (),
+        integer: Iterable[bool] = (),
+    ) -> None:
         self.node, self.op, self.operations, self.bytes, self.in_use, self.integer = (
             list(node),
             list(op),
@@ -30,12 +48,12 @@ class StepNotes:
             list(integer),
         )
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.node)
 
     @staticmethod
-    def of(steps):
-        """steps: builder.Step, placed in the arena."""
+    def of(steps: Sequence[Step]) -> StepNotes:
+        """The notes on steps whose buffers have their places in the arena."""
         n = StepNotes()
         for s in steps:
             n.node.append(
@@ -51,8 +69,8 @@ class StepNotes:
         return n
 
 
-def _operations(step):
-    """[at the lowest, at the highest values of the registers]"""
+def _operations(step: Step) -> list[int]:
+    """[number at the minimum, number at the maximum of the registers]"""
     cost = step.kernel.cost
     if cost is None:
         return [0, 0]
@@ -63,19 +81,21 @@ def _operations(step):
     return [evaluate(cost.operations, _at(step.params, end)) for end in ("min", "max")]
 
 
-def _integer(step):
+def _integer(step: Step) -> bool:
     cost = step.kernel.cost
     return bool(
         cost is not None and cost.integer and evaluate(cost.integer, _at(step.params, "max"))
     )
 
 
-def _at(params, end):
-    """Parameters at the lowest ("min") or highest ("max") values of the registers."""
+def _at(params: Mapping[str, Any], end: Literal["min", "max"]) -> dict[str, Any]:
+    """Parameters at the minimum or the maximum of the registers."""
     return {k: getattr(x, end) if isinstance(x, Sym) else x for k, x in params.items()}
 
 
-def _moved(step):
+def _moved(step: Step) -> list[int]:
+    """Bytes that a step reads and writes, as `_operations`."""
+    v: Any  # a View: operands that others refer to are present
     k, total = step.kernel, [0, 0]
     for o, v in zip(k.operands, step.operands):
         if v is None or o.scratch:
@@ -86,9 +106,7 @@ def _moved(step):
         for d, s in zip(v.shape, v.strides):
             if isinstance(d, Sym):
                 low, high = low * d.min, high * d.max
-            elif (
-                s and d != 1
-            ):  # broadcast dimensions are read again from where they were read before
+            elif s and d != 1:  # repeated dimensions (stride 0) are read once
                 low, high = low * d, high * d
         times = 2 if o.updated else 1  # read and written
         total[0] += (n := times * bytes_for(v.dtype, low))
@@ -96,8 +114,9 @@ def _moved(step):
     return total
 
 
-def _in_use(steps):
-    roots = {}
+def _in_use(steps: Sequence[Step]) -> list[int]:
+    """Bytes of the arena that are in use during each step."""
+    roots: dict[int, Buffer] = {}
     for step in steps:
         for v in step.operands:
             if v is not None and v.buffer.kind == "arena":
@@ -107,8 +126,9 @@ def _in_use(steps):
                 roots[id(b)] = b
     change = [0] * (len(steps) + 1)
     for b in roots.values():
-        change[b.first] += b.nbytes
-        change[b.last + 1] -= b.nbytes
+        # Buffers that steps use have a first and a last step.
+        change[b.first] += b.nbytes  # type: ignore[index]
+        change[b.last + 1] -= b.nbytes  # type: ignore[operator]
     used, out = 0, []
     for c in change[:-1]:
         used += c
@@ -119,12 +139,18 @@ def _in_use(steps):
 # ---- in packages ----
 
 
-def add_notes(blob, plans):
-    """The bytes of a package's part NOTES: those of `blob` (bytes or None) with more plans in it.
-    plans: {file: StepNotes}.
+def add_notes(blob: bytes | None, plans: Mapping[str, StepNotes]) -> bytes:
+    """Adds the notes on plans to a package's part NOTES.
 
-    JSON, deflated, which takes a seventh. Names stand there once; pairs that are equal as one
-    number.
+    The part is JSON, compressed by zlib to about a seventh. Each name is stored once, and a pair of
+    equal numbers as one number.
+
+    Args:
+        blob: bytes of the part; None: there is none yet.
+        plans: {file of the plan: its notes}.
+
+    Returns:
+        bytes of the new part
     """
     import json
     import zlib
@@ -132,7 +158,7 @@ def add_notes(blob, plans):
     out = json.loads(zlib.decompress(blob)) if blob else {"names": [], "plans": {}}
     place = {name: i for i, name in enumerate(out["names"])}
 
-    def at(name):
+    def at(name: str) -> int:
         return place.setdefault(name, len(place))
 
     for file, n in plans.items():
@@ -148,9 +174,12 @@ def add_notes(blob, plans):
     return zlib.compress(json.dumps(out, separators=(",", ":")).encode(), 9)
 
 
-def read_notes(blob):
-    """{file: StepNotes} of what add_notes wrote; {} where there is none, or it makes no sense:
-    profiles then go without.
+def read_notes(blob: bytes | None) -> dict[str, StepNotes]:
+    """Reads what `add_notes` wrote.
+
+    Returns:
+        {file of the plan: its notes}; {} if there is no such part or it is damaged: profiles work
+        without notes.
     """
     import json
     import zlib
@@ -161,7 +190,7 @@ def read_notes(blob):
         root = json.loads(zlib.decompressobj().decompress(bytes(blob), MOST))
         names = root["names"]
 
-        def pair(x):
+        def pair(x: Any) -> list[int]:
             return [int(x[0]), int(x[1])] if isinstance(x, list) else [int(x)] * 2
 
         return {
@@ -188,5 +217,5 @@ def read_notes(blob):
         return {}
 
 
-MOST = 64 << 20  # bytes that a package's notes may unpack to
-NOTES = "//notes"  # part of a package: no file of a model is called so
+MOST = 64 << 20  # maximum size of a package's notes when they are decompressed, in bytes
+NOTES = "//notes"  # part of a package; no file of a model has this name

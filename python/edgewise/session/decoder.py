@@ -12,11 +12,12 @@ from ..errors import EngineError, InputError, OutOfMemory, PackageError
 from ..ir import Tensor
 from ..manifest_limits import CACHE_DTYPES
 from ..ops.table import kernel_table
-from ..package import Package
+from ..package import Package as Package
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
-from .open import check_cache_dtype, open_package
+from .open import check_cache_dtype
+from .open import open_package as open_package
 from .weights import WeightStore, key_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class DecoderModel(Owner):
         self.store = WeightStore(self.device, self.states, self._checks() if verify else None)
         self.plans: list[_DecoderPlan] = []
         # by number: the caches by name, and the tokens so far
-        self.sequences: dict[int, list] = {}
+        self.sequences: dict[int, list[Any]] = {}
         self.next = 1  # number of the next sequence
         self.closing: deque[dict[str, Buffer]] = deque()  # caches of closed sequences
         self.notes = read_notes(self.package.file(NOTES))
@@ -139,7 +140,7 @@ class DecoderModel(Owner):
             source = source.source
         return Tensor(w["name"], 2, (w["bytes"],), source, w["offset"], w["bytes"])
 
-    def _checks(self) -> dict[tuple, tuple[list[str], str, str]]:
+    def _checks(self) -> dict[tuple[Any, ...], tuple[list[str], str, str]]:
         """Checksums for WeightStore."""
         checks = {}
         for w in self.weights.values():
@@ -199,7 +200,7 @@ class DecoderModel(Owner):
         if self.closed:
             raise InputError("the model was freed", "CausalLM", "Load it again.")
 
-    def state(self, sequence: int) -> list:
+    def state(self, sequence: int) -> list[Any]:
         """[caches, tokens] of an open sequence. Raises InputError if it is not open."""
         state = self.sequences.get(sequence) if isinstance(sequence, int) else None
         if state is None:

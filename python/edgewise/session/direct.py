@@ -1,11 +1,10 @@
-"""Runs without detours: feeds of shapes that were seen before are copied into buffers that stay
-bound, plans run one after the other, and outputs are copied out.
+"""Direct runs: for inputs with known shapes, the inputs are copied to buffers that stay bound, the
+plans run one after the other, and the outputs are copied out.
 
-For small models what happens around the plans takes longer than the plans. So the second run for
-the same shapes leaves a `DirectRun` behind, if nothing stood between its plans (loops, strings and
-so on) and everything it takes and gives is an ordinary array. It holds for feeds of those types and
-shapes as long as the numbers that shapes and branches depend on are the same; otherwise the driver
-runs the model, as it did before.
+For small models the driver takes longer than the plans. Therefore the second run with the same
+shapes creates a `DirectRun`, if no node ran between its plans (loops, strings, ...) and all inputs
+and outputs are ordinary arrays. It is used for inputs of the same types and shapes as long as the
+numbers that shapes and branches depend on are the same. Otherwise the driver runs the model.
 """
 
 from __future__ import annotations
@@ -26,27 +25,30 @@ if TYPE_CHECKING:
     from .inference import InferenceSession
     from .split_graph import Part, SplitGraph
 
-MOST_RUNS = 8  # kept for one choice of outputs, the last ones used
-MOST_CHOICES = 4  # of outputs
-MOST_BYTES = (
-    16 << 20
-)  # of the buffers of one: the copies of larger ones take longer than the detours
-MOST_NUMBERS = 1 << 10  # bytes of numbers that are compared
+MOST_RUNS = 8  # maximum number of direct runs for one choice of outputs; the last used are kept
+MOST_CHOICES = 4  # maximum number of choices of outputs
+# Maximum bytes of the buffers of a direct run: copying more takes longer than the driver.
+MOST_BYTES = 16 << 20
+MOST_NUMBERS = 1 << 10  # maximum bytes of numbers that are compared
 
 
 class DirectRuns:
-    """The DirectRuns of a session."""
+    """All direct runs of a session."""
 
     def __init__(self, session: InferenceSession) -> None:
         self.session = session
         # by the names of the requested outputs
         self.kept: dict[tuple[str, ...] | None, list[DirectRun]] = {}
-        self.seen: tuple | None = None  # outputs, types and shapes of the last run
-        self.hopeless: set[tuple] = set()  # those for which no direct run is possible
+        # outputs, types and shapes of the last run
+        self.seen: tuple[Any, ...] | None = None
+        # outputs, types and shapes for which no direct run is possible
+        self.hopeless: set[tuple[Any, ...]] = set()
 
-    def run(self, output_names: list[str] | None, input_feed: Any) -> list | None:
-        """The outputs; None where there is no run for such feeds, or another one for their
-        numbers.
+    def run(self, output_names: list[str] | None, input_feed: Any) -> list[Any] | None:
+        """Runs the model if there is a direct run for these inputs.
+
+        Returns:
+            the outputs; None: the driver must run the model
         """
         if not self.kept or type(input_feed) is not dict:
             return None
@@ -56,7 +58,7 @@ class DirectRuns:
             return None
         if runs is None:
             return None
-        with self.session.lock:  # the list, the plans and the buffers change under it only
+        with self.session.lock:  # it protects the list, the plans and the buffers
             for i, direct in enumerate(runs):
                 if direct.fits(input_feed):
                     if i:
@@ -68,17 +70,22 @@ class DirectRuns:
         self,
         output_names: list[str] | None,
         program: SplitGraph,
-        feeds: dict[str, tuple[int, list[int]] | None],
-        values: list,
+        feeds: dict[str, tuple[int, tuple[int, ...]] | None],
+        values: list[Any],
     ) -> None:
-        """After the driver's run of a program with these outputs: keeps a DirectRun where that is
-        possible. feeds: {name: (dtype, shape), or None for what is no tensor of numbers}.
+        """Creates a direct run, if possible, after the driver has run a program.
+
+        Args:
+            output_names: names of the requested outputs; None: all.
+            program: what the driver ran.
+            feeds: {name: (dtype, shape)} of the inputs; None instead of the pair if an input is
+                not a tensor of numbers.
+            values: the outputs.
         """
         key = None if output_names is None else tuple(output_names)
         signature = (key, tuple(feeds.items()))
-        if (
-            self.session.budget.compilations or signature != self.seen
-        ):  # shapes that come once are not worth it
+        # A direct run takes memory, so shapes must occur twice.
+        if self.session.budget.compilations or signature != self.seen:
             self.seen = signature
             return
         if signature in self.hopeless:
@@ -93,28 +100,27 @@ class DirectRuns:
         runs = self.kept.pop(key, [])
         while len(self.kept) >= MOST_CHOICES:
             del self.kept[next(iter(self.kept))]
-        self.kept[key] = (
-            runs  # the list stays the same object: another thread may be waiting to search it
-        )
+        # The same list object: another thread may be waiting to search it.
+        self.kept[key] = runs
         runs.insert(0, direct)
         del runs[MOST_RUNS:]
 
     def clear(self) -> None:
-        """Forgets all: a plan is freed."""
+        """Removes all direct runs. Called when a plan is freed."""
         for runs in self.kept.values():
             runs.clear()
         self.kept, self.seen = {}, None
 
 
 class _Place(NamedTuple):
-    """Where a value lies between plans. `view` may be shorter than the buffer."""
+    """Memory of a value between plans. `view` may be shorter than the buffer."""
 
     buffer: Buffer
     view: memoryview
 
 
 class Kept:
-    """Memory of a DirectRun, kept for later runs. It does not count as memory of one run."""
+    """Memory of a DirectRun, kept between runs. It does not count as memory of a run."""
 
     __slots__ = ("device", "buffer")
 
@@ -128,12 +134,13 @@ class Kept:
 
 
 class DirectRun:
-    """A run of one program for feeds of certain types and shapes.
+    """A run of one program for inputs of fixed types and shapes.
 
     Attributes:
-        inputs: [(name, array over the memory that the feed is copied to)].
-        feeds_compared, and in `steps` compared: [(memory, bytes that it must hold)].
-        steps: [(Compiled, handle of its plan, [(slot, buffer)], compared, length)].
+        inputs: [(name, array over the memory that the input is copied to)].
+        feeds_compared: [(memory, bytes that it must contain)] before the first step.
+        steps: [(Compiled, handle of its plan, [(slot, buffer)], compared, length)]; `compared` is
+            like `feeds_compared`, after the step.
         outputs: arrays over the memory of the outputs.
     """
 
@@ -143,19 +150,19 @@ class DirectRun:
         self.nbytes = 0
         self.inputs: list[tuple[str, Any]] = []
         self.feeds_compared: list[tuple[memoryview, bytes]] = []
-        self.steps: list[tuple] = []
+        self.steps: list[tuple[Any, ...]] = []
         self.outputs: list[Any] = []
-        self.array: Any = None  # the type of arrays that were fed
+        self.array: Any = None  # the type of the input arrays
         self.run_plan = session.engine.function("ew_plan_run")
 
     @staticmethod
     def make(
         session: InferenceSession,
         program: SplitGraph,
-        feeds: dict[str, tuple[int, list[int]] | None],
-        values: list,
+        feeds: dict[str, tuple[int, tuple[int, ...]] | None],
+        values: list[Any],
     ) -> DirectRun | None:
-        """A DirectRun, or None."""
+        """A DirectRun for the arguments of DirectRuns.learn; None if that is not possible."""
         if (
             not all(hasattr(u, "last") and u.last is not None for u, _ in program.units)
             or None in feeds.values()
@@ -168,7 +175,7 @@ class DirectRun:
         return direct
 
     def _place(self, nbytes: int, data: bytes | None = None) -> _Place | None:
-        """Memory of its own; None if Python cannot see it, or if there is too much of it."""
+        """Allocates memory; None if Python cannot access it, or beyond MOST_BYTES."""
         self.nbytes += nbytes
         if self.nbytes > MOST_BYTES:
             return None
@@ -180,7 +187,7 @@ class DirectRun:
         return None if view is None else _Place(kept.buffer, view)
 
     def _connect(self, program: SplitGraph, feeds: dict[str, Any], values: list[RunTensor]) -> bool:
-        """Gives each value between plans a place. Returns whether that was possible."""
+        """Assigns memory to each value between plans. Returns whether that was possible."""
         places: dict[str, _Place | None] = {}
         if not self._place_feeds(places, feeds, _room(program)):
             return False
@@ -197,7 +204,7 @@ class DirectRun:
                 places[name] = places.get(source)
             if compiled is None:
                 continue
-            # the driver counts the seeds of a run
+            # A plan that runs twice would need two bindings; only the driver sets seeds.
             if compiled in seen or RUN_SEED in compiled.inputs:
                 return False
             seen.add(compiled)
@@ -211,7 +218,7 @@ class DirectRun:
     def _place_feeds(
         self, places: dict[str, _Place | None], feeds: dict[str, Any], room: dict[str, int]
     ) -> bool:
-        """Memory for what is fed, at least as large as the plans bind (`room`)."""
+        """Allocates memory for the inputs, at least as large as the slots of the plans (`room`)."""
         for name, (dtype, shape) in feeds.items():
             nbytes = bytes_for(dtype, product(shape))
             place = self._place(max(nbytes, room.get(name, 0)))
@@ -245,7 +252,7 @@ class DirectRun:
     def _view_outputs(
         self, places: dict[str, _Place | None], names: list[str], values: list[RunTensor]
     ) -> bool:
-        """Arrays over the memory of the program's outputs."""
+        """Creates arrays over the memory of the outputs. Returns whether that was possible."""
         for name, v in zip(names, values):
             place = places.get(name)
             if place is None or not v.nbytes:
@@ -257,7 +264,7 @@ class DirectRun:
         return True
 
     def fits(self, input_feed: dict[str, Any]) -> bool:
-        """Whether feeds are arrays of the names, types and shapes of this run."""
+        """Whether the inputs are arrays with the names, types and shapes of this run."""
         if len(input_feed) != len(self.inputs):
             return False
         array = self.array
@@ -267,9 +274,12 @@ class DirectRun:
                 return False
         return True
 
-    def run(self, input_feed: dict[str, Any]) -> list | None:
-        """The outputs for feeds that fit; None where their numbers, or those that a plan computed,
-        lead elsewhere.
+    def run(self, input_feed: dict[str, Any]) -> list[Any] | None:
+        """Runs the model on inputs that fit.
+
+        Returns:
+            the outputs; None if a shape or a branch depends on numbers that differ, so that the
+            driver must run the model
         """
         session, engine, run_plan = self.session, self.engine, self.run_plan
         with session.lock:
@@ -282,7 +292,7 @@ class DirectRun:
             if session.watch.profile is not None or any(
                 compiled.loaded.handle != handle for compiled, handle, *_ in self.steps
             ):
-                return None  # somebody watches, or a plan was freed meanwhile
+                return None  # a profile is active, or a plan was freed
             try:
                 session.busy = True
                 for name, view in self.inputs:
@@ -325,12 +335,12 @@ class DirectRun:
 
 def _compare_numbers(
     part: Part,
-    key: tuple,
+    key: tuple[Any, ...],
     places: dict[str, _Place | None],
     compared: list[tuple[memoryview, bytes]],
 ) -> bool:
-    """Adds to `compared` the inputs whose numbers a part was compiled for. False if one of them is
-    not in memory as these numbers, or is too large.
+    """Adds the inputs whose numbers a part depends on to `compared`. Returns False if one of them
+    has no memory of this size or is too large.
     """
     for i, numbers in zip(part.needs, key[1] if part.needs else ()):
         place, dtype = places.get(part.inputs[i]), key[0][i][0]
@@ -342,8 +352,8 @@ def _compare_numbers(
 
 
 def _room(program: SplitGraph) -> dict[str, int]:
-    """Bytes that the plans of the last run bind for each input: in plans for a range of lengths,
-    more than the input has.
+    """Bytes of the slot of each input in the plans of the last run. In plans for a range of lengths
+    it is larger than the input.
     """
     room: dict[str, int] = {}
     for part, _ in program.units:

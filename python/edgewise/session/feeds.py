@@ -1,6 +1,8 @@
-"""What callers pass and get, as values of a run and back."""
+"""Converts arrays, lists, dicts and None of callers to values of a run, and back."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from ..arrays import as_input, as_output, as_strings, holds_strings, strings_as_output
 from ..declare.dtypes import NAME, STRING, bytes_for
@@ -8,9 +10,24 @@ from ..declare.symbolic import product
 from ..declare.values import NOTHING, Map, Nothing, RunTensor, Sequence, StringTensor
 from ..errors import InputError
 
+if TYPE_CHECKING:
+    from ..ir import Info
 
-def from_caller(x, info, where=""):
-    """A fed array, list, dict or None as the value that an Info declares. Raises InputError."""
+    # A value of a run
+    RunValue = RunTensor | StringTensor | Sequence | Map | Nothing
+
+
+def from_caller(x: Any, info: Info, where: str = "") -> RunValue:
+    """Converts an input that a caller passed.
+
+    Args:
+        x: array, list, dict or None.
+        info: the declaration of the input, or of an element of it.
+        where: name of the input or element, for errors.
+
+    Raises:
+        InputError: x does not match the declaration.
+    """
     where = where or info.name
     if info.kind == "optional":
         return (
@@ -29,7 +46,10 @@ def from_caller(x, info, where=""):
                 f"input '{where}'",
                 "Pass a list.",
             )
-        return Sequence(from_caller(v, info.elem, f"{where}[{i}]") for i, v in enumerate(x))
+        return Sequence(
+            from_caller(v, info.elem, f"{where}[{i}]")  # type: ignore[arg-type]  # not None
+            for i, v in enumerate(x)
+        )
     if info.kind == "map":
         return _map(x, info, where)
     if info.kind != "tensor":
@@ -41,7 +61,8 @@ def from_caller(x, info, where=""):
     return _tensor(x, info, where)
 
 
-def _tensor(x, info, where):
+def _tensor(x: Any, info: Info, where: str) -> RunTensor | StringTensor:
+    value: RunTensor | StringTensor
     if info.dtype == STRING or not info.dtype and holds_strings(x):
         shape, strings = as_strings(x, where)
         value = StringTensor(shape, strings)
@@ -62,7 +83,7 @@ def _tensor(x, info, where):
         value = RunTensor(dtype, shape, data)
     if info.shape is not None and not (
         list(info.shape) == [] and product(shape) == 1
-    ):  # one element for a scalar: with whatever dimensions it has, as in onnxruntime
+    ):  # as in onnxruntime, one element of any rank is accepted for a scalar
         if len(shape) != len(info.shape):
             raise InputError(
                 f"{len(shape)} dimensions {shape}, the model wants {len(info.shape)}: {info.shape}",
@@ -79,7 +100,7 @@ def _tensor(x, info, where):
     return value
 
 
-def _map(x, info, where):
+def _map(x: Any, info: Info, where: str) -> Map:
     value = info.elem.dtype if info.elem is not None else 0
     want = str if info.key_type == STRING else int
     if not hasattr(x, "items") or any(
@@ -102,8 +123,8 @@ def _map(x, info, where):
         ) from None
 
 
-def to_caller(v):
-    """A value of a run as callers get it."""
+def to_caller(v: RunValue) -> Any:
+    """Converts an output to an array, a list, a dict, or None for an optional without a value."""
     if isinstance(v, RunTensor):
         return as_output(v.dtype, v.shape, v.bytes())
     if isinstance(v, StringTensor):

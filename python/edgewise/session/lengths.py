@@ -1,11 +1,13 @@
-"""Plans for a range of lengths: which dimension of a part's inputs changes from run to run.
+"""Plans for a range of lengths: finds the dimensions that change from run to run.
 
-A plan is compiled for fixed shapes. Where the same input comes with ever other lengths, as a
-decoder's caches do, the dimensions that change become Syms of one register, and one plan serves all
-lengths of a range.
+A plan is compiled for fixed shapes. If the length of an input changes from run to run, as that of a
+decoder's caches does, the changing dimensions become Syms of one register, and one plan is used for
+all lengths of a range.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..declare.dtypes import bytes_for
 from ..declare.op import TooLong
@@ -14,28 +16,47 @@ from ..errors import ModelError, OutOfMemory, UnsupportedOp
 from ..ir import NeedsValue
 from ..manifest_limits import LIMITS
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    # Dimensions of each input: a fixed size (int), or (add,) for `register + add`.
+    Pattern = tuple[tuple[Any, ...], ...]
+    # (dtype, shape) of a tensor
+    Key = tuple[int, tuple[int, ...]]
+    # The numbers of each input that shapes depend on.
+    Numbers = tuple[tuple[int | float, ...], ...]
+    # ([(input, axis)] of the dimensions that differ, by how much they differ)
+    Step = tuple[list[tuple[int, int]], int]
+
+    Found = TypeVar("Found")
+
 LEAST = 2
-"""The smallest length of a range: dimensions of 0 and 1 follow other rules (broadcasting)."""
+"""The minimum length of a range: dimensions of 0 and 1 are broadcast by other rules."""
 ROOM = 256
-"""The largest length of a range is at least this one, if the inputs stay small."""
+"""The maximum length of a range is at least this, if the inputs are small."""
 MOST_BYTES = 64 << 20
-"""Of inputs at the largest length: beyond, a range ends at the next power of two."""
+"""If the inputs exceed this size at the maximum length, the range ends at the next power of two."""
 REGISTER = "length"
 FAILS = (NotStatic, NeedsValue, NeedsHost, UnsupportedOp, ModelError, OutOfMemory)
-"""What compiling raises where a length is no linear expression, or decides something."""
+"""Raised by the compiler if a dimension is not linear in the length or decides something."""
 
 
 class Lengths:
-    """Shapes that one plan serves.
+    """The shapes that one plan is compiled for.
 
     Args:
         types: ONNX dtype of each input.
         shapes: dimensions of each input: ints, and `(add,)` for `register + add`.
-        numbers: the numbers that the shapes of the plan depend on, as in the key of a plan.
-        low, high: range of the register, both inclusive.
+        numbers: the numbers that the plan's shapes depend on, as in the key of a plan.
+        low, high: range of the register, inclusive.
+
+    Attributes:
+        first: (input, axis) of the first dimension that equals the register.
     """
 
-    def __init__(self, types, shapes, numbers, low, high):
+    def __init__(
+        self, types: tuple[int, ...], shapes: Pattern, numbers: Numbers, low: int, high: int
+    ) -> None:
         self.types, self.shapes, self.numbers = types, shapes, numbers
         self.low, self.high = low, high
         self.first = next(
@@ -43,13 +64,19 @@ class Lengths:
         )
 
     @property
-    def skeleton(self):
-        """What two ranges of the same plan have in common."""
+    def skeleton(self) -> tuple[tuple[int, ...], Pattern, Numbers]:
+        """All but the range: equal for two ranges of the same shapes."""
         return self.types, self.shapes, self.numbers
 
-    def length(self, keys, numbers):
-        """The register's value for inputs with these keys ((dtype, shape) each) and numbers; None
-        where they are not of this range.
+    def length(self, keys: Sequence[Key], numbers: Numbers) -> int | None:
+        """The register's value for given inputs.
+
+        Args:
+            keys: (dtype, shape) of each input.
+            numbers: the numbers that shapes depend on.
+
+        Returns:
+            the length, or None if the inputs do not match
         """
         if numbers != self.numbers or len(keys) != len(self.shapes):
             return None
@@ -67,8 +94,8 @@ class Lengths:
                     return None
         return length
 
-    def symbolic(self):
-        """The shapes with Syms."""
+    def symbolic(self) -> list[list[int | Sym]]:
+        """The shapes, with Syms in place of the changing dimensions."""
         return [
             [
                 d if type(d) is int else Sym(0, 1, d[0], self.low, self.high, packed=True)
@@ -78,24 +105,30 @@ class Lengths:
         ]
 
     @property
-    def registers(self):
-        """As compile_graph's."""
+    def registers(self) -> list[tuple[str, int, int]]:
+        """The argument `registers` of compile_graph."""
         return [(REGISTER, self.low, self.high)]
 
 
-def find_lengths(seen, keys, numbers, needs):
-    """The Lengths of inputs in which one dimension changes.
+def find_lengths(
+    seen: Sequence[tuple[Sequence[Key], Numbers]],
+    keys: Sequence[Key],
+    numbers: Numbers,
+    needs: Sequence[int],
+) -> Lengths | None:
+    """Finds the dimension of the inputs that changes from run to run.
 
-    A dimension changes if it is one more than in the run that was compiled for last, or if it has
-    its third value; other dimensions may follow it at a fixed distance.
+    A dimension changes if it is greater by one than in the last compilation, or if it has its third
+    value. Other dimensions may differ from it by a constant.
 
     Args:
-        seen: [(keys, numbers)] of what was compiled for, the latest last.
-        keys: [(dtype, shape)] of the inputs now.
+        seen: [(keys, numbers)] of earlier compilations, the latest last.
+        keys: (dtype, shape) of each input now.
         numbers: the numbers that shapes depend on.
-        needs: indices of the inputs that have them, whose shapes may not change.
+        needs: indices of the inputs that have these numbers. Their shapes may not change.
+
     Returns:
-        Lengths, or None
+        Lengths, or None if no dimension changes
     """
     steps = [
         step for k, n in reversed(seen) if n == numbers and (step := _step(k, keys)) is not None
@@ -119,10 +152,10 @@ def find_lengths(seen, keys, numbers, needs):
     return Lengths(types, shapes, numbers, low, _highest(types, shapes, now))
 
 
-def _step(before, now):
-    """(places of the dimensions that differ, by how much), the same for all; None where that is no
-    change of one length.
-    """
+def _step(before: Sequence[Key], now: Sequence[Key]) -> Step | None:
+    """The dimensions that differ, and by how much; None if they differ by different amounts."""
+    difference: int | None
+    places: list[tuple[int, int]]
     places, difference = [], None
     for i, ((dtype, old), (kind, new)) in enumerate(zip(before, now)):
         if dtype != kind or len(old) != len(new):
@@ -134,13 +167,15 @@ def _step(before, now):
                 return None
             difference = y - x
             places.append((i, a))
-    return (places, difference) if places else None
+    return (places, difference) if places else None  # type: ignore[return-value]
 
 
-def _highest(types, shapes, now):
-    """The largest length to make a plan for: room for a quarter more, as a power of two."""
+def _highest(types: Iterable[int], shapes: Pattern, now: int) -> int:
+    """The maximum length of a range: the next power of two after five quarters of the current
+    length.
+    """
 
-    def size(length):
+    def size(length: int) -> int:
         return sum(
             bytes_for(t, product([d if type(d) is int else length + d[0] for d in s]))
             for t, s in zip(types, shapes)
@@ -151,14 +186,19 @@ def _highest(types, shapes, now):
     return high if size(high) <= MOST_BYTES else 1 << now.bit_length()
 
 
-def compile_lengths(lengths, now, compile_range):
-    """Compiles a plan for a range of lengths, a shorter one where a table of the model ends before.
+def compile_lengths(
+    lengths: Lengths, now: int, compile_range: Callable[[Lengths], Found]
+) -> tuple[Lengths, Found] | None:
+    """Compiles a plan for a range of lengths. The range is shortened if a table of the model, such
+    as that of positions, is shorter.
 
     Args:
-        lengths: Lengths. now: the length that must be in the range. compile_range:
-        function(Lengths) that compiles.
+        lengths: the range.
+        now: a length that the range must contain.
+        compile_range: compiles for a range.
+
     Returns:
-        (Lengths, what compile_range returned); None where there is no such plan.
+        (range, result of compile_range); None if there is no plan for several lengths
     """
     for _ in range(3):
         try:

@@ -1,6 +1,4 @@
-"""Engine memory of what flows between plans: handed out, and taken back when the last value in it
-is gone.
-"""
+"""Engine memory of the values between plans, which returns to a pool when no value uses it."""
 
 from __future__ import annotations
 
@@ -25,12 +23,12 @@ class Block:
         self.buffer, self.pool = buffer, pool
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        """A copy of bytes, from `offset` on."""
+        """A copy of `nbytes` bytes from `offset` on."""
         return self.pool.device.read(self.buffer, offset, nbytes)
 
 
 class Memory(Block):
-    """A block of a pool, returned when no value refers to it any more."""
+    """A block of a pool, to which it returns when no value refers to it."""
 
     __slots__ = ()
 
@@ -39,15 +37,17 @@ class Memory(Block):
 
 
 class Elsewhere(Block):
-    """Memory that has another owner, such as a weight's."""
+    """Memory with another owner, such as that of a weight."""
 
     __slots__ = ()
 
 
 class Borrowed(Block):
-    """An array that the caller feeds, read where it lies during a run, as onnxruntime does.
+    """The memory of an array that the caller passed, which a run reads without a copy, as in
+    onnxruntime.
 
-    `held` keeps the array alive.
+    Attributes:
+        held: keeps the array alive.
     """
 
     __slots__ = ("held",)
@@ -58,7 +58,7 @@ class Borrowed(Block):
 
 
 class HostBytes:
-    """So many bytes that a value of the host takes, as long as this is alive."""
+    """Counts the bytes of a value on the host as in use, as long as this object is alive."""
 
     __slots__ = ("nbytes", "pool")
 
@@ -70,24 +70,27 @@ class HostBytes:
 
 
 class Pool:
-    """Blocks that are free again are kept for the next of their size: never more than a run had in
-    use, and after a run only those that it used.
+    """Allocates blocks for values, and reuses free blocks of the same size.
 
-    A pool belongs to one session, whose lock is held by whoever calls it. Blocks come back from any
-    thread and at any moment (`Memory.__del__`): they wait in `returned` for the next call.
+    It keeps no more free memory than the peak of a run, and after a run only blocks that the run
+    used. A pool belongs to one session; the caller holds the session's lock. Blocks may return from
+    any thread at any time (`Memory.__del__`): they wait in `returned` until the next call.
 
-    budget: has max_memory_bytes, which may be in use, those that the host's values take (`hold`)
-    among them: what grows without end is to fail before the machine does; and max_host_bytes of the
-    host's values alone.
+    Args:
+        device: where blocks are allocated.
+        budget: `max_memory_bytes` limits the memory in use, including values on the host, so that
+            a value that grows without end fails before the machine does. `max_host_bytes` limits
+            the values on the host.
     """
 
     def __init__(self, device: Device, budget: Budget) -> None:
         self.device, self.budget = device, budget
-        self.idle: dict[int, list[tuple[Buffer, int]]] = {}  # by size; generation of the last use
+        # {size: [(free block, generation of its last use)]}
+        self.idle: dict[int, list[tuple[Buffer, int]]] = {}
         self.idle_bytes = self.in_use = self.peak = self.generation = 0
         self.closed = False
-        self.returned: deque[tuple[Buffer | None, int]] = deque()  # None: bytes of the host
-        self.held = 0  # bytes in use by the host's values
+        self.returned: deque[tuple[Buffer | None, int]] = deque()  # None: bytes on the host
+        self.held = 0  # bytes in use by values on the host
 
     @property
     def used(self) -> int:
@@ -96,7 +99,7 @@ class Pool:
         return self.in_use
 
     def take(self, nbytes: int) -> Memory:
-        """Memory of at least nbytes. Raises OutOfMemory."""
+        """Memory of at least `nbytes` bytes, with undefined contents. Raises OutOfMemory."""
         size = -(-max(nbytes, 1) // ALIGN) * ALIGN
         if self.returned:
             self.collect()
@@ -113,7 +116,7 @@ class Pool:
                 try:
                     buffer = self.device.allocate(size)
                 except OutOfMemory as e:
-                    e.where = ""  # whoever takes it knows for which value or node
+                    e.where = ""  # the caller sets the value or node
                     raise
         self.in_use += size
         if self.in_use > self.peak:
@@ -121,7 +124,7 @@ class Pool:
         return Memory(buffer, self)
 
     def check_room(self, nbytes: int) -> None:
-        """Raises OutOfMemory where so many bytes more are not allowed."""
+        """Raises OutOfMemory if `nbytes` more bytes would exceed the limit."""
         if self.in_use + nbytes > self.budget.max_memory_bytes:
             self.collect()
             if self.in_use + nbytes > self.budget.max_memory_bytes:
@@ -135,7 +138,7 @@ class Pool:
                 )
 
     def check_host_room(self, nbytes: int) -> None:
-        """Raises OutOfMemory where so many bytes more of the host's own values are not allowed."""
+        """Raises OutOfMemory if `nbytes` more bytes on the host would exceed a limit."""
         self.check_room(nbytes)
         if self.held + nbytes > self.budget.max_host_bytes:
             self.collect()
@@ -149,7 +152,7 @@ class Pool:
                 )
 
     def hold(self, nbytes: int) -> HostBytes:
-        """Counts bytes of the host as in use while what this returns is alive. Raises
+        """Counts bytes on the host as in use while the returned object is alive. Raises
         OutOfMemory.
         """
         self.check_host_room(nbytes)
@@ -158,18 +161,18 @@ class Pool:
         return HostBytes(nbytes, self)
 
     def give(self, buffer: Buffer | None, size: int) -> None:
-        """Takes a block back, or bytes of the host. Called when the last value in it is gone."""
+        """Returns a block, or bytes on the host. Called by finalizers."""
         self.returned.append((buffer, size))
         if self.closed:
             self.collect()
 
     def collect(self) -> None:
-        """Makes returned blocks idle, or frees them."""
+        """Keeps returned blocks for reuse, or frees them."""
         returned = self.returned
         while returned:
             try:
                 buffer, size = returned.popleft()
-            except IndexError:  # the pool is closed, and another thread was quicker
+            except IndexError:  # the pool is closed, and another thread took the last item
                 return
             self.in_use -= size
             if buffer is None:
@@ -182,7 +185,7 @@ class Pool:
             self.idle_bytes += size
 
     def trim(self, before: int | None = None) -> None:
-        """Frees what was not used since the last call; with before = -1 everything that is idle."""
+        """Frees the free blocks that were not used since the last call. before: -1: all of them."""
         self.collect()
         for size, blocks in list(self.idle.items()):
             kept = [b for b in blocks if before is None and b[1] >= self.generation]
@@ -198,7 +201,7 @@ class Pool:
         self.peak = self.in_use + self.idle_bytes
 
     def close(self) -> None:
-        """Frees what is idle now, and what is in use as soon as it is not."""
+        """Frees all free blocks now, and the others when they return."""
         self.trim(-1)
         self.closed = True
         self.collect()

@@ -1,9 +1,9 @@
-"""Opens the packages of language models, and compiles model folders to packages."""
+"""Opens packages of language models, and compiles model folders to packages."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..compile import compile_package
 from ..errors import InputError
@@ -31,7 +31,7 @@ def folder_files(path: str | os.PathLike[str]) -> tuple[dict[str, Source], str]:
                 full = os.path.join(base, name)
                 if os.path.isfile(full):
                     files[os.path.relpath(full, root)] = full
-    if os.path.basename(root) == "onnx":  # the texts of a Hugging Face model are one folder up
+    if os.path.basename(root) == "onnx":  # its configuration and tokenizer are one folder up
         for name in sorted(os.listdir(os.path.dirname(root))):
             full = os.path.join(os.path.dirname(root), name)
             if os.path.isfile(full) and name.endswith((".json", ".jinja")):
@@ -39,9 +39,24 @@ def folder_files(path: str | os.PathLike[str]) -> tuple[dict[str, Source], str]:
     return {n: LazyFileSource(p) for n, p in files.items()}, root
 
 
-def open_package(model, dtype=None, capacity=None, lora=None, cache_dtype=None):
-    """A Package from an .edge file, an .onnx file or a model folder. lora: LoraConfig of adapters
-    that there is to be room for. cache_dtype: as DecoderModel's.
+def open_package(
+    model: Any,
+    dtype: str | None = None,
+    capacity: int | None = None,
+    lora: Any = None,
+    cache_dtype: str | None = None,
+) -> Package:
+    """Opens an .edge file, or compiles an .onnx file or a model folder.
+
+    Args:
+        model: path.
+        dtype: which .onnx file of a folder to use.
+        capacity: maximum length of a sequence in tokens.
+        lora: LoraConfig of adapters that can be added later; None: no adapters.
+        cache_dtype: see DecoderModel.
+
+    Raises:
+        InputError: the path does not exist, or the arguments do not fit a compiled package.
     """
     try:
         path = os.fsdecode(model)
@@ -73,8 +88,13 @@ def open_package(model, dtype=None, capacity=None, lora=None, cache_dtype=None):
 
 
 def check_cache_dtype(package: Package, cache_dtype: str | None) -> Package:
-    """Returns the package. Raises InputError if its plans do not store keys and values as
-    `cache_dtype` (None: as they are).
+    """Checks that a package stores keys and values as `cache_dtype`, unless that is None.
+
+    Returns:
+        the package
+
+    Raises:
+        InputError: it stores them otherwise.
     """
     built = package.manifest.get("decoder", {}).get("cache_dtype", CACHE_DTYPES[0])
     if cache_dtype is not None and cache_dtype != built:

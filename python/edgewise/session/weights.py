@@ -1,11 +1,12 @@
-"""Persistent tensors in engine memory: weights once, whatever number of plans use them, and what
-init steps computed of them. A weight that only init steps read is let go of once they have run,
-where it is a copy: who needs it later reads it from its source again.
+"""Persistent tensors in engine memory: weights, and what init steps compute from them.
+
+Plans share the weights that they use. A copy of a weight that only init steps read is freed after
+they have run; it is read from its source again if another plan needs it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..sums import check_sums
 
@@ -17,26 +18,37 @@ if TYPE_CHECKING:
 
 
 class WeightStore:
-    """instead: {name of a weight: Buffer} of weights that live elsewhere. checks: {key_of(tensor):
-    (sums, weight's name, file's name)} of weights that are checked when they are loaded (sums.py).
+    """The weights and computed tensors of a model.
+
+    Args:
+        device: where they are stored.
+        instead: {name of a weight: Buffer} of weights with another owner.
+        checks: {key_of(tensor): (checksums, name of the weight, name of the file)} of weights that
+            are checked when they are loaded (sums.py).
     """
 
     def __init__(
         self,
         device: Device,
         instead: dict[str, Buffer] | None = None,
-        checks: dict[tuple, tuple[list[str], str, str]] | None = None,
+        checks: dict[tuple[Any, ...], tuple[list[str], str, str]] | None = None,
     ) -> None:
         self.device, self.instead, self.checks = device, instead or {}, checks or {}
-        # by key_of(tensor); owned: a copy that `free` releases. The tensor keeps the key valid.
-        self.weights: dict[tuple, tuple[Buffer, Tensor, bool]] = {}
+        # {key_of(tensor): (buffer, tensor, whether `free` releases it)}. The tensor keeps the key
+        # valid, since an id is unique only while its object exists.
+        self.weights: dict[tuple[Any, ...], tuple[Buffer, Tensor, bool]] = {}
         self.computed: dict[str, Buffer] = {}  # by name of the slot
-        self.kept: set[tuple] = set()  # keys of weights that runs read
+        self.kept: set[tuple[Any, ...]] = set()  # keys of weights that runs read
 
     def weight(self, tensor: Tensor, keep: bool = True) -> Buffer:
-        """A weight, loaded on first use. keep: until `free`; else until `_release`.
+        """A weight, which is loaded on first use.
 
-        Raises PackageError: it is damaged.
+        Args:
+            tensor: the weight.
+            keep: whether it is kept until `free`; otherwise until init steps have run.
+
+        Raises:
+            PackageError: its bytes differ from their checksum.
         """
         key = key_of(tensor)
         if key not in self.weights:
@@ -54,8 +66,10 @@ class WeightStore:
         return self.weights[key][0]
 
     def connect(self, loaded: LoadedPlan) -> list[str]:
-        """Binds weight and computed slots of a loaded plan; returns the names of those that its
-        init steps (`init`) have yet to compute.
+        """Binds the weight and computed slots of a loaded plan.
+
+        Returns:
+            names of the slots that its init steps must still compute; see `init`
         """
         fresh = []
         try:
@@ -72,7 +86,7 @@ class WeightStore:
         return fresh
 
     def _bind(self, loaded: LoadedPlan, init: bool) -> None:
-        """Binds weights; those that only init steps read where these are going to run."""
+        """Binds weights. Those that only init steps read are bound if `init` steps will run."""
         for i, slot in enumerate(loaded.plan.slots):
             if slot.kind == "weight":
                 runs = loaded.in_runs(i)
@@ -81,16 +95,23 @@ class WeightStore:
                     loaded.bind(i, self.instead.get(slot.name) or self.weight(slot.tensor, runs))
 
     def init(self, loaded: LoadedPlan, fresh: list[str]) -> None:
-        """Runs a plan's init steps where there is something to compute. fresh: what `connect`
-        gave.
+        """Runs a plan's init steps if they have something to compute.
+
+        Args:
+            loaded: the plan.
+            fresh: what `connect` returned.
         """
         if fresh:
             loaded.init()
             self._release(loaded)
 
     def refresh(self, loaded: LoadedPlan, changed: Iterable[str]) -> None:
-        """Binds the weights of a plan where they lie now, and computes again what follows from
-        those of these names and from states.
+        """Binds the weights of a plan again after they have moved or changed, and recomputes what
+        depends on them.
+
+        Args:
+            loaded: the plan.
+            changed: names of the weights that have changed. All states count as changed.
         """
         slots = loaded.plan.slots
         init = any(
@@ -103,7 +124,7 @@ class WeightStore:
             self._release(loaded)
 
     def _release(self, loaded: LoadedPlan) -> None:
-        """Init steps have run: frees the copies of weights that nothing else reads."""
+        """Frees the copies of weights that only init steps read, after these have run."""
         for i, slot in enumerate(loaded.plan.slots):
             if slot.kind == "weight" and not loaded.in_runs(i):
                 loaded.unbind(i)
@@ -113,15 +134,13 @@ class WeightStore:
                     self.device.release(self.weights.pop(key)[0])
 
     def forget(self, names: Iterable[str]) -> None:
-        """Drops what was going to be computed and, since something failed, was not: the next plan
-        computes it.
-        """
+        """Frees computed slots after an error, so that the next plan computes them again."""
         for name in names:
             self.device.release(self.computed.pop(name))
 
     def free(self) -> None:
-        """Frees every weight that is a copy, and what was computed; plans that use them must be
-        gone.
+        """Frees all copies of weights and all computed tensors. The plans that use them must have
+        been freed.
         """
         owned = [buffer for buffer, _, owned in self.weights.values() if owned]
         for buffer in [*owned, *self.computed.values()]:
@@ -129,8 +148,8 @@ class WeightStore:
         self.weights, self.computed, self.kept = {}, {}, set()
 
 
-def key_of(tensor: Tensor) -> tuple:
-    """What tells a weight's bytes from others'."""
+def key_of(tensor: Tensor) -> tuple[Any, ...]:
+    """A key for a weight's bytes: their place in a source, or the name and the bytes."""
     return (
         (id(tensor.source), tensor.offset, tensor.nbytes)
         if tensor.data is None
