@@ -153,8 +153,7 @@ def add_gradients(
         seeds: (value, gradient of the same shape); a gradient of None stands for 1, of a value with
             one element.
         wrt: values whose gradients are computed: inputs, states, or outputs of nodes.
-        missing: a list that gets (node, error) of nodes without a usable rule, which then count as
-            constant; None: such a node is an error.
+        missing: receives (node, error) of nodes without a rule, treated as constant; None: raise.
 
     Returns:
         a gradient for each value of wrt; None where no seed depends on it

@@ -1,6 +1,8 @@
-"""A plan in the engine, with what it takes and gives as RunTensors."""
+"""A plan in the engine, with its inputs and outputs as RunTensors."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..bind import RUN_SEED
 from ..declare.dtypes import INT64, NAME, pack
@@ -11,47 +13,124 @@ from ..manifest_limits import LIMITS
 from ..plan import compile_graph
 from .memory import Borrowed
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..bind import BoundGraph
+    from ..engine import Buffer, Device, Ends
+    from ..ir import Graph, Value
+    from ..plan import Plan
+    from ..plan.builder import Register
+    from ..profile import Watch
+    from .budget import Budget
+    from .direct import DirectRun, DirectRuns
+    from .driver import Driver
+    from .memory import Memory, Pool
+    from .weights import WeightStore
+
+    class Session(Protocol):
+        """What a Driver needs: an InferenceSession, or the session of a compiler's worker.
+
+        Attributes:
+            MAX_PLANS: number of plans that are kept for each part of a model.
+            store, pool: memory of weights, and of the values between plans.
+            watch, ends: for profiles, and for ending runs early.
+            direct: the direct runs.
+        """
+
+        MAX_PLANS: int
+        store: WeightStore
+        pool: Pool
+        watch: Watch
+        ends: Ends
+        direct: DirectRuns
+
+        @property
+        def device(self) -> Device:
+            """Runs the plans."""
+
+    class Compiler(Protocol):
+        """What compiles parts: a Driver, or its replacement in a compiler's worker.
+
+        Attributes:
+            session: an object with MAX_PLANS.
+            budget: counts compilations.
+            runs: number of the current run.
+        """
+
+        session: Any
+        budget: Budget
+        runs: int
+
+        def compile_part(
+            self,
+            graph: Graph,
+            tensors: Mapping[str, RunTensor],
+            known: Mapping[str, Sequence[Any]],
+            names: Sequence[str],
+            registers: Sequence[Register] = (),
+        ) -> tuple[Known, Compiled | None]:
+            """See `compile_part`."""
+
+
 MAX_LENGTH = LIMITS["MAX_LENGTH"]
-LARGE = (
-    1 << 16
-    # bytes from which on a fed array is read where it lies: below, a copy costs less than asking
-    # for its address
-)
-# operations and bytes of a plan, most of which the notes know: far below what takes a second
-# anywhere
+# Input arrays of at least this many bytes are read in place. Copying smaller ones takes less time
+# than finding out their address.
+LARGE = 1 << 16
+# Operations and bytes of plans that take far less than a second on any machine.
 QUICK = 1e5
 
 
-def _work(plan):
+def _work(plan: Plan) -> int:
     """Operations and bytes of a run, as far as they are known."""
     notes = plan.notes
     return sum(x[1] for field in (notes.operations, notes.bytes) for x in field if x)
 
 
 class Compiled:
-    """A loaded plan. session: has engine, store, pool, watch, ends, direct, budget and the `seeds`
-    of the run. results: {output name: (slot, bytes, dtype, shape)}. length: of a plan for a range
-    of lengths, what its register holds; shapes then have Syms, and `shapes` is what they are now.
+    """A loaded plan.
+
+    Args:
+        session: the driver that runs the plan.
+        plan: the plan.
+        bound: the graph that it was compiled from.
+
+    Attributes:
+        inputs: {name: (slot, bytes)}.
+        results: {name of an output: (slot, bytes, dtype, shape)}. In a plan for a range of lengths
+            shapes may contain Syms.
+        length: value of the register of a plan for a range of lengths, otherwise None.
+        shapes: {name of an output: its current shape}.
+        bound: {slot: the buffer that it is bound to}.
+        bound_by: the DirectRun whose buffers the slots are bound to, or None.
+
+    Raises:
+        OutOfMemory: its arena or its weights do not fit.
+        UnsupportedOp: the engine rejects the plan.
     """
 
-    def __init__(self, session, plan, bound):
+    bound_by: DirectRun | None
+    length: int | None
+    inputs: dict[str, tuple[int, int]]
+    results: dict[str, tuple[int, int, int, list[Any]]]
+    shapes: dict[str, list[Any]]
+
+    def __init__(self, session: Driver, plan: Plan, bound: BoundGraph) -> None:
         self.session, self.device, self.pool = session, session.device, session.pool
         self.plan, self.direct = plan, session.direct
-        self.bound_by = None  # the direct.DirectRun whose buffers the slots are bound to
+        self.bound_by = None
         session.budget.arena(
             plan.arena_bytes, next((label for label in plan.labels if label), "graph")
         )
         try:
             self.loaded = self.device.load_plan(plan)
-        except (
-            PlanError
-        ) as e:  # made a moment ago, not damaged: some step is not what its kernel takes
+        except PlanError as e:  # the plan is new and not damaged: a kernel does not support a step
             raise UnsupportedOp(
                 f"the engine does not take what it becomes ({e.what})",
                 e.where or "graph",
                 "Check the shapes and types that were fed; if they are right, report this model.",
             ) from e
-        fresh = []
+        fresh: list[str] = []
         try:
             self.loaded.watch, self.loaded.ends = session.watch, session.ends
             self.loaded.quick = plan.notes is not None and _work(plan) < QUICK
@@ -75,22 +154,33 @@ class Compiled:
                 for name, v in bound.inputs.items()
                 if name in self.inputs
             )
-            self.bound = {}  # slot: Buffer
+            self.bound: dict[int, Buffer] = {}
             session.store.init(self.loaded, fresh)
         except BaseException:
             session.store.forget(fresh)
             self.free()
             raise
 
-    def set_length(self, length):
+    def set_length(self, length: int) -> None:
         """Sets the register of a plan for a range of lengths."""
         if length != self.length:
             self.loaded.register(0, length)
             self.length = length
             self.shapes = {n: dims_at(r[3], length) for n, r in self.results.items()}
 
-    def run(self, feeds):
-        """feeds: {name: RunTensor} of at least its inputs. Returns {output name: RunTensor}."""
+    def run(self, feeds: Mapping[str, RunTensor]) -> dict[str, RunTensor]:
+        """Runs the plan.
+
+        Args:
+            feeds: {name: tensor} of at least its inputs.
+
+        Returns:
+            {name: tensor} of its outputs
+
+        Raises:
+            OutOfMemory: there is no memory for an input or output.
+            InputError, EngineError, Aborted: see LoadedPlan.run.
+        """
         bound, bind = self.bound, self.loaded.bind
         self.bound_by = None
         if RUN_SEED in self.inputs:
@@ -105,7 +195,8 @@ class Compiled:
                 if nbytes:
                     self.device.write(v.memory.buffer, v.data)
             buffer = v.memory.buffer.part(v.offset) if v.offset else v.memory.buffer
-            if buffer.nbytes < nbytes and self.length is not None:  # too small for the longest
+            # The slot of a plan for a range of lengths has the size of the maximum length.
+            if buffer.nbytes < nbytes and self.length is not None:
                 moved.append(self._take(nbytes, name))
                 self.device.copy(buffer, moved[-1].buffer, v.nbytes)
                 buffer = moved[-1].buffer
@@ -122,37 +213,46 @@ class Compiled:
         self.loaded.run()
         return out
 
-    def _take(self, nbytes, name):
+    def _take(self, nbytes: int, name: str) -> Memory:
+        """Memory for a value. Raises OutOfMemory with its name."""
         try:
             return self.pool.take(nbytes)
         except OutOfMemory as e:
             e.where = e.where or f"value '{name}'"
             raise
 
-    def _borrowed(self, data, nbytes: int) -> Borrowed | None:
-        """A large buffer of the caller's where it lies; None where it is to be copied."""
+    def _borrowed(self, data: Any, nbytes: int) -> Borrowed | None:
+        """The memory of a large array of the caller; None if it must be copied."""
         if nbytes < LARGE or len(data) < nbytes:
             return None
         found = self.device.borrow(data)
         return None if found is None else Borrowed(found[0], self.pool, found[1])
 
-    def free(self):
-        """Frees the plan in the engine; what runs gave stays."""
+    def free(self) -> None:
+        """Frees the plan in the engine. Results of runs stay valid."""
         self.direct.clear()
         self.loaded.free()
 
 
 class Known:
-    """A part of a graph of which nothing is left to compute: its outputs are its inputs and what
-    binding computed.
+    """Outputs of a part that need no plan: inputs, and values computed at compile time.
+
+    Attributes:
+        passed: {name of an output: name of the input that it is}.
+        numbers: {name of an output: its value}.
     """
 
-    def __init__(self):
+    passed: dict[str, str]
+    numbers: dict[str, RunTensor]
+
+    def __init__(self) -> None:
         self.passed, self.numbers = {}, {}
 
-    def take(self, bound):
-        """Takes such outputs away from a bound graph. Raises NotStatic where a dimension of an
-        output is none that a manifest can say.
+    def take(self, bound: BoundGraph) -> None:
+        """Removes these outputs from a bound graph.
+
+        Raises:
+            NotStatic: a manifest cannot represent a dimension of an output.
         """
         for d in (d for v in bound.outputs.values() for d in v.shape if isinstance(d, Sym)):
             if not 1 <= d.scale <= MAX_LENGTH or abs(d.add) > MAX_LENGTH or d.min < 0:
@@ -166,19 +266,34 @@ class Known:
                 del bound.outputs[name]
 
 
-def _changing(v):
-    """Whether a bound Value depends on a register."""
-    return any(isinstance(x, Sym) for x in (*v.shape, *v.numbers))
+def _changing(v: Value) -> bool:
+    """Whether a value with known numbers depends on a register."""
+    return any(isinstance(x, Sym) for x in (*v.shape, *v.numbers))  # type: ignore[misc]
 
 
-def compile_part(session, graph, tensors, known, names, registers=()):
-    """Compiles a graph for RunTensors.
+def compile_part(
+    session: Driver,
+    graph: Graph,
+    tensors: Mapping[str, RunTensor],
+    known: Mapping[str, Sequence[Any]],
+    names: Sequence[str],
+    registers: Sequence[Register] = (),
+) -> tuple[Known, Compiled | None]:
+    """Compiles a part of a graph.
 
     Args:
-        tensors: {input name: RunTensor}; shapes may have Syms. known: {input name: numbers} that
-        shapes depend on. names: outputs. registers: as compile_graph's.
+        session: the driver that will run the plan.
+        graph: the part.
+        tensors: {name of an input: tensor with its type and shape}. Shapes may contain Syms.
+        known: {name of an input: numbers that shapes depend on}.
+        names: outputs to compute.
+        registers: see compile_graph.
+
     Returns:
-        (Known, Compiled or None where nothing is left to run)
+        (outputs that need no plan, the loaded plan or None if there is nothing left to compute)
+
+    Raises:
+        As compile_graph and Compiled.
     """
     passed = Known()
     plan, bound = compile_graph(

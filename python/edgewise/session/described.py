@@ -1,10 +1,10 @@
-"""Programs (program.py) as JSON for a page's driver: web/src/worker/inference/program.ts reads
-them.
+"""Describes split graphs ("programs") as JSON for the driver in a page, which reads them in
+web/src/worker/inference/program.ts.
 
-Programs and parts are called by names that follow from the model alone: what a page has kept of an
-earlier visit finds its program again. A tensor is {"dtype", "shape"} and "data" (its bytes in
-hexadecimal digits), "strings" or "weight" (a name in the manifest); what JSON cannot say is an
-object with one key, `int`, `float`, `tensor`, `graph` or `other`.
+The names of programs and parts depend on the model alone, so that a page can use what it stored in
+an earlier visit. A tensor is {"dtype", "shape"} and one of "data" (its bytes in hexadecimal
+digits), "strings" and "weight" (a name in the manifest). A value that JSON cannot represent is an
+object with one key: `int`, `float`, `tensor`, `graph` or `other`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from hashlib import sha256
 from json import dumps
+from typing import TYPE_CHECKING, Any
 
 from ..compile import add_weight
 from ..declare.dtypes import CODE, NAME, pack
@@ -19,24 +20,46 @@ from ..ir import Graph, Tensor
 from ..ops import OPS
 from .split_graph import HostNode, SplitGraph, single_node
 
-MAX_SAFE = (1 << 53) - 1  # JavaScript's largest whole number
+if TYPE_CHECKING:
+    from ..ir import Node, Value
+    from ..package import Package
+    from .split_graph import Part, Units
+
+MAX_SAFE = (1 << 53) - 1  # maximum integer that JavaScript represents exactly
 
 
 class Programs:
-    """The programs of one model by name. package: where weights that host operators read are
-    noted.
+    """The programs of one model by name.
+
+    Args:
+        graph: the model.
+        package: the weights that host operators read are added to its manifest.
+
+    Attributes:
+        programs: {name: program}.
+        origins: {name: `origin` of the program}.
+        names: {id of a program: name}.
     """
 
-    def __init__(self, graph, package):
+    programs: dict[str, SplitGraph]
+    origins: dict[str, dict[str, Any]]
+    names: dict[int, str]
+
+    def __init__(self, graph: Graph, package: Package) -> None:
         self.graph, self.package = graph, package
         self.programs, self.origins, self.names = {}, {}, {}
 
-    def program(self, origin: dict) -> str:
-        """Makes the program that `origin` speaks of, where it is not there yet, and gives its name.
+    def program(self, origin: dict[str, Any]) -> str:
+        """Creates a program if it does not exist.
 
-        origin: {"outputs": [names]} of the model; {"parent": a program's name, "node": index,
-        "body": attribute} of a subgraph, or with "function": True of the model-local function that
-        the node calls; {"op": {...}} of one node (see _single).
+        Args:
+            origin: {"outputs": names} of the model; {"parent": name of a program, "node": index,
+                "body": name of an attribute} of a subgraph; {"parent", "node", "function": True}
+                of the model-local function that a node calls; {"op": {...}} of one node, with the
+                arguments of `_single`.
+
+        Returns:
+            its name
         """
         what = (
             {"op": {k: v for k, v in origin["op"].items() if k != "label"}}
@@ -49,7 +72,7 @@ class Programs:
             self.programs[name], self.origins[name], self.names[id(made)] = made, origin, name
         return name
 
-    def _make(self, origin):
+    def _make(self, origin: dict[str, Any]) -> SplitGraph:
         if "outputs" in origin:
             return SplitGraph(self.graph, names=origin["outputs"])
         if "op" in origin:
@@ -63,11 +86,29 @@ class Programs:
             node, {name: None for name, given in zip(inputs, node.inputs) if given}
         )
 
-    def _single(self, op, domain, present, wanted, attrs, opset, dtype="", label="", like=None):
-        """present: 0 where an input is absent, 2 where it is a tensor of numbers, else 1. dtype:
-        the name of its first output's declared type. like: [program's name, node's index] of the
-        node whose attributes it has.
+    def _single(
+        self,
+        op: str,
+        domain: str,
+        present: list[int],
+        wanted: list[Any],
+        attrs: dict[str, Any],
+        opset: int,
+        dtype: str = "",
+        label: str = "",
+        like: Any = None,
+    ) -> SplitGraph:
+        """The program of one node.
+
+        Args:
+            op, domain, attrs, opset: of the node.
+            present: for each input 0 if it is absent, 2 if it is a tensor of numbers, otherwise 1.
+            wanted: whether each output is computed.
+            dtype: name of the declared type of the first output; "": not declared.
+            label: name of the node, for errors.
+            like: [name of a program, index of a node]: that node's attributes are added.
         """
+        functions: Any
         functions, attrs = (
             None,
             {k: float(v["float"]) if isinstance(v, dict) else v for k, v in attrs.items()},
@@ -79,9 +120,11 @@ class Programs:
             op, domain, present, wanted, attrs, opset, CODE.get(dtype, 0), label, functions
         )
 
-    def restore(self, kept: dict):
-        """Brings a program to the state in which it was described in an earlier visit: `kept` is
-        what `describe` gave.
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Restores the state of a program from its description in an earlier visit.
+
+        Args:
+            kept: what `describe` returned.
         """
         p = self.programs[self.program(kept["origin"])]
         state = kept["state"]
@@ -96,8 +139,8 @@ class Programs:
                 unit.needs = list(described["needs"])
                 unit.askers = [p.nodes[i] for i in described["askers"]]
 
-    def unit_name(self, p: SplitGraph, unit) -> str:
-        """What a unit of a program is called."""
+    def unit_name(self, p: SplitGraph, unit: Part | HostNode) -> str:
+        """The name of a unit of a program."""
         index = {id(n): i for i, n in enumerate(p.nodes)}
         kind = "host" if isinstance(unit, HostNode) else "part"
         what = [
@@ -108,13 +151,15 @@ class Programs:
         ]
         return sha256(dumps(what).encode()).hexdigest()[:24]
 
-    def part(self, name: str, part_name: str):
-        """The Part of this name."""
+    def part(self, name: str, part_name: str) -> Any:
+        """The Part with a name, in the program `name`."""
         p = self.programs[name]
         return next(u for u in p.parts.values() if self.unit_name(p, u) == part_name)
 
-    def describe(self, name: str) -> dict:
-        """A program: its units as they are now, and what restores them."""
+    def describe(self, name: str) -> dict[str, Any]:
+        """Describes a program: its current units, and the state from which `restore` creates
+        them.
+        """
         p = self.programs[name]
         index = {id(n): i for i, n in enumerate(p.nodes)}
         units = self.units(p, p.units)
@@ -137,14 +182,12 @@ class Programs:
             "state": state,
         }
 
-    def units(self, p: SplitGraph, units) -> list:
-        """Units in the order in which they are run, with the names that each is the last to
-        read.
-        """
+    def units(self, p: SplitGraph, units: Units) -> list[dict[str, Any]]:
+        """Describes units in execution order. `dead`: names that no later unit reads."""
         index = {id(n): i for i, n in enumerate(p.nodes)}
         out = []
         for unit, dead in units:
-            hidden = set()  # values that never leave the unit's plan
+            hidden: set[str] = set()  # values that never leave the unit's plan
             if not isinstance(unit, HostNode):
                 hidden = {o for n in unit.nodes for o in n.outputs} - set(unit.outputs)
             common = {
@@ -175,10 +218,9 @@ class Programs:
                 )
         return out
 
-    def node(self, p: SplitGraph, node) -> dict:
-        """A node between plans.
-
-        `known`: whether there is such an operator, `host`: whether Python has a function for it.
+    def node(self, p: SplitGraph, node: Node) -> dict[str, Any]:
+        """Describes a host node. `known`: whether Edgewise has the operator; `host`: whether it has
+        a `host` rule.
         """
         decl = OPS.get((node.domain, node.op))
         opset = p.like.opsets.get(node.domain, p.opset if node.domain == "" else 1)
@@ -197,8 +239,8 @@ class Programs:
             "attrs": {k: self.attribute(v) for k, v in node.attrs.items()},
         }
 
-    def attribute(self, v):
-        """An attribute of a node."""
+    def attribute(self, v: Any) -> Any:
+        """Describes an attribute of a node."""
         if isinstance(v, (list, tuple)):
             return [self.attribute(x) for x in v]
         if isinstance(v, bool) or v is None or isinstance(v, str):
@@ -220,19 +262,19 @@ class Programs:
             return {"graph": {"inputs": len(v.inputs), "outputs": outputs}}
         return {"other": type(v).__name__}
 
-    def constant(self, value) -> dict:
-        """A constant of a graph: a Value."""
+    def constant(self, value: Value) -> dict[str, Any]:
+        """Describes a constant of a graph."""
         if value.tensor is not None:
             return self.tensor(value.tensor)
         return {
             "dtype": NAME[value.dtype],
             "shape": list(value.shape),
-            "data": pack(value.dtype, value.numbers).hex(),
+            "data": pack(value.dtype, value.numbers).hex(),  # type: ignore[arg-type]  # not None
         }
 
-    def tensor(self, t: Tensor, whole: bool = False) -> dict:
-        """whole: with its bytes even where they lie in one of the model's files."""
-        described = {"dtype": NAME[t.dtype], "shape": list(t.shape)}
+    def tensor(self, t: Tensor, whole: bool = False) -> dict[str, Any]:
+        """Describes a tensor. whole: include its bytes even if they are in a file of the model."""
+        described: dict[str, Any] = {"dtype": NAME[t.dtype], "shape": list(t.shape)}
         if t.strings is not None:
             return {**described, "strings": list(t.strings)}
         if t.data is None and not whole:

@@ -1,8 +1,11 @@
-"""Runs programs (program.py): compiled parts, and between them what only the host can do: loops,
-branches, sequences, strings.
+"""Runs split graphs: compiled parts, and in between the nodes that only the host can run, such as
+loops, branches, and operators on sequences and strings.
 """
+# long: Host is the interface of Driver to the rules of operators
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from ..bind import HALF
 from ..declare.dtypes import BITS, FLOAT, pack
@@ -20,11 +23,37 @@ from .compiled import compile_part
 from .memory import Elsewhere
 from .split_graph import Scope, Split, single_node
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Sequence as Items
+
+    from ..ir import Info, Node
+    from ..plan.builder import Register
+    from .budget import Budget
+    from .compiled import Compiled, Known, Session
+    from .feeds import RunValue
+    from .split_graph import SplitGraph
+
 
 class Driver:
-    """session: has engine, store, pool, watch, ends, direct and MAX_PLANS. budget: Budget."""
+    """Runs the split graphs of one session.
 
-    def __init__(self, session, budget):
+    Args:
+        session: has the memory, plans and signals that runs need.
+        budget: limits of a run.
+
+    Attributes:
+        ops: split graphs of single nodes that host operators ran.
+        constants: {id of a Value of a graph: value of a run}.
+        runs: number of the current run.
+        depth: how deep functions and subgraphs are nested at present.
+        seeds: of the current run.
+    """
+
+    ops: dict[Any, SplitGraph]
+    constants: dict[int, RunTensor | StringTensor]
+
+    def __init__(self, session: Session, budget: Budget) -> None:
         self.session, self.budget, self.ends = session, budget, session.ends
         self.ops, self.constants = {}, {}
         self.runs = self.depth = 0
@@ -36,9 +65,21 @@ class Driver:
     watch = property(lambda self: self.session.watch)
     direct = property(lambda self: self.session.direct)
 
-    def start(self, program, feeds, seed=None):
-        """Runs a whole model. feeds: {name: value}; seed: what its random numbers follow from,
-        None: an unpredictable one. Returns the values of the program's outputs.
+    def start(
+        self, program: SplitGraph, feeds: dict[str, RunValue], seed: int | None = None
+    ) -> list[RunValue]:
+        """Runs a model.
+
+        Args:
+            program: the model.
+            feeds: {name: value} of its inputs; values are removed when no node needs them.
+            seed: of its random numbers; None: unpredictable.
+
+        Returns:
+            the outputs
+
+        Raises:
+            EdgewiseError: a node cannot run, or a limit is exceeded.
         """
         self.runs += 1
         self.depth = 0
@@ -50,8 +91,19 @@ class Driver:
             for name, v in zip(program.names, self.call(program, feeds))
         ]
 
-    def call(self, program, values, around=None):
-        """The outputs of a program. around: the Scope around it."""
+    def call(
+        self, program: SplitGraph, values: dict[str, Any], around: Scope | None = None
+    ) -> list[Any]:
+        """Runs a model, a subgraph or a function.
+
+        Args:
+            program: what is run.
+            values: {name: value} of its inputs. Other values are added and removed.
+            around: the scope around a subgraph.
+
+        Returns:
+            the outputs
+        """
         if self.depth >= MAX_NESTING:
             raise ModelError(
                 "its functions and subgraphs are nested too deeply",
@@ -59,6 +111,7 @@ class Driver:
                 "Export the model again.",
             )
         scope = Scope(values, around)
+        done: set[int]
         units, done, ends = program.units, set(), self.ends
         self.depth += 1
         while True:
@@ -89,16 +142,16 @@ class Driver:
             out.append(v)
         return out
 
-    def find(self, program, scope, name):
-        """The value of a name: of the run, else of the program's constants; None where there is
-        neither.
+    def find(self, program: SplitGraph, scope: Scope, name: str) -> Any:
+        """The value of a name in a scope or among the program's constants; None if there is
+        none.
         """
         v = scope.find(name)
         if v is None and name in program.values:
             return self.constant(program.values[name])
         return v
 
-    def constant(self, value):
+    def constant(self, value: Value) -> RunTensor | StringTensor:
         """A constant of a graph as a value of a run."""
         v = self.constants.get(id(value))
         if v is None:
@@ -111,17 +164,29 @@ class Driver:
                 v = RunTensor(
                     value.dtype,
                     value.shape,
-                    t.data if t is not None else pack(value.dtype, value.numbers),
+                    t.data if t is not None else pack(value.dtype, value.numbers),  # type: ignore[arg-type]
                 )
             self.constants[id(value)] = v
         return v
 
-    def compile_part(self, graph, tensors, known, names, registers=()):
-        """Compiles a part of a program: as compiled.compile_part."""
+    def compile_part(
+        self,
+        graph: Graph,
+        tensors: Mapping[str, RunTensor],
+        known: Mapping[str, Items[Any]],
+        names: Items[str],
+        registers: Items[Register] = (),
+    ) -> tuple[Known, Compiled | None]:
+        """Compiles a part of a program. See compiled.compile_part."""
         return compile_part(self, graph, tensors, known, names, registers)
 
-    def host(self, program, node, scope):
-        """Runs a node that no plan computes."""
+    def host(self, program: SplitGraph, node: Node, scope: Scope) -> None:
+        """Runs a node that no plan computes, and adds its outputs to the scope.
+
+        Raises:
+            EdgewiseError: it cannot run.
+            Split, NeedsHost, NotStatic: a program inside of it must be split differently.
+        """
         inputs = []
         for name in node.inputs:
             v = self.find(program, scope, name) if name else None
@@ -162,9 +227,7 @@ class Driver:
             ) from None
         except (Split, NeedsHost, NotStatic):
             raise
-        except (
-            Exception
-        ) as e:  # whatever an operator meets in a model that makes no sense, or that is too large
+        except Exception as e:  # anything that an operator raises for an invalid or large model
             raise n.broken(e) from e
         if len(outs) < sum(1 for o in node.outputs if o):
             raise ModelError(
@@ -178,13 +241,21 @@ class Driver:
                     self.count(v, inputs, node.where)
                 scope.values[name] = v
 
-    def count(self, v, inputs, where):
-        """Counts the memory that a value of the host takes while it is alive. Raises
-        OutOfMemory.
+    def count(self, v: Any, inputs: Iterable[Any], where: str) -> None:
+        """Counts the memory of a value on the host while the value is alive.
+
+        Args:
+            v: output of a node.
+            inputs: inputs of the node. A sequence that shares its list with one of them counts as
+                one more item.
+            where: the node, for errors.
+
+        Raises:
+            OutOfMemory: the limit is exceeded.
         """
         if isinstance(v, StringTensor):
             nbytes = strings_bytes(v.strings)
-        elif isinstance(v, Sequence):  # its elements are counted by themselves
+        elif isinstance(v, Sequence):  # its elements are counted separately
             nbytes = WORDS if any(v.shares_list_with(x) for x in inputs) else WORDS * len(v)
         elif isinstance(v, Map):
             nbytes = 16 * WORDS * len(v)
@@ -197,10 +268,21 @@ class Driver:
                 e.where = e.where or where
                 raise
 
-    def outputs(self, n, run, inputs, node, scope):
-        """What a host node gives, in the order of its outputs: by its function's body, its op's
-        `host`, strings moved by places, or a plan of this node alone. Raises UnsupportedOp,
-        ModelError.
+    def outputs(
+        self, n: BoundNode, run: Host, inputs: list[Any], node: Node, scope: Scope
+    ) -> list[Any]:
+        """The outputs of a host node, in order: of the body of a model-local function, of the op's
+        `host` rule, of an op that only moves strings, or of a plan of this node alone.
+
+        Args:
+            n: the node with its declaration.
+            run: the interface of host rules.
+            inputs: values of its inputs, None if absent.
+            node: the node in the graph.
+            scope: values around it.
+
+        Raises:
+            UnsupportedOp: there is no such operator.
         """
         if n.decl is None:
             if (n.domain, n.op) not in run.program.like.functions:
@@ -226,12 +308,12 @@ class Driver:
             )
         )
 
-    def declared(self, v, info):
-        """An output of a model, in half precision where its file says so: values are float32 on the
-        way.
+    def declared(self, v: Any, info: Info) -> Any:
+        """Converts an output of a model from float32, which all plans compute, to the
+        half-precision type that the model declares.
         """
         if isinstance(v, Sequence):
-            inner = info.elem if info.kind in ("sequence", "optional") else None
+            inner: Any = info.elem if info.kind in ("sequence", "optional") else None
             return (
                 Sequence(
                     self.declared(
@@ -253,27 +335,77 @@ class Driver:
             return Host(self).plain("Identity", "", [v], [True], {}, LATEST_OPSET, info.dtype)[0]
         return v
 
-    def free(self):
-        """Forgets what is in engine memory; programs stay."""
+    def free(self) -> None:
+        """Frees constants and plans in engine memory. Later runs load and compile again."""
         self.constants.clear()
         for p in self.ops.values():
             p.free()
 
 
 class Host:
-    """`run` of host operators."""
+    """The argument `run` of host rules: what they compute with.
 
-    def __init__(self, driver, program=None, scope=None, n=None):
+    Args:
+        driver: the driver.
+        program: the graph that contains the node.
+        scope: values around the node.
+        n: the node.
+    """
+
+    program: Any
+    n: Any
+
+    def __init__(
+        self,
+        driver: Driver,
+        program: SplitGraph | None = None,
+        scope: Scope | None = None,
+        n: BoundNode | None = None,
+    ) -> None:
         self.driver, self.program, self.scope, self.n = driver, program, scope, n
 
-    def op(self, name, *inputs, domain="", outputs=1, opset=LATEST_OPSET, **attrs):
-        """Computes with any operator; its output, or a list where outputs > 1."""
+    def op(
+        self,
+        name: str,
+        *inputs: Any,
+        domain: str = "",
+        outputs: int = 1,
+        opset: int = LATEST_OPSET,
+        **attrs: Any,
+    ) -> Any:
+        """Runs an operator.
+
+        Args:
+            name, domain, opset, attrs: of the operator.
+            inputs: values, None if absent.
+            outputs: number of outputs.
+
+        Returns:
+            the output, or a list if outputs > 1
+        """
         outs = self.plain(name, domain, inputs, [True] * outputs, attrs, opset)
         return outs[0] if outputs == 1 else outs
 
-    def plain(self, name, domain, inputs, wanted, attrs, opset, dtype=0):
-        """The outputs of one node, by a program of its own. dtype: what its first output is
-        declared as.
+    def plain(
+        self,
+        name: str,
+        domain: str,
+        inputs: Items[Any],
+        wanted: Items[bool],
+        attrs: Mapping[str, Any],
+        opset: int,
+        dtype: int = 0,
+    ) -> list[Any]:
+        """Runs one node as a program of its own.
+
+        Args:
+            name, domain, attrs, opset: of the operator.
+            inputs: values, None if absent.
+            wanted: whether each output is computed.
+            dtype: declared type of the first output; 0: not declared.
+
+        Returns:
+            the outputs, None for those that are not wanted
         """
         ops, key = (
             self.driver.ops,
@@ -307,13 +439,13 @@ class Host:
         )
         return [next(values) if w else None for w in wanted]
 
-    def constant(self, dtype, shape, numbers):
+    def constant(self, dtype: int, shape: Iterable[int], numbers: list[Any]) -> RunTensor:
         """A tensor of known numbers. dtype: ONNX code; numbers: flat list."""
         return RunTensor.of(dtype, shape, numbers)
 
-    def body(self, graph):
-        """A subgraph of this node as a function of the values of its inputs, which returns a list;
-        it sees what is around it.
+    def body(self, graph: Any) -> Callable[..., list[Any]]:
+        """A subgraph of this node as a function from the values of its inputs to a list of its
+        outputs. Values around the node are visible to it.
         """
         if not isinstance(graph, Graph):
             raise ModelError("a subgraph is missing", self.n.where, "Export the model again.")
@@ -325,7 +457,7 @@ class Host:
             self.n.where,
         )
 
-        def call(*values):
+        def call(*values: Any) -> list[Any]:
             if len(values) != len(names):
                 raise ModelError(
                     f"its body takes {len(names)} inputs, it gives {len(values)}",
@@ -336,35 +468,39 @@ class Host:
 
         return call
 
-    def trip(self):
-        """One more round of a loop.
+    def trip(self) -> None:
+        """Counts an iteration of a loop.
 
-        Raises ModelError where there were too many, Aborted where the caller wants an end.
+        Raises:
+            ModelError: there were too many.
+            Aborted: the caller has ended the run.
         """
         d = self.driver
         d.budget.trip(self.n.where)
         if d.ends.reason is not None:
             d.ends.check()
 
-    def check_room(self, nbytes):
-        """Raises OutOfMemory where a value of so many bytes on the host is not allowed."""
+    def check_room(self, nbytes: int) -> None:
+        """Raises OutOfMemory if `nbytes` more bytes on the host would exceed the limit."""
         self.driver.pool.check_host_room(nbytes)
 
-    def copies(self, node, items):
-        """Counts items of sequences that node n copies. Raises ModelError."""
+    def copies(self, node: BoundNode, items: int) -> None:
+        """Counts items of sequences that a node copies. Raises ModelError above the limit."""
         self.driver.budget.copy(items, node.where)
 
     def buffer(self, v: RunTensor) -> Buffer:
-        """A tensor's memory on the device, to which it is copied if it is not there yet."""
+        """The device memory of a tensor, which is copied there if necessary."""
         if v.memory is None:
             v.memory, v.offset = self.driver.pool.take(v.nbytes), 0
             if v.nbytes:
                 self.driver.device.write(v.memory.buffer, v.data)
         return v.memory.buffer.part(v.offset)
 
-    def stack(self, values):
-        """Tensors of one shape and type, at least one, as a tensor with one dimension more, before
-        theirs.
+    def stack(self, values: Items[Any]) -> RunTensor | StringTensor:
+        """Joins at least one tensor along a new first dimension, like numpy.stack.
+
+        Raises:
+            ModelError: shapes or types differ.
         """
         first = values[0]
         if any(v.key != first.key or list(v.shape) != list(first.shape) for v in values):
@@ -387,6 +523,7 @@ class Host:
             return StringTensor(shape, [s for v in values for s in v.strings])
         if all(v.data is not None for v in values):
             return RunTensor(first.dtype, shape, b"".join([v.data for v in values]))
+        step: int
         step, device = first.nbytes, self.driver.device
         memory = self.driver.pool.take(step * len(values))
         if step:
@@ -394,9 +531,9 @@ class Host:
                 device.copy(self.buffer(v), memory.buffer.part(i * step), step)
         return RunTensor(first.dtype, shape, memory=memory)
 
-    def front(self, v, shape):
-        """The first elements of a tensor's memory as a tensor of this shape; a small part of a
-        large block moves to memory of its own.
+    def front(self, v: RunTensor, shape: Items[int]) -> RunTensor:
+        """The first elements of a tensor as a tensor of this shape. They are copied if they are
+        less than half of it, so that the rest can be freed.
         """
         y = RunTensor(v.dtype, shape, memory=v.memory, offset=v.offset)
         if v.memory is not None and 2 * y.nbytes < v.nbytes:

@@ -1,9 +1,10 @@
-"""`InferenceSession`: ONNX Runtime's way to run a model."""
+"""`InferenceSession`, with the interface of onnxruntime.InferenceSession."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from ..engine import Ends, Owner, default_engine, open_engine
 from ..errors import Aborted, EngineError, InputError
@@ -19,6 +20,16 @@ from .feeds import from_caller, to_caller
 from .memory import Pool
 from .split_graph import SplitGraph
 from .weights import WeightStore
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..engine import Engine
+    from ..ir import Info
+    from ..onnx import Source
+    from .compiled import Compiled
+    from .feeds import RunValue
 
 _ORT_TYPES = {
     1: "float",
@@ -52,106 +63,110 @@ _ORT_TYPES = {
 
 @dataclass
 class NodeArg:
-    """An input or output of a model, as onnxruntime.NodeArg: `name`, `type` like "tensor(float)",
-    `shape` with ints and names.
+    """An input or output of a model, as onnxruntime.NodeArg.
+
+    Attributes:
+        name: of the input or output.
+        type: as ONNX Runtime writes it, such as "tensor(float)".
+        shape: sizes, names of free dimensions, and None for unknown ones.
     """
 
     name: str
     type: str
-    shape: list
+    shape: list[int | str | None] | None
 
 
 class SessionOptions:
-    """Accepted for compatibility with onnxruntime.SessionOptions.
+    """Options of an InferenceSession, as onnxruntime.SessionOptions.
 
-    `intra_op_num_threads`: threads of the engine, 0 = all cores.
+    The attributes after the first are Edgewise's own. Those that begin with `max_` limit one run:
+    beyond a limit it ends with an error that names the node.
 
-    What one run may take at most (fields of Edgewise's own; a run that would take more ends in an
-    EdgewiseError that names the node):
-
-    max_loop_trips: how often all loops may go round, together (default 2^20). ModelError.
-    max_compilations: how many plans may be compiled, as for loops that make their tensors longer in
-    each round (default 2^14; one of many inputs counts for several). ModelError. max_memory_bytes:
-    bytes of the values between plans, strings and lists of the host included, and of the
-    activations within a plan (default: a quarter of this machine's memory for the former,
-        but 2^30 for strings and lists; all of it for the latter). OutOfMemory.
-    max_run_seconds: wall-clock time (default None: any). Aborted.
-
-    `seed`: an integer from 0 to 2^63 - 1 that the random numbers of all runs follow from (operators
-    like RandomNormal without a seed of their own): sessions with the same seed draw the same
-    numbers in their first run, in their second run, and so on, here and in a page. Default None:
-    other numbers each time.
+    Attributes:
+        intra_op_num_threads: threads of the engine; 0: one per core, in the engine of the process.
+        max_loop_trips: maximum number of iterations of all loops together, by default 2^20; beyond
+            it ModelError.
+        max_compilations: maximum number of plans that a run compiles, for example if a loop makes
+            a tensor longer in each iteration; by default 2^14. A plan with many inputs counts
+            several times. Beyond it ModelError.
+        max_memory_bytes: maximum memory of the values between plans, including strings and lists,
+            and of the activations of a plan. By default a quarter of the machine's memory, 2^30
+            bytes, and all of the machine's memory, respectively. Beyond it OutOfMemory.
+        max_run_seconds: maximum duration of a run; None: no limit. Beyond it Aborted.
+        seed: 0 to 2^63 - 1, determines the random numbers of operators without their own seed, such
+            as RandomNormal. Sessions with the same seed draw the same numbers in their first run,
+            in their second run, and so on, in Python and in pages. None: unpredictable numbers.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.intra_op_num_threads = 0
         self.max_loop_trips = MAX_LOOP_TRIPS
         self.max_compilations = MAX_COMPILATIONS
-        self.max_memory_bytes = None
-        self.max_run_seconds = None
-        self.seed = None
+        self.max_memory_bytes: int | None = None
+        self.max_run_seconds: float | None = None
+        self.seed: int | None = None
 
 
 class RunOptions:
-    """Accepted for compatibility with onnxruntime.RunOptions.
+    """Options of one run, as onnxruntime.RunOptions.
 
-    `terminate`: set by another thread, it ends the runs that were given these options, within some
-    0.1 s (Aborted).
-
-    `seed`: an integer from 0 to 2^63 - 1 that this run's random numbers follow from, whatever the
-    session's is. Default None: as SessionOptions.seed says.
+    Attributes:
+        terminate: if another thread sets it to True, the runs with these options end with Aborted
+            within about 0.1 s.
+        seed: 0 to 2^63 - 1, determines the random numbers of this run; None: see
+            SessionOptions.seed.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.terminate = False
-        self.seed = None
+        self.seed: int | None = None
 
 
 class InferenceSession(Owner):
-    """Runs an ONNX model (mirrors onnxruntime.InferenceSession).
+    """Runs an ONNX model. Mirrors onnxruntime.InferenceSession.
 
-    A session may be used from several threads at once: its runs queue, each from its feeds to its
-    outputs. Sessions that share an engine, as all do by default, take turns with it, plan by plan;
-    each run uses all of its threads. Sessions with engines of their own (intra_op_num_threads > 0,
-    or `engine`) run at the same time. So a server with many requests for small models is quickest
-    with a session for each of its threads and intra_op_num_threads = 1. After a fork a session goes
-    on in both processes.
+    Several threads may use a session: its runs are executed one after the other. Sessions that
+    share an engine, as they do by default, execute their plans one after the other, each with all
+    of the engine's threads. Sessions with their own engines (intra_op_num_threads > 0, or `engine`)
+    run in parallel. A server with many requests for small models is fastest with one session per
+    thread and intra_op_num_threads = 1. After a fork a session can be used in both processes.
 
     Args:
         path_or_bytes: path of an .onnx file, its bytes (in Pyodide also a JavaScript buffer), or a
-        Source. sess_options: SessionOptions; intra_op_num_threads > 0 gives the session an engine
-        of its own with that many threads. providers, provider_options: accepted for compatibility;
-        there is one provider. engine: an edgewise Engine; default: the process's.
+            Source.
+        sess_options: SessionOptions. With intra_op_num_threads > 0 the session has its own engine
+            with as many threads.
+        providers, provider_options: accepted for compatibility; there is one provider.
+        engine: the Engine to use; by default that of the process.
+
     Raises:
-        ModelError: the file is broken. InputError: an option is of a wrong type. UnsupportedOp:
-        when a run needs what is not there (the session stays usable).
+        ModelError: the file is damaged or not valid ONNX.
+        InputError: an option has a wrong type.
     """
 
-    MAX_PLANS = (
-        32  # shapes for which plans are kept, of each part of the model that is compiled as a whole
-    )
+    # Number of plans (for different shapes) that are kept for each part of the model.
+    MAX_PLANS = 32
 
     def __init__(
         self,
-        path_or_bytes,
-        sess_options=None,
-        providers=None,
-        provider_options=None,
+        path_or_bytes: str | os.PathLike[str] | bytes | Source | Graph | Any,
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Any] | None = None,
         *,
-        engine=None,
-    ):
+        engine: Engine | None = None,
+    ) -> None:
         _check_options(sess_options, providers)
         if isinstance(path_or_bytes, Graph):
             self.graph = path_or_bytes
         else:
             self.graph = read_model(as_source(path_or_bytes))
-        threads = getattr(
-            sess_options, "intra_op_num_threads", 0
-        )  # onnxruntime's own SessionOptions are taken, too
+        # getattr, since onnxruntime's own SessionOptions are accepted too.
+        threads = getattr(sess_options, "intra_op_num_threads", 0)
         self.engine = engine or (open_engine(threads) if threads else default_engine())
         self.device = self.engine.device
         self.start_lock()
-        self.busy = False  # in a run: what a signal handler must not begin another in
+        self.busy = False  # whether a run is active; a signal handler must not start another one
         self.ends, self.watch = Ends(), Watch()
         self.max_run_seconds = getattr(sess_options, "max_run_seconds", None)
         self.budget = Budget(
@@ -162,6 +177,7 @@ class InferenceSession(Owner):
         self.store = WeightStore(self.device)
         self.pool = Pool(self.device, self.budget)
         self.driver = Driver(self, self.budget)
+        self.programs: dict[tuple[str, ...], SplitGraph]  # by names of the outputs
         self.programs, self.direct = {}, DirectRuns(self)
         self.seed, self.runs = (
             check_seed(getattr(sess_options, "seed", None), "sess_options.seed"),
@@ -171,9 +187,9 @@ class InferenceSession(Owner):
         self.outputs = {o.name: o for o in self.graph.outputs}
 
     @property
-    def plans(self):
-        """{key: session.compiled.Compiled} of the plans that are kept, those of loop bodies and of
-        single operators between plans included. Not while another thread runs the session.
+    def plans(self) -> dict[Any, Compiled]:
+        """{key: plan} of the plans that are kept, including those of loop bodies and of single
+        operators between parts. No other thread may be running the session.
         """
         return {
             (part, key): compiled
@@ -183,34 +199,43 @@ class InferenceSession(Owner):
             if compiled is not None
         }
 
-    def get_inputs(self):
-        """[NodeArg] of what is to be fed, as onnxruntime's."""
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs. Mirrors onnxruntime.InferenceSession.get_inputs."""
         return [_node_arg(i) for i in self.graph.input_names()]
 
-    def get_outputs(self):
-        """[NodeArg], as onnxruntime's."""
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs. Mirrors onnxruntime.InferenceSession.get_outputs."""
         return [_node_arg(o) for o in self.graph.outputs]
 
-    def get_providers(self):
-        """["EdgewiseExecutionProvider"]: there is one, as onnxruntime's."""
+    def get_providers(self) -> list[str]:
+        """["EdgewiseExecutionProvider"]. Mirrors onnxruntime.InferenceSession.get_providers."""
         return ["EdgewiseExecutionProvider"]
 
-    def run(self, output_names, input_feed, run_options=None):
-        """Runs the model.
+    def run(
+        self, output_names: list[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """Runs the model. Mirrors onnxruntime.InferenceSession.run.
 
         Args:
-            output_names: list of output names, or None for all.
-            input_feed: {input name: array}; NumPy arrays, edgewise.Array, buffers or nested lists.
-            Strings are NumPy arrays or nested lists of str, a sequence is a list,
-                a map a dict, an optional None or what it holds.
+            output_names: names of the outputs to compute; None: all.
+            input_feed: {name of an input: value}. A tensor is a NumPy array, an edgewise.Array, a
+                buffer or nested lists; a tensor of strings a NumPy array or nested lists of str; a
+                sequence a list; a map a dict; an optional its value or None.
             run_options: RunOptions, or None.
+
         Returns:
-            list of arrays in the order of output_names; lists, dicts and None where outputs are
-            sequences, maps and optionals without a value. Strings come as NumPy arrays of objects,
-            without NumPy as nested lists.
+            The outputs in the order of output_names. Tensors are NumPy arrays or edgewise.Array,
+            tensors of strings NumPy arrays of objects or nested lists, sequences lists, maps dicts,
+            and an optional without a value is None.
+
         Raises:
-            InputError: a name, type, rank or dimension does not fit. ModelError: a node cannot be
-            run with what it is given, or loops do not end. The session stays usable.
+            InputError: a name, type, rank or dimension does not match the model.
+            ModelError: a node cannot run with its inputs, or a limit is exceeded.
+            UnsupportedOp: Edgewise does not have an operator.
+            OutOfMemory: memory runs out, or a limit is exceeded.
+            Aborted: `terminate` or `max_run_seconds` ended the run.
+
+            The session can be used again after an error.
         """
         if (
             run_options is None
@@ -243,12 +268,12 @@ class InferenceSession(Owner):
                 self.direct.learn(output_names, program, given, values)
                 return [to_caller(v) for v in values]
             finally:
-                feeds = values = None
+                feeds = values = None  # type: ignore[assignment]  # their memory can be freed
                 self.busy = False
                 self.pool.trim()
 
-    def _check_names(self, output_names):
-        """Names of outputs as a tuple. Raises InputError."""
+    def _check_names(self, output_names: Any) -> tuple[str, ...]:
+        """The names of the outputs to compute. Raises InputError."""
         if isinstance(output_names, str) or not isinstance(output_names, (list, tuple, type(None))):
             raise InputError(
                 f"a {type(output_names).__name__} is no list of names",
@@ -264,9 +289,9 @@ class InferenceSession(Owner):
                 )
         return tuple(output_names or self.outputs)
 
-    def _reason(self, options):
-        """A function that tells why a run with these options is to end (an error) or that it is not
-        (None); None where it never is. Raises InputError.
+    def _reason(self, options: Any) -> Callable[[], Exception | None] | None:
+        """A function that returns the error with which a run with these options must end, or None;
+        None if nothing can end the run. Raises InputError.
         """
         if options is not None and not hasattr(options, "terminate"):
             raise InputError(
@@ -279,7 +304,7 @@ class InferenceSession(Owner):
             return None
         end = None if seconds is None else monotonic() + seconds
 
-        def reason():
+        def reason() -> Aborted | None:
             if options is not None and options.terminate:
                 return Aborted(
                     "the caller's run options ask for an end",
@@ -296,8 +321,9 @@ class InferenceSession(Owner):
 
         return reason
 
-    def _check_feeds(self, input_feed):
-        feeds = {}
+    def _check_feeds(self, input_feed: Any) -> dict[str, RunValue]:
+        """Converts the inputs of a run. Raises InputError."""
+        feeds: dict[str, RunValue] = {}
         if not hasattr(input_feed, "items"):
             raise InputError(
                 f"a {type(input_feed).__name__} is no table of inputs",
@@ -318,17 +344,25 @@ class InferenceSession(Owner):
             raise InputError(f"missing: {', '.join(missing)}", "input_feed", "Feed every input.")
         return feeds
 
-    def profile(self, input_feed=None, runs=5, output_names=None):
-        """Where the time goes, step by step.
+    def profile(
+        self,
+        input_feed: Mapping[str, Any] | None = None,
+        runs: int = 5,
+        output_names: list[str] | None = None,
+    ) -> Profile:
+        """Measures the time of each step.
 
         Args:
-            input_feed: as run's. None: the profile watches what is run in a `with` block: `with
-            session.profile() as p: session.run(None, feeds)`. runs: how often it is run, after a
-            first run that is not counted. output_names: as run's.
+            input_feed: see `run`. None: the profile records the runs in a `with` block:
+                `with session.profile() as p: session.run(None, feeds)`.
+            runs: number of runs, after a first run that is not recorded.
+            output_names: see `run`.
+
         Returns:
-            profile.Profile: `print(p)`, `p.save("trace.json")` (for Perfetto).
+            the profile: `print(p)`, `p.save("trace.json")` (for Perfetto)
+
         Raises:
-            as run.
+            As run.
         """
         p = Profile(self.engine, [self.watch])
         if input_feed is None:
@@ -339,14 +373,14 @@ class InferenceSession(Owner):
                 self.run(output_names, input_feed)
         return p
 
-    def free(self):
-        """Gives back all engine memory of this session, once a run of it in another thread has
-        ended. A later run loads and compiles again.
+    def free(self) -> None:
+        """Frees all engine memory of this session, after the run of another thread. A later run
+        loads and compiles again.
         """
         with self.lock:
             self._free()
 
-    def _free(self):
+    def _free(self) -> None:
         self.direct.clear()
         for p in self.programs.values():
             p.free()
@@ -355,17 +389,19 @@ class InferenceSession(Owner):
         self.pool = Pool(self.device, self.budget)
         self.store.free()
 
-    def __del__(self):
+    def __del__(self) -> None:
         try:
-            # without the lock: nobody can run it any more, and finalizers must not wait
+            # Without the lock: the session is unreachable, and finalizers must not wait.
             self._free()
         except Exception:
             pass
 
 
-def _check_options(options, providers):
-    """Raises InputError for what are no session options, and no list of names of providers (with
-    options of each, if need be).
+def _check_options(options: Any, providers: Any) -> None:
+    """Checks session options, and a list of providers: names, or pairs of a name and options.
+
+    Raises:
+        InputError: a value has a wrong type or is out of range.
     """
     if options is not None and not hasattr(options, "intra_op_num_threads"):
         raise InputError(
@@ -406,12 +442,12 @@ def _check_options(options, providers):
         )
 
 
-def _node_arg(info):
+def _node_arg(info: Info) -> NodeArg:
     return NodeArg(info.name, _type(info), info.shape if info.kind == "tensor" else [])
 
 
-def _type(info):
-    """As onnxruntime writes a type."""
+def _type(info: Info) -> str:
+    """A type as ONNX Runtime writes it."""
     if info.kind == "tensor":
         return f"tensor({_ORT_TYPES.get(info.dtype, info.dtype)})"
     inner = _type(info.elem) if info.elem is not None else "unknown"

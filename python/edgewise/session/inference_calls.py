@@ -1,14 +1,14 @@
-"""What a page's InferenceSession asks of Python: how the model falls into compiled parts and nodes
-between them, a plan of a part for the shapes that come, and now and then one node that the page has
-no function for. The page runs everything else itself.
+"""Calls of a page's InferenceSession to Python: to split the model, to compile a part for given
+shapes, and to run a node that the page cannot run. The page runs everything else.
 
-Called in the compiler's worker (web/src/compiler/index.ts); web/src/worker/inference/python.ts is
-the other end.
+The calls arrive in the compiler's worker (web/src/compiler/index.ts);
+web/src/worker/inference/python.ts sends them.
 """
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 from ..compile import CONSTANTS, describe_plan, describe_values, described_shape, inference_package
 from ..declare.dtypes import CODE, NAME, STRING, bytes_for, unpack
@@ -28,7 +28,22 @@ from .memory import Pool
 from .split_graph import Scope, Split
 from .weights import WeightStore
 
-_model = None  # a compiler's worker serves one session
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Sequence as Items
+
+    from ..bind import BoundGraph
+    from ..ir import Graph
+    from ..onnx import Source
+    from ..plan import Plan
+    from ..plan.builder import Register
+    from .feeds import RunValue
+    from .split_graph import Part
+
+    # What a call returns: an object for JSON, and {name: bytes}.
+    Answer = tuple[dict[str, Any], dict[str, bytes]]
+
+_model: _Model | None = None  # a compiler's worker serves one session
 
 
 class _Wanted(Exception):
@@ -36,10 +51,10 @@ class _Wanted(Exception):
 
 
 class _Fed(RunTensor):
-    """A tensor that the page has, with its numbers where it sent them."""
+    """A tensor in the page. It has numbers if the page sent them."""
 
     @property
-    def numbers(self):
+    def numbers(self) -> list[Any]:
         if self.data is None:
             raise _Wanted
         if self._numbers is None:
@@ -48,22 +63,30 @@ class _Fed(RunTensor):
 
 
 class _Compiling:
-    """Stands for the Driver where a part is compiled for the page: `made` is the latest plan with
-    its bound graph.
+    """Replaces the Driver when a part is compiled for the page.
+
+    Attributes:
+        session: itself: it also has MAX_PLANS.
+        runs: number of the page's run.
+        made: the latest plan, and the graph that it was compiled from.
+        budget: limits of one compilation; the page checks those of the run.
     """
 
     MAX_PLANS = 0
+    made: Any
 
-    def __init__(self):
-        self.session, self.runs, self.made, self.budget = (
-            self,
-            0,
-            None,
-            Budget(),
-        )  # the page counts itself
+    def __init__(self) -> None:
+        self.session, self.runs, self.made, self.budget = (self, 0, None, Budget())
 
-    def compile_part(self, graph, tensors, known, names, registers=()):
-        """As compiled.compile_part, without loading the plan."""
+    def compile_part(
+        self,
+        graph: Graph,
+        tensors: Mapping[str, RunTensor],
+        known: Mapping[str, Items[Any]],
+        names: Items[str],
+        registers: Items[Register] = (),
+    ) -> tuple[Known, None]:
+        """See compiled.compile_part. The plan is not loaded."""
         passed = Known()
         shapes = {n: list(v.shape) for n, v in tensors.items()}
         dtypes = {n: v.dtype for n, v in tensors.items()}
@@ -82,14 +105,14 @@ class _Compiling:
 
 
 class _Session:
-    """What a Driver needs, for nodes that only Python can run.
+    """The session of nodes that only Python can run.
 
-    Its engine holds what these nodes compute with, never the model.
+    Its engine has the inputs and outputs of these nodes in memory, but not the model.
     """
 
     MAX_PLANS = 32
 
-    def __init__(self):
+    def __init__(self) -> None:
         from ..engine import Ends, default_engine
 
         self.engine = default_engine()
@@ -100,43 +123,71 @@ class _Session:
             Ends(),
             Budget(),
         )
-        self.pool, self.direct = Pool(self.device, self.budget), DirectRuns(self)
+        # Plans clear `direct` when they are freed. It is not used otherwise.
+        self.pool, self.direct = Pool(self.device, self.budget), DirectRuns(self)  # type: ignore[arg-type]
 
 
 class _Model:
-    def __init__(self, files, name):
+    """A model that the page has opened.
+
+    Args:
+        files: {name: Source} of the model's files.
+        name: of the .onnx file.
+
+    Attributes:
+        package: a package without plans. Its manifest lists the weights that plans use.
+        sent: number of weights in this list that the page knows.
+    """
+
+    driver: Driver | None
+
+    def __init__(self, files: Mapping[str, Source], name: str) -> None:
         self.graph = read_model(files[name])
         self.package = inference_package(self.graph, files)
         self.programs = Programs(self.graph, self.package)
         self.compiling, self.driver = _Compiling(), None
-        self.sent = 0  # of the package's weights
+        self.sent = 0
 
-    def fresh_weights(self):
-        """Weights that the page has not been told of yet."""
+    def fresh_weights(self) -> list[dict[str, Any]]:
+        """The descriptions of weights that were not sent to the page yet."""
         fresh = self.package.manifest["weights"][self.sent :]
         self.sent += len(fresh)
         return fresh
 
-    def program(self, origin):
-        """A program that the page is going to run. origin: as in described.Programs.program."""
+    def program(self, origin: dict[str, Any]) -> Answer:
+        """Describes a program that the page will run. origin: see described.Programs.program."""
         return {
             **self.programs.describe(self.programs.program(origin)),
             "weights": self.fresh_weights(),
         }, {}
 
-    def part(self, program, part, values, done, run, file, fixed=False):
-        """A plan of a part, as JSON and blobs.
+    def part(
+        self,
+        program: str,
+        part: str,
+        values: dict[str, Any],
+        done: list[int],
+        run: int,
+        file: str,
+        fixed: bool = False,
+    ) -> Answer:
+        """Compiles a part.
 
         Args:
-            program, part: their names. values: {input: null for what is no tensor of numbers, else
-            [type, shape] or [type, shape, hex of
-                its bytes]}. done: indices of the program's nodes that this run has computed. run:
-                its number. file: what the plan is called. fixed: the page could not load the last
-            plan, which was one for a range of lengths: there are to be none such for these inputs.
+            program, part: names.
+            values: {name of an input: [type, shape], or [type, shape, its bytes in hexadecimal
+                digits], or None if it is not a tensor of numbers}.
+            done: indices of the program's nodes that have run.
+            run: number of the run.
+            file: name of the plan.
+            fixed: whether the page could not load the last plan, which was for a range of lengths:
+                from now on there is a plan for each length of these inputs.
+
         Returns:
-            {"plan": its description with `passed` and `numbers`, "needs", "askers", "weights"};
-            {"needs"}: inputs whose bytes are to be sent along; or {"split": the program, which
-            falls into other units than thought, "rest": what is left of this run}.
+            {"plan": description of the plan with `passed` and `numbers`, "needs", "askers",
+            "weights"}; or {"needs": indices of inputs}: the call must be repeated with their bytes;
+            or {"split": the program, which was split differently, "rest": the units that have not
+            run, "weights"}
         """
         p, one = self.programs.programs[program], self.programs.part(program, part)
         fed = {
@@ -179,7 +230,11 @@ class _Model:
             "weights": self.fresh_weights(),
         }, blobs
 
-    def _plan(self, part, plan, bound, fed, file):
+    def _plan(
+        self, part: Part, plan: Plan, bound: BoundGraph, fed: Mapping[str, RunTensor], file: str
+    ) -> Answer:
+        """The description of a plan, and its bytes."""
+        shapes: dict[str, list[Any]]
         names, latest = list(bound.outputs), part.latest
         shapes, dtypes = (
             {n: list(v.shape) for n, v in fed.items()},
@@ -188,7 +243,7 @@ class _Model:
         if latest is not None:
             shapes = dict(zip(part.inputs, latest.symbolic()))
         register = {} if latest is None else {"register": [latest.low, latest.high]}
-        if not names:  # nothing is left to run
+        if not names:  # there is nothing left to compute
             return {
                 "inputs": {n: [NAME[dtypes[n]], described_shape(s)] for n, s in shapes.items()},
                 "outputs": {},
@@ -200,20 +255,31 @@ class _Model:
         manifest, blobs = self.package.manifest, {file: self.package.blobs.pop(file)}
         manifest["inference"]["plans"].clear()
         self.package.labels.pop(file, None)
-        blobs[NOTES] = self.package.blobs.pop(NOTES)  # of this plan alone
+        blobs[NOTES] = self.package.blobs.pop(NOTES)  # only the notes of this plan
         if any(w["file"] == CONSTANTS for w in manifest["weights"][known:]):
             blobs[CONSTANTS] = self.package.blobs[CONSTANTS]
         return described, blobs
 
-    def node(self, program, node, values, left, files):
-        """Runs one node that the page has no function for.
+    def node(
+        self,
+        program: str,
+        node: int,
+        values: dict[str, Any],
+        left: dict[str, int],
+        files: Mapping[str, Source],
+    ) -> Answer:
+        """Runs a node that the page cannot run.
 
         Args:
-            values: {name that it reads: as `_decoded`}. left: {"max_memory_bytes",
-            "max_loop_trips", "max_compilations"} that the page's run
-                may still take. files: the bytes of the values.
+            program: name.
+            node: index.
+            values: {name of a value that it reads: see `_decoded`}.
+            left: what remains of the limits of the page's run: {"max_memory_bytes",
+                "max_loop_trips", "max_compilations"}.
+            files: the bytes of the values.
+
         Returns:
-            {"outputs": {name: as `_encoded`}, "trips", "compilations": how many there were}.
+            {"outputs": {name: see `_encoded`}, "trips", "compilations": their number}
         """
         if self.driver is None:
             session = _Session()
@@ -227,7 +293,7 @@ class _Model:
         scope = Scope({n: _decoded(v, files) for n, v in values.items()})
         before = set(scope.values)
         driver.host(p, one, scope)
-        blobs = {}
+        blobs: dict[str, bytes] = {}
         outputs = {n: _encoded(v, blobs) for n, v in scope.values.items() if n not in before}
         driver.pool.trim()
         return {
@@ -237,10 +303,11 @@ class _Model:
         }, blobs
 
 
-def _decoded(v, files):
+def _decoded(v: Any, files: Mapping[str, Source]) -> RunValue:
     """A value that the page sent: {"tensor": [type, shape, file]}, {"strings": [...], "shape"},
-    {"sequence": [...]}, {"map": [[key, value], ...], "key", "value"} or null.
+    {"sequence": [...]}, {"map": [[key, value], ...], "key", "value"} or None.
     """
+    of: Any
     if v is None:
         return NOTHING
     if "tensor" in v:
@@ -269,8 +336,8 @@ def _decoded(v, files):
     return Map({(k if key == STRING else int(k)): of(x) for k, x in v["map"]}, key, value)
 
 
-def _encoded(v, blobs):
-    """The inverse of `_decoded`."""
+def _encoded(v: RunValue, blobs: dict[str, bytes]) -> dict[str, Any] | None:
+    """The inverse of `_decoded`. The bytes of tensors are added to `blobs`."""
     if isinstance(v, Nothing):
         return None
     if isinstance(v, StringTensor):
@@ -290,13 +357,17 @@ def _encoded(v, blobs):
     return {"tensor": [NAME[v.dtype], v.shape, file]}
 
 
-def call(files, options):
-    """files: {name: Source}: of "open" the model's, of "node" the bytes of tensors.
+def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
+    """Handles a call of the page.
 
-    Returns (JSON, {name: bytes}).
+    Args:
+        files: {name: Source}: for "open" the model's files, for "node" the bytes of tensors.
+        options: "call": "open", "program", "part" or "node", and its arguments. Those of "open" are
+            "model_file" and "kept" (descriptions of programs from an earlier visit); for the others
+            see the methods of _Model.
 
-    options["call"]: "open" (model_file, kept: descriptions of programs from an earlier visit),
-    "program" (origin), "part" or "node" (arguments as _Model's methods).
+    Returns:
+        (answer as JSON, {name: bytes})
     """
     global _model
     what = options["call"]

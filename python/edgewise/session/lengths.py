@@ -94,7 +94,7 @@ class Lengths:
                     return None
         return length
 
-    def symbolic(self) -> list[list[int | Sym]]:
+    def symbolic(self) -> list[list[Any]]:
         """The shapes, with Syms in place of the changing dimensions."""
         return [
             [

@@ -1,15 +1,16 @@
-"""Graphs as a session runs them: nodes in parts that are compiled as a whole, and between them what
-only the host can do.
+"""Splits a graph into parts that are compiled as a whole, and nodes that the host runs in between.
 
-A graph that no data decides anything about is one part. What binding cannot know ahead splits it: a
-number that a shape depends on is computed by one part and known to the next; a loop, a sequence,
-strings stand between parts. Where the cuts are is found by trying, and kept for the runs that
-follow.
+A graph whose shapes and branches do not depend on data is one part. Otherwise it is split: a number
+that a shape depends on is computed by one part and known when the next one is compiled; loops,
+sequences and strings are handled between parts. Where to split is found when parts are compiled,
+and remembered for later runs.
 """
+# long: a graph and its parts are split together; both raise and handle Split
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..bind import function_body, prepared
 from ..declare.dtypes import STRING
@@ -22,28 +23,41 @@ from ..plan.explain import SESSION
 from ..session_limits import MAX_SHAPE_NUMBERS
 from .lengths import compile_lengths, find_lengths
 
-MOST_FIXED = 64  # kinds of inputs that are known to need a plan for each length
-SEEN = 8  # shapes that are remembered to find dimensions that change
-# plans of a part in one run that differ in such numbers only: then who asks for them is compiled
-# alone
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..ir import Value
+    from ..onnx.reader import Function
+    from .compiled import Compiled, Compiler, Known
+    from .driver import Driver
+    from .lengths import Key, Lengths, Numbers
+
+    # [(Part or HostNode, names of values that no later unit reads)]
+    Units = list[tuple[Any, list[str]]]
+    Found = tuple[Known, Compiled | None]
+
+MOST_FIXED = 64  # maximum number of kinds of inputs remembered as needing a plan for each length
+SEEN = 8  # number of past shapes that are searched for changing dimensions
+# If more plans of a part differ only in numbers within a run, the nodes that need these numbers are
+# compiled alone.
 MOST_VARIANTS = 4
 
 
 class Split(Exception):
-    """The parts of a program are others than it was thought; what is not done yet is split anew."""
+    """A program must be split differently; the nodes that have not run yet are split again."""
 
 
 class Scope:
-    """Names and their values; what is not here is in `parent`, the scope around a subgraph."""
+    """Values by name. parent: the scope around a subgraph, which is searched next."""
 
     __slots__ = ("values", "parent")
 
-    def __init__(self, values, parent=None):
+    def __init__(self, values: dict[str, Any], parent: Scope | None = None) -> None:
         self.values, self.parent = values, parent
 
-    def find(self, name):
-        """The value of a name here or around; None where there is none."""
-        s = self
+    def find(self, name: str) -> Any:
+        """The value of a name here or in an enclosing scope; None if there is none."""
+        s: Scope | None = self
         while s is not None:
             v = s.values.get(name)
             if v is not None:
@@ -53,14 +67,25 @@ class Scope:
 
 
 class SplitGraph:
-    """A graph, or the body of a loop, branch or function.
+    """A graph, or the body of a loop, branch or function, split into units.
 
-    graph: Graph. parent: the SplitGraph around a subgraph, whose constants it sees; None for a
-    whole model or a function. names: outputs, default all. like: a Graph with the model's opsets
-    and functions. ours: whether nodes may be of the domain 'edgewise'.
+    Args:
+        graph: the graph.
+        parent: the SplitGraph around a subgraph, whose constants are visible; None for a model or
+            a function.
+        names: outputs to compute; by default all.
+        like: a graph with the model's opsets and functions; by default `graph`.
+        ours: whether nodes may be of the domain "edgewise".
     """
 
-    def __init__(self, graph, parent=None, names=None, like=None, ours=False):
+    def __init__(
+        self,
+        graph: Graph,
+        parent: SplitGraph | None = None,
+        names: Iterable[str] | None = None,
+        like: Graph | None = None,
+        ours: bool = False,
+    ) -> None:
         self.graph, self.parent, self.ours = graph, parent, ours
         self.like = like or graph
         self.opset = self.like.opsets.get("", 1)
@@ -74,11 +99,13 @@ class SplitGraph:
             self.values = {**{k: v for k, v in parent.values.items() if k not in hidden}, **own}
         self.nodes = nodes
         self.hosts = {id(n) for n in nodes if self._is_host(n)}
-        self.alone, self.cuts = set(), set()
-        self.parts, self.bodies = {}, {}
+        self.alone: set[int] = set()  # ids of nodes that are compiled alone
+        self.cuts: set[str] = set()  # names of values that end a part
+        self.parts: dict[Any, Part | HostNode] = {}
+        self.bodies: dict[Any, SplitGraph] = {}
         self.units = self.split(nodes)
 
-    def _is_host(self, n):
+    def _is_host(self, n: Node) -> bool:
         decl = OPS.get((n.domain, n.op))
         return (
             decl is not None
@@ -87,15 +114,15 @@ class SplitGraph:
             or any(getattr(self.values.get(r), "dtype", 0) == STRING for r in self.reads[id(n)])
         )
 
-    def body(self, graph):
+    def body(self, graph: Graph) -> SplitGraph:
         """The SplitGraph of a subgraph of one of its nodes."""
         p = self.bodies.get(id(graph))
         if p is None:
             p = self.bodies[id(graph)] = SplitGraph(graph, self, like=self.like)
         return p
 
-    def function(self, node, given):
-        """The SplitGraph of the model-local function that a node calls."""
+    def function(self, node: Node, given: Mapping[str, Any]) -> SplitGraph:
+        """The SplitGraph of a model-local function. given: inputs that the node has, by name."""
         key = (id(node), tuple(given))
         p = self.bodies.get(key)
         if p is None:
@@ -106,24 +133,28 @@ class SplitGraph:
             p = self.bodies[key] = SplitGraph(function_body(f, node.attrs, given), like=like)
         return p
 
-    def every_part(self):
-        """Its Parts and those of its bodies."""
+    def every_part(self) -> Iterator[Part]:
+        """Its parts and those of its bodies."""
         yield from (p for p in self.parts.values() if isinstance(p, Part))
         for body in self.bodies.values():
             yield from body.every_part()
 
-    def free(self):
-        """Frees all plans; it stays usable."""
+    def free(self) -> None:
+        """Frees all plans. Later runs compile them again."""
         for part in self.every_part():
             part.free()
 
-    def split(self, nodes):
-        """[Part or HostNode] that compute these nodes, in an order that can be run.
+    def split(self, nodes: Sequence[Node]) -> Units:
+        """Splits nodes into units, in execution order. Each node runs as early as possible, so that
+        there are few parts.
 
-        What is ready is computed as early as it can be, so that parts are few.
+        Returns:
+            [(Part or HostNode, names of values that no later unit reads)]
         """
-        plain, host = {}, {}  # name: the stage in which a plain node, a host node can read it
-        stages = {}
+        # {name: first stage in which nodes of parts, or host nodes, can read it}
+        plain: dict[str, int] = {}
+        host: dict[str, int] = {}
+        stages: dict[int, tuple[list[Node], list[Node]]] = {}
         for n in nodes:
             reads, alone = self.reads[id(n)], id(n) in self.hosts or id(n) in self.alone
             ready = host if alone else plain
@@ -135,11 +166,12 @@ class SplitGraph:
         for at in sorted(stages):
             together, each = stages[at]
             groups += ([together] if together else []) + [[n] for n in each]
-        last = {}  # name: the last group that reads it
+        last: dict[str, int] = {}  # {name: index of the last group that reads it}
         for i, group in enumerate(groups):
             for n in group:
                 for r in self.reads[id(n)]:
                     last[r] = i
+        units: Units
         wanted, units = set(self.names), []
         for i, group in enumerate(groups):
             made = [o for n in group for o in n.outputs if o]
@@ -168,20 +200,29 @@ class SplitGraph:
 class HostNode:
     """A node that the driver runs."""
 
-    def __init__(self, program, node):
+    def __init__(self, program: SplitGraph, node: Node) -> None:
         self.program, self.node, self.nodes = program, node, [node]
 
-    def run(self, driver, scope):
-        """Leaves the node's outputs in the scope. Raises as Driver.host."""
+    def run(self, driver: Driver, scope: Scope) -> None:
+        """Adds the node's outputs to the scope. Raises as Driver.host."""
         driver.host(self.program, self.node, scope)
 
 
 class Part:
-    """Nodes that are compiled together, once for each set of shapes (and of numbers that shapes
-    depend on) of what they read.
+    """Nodes that are compiled together, once for each combination of input shapes and of numbers
+    that shapes depend on.
+
+    Attributes:
+        needs: indices of the inputs whose numbers shapes depend on.
+        askers: the nodes that need these numbers.
+        plans: by (dtype, shape) of the inputs and numbers, or by Lengths.
+        variants: (run, number of plans compiled in it).
+        last: what `compile` returned for the last run.
+        latest: the Lengths of the last compilation; None: it was for fixed shapes.
+        fixed: skeletons of Lengths for which there is no plan.
     """
 
-    def __init__(self, program, nodes, outputs):
+    def __init__(self, program: SplitGraph, nodes: list[Node], outputs: Sequence[str]) -> None:
         self.program, self.nodes, self.outputs = program, nodes, outputs
         made = {o for n in nodes for o in n.outputs}
         self.inputs = list(
@@ -192,9 +233,8 @@ class Part:
                 if r not in made and r not in program.values
             )
         )
-        declared = (
-            {o.name: o for o in program.graph.outputs} if program.parent is None else {}
-        )  # what a body gives stays float32
+        # The outputs of a body stay float32.
+        declared = {o.name: o for o in program.graph.outputs} if program.parent is None else {}
         like = program.like
         self.graph = Graph(
             like.name,
@@ -208,33 +248,34 @@ class Part:
             ours=program.ours,
         )
         self.graph.values = program.values
-        self.needs, self.askers = (
-            [],
-            [],
-        )  # inputs whose numbers binding asks for, and the nodes that do
-        self.plans, self.variants = OrderedDict(), (None, 0)  # (run, how many were compiled in it)
-        self.last = None  # what `compile` gave for the last run, and its key
-        # plans for ranges are in `plans`, too, with their Lengths as keys
-        self.ranges, self.latest = (
-            [],
-            None,
-        )  # latest: the Lengths of what was compiled last, or None
-        self.seen, self.fixed = deque(maxlen=SEEN), set()  # fixed: skeletons without such a plan
+        self.needs: list[int] = []
+        self.askers: list[Node] = []
+        self.plans: OrderedDict[Any, Found] = OrderedDict()
+        self.variants: tuple[int | None, int] = (None, 0)
+        self.last: Any = None
+        self.ranges: list[Lengths] = []
+        self.latest: Lengths | None = None
+        self.seen: deque[tuple[tuple[Key, ...], Numbers]] = deque(maxlen=SEEN)
+        self.fixed: set[Any] = set()
 
-    def run(self, driver, scope):
-        """Leaves the outputs in the scope, by the plan for these shapes, which is compiled where
-        there is none yet. Split: the program's parts are others than thought.
+    def run(self, driver: Driver, scope: Scope) -> None:
+        """Adds the outputs to the scope. A plan is compiled on the first run with these shapes.
+
+        Raises:
+            Split: the program must be split differently.
         """
-        values, local = [], scope.values
+        values: list[Any] = []
+        local = scope.values
         for name in self.inputs:
             v = local.get(name)
             if v is None and (v := scope.find(name)) is None:
                 self.missing(name)
             values.append(v)
+        key: Any
         key = keys = tuple([v.key for v in values])
         if None in key:
             self.not_plain({name for name, v in zip(self.inputs, values) if v.key is None})
-        numbers = ()
+        numbers: Numbers = ()
         if self.needs:
             numbers = tuple([self.numbers(i, values[i]) for i in self.needs])
             key = (keys, numbers)
@@ -252,8 +293,8 @@ class Part:
         if compiled is not None:
             local.update(compiled.run(dict(zip(self.inputs, values))))
 
-    def in_range(self, keys, numbers):
-        """The plan for a range of lengths that these inputs are of, with its length set; None where
+    def in_range(self, keys: Sequence[Key], numbers: Numbers) -> Found | None:
+        """The plan for a range of lengths that contains these inputs, with its length set; None if
         there is none.
         """
         for lengths in self.ranges:
@@ -266,10 +307,8 @@ class Part:
                 return found
         return None
 
-    def numbers(self, i, v):
-        """The numbers of input i, which a shape depends on, as a tuple; UnsupportedOp beyond
-        MAX_SHAPE_NUMBERS.
-        """
+    def numbers(self, i: int, v: RunTensor) -> tuple[int | float, ...]:
+        """The elements of input i. Raises UnsupportedOp if there are too many for a plan's key."""
         if v.count > MAX_SHAPE_NUMBERS:
             raise UnsupportedOp(
                 f"a shape depends on its {v.count} numbers",
@@ -278,7 +317,7 @@ class Part:
             )
         return tuple(v.numbers)
 
-    def missing(self, name):
+    def missing(self, name: str) -> NoReturn:
         """Raises the ModelError for an input that no node computes."""
         node = next(n for n in self.nodes if name in self.program.reads[id(n)])
         raise ModelError(
@@ -287,16 +326,22 @@ class Part:
             "The graph is broken; export it again.",
         )
 
-    def not_plain(self, names):
-        """Nodes that read strings, sequences and so on are not for plans."""
+    def not_plain(self, names: set[str]) -> NoReturn:
+        """Makes the nodes that read these values host nodes: strings, sequences, ... Raises
+        Split.
+        """
         p = self.program
         p.hosts |= {id(n) for n in self.nodes if not names.isdisjoint(p.reads[id(n)])}
         raise Split
 
-    def compile(self, driver, values, key):
-        """Compiles for these values and keeps the plan, the oldest one beyond MAX_PLANS is freed.
+    def compile(self, driver: Compiler, values: Sequence[Any], key: Any) -> tuple[Found, Any]:
+        """Compiles and keeps a plan. Beyond MAX_PLANS the least recently used plan is freed.
 
-        Returns (what it keeps, its key). Raises Split, UnsupportedOp.
+        Returns:
+            (plan, its key)
+
+        Raises:
+            Split, UnsupportedOp
         """
         tensors = dict(zip(self.inputs, values))
         driver.budget.compilation(len(self.inputs), self.nodes[0].where)
@@ -312,6 +357,7 @@ class Part:
                 self.give_away(e.node)
             except NotStatic as e:
                 raise SESSION.error(e, self.graph.name) from None
+        numbers: Numbers
         key, numbers = tuple([v.key for v in values]), ()
         if self.needs:
             if len(self.nodes) > 1:
@@ -331,9 +377,9 @@ class Part:
             self.drop(next(iter(self.plans)))
         return found, key
 
-    def compile_range(self, driver, values):
-        """Compiles for a range of lengths, if a dimension of the inputs changes and the nodes allow
-        it. Returns what it keeps, the length set; None where shapes are to be fixed.
+    def compile_range(self, driver: Compiler, values: Sequence[Any]) -> Found | None:
+        """Compiles a plan for a range of lengths, and sets its length; None if no dimension of the
+        inputs changes or there is no such plan.
         """
         self.latest = None
         keys = tuple([v.key for v in values])
@@ -344,7 +390,7 @@ class Part:
         known = {self.inputs[i]: list(n) for i, n in zip(self.needs, numbers)}
         now = keys[lengths.first[0]][1][lengths.first[1]]
 
-        def compile_one(lengths):
+        def compile_one(lengths: Lengths) -> Found:
             shapes = zip(self.inputs, lengths.types, lengths.symbolic())
             tensors = {name: RunTensor(dtype, shape) for name, dtype, shape in shapes}
             return driver.compile_part(
@@ -360,21 +406,22 @@ class Part:
             found[1].set_length(now)
         return found
 
-    def fix(self, lengths):
-        """Has a plan for each length from now on where there would be one for such a range."""
+    def fix(self, lengths: Lengths) -> None:
+        """From now on compiles a plan for each length instead of one for this range."""
         if len(self.fixed) >= MOST_FIXED:
             self.fixed.clear()
         self.fixed.add(lengths.skeleton)
 
-    def keep(self, key, found):
-        """Keeps a plan. One for a range of lengths takes the place of that for a shorter range."""
+    def keep(self, key: Any, found: Found) -> None:
+        """Keeps a plan. A plan for a range of lengths replaces that for a shorter range."""
         if key is self.latest:
-            for old in [r for r in self.ranges if r.skeleton == key.skeleton]:
+            # `latest`, and so the key, is not None here: None is no key.
+            for old in [r for r in self.ranges if r.skeleton == key.skeleton]:  # type: ignore[union-attr]
                 self.drop(old)
-            self.ranges.append(key)
+            self.ranges.append(key)  # type: ignore[arg-type]
         self.plans[key] = found
 
-    def drop(self, key):
+    def drop(self, key: Any) -> None:
         """Frees a plan."""
         if key in self.ranges:
             self.ranges.remove(key)
@@ -382,8 +429,8 @@ class Part:
         if compiled is not None:
             compiled.free()
 
-    def give_away(self, node):
-        """Makes a node the driver's (Split); UnsupportedOp where it is already."""
+    def give_away(self, node: Any) -> NoReturn:
+        """Makes a node a host node. Raises Split, or UnsupportedOp if it is one already."""
         if node is None or id(node) in self.program.hosts:
             raise UnsupportedOp(
                 "it could not be split from what is around it",
@@ -393,11 +440,12 @@ class Part:
         self.program.hosts.add(id(node))
         raise Split
 
-    def ask(self, e, known):
-        """A shape depends on data: on an input of this part, whose numbers it is then compiled for;
-        on what one of its own nodes computes, behind which it is cut; or on something inside of a
-        node, which is then asked for in terms of what the node reads, or given to the driver.
+    def ask(self, e: NeedsValue, known: Mapping[str, Any]) -> None:
+        """Handles a shape that depends on data: of an input of this part, which is then compiled
+        for its numbers; of one of its nodes, after which the program is split; or inside of a node,
+        which then needs the numbers of its inputs or becomes a host node. Raises Split.
         """
+        node: Any
         p, node, name = self.program, e.node, e.value.name
         made = {o for n in self.nodes for o in n.outputs if o}
         ours = made | set(self.inputs)
@@ -422,7 +470,7 @@ class Part:
             raise Split
         self.needs += [self.inputs.index(n) for n in names]
 
-    def free(self):
+    def free(self) -> None:
         """Frees its plans."""
         for _, compiled in self.plans.values():
             if compiled is not None:
@@ -432,13 +480,25 @@ class Part:
         self.last = None
 
 
-def single_node(op, domain, present, wanted, attrs, opset, dtype=0, label="", functions=None):
-    """The SplitGraph of one node: inputs x0, x1, ..., outputs y0, y1, ...
+def single_node(
+    op: str,
+    domain: str,
+    present: Iterable[Any],
+    wanted: Iterable[Any],
+    attrs: Mapping[str, Any],
+    opset: int,
+    dtype: int = 0,
+    label: str = "",
+    functions: dict[tuple[str, str], Function] | None = None,
+) -> SplitGraph:
+    """The SplitGraph of one node with inputs x0, x1, ... and outputs y0, y1, ...
 
     Args:
-        present, wanted: lists of bools, whether each input and output is there. dtype: what its
-        first output is declared as. label: the node's name, for errors. functions: the model-local
-        functions that it may call.
+        op, domain, attrs, opset: of the node.
+        present, wanted: whether each input and each output exists.
+        dtype: declared type of the first output; 0: not declared.
+        label: name of the node, for errors.
+        functions: the model-local functions that it may call.
     """
     names = [f"x{i}" if there else "" for i, there in enumerate(present)]
     outs = [f"y{i}" if there else "" for i, there in enumerate(wanted)]
@@ -450,8 +510,11 @@ def single_node(op, domain, present, wanted, attrs, opset, dtype=0, label="", fu
     return SplitGraph(g, ours=True)
 
 
-def _origins(value, names):
+def _origins(value: Value, names: set[str]) -> set[str]:
     """Which of these names a Value is computed from."""
+    found: set[str]
+    stack: list[Any]
+    seen: set[int]
     found, stack, seen = set(), [value], set()
     while stack:
         v = stack.pop()
@@ -465,15 +528,16 @@ def _origins(value, names):
     return found
 
 
-def _reads(node):
-    """Names that a node reads, those inside of its subgraphs that come from around it included."""
+def _reads(node: Node) -> list[str]:
+    """Names that a node reads, including those that its subgraphs read from outside."""
     names = [i for i in node.inputs if i]
     for g in node.subgraphs():
         names += _free(g)
     return list(dict.fromkeys(names))
 
 
-def _free(graph):
+def _free(graph: Graph) -> list[str]:
+    """Names that a subgraph reads from outside."""
     own = (
         {i.name for i in graph.inputs}
         | set(graph.constants)

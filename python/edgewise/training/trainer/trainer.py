@@ -239,7 +239,7 @@ class Trainer(Owner):
         Raises:
             InputError: a batch has another shape or type than the first one, or lacks an input.
         """
-        batches = batch if isinstance(batch, (list, tuple)) else [batch]
+        batches: Sequence[Any] = batch if isinstance(batch, (list, tuple)) else [batch]
         if not batches or not all(isinstance(b, dict) for b in batches):
             raise InputError(
                 "it is no batch", "Trainer.step", "Give {name: array}, or a list of them."
@@ -383,7 +383,7 @@ class Trainer(Owner):
         Returns:
             The text, or the token ids, with the prompt.
         """
-        lm = self.language_model()
+        lm: Any = self.language_model()
         text = isinstance(prompt, str)
         out = generate(
             lm,
