@@ -1,4 +1,4 @@
-"""What all engines share: plans, their slots, and errors in words."""
+"""The base class of engines, loaded plans, and the exceptions for errors of the C side."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def error_of(failure: Failure, plan: Plan | None, call: str) -> EdgewiseError:
 
 
 def _overlap(slot: int, other: int, plan: Plan | None, where: str) -> PlanError:
-    """The error for slots whose memory overlaps. other: a slot, or ALIAS_ARENA or ALIAS_PLAN."""
+    """The error for two slots that overlap in memory. other: a slot, ALIAS_ARENA or ALIAS_PLAN."""
     slots = plan.slots if plan is not None else []
     special = {ALIAS_ARENA: "the engine's arena", ALIAS_PLAN: "the plan"}
     first, second = (
@@ -176,7 +176,7 @@ class Engine(Owner):
 
         Args:
             plan: the plan that was loaded or run.
-            call: names what failed where no step is to blame.
+            call: what failed, for errors that belong to no step.
         """
         failure = ERROR.unpack(self.read(self.call("ew_last_error", self.handle), ERROR.size))
         return error_of(Failure(*failure), plan, call)

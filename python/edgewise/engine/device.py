@@ -1,9 +1,9 @@
-"""What computes: the interface of a device to the code that runs models on it, as web/src/device.
+"""The interface of a device: its memory, and the plans that it runs. web/src/device has the same.
 
-Python compiles plans, C loads and checks them, a device runs them. The one implementation is
-`EngineDevice`: an engine runs the plans that it has checked, in its own memory. Sessions reach
-memory through a device alone; addresses are for C functions that run on the processor whatever the
-device is (core/sampling/sampling.h), which `hosted` serves.
+Python compiles plans, C loads and checks them, and a device runs them. The only implementation is
+`EngineDevice`: an engine runs the plans that it has checked, in its own memory. Sessions access
+memory only through a device. Addresses are for C functions that always run on the processor
+(core/sampling/sampling.h); `hosted` returns them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Buffer(NamedTuple):
-    """A range of a device's memory. Its contents are reached through the device.
+    """A range of a device's memory. Its contents are accessed through the device.
 
     Attributes:
         address: a number that only the device understands.

@@ -1,6 +1,6 @@
-"""Memory of tensors: a buffer, an offset and strides.
+"""Views of tensors: a buffer, an offset and strides.
 
-Transposes, slices, splits and broadcasts are views and cost no step.
+Transposes, slices, splits and broadcasts are views; they need no step of the plan.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class Buffer:
 
     Attributes:
         kind: "arena", "const" (the plan's constant section) or "slot".
-        nbytes: its size.
-        name: of the slot.
+        nbytes: size in bytes.
+        name: name of the slot.
         init: whether init steps write it.
         index: number of the slot; -1: none.
-        offset: bytes from the beginning of the arena.
-        first, last: the first and the last step that touch it.
-        key: names what an init step computes, so that plans of one model share it.
-        tensor: the constant of the model that a weight slot holds.
-        owner: the buffer that this one takes over the memory of (in place), or None.
+        offset: offset in the arena in bytes.
+        first, last: the first and the last step that use it; None before steps are known.
+        key: identifies the result of an init step, which plans of one model share.
+        tensor: the constant of the model in a weight slot.
+        owner: the buffer whose memory an in-place step reuses for this one, or None.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class View:
 
     Attributes:
         buffer: the memory.
-        offset: of the first element, in elements (also where these are packed below a byte).
+        offset: offset of the first element, in elements, also for elements smaller than a byte.
         shape: dimensions.
         strides: in elements.
         dtype: ONNX code.
@@ -92,11 +92,11 @@ class View:
 
     @property
     def plain(self) -> bool:
-        """Whether it is laid out as a contiguous tensor of its (largest) shape."""
+        """Whether it is contiguous for its maximum shape."""
         return self.plain_from(0)
 
     def plain_from(self, axis: int) -> bool:
-        """Whether the dimensions from `axis` on are laid out as a contiguous tensor."""
+        """Whether the dimensions from `axis` on are contiguous."""
         expected: Dim = 1
         for d, s in zip(reversed(self.shape[axis:]), reversed(self.strides[axis:])):
             if d != 1:
@@ -106,7 +106,7 @@ class View:
         return True
 
     def byte_offset(self) -> Any:
-        """Its offset in bytes: an int or a Sym."""
+        """The offset in bytes: an int or a Sym."""
         if isinstance(self.offset, int) and self.offset == 0:
             return 0
         return (
@@ -116,7 +116,7 @@ class View:
         )
 
     def nbytes(self) -> int:
-        """Bytes of a contiguous tensor of its (largest) shape."""
+        """Bytes of a contiguous tensor of its maximum shape."""
         return bytes_for(self.dtype, product([most(d) for d in self.shape]))
 
     def transpose(self, perm: Sequence[int]) -> View:
@@ -157,13 +157,13 @@ class View:
         )
 
     def with_batch(self, dims: Sequence[Dim], strides: Sequence[Any], shift: Dim) -> View:
-        """Its last two dimensions behind other batch dimensions, `shift` elements further on."""
+        """Replaces all but the last two dimensions, and adds `shift` elements to the offset."""
         return self._with(
             list(dims) + self.shape[-2:], list(strides) + self.strides[-2:], self.offset + shift
         )
 
     def broadcast(self, shape: Sequence[Dim]) -> View:
-        """As a larger shape, by ONNX's rule: repeated dimensions have stride 0."""
+        """Broadcasts to a larger shape by ONNX's rules. Repeated dimensions have stride 0."""
         pad = len(shape) - len(self.shape)
         strides = [0] * pad + [
             0 if d == 1 and o != 1 else s for d, s, o in zip(self.shape, self.strides, shape[pad:])
@@ -171,15 +171,15 @@ class View:
         return self._with(shape, strides)
 
     def extended(self, axis: int, length: Dim) -> View:
-        """A view of a cache with more of its capacity along an axis."""
+        """A view of more of a cache's capacity along an axis."""
         shape = list(self.shape)
         shape[axis] = length
         return self._with(shape, self.strides)
 
     def reshape(self, shape: Sequence[Dim]) -> Any:
-        """The same memory with other dimensions: a View, or None where strides cannot express it.
+        """The same memory with other dimensions: a View, or None if strides cannot express it.
 
-        (Any, since most callers know that they can.)
+        The annotation is Any, since most callers know that it is possible.
         """
         if any(d == 0 for d in shape if not isinstance(d, Sym)):
             return self._with(shape, strides_of(shape))
@@ -205,8 +205,8 @@ class View:
 def _equal_groups(
     old: list[tuple[Any, Any]], new: list[Any], i: int, j: int
 ) -> tuple[int, int] | None:
-    """The ends of the shortest groups of old dimensions from i and of new ones from j on that have
-    equal products; None where there are none.
+    """The ends of the shortest groups of old dimensions from i and new dimensions from j that have
+    the same product; None if there are none.
     """
     a, b, i, j = old[i][0], new[j], i + 1, j + 1
     while a != b:
@@ -222,8 +222,8 @@ def _equal_groups(
 
 
 def _strides_of_group(old: list[tuple[Any, Any]], new: list[Any]) -> list[Any] | None:
-    """Strides of new dimensions in the memory of old ones (size, stride), which have to be dense
-    among themselves; None where they are not.
+    """Strides of new dimensions in the memory of old ones (size, stride). None if the old
+    dimensions are not contiguous among themselves.
     """
     for (_, stride), (size, inner) in zip(old, old[1:]):
         if _loose(size) or stride != inner * size:
@@ -241,17 +241,19 @@ def _strides_of_group(old: list[tuple[Any, Any]], new: list[Any]) -> list[Any] |
 
 
 def _loose(d: Dim) -> bool:
-    """Whether a dimension leaves gaps behind its current value."""
+    """Whether a dimension has gaps after its current value, since memory is laid out for its
+    maximum.
+    """
     return isinstance(d, Sym) and not d.packed
 
 
 def merge_dims(
     shape: Sequence[Dim], strides_list: Sequence[Sequence[Any]]
 ) -> tuple[list[Any], list[list[Any]]]:
-    """Drops dimensions of 1, and merges neighbours that are dense in all operands.
+    """Drops dimensions of 1, and merges neighbours that are contiguous in all operands.
 
     Args:
-        shape: of the operands.
+        shape: shape of the operands.
         strides_list: strides of each operand.
 
     Returns:

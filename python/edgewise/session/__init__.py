@@ -1,4 +1,4 @@
-"""Running models: `InferenceSession` for any graph, `CausalLM` for text generation with a cache."""
+"""Runs models: `InferenceSession` any graph, `DecoderModel` language models with their caches."""
 
 from .inference import InferenceSession, NodeArg, RunOptions, SessionOptions
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def run_cost(tokens: int) -> int:
-    """Relative cost of a run of `tokens` tokens, in half of what one more token of a long run
-    costs. Measured with float32, int8 and 4-bit models of 135M parameters; the same in
-    web/src/worker/model/decoder.ts.
+    """Relative cost of a run of `tokens` tokens. The unit is half the cost of each additional token
+    in a long run. Measured with float32, int8 and 4-bit models of 135M parameters;
+    web/src/worker/model/decoder.ts has the same numbers.
     """
     return 9 if tokens == 1 else 20 + 2 * tokens
 
@@ -103,7 +103,9 @@ class DecoderModel(Owner):
             raise
 
     def _read_manifest(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Sets what the manifest says, and returns its part on the decoder. Raises PackageError."""
+        """Sets attributes from the manifest, and returns its entry "decoder". Raises
+        PackageError.
+        """
         if manifest.get("table_hash") != kernel_table().hash:
             raise PackageError(
                 "it was made for another version of the engine",

@@ -21,6 +21,8 @@ from ..engine import LONG, Buffer, Device
 from ..errors import EngineError, OutOfMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .compiled import Compiled
     from .inference import InferenceSession
     from .split_graph import Part, SplitGraph
@@ -44,7 +46,7 @@ class DirectRuns:
         # outputs, types and shapes for which no direct run is possible
         self.hopeless: set[tuple[Any, ...]] = set()
 
-    def run(self, output_names: list[str] | None, input_feed: Any) -> list[Any] | None:
+    def run(self, output_names: Sequence[str] | None, input_feed: Any) -> list[Any] | None:
         """Runs the model if there is a direct run for these inputs.
 
         Returns:
@@ -68,7 +70,7 @@ class DirectRuns:
 
     def learn(
         self,
-        output_names: list[str] | None,
+        output_names: Sequence[str] | None,
         program: SplitGraph,
         feeds: dict[str, tuple[int, tuple[int, ...]] | None],
         values: list[Any],

@@ -160,11 +160,11 @@ class Driver:
                 v = StringTensor(t.shape, t.strings)
             elif t is not None and t.data is None:
                 v = RunTensor(t.dtype, t.shape, memory=Elsewhere(self.store.weight(t), self.pool))
-            else:
+            else:  # a small constant, with known numbers
                 v = RunTensor(
                     value.dtype,
                     value.shape,
-                    t.data if t is not None else pack(value.dtype, value.numbers),  # type: ignore[arg-type]
+                    t.data if t is not None else pack(value.dtype, value.numbers),  # type: ignore
                 )
             self.constants[id(value)] = v
         return v

@@ -149,7 +149,7 @@ class InferenceSession(Owner):
 
     def __init__(
         self,
-        path_or_bytes: str | os.PathLike[str] | bytes | Source | Graph | Any,
+        path_or_bytes: str | os.PathLike[str] | bytes | bytearray | memoryview | Source | Graph,
         sess_options: Any = None,
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Any] | None = None,
@@ -212,7 +212,10 @@ class InferenceSession(Owner):
         return ["EdgewiseExecutionProvider"]
 
     def run(
-        self, output_names: list[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: Any = None,
     ) -> list[Any]:
         """Runs the model. Mirrors onnxruntime.InferenceSession.run.
 
@@ -348,7 +351,7 @@ class InferenceSession(Owner):
         self,
         input_feed: Mapping[str, Any] | None = None,
         runs: int = 5,
-        output_names: list[str] | None = None,
+        output_names: Sequence[str] | None = None,
     ) -> Profile:
         """Measures the time of each step.
 

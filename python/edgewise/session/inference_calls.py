@@ -124,7 +124,7 @@ class _Session:
             Budget(),
         )
         # Plans clear `direct` when they are freed. It is not used otherwise.
-        self.pool, self.direct = Pool(self.device, self.budget), DirectRuns(self)  # type: ignore[arg-type]
+        self.pool, self.direct = Pool(self.device, self.budget), DirectRuns(self)  # type: ignore
 
 
 class _Model:

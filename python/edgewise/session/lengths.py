@@ -171,8 +171,8 @@ def _step(before: Sequence[Key], now: Sequence[Key]) -> Step | None:
 
 
 def _highest(types: Iterable[int], shapes: Pattern, now: int) -> int:
-    """The maximum length of a range: the next power of two after five quarters of the current
-    length.
+    """The maximum length of a range: a power of two above five quarters of the current length, at
+    least ROOM; above the current length if the inputs would exceed MOST_BYTES.
     """
 
     def size(length: int) -> int:

@@ -416,7 +416,7 @@ class Part:
         """Keeps a plan. A plan for a range of lengths replaces that for a shorter range."""
         if key is self.latest:
             # `latest`, and so the key, is not None here: None is no key.
-            for old in [r for r in self.ranges if r.skeleton == key.skeleton]:  # type: ignore[union-attr]
+            for old in [r for r in self.ranges if r.skeleton == key.skeleton]:  # type: ignore
                 self.drop(old)
             self.ranges.append(key)  # type: ignore[arg-type]
         self.plans[key] = found
