@@ -21,7 +21,7 @@ from .onnx.source import Source
 CALLS = {
     "package": ("edgewise.page", "compile_package"),
     "inference": ("edgewise.session.inference_calls", "call"),
-    "artifacts": ("edgewise.training.artifact_calls", "call"),
+    "artifacts": ("edgewise.training.artifact_files.calls", "call"),
 }
 
 _MISSING = re.compile("external data file '(.+)' was not given")

@@ -34,9 +34,9 @@ _LATER = (
     "passes.lora",
     "passes.recompute",
     "text.config",
-    "training.artifact_models",
+    "training.artifact_files.models",
+    "training.artifact_files.odtc",
     "training.export",
-    "training.odtc",
     "training.package",
     "training.warm",
 )

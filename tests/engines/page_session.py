@@ -15,7 +15,7 @@ from edgewise.arrays import as_input, as_output, as_strings, holds_strings
 from edgewise.declare.dtypes import CODE, NAME
 from edgewise.onnx import BytesSource
 from edgewise.session import NodeArg, inference_calls
-from edgewise.training import artifact_calls
+from edgewise.training.artifact_files import calls as artifact_calls
 
 ROOT = Path(__file__).parents[2]
 _process = None

@@ -89,7 +89,11 @@ def damage_artifacts(rng, files: dict) -> tuple[dict, str]:
 def damage_checkpoint(rng, data: bytes, notes: list) -> bytes:
     """A checkpoint with changed parameters, moments or numbers, written as a complete file."""
     from edgewise.errors import EdgewiseError
-    from edgewise.training.odtc import OptimizerGroup, read_checkpoint, write_checkpoint
+    from edgewise.training.artifact_files.odtc import (
+        OptimizerGroup,
+        read_checkpoint,
+        write_checkpoint,
+    )
 
     try:
         c = read_checkpoint(data)
@@ -282,8 +286,8 @@ def damage_model(rng, data: bytes, notes: list) -> bytes:
 def feeds_for(files: dict) -> dict:
     """{input: array} of a batch, by the whole training model."""
     from edgewise.onnx import as_source
-    from edgewise.training.artifact_models import read_training_model
-    from edgewise.training.odtc import read_checkpoint
+    from edgewise.training.artifact_files.models import read_training_model
+    from edgewise.training.artifact_files.odtc import read_checkpoint
 
     inputs = read_training_model(
         as_source(files["train"], "training_model.onnx"),

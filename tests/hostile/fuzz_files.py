@@ -156,8 +156,12 @@ class Files:
 
     def checkpoint_files(self) -> tuple:
         import numpy as np
-        from edgewise.training.checkpoint import save_checkpoint
-        from edgewise.training.odtc import Checkpoint, OptimizerGroup, write_checkpoint
+        from edgewise.training.artifact_files.odtc import (
+            Checkpoint,
+            OptimizerGroup,
+            write_checkpoint,
+        )
+        from edgewise.training.trainer.checkpoint import save_checkpoint
 
         out = io.BytesIO()
         save_checkpoint(
@@ -291,7 +295,7 @@ class Files:
 
     def trainer(self, rng):
         """Checkpoints of Python."""
-        from edgewise.training.checkpoint import load_checkpoint
+        from edgewise.training.trainer.checkpoint import load_checkpoint
 
         file = self.rewritten(rng, self.run)
         return (
@@ -316,7 +320,7 @@ class Files:
 
     def onnxruntime(self, rng):
         """Checkpoints of ONNX Runtime's training."""
-        from edgewise.training.odtc import read_checkpoint, write_checkpoint
+        from edgewise.training.artifact_files.odtc import read_checkpoint, write_checkpoint
 
         from hostile.damage import damage_bytes
 

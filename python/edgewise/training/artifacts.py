@@ -77,8 +77,8 @@ def generate_artifacts(
     """Writes {prefix}training_model.onnx, {prefix}eval_model.onnx, {prefix}checkpoint and, with an
     optimizer, {prefix}optimizer_model.onnx.
 
-    Mirrors onnxruntime.training.artifacts, release 1.19.2. `edgewise.training.artifact_files`
-    describes the files.
+    Mirrors onnxruntime.training.artifacts, release 1.19.2. The files are described in
+    `edgewise.training.artifact_files.metadata`.
 
     Args:
         model: onnx.ModelProto, or the path of a model (one above 2 GB needs a path).

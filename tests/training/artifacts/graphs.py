@@ -6,8 +6,8 @@ import onnxruntime as ort
 import torch
 from edgewise.onnx import FileSource, read_model
 from edgewise.training import artifacts
-from edgewise.training.artifact_files import TrainingInfo
-from edgewise.training.odtc import read_checkpoint
+from edgewise.training.artifact_files.metadata import TrainingInfo
+from edgewise.training.artifact_files.odtc import read_checkpoint
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper

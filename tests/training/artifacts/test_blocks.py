@@ -199,7 +199,7 @@ def test_without_the_onnx_package():
 import sys
 sys.modules["onnx"] = None
 from edgewise.training import artifacts, onnxblock
-from edgewise.training.artifact_files import read_optimizer_model
+from edgewise.training.artifact_files.metadata import read_optimizer_model
 try:
     artifacts.generate_artifacts("model.onnx")
 except artifacts.InputError as e:

@@ -11,8 +11,13 @@ from edgewise.errors import InputError, ModelError, UnsupportedField, Unsupporte
 from edgewise.ir import Node
 from edgewise.onnx import BytesSource, ModelEditor, read_model
 from edgewise.training import artifacts, onnxblock
-from edgewise.training.artifact_files import KEY, OptimizerInfo, TrainingInfo, read_optimizer_model
-from edgewise.training.odtc import read_checkpoint
+from edgewise.training.artifact_files.metadata import (
+    KEY,
+    OptimizerInfo,
+    TrainingInfo,
+    read_optimizer_model,
+)
+from edgewise.training.artifact_files.odtc import read_checkpoint
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper

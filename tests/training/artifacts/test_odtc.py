@@ -13,15 +13,15 @@ from edgewise.declare.dtypes import NAME
 from edgewise.errors import EdgewiseError, InputError, ModelError
 from edgewise.ir import Tensor
 from edgewise.onnx import BytesSource
-from edgewise.training.odtc import (
+from edgewise.training.artifact_files.odtc import (
     Checkpoint,
     OptimizerGroup,
     checkpoint_parts,
     read_checkpoint,
     write_checkpoint,
 )
-from edgewise.training.odtc import read as odtc_read
-from edgewise.training.odtc import write as odtc_write
+from edgewise.training.artifact_files.odtc import read as odtc_read
+from edgewise.training.artifact_files.odtc import write as odtc_write
 from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.Checkpoint import (
     Checkpoint as Theirs,
 )

@@ -7,7 +7,7 @@ from ...ir import Tensor
 from ...onnx.protobuf import Message
 from ...onnx.source import BytesSource
 from ...onnx.tensors import TensorReader
-from ..odtc import Checkpoint, read_checkpoint, write_checkpoint
+from ..artifact_files.odtc import Checkpoint, read_checkpoint, write_checkpoint
 from ._graph_utils import BlockError, onnx
 
 

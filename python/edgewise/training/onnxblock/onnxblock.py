@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 
 from ...onnx.reader import NAME_SCOPES
-from ..artifact_files import KEY, TrainingInfo
+from ..artifact_files.metadata import KEY, TrainingInfo
 from . import _graph_utils as g
 from . import blocks, model_accessor
 
@@ -58,7 +58,7 @@ class TrainingBlock(blocks.Block):
 
     Both models have the parameters as inputs, behind the user's, in the order of the file. The
     training model holds no gradients: Edgewise makes them when it is loaded (see
-    `edgewise.training.artifact_files`). Of what ONNX Runtime does in silence, this is done
+    `edgewise.training.artifact_files.metadata`). Of what ONNX Runtime does in silence, this is done
     otherwise:
 
     - A name in requires_grad or frozen that the model does not have is an error, not a parameter

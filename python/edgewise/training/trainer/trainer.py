@@ -13,7 +13,6 @@ from ...profile import Profile, Watch
 from ...schema.training import LANGUAGE_MODEL
 from ...session.decoder import DecoderModel
 from ...text import Tokenizer, generate
-from ..checkpoint import load_checkpoint, save_checkpoint
 from ..data import Rows
 from ..losses import Loss
 from ..optimizers import Optimizer
@@ -22,6 +21,7 @@ from ..program import LOSS, Program
 from ..schedules import Schedule, factor
 from ..session import TrainingSession
 from .batches import Data, rows_of, shapes_of, tokens_of, training_and_evaluation
+from .checkpoint import load_checkpoint, save_checkpoint
 from .estimate import Estimate
 from .loop import Fit, Loop, Signal
 from .model import TrainedModel

@@ -1,5 +1,5 @@
 // Training on ONNX Runtime Training's artifacts. Python reads and compiles them for each set of
-// shapes (training/artifact_calls.py); steps run here without Python.
+// shapes (training/artifact_files/calls.py); steps run here without Python.
 
 import type { Device } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";

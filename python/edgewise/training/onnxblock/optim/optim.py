@@ -1,5 +1,5 @@
 """Optimizers as blocks: the models of one node that ONNX Runtime Training's optimizer_model.onnx
-is. `edgewise.training.artifact_files` reads them.
+is. `edgewise.training.artifact_files.metadata` reads them.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
-from ..declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
-from ..errors import InputError, ModelError, UnsupportedField
-from ..json_text import parse_json
-from ..onnx.sink import write_parts
-from ..onnx.source import FileSource, as_source
+from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16
+from ...errors import InputError, ModelError, UnsupportedField
+from ...json_text import parse_json
+from ...onnx.sink import write_parts
+from ...onnx.source import FileSource, as_source
+from ..safetensors import load_safetensors, safetensors_parts
 from .module_patterns import MOST_PATTERNS, ModulePatterns
-from .safetensors import load_safetensors, safetensors_parts
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."

@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 import math
 
-from ..declare.dtypes import BFLOAT16, CODE, FLOAT, FLOAT16, NAME, bytes_for, pack
-from ..errors import InputError
-from ..ir import Tensor
-from ..onnx import read_model
-from ..plan.notes import NOTES, add_notes
-from .artifact_models import GROUP, optimizer_of_model, read_training_model, saved_optimizer
-from .export import export_inference, export_lora
-from .language_model import causal_lm_inputs
+from ...declare.dtypes import BFLOAT16, CODE, FLOAT, FLOAT16, NAME, bytes_for, pack
+from ...errors import InputError
+from ...ir import Tensor
+from ...onnx import read_model
+from ...plan.notes import NOTES, add_notes
+from ..export import export_inference, export_lora
+from ..language_model import causal_lm_inputs
+from ..peft import CONFIG, WEIGHTS, load_adapter
+from ..program import Program
+from ..session import TrainingSession
+from .models import GROUP, optimizer_of_model, read_training_model, saved_optimizer
 from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
-from .peft import CONFIG, WEIGHTS, load_adapter
-from .program import Program
-from .session import TrainingSession
 
 MOMENTS = (("momentum0", "exp_avg"), ("momentum1", "exp_avg_sq"))
 _artifacts = None  # a page's Python serves one session

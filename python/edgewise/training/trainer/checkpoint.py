@@ -9,10 +9,10 @@ import json
 import os
 import struct
 
-from ..errors import ModelError
-from ..onnx.sink import source_pieces
-from ..onnx.source import as_source
-from .safetensors import load_safetensors, safetensors_parts, save_safetensors
+from ...errors import ModelError
+from ...onnx.sink import source_pieces
+from ...onnx.source import as_source
+from ..safetensors import load_safetensors, safetensors_parts, save_safetensors
 
 FORMAT = "edgewise-checkpoint-2"
 UNSUMMED = "edgewise-checkpoint-1"  # of versions that wrote no sum: read without a check

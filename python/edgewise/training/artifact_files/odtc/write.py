@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...errors import InputError
-from ...ir import Tensor
-from ...onnx.sink import Stored, as_stored, pieces, write_parts
+from ....errors import InputError
+from ....ir import Tensor
+from ....onnx.sink import Stored, as_stored, pieces, write_parts
 from .checkpoint import IDENTIFIER, MOST, VERSION, Checkpoint, OptimizerGroup
 
 INLINE = 1024  # bytes up to which a tensor stays in the first file when there is a second

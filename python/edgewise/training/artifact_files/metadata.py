@@ -24,10 +24,10 @@ import math
 import os
 from dataclasses import asdict, dataclass, field
 
-from ..errors import ModelError, UnsupportedOp
-from ..ir import Graph, Node
-from ..onnx import as_source, read_model
-from ..onnx.source import Source
+from ...errors import ModelError, UnsupportedOp
+from ...ir import Graph, Node
+from ...onnx import as_source, read_model
+from ...onnx.source import Source
 
 KEY = "edgewise.training"
 

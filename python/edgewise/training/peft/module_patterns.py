@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ..errors import InputError
-from ..ops.host.regular import Expression
+from ...errors import InputError
+from ...ops.host.regular import Expression
 
 MOST_LENGTH = 1000  # characters of a pattern
 MOST_PATTERNS = 20_000  # entries of rank_pattern or alpha_pattern

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...declare.dtypes import NAME, bytes_for
-from ...errors import ModelError
-from ...ir import Tensor
-from ...onnx.protobuf import Window
-from ...onnx.source import Source, as_source
+from ....declare.dtypes import NAME, bytes_for
+from ....errors import ModelError
+from ....ir import Tensor
+from ....onnx.protobuf import Window
+from ....onnx.source import Source, as_source
 from .checkpoint import IDENTIFIER, VERSION, Checkpoint, OptimizerGroup
 
 MAX_RANK, MAX_TEXT, MAX_ELEMENTS = 64, 1 << 20, 1 << 40

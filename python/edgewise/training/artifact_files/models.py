@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..declare.dtypes import FLOAT, NAME
-from ..errors import ModelError, UnsupportedOp
-from ..ir import Graph, Tensor
-from ..onnx import as_source, read_model
-from ..onnx.source import Source
-from .artifact_files import TrainingInfo, read_optimizer_model
+from ...declare.dtypes import FLOAT, NAME
+from ...errors import ModelError, UnsupportedOp
+from ...ir import Graph, Tensor
+from ...onnx import as_source, read_model
+from ...onnx.source import Source
+from ..optimizers import SGD, AdamW, Optimizer
+from .metadata import TrainingInfo, read_optimizer_model
 from .odtc import Checkpoint, OptimizerGroup
-from .optimizers import SGD, AdamW, Optimizer
 
 MAX_STEP = 1 << 52  # pages count in doubles
 GROUP = "group0"  # the optimizer's name in a checkpoint

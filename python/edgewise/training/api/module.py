@@ -1,36 +1,21 @@
-"""ONNX Runtime Training's Python API (onnxruntime.training.api, release 1.19): users come over by
-changing the import.
-
-    from edgewise.training.api import CheckpointState, LinearLRScheduler, Module, Optimizer
-
-    state = CheckpointState.load_checkpoint("checkpoint")
-    module = Module("training_model.onnx", state, "eval_model.onnx")
-    optimizer = Optimizer("optimizer_model.onnx", module)
-    for x, y in batches:
-        loss = module(x, y)
-        optimizer.step()
-        module.lazy_reset_grad()
-
-Artifacts are those of edgewise.training.artifacts, or files that ONNX Runtime wrote. Gradients are
-made here, from the forward part up to the loss.
-"""
+"""The classes of edgewise.training.api."""
 
 from __future__ import annotations
 
 import struct
 
-from ..arrays import Array, as_input, as_output
-from ..declare.dtypes import FLOAT, NAME
-from ..declare.symbolic import product
-from ..engine import Owner, locked
-from ..errors import InputError
-from ..ir import Tensor
-from ..onnx import as_source
-from .artifact_models import GROUP, optimizer_of_model, read_training_model, saved_optimizer
-from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
-from .program import STEP, Program
-from .schedules import factor
-from .session import TrainingSession
+from ...arrays import Array, as_input, as_output
+from ...declare.dtypes import FLOAT, NAME
+from ...declare.symbolic import product
+from ...engine import Owner, locked
+from ...errors import InputError
+from ...ir import Tensor
+from ...onnx import as_source
+from ..artifact_files.models import GROUP, optimizer_of_model, read_training_model, saved_optimizer
+from ..artifact_files.odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
+from ..program import STEP, Program
+from ..schedules import factor
+from ..session import TrainingSession
 
 _seed = 0
 
@@ -454,7 +439,7 @@ class Module(Owner):
         """Writes the evaluation model up to these outputs, with the parameters as they are now, as
         a plain ONNX file.
         """
-        from .export import export_inference
+        from ..export import export_inference
 
         self._need_eval()
         export_inference(
