@@ -15,17 +15,10 @@ The artifacts are those of edgewise.training.artifacts, or files that ONNX Runti
 backward pass is derived here, from the forward part up to the loss.
 """
 
-from .module import (
-    CheckpointState,
-    LinearLRScheduler,
-    Module,
-    Optimizer,
-    OrtValue,
-    Parameter,
-    Parameters,
-    Properties,
-    set_seed,
-)
+from .checkpoint_state import CheckpointState, Parameter, Parameters, Properties
+from .module import Module, set_seed
+from .optimizer import LinearLRScheduler, Optimizer
+from .ort_value import OrtValue
 
 __all__ = [
     "CheckpointState",

@@ -1,4 +1,6 @@
-"""The class `Trainer`. Half of this file is the documentation of its methods."""
+"""The class `Trainer`."""
+
+# long: one class, whose documentation is half of the file
 
 from __future__ import annotations
 

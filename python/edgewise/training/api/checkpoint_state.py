@@ -1,0 +1,187 @@
+"""Checkpoints of edgewise.training.api, their parameters and properties."""
+
+from __future__ import annotations
+
+from ...arrays import as_input, as_output
+from ...declare.dtypes import NAME
+from ...errors import InputError
+from ...ir import Tensor
+from ..artifact_files.models import GROUP
+from ..artifact_files.odtc import Checkpoint, read_checkpoint, write_checkpoint
+
+
+class Parameter:
+    """A parameter of a checkpoint: name, data (array, can be set), grad (array or None),
+    requires_grad.
+    """
+
+    def __init__(self, state, name):
+        self._state, self.name = state, name
+
+    @property
+    def requires_grad(self):
+        """Whether the artifacts train it."""
+        return self.name in self._state._checkpoint.requires_grad
+
+    @property
+    def data(self):
+        """A copy as an array, as it is now.
+
+        Setting it takes an array of the same type and shape (of a nominal checkpoint: any shape);
+        InputError where they differ, or where a running module holds it frozen.
+        """
+        dtype, shape, data = self._state._read(self.name)
+        return as_output(dtype, list(shape), data)
+
+    @data.setter
+    def data(self, value):
+        self._state._write(self.name, value)
+
+    @property
+    def grad(self):
+        """The gradient accumulated so far as an array; None before the module's first call in
+        training mode, and of a frozen one.
+        """
+        return self._state._gradient(self.name)
+
+    def __repr__(self):
+        return f"Parameter({self.name!r}, requires_grad={self.requires_grad})"
+
+
+class Parameters:
+    """The parameters of a checkpoint by name."""
+
+    def __init__(self, state):
+        self._state = state
+
+    def __getitem__(self, name):
+        if name not in self:
+            raise KeyError(f"Parameter {name} does not exist.")
+        return Parameter(self._state, name)
+
+    def __setitem__(self, name, value):
+        self[name].data = value
+
+    def __contains__(self, name):
+        return name in self._state._checkpoint.parameters
+
+    def __iter__(self):
+        for name in self._state._checkpoint.parameters:
+            yield name, Parameter(self._state, name)
+
+    def __len__(self):
+        return len(self._state._checkpoint.parameters)
+
+    def __repr__(self):
+        return f"Parameters({', '.join(self._state._checkpoint.parameters)})"
+
+
+class Properties:
+    """Numbers and texts that a user keeps in a checkpoint, by name."""
+
+    def __init__(self, state):
+        self._state = state
+
+    def __getitem__(self, name):
+        if name not in self:
+            raise KeyError(f"Property {name} does not exist.")
+        return self._state._checkpoint.properties[name]
+
+    def __setitem__(self, name, value):
+        if not isinstance(name, str) or type(value) not in (int, float, str):
+            raise InputError(
+                f"{name!r}: {value!r} is no property",
+                "properties",
+                "Keep ints, floats and texts by name.",
+            )
+        self._state._checkpoint.properties[name] = value
+
+    def __contains__(self, name):
+        return name in self._state._checkpoint.properties
+
+    def __iter__(self):
+        yield from self._state._checkpoint.properties.items()
+
+    def __len__(self):
+        return len(self._state._checkpoint.properties)
+
+
+class CheckpointState:
+    """Parameters, and what else a run needs to go on. `parameters`, `properties`: by name."""
+
+    def __init__(self, checkpoint):
+        if not isinstance(checkpoint, Checkpoint):
+            raise TypeError(
+                f"CheckpointState is made by load_checkpoint, not of a {type(checkpoint).__name__}"
+            )
+        self._checkpoint, self._module, self._optimizer = checkpoint, None, None
+        self.parameters, self.properties = Parameters(self), Properties(self)
+
+    @classmethod
+    def load_checkpoint(cls, checkpoint_uri):
+        """Reads a checkpoint file (a path, or its bytes)."""
+        return cls(read_checkpoint(checkpoint_uri))
+
+    @classmethod
+    def save_checkpoint(cls, state, checkpoint_uri, include_optimizer_state=False):
+        """Writes a checkpoint file that ONNX Runtime reads, too."""
+        c = state._checkpoint
+        current = Checkpoint(
+            {n: state._tensor(n) for n in c.requires_grad},
+            {n: state._tensor(n) for n in c.frozen},
+            {},
+            dict(c.properties),
+        )
+        if include_optimizer_state:
+            current.groups = (
+                {GROUP: state._optimizer._group()}
+                if state._optimizer is not None
+                else dict(c.groups)
+            )
+        write_checkpoint(current, checkpoint_uri)
+
+    # values are the file's until a module holds them
+    def _read(self, name):
+        if self._module is not None and name in self._module._states():
+            s = self._module._session.program.states[name]
+            return s.dtype, s.shape, self._module._session.read(name)
+        t = self._checkpoint.parameters[name]
+        return t.dtype, t.shape, t.bytes()
+
+    def _tensor(self, name):
+        dtype, shape, data = self._read(name)
+        return Tensor(name, dtype, tuple(shape), None, 0, len(data), bytes(data))
+
+    def _write(self, name, value):
+        t = self._checkpoint.parameters[name]
+        dtype, shape, data = as_input(value, name, t.dtype)
+        if dtype != t.dtype or list(shape) != list(t.shape) and not self._checkpoint.nominal:
+            raise InputError(
+                f"it is {NAME[dtype]}{list(shape)}, {NAME[t.dtype]}{list(t.shape)} is wanted",
+                f"parameter '{name}'",
+                "Convert or reshape it.",
+            )
+        if self._module is not None and self._module._session is not None:
+            if name not in self._module._states():
+                raise InputError(
+                    "it is frozen, and the module holds it already",
+                    f"parameter '{name}'",
+                    "Set it before the first call of the Module.",
+                )
+            self._module._session.write(name, data)
+            return
+        new = Tensor(name, dtype, tuple(shape), None, 0, len(data), bytes(data))
+        (
+            self._checkpoint.requires_grad
+            if name in self._checkpoint.requires_grad
+            else self._checkpoint.frozen
+        )[name] = new
+
+    def _gradient(self, name):
+        m = self._module
+        if m is None or m._session is None or f"gradient/{name}" not in m._session.program.states:
+            return None
+        return m._session.get(f"gradient/{name}")
+
+
+__all__ = ["Parameter", "Parameters", "Properties", "CheckpointState"]

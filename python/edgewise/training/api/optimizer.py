@@ -1,0 +1,149 @@
+"""Optimizer and LinearLRScheduler of edgewise.training.api."""
+
+from __future__ import annotations
+
+import struct
+
+from ...errors import InputError
+from ...ir import Tensor
+from ..artifact_files.models import optimizer_of_model, saved_optimizer
+from ..artifact_files.odtc import OptimizerGroup
+from ..program import STEP
+from ..schedules import factor
+from .module import Module
+
+
+class Optimizer:
+    """The step of an optimizer.
+
+    Args:
+        optimizer_uri: path or bytes of optimizer_model.onnx. module: Module whose parameters it
+        updates; its state is taken from the module's checkpoint where that has one.
+    """
+
+    def __init__(self, optimizer_uri, module):
+        if not isinstance(module, Module):
+            raise InputError(
+                f"a {type(module).__name__} is no Module",
+                "module",
+                "Pass the Module whose parameters are trained.",
+            )
+        self._module = module
+        self._rule, norm = optimizer_of_model(optimizer_uri)
+        self._saved = saved_optimizer(module._state._checkpoint)
+        self._rate = (
+            self._saved.initial_learning_rate
+            if self._saved is not None and self._saved.initial_learning_rate
+            else self._rule.lr
+        )
+        module._optimizer, module._norm = self._rule, norm
+        for s in module._sessions.values():  # programs made before there was an optimizer
+            s.program.optimizer, s.program.max_grad_norm = self._rule, norm
+        module._state._optimizer = self
+
+    def step(self):
+        """Updates the parameters with the gradients that the module accumulated, which stay: after
+        lazy_reset_grad the module's next call resets them.
+
+        Raises InputError where the module was never called in training mode.
+        """
+        with self._module.lock:
+            session = self._module._session
+            if session is None or not self._module._trained:
+                raise InputError(
+                    "there are no gradients yet",
+                    "Optimizer.step",
+                    "Call the module in training mode first.",
+                )
+            self._restore()
+            session.update(self._rate)
+
+    @property
+    def steps(self):
+        """Updates so far, those of the checkpoint included."""
+        if self._saved is not None:
+            return self._saved.step
+        session = self._module._session
+        return (
+            session.step
+            if session is not None and session.initialized and STEP in session.program.states
+            else 0
+        )
+
+    def _restore(self):
+        if self._saved is None:
+            return
+        session, saved, self._saved = self._module._session, self._saved, None
+        session.program.plan("update")
+        session.write(STEP, struct.pack("<q", saved.step))
+        for name, states in saved.momentums.items():
+            for key, suffix in (("momentum0", "exp_avg"), ("momentum1", "exp_avg_sq")):
+                target = f"optimizer/{name}/{suffix}"
+                if key in states and target in session.program.states:
+                    session.write(target, states[key].bytes())
+
+    def _group(self):
+        """State as a checkpoint holds it."""
+        if self._saved is not None:
+            return self._saved
+        session = self._module._session
+        momentums = {}
+        for name in self._module._train_model.trainable:
+            kept = {}
+            for key, suffix in (("momentum0", "exp_avg"), ("momentum1", "exp_avg_sq")):
+                s = (
+                    session.program.states.get(f"optimizer/{name}/{suffix}")
+                    if session is not None
+                    else None
+                )
+                if s is not None:
+                    data = session.read(s.name)
+                    kept[key] = Tensor(
+                        key, s.dtype, tuple(s.shape), None, 0, len(data), bytes(data)
+                    )
+            if kept:
+                momentums[name] = kept
+        return OptimizerGroup(session.step if session is not None else 0, self._rate, momentums)
+
+    def set_learning_rate(self, learning_rate):
+        """The rate of updates from now on."""
+        self._rate = float(learning_rate)
+
+    def get_learning_rate(self):
+        """The rate of the next update."""
+        return self._rate
+
+
+class LinearLRScheduler:
+    """A learning rate that rises linearly from 0 over the first steps and falls linearly to 0.
+
+    Args:
+        optimizer: Optimizer. warmup_step_count, total_step_count: in steps. initial_lr: the rate at
+        the end of the rise.
+
+    This is what ONNX Runtime documents. Its release 1.19.2 takes the two counts for each other, so
+    that the rate rises over total_step_count.
+    """
+
+    def __init__(self, optimizer, warmup_step_count, total_step_count, initial_lr):
+        self._optimizer, self._warmup, self._total, self._initial = (
+            optimizer,
+            warmup_step_count,
+            total_step_count,
+            float(initial_lr),
+        )
+        self._set()
+
+    def step(self):
+        """Sets the optimizer's rate for the next update, by the updates it has done (in a run that
+        was taken up: those before, too); to be called after each.
+        """
+        self._set()
+
+    def _set(self):
+        self._optimizer.set_learning_rate(
+            self._initial * factor("linear", self._optimizer.steps, self._total, self._warmup)
+        )
+
+
+__all__ = ["Optimizer", "LinearLRScheduler"]

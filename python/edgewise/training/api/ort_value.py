@@ -1,0 +1,30 @@
+"""OrtValue of edgewise.training.api."""
+
+from __future__ import annotations
+
+from ...arrays import Array, as_output
+from ...declare.dtypes import NAME
+
+
+class OrtValue:
+    """A tensor, with the methods of onnxruntime.OrtValue that training code uses."""
+
+    def __init__(self, dtype, shape, data):
+        self._value = dtype, list(shape), data
+
+    def numpy(self):
+        """As an array (without NumPy an edgewise.Array)."""
+        return as_output(*self._value)
+
+    def shape(self):
+        """List of ints, as onnxruntime.OrtValue.shape()."""
+        return list(self._value[1])
+
+    def __array__(self, dtype=None, copy=None):
+        return Array(self._value[1], NAME[self._value[0]], self._value[2]).__array__(dtype, copy)
+
+    def __len__(self):
+        return self._value[1][0]
+
+
+__all__ = ["OrtValue"]
