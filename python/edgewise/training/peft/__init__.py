@@ -1,4 +1,4 @@
-"""LoRA adapters in PEFT's layout, adapter_config.json and adapter_model.safetensors in one folder."""
+"""LoRA adapters in the layout of PEFT: adapter_config.json and adapter_model.safetensors."""
 
 from .adapter import WEIGHTS, Adapter, adapter_parts, load_adapter, save_adapter
 from .config import CONFIG, LoraConfig
