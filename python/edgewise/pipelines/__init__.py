@@ -1,5 +1,10 @@
 """`pipeline(task, model)`: a model, its tokenizer and a loop, as transformers has it."""
 
+from __future__ import annotations
+
+import os
+from typing import Any
+
 from ..errors import InputError
 from .text_generation import TextGenerationPipeline
 
@@ -8,7 +13,12 @@ __all__ = ["TextGenerationPipeline", "pipeline"]
 TASKS = {"text-generation": TextGenerationPipeline}
 
 
-def pipeline(task, model, tokenizer=None, **options):
+def pipeline(
+    task: str,
+    model: str | os.PathLike[str] | Any,
+    tokenizer: str | os.PathLike[str] | Any = None,
+    **options: Any,
+) -> TextGenerationPipeline:
     """Make a pipeline for a task, as transformers' `pipeline` does.
 
     Example: `pipeline("text-generation", "models/smollm2")("Once upon a time", max_new_tokens=32)`

@@ -44,8 +44,8 @@ class TextGenerationPipeline:
 
     def __init__(
         self,
-        model: str | os.PathLike | CausalLM | Any,
-        tokenizer: Tokenizer | str | os.PathLike | Any = None,
+        model: str | os.PathLike[str] | CausalLM | Any,
+        tokenizer: Tokenizer | str | os.PathLike[str] | Any = None,
         **options: Any,
     ):
         self.model: Any

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..errors import OutOfMemory, TokenizerError
 from .limits import LIMITS
@@ -18,7 +20,7 @@ class ChatTemplate:
     a TokenizerError.
     """
 
-    def __init__(self, source, where="chat template"):
+    def __init__(self, source: str, where: str = "chat template") -> None:
         """source: the template's text.
 
         Raises TokenizerError: it is no text, longer than LIMITS["template_chars"], or no template.
@@ -39,19 +41,19 @@ class ChatTemplate:
 
     def __call__(
         self,
-        messages,
-        tools=None,
-        documents=None,
-        add_generation_prompt=False,
-        continue_final_message=False,
-        **variables,
-    ):
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        **variables: Any,
+    ) -> str:
         """-> text. continue_final_message: leave the last message open for the model to go on with.
 
         Raises TokenizerError.
         """
         mark = "CONTINUE_FINAL_MESSAGE_TAG "
-        messages = [dict(message) for message in messages]
+        own = [dict(message) for message in messages]
         if continue_final_message:
             if add_generation_prompt:
                 raise TokenizerError(
@@ -59,18 +61,18 @@ class ChatTemplate:
                     self.where,
                     "Pass one of them.",
                 )
-            final = messages[-1].get("content") if messages else None
+            final: Any = own[-1].get("content") if own else None
             if not isinstance(final, str):
                 raise TokenizerError(
                     "continue_final_message needs a last message of text",
                     self.where,
                     "Give the last message a content of text.",
                 )
-            messages[-1]["content"] = final + mark
+            own[-1]["content"] = final + mark
         text = self._render(
             {
                 **variables,
-                "messages": messages,
+                "messages": own,
                 "tools": tools,
                 "documents": documents,
                 "add_generation_prompt": add_generation_prompt,
@@ -87,7 +89,7 @@ class ChatTemplate:
             text = text[:end] if text[end : end + len(mark)] == mark else text[:end].rstrip()
         return text
 
-    def _render(self, variables):
+    def _render(self, variables: dict[str, Any]) -> str:
         import jinja2
 
         from .template_sandbox import TemplateLimit, budgeted
@@ -120,7 +122,7 @@ class ChatTemplate:
 
 
 @functools.lru_cache(maxsize=16)
-def _compile(source, where):
+def _compile(source: str, where: str) -> Any:
     try:
         import jinja2
     except ImportError:
@@ -148,13 +150,13 @@ def _compile(source, where):
 
 
 @functools.lru_cache(maxsize=1)
-def _environment():
+def _environment() -> Any:
     from .template_sandbox import TemplateEnvironment
 
     return TemplateEnvironment()
 
 
-def _words(error):
+def _words(error: BaseException) -> str:
     """What an exception says; those of a stranger's objects may not be able to."""
     try:
         return str(error)[:300]
@@ -162,6 +164,6 @@ def _words(error):
         return "without words"
 
 
-def _place(where, error):
+def _place(where: str, error: BaseException) -> str:
     line = getattr(error, "lineno", None)
     return f"{where}, line {line}" if line else where

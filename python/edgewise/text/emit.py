@@ -29,7 +29,7 @@ from .limits import COMPONENT_LISTS, INSERTED_TEXTS, LIMITS
 _C = {"u32": "uint32_t", "i32": "int32_t", "f32": "float"}
 
 
-def _header():
+def _header() -> str:
     lines = [
         (
             "/* Made by python/edgewise/text/emit.py from fields.py, where each member is"
@@ -66,7 +66,7 @@ def _header():
     return "\n".join(lines)
 
 
-def _typescript():
+def _typescript() -> str:
     lines = [
         (
             "// Made by python/edgewise/text/emit.py from fields.py, where each member is"
@@ -120,7 +120,7 @@ def _typescript():
     return "\n".join(lines)
 
 
-def _text_limits():
+def _text_limits() -> str:
     lines = [
         (
             "// Made by python/edgewise/text/emit.py from limits.py, where each limit is explained."
@@ -139,7 +139,7 @@ def _text_limits():
     return "\n".join(lines)
 
 
-def _training_defaults():
+def _training_defaults() -> str:
     return "\n".join(
         [
             "// Made by python/edgewise/text/emit.py from schema/training.py. Do not edit.",
@@ -153,7 +153,7 @@ def _training_defaults():
     )
 
 
-def outputs():
+def outputs() -> dict[str, str]:
     """{path from the repository's root: text} of every generated file."""
     return {
         "core/gen/sampling_fields.h": _header(),
@@ -163,7 +163,7 @@ def outputs():
     }
 
 
-def write(root, check=False):
+def write(root: str | Path, check: bool = False) -> list[str]:
     """Writes the files under `root`; with `check`, writes nothing and returns the paths that
     differ.
     """

@@ -13,6 +13,7 @@ what Edgewise does with each. The TypeScript side gets the same table.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 STRUCTS = {
@@ -305,28 +306,28 @@ SAMPLING_ONLY = [
 BEAMS_ONLY = ["early_stopping", "length_penalty"]
 
 
-def offsets(name):
+def offsets(name: str) -> dict[str, int]:
     """{member: byte offset} of one of STRUCTS."""
     return {member: 4 * i for i, (member, _) in enumerate(STRUCTS[name])}
 
 
-def size(name):
+def size(name: str) -> int:
     """Bytes of one of STRUCTS."""
     return 4 * len(STRUCTS[name])
 
 
-def _format(name):
+def _format(name: str) -> str:
     return "<" + "".join({"u32": "I", "i32": "i", "f32": "f"}[kind] for _, kind in STRUCTS[name])
 
 
-def pack(name, values):
+def pack(name: str, values: Mapping[str, float]) -> bytes:
     """`values` ({member: number}, every member and nothing else) as the bytes of one of STRUCTS."""
     members = [member for member, _ in STRUCTS[name]]
     assert set(values) == set(members), set(values) ^ set(members)
     return struct.pack(_format(name), *(values[member] for member in members))
 
 
-def unpack(name, data):
+def unpack(name: str, data: bytes | bytearray | memoryview) -> dict[str, int | float]:
     """The bytes of one of STRUCTS as {member: number}."""
     return dict(
         zip((member for member, _ in STRUCTS[name]), struct.unpack(_format(name), bytes(data)))

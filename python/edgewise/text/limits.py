@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+from collections.abc import Iterator
+from typing import Any
 
 from .regex_limits import RegexError, check_regex
 
@@ -55,7 +57,7 @@ class LimitError(ValueError):
     """`str()`: what is too much."""
 
 
-def check_tokenizer(value: dict) -> dict[str, float]:
+def check_tokenizer(value: dict[str, Any]) -> dict[str, float]:
     """Raises LimitError where the contents of a tokenizer.json ask for too much;
     web/src/worker/text/tokenizer-limits.ts is the same.
 
@@ -84,8 +86,8 @@ def check_tokenizer(value: dict) -> dict[str, float]:
     return growth
 
 
-def _check_depth(value) -> None:
-    level = [value]
+def _check_depth(value: object) -> None:
+    level: list[Any] = [value]
     for _ in range(LIMITS["depth"]):
         level = [
             x
@@ -98,7 +100,7 @@ def _check_depth(value) -> None:
     raise LimitError(f"its objects are nested more than {LIMITS['depth']} deep")
 
 
-def _components(value):
+def _components(value: object) -> Iterator[dict[str, Any]]:
     """The components of a part, those of sequences included, in the order in which they work."""
     if not isinstance(value, dict):
         return
@@ -110,7 +112,7 @@ def _components(value):
             yield from _components(component)
 
 
-def _check_component(component: dict, part: str) -> float:
+def _check_component(component: dict[str, Any], part: str) -> float:
     """How many times longer it can make a text."""
     kind = component.get("type")
     pattern = component.get("pattern")
@@ -144,7 +146,7 @@ def _check_component(component: dict, part: str) -> float:
     return 1.0
 
 
-def _charsmap_growth(data) -> float:
+def _charsmap_growth(data: object) -> float:
     """By how much sentencepiece's normalization grows a character: the longest of its replacements,
     which end in NUL each.
     """
@@ -165,7 +167,7 @@ def _charsmap_growth(data) -> float:
     return 1.0 + longest / 64 if longest < 64 else float(longest)  # few characters have a long one
 
 
-def _check_added(added) -> None:
+def _check_added(added: object) -> None:
     if not isinstance(added, list):
         return
     if len(added) > LIMITS["added_tokens"]:
@@ -176,7 +178,7 @@ def _check_added(added) -> None:
             raise LimitError(f"an added token has {len(content)} characters")
 
 
-def _check_model(model) -> None:
+def _check_model(model: object) -> None:
     if not isinstance(model, dict):
         return
     for name in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):

@@ -31,7 +31,13 @@ class _Item:
 
     __slots__ = ("kind", "text", "branches", "low", "high", "wide")
 
-    def __init__(self, kind: str, text: str = "", branches: list | None = None, wide: bool = False):
+    def __init__(
+        self,
+        kind: str,
+        text: str = "",
+        branches: list[list[_Item]] | None = None,
+        wide: bool = False,
+    ):
         self.kind, self.text, self.branches, self.low, self.high, self.wide = (
             kind,
             text,
@@ -63,7 +69,7 @@ def check_regex(pattern: str, most_chars: int, most_depth: int, most_states: int
 
 
 class _Parser:
-    def __init__(self, pattern: str, most_depth: int):
+    def __init__(self, pattern: str, most_depth: int) -> None:
         self.p, self.i, self.most_depth = pattern, 0, most_depth
         self.groups: list[_Item] = []  # those that capture, by number
         self.references: list[int] = []
@@ -227,7 +233,7 @@ def _braces(p: str, at: int) -> tuple[int, int, int] | None:
     return least, (least if not comma else int(high) if high else MANY), end + 1 - at
 
 
-def _states(branches: list) -> int:
+def _states(branches: list[list[_Item]]) -> int:
     return sum(
         min(
             MANY,
@@ -239,7 +245,7 @@ def _states(branches: list) -> int:
     )
 
 
-def _width(branches: list) -> int:
+def _width(branches: list[list[_Item]]) -> int:
     return min(
         min(
             MANY,
@@ -259,7 +265,7 @@ def _width(branches: list) -> int:
     )
 
 
-def _longest(branches: list) -> int:
+def _longest(branches: list[list[_Item]]) -> int:
     return max(
         min(
             MANY,
@@ -279,18 +285,18 @@ def _longest(branches: list) -> int:
     )
 
 
-def _repeats(branches: list) -> bool:
+def _repeats(branches: list[list[_Item]]) -> bool:
     return any(
         item.high > BOUNDED or _repeats(item.branches) for branch in branches for item in branch
     )
 
 
-def _check(branches: list, before: list) -> list:
+def _check(branches: list[list[_Item]], before: list[_Item]) -> list[_Item]:
     """Raises RegexError for repetitions that multiply. before: the unbounded repetitions that a
     match has just left and whose characters what follows may share; returns those after these
     branches.
     """
-    after = []
+    after: list[_Item] = []
     for branch in branches:
         open_ = list(before)
         for item in branch:

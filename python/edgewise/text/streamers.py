@@ -5,7 +5,11 @@ They decode only the ids of the current line or word, and hold back characters w
 all come.
 """
 
+from __future__ import annotations
+
 import queue
+from collections.abc import Callable
+from typing import Any
 
 __all__ = ["TextIteratorStreamer", "TextStreamer"]
 
@@ -22,7 +26,14 @@ class TextStreamer:
         **decode_kwargs: for example skip_special_tokens=True.
     """
 
-    def __init__(self, tokenizer, skip_prompt=False, on_text=None, by_word=True, **decode_kwargs):
+    def __init__(
+        self,
+        tokenizer: Any,
+        skip_prompt: bool = False,
+        on_text: Callable[[str], object] | None = None,
+        by_word: bool = True,
+        **decode_kwargs: Any,
+    ) -> None:
         self.tokenizer, self.skip_prompt, self.on_text, self.by_word, self.decode_kwargs = (
             tokenizer,
             skip_prompt,
@@ -30,9 +41,10 @@ class TextStreamer:
             by_word,
             decode_kwargs,
         )
-        self.token_cache, self.print_len, self.next_tokens_are_prompt = [], 0, True
+        self.token_cache: list[int] = []
+        self.print_len, self.next_tokens_are_prompt = 0, True
 
-    def put(self, value):
+    def put(self, value: Any) -> None:
         """value: ids, as a list or as an array [n] or [1, n]."""
         value = value.tolist() if hasattr(value, "tolist") else list(value)
         if value and isinstance(value[0], list):
@@ -58,7 +70,7 @@ class TextStreamer:
             self.token_cache, self.print_len = [], 0
         self.on_finalized_text(piece)
 
-    def end(self):
+    def end(self) -> None:
         """Gives out what was held back."""
         piece = (
             self.tokenizer.decode(self.token_cache, **self.decode_kwargs)[self.print_len :]
@@ -68,7 +80,7 @@ class TextStreamer:
         self.token_cache, self.print_len, self.next_tokens_are_prompt = [], 0, True
         self.on_finalized_text(piece, stream_end=True)
 
-    def on_finalized_text(self, text, stream_end=False):
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         """Called with each piece of text; override it or pass on_text to do something else than
         printing.
         """
@@ -77,7 +89,7 @@ class TextStreamer:
         elif text:
             self.on_text(text)
 
-    def _without_broken_end(self, text):
+    def _without_broken_end(self, text: str) -> int:
         end = len(text.rstrip("\ufffd"))
         return end if not self.by_word else text.rfind(" ", 0, end) + 1
 
@@ -88,27 +100,30 @@ class TextIteratorStreamer(TextStreamer):
     `timeout`: seconds to wait for the next piece, then queue.Empty is raised.
     """
 
-    def __init__(self, tokenizer, skip_prompt=False, timeout=None, **kwargs):
+    def __init__(
+        self, tokenizer: Any, skip_prompt: bool = False, timeout: float | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(tokenizer, skip_prompt, **kwargs)
-        self.text_queue, self.stop_signal, self.timeout = queue.Queue(), None, timeout
+        self.text_queue: queue.Queue[str | None] = queue.Queue()
+        self.stop_signal, self.timeout = None, timeout
 
-    def on_finalized_text(self, text, stream_end=False):
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         """Hands a piece to the thread that iterates; after the last one, that it was the last."""
         self.text_queue.put(text, timeout=self.timeout)
         if stream_end:
             self.text_queue.put(self.stop_signal, timeout=self.timeout)
 
-    def __iter__(self):
+    def __iter__(self) -> TextIteratorStreamer:
         return self
 
-    def __next__(self):
+    def __next__(self) -> str:
         value = self.text_queue.get(timeout=self.timeout)
         if value is self.stop_signal:
             raise StopIteration
         return value
 
 
-def _is_cjk(c):
+def _is_cjk(c: int) -> bool:
     """Scripts without spaces that transformers prints character by character: the CJK Unified
     Ideographs blocks.
     """

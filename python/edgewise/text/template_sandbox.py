@@ -16,7 +16,8 @@ import functools
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import jinja2
 import jinja2.ext
@@ -27,6 +28,11 @@ from jinja2.visitor import NodeTransformer
 
 from .limits import LIMITS
 
+if TYPE_CHECKING:
+    from jinja2.parser import Parser
+    from jinja2.runtime import Context
+
+T = TypeVar("T")
 MOST_ITEMS = LIMITS["template_steps"]  # of a list, and of a nested value with all that is in it
 MOST_CHARS = LIMITS["template_chars_made"]
 MOST_BITS = 1 << 16  # of an integer
@@ -44,7 +50,7 @@ class Budget:
         self.steps, self.total = 0, 0
         self.deadline = time.monotonic() + LIMITS["template_seconds"]
         self.weights: dict[
-            int, tuple
+            int, tuple[Any, tuple[int, int]]
             # of lists and dicts, which a template cannot change; they are kept, so that ids stay
             # theirs
         ] = {}
@@ -70,7 +76,7 @@ class Budget:
         if n > MOST_ITEMS:
             raise TemplateLimit(f"a list of {n} items")
 
-    def made(self, value):
+    def made(self, value: T) -> T:
         """Counts a value that was made; returns it."""
         if isinstance(value, (str, bytes)):
             self.chars(len(value))
@@ -80,7 +86,7 @@ class Budget:
             raise TemplateLimit(f"an integer of {value.bit_length()} bits")
         return value
 
-    def weigh(self, value) -> tuple[int, int]:
+    def weigh(self, value: Any) -> tuple[int, int]:
         """(items, characters) of a value and all that is in it, as often as it is there: what str()
         or tojson would go through.
         """
@@ -131,7 +137,7 @@ def budgeted() -> Iterator[None]:
 class _Counted(NodeTransformer):
     """Puts calls of the budget into a template's syntax tree."""
 
-    def visit_For(self, node):
+    def visit_For(self, node: nodes.For) -> nodes.Node:
         node = self.generic_visit(node)
         if node.test is not None:
             node.test = nodes.And(_filter(nodes.Const(True), "_step"), node.test)
@@ -139,44 +145,45 @@ class _Counted(NodeTransformer):
             node.body.insert(0, nodes.ExprStmt(_filter(nodes.Const(True), "_step")))
         return node
 
-    def visit_Macro(self, node):
+    def visit_Macro(self, node: Any) -> nodes.Node:
         node = self.generic_visit(node)
         node.body.insert(0, nodes.ExprStmt(_filter(nodes.Const(True), "_step")))
         return node
 
     visit_CallBlock = visit_Macro
 
-    def visit_Concat(self, node):
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         node = self.generic_visit(node)
         return _filter(node.nodes[0], "_concat", node.nodes[1:])
 
-    def visit_List(self, node):
+    def visit_List(self, node: Any) -> nodes.Node:
         node = self.generic_visit(node)
         return (
             node if all(isinstance(x, nodes.Const) for x in node.items) else _filter(node, "_made")
         )
 
-    def visit_Tuple(self, node):
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
         return self.visit_List(node) if node.ctx == "load" else self.generic_visit(node)
 
-    def visit_Dict(self, node):
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
         return _filter(self.generic_visit(node), "_made")
 
-    def visit_Call(self, node):
+    def visit_Call(self, node: nodes.Call) -> nodes.Node:
         """The lists of `*args` and `**kwargs` are the call's own."""
         return self.generic_visit(node)
 
 
-def _filter(node, name, args=()):
+def _filter(node: Any, name: str, args: Sequence[Any] = ()) -> nodes.Filter:
     return nodes.Filter(node, name, list(args), [], None, None)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """As transformers' environment for chat templates, with a budget."""
 
+    filters: dict[str, Any]
     intercepted_binops = frozenset(["+", "-", "*", "/", "//", "**", "%"])
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -190,11 +197,17 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
 
-    def _generate(self, source, name, filename, defer_init=False):
+    def _generate(
+        self,
+        source: nodes.Template,
+        name: str | None,
+        filename: str | None,
+        defer_init: bool = False,
+    ) -> str:
         return super()._generate(_Counted().visit(source), name, filename, defer_init)
 
     @staticmethod
-    def concat(pieces) -> str:
+    def concat(pieces: Iterable[str]) -> str:
         """What joins the pieces of a rendering, a macro or a block."""
         kept, size, b = [], 0, budget()
         for piece in pieces:
@@ -205,7 +218,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         b.chars(size)
         return "".join(kept)
 
-    def call_binop(self, context, operator, left, right):
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """A binary operation, if its result is not too large."""
         b = budget()
         b.step()
@@ -235,7 +248,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             return left + right
         return b.made(super().call_binop(context, operator, left, right))
 
-    def call(__self, __context, __obj, *args, **kwargs):  # noqa: N805 (as jinja2's own)
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 (as jinja2's own)
         """A call, if its result is not too large."""
         b = budget()
         b.step()
@@ -250,17 +263,17 @@ class _Generation(jinja2.ext.Extension):
 
     tags = {"generation"}
 
-    def parse(self, parser):
+    def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
         return nodes.CallBlock(self.call_method("contents"), [], [], body).set_lineno(line)
 
-    def contents(self, caller):
+    def contents(self, caller: Callable[[], str]) -> str:
         return caller()
 
 
 @jinja2.pass_context
-def _finalize(context, value):
+def _finalize(context: Context | None, value: Any) -> str:
     if isinstance(value, str):
         return value
     budget().made(value)
@@ -269,17 +282,23 @@ def _finalize(context, value):
     return text
 
 
-def _raise_exception(message):
+def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
 
-def _strftime_now(format):
+def _strftime_now(format: str) -> str:
     if isinstance(format, str) and len(format) > 1000:
         raise TemplateLimit(f"a date format of {len(format)} characters")
     return datetime.datetime.now().strftime(format)
 
 
-def _tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     b = budget()
     items, _ = b.weigh(value)
     _width(indent, b, items)
@@ -288,12 +307,12 @@ def _tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=F
     )
 
 
-def _step(value):
+def _step(value: T) -> T:
     budget().step()
     return value
 
 
-def _concat(first, *rest):
+def _concat(first: Any, *rest: Any) -> str:
     texts, b = [], budget()
     for value in (first, *rest):
         texts.append(value if isinstance(value, str) else _finalize(None, value))
@@ -301,7 +320,7 @@ def _concat(first, *rest):
     return "".join(texts)
 
 
-def _width(width, b, lines=1):
+def _width(width: Any, b: Budget, lines: int = 1) -> None:
     """Checks a number of characters, or a text, that is to be put before so many lines."""
     if isinstance(width, (int, float)):
         b.chars(int(max(0, min(width, 1 << 40))) * lines)
@@ -309,13 +328,13 @@ def _width(width, b, lines=1):
         b.chars(len(width) * lines)
 
 
-def _check_format(text, b):
+def _check_format(text: str, b: Budget) -> None:
     if WIDE.search(text):
         raise TemplateLimit("a wide format")
     b.chars(len(text))
 
 
-def _joined(values, separator, b):
+def _joined(values: Any, separator: object, b: Budget) -> list[Any]:
     """The values as a list, after a look at the length of what joins them."""
     values = list(values)
     b.items(len(values))
@@ -326,7 +345,7 @@ def _joined(values, separator, b):
     return values
 
 
-def _replaced(text, old, new, b):
+def _replaced(text: object, old: object, new: object, b: Budget) -> None:
     if (
         isinstance(text, str)
         and isinstance(old, str)
@@ -336,7 +355,7 @@ def _replaced(text, old, new, b):
         b.chars(len(text) + text.count(old) * (len(new) - len(old)))
 
 
-def _split(text, separator, b):
+def _split(text: Any, separator: object, b: Budget) -> None:
     if len(text) > MOST_ITEMS:
         b.items(
             text.count(separator)
@@ -345,12 +364,19 @@ def _split(text, separator, b):
         )
 
 
-def _check_call(f, args, kwargs, b):
+def _is_text(x: object) -> bool:
+    return isinstance(x, (str, bytes))
+
+
+def _check_call(
+    f: object, args: tuple[Any, ...], kwargs: dict[str, Any], b: Budget
+) -> tuple[Any, ...]:
     """The arguments of a call of a method of text; raises TemplateLimit where the result would be
     too long.
     """
-    text, name = getattr(f, "__self__", None), getattr(f, "__name__", "")
-    if not isinstance(text, (str, bytes)):
+    text: Any = getattr(f, "__self__", None)
+    name = getattr(f, "__name__", "")
+    if not _is_text(text):
         return args
     if name in ("center", "ljust", "rjust", "zfill"):
         _width(args[0] if args else 0, b)
@@ -378,13 +404,15 @@ def _check_call(f, args, kwargs, b):
     return args
 
 
-def _check_filter(name, args, kwargs, b):
+def _check_filter(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], b: Budget
+) -> tuple[Any, ...]:
     """The arguments of a filter, the value first; raises TemplateLimit where the result would be
     too long.
     """
     value, rest = (args[0] if args else None), args[1:]
 
-    def given(i, key, default=None):
+    def given(i: int, key: str, default: Any = None) -> Any:
         return rest[i] if len(rest) > i else kwargs.get(key, default)
 
     size = len(value) if isinstance(value, (str, list, tuple, dict)) else 0
@@ -419,12 +447,12 @@ def _check_filter(name, args, kwargs, b):
     return args
 
 
-def _limited(name, f):
+def _limited(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
     """A filter that asks the budget before it works, and after."""
     skip = 1 if getattr(f, "jinja_pass_arg", None) is not None else 0
 
     @functools.wraps(f)
-    def limited(*args, **kwargs):
+    def limited(*args: Any, **kwargs: Any) -> Any:
         b = budget()
         b.step()
         args = (*args[:skip], *_check_filter(name, args[skip:], kwargs, b))

@@ -6,13 +6,21 @@ encode and decode may be passed to the pipeline instead, and `ChatTemplate` (jin
 works by itself.
 """
 
+from __future__ import annotations
+
 import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, OutOfMemory, TokenizerError
 from ..json_text import parse_json_object
 from .chat_template import COPY, ChatTemplate
 from .limits import LIMITS, LimitError, check_tokenizer
+
+if TYPE_CHECKING:
+    Buffer = bytes | bytearray | memoryview
 
 __all__ = ["ChatTemplate", "Tokenizer"]
 
@@ -37,14 +45,19 @@ class Tokenizer:
     model_max_length.
     """
 
+    bos_token: str | None
+    bos_token_id: int | None
+    eos_token: str | None
+    eos_token_id: int | None
+
     def __init__(
         self,
-        tokenizer_json,
-        config=None,
-        special_tokens=None,
-        chat_template=None,
-        where="tokenizer.json",
-    ):
+        tokenizer_json: str,
+        config: dict[str, Any] | None = None,
+        special_tokens: dict[str, Any] | None = None,
+        chat_template: str | None = None,
+        where: str = "tokenizer.json",
+    ) -> None:
         """tokenizer_json: the file's text. config, special_tokens: contents of
         tokenizer_config.json and special_tokens_map.json.
         """
@@ -97,7 +110,7 @@ class Tokenizer:
         self.chat_template = template
 
     @classmethod
-    def from_pretrained(cls, path):
+    def from_pretrained(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """path: a model directory, or a tokenizer.json.
 
         Raises TokenizerError naming the file, the place in it and the remedy.
@@ -105,7 +118,7 @@ class Tokenizer:
         path = Path(path)
         directory, name = (path, "tokenizer.json") if path.is_dir() else (path.parent, path.name)
 
-        def read(file):
+        def read(file: str) -> bytes | None:
             if file == "tokenizer.json":
                 file = name
             try:
@@ -122,12 +135,14 @@ class Tokenizer:
         return cls.from_files(read, directory)
 
     @classmethod
-    def from_files(cls, read, where=""):
+    def from_files(
+        cls, read: Callable[[str], Buffer | None], where: str | os.PathLike[str] = ""
+    ) -> Tokenizer:
         """read(name) -> bytes of a file of the model, or None; `where` comes before the file's name
         in errors.
         """
 
-        def text(name, most=LIMITS["config_bytes"]):
+        def text(name: str, most: int = LIMITS["config_bytes"]) -> str | None:
             data = read(name)
             if data is not None and len(data) > most:
                 raise TokenizerError(
@@ -142,10 +157,10 @@ class Tokenizer:
                     "Copy the file again; this is not text.",
                 ) from None
 
-        def place(name):
+        def place(name: str) -> str:
             return str(Path(where) / name)
 
-        def load(name):
+        def load(name: str) -> dict[str, Any]:
             content = text(name)
             return (
                 {} if content is None else parse_json_object(content, place(name), TokenizerError)
@@ -167,7 +182,7 @@ class Tokenizer:
             place("tokenizer.json"),
         )
 
-    def _follow_add_bos(self):
+    def _follow_add_bos(self) -> None:
         """LlamaTokenizerFast and GemmaTokenizerFast rebuild the post-processor from add_bos_token
         and add_eos_token; the others leave it as the file has it (CodeGen and GPT-2 know the
         fields, but for slow tokenizers only).
@@ -196,7 +211,7 @@ class Tokenizer:
             if token
         ]
 
-        def follow():
+        def follow() -> None:
             self.backend.post_processor = TemplateProcessing(
                 single=single, pair=single + ["$B:1"], special_tokens=special
             )
@@ -204,11 +219,11 @@ class Tokenizer:
         self._guarded(follow)
 
     @property
-    def vocab_size(self):
+    def vocab_size(self) -> int:
         """Tokens, the added ones included."""
         return self._guarded(lambda: self.backend.get_vocab_size(with_added_tokens=True))
 
-    def _guarded(self, call, what="it cannot be used"):
+    def _guarded(self, call: Callable[[], Any], what: str = "it cannot be used") -> Any:
         """Calls the library.
 
         A tokenizer.json can be valid and make no sense (a template without its tokens):
@@ -229,7 +244,7 @@ class Tokenizer:
                 "Copy tokenizer.json again from the model it belongs to; it may be truncated.",
             ) from None
 
-    def _bounded(self, chars, side):
+    def _bounded(self, chars: int, side: str) -> None:
         """Raises TokenizerError where normalizing or decoding could make too long a text of so many
         characters.
         """
@@ -241,7 +256,7 @@ class Tokenizer:
                 COPY,
             )
 
-    def encode(self, text, add_special_tokens=True):
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """-> list of ids. Raises TokenizerError; TypeError where `text` is no string."""
         if not isinstance(text, str):
             raise TypeError(f"encode needs a string, not {type(text).__name__}")
@@ -250,7 +265,12 @@ class Tokenizer:
             lambda: self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         )
 
-    def decode(self, ids, skip_special_tokens=False, clean_up_tokenization_spaces=None):
+    def decode(
+        self,
+        ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+    ) -> str:
         """-> text. clean_up_tokenization_spaces: as in transformers, from tokenizer_config.json
         where not given (there: default False).
         """
@@ -273,20 +293,20 @@ class Tokenizer:
         )
         return _clean_up(text) if clean else text
 
-    def __call__(self, text, add_special_tokens=True):
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": self.encode(text, add_special_tokens)}
 
     def apply_chat_template(
         self,
-        messages,
-        tools=None,
-        documents=None,
-        chat_template=None,
-        add_generation_prompt=False,
-        continue_final_message=False,
-        tokenize=True,
-        **variables,
-    ):
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        tokenize: bool = True,
+        **variables: Any,
+    ) -> list[int] | str:
         """messages ([{"role", "content"}]) -> ids, or text with tokenize=False.
 
         Raises TokenizerError where there is no template, or
@@ -313,7 +333,7 @@ class Tokenizer:
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
 
-def _clean_up(text):
+def _clean_up(text: str) -> str:
     """clean_up_tokenization of transformers' tokenization_utils_base.py."""
     for old, new in (
         (" .", "."),

@@ -2,8 +2,12 @@
 that are kept.
 """
 
+from __future__ import annotations
 
-def __getattr__(name):  # imported when first asked for: `import edgewise` stays quick
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:  # imported when first asked for: `import edgewise` stays quick
     from importlib import import_module
 
     where = {

@@ -23,7 +23,7 @@ from .peft import Adapter, LoraConfig, load_adapter
 Stored = tuple[int, Sequence[int], bytes]  # dtype code, shape, bytes
 
 
-def floats(tensor: Tensor | Stored) -> array:
+def floats(tensor: Tensor | Stored) -> array[float]:
     """Flat float32 of a Tensor, or of (dtype code, shape, bytes)."""
     dtype, shape, data = (
         tensor if isinstance(tensor, tuple) else (tensor.dtype, tensor.shape, tensor.bytes())
@@ -123,7 +123,7 @@ def turned(data: bytes, rows: int, columns: int) -> bytes:
     return out.tobytes()
 
 
-def as_weight(values: array, saved: Mapping[str, Any], nbytes: int) -> bytes:
+def as_weight(values: array[float], saved: Mapping[str, Any], nbytes: int) -> bytes:
     """The bytes of a weight slot.
 
     Args:
@@ -175,12 +175,12 @@ class CausalLM(decoder.DecoderModel):
 
     def __init__(
         self,
-        model: str | os.PathLike | Package,
+        model: str | os.PathLike[str] | Package,
         dtype: str | None = None,
         capacity: int | None = None,
         engine: Engine | None = None,
         states: Mapping[str, Buffer] | None = None,
-        lora: LoraConfig | Adapter | dict[str, Any] | str | os.PathLike | None = None,
+        lora: LoraConfig | Adapter | dict[str, Any] | str | os.PathLike[str] | None = None,
         cache_dtype: str | None = None,
         verify: bool = True,
     ):
@@ -221,7 +221,7 @@ class CausalLM(decoder.DecoderModel):
             self.set_adapter("default")
 
     def load_adapter(
-        self, source: Adapter | str | os.PathLike | dict[str, Any], name: str = "default"
+        self, source: Adapter | str | os.PathLike[str] | dict[str, Any], name: str = "default"
     ) -> None:
         """Reads an adapter and keeps it under a name. `set_adapter` switches to it.
 

@@ -64,7 +64,7 @@ def generate_artifacts(
     frozen_params: Sequence[str] | None = None,
     loss: LossType | onnxblock.Block | None = None,
     optimizer: OptimType | onnxblock.Block | None = None,
-    artifact_directory: str | os.PathLike | None = None,
+    artifact_directory: str | os.PathLike[str] | None = None,
     prefix: str = "",
     ort_format: bool = False,
     custom_op_library: Any = None,
@@ -226,7 +226,7 @@ def _optimizer_block(optimizer: Any) -> Any:
 
 
 def _write_models(
-    models: dict[str, Any], artifact_directory: str | os.PathLike | None, prefix: str
+    models: dict[str, Any], artifact_directory: str | os.PathLike[str] | None, prefix: str
 ) -> str:
     """Writes {prefix}{name}.onnx of each model that is not None. Returns the folder."""
     path = os.getcwd() if artifact_directory is None else artifact_directory

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..declare.dtypes import FLOAT, FLOAT16, pack, unpack
 from ..declare.symbolic import product
@@ -11,8 +12,19 @@ from ..errors import InputError
 from ..ir import Info, Node
 from ..onnx.editor import ModelEditor
 
+if TYPE_CHECKING:
+    from ..onnx.sink import Writable
+    from ..onnx.source import Source
+    from ..passes.lora import LoraLayer
 
-def export_inference(source, parameters, buffers, outputs, target):
+    Target = str | os.PathLike[str] | Writable | None
+    # {name: (dtype code, shape, data)}
+    Arrays = Mapping[str, tuple[int, Sequence[int], Any]]
+
+
+def export_inference(
+    source: Source, parameters: Arrays, buffers: Arrays, outputs: Sequence[str], target: Target
+) -> bytes | None:
     """The part of an evaluation model that `outputs` depend on, with parameters as initializers.
 
     Args:
@@ -43,7 +55,9 @@ def export_inference(source, parameters, buffers, outputs, target):
     return e.write(target)
 
 
-def export_parameters(source, parameters, target, external_data=None):
+def export_parameters(
+    source: object, parameters: Arrays, target: Target, external_data: str | None = None
+) -> bytes | None:
     """The model with new values of parameters. parameters: {initializer: (dtype code, shape,
     bytes)} in float32; what the file keeps as float16 is rounded to it.
     """
@@ -52,7 +66,7 @@ def export_parameters(source, parameters, target, external_data=None):
     return e.write(target, external_data)
 
 
-def _set_parameters(e, parameters):
+def _set_parameters(e: ModelEditor, parameters: Arrays) -> None:
     for name, (dtype, shape, data) in parameters.items():
         t = e.graph.constants.get(name)
         if (
@@ -73,14 +87,22 @@ def _set_parameters(e, parameters):
         e.set_initializer(name, (t.dtype, shape, data if t.dtype == FLOAT else _half(data)))
 
 
-def _half(data):
+def _half(data: bytes) -> bytes:
     return b"".join(
         pack(FLOAT16, unpack(FLOAT, data[i : i + (1 << 18)], len(data[i : i + (1 << 18)]) // 4))
         for i in range(0, len(data), 1 << 18)
     )
 
 
-def export_lora(source, layers, adapters, merged, target, external_data=None, parameters=None):
+def export_lora(
+    source: object,
+    layers: Sequence[LoraLayer],
+    adapters: Arrays,
+    merged: Arrays,
+    target: Target,
+    external_data: str | None = None,
+    parameters: Arrays | None = None,
+) -> bytes | None:
     """The model with adapters merged into it: float weights get new values, beside quantized ones
     the adapter's two products stand as nodes.
 
@@ -99,9 +121,7 @@ def export_lora(source, layers, adapters, merged, target, external_data=None, pa
     return e.write(target, external_data)
 
 
-def _beside(
-    e: ModelEditor, layer: Any, adapters: Mapping[str, tuple[int, Sequence[int], bytes]]
-) -> None:
+def _beside(e: ModelEditor, layer: LoraLayer, adapters: Arrays) -> None:
     """Adds y = base(x) + (x A^T) (scaling B)^T after the node that computes y. For an embedding the
     rows of A^T are gathered, for a convolution A and B are convolutions.
     """
@@ -135,11 +155,7 @@ def _beside(
 
 
 def _set_adapter(
-    e: ModelEditor,
-    layer: Any,
-    adapters: Mapping[str, tuple[int, Sequence[int], bytes]],
-    names: Mapping[str, str],
-    dtype: int,
+    e: ModelEditor, layer: LoraLayer, adapters: Arrays, names: Mapping[str, str], dtype: int
 ) -> None:
     """Adds A and scaling B as initializers: transposed, unless of a convolution."""
     (_, (r, *inner), a_data), (_, (out, *_), b_data) = adapters[layer.a], adapters[layer.b]
@@ -156,7 +172,7 @@ def _set_adapter(
     e.set_initializer(names["lora_B"], (dtype, b_shape, pack(dtype, b)))
 
 
-def _down(layer: Any, base: Node, names: Mapping[str, str]) -> Node:
+def _down(layer: LoraLayer, base: Node, names: Mapping[str, str]) -> Node:
     """The node that computes x A^T."""
     outputs, name = [names["lora_down"]], names["lora_down"]
     if layer.kind == "embedding":
@@ -168,7 +184,7 @@ def _down(layer: Any, base: Node, names: Mapping[str, str]) -> Node:
     return Node("MatMul", [layer.x, names["lora_A"]], outputs, {}, "", name)
 
 
-def _computes_half(e, layer, node):
+def _computes_half(e: ModelEditor, layer: LoraLayer, node: Node) -> bool:
     """Whether the file computes this layer in float16: as its quantization scales are, or as it
     says of the tensor.
     """

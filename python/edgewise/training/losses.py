@@ -367,7 +367,7 @@ class GraphLoss:
         loss: name of the output that is the loss, of one element. Default: the first.
     """
 
-    model: Graph | str | os.PathLike | bytes
+    model: Graph | str | os.PathLike[str] | bytes
     shapes: dict[str, Sequence[int]] = field(default_factory=dict)
     loss: str | None = None
 
@@ -428,7 +428,7 @@ LOSSES: dict[str, Callable[[], Loss]] = {
 }
 
 
-def loss_of(loss: Loss | str | Graph | Callable) -> Loss:
+def loss_of(loss: Loss | str | Graph | Callable[..., Value]) -> Loss:
     """A loss object.
 
     Args:

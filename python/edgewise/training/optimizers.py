@@ -106,7 +106,7 @@ class AdamW(Optimizer):
     after the update.
     """
 
-    betas: tuple = (0.9, 0.999)
+    betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.01
     form: str = "torch"
@@ -249,7 +249,7 @@ class Lion(Optimizer):
     """Lion (Chen et al. 2023): the sign of an interpolated momentum."""
 
     lr: float = 1e-4
-    betas: tuple = (0.9, 0.99)
+    betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
 
     def moments(self) -> tuple[str, ...]:
@@ -267,22 +267,22 @@ class Lion(Optimizer):
 
 @dataclass
 class Muon(Optimizer):
-    """torch.optim.Muon (Jordan et al.
+    """torch.optim.Muon (Jordan et al. 2024).
 
-    2024): the step is the momentum with all its singular values brought near 1, by Newton-Schulz
-    iterations.
+    The step is the momentum with all singular values brought close to 1 by Newton-Schulz
+    iterations. Those are computed in float32 here, in bfloat16 by PyTorch. For matrices only: give
+    embeddings, gains and biases another optimizer (`groups` of Program).
 
-    For matrices; give embeddings, gains and biases another optimizer (Program's `groups`). The
-    iterations are float32 products, PyTorch's bfloat16 ones. adjust_lr_fn: None or "original": the
-    rate times sqrt(max(1, rows / columns)) of the tensor as it lies in the file;
-        "match_rms_adamw": times 0.2 sqrt(max(rows, columns)), which makes steps as large as AdamW's
-        (Liu et al. 2025).
+    Args:
+        adjust_lr_fn: None or "original": the rate is multiplied by sqrt(max(1, rows / columns)) of
+            the tensor as stored in the file; "match_rms_adamw": by 0.2 sqrt(max(rows, columns)),
+            which makes steps as large as AdamW's (Liu et al. 2025).
     """
 
     weight_decay: float = 0.1
     momentum: float = 0.95
     nesterov: bool = True
-    ns_coefficients: tuple = (3.4445, -4.7750, 2.0315)
+    ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)
     eps: float = 1e-7
     ns_steps: int = 5
     adjust_lr_fn: str | None = None
@@ -291,7 +291,17 @@ class Muon(Optimizer):
         """The momentum."""
         return ("momentum_buffer",)
 
-    def update(self, graph, parameter, gradient, states, learning_rate, step, scale, weight_decay):
+    def update(
+        self,
+        graph: Gradients,
+        parameter: Value,
+        gradient: Value,
+        states: Sequence[Value],
+        learning_rate: Value,
+        step: Value,
+        scale: Value | None,
+        weight_decay: float,
+    ) -> list[Value]:
         """The new parameter and momentum, in ONNX operators.
 
         InputError: the parameter is no matrix, or adjust_lr_fn is unknown.

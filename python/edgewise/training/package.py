@@ -173,7 +173,7 @@ def compile_training_package(
 
 
 def compile_model_for_training(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     kinds: Sequence[str],
     dtype: str | None = None,
     capacity: int | None = None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Collection, Sequence
 
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..errors import InputError, UnsupportedOp
@@ -45,7 +46,7 @@ _MADE_UP = re.compile(
 )  # names that exporters gave
 
 
-def parameters(graph):
+def parameters(graph: Graph) -> list[str]:
     """Names of the float initializers that look like parameters, in the order of the file.
 
     What feeds a layer (products, convolutions, embeddings, norms, recurrent ops), directly or
@@ -53,12 +54,12 @@ def parameters(graph):
     several elements and a name of its own that is not a mask's or a table's: a single number is
     mostly an epsilon or a scale, and norms with a trained epsilon are not recognised as norms.
     """
-    users = {}
+    users: dict[str, list[tuple[Node, int]]] = {}
     for n in graph.every_node():
         for i, name in enumerate(n.inputs):
             users.setdefault(name, []).append((n, i))
 
-    def learned(name, own, depth=0):
+    def learned(name: str, own: str, depth: int = 0) -> bool:
         for n, i in users.get(name, ()):
             if i in _ROLES.get(n.op, ()):
                 return True
@@ -83,7 +84,7 @@ def parameters(graph):
     ]
 
 
-def quantized_count(graph):
+def quantized_count(graph: Graph) -> int:
     """How many weights are stored in integers: they cannot be trained, only adapters beside
     them.
     """
@@ -105,7 +106,9 @@ def quantized_count(graph):
     return count
 
 
-def choose(graph, wanted="all", frozen=()):
+def choose(
+    graph: Graph, wanted: str | Sequence[str] = "all", frozen: Sequence[str] = ()
+) -> list[str]:
     """Names of the parameters to train.
 
     Args:
@@ -138,7 +141,7 @@ def choose(graph, wanted="all", frozen=()):
     return [c for c in chosen if not any(c == p or fnmatch.fnmatchcase(c, p) for p in frozen)]
 
 
-def separate(graph):
+def separate(graph: Graph) -> Graph:
     """Gives parameters that the exporter merged because they began with equal values a tensor each.
 
     TorchScript's exporter writes initializers of one value once, and `Identity` for the others: all
@@ -172,13 +175,15 @@ def separate(graph):
     return graph
 
 
-def _uniform(t):
+def _uniform(t: Tensor) -> bool:
     data = bytes(t.bytes())
     size = 4 if t.dtype == FLOAT else 2
     return len(data) > 0 and data == data[:size] * (len(data) // size)
 
 
-def with_batch_statistics(graph, only=None):
+def with_batch_statistics(
+    graph: Graph, only: Collection[str] | None = None
+) -> tuple[Graph, dict[str, str]]:
     """(graph whose BatchNormalization nodes use the batch's statistics, {running statistic: name of
     its new value}).
 
@@ -186,7 +191,8 @@ def with_batch_statistics(graph, only=None):
     began equal are one tensor in the file, which two norms cannot both update: such graphs have
     been through `separate`.
     """
-    nodes, running = [], {}
+    nodes: list[Node] = []
+    running: dict[str, str] = {}
     for n in graph.nodes:
         internal = (
             n.op == "BatchNormInternal"

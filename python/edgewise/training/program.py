@@ -16,7 +16,9 @@ updates so far as `training/step`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, cast
 
 from ..bind import BoundGraph, Gradients, add_gradients
 from ..declare.dtypes import FLOAT, INT64, NAME
@@ -27,8 +29,8 @@ from ..passes.lora import SCALE, insert_lora, saved_parameters
 from ..passes.recompute import recompute, recompute_cheap
 from ..plan import Plan, compile_graph, recognised
 from ..plan.explain import TRAINING, explained
-from .losses import loss_of
-from .optimizers import optimizer_of
+from .losses import Loss, OutputLoss, loss_of
+from .optimizers import Optimizer, optimizer_of
 from .parameters import choose, parameters, separate, with_batch_statistics
 from .state_plans import Feed, State, auxiliary_plan, initialize, merge, save
 
@@ -39,6 +41,10 @@ STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
     "gradient_scale",
     "loss",
 )
+
+if TYPE_CHECKING:
+    from ..passes.lora import LoraLayer, Saved
+    from .peft import LoraConfig
 
 
 class Program:
@@ -69,26 +75,26 @@ class Program:
 
     def __init__(
         self,
-        graph,
-        shapes,
+        graph: Graph,
+        shapes: Mapping[str, Sequence[int]],
         *,
-        dtypes=None,
-        known=None,
-        computed=None,
-        loss="causal_lm",
-        optimizer="AdamW",
-        trainable="all",
-        frozen=(),
-        lora=None,
-        outputs=(),
-        no_decay=(),
-        groups=(),
-        max_grad_norm=None,
-        max_grad_value=None,
-        training_mode=True,
-        batch_norm="frozen",
-        checkpointing=False,
-    ):
+        dtypes: Mapping[str, int] | None = None,
+        known: Mapping[str, Sequence[Any]] | None = None,
+        computed: Mapping[str, Any] | None = None,
+        loss: Loss | str | Graph | Callable[..., Value] = "causal_lm",
+        optimizer: Optimizer | str | dict[str, Any] | None = "AdamW",
+        trainable: str | Sequence[str] = "all",
+        frozen: Sequence[str] = (),
+        lora: LoraConfig | None = None,
+        outputs: Sequence[str] = (),
+        no_decay: Sequence[str] = (),
+        groups: Sequence[tuple[str, dict[str, Any]]] = (),
+        max_grad_norm: float | None = None,
+        max_grad_value: float | None = None,
+        training_mode: bool = True,
+        batch_norm: str | list[str] = "frozen",
+        checkpointing: bool | float = False,
+    ) -> None:
         self.graph = separate(graph)
         self.shapes, self.dtypes, self.known, self.computed = (
             {k: list(v) for k, v in shapes.items()},
@@ -123,10 +129,15 @@ class Program:
         self.trainable += [
             n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable
         ]
-        self.states, self.feeds, self.plans, self.unreached = {}, {}, {}, []
-        self.lora_layers = []
+        self.states: dict[str, State] = {}
+        self.feeds: dict[str, Feed] = {}
+        self.plans: dict[str, Plan] = {}
+        self.unreached: list[str] = []
+        self.lora_layers: list[LoraLayer] = []
         self.named = trainable != "all"  # whether someone asked for these parameters
-        self.trained = None  # names of the parameters and adapters that gradients reach
+        self.trained: list[str] | None = (
+            None  # names of the parameters and adapters that gradients reach
+        )
 
     def _followed(self, batch_norm: str | list[str]) -> tuple[Graph, dict[str, str]]:
         """(graph of a training step, {running statistic: output that it follows})"""
@@ -140,7 +151,7 @@ class Program:
             return self.graph, {}
         return with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm)
 
-    def _saved(self):
+    def _saved(self) -> list[Saved]:
         """[lora.Saved] that the LoraConfig means; it takes a recognised graph to know the modules
         by name.
         """
@@ -156,10 +167,10 @@ class Program:
                 trainable=parameters(self.graph),
                 doing=TRAINING.broken,
             )
-            return saved_parameters(bound, self.lora)
+            return saved_parameters(bound, cast("LoraConfig", self.lora))
 
     # ---- plans ----
-    def plan(self, kind):
+    def plan(self, kind: str) -> Plan:
         """The Plan of a kind, compiled on first use.
 
         Raises:
@@ -215,7 +226,12 @@ class Program:
 
         return self._forward(True, self._train if kind == "train" else self._accumulate, finish)
 
-    def _forward(self, training: bool, between, finish=None) -> Plan:
+    def _forward(
+        self,
+        training: bool,
+        between: Callable[[BoundGraph, Gradients, Value], None],
+        finish: Callable[[BoundGraph], None] | None = None,
+    ) -> Plan:
         """A plan of the model and its loss.
 
         Args:
@@ -294,9 +310,9 @@ class Program:
             if v.role == "input" and name not in self.known and name != SEED:
                 self.feeds[name] = Feed(name, "input", v.dtype, tuple(v.shape))
 
-    def _wanted_outputs(self, names):
+    def _wanted_outputs(self, names: list[str]) -> list[str]:
         need = (
-            [self.loss.output]
+            [cast(OutputLoss, self.loss).output]
             if getattr(self.loss, "output", None)
             else names[:1]
             if hasattr(self.loss, "output")
@@ -311,7 +327,7 @@ class Program:
                 )
         return list(dict.fromkeys([*need, *self.extra]))
 
-    def _gradients(self, bound, g, loss):
+    def _gradients(self, bound: BoundGraph, g: Gradients, loss: Value) -> list[tuple[Value, Value]]:
         """[(state Value, gradient Value)] of all parameters and adapters that the loss depends
         on.
         """
@@ -358,7 +374,7 @@ class Program:
         def change(bound: BoundGraph, graph: Gradients) -> None:
             scale = bound.inputs[GRADIENT_SCALE] = Value(GRADIENT_SCALE, FLOAT, [1], role="input")
             pairs = []
-            for name in self.trained:
+            for name in self.trained or ():
                 s = self.states[name]
                 gradient = bound.state(f"gradient/{name}", s.dtype, s.shape)
                 pairs.append((bound.state(name, s.dtype, s.shape), gradient))
@@ -366,7 +382,13 @@ class Program:
 
         return auxiliary_plan("update", change)
 
-    def _add_updates(self, bound, graph, pairs, scale):
+    def _add_updates(
+        self,
+        bound: BoundGraph,
+        graph: Gradients,
+        pairs: list[tuple[Value, Value]],
+        scale: Value | None,
+    ) -> None:
         """Optimizer nodes for [(state, gradient)]. scale: float32 [1] that gradients are multiplied
         with, or None.
         """
@@ -407,10 +429,10 @@ class Program:
                 group.get("weight_decay", optimizer.weight_decay),
             )
 
-    def _group(self, name):
+    def _group(self, name: str) -> dict[str, Any]:
         return next((dict(g) for p, g in self.groups if fnmatchcase(name, p)), {})
 
-    def copied(self, state):
+    def copied(self, state: State) -> bool:
         """Whether a state begins as the bytes of a weight in the file."""
         return (
             state.initial[0] == "constant"
@@ -418,7 +440,7 @@ class Program:
         )
 
     # ---- what it takes ----
-    def describe_states(self):
+    def describe_states(self) -> list[dict[str, Any]]:
         """[{name, kind, dtype (NumPy's name), shape, bytes}] of all states, for a package's
         manifest.
         """

@@ -63,7 +63,7 @@ REMEDY = "The file is damaged or not a safetensors file; fetch it again."
 
 
 def load_safetensors(
-    source: Source | str | os.PathLike | bytes,
+    source: Source | str | os.PathLike[str] | bytes,
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Reads the header of a file.
 

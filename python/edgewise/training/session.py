@@ -93,10 +93,11 @@ class TrainingSession(Owner):
             self.memory[name] = self.device.allocate(s.nbytes)
         return self.memory[name]
 
-    def _load(self, kind, store=None):
+    def _load(self, kind: str, store: WeightStore | None = None) -> Any:
         if kind not in self.loaded:
             plan = self.program.plan(kind)
-            loaded, fresh = self.device.load_plan(plan), []
+            loaded = self.device.load_plan(plan)
+            fresh: list[str] = []
             loaded.watch, loaded.ends, loaded.title = self.watch, self.ends, kind
             loaded.patience = PATIENCE if kind in ("train", "accumulate", "update") else 0.0
             try:
@@ -116,7 +117,7 @@ class TrainingSession(Owner):
             self.loaded[kind] = loaded
         return self.loaded[kind]
 
-    def _buffer(self, kind, slot):
+    def _buffer(self, kind: str, slot: Slot) -> Buffer:
         key = (kind, slot.name)
         if key not in self.buffers:
             self.buffers[key] = (self.device.allocate(slot.nbytes), slot)
@@ -223,7 +224,7 @@ class TrainingSession(Owner):
         """To be called once all states that a stopped step left partly updated are written."""
         self.root.torn = None
 
-    def _check_whole(self):
+    def _check_whole(self) -> None:
         if self.root.torn is not None:
             raise EngineError(
                 f"the last step was stopped in its middle, and {self.root.torn} are partly updated",
@@ -364,15 +365,15 @@ class TrainingSession(Owner):
 
     def get(self, name: str) -> Any:
         """A state as an array."""
-        s = self.program.states.get(name)
+        s: Any = self.program.states.get(name)
         data = self.read(name)
         return as_output(s.dtype, list(s.shape), data)
 
     def set(self, name: str, array: Any) -> None:
         """Sets a state from an array of its shape and type."""
-        s = self.program.states.get(name)
+        s: Any = self.program.states.get(name)
         if s is None:
-            self.place(name)
+            self.place(name)  # raises InputError
         dtype, shape, data = as_input(array, name, s.dtype)
         if dtype != s.dtype or list(shape) != list(s.shape):
             raise InputError(
@@ -464,7 +465,7 @@ class TrainingSession(Owner):
         if self.share is None:
             self.store.free()
 
-    def __del__(self):
+    def __del__(self) -> None:
         try:
             # without the lock: it is unreachable, and finalizers must not wait
             self._free()

@@ -53,7 +53,7 @@ class Feed:
     name: str
     kind: str
     dtype: int
-    shape: tuple
+    shape: tuple[int, ...]
 
 
 def auxiliary_plan(

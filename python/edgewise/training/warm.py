@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from typing import cast
 
-from ..bind import Gradients, add_gradients
+from ..bind import BoundGraph, Gradients, add_gradients
 from ..declare.dtypes import FLOAT, INT64
-from ..ir import Graph, Info
-from ..plan import compile_graph
+from ..ir import Graph, Info, Value
+from ..plan import Plan, compile_graph
 from .losses import cross_entropy
 from .optimizers import AdamW
 
 BATCH, SEQUENCE, HEADS, WIDTH, INNER, VOCAB = 2, 32, 2, 32, 64, 64
 
 
-def warm_plan():
+def warm_plan() -> Plan:
     """A Plan of one layer's step, all inputs and states of which may be zeros."""
     rows = BATCH * SEQUENCE
     shapes = {"ids": (INT64, [rows]), "labels": (INT64, [rows]), "rate": (FLOAT, [1])}
@@ -31,20 +32,21 @@ def warm_plan():
         ours=True,
     )
 
-    def step(bound):
-        g, parameters = Gradients(bound), []
+    def step(bound: BoundGraph) -> None:
+        g = Gradients(bound)
+        parameters: list[Value] = []
 
-        def weight(*shape):
+        def weight(*shape: int) -> Value:
             parameters.append(bound.state(f"w{len(parameters)}", FLOAT, list(shape)))
             return parameters[-1]
 
-        def linear(x, rows, columns):
+        def linear(x: Value, rows: int, columns: int) -> Value:
             return g.op("MatMul", x, weight(rows, columns))
 
-        def norm(x):
+        def norm(x: Value) -> Value:
             return g.op("RMSNormalization", x, weight(WIDTH), axis=-1, epsilon=1e-5)
 
-        def heads(x):
+        def heads(x: Value) -> Value:
             return g.transpose(g.reshape(x, [BATCH, SEQUENCE, HEADS, WIDTH // HEADS]), [0, 2, 1, 3])
 
         x = g.op("Gather", weight(VOCAB, WIDTH), bound.inputs["ids"])
@@ -78,7 +80,7 @@ def warm_plan():
                 for name, what in optimizer.states(w.shape).items()
             ]
             bound.effects += optimizer.update(
-                g, w, d, kept, bound.inputs["rate"], number, None, 0.0
+                g, w, cast(Value, d), kept, bound.inputs["rate"], number, None, 0.0
             )
         bound.outputs = {"loss": g.reshape(loss, [])}
 
@@ -91,7 +93,7 @@ def warm_plan():
     return plan
 
 
-def typescript(table):
+def typescript(table: object) -> str:
     """The plan, for pages."""
     short = re.sub(rb"\0{1,255}", lambda zeros: bytes([0, len(zeros[0])]), warm_plan().data)
     return "\n".join(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
 from ...arrays import as_input, as_output
 from ...declare.dtypes import NAME
 from ...errors import InputError
@@ -9,22 +13,28 @@ from ...ir import Tensor
 from ..artifact_files.models import GROUP
 from ..artifact_files.odtc import Checkpoint, read_checkpoint, write_checkpoint
 
+if TYPE_CHECKING:
+    from ...declare.dtypes import Buffer
+    from ...onnx.sink import Writable
+    from .module import Module
+    from .optimizer import Optimizer
+
 
 class Parameter:
     """A parameter of a checkpoint: name, data (array, can be set), grad (array or None),
     requires_grad.
     """
 
-    def __init__(self, state, name):
+    def __init__(self, state: CheckpointState, name: str) -> None:
         self._state, self.name = state, name
 
     @property
-    def requires_grad(self):
+    def requires_grad(self) -> bool:
         """Whether the artifacts train it."""
         return self.name in self._state._checkpoint.requires_grad
 
     @property
-    def data(self):
+    def data(self) -> Any:
         """A copy as an array, as it is now.
 
         Setting it takes an array of the same type and shape (of a nominal checkpoint: any shape);
@@ -34,96 +44,103 @@ class Parameter:
         return as_output(dtype, list(shape), data)
 
     @data.setter
-    def data(self, value):
+    def data(self, value: Any) -> None:
         self._state._write(self.name, value)
 
     @property
-    def grad(self):
+    def grad(self) -> Any:
         """The gradient accumulated so far as an array; None before the module's first call in
         training mode, and of a frozen one.
         """
         return self._state._gradient(self.name)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Parameter({self.name!r}, requires_grad={self.requires_grad})"
 
 
 class Parameters:
     """The parameters of a checkpoint by name."""
 
-    def __init__(self, state):
+    def __init__(self, state: CheckpointState) -> None:
         self._state = state
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Parameter:
         if name not in self:
             raise KeyError(f"Parameter {name} does not exist.")
         return Parameter(self._state, name)
 
-    def __setitem__(self, name, value):
+    def __setitem__(self, name: str, value: Any) -> None:
         self[name].data = value
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self._state._checkpoint.parameters
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[str, Parameter]]:
         for name in self._state._checkpoint.parameters:
             yield name, Parameter(self._state, name)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._state._checkpoint.parameters)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Parameters({', '.join(self._state._checkpoint.parameters)})"
 
 
 class Properties:
     """Numbers and texts that a user keeps in a checkpoint, by name."""
 
-    def __init__(self, state):
+    def __init__(self, state: CheckpointState) -> None:
         self._state = state
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> int | float | str:
         if name not in self:
             raise KeyError(f"Property {name} does not exist.")
         return self._state._checkpoint.properties[name]
 
-    def __setitem__(self, name, value):
+    def __setitem__(self, name: str, value: int | float | str) -> None:
         if not isinstance(name, str) or type(value) not in (int, float, str):
             raise InputError(
                 f"{name!r}: {value!r} is no property",
                 "properties",
                 "Keep ints, floats and texts by name.",
             )
-        self._state._checkpoint.properties[name] = value
+        self._state._checkpoint.properties[name] = value  # type: ignore[index]
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self._state._checkpoint.properties
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[str, int | float | str]]:
         yield from self._state._checkpoint.properties.items()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._state._checkpoint.properties)
 
 
 class CheckpointState:
     """Parameters, and what else a run needs to go on. `parameters`, `properties`: by name."""
 
-    def __init__(self, checkpoint):
+    def __init__(self, checkpoint: Checkpoint) -> None:
         if not isinstance(checkpoint, Checkpoint):
             raise TypeError(
                 f"CheckpointState is made by load_checkpoint, not of a {type(checkpoint).__name__}"
             )
-        self._checkpoint, self._module, self._optimizer = checkpoint, None, None
+        self._checkpoint = checkpoint
+        self._module: Module | None = None
+        self._optimizer: Optimizer | None = None
         self.parameters, self.properties = Parameters(self), Properties(self)
 
     @classmethod
-    def load_checkpoint(cls, checkpoint_uri):
+    def load_checkpoint(cls, checkpoint_uri: str | os.PathLike[str] | bytes) -> CheckpointState:
         """Reads a checkpoint file (a path, or its bytes)."""
         return cls(read_checkpoint(checkpoint_uri))
 
     @classmethod
-    def save_checkpoint(cls, state, checkpoint_uri, include_optimizer_state=False):
+    def save_checkpoint(
+        cls,
+        state: CheckpointState,
+        checkpoint_uri: str | os.PathLike[str] | Writable,
+        include_optimizer_state: bool = False,
+    ) -> None:
         """Writes a checkpoint file that ONNX Runtime reads, too."""
         c = state._checkpoint
         current = Checkpoint(
@@ -141,18 +158,18 @@ class CheckpointState:
         write_checkpoint(current, checkpoint_uri)
 
     # values are the file's until a module holds them
-    def _read(self, name):
+    def _read(self, name: str) -> tuple[int, Sequence[int], Buffer]:
         if self._module is not None and name in self._module._states():
             s = self._module._session.program.states[name]
             return s.dtype, s.shape, self._module._session.read(name)
         t = self._checkpoint.parameters[name]
         return t.dtype, t.shape, t.bytes()
 
-    def _tensor(self, name):
+    def _tensor(self, name: str) -> Tensor:
         dtype, shape, data = self._read(name)
         return Tensor(name, dtype, tuple(shape), None, 0, len(data), bytes(data))
 
-    def _write(self, name, value):
+    def _write(self, name: str, value: Any) -> None:
         t = self._checkpoint.parameters[name]
         dtype, shape, data = as_input(value, name, t.dtype)
         if dtype != t.dtype or list(shape) != list(t.shape) and not self._checkpoint.nominal:
@@ -177,7 +194,7 @@ class CheckpointState:
             else self._checkpoint.frozen
         )[name] = new
 
-    def _gradient(self, name):
+    def _gradient(self, name: str) -> Any:
         m = self._module
         if m is None or m._session is None or f"gradient/{name}" not in m._session.program.states:
             return None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from ...arrays import as_input, as_output
 from ...declare.dtypes import FLOAT, NAME
 from ...declare.symbolic import product
@@ -14,10 +18,18 @@ from ..session import TrainingSession
 from .checkpoint_state import CheckpointState
 from .ort_value import OrtValue
 
+if TYPE_CHECKING:
+    from ...arrays import Input
+    from ...engine import Engine
+    from ...onnx.sink import Writable
+    from ..artifact_files.models import TrainingModel
+    from ..optimizers import Optimizer as OptimizerRule
+    from ..state_plans import State
+
 _seed = 0
 
 
-def set_seed(seed):
+def set_seed(seed: int) -> None:
     """Seed of dropout in modules that are made from now on."""
     global _seed
     _seed = int(seed)
@@ -37,14 +49,14 @@ class Module(Owner):
 
     def __init__(
         self,
-        train_model_uri,
-        state,
-        eval_model_uri=None,
-        device="cpu",
-        session_options=None,
+        train_model_uri: str | os.PathLike[str] | bytes,
+        state: CheckpointState,
+        eval_model_uri: str | os.PathLike[str] | bytes | None = None,
+        device: str | None = "cpu",
+        session_options: object = None,
         *,
-        engine=None,
-    ):
+        engine: Engine | None = None,
+    ) -> None:
         if not isinstance(state, CheckpointState):
             raise InputError(
                 f"a {type(state).__name__} is no CheckpointState",
@@ -70,30 +82,35 @@ class Module(Owner):
             if eval_model_uri is not None
             else None
         )
-        self._optimizer, self._norm = None, None
-        self._sessions, self._session, self._reset, self._seed = {}, None, True, _seed
+        self._optimizer: OptimizerRule | None = None
+        self._norm: float | None = None
+        self._sessions: dict[tuple[Any, ...], TrainingSession] = {}
+        self._session: Any = None  # the first TrainingSession, which owns the states
+        self._reset, self._seed = True, _seed
         self._trained = False  # whether there are gradients
         state._module = self
 
     # ---- sessions: one for each set of shapes, all with the states of the first ----
-    def _states(self):
-        return self._session.program.states if self._session is not None else ()
+    def _states(self) -> dict[str, State]:
+        return self._session.program.states if self._session is not None else {}
 
-    def _session_of(self, feeds, training):
+    def _session_of(self, feeds: Mapping[str, Input], training: bool) -> TrainingSession:
         key = (training, tuple((n, tuple(s), d) for n, (d, s, _) in sorted(feeds.items())))
         if key not in self._sessions:
-            model = self._train_model if training or self._session is None else self._eval_model
+            model: Any = (
+                self._train_model if training or self._session is None else self._eval_model
+            )
             if not training and self._session is None:  # the states are the training model's
                 self._session_of_train(feeds)
                 model = self._eval_model
             self._sessions[key] = self._make(model, feeds)
         return self._sessions[key]
 
-    def _session_of_train(self, feeds):
+    def _session_of_train(self, feeds: Mapping[str, Input]) -> TrainingSession:
         known = {n: f for n, f in feeds.items() if n in self._train_model.inputs}
         return self._session_of(known, True)
 
-    def _make(self, model, feeds):
+    def _make(self, model: TrainingModel, feeds: Mapping[str, Input]) -> TrainingSession:
         if self._session is None:  # parameters may have been set since the models were read
             for m in (self._train_model, self._eval_model):
                 if m is not None:
@@ -105,7 +122,7 @@ class Module(Owner):
                         }
                     )
                     m.graph.values = None
-        more = {"optimizer": self._optimizer} if self._optimizer is not None else {}
+        more: dict[str, Any] = {"optimizer": self._optimizer} if self._optimizer is not None else {}
         program = Program(
             model.graph,
             {n: list(s) for n, (_, s, _) in feeds.items()},
@@ -126,7 +143,7 @@ class Module(Owner):
         return session
 
     @locked
-    def __call__(self, *user_inputs):
+    def __call__(self, *user_inputs: Any) -> Any:
         """One pass over a batch: inputs in the order of `input_names()`.
 
         In training mode gradients are added to what was accumulated. Returns the loss, or a list of
@@ -159,37 +176,37 @@ class Module(Owner):
         values = [out["loss"], *(out[n] for n in model.outputs[1:])]
         return values[0] if len(values) == 1 else values
 
-    def train(self, mode=True):
+    def train(self, mode: bool = True) -> Module:
         """Training mode (mode False: evaluation mode). Returns self."""
         self.training = bool(mode)
         return self
 
-    def eval(self):
+    def eval(self) -> Module:
         """Evaluation mode. Returns self."""
         return self.train(False)
 
-    def lazy_reset_grad(self):
+    def lazy_reset_grad(self) -> None:
         """The next call begins with gradients of zero."""
         self._reset = True
 
-    def input_names(self):
+    def input_names(self) -> list[str]:
         """Names of a batch's inputs, in the order of a call, of the mode it is in.
 
         InputError: evaluation without a model for it.
         """
         return list((self._train_model if self.training else self._need_eval()).inputs)
 
-    def output_names(self):
+    def output_names(self) -> list[str]:
         """Names of the outputs, the loss first, of the mode it is in. InputError as input_names."""
         return list((self._train_model if self.training else self._need_eval()).outputs)
 
-    def _need_eval(self):
+    def _need_eval(self) -> TrainingModel:
         if self._eval_model is None:
             raise InputError("there is no evaluation model", "Module", "Pass eval_model_uri.")
         return self._eval_model
 
     # ---- parameters as one buffer, for federated learning ----
-    def _names(self, trainable_only):
+    def _names(self, trainable_only: bool) -> list[str]:
         c = self._state._checkpoint
         return (
             list(self._train_model.trainable)
@@ -201,14 +218,14 @@ class Module(Owner):
         )
 
     @locked
-    def get_contiguous_parameters(self, trainable_only=False):
+    def get_contiguous_parameters(self, trainable_only: bool = False) -> OrtValue:
         """All parameters, flattened and one behind the other: an OrtValue, float32
         [get_parameters_size(trainable_only)].
         """
         data = b"".join(bytes(self._state._read(n)[2]) for n in self._names(trainable_only))
         return OrtValue(FLOAT, [len(data) // 4], data)
 
-    def get_parameters_size(self, trainable_only=True):
+    def get_parameters_size(self, trainable_only: bool = True) -> int:
         """Number of elements of all parameters."""
         return sum(
             product(self._state._checkpoint.parameters[n].shape)
@@ -216,7 +233,9 @@ class Module(Owner):
         )
 
     @locked
-    def copy_buffer_to_parameters(self, buffer, trainable_only=True):
+    def copy_buffer_to_parameters(
+        self, buffer: OrtValue | Any, trainable_only: bool = True
+    ) -> None:
         """Sets all parameters from a buffer: what get_contiguous_parameters gives, or an array of
         as many float32.
         """
@@ -237,7 +256,11 @@ class Module(Owner):
             self._state._write(n, as_output(FLOAT, list(t.shape), bytes(view[at : at + size])))
             at += size
 
-    def export_model_for_inferencing(self, inference_model_uri, graph_output_names):
+    def export_model_for_inferencing(
+        self,
+        inference_model_uri: str | os.PathLike[str] | Writable,
+        graph_output_names: Sequence[str],
+    ) -> None:
         """Writes the evaluation model up to these outputs, with the parameters as they are now, as
         a plain ONNX file.
         """
@@ -252,7 +275,7 @@ class Module(Owner):
             inference_model_uri,
         )
 
-    def _buffers(self):
+    def _buffers(self) -> dict[str, tuple[int, Sequence[int], bytes]]:
         return (
             {
                 n: (s.dtype, s.shape, self._session.read(n))

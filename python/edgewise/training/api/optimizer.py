@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 
 from ...errors import InputError
@@ -21,7 +22,7 @@ class Optimizer:
         updates; its state is taken from the module's checkpoint where that has one.
     """
 
-    def __init__(self, optimizer_uri, module):
+    def __init__(self, optimizer_uri: str | os.PathLike[str] | bytes, module: Module) -> None:
         if not isinstance(module, Module):
             raise InputError(
                 f"a {type(module).__name__} is no Module",
@@ -41,7 +42,7 @@ class Optimizer:
             s.program.optimizer, s.program.max_grad_norm = self._rule, norm
         module._state._optimizer = self
 
-    def step(self):
+    def step(self) -> None:
         """Updates the parameters with the gradients that the module accumulated, which stay: after
         lazy_reset_grad the module's next call resets them.
 
@@ -59,7 +60,7 @@ class Optimizer:
             session.update(self._rate)
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """Updates so far, those of the checkpoint included."""
         if self._saved is not None:
             return self._saved.step
@@ -70,7 +71,7 @@ class Optimizer:
             else 0
         )
 
-    def _restore(self):
+    def _restore(self) -> None:
         if self._saved is None:
             return
         session, saved, self._saved = self._module._session, self._saved, None
@@ -82,14 +83,14 @@ class Optimizer:
                 if key in states and target in session.program.states:
                     session.write(target, states[key].bytes())
 
-    def _group(self):
+    def _group(self) -> OptimizerGroup:
         """State as a checkpoint holds it."""
         if self._saved is not None:
             return self._saved
         session = self._module._session
         momentums = {}
         for name in self._module._train_model.trainable:
-            kept = {}
+            kept: dict[str, Tensor] = {}
             for key, suffix in (("momentum0", "exp_avg"), ("momentum1", "exp_avg_sq")):
                 s = (
                     session.program.states.get(f"optimizer/{name}/{suffix}")
@@ -105,11 +106,11 @@ class Optimizer:
                 momentums[name] = kept
         return OptimizerGroup(session.step if session is not None else 0, self._rate, momentums)
 
-    def set_learning_rate(self, learning_rate):
+    def set_learning_rate(self, learning_rate: float) -> None:
         """The rate of updates from now on."""
         self._rate = float(learning_rate)
 
-    def get_learning_rate(self):
+    def get_learning_rate(self) -> float:
         """The rate of the next update."""
         return self._rate
 
@@ -125,7 +126,9 @@ class LinearLRScheduler:
     that the rate rises over total_step_count.
     """
 
-    def __init__(self, optimizer, warmup_step_count, total_step_count, initial_lr):
+    def __init__(
+        self, optimizer: Optimizer, warmup_step_count: int, total_step_count: int, initial_lr: float
+    ) -> None:
         self._optimizer, self._warmup, self._total, self._initial = (
             optimizer,
             warmup_step_count,
@@ -134,13 +137,13 @@ class LinearLRScheduler:
         )
         self._set()
 
-    def step(self):
+    def step(self) -> None:
         """Sets the optimizer's rate for the next update, by the updates it has done (in a run that
         was taken up: those before, too); to be called after each.
         """
         self._set()
 
-    def _set(self):
+    def _set(self) -> None:
         self._optimizer.set_learning_rate(
             self._initial * factor("linear", self._optimizer.steps, self._total, self._warmup)
         )

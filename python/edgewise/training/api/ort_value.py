@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ...arrays import Array, as_output
 from ...declare.dtypes import NAME
 
@@ -9,21 +12,21 @@ from ...declare.dtypes import NAME
 class OrtValue:
     """A tensor, with the methods of onnxruntime.OrtValue that training code uses."""
 
-    def __init__(self, dtype, shape, data):
+    def __init__(self, dtype: int, shape: Sequence[int], data: bytes) -> None:
         self._value = dtype, list(shape), data
 
-    def numpy(self):
+    def numpy(self) -> Any:
         """As an array (without NumPy an edgewise.Array)."""
         return as_output(*self._value)
 
-    def shape(self):
+    def shape(self) -> list[int]:
         """List of ints, as onnxruntime.OrtValue.shape()."""
         return list(self._value[1])
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return Array(self._value[1], NAME[self._value[0]], self._value[2]).__array__(dtype, copy)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._value[1][0]
 
 

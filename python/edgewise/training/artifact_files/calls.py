@@ -7,28 +7,34 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
 
 from ...declare.dtypes import BFLOAT16, CODE, FLOAT, FLOAT16, NAME, bytes_for, pack
 from ...errors import InputError
 from ...ir import Tensor
 from ...onnx import read_model
+from ...onnx.source import Source
 from ...plan.notes import NOTES, add_notes
 from ..export import export_inference, export_lora
 from ..language_model import causal_lm_inputs
+from ..optimizers import Optimizer
 from ..peft import CONFIG, WEIGHTS, load_adapter
 from ..program import Program
 from ..session import TrainingSession
+from ..state_plans import State
 from .models import GROUP, optimizer_of_model, read_training_model, saved_optimizer
 from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
+from .odtc.checkpoint import Storable
 
 MOMENTS = (("momentum0", "exp_avg"), ("momentum1", "exp_avg_sq"))
-_artifacts = None  # a page's Python serves one session
+_artifacts: Any = None  # an _Artifacts: a page's Python serves one session
 
 
 class _Artifacts:
     """files: {"checkpoint", "train", "eval", "optimizer": Source}; the last two may be missing."""
 
-    def __init__(self, files):
+    def __init__(self, files: Mapping[str, Source]) -> None:
         self.files, self.checkpoint = files, read_checkpoint(files["checkpoint"])
         if self.checkpoint.nominal:
             raise InputError(
@@ -42,13 +48,14 @@ class _Artifacts:
             for kind in ("train", "eval")
             if kind in files
         }
-        self.rule, self.norm = (
-            optimizer_of_model(files["optimizer"]) if "optimizer" in files else (None, None)
-        )
+        self.rule: Optimizer | None = None
+        self.norm: float | None = None
+        if "optimizer" in files:
+            self.rule, self.norm = optimizer_of_model(files["optimizer"])
         self.group = saved_optimizer(self.checkpoint)
-        self.states = {}
+        self.states: dict[str, State] = {}
 
-    def describe(self):
+    def describe(self) -> dict[str, Any]:
         group = self.group
         trainable = self.models["train"].trainable
         order = [*trainable, *(n for n in self.checkpoint.parameters if n not in trainable)]
@@ -73,12 +80,12 @@ class _Artifacts:
             ],
         }
 
-    def read(self, name):
+    def read(self, name: str) -> bytes:
         """Bytes of a parameter as the checkpoint has it."""
         t = self.checkpoint.parameters[name]
         return bytes(t.bytes()) if _held(t) == t.dtype else pack(_held(t), t.numbers())
 
-    def set(self, values):
+    def set(self, values: Mapping[str, Source]) -> None:
         """Parameters that the page has set before its first step. values: {name: Source}."""
         self.checkpoint.requires_grad, self.checkpoint.frozen = self.tensors(values)
         for model in self.models.values():
@@ -88,11 +95,18 @@ class _Artifacts:
                         name, t.dtype, t.shape, t.source, t.offset, t.nbytes, t.data
                     )
 
-    def program(self, kind, feeds, have, first):
+    def program(
+        self,
+        kind: str,
+        feeds: Mapping[str, tuple[str, Sequence[int]]],
+        have: Collection[str],
+        first: bool,
+    ) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Plans for batches of these shapes. feeds: {input: [type name, shape]}; have: names of
         weights that the page has already; first: whether there are no states yet.
         """
         model, train = self.models[kind], self.models["train"]
+        more: dict[str, Any] = {"optimizer": self.rule} if self.rule is not None else {}
         program = Program(
             model.graph,
             {n: [int(d) for d in shape] for n, (_, shape) in feeds.items()},
@@ -102,7 +116,7 @@ class _Artifacts:
             outputs=model.outputs[1:],
             max_grad_norm=self.norm,
             batch_norm=train.batch_norm,
-            **({"optimizer": self.rule} if self.rule is not None else {}),
+            **more,
         )
         kinds = (
             ["evaluate"]
@@ -125,7 +139,7 @@ class _Artifacts:
                     weights.append(
                         {"name": s.name, "file": "weights", "offset": len(data), "bytes": s.nbytes}
                     )
-                    data += bytes(s.tensor.bytes()) + bytes(-s.nbytes % 64)
+                    data += bytes(cast(Tensor, s.tensor).bytes()) + bytes(-s.nbytes % 64)
         blobs["weights"] = bytes(data)
         blobs[NOTES] = add_notes(None, {f"plan/{k}": plan.notes for k, plan in plans.items()})
         moments, group = {}, self.group
@@ -154,12 +168,14 @@ class _Artifacts:
             "step": group.step if group is not None else 0,
         }, blobs
 
-    def tensors(self, states):
+    def tensors(
+        self, states: Mapping[str, Source]
+    ) -> tuple[dict[str, Storable], dict[str, Storable]]:
         """The checkpoint's parameters with the values of the page's states. states: {name:
         Source}.
         """
 
-        def now(name, t):
+        def now(name: str, t: Storable) -> Storable:
             if name not in states:
                 return t
             data = states[name].read(0, states[name].size)
@@ -175,7 +191,9 @@ class _Artifacts:
             n: now(n, t) for n, t in self.checkpoint.frozen.items()
         }
 
-    def save(self, states, step, rate, with_optimizer):
+    def save(
+        self, states: Mapping[str, Source], step: int, rate: float, with_optimizer: bool
+    ) -> bytes:
         trained, frozen = self.tensors(states)
         out = Checkpoint(trained, frozen, {}, dict(self.checkpoint.properties))
         if with_optimizer and self.rule is not None:
@@ -190,9 +208,9 @@ class _Artifacts:
                 if kept:
                     moments[name] = kept
             out.groups = {GROUP: OptimizerGroup(int(step), float(rate), moments)}
-        return write_checkpoint(out, None)
+        return cast(bytes, write_checkpoint(out, None))
 
-    def export(self, states, outputs):
+    def export(self, states: Mapping[str, Source], outputs: Sequence[str]) -> bytes:
         if "eval" not in self.files:
             raise InputError(
                 "there is no evaluation model", "exportModel", "Pass evalModel to create."
@@ -203,23 +221,26 @@ class _Artifacts:
             for n, s in self.states.items()
             if s.kind == "buffer" and n in states
         }
-        return export_inference(
-            self.files["eval"],
-            {n: (t.dtype, t.shape, bytes(t.bytes())) for n, t in {**trained, **frozen}.items()},
-            buffers,
-            outputs,
-            None,
+        return cast(
+            bytes,
+            export_inference(
+                self.files["eval"],
+                {n: (t.dtype, t.shape, bytes(t.bytes())) for n, t in {**trained, **frozen}.items()},
+                buffers,
+                outputs,
+                None,
+            ),
         )
 
 
-def _held(t):
+def _held(t: Storable) -> int:
     """The element type in which a page holds a parameter: what is stored as halves is trained as
     float32.
     """
     return FLOAT if t.dtype in (FLOAT16, BFLOAT16) else t.dtype
 
 
-def merged(files, model_file):
+def merged(files: Mapping[str, Source], model_file: str) -> bytes:
     """A language model's .onnx file with an adapter merged into it. files: the model's, and the
     adapter's two under PEFT's names.
     """
@@ -253,10 +274,10 @@ def merged(files, model_file):
         }
     finally:
         session.free()
-    return export_lora(graph.source, program.lora_layers, states, weights, None)
+    return cast(bytes, export_lora(graph.source, program.lora_layers, states, weights, None))
 
 
-def call(files, options):
+def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
     """One of the above. files: {name: Source}; options: {"call": which, ...}.
 
     Returns (JSON, {name: bytes}).

@@ -135,7 +135,7 @@ class OptimizerInfo:
         return ("momentum0", "momentum1") if self.kind == "AdamW" else ("momentum0",)
 
 
-def read_optimizer_model(source: Source | str | os.PathLike | bytes) -> OptimizerInfo:
+def read_optimizer_model(source: Source | str | os.PathLike[str] | bytes) -> OptimizerInfo:
     """Reads an optimizer_model.onnx, ONNX Runtime's or Edgewise's.
 
     Args:

@@ -48,7 +48,7 @@ class TrainingModel:
 
 
 def read_training_model(
-    source: Source | str | os.PathLike | bytes, parameters: Mapping[str, Tensor]
+    source: Source | str | os.PathLike[str] | bytes, parameters: Mapping[str, Tensor]
 ) -> TrainingModel:
     """Reads a training or evaluation model.
 
@@ -159,7 +159,7 @@ def _keep_forward(graph: Graph) -> None:
 
 
 def optimizer_of_model(
-    source: Source | str | os.PathLike | bytes,
+    source: Source | str | os.PathLike[str] | bytes,
 ) -> tuple[Optimizer, float | None]:
     """(Optimizer, max_grad_norm or None) of an optimizer_model.onnx."""
     info = read_optimizer_model(source)

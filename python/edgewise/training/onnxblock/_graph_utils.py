@@ -6,10 +6,30 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...arrays import as_input
 from ...declare.dtypes import FLOAT
 from ...errors import InputError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, ValueInfoProto
+
+__all__ = [
+    "FLOAT",
+    "BlockError",
+    "add_array",
+    "add_floats",
+    "add_node",
+    "generate_graph_name",
+    "get_input_from_input_name",
+    "get_output_from_output_name",
+    "node_arg_exists",
+    "onnx",
+    "opset_of",
+    "register_graph_outputs",
+]
 
 
 class BlockError(InputError, RuntimeError, LookupError):
@@ -18,7 +38,7 @@ class BlockError(InputError, RuntimeError, LookupError):
     """
 
 
-def onnx():
+def onnx() -> Any:
     """The onnx package. Raises InputError where it is not installed."""
     try:
         import onnx
@@ -41,12 +61,12 @@ def onnx():
 _tokens = itertools.count(1)
 
 
-def generate_graph_name(token):
+def generate_graph_name(token: str) -> str:
     """A name that no other call gives: onnx::TOKEN::NUMBER."""
     return f"onnx::{token}::{next(_tokens)}"
 
 
-def get_output_from_output_name(onnx_model, output_name):
+def get_output_from_output_name(onnx_model: ModelProto, output_name: str) -> ValueInfoProto:
     """The graph output (ValueInfoProto) of this name. Raises BlockError when there is none."""
     for o in onnx_model.graph.output:
         if o.name == output_name:
@@ -58,7 +78,7 @@ def get_output_from_output_name(onnx_model, output_name):
     )
 
 
-def get_input_from_input_name(onnx_model, input_name):
+def get_input_from_input_name(onnx_model: ModelProto, input_name: str) -> ValueInfoProto:
     """The graph input (ValueInfoProto) of this name. Raises BlockError when there is none."""
     for i in onnx_model.graph.input:
         if i.name == input_name:
@@ -70,7 +90,7 @@ def get_input_from_input_name(onnx_model, input_name):
     )
 
 
-def register_graph_outputs(model, output_names):
+def register_graph_outputs(model: ModelProto, output_names: str | Sequence[str]) -> None:
     """Makes these (a name, or several) the graph's outputs, with the types that shape inference
     found; where it found none, a float32 tensor of unknown shape.
     """
@@ -99,7 +119,7 @@ def register_graph_outputs(model, output_names):
     model.graph.output.extend(outputs)
 
 
-def node_arg_exists(model, node_arg_name):
+def node_arg_exists(model: ModelProto, node_arg_name: str) -> bool:
     """Whether the graph has a tensor of this name: of a node, an input or an initializer."""
     g = model.graph
     return any(node_arg_name in n.input or node_arg_name in n.output for n in g.node) or any(
@@ -107,7 +127,7 @@ def node_arg_exists(model, node_arg_name):
     )
 
 
-def opset_of(model, domain=""):
+def opset_of(model: ModelProto, domain: str = "") -> int:
     """The version of an operator set that the model asks for, or 0."""
     return next(
         (
@@ -119,7 +139,15 @@ def opset_of(model, domain=""):
     )
 
 
-def add_node(model, op, inputs, outputs=1, domain="", names=None, **attributes):
+def add_node(
+    model: ModelProto,
+    op: str,
+    inputs: Sequence[str],
+    outputs: int = 1,
+    domain: str = "",
+    names: Sequence[str] | None = None,
+    **attributes: Any,
+) -> Any:
     """Appends a node whose outputs have new names; returns the one name, or a list of them. names:
     stems of the outputs' names.
     """
@@ -137,7 +165,9 @@ def add_node(model, op, inputs, outputs=1, domain="", names=None, **attributes):
     return made if len(made) > 1 else made[0]
 
 
-def add_floats(model, stem, values, shape=(1,)):
+def add_floats(
+    model: ModelProto, stem: str, values: Sequence[float], shape: Sequence[int] = (1,)
+) -> str:
     """Appends a float32 initializer; returns its name."""
     name = generate_graph_name(stem)
     model.graph.initializer.append(
@@ -151,7 +181,7 @@ def add_floats(model, stem, values, shape=(1,)):
     return name
 
 
-def add_array(model, stem, x):
+def add_array(model: ModelProto, stem: str, x: Any) -> str:
     """Appends an initializer of an array or nested list; returns its name."""
     dtype, shape, data = as_input(x, stem, None if hasattr(x, "dtype") else FLOAT)
     name = generate_graph_name(stem)

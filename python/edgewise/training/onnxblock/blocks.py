@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 from . import _graph_utils as g
 from . import model_accessor
@@ -30,20 +32,20 @@ class Block(ABC):
 
     _depth = 0
 
-    def __init__(self):
-        self.base = None
+    def __init__(self) -> None:
+        self.base: Any = None  # the open onnx.ModelProto, while the block is called
 
     @abstractmethod
-    def build(self, *args, **kwargs):
+    def build(self, *args: Any, **kwargs: Any) -> Any:
         """Adds the block's nodes; returns the name or names of its outputs."""
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         output = self._built(*args, **kwargs)
         if Block._depth == 0 and self.base.ByteSize() < _CHECKED:
             g.onnx().checker.check_model(self.base, True)
         return output
 
-    def _built(self, *args, **kwargs):
+    def _built(self, *args: Any, **kwargs: Any) -> Any:
         self.base = model_accessor.current()
         Block._depth += 1
         try:
@@ -55,7 +57,7 @@ class Block(ABC):
 class _BinaryOp(Block):
     _op_name = ""
 
-    def build(self, input_name1, input_name2):
+    def build(self, input_name1: str, input_name2: str) -> str:
         return g.add_node(self.base, self._op_name, [input_name1, input_name2])
 
 
@@ -86,11 +88,11 @@ class Div(_BinaryOp):
 class Pow(Block):
     """x to the power of a number."""
 
-    def __init__(self, exponent):
+    def __init__(self, exponent: float) -> None:
         super().__init__()
         self._exponent = exponent
 
-    def build(self, pow_input_name):
+    def build(self, pow_input_name: str) -> str:
         """Name of input ** exponent."""
         return g.add_node(
             self.base,
@@ -102,11 +104,11 @@ class Pow(Block):
 class _UnaryOp(Block):
     _op_name = ""
 
-    def __init__(self, **attributes):
+    def __init__(self, **attributes: Any) -> None:
         super().__init__()
         self._attributes = attributes
 
-    def build(self, input_name):
+    def build(self, input_name: str) -> str:
         return g.add_node(self.base, self._op_name, [input_name], **self._attributes)
 
 
@@ -117,7 +119,7 @@ class ReduceMean(_UnaryOp):
 
     _op_name = "ReduceMean"
 
-    def __init__(self, keepdims=True):
+    def __init__(self, keepdims: bool = True) -> None:
         super().__init__(keepdims=int(keepdims))
 
 
@@ -126,7 +128,7 @@ class ReduceSum(_UnaryOp):
 
     _op_name = "ReduceSum"
 
-    def __init__(self, keepdims=True):
+    def __init__(self, keepdims: bool = True) -> None:
         super().__init__(keepdims=int(keepdims))
 
 
@@ -135,7 +137,7 @@ class Sigmoid(_UnaryOp):
 
     _op_name = "Sigmoid"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
 
 
@@ -144,7 +146,7 @@ class Log(_UnaryOp):
 
     _op_name = "Log"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
 
 
@@ -153,7 +155,7 @@ class Neg(_UnaryOp):
 
     _op_name = "Neg"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
 
 
@@ -162,18 +164,18 @@ class Abs(_UnaryOp):
 
     _op_name = "Abs"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
 
 
 class Constant(Block):
     """An initializer [1] of one float32."""
 
-    def __init__(self, value_float):
+    def __init__(self, value_float: float) -> None:
         super().__init__()
         self._value = value_float
 
-    def build(self):
+    def build(self) -> str:
         """Name of the initializer."""
         return g.add_floats(self.base, "initializer", [self._value])
 
@@ -181,7 +183,7 @@ class Constant(Block):
 class SequenceConstruct(Block):
     """A sequence of tensors."""
 
-    def build(self, *sequence_input_names):
+    def build(self, *sequence_input_names: str) -> str:
         """Name of the sequence of these tensors."""
         return g.add_node(self.base, "SequenceConstruct", sequence_input_names)
 
@@ -189,7 +191,7 @@ class SequenceConstruct(Block):
 class ReduceAllL2(Block):
     """The L2 norm [1] over all elements of all inputs (com.microsoft)."""
 
-    def build(self, *reduce_node_input_names):
+    def build(self, *reduce_node_input_names: str) -> str:
         """Name of the norm of these tensors."""
         output = g.add_node(
             self.base, "ReduceAllL2", reduce_node_input_names, domain="com.microsoft"
@@ -203,11 +205,11 @@ class ReduceAllL2(Block):
 class Clip(Block):
     """x, but at least clip_min and at most clip_max; None is no limit."""
 
-    def __init__(self, clip_min=None, clip_max=None):
+    def __init__(self, clip_min: float | None = None, clip_max: float | None = None) -> None:
         super().__init__()
         self._min, self._max = clip_min, clip_max
 
-    def build(self, clip_input_name):
+    def build(self, clip_input_name: str) -> str:
         """Name of the clipped tensor."""
         limits = [
             "" if x is None else g.add_floats(self.base, stem, [x], ())
@@ -219,10 +221,10 @@ class Clip(Block):
 class PassThrough(Block):
     """Its inputs."""
 
-    def __init__(self, **_):  # stands where a reduction with keepdims could
+    def __init__(self, **_: Any) -> None:  # stands where a reduction with keepdims could
         super().__init__()
 
-    def build(self, *input_names):
+    def build(self, *input_names: str) -> Any:
         """The names as they were given, a tuple."""
         return input_names
 
@@ -230,11 +232,11 @@ class PassThrough(Block):
 class InputLike(Block):
     """A new graph input of the type and shape of a graph input or output."""
 
-    def __init__(self, like: str):
+    def __init__(self, like: str) -> None:
         super().__init__()
         self._like = like
 
-    def build(self, input_name: str | None = None):
+    def build(self, input_name: str | None = None) -> str:
         """Name of the new input, a fresh one where none is given.
 
         BlockError: `like` is no graph input or output.
@@ -261,15 +263,15 @@ class LabelEncoder(Block):
         default_float: float = 0.0,
         default_int64: int = -1,
         default_string: str = "_Unused",
-        keys_floats=None,
-        keys_int64s=None,
-        keys_strings=None,
-        values_floats=None,
-        values_int64s=None,
-        values_strings=None,
-    ):
+        keys_floats: Sequence[float] | None = None,
+        keys_int64s: Sequence[int] | None = None,
+        keys_strings: Sequence[str] | None = None,
+        values_floats: Sequence[float] | None = None,
+        values_int64s: Sequence[int] | None = None,
+        values_strings: Sequence[str] | None = None,
+    ) -> None:
         super().__init__()
-        self._attributes = {
+        self._attributes: dict[str, Any] = {
             "default_float": default_float,
             "default_int64": default_int64,
             "default_string": default_string,
@@ -287,7 +289,7 @@ class LabelEncoder(Block):
             if v is not None
         }
 
-    def build(self, label_encoder_input_name: str):
+    def build(self, label_encoder_input_name: str) -> str:
         """Name of the encoded tensor."""
         return g.add_node(
             self.base,
@@ -302,11 +304,11 @@ class LabelEncoder(Block):
 class Cast(Block):
     """x as another element type. to: onnx.TensorProto's code."""
 
-    def __init__(self, to):
+    def __init__(self, to: int) -> None:
         super().__init__()
         self._to = to
 
-    def build(self, cast_input_name: str):
+    def build(self, cast_input_name: str) -> str:
         """Name of the converted tensor."""
         return g.add_node(self.base, "Cast", [cast_input_name], names=["cast.output"], to=self._to)
 
@@ -316,7 +318,14 @@ class Linear(Block):
     uniform within 1/sqrt(in_features), as torch.nn.Linear begins.
     """
 
-    def __init__(self, in_features, out_features, bias=True, alpha=1.0, beta=1.0):
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+    ) -> None:
         super().__init__()
         self._in_features, self._out_features, self._bias, self._alpha, self._beta = (
             in_features,
@@ -326,11 +335,11 @@ class Linear(Block):
             beta,
         )
 
-    def build(self, linear_input_name: str):
+    def build(self, linear_input_name: str) -> str:
         """Name of the output [N, out_features] of an input [N, in_features]."""
         bound = 1 / math.sqrt(self._in_features)
 
-        def uniform(stem, *shape):
+        def uniform(stem: str, *shape: int) -> str:
             return g.add_floats(
                 self.base,
                 stem,

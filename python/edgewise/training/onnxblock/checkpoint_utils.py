@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from ...errors import ModelError
 from ...ir import Tensor
 from ...onnx.protobuf import Message
@@ -10,8 +14,11 @@ from ...onnx.tensors import TensorReader
 from ..artifact_files.odtc import Checkpoint, read_checkpoint, write_checkpoint
 from ._graph_utils import BlockError, onnx
 
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
 
-def as_tensor(proto):
+
+def as_tensor(proto: TensorProto) -> Tensor:
     """The Tensor of an onnx.TensorProto, whatever field its numbers are in."""
     if proto.data_location == 1:
         raise BlockError(
@@ -28,11 +35,15 @@ def as_tensor(proto):
         None,
         0,
         t.nbytes,
-        memoryview(t.data) if t.data is not None else source.data[t.offset : t.offset + t.nbytes],
+        memoryview(t.data) if t.data is not None else source.data[t.offset : t.offset + t.nbytes],  # type: ignore[arg-type]  # bytes-like
     )
 
 
-def save_checkpoint(parameters, path_to_checkpoint, nominal_checkpoint=False):
+def save_checkpoint(
+    parameters: tuple[Sequence[TensorProto], Sequence[TensorProto]],
+    path_to_checkpoint: str | os.PathLike[str],
+    nominal_checkpoint: bool = False,
+) -> None:
     """Writes (trainable, frozen) parameters, lists of onnx.TensorProto as TrainingBlock.parameters
     gives them, to a checkpoint file (ODTC).
 
@@ -48,7 +59,7 @@ def save_checkpoint(parameters, path_to_checkpoint, nominal_checkpoint=False):
     write_checkpoint(Checkpoint(trainable, frozen, nominal=nominal_checkpoint), path_to_checkpoint)
 
 
-def load_checkpoint_to_model(path_to_checkpoint, model):
+def load_checkpoint_to_model(path_to_checkpoint: str | os.PathLike[str], model: ModelProto) -> None:
     """Gives an inference model (onnx.ModelProto, changed in place) the parameters of a checkpoint:
     initializers of their names get their numbers, and graph inputs of their names become
     initializers. Raises ModelError for a parameter that the model does not know.

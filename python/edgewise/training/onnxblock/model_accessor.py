@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedField
 from ._graph_utils import BlockError, onnx
 
-_GLOBAL_ACCESSOR = None
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_GLOBAL_ACCESSOR: ModelAccessor | None = None
 _GLOBAL_CUSTOM_OP_LIBRARY = None
 
 
 class ModelAccessor:
     """model: the onnx.ModelProto that blocks change. path: where it came from, or None."""
 
-    def __init__(self, model, model_path=None):
+    def __init__(
+        self, model: ModelProto | None, model_path: str | os.PathLike[str] | None = None
+    ) -> None:
         self._model, self._path = model, model_path
 
     @property
-    def model(self):
+    def model(self) -> ModelProto:
         """The onnx.ModelProto; BlockError where there is none."""
         if self._model is None:
             raise BlockError(
@@ -30,7 +37,7 @@ class ModelAccessor:
         return self._model
 
     @property
-    def path(self):
+    def path(self) -> str | os.PathLike[str]:
         """Where the model came from; BlockError where that was not said."""
         if self._path is None:
             raise BlockError(
@@ -39,12 +46,12 @@ class ModelAccessor:
         return self._path
 
     @property
-    def has_path(self):
+    def has_path(self) -> bool:
         """Whether `path` is known."""
         return self._path is not None
 
 
-def current():
+def current() -> ModelProto:
     """The model that is open. Raises BlockError when none is."""
     if _GLOBAL_ACCESSOR is None:
         raise BlockError(
@@ -56,7 +63,7 @@ def current():
 
 
 @contextmanager
-def _open(accessor):
+def _open(accessor: ModelAccessor) -> Iterator[ModelAccessor]:
     global _GLOBAL_ACCESSOR
     if _GLOBAL_ACCESSOR is not None:
         raise BlockError("another model is open", "onnxblock", "Leave its `with` block first.")
@@ -68,7 +75,9 @@ def _open(accessor):
 
 
 @contextmanager
-def base(model, model_path=None):
+def base(
+    model: ModelProto, model_path: str | os.PathLike[str] | None = None
+) -> Iterator[ModelAccessor]:
     """Opens a copy of a model, to be extended by blocks.
 
         with onnxblock.base(model) as handle:
@@ -90,7 +99,7 @@ def base(model, model_path=None):
 
 
 @contextmanager
-def empty_base(opset_version=None):
+def empty_base(opset_version: int | None = None) -> Iterator[ModelAccessor]:
     """Opens an empty model. opset_version: of ONNX's operators; the newest that the onnx package
     has by default.
     """
@@ -108,7 +117,7 @@ def empty_base(opset_version=None):
 
 
 @contextmanager
-def custom_op_library(custom_op_library_path: os.PathLike):
+def custom_op_library(custom_op_library_path: str | os.PathLike[str]) -> Iterator[None]:
     """ONNX Runtime loads machine code of custom operators here.
 
     Edgewise has none to load into: raises UnsupportedField.

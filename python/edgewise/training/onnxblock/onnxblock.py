@@ -8,12 +8,18 @@ import difflib
 import re
 import warnings
 from abc import abstractmethod
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...onnx.reader import NAME_SCOPES
 from ..artifact_files.metadata import KEY, TrainingInfo
 from . import _graph_utils as g
 from . import blocks, model_accessor
 
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+T = TypeVar("T")
 _FLOATS = (1, 10, 11, 16)
 _BIG = 1 << 16  # bytes from which an initializer's numbers tell shape inference nothing
 
@@ -24,15 +30,15 @@ class ForwardBlock(blocks.Block):
     `build` returns their names; `to_model_proto` gives the model.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self._model = None
+        self._model: ModelProto | None = None
 
     @abstractmethod
-    def build(self, *args, **kwargs):
+    def build(self, *args: Any, **kwargs: Any) -> Any:
         """Adds the nodes; returns the name or names of the model's outputs."""
 
-    def to_model_proto(self):
+    def to_model_proto(self) -> ModelProto:
         """The onnx.ModelProto. Raises BlockError before the block was called."""
         if self._model is None:
             raise g.BlockError(
@@ -42,7 +48,7 @@ class ForwardBlock(blocks.Block):
             )
         return self._model
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         output = self._built(*args, **kwargs)
         _infer_shapes(self.base)
         g.register_graph_outputs(self.base, output)
@@ -74,19 +80,23 @@ class TrainingBlock(blocks.Block):
       sees them move.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self._requires_grad, self._frozen_params = {}, {}  # in the order of asking
-        self._parameters = self._training_model = self._eval_model = None
-        self.batch_norm = None
+        # Ordered sets: names in the order of the calls.
+        self._requires_grad: dict[str, bool] = {}
+        self._frozen_params: dict[str, bool] = {}
+        self._parameters: tuple[list[TensorProto], list[TensorProto]] | None = None
+        self._training_model: ModelProto | None = None
+        self._eval_model: ModelProto | None = None
+        self.batch_norm: bool | None = None
 
     @abstractmethod
-    def build(self, *args, **kwargs):
+    def build(self, *args: Any, **kwargs: Any) -> Any:
         """Adds the nodes; returns the name of the loss, or the loss' and those of further
         outputs.
         """
 
-    def requires_grad(self, argument_name: str, value: bool = True):
+    def requires_grad(self, argument_name: str, value: bool = True) -> None:
         """Says that a parameter is trained (True), or frozen but kept in the checkpoint (False)."""
         on, off = (
             (self._requires_grad, self._frozen_params)
@@ -96,14 +106,14 @@ class TrainingBlock(blocks.Block):
         off.pop(argument_name, None)
         on[argument_name] = True
 
-    def parameters(self):
+    def parameters(self) -> tuple[list[TensorProto], list[TensorProto]]:
         """(trainable, frozen): lists of onnx.TensorProto.
 
         Raises BlockError before the block was called.
         """
         return self._after(self._parameters)
 
-    def to_model_proto(self):
+    def to_model_proto(self) -> tuple[ModelProto, ModelProto]:
         """(training model, evaluation model): onnx.ModelProtos.
 
         Raises BlockError before the block was called.
@@ -112,7 +122,7 @@ class TrainingBlock(blocks.Block):
             (self._training_model, self._eval_model) if self._training_model is not None else None
         )
 
-    def _after(self, x):
+    def _after(self, x: T | None) -> T:
         if x is None:
             raise g.BlockError(
                 "the block has not been built",
@@ -121,7 +131,7 @@ class TrainingBlock(blocks.Block):
             )
         return x
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         model = model_accessor.current()
         _separate(model, self._requires_grad | self._frozen_params)
         _unfold(model, self._requires_grad | self._frozen_params)
@@ -167,7 +177,7 @@ class TrainingBlock(blocks.Block):
         model.CopyFrom(self._training_model)
         return output
 
-    def _check_names(self, model):
+    def _check_names(self, model: ModelProto) -> None:
         have = {t.name: t for t in model.graph.initializer}
         for name in [*self._requires_grad, *self._frozen_params]:
             if name not in have:
@@ -205,15 +215,15 @@ class TrainingBlock(blocks.Block):
                 "Only those can be trained; quantized weights take adapters (edgewise.Trainer).",
             )
 
-    def _statistics(self, model):
+    def _statistics(self, model: ModelProto) -> dict[str, tuple[str, str]]:
         """{output: (mean, variance)} of the BatchNormalization nodes that take the batch's
         statistics in training; makes those initializers the nodes' own.
         """
-        out = {}
+        out: dict[str, tuple[str, str]] = {}
         if self.batch_norm is False:
             return out
         have = {t.name: t for t in model.graph.initializer}
-        users = {}
+        users: dict[str, list[tuple[NodeProto, int]]] = {}
         for n in model.graph.node:
             for i, name in enumerate(n.input):
                 users.setdefault(name, []).append((n, i))
@@ -245,7 +255,7 @@ class TrainingBlock(blocks.Block):
         return out
 
 
-def _copy(message):
+def _copy(message: Any) -> Any:
     return (
         type(message).FromString(message.SerializeToString())
         if message.ByteSize() < 1 << 30
@@ -253,13 +263,13 @@ def _copy(message):
     )
 
 
-def _copied(message):
+def _copied(message: Any) -> Any:
     new = type(message)()
     new.CopyFrom(message)
     return new
 
 
-def _infer_shapes(model):
+def _infer_shapes(model: ModelProto) -> None:
     """Types and shapes of all values, as far as onnx can tell; the numbers of weights are kept out
     of it, so that size does not matter.
     """
@@ -279,7 +289,7 @@ def _infer_shapes(model):
     model.graph.output.extend(inferred.graph.output)
 
 
-def _check_loss(info):
+def _check_loss(info: ValueInfoProto) -> None:
     t = info.type.tensor_type
     if (
         t.elem_type not in (0, *_FLOATS)
@@ -296,7 +306,7 @@ def _check_loss(info):
         )
 
 
-def _separate(model, wanted):
+def _separate(model: ModelProto, wanted: Collection[str]) -> None:
     """Named parameters, and statistics of norms, that are Identities of another initializer become
     initializers.
     """
@@ -315,10 +325,10 @@ def _separate(model, wanted):
             model.graph.node.remove(n)
 
 
-def _factors(model):
+def _factors(model: ModelProto) -> dict[str, NodeProto]:
     """{initializer: node} of those that are the second factor of one MatMul and nothing else."""
     have = {t.name for t in model.graph.initializer if len(t.dims) == 2}
-    users = {}
+    users: dict[str, list[tuple[NodeProto, int]]] = {}
     for n in model.graph.node:
         for i, name in enumerate(n.input):
             if name in have:
@@ -330,7 +340,7 @@ def _factors(model):
     }
 
 
-def _unfold(model, wanted):
+def _unfold(model: ModelProto, wanted: Collection[str]) -> None:
     """Gives transposed weights of linear layers their names back.
 
     NAME.weight is what NAME.bias is added to the product with, or the factor of the product that
@@ -343,35 +353,36 @@ def _unfold(model, wanted):
         return
     factors = _factors(model)
     makers = {out: n for n in model.graph.node for out in n.output}
-    modules = {}
+    modules: dict[str, list[str]] = {}
     for folded, n in factors.items():
         modules.setdefault(_module(n), []).append(folded)
 
-    def by_bias(name):
+    def by_bias(name: str) -> str | None:
         bias = name.removesuffix("weight") + "bias"
         adds = [n for n in model.graph.node if n.op_type == "Add" and bias in n.input]
-        product = (
+        product: Any = (
             makers.get(next((x for x in adds[0].input if x != bias), ""))
             if bias in have and len(adds) == 1
             else None
         )
         return (
-            product.input[1]
+            product.input[1]  # type: ignore[union-attr]
             if product is not None
             and len(product.input) > 1
             and factors.get(product.input[1]) is product
-            and list(have[product.input[1]].dims)[1:] == list(have[bias].dims)
+            and list(have[product.input[1]].dims)[1:]  # type: ignore[union-attr]
+            == list(have[bias].dims)
             else None
         )
 
-    def by_module(name):
+    def by_module(name: str) -> str | None:
         found = modules.get(name.removesuffix(".weight"), ())
         return found[0] if len(found) == 1 else None
 
     for name in list(missing):
-        folded = by_bias(name) or by_module(name)
-        if folded is not None and folded not in wanted:
-            _turn(model, have[folded], factors.pop(folded), name)
+        found = by_bias(name) or by_module(name)
+        if found is not None and found not in wanted:
+            _turn(model, have[found], factors.pop(found), name)
             missing.remove(name)
     left = [f for f in factors if f not in wanted and re.match(r"val_\d+$|onnx::", f)]
     if len(missing) == len(left) == 1 and not difflib.get_close_matches(missing[0], have, 1, 0.9):
@@ -382,7 +393,7 @@ def _unfold(model, wanted):
         _turn(model, have[left[0]], factors[left[0]], missing[0])
 
 
-def _module(node):
+def _module(node: NodeProto) -> str:
     """The module that a node belongs to, as torch's exporters say it: in metadata, or as the node's
     name, /layers.0/fc/MatMul.
     """
@@ -399,7 +410,7 @@ def _module(node):
     )
 
 
-def _turn(model, t, product, name):
+def _turn(model: ModelProto, t: TensorProto, product: NodeProto, name: str) -> None:
     """The second factor of a product becomes the initializer `name`, the other way round, with a
     Transpose before the product.
     """
@@ -416,7 +427,7 @@ def _turn(model, t, product, name):
     )
 
 
-def _disable_training_mode(model):
+def _disable_training_mode(model: ModelProto) -> None:
     """Dropout does nothing, BatchNormalization takes its running statistics (and, as onnx wants it
     then, has one output).
     """

@@ -103,7 +103,7 @@ class Adapter:
         return out
 
 
-def load_adapter(source: str | os.PathLike | dict[str, Any]) -> Adapter:
+def load_adapter(source: str | os.PathLike[str] | dict[str, Any]) -> Adapter:
     """Reads an adapter. Its tensors stay in the file.
 
     Args:
@@ -208,7 +208,7 @@ def adapter_parts(adapter: Adapter) -> dict[str, Iterable[Any]]:
 
 
 def save_adapter(
-    adapter: Adapter, folder: str | os.PathLike | None = None
+    adapter: Adapter, folder: str | os.PathLike[str] | None = None
 ) -> dict[str, bytes] | None:
     """Writes an adapter in PEFT's layout; each file is complete or not written at all.
 

@@ -61,17 +61,17 @@ class LoraConfig:
     r: int = 8
     lora_alpha: float = 8
     lora_dropout: float = 0.0
-    target_modules: list | str | None = None
-    exclude_modules: list | str | None = None
+    target_modules: list[str] | str | None = None
+    exclude_modules: list[str] | str | None = None
     use_rslora: bool = False
-    modules_to_save: list | None = None
+    modules_to_save: list[str] | None = None
     bias: str = "none"
     fan_in_fan_out: bool = False
     init_lora_weights: bool | str = True
-    layers_to_transform: list | int | None = None
-    layers_pattern: list | str | None = None
-    rank_pattern: dict = field(default_factory=dict)
-    alpha_pattern: dict = field(default_factory=dict)
+    layers_to_transform: list[int] | int | None = None
+    layers_pattern: list[str] | str | None = None
+    rank_pattern: dict[str, int] = field(default_factory=dict)
+    alpha_pattern: dict[str, float] = field(default_factory=dict)
     task_type: str | None = None
     base_model_name_or_path: str | None = None
     revision: str | None = None

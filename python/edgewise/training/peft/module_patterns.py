@@ -8,6 +8,8 @@ backtrack, and all matching of one configuration has a budget of work.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from ...errors import InputError
 from ...ops.host.regular import Expression
@@ -21,6 +23,10 @@ _PLAIN = re.compile(
     r"[\w.]+", re.ASCII
 )  # a module's name as a pattern, in which "." stands for any character
 
+T = TypeVar("T")
+# The patterns of a field, {shape: {pattern: index}} and [(index, pattern)]: see _table.
+Table = tuple[list[str], dict[tuple[int, tuple[int, ...]], dict[str, int]], list[tuple[int, str]]]
+
 
 class ModulePatterns:
     """The patterns of one configuration: they are compiled once, and what they answered for a
@@ -30,13 +36,17 @@ class ModulePatterns:
     all together take too much work.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._compiled: dict[str, Expression] = {}
-        self._answers: dict[tuple, object] = {}
-        self._tables: dict[str, tuple] = {}
+        self._answers: dict[tuple[str, ...], Any] = {}
+        self._tables: dict[str, Table] = {}
         self._work = 0
 
-    def __reduce__(self):  # copies and pickles of a configuration begin afresh
+    def __reduce__(
+        self,
+    ) -> tuple[
+        type[ModulePatterns], tuple[()]
+    ]:  # copies and pickles of a configuration begin afresh
         return ModulePatterns, ()
 
     def check(self, pattern: str, field: str) -> None:
@@ -58,7 +68,7 @@ class ModulePatterns:
         """The named group of re.match(text, module), or None."""
         return self._ask("named", text, pattern, module, field)
 
-    def lookup(self, patterns: dict, module: str, default, field: str):
+    def lookup(self, patterns: Mapping[str, T], module: str, default: T, field: str) -> T:
         r"""The value of the first pattern for which re.match(rf"(.*\.)?({pattern})$", module),
         else `default`.
         """
@@ -76,13 +86,13 @@ class ModulePatterns:
         return default if found is None else patterns[found]
 
     @staticmethod
-    def _table(patterns: dict) -> tuple:
+    def _table(patterns: Mapping[str, object]) -> Table:
         """(patterns, {shape: {pattern: index}}, [(index, pattern)] of the others).
 
         Most patterns are names of modules, one for each: those of one shape (length and positions
         of the dots) are looked up at once.
         """
-        shapes: dict[tuple, dict] = {}
+        shapes: dict[tuple[int, tuple[int, ...]], dict[str, int]] = {}
         others: list[tuple[int, str]] = []
         for place, pattern in enumerate(patterns):
             if _PLAIN.fullmatch(pattern):
@@ -114,7 +124,7 @@ class ModulePatterns:
                 best = place
         return names[best] if best < len(names) else None
 
-    def _ask(self, how: str, text: str, pattern: str, module: str, field: str):
+    def _ask(self, how: str, text: str, pattern: str, module: str, field: str) -> Any:
         key = (how, text, module)
         if key not in self._answers:
             expression = self._expression(text, field, pattern)

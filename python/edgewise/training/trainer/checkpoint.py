@@ -8,10 +8,13 @@ import hashlib
 import json
 import os
 import struct
+from collections.abc import Mapping
+from typing import Any
 
 from ...errors import ModelError
+from ...ir import Tensor
 from ...onnx.sink import source_pieces
-from ...onnx.source import as_source
+from ...onnx.source import Source, as_source
 from ..safetensors import load_safetensors, safetensors_parts, save_safetensors
 
 FORMAT = "edgewise-checkpoint-2"
@@ -19,12 +22,14 @@ UNSUMMED = "edgewise-checkpoint-1"  # of versions that wrote no sum: read withou
 ZEROS = "0" * 64
 
 
-def save_checkpoint(states: dict, run: dict, path) -> None:
+def save_checkpoint(
+    states: Mapping[str, Any], run: Mapping[str, Any], path: str | os.PathLike[str]
+) -> None:
     """Writes a file, complete or not at all. states: as safetensors_parts' tensors, with bytes.
     run: what JSON can hold.
     """
 
-    def metadata(digest):
+    def metadata(digest: str) -> dict[str, str]:
         return {"edgewise": json.dumps({"format": FORMAT, "sha256": digest, **run})}
 
     digest = hashlib.sha256()
@@ -33,7 +38,9 @@ def save_checkpoint(states: dict, run: dict, path) -> None:
     save_safetensors(states, path, metadata(digest.hexdigest()))
 
 
-def load_checkpoint(path) -> tuple[dict, dict]:
+def load_checkpoint(
+    path: Source | str | os.PathLike[str] | bytes,
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """({name: Tensor}, run) of a file that `save_checkpoint` wrote.
 
     Raises ModelError: it is damaged, or another file.
@@ -59,7 +66,7 @@ def load_checkpoint(path) -> tuple[dict, dict]:
     return tensors, run
 
 
-def _digest(source, stated) -> str:
+def _digest(source: Source, stated: object) -> str:
     (size,) = struct.unpack("<Q", source.read(0, 8))
     header = source.read(0, 8 + size)
     if isinstance(stated, str):

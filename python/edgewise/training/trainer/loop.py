@@ -35,7 +35,7 @@ class Fit:
     evaluate_every: int | None
     early_stopping: int | None
     callbacks: Sequence[Callable[[Progress], object]]
-    checkpoint: str | os.PathLike | None
+    checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
     progress: bool | None
     signal: Signal | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import cast
 
 from ...compile import pick_model_file
 from ...errors import InputError, ModelError
@@ -39,9 +40,9 @@ class TrainedModel:
 
     def __init__(
         self,
-        model: Graph | str | os.PathLike | bytes,
+        model: Graph | str | os.PathLike[str] | bytes,
         dtype: str | None = None,
-        tokenizer: Tokenizer | str | os.PathLike | None = None,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     ):
         self.dtype, self._tokenizer = dtype, tokenizer
         self.path: str | None = None
@@ -79,7 +80,7 @@ class TrainedModel:
                     "Trainer",
                     "Pass tokenizer=..., or a model folder that has one.",
                 )
-            tokenizer = Tokenizer.from_files(self._contents, self.path)
+            tokenizer = Tokenizer.from_files(self._contents, cast(str, self.path))
         elif isinstance(tokenizer, (str, os.PathLike)):
             tokenizer = Tokenizer.from_pretrained(tokenizer)
         self._tokenizer = tokenizer

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...errors import InputError, UnsupportedField
-from ...ir import Graph
+from ...ir import Graph, Value
 from ...schema.training import LANGUAGE_MODEL, OTHER_MODEL
 from ..losses import Loss, loss_of
 from ..optimizers import Optimizer, language_model_optimizer, optimizer_of
@@ -37,12 +37,12 @@ class Options:
     max_grad_norm: float | None
     max_grad_value: float | None
     no_decay: Sequence[str]
-    groups: Sequence[tuple[str, dict]]
+    groups: Sequence[tuple[str, dict[str, Any]]]
     memory: float | None
     checkpointing: bool
     seed: int
 
-    def program(self) -> dict[str, object]:
+    def program(self) -> dict[str, Any]:
         """Arguments of Program."""
         return {
             "loss": self.loss,
@@ -72,9 +72,9 @@ class Options:
 
 def check_options(
     model: TrainedModel,
-    loss: Loss | str | Graph | Callable | None,
-    optimizer: Optimizer | str | dict | None,
-    adapters: LoraConfig | dict | None,
+    loss: Loss | str | Graph | Callable[..., Value] | None,
+    optimizer: Optimizer | str | dict[str, Any] | None,
+    adapters: LoraConfig | dict[str, Any] | None,
     learning_rate: float | None,
     given: dict[str, Any],
 ) -> Options:

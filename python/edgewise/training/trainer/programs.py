@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from ...errors import InputError
 from ...ir import Graph
@@ -49,7 +50,7 @@ class Programs:
         """
         options = self.options
         shapes = shapes or self.shapes
-        inputs: dict[str, object]
+        inputs: dict[str, Any]
         if options.is_lm:
             inputs = causal_lm_inputs(
                 self.graph,

@@ -48,7 +48,7 @@ def language_model_of(
 def export_model(
     session: TrainingSession,
     adapter: Mapping[str, Stored] | None,
-    path: str | os.PathLike | None,
+    path: str | os.PathLike[str] | None,
     external_data: str | None,
 ) -> bytes | None:
     """Trainer.export. adapter: Trainer.adapter(), or None if parameters were trained."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from ...errors import InputError, ModelError
 from ...ir import Tensor
@@ -21,7 +22,9 @@ def kept_states(states: Mapping[str, State]) -> dict[str, State]:
     return {n: s for n, s in states.items() if s.kind in KEPT}
 
 
-def check_run(run: dict, options: Options, changed: Collection[str], path: object) -> None:
+def check_run(
+    run: dict[str, Any], options: Options, changed: Collection[str], path: object
+) -> None:
     """Checks a checkpoint's description of its run.
 
     Args:
@@ -62,7 +65,7 @@ def check_run(run: dict, options: Options, changed: Collection[str], path: objec
 
 
 def check_tensors(
-    tensors: Mapping[str, Tensor], states: Mapping[str, State], path: str | os.PathLike
+    tensors: Mapping[str, Tensor], states: Mapping[str, State], path: str | os.PathLike[str]
 ) -> None:
     """Raises InputError unless a checkpoint has exactly the tensors of `states`."""
     wrong = [
@@ -80,7 +83,7 @@ def check_tensors(
         )
 
 
-def _differences(run: dict, options: Options, changed: Collection[str]) -> list[str]:
+def _differences(run: dict[str, Any], options: Options, changed: Collection[str]) -> list[str]:
     """Messages about what a run did otherwise."""
     mine = json.loads(json.dumps(options.record()))
     out = []

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ...engine import Engine, Owner, default_engine, locked
 from ...errors import InputError
-from ...ir import Graph
+from ...ir import Graph, Value
 from ...profile import Profile, Watch
 from ...schema.training import LANGUAGE_MODEL
 from ...session.decoder import DecoderModel
@@ -103,10 +103,10 @@ class Trainer(Owner):
 
     def __init__(
         self,
-        model: Graph | str | os.PathLike | bytes,
-        loss: Loss | str | Callable | None = None,
-        optimizer: Optimizer | str | dict = LANGUAGE_MODEL.optimizer,
-        adapters: LoraConfig | dict | None = None,
+        model: Graph | str | os.PathLike[str] | bytes,
+        loss: Loss | str | Callable[..., Value] | None = None,
+        optimizer: Optimizer | str | dict[str, Any] = LANGUAGE_MODEL.optimizer,
+        adapters: LoraConfig | dict[str, Any] | None = None,
         *,
         learning_rate: float | None = None,
         trainable: str | Sequence[str] = "all",
@@ -120,13 +120,13 @@ class Trainer(Owner):
         max_grad_norm: float | Literal["auto"] | None = "auto",
         max_grad_value: float | None = None,
         no_decay: Sequence[str] | Literal["auto"] = "auto",
-        groups: Sequence[tuple[str, dict]] = (),
+        groups: Sequence[tuple[str, dict[str, Any]]] = (),
         memory: float | None = None,
         checkpointing: bool = False,
         seed: int = LANGUAGE_MODEL.seed,
         dtype: str | None = None,
         engine: Engine | None = None,
-        tokenizer: Tokenizer | str | os.PathLike | None = None,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     ):
         self.model = TrainedModel(model, dtype, tokenizer)
         given: dict[str, Any] = {
@@ -275,7 +275,7 @@ class Trainer(Owner):
         evaluate_every: int | None = None,
         early_stopping: int | None = None,
         callbacks: Sequence[Callable[[Progress], object]] = (),
-        checkpoint: str | os.PathLike | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = LANGUAGE_MODEL.checkpoint_every,
         progress: bool | None = None,
         signal: Signal | None = None,
@@ -389,7 +389,7 @@ class Trainer(Owner):
         text = isinstance(prompt, str)
         out = generate(
             lm,
-            self.tokenizer.encode(prompt) if text else list(prompt),
+            self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt),
             tokenizer=self.tokenizer if text else None,
             **{"max_new_tokens": 100, **fields},
         )
@@ -416,7 +416,7 @@ class Trainer(Owner):
         return Profile(self.engine, [self.watch])
 
     @locked
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the run in one safetensors file: parameters or adapters, optimizer states, and the
         position in the data. The file is complete or not written at all.
         """
@@ -439,7 +439,7 @@ class Trainer(Owner):
         save_checkpoint(states, run, path)
 
     @locked
-    def resume(self, path: str | os.PathLike, changed: Collection[str] = ()) -> Trainer:
+    def resume(self, path: str | os.PathLike[str], changed: Collection[str] = ()) -> Trainer:
         """Goes back to where `save` was called.
 
         Args:
@@ -500,7 +500,7 @@ class Trainer(Owner):
         } | self.session.saved()
 
     @locked
-    def save_adapter(self, folder: str | os.PathLike) -> None:
+    def save_adapter(self, folder: str | os.PathLike[str]) -> None:
         """Writes the adapters in PEFT's layout: adapter_config.json and
         adapter_model.safetensors.
         """
@@ -508,7 +508,7 @@ class Trainer(Owner):
         save_adapter(Adapter.of(self._check_lora(), tensors), folder)
 
     @locked
-    def load_adapter(self, source: Adapter | str | os.PathLike | dict[str, Any]) -> Trainer:
+    def load_adapter(self, source: Adapter | str | os.PathLike[str] | dict[str, Any]) -> Trainer:
         """Continues from an adapter. The optimizer and the position in the data stay.
 
         Args:
@@ -530,7 +530,7 @@ class Trainer(Owner):
 
     @locked
     def export(
-        self, path: str | os.PathLike | None = None, external_data: str | None = None
+        self, path: str | os.PathLike[str] | None = None, external_data: str | None = None
     ) -> bytes | None:
         """Writes the trained model as an ONNX file: with new weights, or with the adapters merged
         into the base. Beside quantized weights, adapters are added as nodes.

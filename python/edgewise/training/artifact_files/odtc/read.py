@@ -110,7 +110,7 @@ class _Table:
             raise self.buffer.broken(f"{what} is not UTF-8") from None
 
 
-def read_checkpoint(source: Source | str | os.PathLike | bytes) -> Checkpoint:
+def read_checkpoint(source: Source | str | os.PathLike[str] | bytes) -> Checkpoint:
     """Reads a checkpoint.
 
     Args:

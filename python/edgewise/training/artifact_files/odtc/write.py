@@ -347,7 +347,7 @@ def _float32(x: Any, name: str) -> float:
 
 
 def write_checkpoint(
-    checkpoint: Checkpoint, target: str | os.PathLike | Writable | None = None
+    checkpoint: Checkpoint, target: str | os.PathLike[str] | Writable | None = None
 ) -> bytes | None:
     """Writes a checkpoint.
 

@@ -7,26 +7,34 @@ last in any rank, the binary cross entropy does not overflow.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .. import _graph_utils as g
 from .. import blocks
 
+if TYPE_CHECKING:
+    from onnx import ModelProto, ValueInfoProto
 
-def _reduction(reduction):
+    Dims = list[int | str | None]  # sizes or names of axes; None: unknown
+
+
+def _reduction(reduction: str) -> blocks.Block:
     if reduction not in ("mean", "sum", "none"):
         raise g.BlockError(
             f"reduction is {reduction!r}", "onnxblock.loss", 'It is "mean", "sum" or "none".'
         )
-    return {"mean": blocks.ReduceMean, "sum": blocks.ReduceSum, "none": _Same}[reduction](
-        keepdims=False
-    )
+    kinds: dict[str, Any] = {"mean": blocks.ReduceMean, "sum": blocks.ReduceSum, "none": _Same}
+    block: blocks.Block = kinds[reduction](keepdims=False)
+    return block
 
 
 class _Same(blocks.PassThrough):
-    def build(self, name):
+    def build(self, *input_names: str) -> str:
+        (name,) = input_names
         return name
 
 
-def _target(model, scores, target):
+def _target(model: ModelProto, scores: str, target: str) -> str:
     """The name of the target input, which is like the scores."""
     return target if g.node_arg_exists(model, target) else blocks.InputLike(scores)(target)
 
@@ -34,11 +42,11 @@ def _target(model, scores, target):
 class MSELoss(blocks.Block):
     """reduce((output - target)^2)."""
 
-    def __init__(self, reduction: str = "mean"):
+    def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         self._reduce, self._sub, self._square = _reduction(reduction), blocks.Sub(), blocks.Pow(2.0)
 
-    def build(self, loss_input_name: str, target_name: str = "target"):
+    def build(self, loss_input_name: str, target_name: str = "target") -> str:
         """Name of the loss. target_name: an input of the scores' type and shape, added unless it is
         there.
         """
@@ -52,11 +60,11 @@ class MSELoss(blocks.Block):
 class L1Loss(blocks.Block):
     """reduce(|output - target|)."""
 
-    def __init__(self, reduction: str = "mean"):
+    def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         self._reduce, self._sub, self._abs = _reduction(reduction), blocks.Sub(), blocks.Abs()
 
-    def build(self, loss_input_name: str, target_name: str = "target"):
+    def build(self, loss_input_name: str, target_name: str = "target") -> str:
         """Name of the loss; target_name as MSELoss."""
         return self._reduce(
             self._abs(self._sub(loss_input_name, _target(self.base, loss_input_name, target_name)))
@@ -69,11 +77,11 @@ class BCEWithLogitsLoss(blocks.Block):
     arrays that broadcast against the logits, or None.
     """
 
-    def __init__(self, weight=None, reduction: str = "mean", pos_weight=None):
+    def __init__(self, weight: Any = None, reduction: str = "mean", pos_weight: Any = None) -> None:
         super().__init__()
         self._weight, self._reduce, self._pos_weight = weight, _reduction(reduction), pos_weight
 
-    def build(self, loss_input_name: str, target_name: str = "target"):
+    def build(self, loss_input_name: str, target_name: str = "target") -> str:
         """Name of the loss; target_name as MSELoss."""
         add, sub, mul, neg = blocks.Add(), blocks.Sub(), blocks.Mul(), blocks.Neg()
         target = _target(self.base, loss_input_name, target_name)
@@ -105,12 +113,14 @@ class CrossEntropyLoss(blocks.Block):
     with torch's shape, [N, ...] for scores [N, classes, ...], the classes are the second axis.
     """
 
-    def __init__(self, weight=None, reduction: str = "mean", ignore_index: int | None = None):
+    def __init__(
+        self, weight: Any = None, reduction: str = "mean", ignore_index: int | None = None
+    ) -> None:
         super().__init__()
         _reduction(reduction)
         self._weight, self._reduction, self._ignore_index = weight, reduction, ignore_index
 
-    def build(self, scores_input_name: str, labels_name: str = "labels"):
+    def build(self, scores_input_name: str, labels_name: str = "labels") -> str:
         """Name of the loss. labels_name: an int64 input, added unless it is there.
 
         BlockError: an operator set below 12, or scores that are no graph output.
@@ -151,7 +161,7 @@ class CrossEntropyLoss(blocks.Block):
         inputs = [scores_input_name, labels_name]
         if self._weight is not None:
             inputs.append(g.add_array(model, "celoss.weight", self._weight))
-        attributes = {"reduction": self._reduction} | (
+        attributes: dict[str, Any] = {"reduction": self._reduction} | (
             {} if self._ignore_index is None else {"ignore_index": self._ignore_index}
         )
         return g.add_node(
@@ -159,7 +169,7 @@ class CrossEntropyLoss(blocks.Block):
         )[0]
 
 
-def _info(model, name):
+def _info(model: ModelProto, name: str) -> ValueInfoProto | None:
     return next(
         (
             v
@@ -170,7 +180,7 @@ def _info(model, name):
     )
 
 
-def _dims(info):
+def _dims(info: ValueInfoProto | None) -> Dims | None:
     """Sizes, names or None of a value's axes; None where nothing is known of it."""
     if info is None or not info.type.tensor_type.HasField("shape"):
         return None
@@ -180,14 +190,14 @@ def _dims(info):
     ]
 
 
-def _second(scores, labels):
+def _second(scores: Dims, labels: Dims | None) -> bool:
     """Whether labels fit scores whose classes are the second axis, and not those whose classes are
     the last.
     """
     if labels is None or len(labels) != len(scores) - 1:
         return False
 
-    def fits(rest):
+    def fits(rest: Dims) -> bool:
         return all(a is None or b is None or a == b for a, b in zip(labels, rest))
 
     return fits([scores[0], *scores[2:]]) and not fits(scores[:-1])

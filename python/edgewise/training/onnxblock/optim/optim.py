@@ -4,9 +4,15 @@ is. `edgewise.training.artifact_files.metadata` reads them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from .. import _graph_utils as g
 from .. import blocks
 from ..onnxblock import ForwardBlock
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
 
 
 class ClipGradNorm(blocks.Block):
@@ -14,11 +20,11 @@ class ClipGradNorm(blocks.Block):
     max_norm.
     """
 
-    def __init__(self, max_norm: float):
+    def __init__(self, max_norm: float) -> None:
         super().__init__()
         self._max_norm = max_norm
 
-    def build(self, gradients_name: str):
+    def build(self, gradients_name: str) -> str:
         """Name of the sequence of clipped gradients."""
         output = g.add_node(
             self.base,
@@ -37,7 +43,7 @@ class ClipGradNorm(blocks.Block):
 class SGDOptimizer(blocks.Block):
     """The node of SGD: parameter -= learning_rate * gradient."""
 
-    def build(self, learning_rate_name: str, gradients_name: str, params_name: str):
+    def build(self, learning_rate_name: str, gradients_name: str, params_name: str) -> str:
         """Name of the flag that the update is done. Parameters and gradients are sequences."""
         return g.add_node(
             self.base,
@@ -53,9 +59,15 @@ class AdamWOptimizer(blocks.Block):
     the update.
     """
 
-    def __init__(self, bias_correction=True, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0):
+    def __init__(
+        self,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+    ) -> None:
         super().__init__()
-        self._attributes = {
+        self._attributes: dict[str, Any] = {
             "alpha": float(betas[0]),
             "beta": float(betas[1]),
             "epsilon": float(eps),
@@ -72,7 +84,7 @@ class AdamWOptimizer(blocks.Block):
         gradient_sequence_name: str,
         first_order_moment_sequence_name: str,
         second_order_moment_sequence_name: str,
-    ):
+    ) -> str:
         """Name of the flag that the update is done. learning_rate float32 [1], step int64 [1], the
         others sequences.
         """
@@ -97,11 +109,11 @@ class AdamWOptimizer(blocks.Block):
 class _Optimizer(ForwardBlock):
     _moments: tuple[str, ...] = ()
 
-    def __init__(self, clip_grad=None):
+    def __init__(self, clip_grad: ClipGradNorm | None = None) -> None:
         super().__init__()
         self._clip_grad = clip_grad
 
-    def build(self, parameters):
+    def build(self, parameters: tuple[Sequence[TensorProto], Sequence[TensorProto]]) -> str:
         """parameters: (trainable, frozen) as TrainingBlock.parameters gives them: lists of
         onnx.TensorProto.
         """
@@ -129,7 +141,7 @@ class _Optimizer(ForwardBlock):
         )
         return flag
 
-    def _update(self, gradients):
+    def _update(self, gradients: str) -> str:
         raise NotImplementedError
 
 
@@ -141,14 +153,19 @@ class AdamW(_Optimizer):
     _moments = ("first_order_moments", "second_order_moments")
 
     def __init__(
-        self, bias_correction=True, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, clip_grad=None
-    ):
+        self,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        clip_grad: ClipGradNorm | None = None,
+    ) -> None:
         super().__init__(clip_grad)
         self._adamw = AdamWOptimizer(
             bias_correction=bias_correction, betas=betas, eps=eps, weight_decay=weight_decay
         )
 
-    def _update(self, gradients):
+    def _update(self, gradients: str) -> str:
         return self._adamw("learning_rate", "step", "params", gradients, *self._moments)
 
 
@@ -159,9 +176,9 @@ class SGD(_Optimizer):
         "first_order_moments",
     )  # an input that nothing reads: ONNX Runtime's session feeds it
 
-    def __init__(self, clip_grad=None):
+    def __init__(self, clip_grad: ClipGradNorm | None = None) -> None:
         super().__init__(clip_grad)
         self._sgd = SGDOptimizer()
 
-    def _update(self, gradients):
+    def _update(self, gradients: str) -> str:
         return self._sgd("learning_rate", gradients, "params")
