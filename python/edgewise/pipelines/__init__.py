@@ -1,4 +1,4 @@
-"""`pipeline(task, model)`: a model, its tokenizer and a loop, as transformers has it."""
+"""`pipeline(task, model)`: a model with its tokenizer, as in transformers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pipeline(
     tokenizer: str | os.PathLike[str] | Any = None,
     **options: Any,
 ) -> TextGenerationPipeline:
-    """Make a pipeline for a task, as transformers' `pipeline` does.
+    """Creates a pipeline for a task. Mirrors transformers' `pipeline`.
 
     Example: `pipeline("text-generation", "models/smollm2")("Once upon a time", max_new_tokens=32)`
 

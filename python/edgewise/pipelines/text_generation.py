@@ -73,8 +73,8 @@ class TextGenerationPipeline:
         """A Profile of a generation.
 
         Args:
-            text_inputs, fields: as for a call, which is profiled. Without them, what runs in a
-                `with` block is.
+            text_inputs, fields: as of a call, which is profiled. Default: what runs in a `with`
+                block is profiled.
 
         Returns:
             The profile: `print(p)`, `p.save("trace.json")`.
@@ -114,8 +114,8 @@ class TextGenerationPipeline:
             return_tensors: return {"generated_token_ids": ids}.
             return_text: return text, as by default.
             clean_up_tokenization_spaces: as the tokenizer's configuration by default.
-            prefix: before each text.
-            handle_long_generation: "hole": cut the prompt on the left to make room.
+            prefix: put before each text.
+            handle_long_generation: "hole": cut the beginning of a prompt that is too long.
             stop_sequence: text whose first token ends the generation.
             continue_final_message: continue the last message. Default: if it is the assistant's.
             skip_special_tokens: leave them out of the text. Default: True.
@@ -237,8 +237,8 @@ class TextGenerationPipeline:
     def _new_text(
         self, ids: list[int], prompt: list[int], skip_special_tokens: bool, clean_up: bool | None
     ) -> str:
-        """The text after the prompt's. Both are decoded, since a token's text can depend on those
-        before it.
+        """The text without that of the prompt. All ids are decoded, since the text of a token can
+        depend on those before it.
         """
         extra: dict[str, Any] = {"skip_special_tokens": skip_special_tokens}
         if clean_up is not None:
@@ -268,7 +268,7 @@ class TextGenerationPipeline:
 
 
 def _inputs(text_inputs: Any) -> tuple[list[Any], bool]:
-    """(list of texts and chats, whether several were given)"""
+    """(list of texts and chats, whether the input is a list of them)"""
     if isinstance(text_inputs, str):
         return [text_inputs], False
     iterable = hasattr(text_inputs, "__iter__") and not isinstance(text_inputs, dict)
@@ -277,7 +277,7 @@ def _inputs(text_inputs: Any) -> tuple[list[Any], bool]:
         inputs, several = [inputs], False
     else:
         several = True
-    for one in inputs or [None]:  # nothing is neither text nor chat
+    for one in inputs or [None]:  # an empty list is an error
         if isinstance(one, str):
             continue
         if (
@@ -319,7 +319,7 @@ def _method(tokenizer: object, name: str) -> Any:
 
 
 def _find_tokenizer(model: object) -> Tokenizer:
-    """The tokenizer in the package of a model; the package of a folder has the folder's files."""
+    """The tokenizer in the package of a model. The package of a folder has the folder's files."""
     package = getattr(model, "package", None)
     if package is None:
         raise TokenizerError(

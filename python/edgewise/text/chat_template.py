@@ -1,4 +1,4 @@
-"""Chat templates: messages to the text that a model was trained to answer."""
+"""Chat templates, which turn messages into the prompt format of a model."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ COPY = "Copy the tokenizer's files again from the model they belong to."
 
 
 class ChatTemplate:
-    """A Jinja chat template, rendered in a sandbox with the functions that transformers gives it
-    (utils/chat_template_utils.py).
+    """A Jinja chat template, rendered in a sandbox with the functions of transformers'
+    utils/chat_template_utils.py and a budget of steps, characters and seconds (limits.py).
 
-    A rendering has a budget of steps, characters and seconds (limits.py); what a template raises is
-    a TokenizerError.
+    Args:
+        source: the template's text.
+        where: for messages.
+
+    Raises:
+        TokenizerError: source is no text, longer than LIMITS["template_chars"], or has syntax
+            errors.
     """
 
     def __init__(self, source: str, where: str = "chat template") -> None:
-        """source: the template's text.
-
-        Raises TokenizerError: it is no text, longer than LIMITS["template_chars"], or no template.
-        """
         self.where = where
         if not isinstance(source, str):
             raise TokenizerError(
@@ -48,9 +49,20 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
-        """-> text. continue_final_message: leave the last message open for the model to go on with.
+        """Renders the template.
 
-        Raises TokenizerError.
+        Args:
+            messages: [{"role": ..., "content": ...}].
+            tools, documents, variables: variables of the template.
+            add_generation_prompt: whether the beginning of an answer follows.
+            continue_final_message: leave the last message open, to be continued.
+
+        Returns:
+            The prompt.
+
+        Raises:
+            TokenizerError: the template fails, rejects the messages or exceeds its budget.
+            OutOfMemory: there is too little memory.
         """
         mark = "CONTINUE_FINAL_MESSAGE_TAG "
         own = [dict(message) for message in messages]
@@ -111,9 +123,7 @@ class ChatTemplate:
             raise OutOfMemory(
                 "the chat template needs more memory than there is", self.where, COPY
             ) from None
-        except (
-            Exception
-        ) as error:  # a template is a program from elsewhere: whatever it raises is about it
+        except Exception as error:  # templates can raise anything
             raise TokenizerError(
                 f"the chat template failed: {type(error).__name__}: {_words(error)}",
                 self.where,
@@ -141,8 +151,7 @@ def _compile(source: str, where: str) -> Any:
         raise OutOfMemory(
             "the chat template needs more memory than there is", where, COPY
         ) from None
-    # what Python says of the program that jinja2 makes of it: nested too deeply, a name that is
-    # none
+    # errors of Python in the program that jinja2 generates, such as nesting that is too deep
     except Exception as error:
         raise TokenizerError(
             f"the chat template is broken: {type(error).__name__}: {_words(error)}", where, COPY
@@ -157,7 +166,7 @@ def _environment() -> Any:
 
 
 def _words(error: BaseException) -> str:
-    """What an exception says; those of a stranger's objects may not be able to."""
+    """The message of an exception; those of the caller's objects may raise in __str__."""
     try:
         return str(error)[:300]
     except Exception:

@@ -1,4 +1,4 @@
-"""The one declaration of what the three layers of text generation share.
+"""Declarations that C, Python and TypeScript share for text generation.
 
 `STRUCTS` are the structs of core/sampling/sampling.h: `emit.py` writes them as C into
 core/gen/sampling_fields.h and as byte offsets into web/src/gen/sampling.ts; Python computes the
@@ -21,12 +21,9 @@ STRUCTS = {
     # `*_n`): the place of its first int32 in the lists array and how many int32 it has.
     "ew_sampling": [
         ("vocab_size", "u32"),
-        (
-            "prompt_length",
-            "u32",
-            # ids before it count as prompt for presence, frequency, min_new_tokens, exponential
-            # decay
-        ),
+        # ids before it are the prompt for presence and frequency penalties, min_new_tokens and
+        # exponential decay
+        ("prompt_length", "u32"),
         ("max_length", "u32"),  # prompt and new tokens together
         ("lists_length", "u32"),  # int32s in the lists array
         ("min_length", "u32"),
@@ -76,20 +73,14 @@ STRUCTS = {
         ("n_done", "u32"),
         ("n_candidates", "u32"),
         ("scores_at", "u32"),  # float32[num_beams]
-        (
-            "parents_at",
-            "u32",
-        ),  # int32[num_beams]: which beam of the step before each running one continues
+        # int32[num_beams]: the beam of the previous step that each running one continues
+        ("parents_at", "u32"),
         ("candidates_at", "u32"),  # ew_candidate[keep], best first once ew_beams_rank was called
         ("done_at", "u32"),  # ew_finished[num_beams], best first
         ("rows_at", "u32"),  # int32[num_beams][max_length]: the running sequences, prompt included
         ("spare_at", "u32"),  # as rows: the other half of the double buffer
-        (
-            "finished_at",
-            "u32",
-            # int32[num_beams][max_length]: the finished sequences; ew_finished.row says which is
-            # whose
-        ),
+        # int32[num_beams][max_length]: the finished sequences, indexed by ew_finished.row
+        ("finished_at", "u32"),
         ("total_bytes", "u32"),
     ],
     "ew_candidate": [
@@ -277,7 +268,7 @@ FLOATS = [
     "length_penalty",
     "max_time",
 ]
-# Fields whose default stands in the place of None, which cannot mean "off" for them.
+# Fields that cannot be None: the default is used instead.
 NOT_NONE = ["num_beams", "num_return_sequences", "early_stopping", "length_penalty"]
 
 # Values besides the default that mean "off", as transformers reads them.

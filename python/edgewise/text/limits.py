@@ -1,8 +1,8 @@
-"""What files of text may ask for: a tokenizer.json and a chat template are a stranger's programs.
+"""Limits of tokenizer.json and chat templates, which are untrusted programs.
 
-The numbers are shared with the page: emit.py writes them to web/src/gen/text_limits.ts. Real
-tokenizers stay far below them; the largest known have 65,536 added tokens, patterns of 3,000
-characters and normalizers of 20 steps.
+emit.py writes the numbers to web/src/gen/text_limits.ts for the page. Real tokenizers stay far
+below them: the largest known ones have 65,536 added tokens, patterns of 3,000 characters and
+normalizers of 20 steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIMITS = {
     "file_bytes": 1 << 28,  # tokenizer.json
     "config_bytes": 1 << 24,  # each of the other JSON files
     "depth": 64,  # nested objects and lists, in tokenizer.json
-    "components": 256,  # normalizers, pre-tokenizers, post-processors and decoders, all together
+    "components": 256,  # normalizers, pre-tokenizers, post-processors and decoders in total
     "content_chars": 1000,  # what a component inserts for one match
     "growth": 10_000,  # how many times longer a text may become by normalizing or decoding it
     "text_chars": 1 << 28,  # length of a text times that growth, where it grows
@@ -31,11 +31,10 @@ LIMITS = {
     "regex_depth": 40,  # nested groups
     "regex_states": 100_000,  # the pattern with its counted repetitions written out
     "template_chars": 1 << 18,  # a chat template's source
-    "template_steps": (
-        1_000_000
-    ),  # loop iterations, macro calls, calls and operations of a rendering
+    # loop iterations, macro calls, calls and operations of a rendering
+    "template_steps": 1_000_000,
     "template_chars_made": 1 << 24,  # the longest text of a rendering
-    "template_chars_total": 1 << 28,  # all texts of a rendering together
+    "template_chars_total": 1 << 28,  # all texts of a rendering in total
     "template_seconds": 30,
 }
 
@@ -54,15 +53,22 @@ INSERTED_TEXTS = (
 
 
 class LimitError(ValueError):
-    """`str()`: what is too much."""
+    """A limit is exceeded; the message says which."""
 
 
 def check_tokenizer(value: dict[str, Any]) -> dict[str, float]:
-    """Raises LimitError where the contents of a tokenizer.json ask for too much;
-    web/src/worker/text/tokenizer-limits.ts is the same.
+    """Checks the limits of a tokenizer.json. Mirrors web/src/worker/text/tokenizer-limits.ts.
 
-    Returns {"encode": growth, "decode": growth}: how many times longer a text can become. Values of
-    a wrong type are left to the tokenizer library, which names them.
+    Values of a wrong type are ignored; the tokenizer library reports them.
+
+    Args:
+        value: contents of the file.
+
+    Returns:
+        {"encode": growth, "decode": growth}: how many times longer a text can become.
+
+    Raises:
+        LimitError: a limit is exceeded.
     """
     _check_depth(value)
     growth = {"encode": 1.0, "decode": 1.0}
@@ -101,7 +107,7 @@ def _check_depth(value: object) -> None:
 
 
 def _components(value: object) -> Iterator[dict[str, Any]]:
-    """The components of a part, those of sequences included, in the order in which they work."""
+    """The components of a part, including those of sequences, in the order of execution."""
     if not isinstance(value, dict):
         return
     lists = [value[name] for name in COMPONENT_LISTS if isinstance(value.get(name), list)]
@@ -113,7 +119,7 @@ def _components(value: object) -> Iterator[dict[str, Any]]:
 
 
 def _check_component(component: dict[str, Any], part: str) -> float:
-    """How many times longer it can make a text."""
+    """How many times longer a component can make a text."""
     kind = component.get("type")
     pattern = component.get("pattern")
     narrow = 0  # the fewest characters that a match has
@@ -147,8 +153,8 @@ def _check_component(component: dict[str, Any], part: str) -> float:
 
 
 def _charsmap_growth(data: object) -> float:
-    """By how much sentencepiece's normalization grows a character: the longest of its replacements,
-    which end in NUL each.
+    """How many times longer sentencepiece's normalization can make a text, from the longest of its
+    NUL-terminated replacements.
     """
     try:
         raw = (
@@ -160,7 +166,7 @@ def _charsmap_growth(data: object) -> float:
         )
         (trie,) = struct.unpack_from("<I", raw)
     except (binascii.Error, ValueError, TypeError, struct.error):
-        return 1.0  # the library says what is wrong with it
+        return 1.0  # the library reports the error
     longest = max(map(len, raw[4 + trie :].split(b"\0")), default=0)
     if longest > LIMITS["content_chars"]:
         raise LimitError(f"a replacement of its precompiled_charsmap has {longest} bytes")
@@ -204,9 +210,10 @@ def _check_model(model: object) -> None:
 
 
 def regex_width(pattern: str) -> int:
-    """The fewest characters that a match of the pattern has.
+    """The minimum length of a match of a pattern.
 
-    Raises LimitError: it may take exponential time, or is too large.
+    Raises:
+        LimitError: matching can take exponential time, or the pattern is too large.
     """
     try:
         return check_regex(

@@ -1,32 +1,34 @@
-"""Which regular expressions of a tokenizer.json may be handed to a backtracking matcher (Oniguruma
+"""Checks regular expressions of a tokenizer.json before a backtracking matcher runs them (Oniguruma
 here, the browser's in a page).
 
-Patterns of real models repeat what has no fixed length and refer back to a character, so that such
-patterns cannot be refused as a whole. Oniguruma gives up a match after 10^7 steps, which ends what
-takes exponential time in half a second. Refused is what escapes that limit: references to groups of
-any length (each step compares as much), calls of groups, three repetitions that can share
-characters before something that must follow, repetitions inside a look-behind, and patterns that
-are too large. web/src/worker/text/regex-limits.ts is the same; the vectors are
+Patterns of real models have nested repetitions and back references to a character, so these cannot
+be rejected in general. Oniguruma stops a match after 10^7 steps, so that exponential patterns end
+after half a second. This module rejects patterns that are slow in spite of that limit: back
+references to groups of any length (each step compares that much text), calls of groups, three
+repetitions that can share characters before a required item, repetitions inside a look-behind, and
+patterns that are too large. Mirrors web/src/worker/text/regex-limits.ts; both are tested with
 tests/conformance/tokenizers.json.
 """
 
 from __future__ import annotations
 
-MANY = (
-    1 << 30
-)  # of a repetition without an upper bound, and of one with an upper bound above BOUNDED
-BOUNDED = 64  # also the longest text that a back reference may stand for
+MANY = 1 << 30  # the upper bound of unbounded repetitions
+BOUNDED = 64  # repetitions above count as unbounded; also the maximum length of a back reference
 
 
 class RegexError(ValueError):
-    """`str()`: what is wrong with the pattern, as the end of a sentence that begins with it."""
+    """The pattern is rejected; the message completes a sentence with the pattern as subject."""
 
 
 class _Item:
-    """One item of a sequence. kind: "set" (one character), "zero" (an anchor), "group", "look" or
-    "behind". low, high: how often.
+    """One item of a sequence.
 
-    wide: its characters are everything but some, so that they may be another set's, too.
+    Attributes:
+        kind: "set" (one character), "zero" (an anchor), "group", "look" or "behind".
+        text: source of a set.
+        branches: alternatives of a group.
+        low, high: number of repetitions.
+        wide: whether a set is a complement, which may share characters with any other set.
     """
 
     __slots__ = ("kind", "text", "branches", "low", "high", "wide")
@@ -49,11 +51,19 @@ class _Item:
 
 
 def check_regex(pattern: str, most_chars: int, most_depth: int, most_states: int) -> int:
-    """Raises RegexError where the pattern is not safe or larger than allowed; returns the fewest
-    characters that a match has.
+    """Checks a pattern. Syntax errors may pass; the library that compiles it reports them.
 
-    Patterns with errors pass where they can be read as one: the library that compiles them says
-    what is wrong.
+    Args:
+        pattern: the regular expression.
+        most_chars: maximum length.
+        most_depth: maximum nesting of groups.
+        most_states: maximum size with counted repetitions expanded.
+
+    Returns:
+        The minimum length of a match.
+
+    Raises:
+        RegexError: the pattern is slow or too large.
     """
     if len(pattern) > most_chars:
         raise RegexError(f"has {len(pattern)} characters")
@@ -130,7 +140,7 @@ class _Parser:
         return _Item("set", p[start : self.i], wide=s in "SWDPHXRON" and s != "")
 
     def _skip_class(self) -> None:
-        """Past a character class, with classes and "[:name:]" inside it."""
+        """Skips a character class, including nested classes and "[:name:]"."""
         p, depth, first = self.p, 0, False
         while self.i < len(p):
             s = p[self.i]
@@ -193,8 +203,8 @@ class _Parser:
         return item
 
     def _quantifiers(self, item: _Item) -> None:
-        """Reads what repeats an item: "*", "+", "?", "{low,high}", each with "?" or "+" behind it;
-        several multiply.
+        """Reads the quantifiers of an item: "*", "+", "?" or "{low,high}", each with an optional
+        suffix "?" or "+". Several are multiplied.
         """
         p = self.p
         while self.i < len(p):
@@ -221,9 +231,7 @@ class _Parser:
 
 
 def _braces(p: str, at: int) -> tuple[int, int, int] | None:
-    """(low, high, length) of "{low}", "{low,}", "{,high}" or "{low,high}", None where it is
-    none.
-    """
+    """(low, high, length) of "{low}", "{low,}", "{,high}" or "{low,high}"; else None."""
     end = p.find("}", at, at + 24)
     low, comma, high = p[at + 1 : end].partition(",") if end > 0 else ("", "", "")
     digits = low + high
@@ -292,9 +300,14 @@ def _repeats(branches: list[list[_Item]]) -> bool:
 
 
 def _check(branches: list[list[_Item]], before: list[_Item]) -> list[_Item]:
-    """Raises RegexError for repetitions that multiply. before: the unbounded repetitions that a
-    match has just left and whose characters what follows may share; returns those after these
-    branches.
+    """Raises RegexError for repetitions whose numbers of steps multiply.
+
+    Args:
+        branches: alternatives.
+        before: the preceding unbounded repetitions that can share characters with what follows.
+
+    Returns:
+        The same after these branches.
     """
     after: list[_Item] = []
     for branch in branches:
@@ -323,6 +336,6 @@ def _check(branches: list[list[_Item]], before: list[_Item]) -> list[_Item]:
                 shared = [o for o in open_ if o.wide or item.wide or o.text == item.text]
                 open_ = [*shared, item]
             elif needs:
-                open_ = []  # what must follow a repetition is where it ends
+                open_ = []  # a required item ends the repetitions before it
         after += [o for o in open_ if o not in after]
     return after

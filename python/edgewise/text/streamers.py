@@ -1,8 +1,7 @@
-"""Streamers: text as it is generated. transformers' protocol: put(ids), first with the prompt's,
-then end().
+"""Streamers: text while it is generated.
 
-They decode only the ids of the current line or word, and hold back characters whose bytes have not
-all come.
+The protocol is that of transformers: put(ids), the first time with the prompt, and end(). Only the
+ids of the current line are decoded, and characters with missing bytes are held back.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class TextStreamer:
         self.print_len, self.next_tokens_are_prompt = 0, True
 
     def put(self, value: Any) -> None:
-        """value: ids, as a list or as an array [n] or [1, n]."""
+        """Takes new ids: a list, or an array [n] or [1, n]."""
         value = value.tolist() if hasattr(value, "tolist") else list(value)
         if value and isinstance(value[0], list):
             if len(value) > 1:
@@ -71,7 +70,7 @@ class TextStreamer:
         self.on_finalized_text(piece)
 
     def end(self) -> None:
-        """Gives out what was held back."""
+        """Prints the text that was held back."""
         piece = (
             self.tokenizer.decode(self.token_cache, **self.decode_kwargs)[self.print_len :]
             if self.token_cache
@@ -81,8 +80,11 @@ class TextStreamer:
         self.on_finalized_text(piece, stream_end=True)
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
-        """Called with each piece of text; override it or pass on_text to do something else than
-        printing.
+        """Prints a piece of text, or calls on_text. Subclasses can override it.
+
+        Args:
+            text: new text.
+            stream_end: whether it is the last piece.
         """
         if self.on_text is None:
             print(text, flush=True, end=None if stream_end else "")
@@ -95,9 +97,11 @@ class TextStreamer:
 
 
 class TextIteratorStreamer(TextStreamer):
-    """Iterate over it in one thread while another generates.
+    """Iterates over the text in one thread while another generates it.
 
-    `timeout`: seconds to wait for the next piece, then queue.Empty is raised.
+    Args:
+        tokenizer, skip_prompt, kwargs: as TextStreamer.
+        timeout: seconds to wait for the next piece before queue.Empty is raised. Default: no limit.
     """
 
     def __init__(
@@ -108,7 +112,7 @@ class TextIteratorStreamer(TextStreamer):
         self.stop_signal, self.timeout = None, timeout
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
-        """Hands a piece to the thread that iterates; after the last one, that it was the last."""
+        """Passes a piece, or the end, to the thread that iterates."""
         self.text_queue.put(text, timeout=self.timeout)
         if stream_end:
             self.text_queue.put(self.stop_signal, timeout=self.timeout)
@@ -124,9 +128,7 @@ class TextIteratorStreamer(TextStreamer):
 
 
 def _is_cjk(c: int) -> bool:
-    """Scripts without spaces that transformers prints character by character: the CJK Unified
-    Ideographs blocks.
-    """
+    """Whether a code point is in the CJK Unified Ideographs blocks, which have no spaces."""
     return (
         0x4E00 <= c <= 0x9FFF
         or 0x3400 <= c <= 0x4DBF

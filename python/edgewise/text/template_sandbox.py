@@ -1,10 +1,10 @@
-"""The Jinja environment of chat templates: transformers' functions, in jinja2's sandbox, with a
+"""The Jinja environment of chat templates: transformers' functions in jinja2's sandbox, with a
 budget of time and memory.
 
-A template is a program of a stranger. jinja2's sandbox keeps it away from Python's objects, but
-lets it loop and allocate without end. Here each rendering has a budget: loop iterations, macro and
-function calls count as steps; what would make a long text or list is asked before it is made.
-Nothing of a template is evaluated while it is compiled.
+Templates are untrusted programs. jinja2's sandbox denies access to Python's objects, but allows
+unlimited loops and allocations. Here each rendering has a budget: loop iterations, macro calls and
+function calls count as steps, and the size of texts and lists is checked before they are created.
+No part of a template is evaluated during compilation.
 """
 
 from __future__ import annotations
@@ -33,27 +33,25 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
 T = TypeVar("T")
-MOST_ITEMS = LIMITS["template_steps"]  # of a list, and of a nested value with all that is in it
+MOST_ITEMS = LIMITS["template_steps"]  # of a list, or of a nested value in total
 MOST_CHARS = LIMITS["template_chars_made"]
 MOST_BITS = 1 << 16  # of an integer
-WIDE = re.compile(r"\d{5,}|\*")  # a width of a format
+WIDE = re.compile(r"\d{5,}|\*")  # a large or dynamic width in a format
 
 
 class TemplateLimit(Exception):
-    """A template asks for too much; `str()` says of what."""
+    """A template exceeds a limit; the message says which."""
 
 
 class Budget:
-    """What is left of a rendering's steps, characters and seconds."""
+    """The remaining steps, characters and seconds of a rendering."""
 
     def __init__(self) -> None:
         self.steps, self.total = 0, 0
         self.deadline = time.monotonic() + LIMITS["template_seconds"]
-        self.weights: dict[
-            int, tuple[Any, tuple[int, int]]
-            # of lists and dicts, which a template cannot change; they are kept, so that ids stay
-            # theirs
-        ] = {}
+        # {id: (value, result of weigh)} of lists and dicts, which a template cannot change. The
+        # value is kept so that its id is not reused.
+        self.weights: dict[int, tuple[Any, tuple[int, int]]] = {}
 
     def step(self, n: int = 1) -> None:
         """Counts n steps."""
@@ -64,7 +62,7 @@ class Budget:
             raise TemplateLimit(f"more than {LIMITS['template_seconds']} seconds")
 
     def chars(self, n: int) -> None:
-        """Counts a text of n characters that is about to be made, or was."""
+        """Counts a text of n characters."""
         if n > MOST_CHARS:
             raise TemplateLimit(f"a text of {n} characters")
         self.total += n
@@ -72,12 +70,12 @@ class Budget:
             raise TemplateLimit(f"texts of more than {LIMITS['template_chars_total']} characters")
 
     def items(self, n: int) -> None:
-        """Counts a list of n items that is about to be made."""
+        """Checks the size of a list before it is created."""
         if n > MOST_ITEMS:
             raise TemplateLimit(f"a list of {n} items")
 
     def made(self, value: T) -> T:
-        """Counts a value that was made; returns it."""
+        """Counts a new value and returns it."""
         if isinstance(value, (str, bytes)):
             self.chars(len(value))
         elif isinstance(value, (list, tuple, dict, set, frozenset)):
@@ -87,8 +85,8 @@ class Budget:
         return value
 
     def weigh(self, value: Any) -> tuple[int, int]:
-        """(items, characters) of a value and all that is in it, as often as it is there: what str()
-        or tojson would go through.
+        """(items, characters) of a nested value. Repeated values count every time, as in str() and
+        tojson.
         """
         known = self.weights.get(id(value))
         if known is not None:
@@ -109,7 +107,7 @@ class Budget:
             self.items(items)
             if chars > MOST_CHARS:
                 raise TemplateLimit(f"a value of {chars} characters")
-        if not isinstance(value, Namespace):  # which can change
+        if not isinstance(value, Namespace):  # namespaces can change
             self.weights[id(value)] = value, (items, chars)
         else:
             self.step()
@@ -120,13 +118,13 @@ _current: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("budget
 
 
 def budget() -> Budget:
-    """That of the rendering in progress."""
+    """The budget of the current rendering."""
     return _current.get() or Budget()
 
 
 @contextlib.contextmanager
 def budgeted() -> Iterator[None]:
-    """Renderings within have one budget together."""
+    """Sets a new budget for the renderings inside `with`."""
     token = _current.set(Budget())
     try:
         yield
@@ -135,7 +133,7 @@ def budgeted() -> Iterator[None]:
 
 
 class _Counted(NodeTransformer):
-    """Puts calls of the budget into a template's syntax tree."""
+    """Inserts calls of the budget into the syntax tree of a template."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         node = self.generic_visit(node)
@@ -169,7 +167,7 @@ class _Counted(NodeTransformer):
         return _filter(self.generic_visit(node), "_made")
 
     def visit_Call(self, node: nodes.Call) -> nodes.Node:
-        """The lists of `*args` and `**kwargs` are the call's own."""
+        """Leaves the lists of `*args` and `**kwargs` as they are."""
         return self.generic_visit(node)
 
 
@@ -178,7 +176,7 @@ def _filter(node: Any, name: str, args: Sequence[Any] = ()) -> nodes.Filter:
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """As transformers' environment for chat templates, with a budget."""
+    """transformers' environment for chat templates, with a budget."""
 
     filters: dict[str, Any]
     intercepted_binops = frozenset(["+", "-", "*", "/", "//", "**", "%"])
@@ -208,7 +206,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def concat(pieces: Iterable[str]) -> str:
-        """What joins the pieces of a rendering, a macro or a block."""
+        """Joins the pieces of a rendering, a macro or a block."""
         kept, size, b = [], 0, budget()
         for piece in pieces:
             size += len(piece)
@@ -219,7 +217,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return "".join(kept)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """A binary operation, if its result is not too large."""
+        """Evaluates a binary operation after checking the size of the result."""
         b = budget()
         b.step()
         if operator == "*":
@@ -249,7 +247,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return b.made(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 (as jinja2's own)
-        """A call, if its result is not too large."""
+        """Evaluates a call after checking the size of the result."""
         b = budget()
         b.step()
         args = _check_call(getattr(__obj, "__wrapped__", __obj), args, kwargs, b)
@@ -257,8 +255,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Generation(jinja2.ext.Extension):
-    """{% generation %}...{% endgeneration %} marks the assistant's text for training; here it is
-    just its contents.
+    """{% generation %}...{% endgeneration %}, which marks the assistant's text for training. It is
+    replaced by its contents here.
     """
 
     tags = {"generation"}
@@ -321,7 +319,7 @@ def _concat(first: Any, *rest: Any) -> str:
 
 
 def _width(width: Any, b: Budget, lines: int = 1) -> None:
-    """Checks a number of characters, or a text, that is to be put before so many lines."""
+    """Checks an indentation: a number of characters, or a text, for a number of lines."""
     if isinstance(width, (int, float)):
         b.chars(int(max(0, min(width, 1 << 40))) * lines)
     elif isinstance(width, str):
@@ -335,7 +333,7 @@ def _check_format(text: str, b: Budget) -> None:
 
 
 def _joined(values: Any, separator: object, b: Budget) -> list[Any]:
-    """The values as a list, after a look at the length of what joins them."""
+    """The values as a list, after checking the length of the joined text."""
     values = list(values)
     b.items(len(values))
     b.chars(
@@ -371,8 +369,10 @@ def _is_text(x: object) -> bool:
 def _check_call(
     f: object, args: tuple[Any, ...], kwargs: dict[str, Any], b: Budget
 ) -> tuple[Any, ...]:
-    """The arguments of a call of a method of text; raises TemplateLimit where the result would be
-    too long.
+    """Checks a call of a method of a text. Returns its arguments; iterators become lists.
+
+    Raises:
+        TemplateLimit: the result would be too long.
     """
     text: Any = getattr(f, "__self__", None)
     name = getattr(f, "__name__", "")
@@ -407,8 +407,16 @@ def _check_call(
 def _check_filter(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any], b: Budget
 ) -> tuple[Any, ...]:
-    """The arguments of a filter, the value first; raises TemplateLimit where the result would be
-    too long.
+    """Checks a call of a filter. Returns its arguments; iterators become lists.
+
+    Args:
+        name: of the filter.
+        args: the value first.
+        kwargs: keyword arguments.
+        b: the budget.
+
+    Raises:
+        TemplateLimit: the result would be too long.
     """
     value, rest = (args[0] if args else None), args[1:]
 
@@ -448,7 +456,7 @@ def _check_filter(
 
 
 def _limited(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that asks the budget before it works, and after."""
+    """A filter that counts a step and checks its arguments and its result."""
     skip = 1 if getattr(f, "jinja_pass_arg", None) is not None else 0
 
     @functools.wraps(f)

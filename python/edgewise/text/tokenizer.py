@@ -1,9 +1,7 @@
-"""Tokenizers as Hugging Face models bring them: tokenizer.json, tokenizer_config.json, a chat
-template.
+"""Tokenizers of Hugging Face models: tokenizer.json, tokenizer_config.json and a chat template.
 
-In CPython this wraps the `tokenizers` library. Pyodide has no wheel of it: there, anything with
-encode and decode may be passed to the pipeline instead, and `ChatTemplate` (jinja2 is pure Python)
-works by itself.
+This wraps the `tokenizers` library, which has no wheel for Pyodide. There, any object with encode
+and decode can be passed to the pipeline, and `ChatTemplate` works, since jinja2 is pure Python.
 """
 
 from __future__ import annotations
@@ -36,13 +34,27 @@ _SPECIAL = [
 
 
 class Tokenizer:
-    """`Tokenizer.from_pretrained(directory)`: encode, decode, special tokens, chat template.
+    """A tokenizer: `Tokenizer.from_pretrained(directory)`.
 
-    What transformers' PreTrainedTokenizerFast does with the same files: special tokens are added by
-    the post-processor of tokenizer.json, and by add_bos_token / add_eos_token of
-    tokenizer_config.json for the Llama-like classes that rebuild it. Attributes: bos_token,
-    eos_token, pad_token, ... and *_id of each (None where there is none), chat_template,
-    model_max_length.
+    Mirrors transformers' PreTrainedTokenizerFast: special tokens are added by the post-processor of
+    tokenizer.json, and for Llama-like classes according to add_bos_token and add_eos_token of
+    tokenizer_config.json.
+
+    Args:
+        tokenizer_json: text of tokenizer.json.
+        config: contents of tokenizer_config.json.
+        special_tokens: contents of special_tokens_map.json.
+        chat_template: Jinja template, which overrides the one in config.
+        where: path of tokenizer.json, for messages.
+
+    Attributes:
+        bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token: special
+            tokens, None if there is none. Each has an id: bos_token_id, ...
+        chat_template: the template's text, or None.
+        model_max_length: as in tokenizer_config.json.
+
+    Raises:
+        TokenizerError: the `tokenizers` library is not installed, or a file is broken.
     """
 
     bos_token: str | None
@@ -58,9 +70,6 @@ class Tokenizer:
         chat_template: str | None = None,
         where: str = "tokenizer.json",
     ) -> None:
-        """tokenizer_json: the file's text. config, special_tokens: contents of
-        tokenizer_config.json and special_tokens_map.json.
-        """
         try:
             import tokenizers
         except ImportError:
@@ -73,7 +82,7 @@ class Tokenizer:
         self.config, self.where = config or {}, where
         value = parse_json_object(
             tokenizer_json, where, TokenizerError, most_bytes=LIMITS["file_bytes"]
-        )  # the library names no place in a broken file
+        )  # the library does not say where a file is broken
         try:
             self._growth = check_tokenizer(value)
         except LimitError as error:
@@ -82,7 +91,7 @@ class Tokenizer:
         self.backend = self._guarded(
             lambda: tokenizers.Tokenizer.from_str(tokenizer_json), "not a valid tokenizer file"
         )
-        self._guarded(self.backend.no_truncation)  # limits in the file are for training
+        self._guarded(self.backend.no_truncation)  # those in the file are for training
         self._guarded(self.backend.no_padding)
         for name in _SPECIAL:
             token = self.config.get(name, (special_tokens or {}).get(name))
@@ -111,9 +120,13 @@ class Tokenizer:
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """path: a model directory, or a tokenizer.json.
+        """Reads a tokenizer.
 
-        Raises TokenizerError naming the file, the place in it and the remedy.
+        Args:
+            path: model folder, or a tokenizer.json.
+
+        Raises:
+            TokenizerError: a file is missing, cannot be read or is broken.
         """
         path = Path(path)
         directory, name = (path, "tokenizer.json") if path.is_dir() else (path.parent, path.name)
@@ -138,8 +151,14 @@ class Tokenizer:
     def from_files(
         cls, read: Callable[[str], Buffer | None], where: str | os.PathLike[str] = ""
     ) -> Tokenizer:
-        """read(name) -> bytes of a file of the model, or None; `where` comes before the file's name
-        in errors.
+        """Reads a tokenizer.
+
+        Args:
+            read: function(file name) that returns the bytes of a file of the model, or None.
+            where: folder, for messages.
+
+        Raises:
+            TokenizerError: a file is missing or broken.
         """
 
         def text(name: str, most: int = LIMITS["config_bytes"]) -> str | None:
@@ -183,9 +202,10 @@ class Tokenizer:
         )
 
     def _follow_add_bos(self) -> None:
-        """LlamaTokenizerFast and GemmaTokenizerFast rebuild the post-processor from add_bos_token
-        and add_eos_token; the others leave it as the file has it (CodeGen and GPT-2 know the
-        fields, but for slow tokenizers only).
+        """Replaces the post-processor according to add_bos_token and add_eos_token.
+
+        In transformers, only the fast tokenizers of Llama, Gemma and Cohere do this. CodeGen and
+        GPT-2 have the fields too, but only their slow tokenizers use them.
         """
         name = str(self.config.get("tokenizer_class", "")).removesuffix("Fast")
         if name not in ("LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"):
@@ -220,14 +240,14 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens, the added ones included."""
+        """Number of tokens, including added ones."""
         return self._guarded(lambda: self.backend.get_vocab_size(with_added_tokens=True))
 
     def _guarded(self, call: Callable[[], Any], what: str = "it cannot be used") -> Any:
-        """Calls the library.
+        """Calls the library and turns what it raises into a TokenizerError.
 
-        A tokenizer.json can be valid and make no sense (a template without its tokens):
-        `tokenizers` then raises anything, a Rust panic too, which is no Exception.
+        A valid tokenizer.json can be inconsistent, such as a template without its tokens. The
+        library then raises any exception, or a Rust panic, which is a BaseException.
         """
         try:
             return call()
@@ -245,8 +265,11 @@ class Tokenizer:
             ) from None
 
     def _bounded(self, chars: int, side: str) -> None:
-        """Raises TokenizerError where normalizing or decoding could make too long a text of so many
-        characters.
+        """Raises TokenizerError if a text could become too long.
+
+        Args:
+            chars: length of the text, or number of tokens.
+            side: "encode" or "decode".
         """
         if self._growth[side] > 1 and chars * self._growth[side] > LIMITS["text_chars"]:
             raise TokenizerError(
@@ -257,7 +280,11 @@ class Tokenizer:
             )
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """-> list of ids. Raises TokenizerError; TypeError where `text` is no string."""
+        """The token ids of a text.
+
+        Raises:
+            TokenizerError: the tokenizer cannot be used. TypeError: text is no string.
+        """
         if not isinstance(text, str):
             raise TypeError(f"encode needs a string, not {type(text).__name__}")
         self._bounded(len(text), "encode")
@@ -271,8 +298,16 @@ class Tokenizer:
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: bool | None = None,
     ) -> str:
-        """-> text. clean_up_tokenization_spaces: as in transformers, from tokenizer_config.json
-        where not given (there: default False).
+        """The text of token ids.
+
+        Args:
+            ids: list or array of ints.
+            skip_special_tokens: leave special tokens out.
+            clean_up_tokenization_spaces: remove spaces before punctuation, as in transformers.
+                Default: as in tokenizer_config.json, or False.
+
+        Raises:
+            InputError: a number is no token id. TokenizerError: the tokenizer cannot be used.
         """
         ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         ids = [operator.index(i) for i in ids]
@@ -307,10 +342,18 @@ class Tokenizer:
         tokenize: bool = True,
         **variables: Any,
     ) -> list[int] | str:
-        """messages ([{"role", "content"}]) -> ids, or text with tokenize=False.
+        """The token ids of a chat, as transformers' apply_chat_template.
 
-        Raises TokenizerError where there is no template, or
-        where it refuses the messages.
+        Args:
+            messages: [{"role": ..., "content": ...}].
+            tools, documents, variables: for the template.
+            chat_template: overrides the tokenizer's.
+            add_generation_prompt: whether the beginning of an answer follows.
+            continue_final_message: leave the last message open, to be continued.
+            tokenize: False: return the text.
+
+        Raises:
+            TokenizerError: there is no template, or it rejects the messages.
         """
         template = chat_template or self.chat_template
         if not template:

@@ -1,4 +1,4 @@
-"""Trained models as plain ONNX files: any runtime that ran the model before runs them."""
+"""Exports trained models as plain ONNX files, for any runtime that supports the original model."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 def export_inference(
     source: Source, parameters: Arrays, buffers: Arrays, outputs: Sequence[str], target: Target
 ) -> bytes | None:
-    """The part of an evaluation model that `outputs` depend on, with parameters as initializers.
+    """Writes the part of an evaluation model that some outputs depend on, with the parameters as
+    initializers.
 
     Args:
-        source: Source of eval_model.onnx. parameters, buffers: {name: (dtype code, shape, bytes)}.
-        outputs: names of tensors. target: as ModelEditor.write's.
+        source: eval_model.onnx.
+        parameters, buffers: {name: (dtype code, shape, bytes)}.
+        outputs: names of tensors.
+        target: path, open file, or None to return the bytes.
+
     Raises:
         InputError: there is no such tensor.
     """
@@ -58,8 +62,15 @@ def export_inference(
 def export_parameters(
     source: object, parameters: Arrays, target: Target, external_data: str | None = None
 ) -> bytes | None:
-    """The model with new values of parameters. parameters: {initializer: (dtype code, shape,
-    bytes)} in float32; what the file keeps as float16 is rounded to it.
+    """Writes the model with new values of its parameters.
+
+    Args:
+        source: the model that was trained.
+        parameters: {initializer: (FLOAT, shape, bytes)}; rounded to float16 if the file has that.
+        target, external_data: as ModelEditor.write's.
+
+    Raises:
+        InputError: the file has no such parameter.
     """
     e = ModelEditor(source)
     _set_parameters(e, parameters)
@@ -71,8 +82,8 @@ def _set_parameters(e: ModelEditor, parameters: Arrays) -> None:
         t = e.graph.constants.get(name)
         if (
             t is None
-            # a parameter that the exporter had merged with others, see parameters.separate: its
-            # Identity becomes an initializer
+            # The exporter merged the parameter with others of equal value (parameters.separate):
+            # replace its Identity node by an initializer.
         ):
             n = e.producer(name)
             if n is None or n.op != "Identity":
@@ -103,13 +114,15 @@ def export_lora(
     external_data: str | None = None,
     parameters: Arrays | None = None,
 ) -> bytes | None:
-    """The model with adapters merged into it: float weights get new values, beside quantized ones
-    the adapter's two products stand as nodes.
+    """Writes the model with adapters: merged into float weights, as nodes beside quantized ones.
 
     Args:
-        layers: [passes.lora.LoraLayer]. adapters: {state: (dtype code, shape, bytes)}. merged:
-        {initializer: (dtype code, shape, bytes)}, from the program's plan `merge`. parameters: as
-        export_parameters', trained beside the adapters.
+        source: the model that was trained.
+        layers: those with adapters.
+        adapters: {state: (dtype code, shape, bytes)}.
+        merged: {initializer: (dtype code, shape, bytes)}, outputs of the program's plan `merge`.
+        target, external_data: as ModelEditor.write's.
+        parameters: of export_parameters, trained together with the adapters.
     """
     e = ModelEditor(source)
     for name, x in merged.items():
@@ -122,8 +135,9 @@ def export_lora(
 
 
 def _beside(e: ModelEditor, layer: LoraLayer, adapters: Arrays) -> None:
-    """Adds y = base(x) + (x A^T) (scaling B)^T after the node that computes y. For an embedding the
-    rows of A^T are gathered, for a convolution A and B are convolutions.
+    """Adds y = base(x) + (x A^T) (scaling B)^T after the node that computes y.
+
+    For an embedding the rows of A^T are gathered; for a convolution A and B are convolutions.
     """
     made = e.producer(layer.y)
     if made is None:
@@ -157,7 +171,7 @@ def _beside(e: ModelEditor, layer: LoraLayer, adapters: Arrays) -> None:
 def _set_adapter(
     e: ModelEditor, layer: LoraLayer, adapters: Arrays, names: Mapping[str, str], dtype: int
 ) -> None:
-    """Adds A and scaling B as initializers: transposed, unless of a convolution."""
+    """Adds A and scaling B as initializers, transposed unless the layer is a convolution."""
     (_, (r, *inner), a_data), (_, (out, *_), b_data) = adapters[layer.a], adapters[layer.b]
     fan_in = product(inner)
     a, b = unpack(FLOAT, a_data, r * fan_in), unpack(FLOAT, b_data, out * r)
@@ -185,8 +199,8 @@ def _down(layer: LoraLayer, base: Node, names: Mapping[str, str]) -> Node:
 
 
 def _computes_half(e: ModelEditor, layer: LoraLayer, node: Node) -> bool:
-    """Whether the file computes this layer in float16: as its quantization scales are, or as it
-    says of the tensor.
+    """Whether the file computes a layer in float16, according to the type of its output or of its
+    quantization scales.
     """
     info = e.graph.value_info.get(layer.y)
     if info is not None and info.dtype:

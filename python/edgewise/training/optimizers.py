@@ -88,7 +88,7 @@ class Optimizer:
         return type(self).__name__
 
     def attributes(self, weight_decay: float) -> dict[str, Any]:
-        """Attributes of that op. weight_decay: of the parameter at hand, whose group may have its
+        """Attributes of that op. weight_decay: of the parameter, since its group may have its
         own.
         """
         raise NotImplementedError

@@ -1,17 +1,19 @@
-"""A model, a loss and an optimizer become plans: what a training run executes.
+"""Compiles a model, a loss and an optimizer to the plans of a training run.
 
     train: forward, backward and update in one
     accumulate: forward and backward; gradients are added to the `gradient/...` states
-    update: the optimizer's step on those gradients, times `gradient_scale` (one over the number
-        of accumulated steps)
+    update: the optimizer's step on those gradients, multiplied by `gradient_scale` (1 / number of
+        accumulated batches)
     evaluate: forward and loss, without dropout
-    initialize: gives states their first values (weights from the model's file, adapters from
-        random numbers)
-    begin: the same, except what a host can copy from the file
+    initialize: sets the states to their first values (weights from the model's file, adapters
+        to random numbers)
+    begin: the same, without the states that a host can copy from the file
+    merge: adds the adapters to the base weights
+    saved: outputs the parameters that are stored in the adapter as a whole
 
-All plans share states (ir.Value of role "state") by name: parameters under their names in the
-model, adapters under PEFT's, optimizer state as `optimizer/<parameter>/<moment>`, the number of
-updates so far as `training/step`.
+All plans share states (ir.Value with role "state") by name: parameters have their names in the
+model, adapters those of PEFT, states of the optimizer are `optimizer/<parameter>/<moment>`, and
+the number of updates is `training/step`.
 """
 
 from __future__ import annotations
@@ -51,26 +53,40 @@ class Program:
     """Plans of a training run for one set of input shapes.
 
     Args:
-        graph: Graph of the model.
-        shapes: {input name: shape} of what is fed.
-        dtypes: {input name: dtype code} where the file does not say.
-        known: {input name: flat numbers} of inputs that are the same in every run. computed: as
-        bind.bind's. loss: as losses.loss_of takes it. optimizer: as optimizers.optimizer_of takes
-        it. trainable: "all", or names and patterns of parameters; [] with adapters alone. frozen:
-        names and patterns that stay as they are. lora: peft.LoraConfig, or None.
-        outputs: names of model outputs that `train` and `evaluate` also give; default none.
-        no_decay: patterns of parameter names whose weight_decay is 0. groups: [(pattern,
-        {"lr_scale": x, "weight_decay": y, "optimizer": z})], the first that fits
-            counts; an optimizer of a group is as `optimizer`, but for its lr: all take the rate
-            that is fed, times lr_scale.
-        max_grad_norm, max_grad_value: clipping of the whole gradient by its norm, or of each
-        element; None: none. training_mode: whether Dropout is active in train and accumulate.
+        graph: the model.
+        shapes: {input name: shape}.
+        dtypes: {input name: dtype code} of inputs without a type in the file.
+        known: {input name: flat numbers} of inputs that are constant.
+        computed: of bind.bind: inputs that the plan computes.
+        loss: as losses.loss_of takes it.
+        optimizer: as optimizers.optimizer_of takes it.
+        trainable: "all", or names and patterns of parameters; [] to train adapters alone.
+        frozen: names and patterns of parameters that are not trained.
+        lora: the adapters, or None.
+        outputs: names of model outputs that `train` and `evaluate` also return.
+        no_decay: patterns of parameters without weight decay.
+        groups: [(pattern, {"lr_scale": x, "weight_decay": y, "optimizer": z})]; the first match
+            applies. The learning rate of a group is the one that is fed, multiplied by lr_scale;
+            the `lr` of its optimizer has no effect.
+        max_grad_norm: maximum L2 norm of the whole gradient, or None.
+        max_grad_value: maximum absolute value of an element of the gradient, or None.
+        training_mode: whether Dropout is active in `train` and `accumulate`.
         batch_norm: "frozen": BatchNormalization uses its running statistics, as exported; "train":
-        the batch's own, and the running ones, which are states, follow them.
-            Or a list: names of the outputs of those nodes that are trained so.
-        checkpointing: recompute activations in the backward pass (about a third more time): False,
-        True (where least memory is wanted), or bytes: only where the
-            arena of a step would be larger.
+            the statistics of the batch, and the running ones, which are states, are updated. A
+            list of output names of nodes: as "train", for these nodes only.
+        checkpointing: recompute activations in the backward pass, which takes about a third more
+            time. True: as much as saves memory; a number: only if the arena of a step is larger
+            than that many bytes.
+
+    Attributes:
+        states: {name: State}, known once a plan is compiled.
+        feeds: {name: Feed}: inputs of the model and targets of the loss.
+        trained: names of the parameters and adapters that have a gradient; None before a step is
+            compiled.
+        unreached: those that the loss does not depend on.
+
+    Raises:
+        InputError: an argument cannot be used.
     """
 
     def __init__(
@@ -125,7 +141,7 @@ class Program:
             self._saved()
             if lora is not None and (lora.modules_to_save or lora.bias != "none")
             else []
-        )  # what is trained as a whole and kept in the adapter
+        )  # parameters that are stored in the adapter as a whole
         self.trainable += [
             n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable
         ]
@@ -134,13 +150,11 @@ class Program:
         self.plans: dict[str, Plan] = {}
         self.unreached: list[str] = []
         self.lora_layers: list[LoraLayer] = []
-        self.named = trainable != "all"  # whether someone asked for these parameters
-        self.trained: list[str] | None = (
-            None  # names of the parameters and adapters that gradients reach
-        )
+        self.named = trainable != "all"  # whether the caller named parameters
+        self.trained: list[str] | None = None
 
     def _followed(self, batch_norm: str | list[str]) -> tuple[Graph, dict[str, str]]:
-        """(graph of a training step, {running statistic: output that it follows})"""
+        """(graph of a training step, {running statistic: output with its new value})"""
         if batch_norm not in ("frozen", "train") and not isinstance(batch_norm, list):
             raise InputError(
                 f"{batch_norm!r} is not a way to treat BatchNormalization",
@@ -152,8 +166,8 @@ class Program:
         return with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm)
 
     def _saved(self) -> list[Saved]:
-        """[lora.Saved] that the LoraConfig means; it takes a recognised graph to know the modules
-        by name.
+        """The parameters that modules_to_save and bias of the LoraConfig select. Module names are
+        known only after ops are recognised.
         """
         with explained(TRAINING, self.graph.name):
             bound = recognised(
@@ -171,11 +185,14 @@ class Program:
 
     # ---- plans ----
     def plan(self, kind: str) -> Plan:
-        """The Plan of a kind, compiled on first use.
+        """A plan, compiled on first use.
+
+        Args:
+            kind: name of the plan; see the module's documentation.
 
         Raises:
-            MissingGradient: an operator between a parameter and the loss has none. UnsupportedOp,
-            ModelError, InputError: as bind.
+            MissingGradient: an operator between a parameter and the loss has no gradient.
+            UnsupportedOp, ModelError, InputError: as bind.
         """
         if kind not in self.plans:
             if kind in ("update", "initialize", "begin") and self.trained is None:
@@ -199,7 +216,7 @@ class Program:
         ]()
 
     def _checkpointed(self, kind: str) -> Plan:
-        """A plan with as much recomputing as `checkpointing` asks for."""
+        """A plan of a step that recomputes as `checkpointing` says."""
         budget = 0 if self.checkpointing is True else self.checkpointing
         best: Plan | None = self._step(kind) if budget is False or budget else None
         if best is not None and (budget is False or best.arena_bytes <= budget):
@@ -217,7 +234,7 @@ class Program:
         return best
 
     def _step(self, kind: str, segments: int = 0) -> Plan:
-        """A plan of a training step, whose forward part is recomputed in so many segments."""
+        """A plan of a training step; its forward part is recomputed in `segments` segments."""
 
         def finish(bound: BoundGraph) -> None:
             recompute_cheap(bound, bound.outputs[LOSS])
@@ -235,9 +252,9 @@ class Program:
         """A plan of the model and its loss.
 
         Args:
-            training: whether Dropout is active and batch statistics are followed.
+            training: whether Dropout is active and running statistics are updated.
             between: change(bound, graph, loss) once the ops are recognised.
-            finish: change(bound) behind all passes.
+            finish: change(bound) after all passes.
         """
         wanted = self._wanted_outputs([o.name for o in self.graph.outputs])
         graph, running = (self.training_graph, self.buffers) if training else (self.graph, {})
@@ -285,7 +302,7 @@ class Program:
         outputs = dict(bound.outputs)
         fed = {}
         for name, (dtype, shape) in self.loss.inputs(outputs).items():
-            if name in bound.inputs:  # a model may take its targets itself
+            if name in bound.inputs:  # the target is an input of the model
                 fed[name] = bound.inputs[name]
                 continue
             fed[name] = bound.inputs[name] = Value(name, dtype, shape, role="input")
@@ -301,7 +318,7 @@ class Program:
         bound.writes_after = LOSS
 
     def _note_states(self, bound: BoundGraph) -> None:
-        """Notes the parameters and inputs of a bound model."""
+        """Records the parameters and inputs of a bound model."""
         for names, kind in ((self.trainable, "parameter"), (self.buffers, "buffer")):
             for name in names:
                 shape = tuple(bound.states[name].shape)
@@ -328,9 +345,7 @@ class Program:
         return list(dict.fromkeys([*need, *self.extra]))
 
     def _gradients(self, bound: BoundGraph, g: Gradients, loss: Value) -> list[tuple[Value, Value]]:
-        """[(state Value, gradient Value)] of all parameters and adapters that the loss depends
-        on.
-        """
+        """(state, gradient) of all parameters and adapters that the loss depends on."""
         values = [
             bound.states[n]
             for n, s in self.states.items()
@@ -389,8 +404,12 @@ class Program:
         pairs: list[tuple[Value, Value]],
         scale: Value | None,
     ) -> None:
-        """Optimizer nodes for [(state, gradient)]. scale: float32 [1] that gradients are multiplied
-        with, or None.
+        """Adds optimizer nodes.
+
+        Args:
+            bound, graph: what is extended.
+            pairs: (state, gradient) of each parameter.
+            scale: factor of the gradients, float32 [1], or None.
         """
         rate = bound.inputs[LEARNING_RATE] = Value(LEARNING_RATE, FLOAT, [1], role="input")
         self.states.setdefault(STEP, State(STEP, "step", INT64, (1,)))
@@ -409,7 +428,7 @@ class Program:
                 *([scale] if scale is not None else []),
                 domain="edgewise",
                 max_norm=float(self.max_grad_norm),
-            )  # with a scale the norm is that of the mean gradient
+            )  # the norm is that of the scaled gradient
         for v, d in pairs:
             group = self._group(v.name)
             optimizer, kept = group.get("optimizer", self.optimizer), []
@@ -433,7 +452,7 @@ class Program:
         return next((dict(g) for p, g in self.groups if fnmatchcase(name, p)), {})
 
     def copied(self, state: State) -> bool:
-        """Whether a state begins as the bytes of a weight in the file."""
+        """Whether the first value of a state has the same bytes as a weight in the file."""
         return (
             state.initial[0] == "constant"
             and self.graph.constants[state.initial[1]].dtype == state.dtype
@@ -441,9 +460,7 @@ class Program:
 
     # ---- what it takes ----
     def describe_states(self) -> list[dict[str, Any]]:
-        """[{name, kind, dtype (NumPy's name), shape, bytes}] of all states, for a package's
-        manifest.
-        """
+        """[{name, kind, dtype (NumPy's name), shape, bytes}] of all states, for a manifest."""
         return [
             {
                 "name": s.name,

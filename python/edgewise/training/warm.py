@@ -1,6 +1,7 @@
-"""A small training step with the kernels of transformers and perceptrons, for pages to run while
-they wait for a model (web/src/device/warm.ts): browsers run WebAssembly slowly at first and compile
-properly, in the background, what turns out to be busy.
+"""A small training step with the kernels of transformers and perceptrons.
+
+Pages run it while they download a model (web/src/device/warm.ts): browsers execute WebAssembly with
+a baseline compiler first, and optimize functions in the background once they are hot.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BATCH, SEQUENCE, HEADS, WIDTH, INNER, VOCAB = 2, 32, 2, 32, 64, 64
 
 
 def warm_plan() -> Plan:
-    """A Plan of one layer's step, all inputs and states of which may be zeros."""
+    """The Plan of one layer's step. All its inputs and states may be zeros."""
     rows = BATCH * SEQUENCE
     shapes = {"ids": (INT64, [rows]), "labels": (INT64, [rows]), "rate": (FLOAT, [1])}
     graph = Graph(
@@ -94,7 +95,7 @@ def warm_plan() -> Plan:
 
 
 def typescript(table: object) -> str:
-    """The plan, for pages."""
+    """The contents of web/src/gen/warm.ts."""
     short = re.sub(rb"\0{1,255}", lambda zeros: bytes([0, len(zeros[0])]), warm_plan().data)
     return "\n".join(
         [

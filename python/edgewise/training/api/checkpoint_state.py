@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 
 
 class Parameter:
-    """A parameter of a checkpoint: name, data (array, can be set), grad (array or None),
-    requires_grad.
-    """
+    """A parameter of a checkpoint, with `name`, `data`, `grad` and `requires_grad`."""
 
     def __init__(self, state: CheckpointState, name: str) -> None:
         self._state, self.name = state, name
 
     @property
     def requires_grad(self) -> bool:
-        """Whether the artifacts train it."""
+        """Whether the artifacts train the parameter."""
         return self.name in self._state._checkpoint.requires_grad
 
     @property
     def data(self) -> Any:
-        """A copy as an array, as it is now.
+        """A copy of the current value, as an array.
 
-        Setting it takes an array of the same type and shape (of a nominal checkpoint: any shape);
-        InputError where they differ, or where a running module holds it frozen.
+        It can be set to an array of the same type and shape; a nominal checkpoint takes any shape.
+
+        Raises:
+            InputError: on setting: the type or shape differs, or the parameter is frozen and its
+                Module has been called.
         """
         dtype, shape, data = self._state._read(self.name)
         return as_output(dtype, list(shape), data)
@@ -49,8 +50,9 @@ class Parameter:
 
     @property
     def grad(self) -> Any:
-        """The gradient accumulated so far as an array; None before the module's first call in
-        training mode, and of a frozen one.
+        """The accumulated gradient, as an array.
+
+        None before the module's first call in training mode, and for frozen parameters.
         """
         return self._state._gradient(self.name)
 
@@ -87,7 +89,7 @@ class Parameters:
 
 
 class Properties:
-    """Numbers and texts that a user keeps in a checkpoint, by name."""
+    """Numbers and strings that a user stores in a checkpoint, by name."""
 
     def __init__(self, state: CheckpointState) -> None:
         self._state = state
@@ -117,7 +119,12 @@ class Properties:
 
 
 class CheckpointState:
-    """Parameters, and what else a run needs to go on. `parameters`, `properties`: by name."""
+    """The state of a training run, from which it can be continued.
+
+    Attributes:
+        parameters: Parameters, by name.
+        properties: Properties, by name.
+    """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         if not isinstance(checkpoint, Checkpoint):
@@ -131,7 +138,14 @@ class CheckpointState:
 
     @classmethod
     def load_checkpoint(cls, checkpoint_uri: str | os.PathLike[str] | bytes) -> CheckpointState:
-        """Reads a checkpoint file (a path, or its bytes)."""
+        """Reads a checkpoint.
+
+        Args:
+            checkpoint_uri: path of the file, or its bytes.
+
+        Raises:
+            ModelError: the file is damaged or not a checkpoint.
+        """
         return cls(read_checkpoint(checkpoint_uri))
 
     @classmethod
@@ -141,7 +155,13 @@ class CheckpointState:
         checkpoint_uri: str | os.PathLike[str] | Writable,
         include_optimizer_state: bool = False,
     ) -> None:
-        """Writes a checkpoint file that ONNX Runtime reads, too."""
+        """Writes a checkpoint, which ONNX Runtime can read too.
+
+        Args:
+            state: what is written.
+            checkpoint_uri: path of the file, or an open file.
+            include_optimizer_state: whether to write the step, the learning rate and the moments.
+        """
         c = state._checkpoint
         current = Checkpoint(
             {n: state._tensor(n) for n in c.requires_grad},
@@ -157,7 +177,7 @@ class CheckpointState:
             )
         write_checkpoint(current, checkpoint_uri)
 
-    # values are the file's until a module holds them
+    # Values come from the file until a Module has been called; from then on, from its session.
     def _read(self, name: str) -> tuple[int, Sequence[int], Buffer]:
         if self._module is not None and name in self._module._states():
             s = self._module._session.program.states[name]

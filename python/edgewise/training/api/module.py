@@ -30,18 +30,28 @@ _seed = 0
 
 
 def set_seed(seed: int) -> None:
-    """Seed of dropout in modules that are made from now on."""
+    """Sets the seed of dropout for modules that are created later."""
     global _seed
     _seed = int(seed)
 
 
 class Module(Owner):
-    """A model in training. Calls from several threads queue.
+    """A model in training, as onnxruntime.training.api.Module. Calls from several threads queue.
 
     Args:
-        train_model_uri: path or bytes of training_model.onnx. state: CheckpointState; the module
-        holds its parameters from now on. eval_model_uri: of eval_model.onnx; None: no evaluation
-        and no export. device: "cpu". session_options: ignored.
+        train_model_uri: path or bytes of training_model.onnx.
+        state: its checkpoint, whose parameters the module then updates.
+        eval_model_uri: path or bytes of eval_model.onnx. None: no evaluation and no export.
+        device: "cpu".
+        session_options: ignored.
+        engine: default: the process's.
+
+    Attributes:
+        training: whether calls compute gradients.
+
+    Raises:
+        InputError: state is no CheckpointState or is nominal, or there is no such device.
+        ModelError: a model is damaged, or lacks a parameter in the checkpoint.
     """
 
     training: bool
@@ -100,7 +110,7 @@ class Module(Owner):
             model: Any = (
                 self._train_model if training or self._session is None else self._eval_model
             )
-            if not training and self._session is None:  # the states are the training model's
+            if not training and self._session is None:  # the first session owns the states
                 self._session_of_train(feeds)
                 model = self._eval_model
             self._sessions[key] = self._make(model, feeds)
@@ -144,10 +154,17 @@ class Module(Owner):
 
     @locked
     def __call__(self, *user_inputs: Any) -> Any:
-        """One pass over a batch: inputs in the order of `input_names()`.
+        """Runs a batch; in training mode, adds its gradients to the accumulated ones.
 
-        In training mode gradients are added to what was accumulated. Returns the loss, or a list of
-        all outputs.
+        Args:
+            user_inputs: arrays, in the order of `input_names()`.
+
+        Returns:
+            The loss, or a list of all outputs if there are more.
+
+        Raises:
+            InputError: the number of inputs, a type or a shape is wrong, or there is no evaluation
+                model.
         """
         model = self._train_model if self.training else self._eval_model
         if model is None:
@@ -177,27 +194,28 @@ class Module(Owner):
         return values[0] if len(values) == 1 else values
 
     def train(self, mode: bool = True) -> Module:
-        """Training mode (mode False: evaluation mode). Returns self."""
+        """Sets training mode, or with mode=False evaluation mode. Returns self."""
         self.training = bool(mode)
         return self
 
     def eval(self) -> Module:
-        """Evaluation mode. Returns self."""
+        """Sets evaluation mode. Returns self."""
         return self.train(False)
 
     def lazy_reset_grad(self) -> None:
-        """The next call begins with gradients of zero."""
+        """Makes the next call set the gradients to zero first."""
         self._reset = True
 
     def input_names(self) -> list[str]:
-        """Names of a batch's inputs, in the order of a call, of the mode it is in.
+        """Names of the inputs in the current mode, in the order of a call.
 
-        InputError: evaluation without a model for it.
+        Raises:
+            InputError: it is evaluation mode, and there is no evaluation model.
         """
         return list((self._train_model if self.training else self._need_eval()).inputs)
 
     def output_names(self) -> list[str]:
-        """Names of the outputs, the loss first, of the mode it is in. InputError as input_names."""
+        """Names of the outputs in the current mode, the loss first. Raises: as `input_names`."""
         return list((self._train_model if self.training else self._need_eval()).outputs)
 
     def _need_eval(self) -> TrainingModel:
@@ -219,8 +237,10 @@ class Module(Owner):
 
     @locked
     def get_contiguous_parameters(self, trainable_only: bool = False) -> OrtValue:
-        """All parameters, flattened and one behind the other: an OrtValue, float32
-        [get_parameters_size(trainable_only)].
+        """All parameters, flattened and concatenated.
+
+        Returns:
+            OrtValue, float32 [get_parameters_size(trainable_only)].
         """
         data = b"".join(bytes(self._state._read(n)[2]) for n in self._names(trainable_only))
         return OrtValue(FLOAT, [len(data) // 4], data)
@@ -236,8 +256,14 @@ class Module(Owner):
     def copy_buffer_to_parameters(
         self, buffer: OrtValue | Any, trainable_only: bool = True
     ) -> None:
-        """Sets all parameters from a buffer: what get_contiguous_parameters gives, or an array of
-        as many float32.
+        """Sets all parameters from a buffer.
+
+        Args:
+            buffer: an OrtValue of get_contiguous_parameters, or a float32 array of its size.
+            trainable_only: whether the buffer holds only the parameters that are trained.
+
+        Raises:
+            InputError: the size or the type is wrong.
         """
         dtype, shape, data = (
             buffer._value if isinstance(buffer, OrtValue) else as_input(buffer, "buffer", FLOAT)
@@ -261,8 +287,15 @@ class Module(Owner):
         inference_model_uri: str | os.PathLike[str] | Writable,
         graph_output_names: Sequence[str],
     ) -> None:
-        """Writes the evaluation model up to these outputs, with the parameters as they are now, as
-        a plain ONNX file.
+        """Writes the part of the evaluation model that computes some outputs, with the current
+        parameters, as a plain ONNX file.
+
+        Args:
+            inference_model_uri: path of the file, or an open file.
+            graph_output_names: tensors of the evaluation model.
+
+        Raises:
+            InputError: there is no evaluation model, or no such tensor.
         """
         from ..export import export_inference
 

@@ -15,11 +15,16 @@ from .module import Module
 
 
 class Optimizer:
-    """The step of an optimizer.
+    """An optimizer, as onnxruntime.training.api.Optimizer.
 
     Args:
-        optimizer_uri: path or bytes of optimizer_model.onnx. module: Module whose parameters it
-        updates; its state is taken from the module's checkpoint where that has one.
+        optimizer_uri: path or bytes of optimizer_model.onnx.
+        module: the Module whose parameters are updated. If its checkpoint holds optimizer states,
+            they are used.
+
+    Raises:
+        InputError: module is no Module.
+        UnsupportedOp: the model is not gradient clipping and AdamW or SGD.
     """
 
     def __init__(self, optimizer_uri: str | os.PathLike[str] | bytes, module: Module) -> None:
@@ -43,10 +48,12 @@ class Optimizer:
         module._state._optimizer = self
 
     def step(self) -> None:
-        """Updates the parameters with the gradients that the module accumulated, which stay: after
-        lazy_reset_grad the module's next call resets them.
+        """Updates the parameters with the accumulated gradients.
 
-        Raises InputError where the module was never called in training mode.
+        The gradients are kept until the call after Module.lazy_reset_grad.
+
+        Raises:
+            InputError: the module was not called in training mode.
         """
         with self._module.lock:
             session = self._module._session
@@ -61,7 +68,7 @@ class Optimizer:
 
     @property
     def steps(self) -> int:
-        """Updates so far, those of the checkpoint included."""
+        """Updates made, including those before the checkpoint was saved."""
         if self._saved is not None:
             return self._saved.step
         session = self._module._session
@@ -84,7 +91,7 @@ class Optimizer:
                     session.write(target, states[key].bytes())
 
     def _group(self) -> OptimizerGroup:
-        """State as a checkpoint holds it."""
+        """The states, for a checkpoint."""
         if self._saved is not None:
             return self._saved
         session = self._module._session
@@ -107,23 +114,25 @@ class Optimizer:
         return OptimizerGroup(session.step if session is not None else 0, self._rate, momentums)
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """The rate of updates from now on."""
+        """Sets the learning rate of later updates."""
         self._rate = float(learning_rate)
 
     def get_learning_rate(self) -> float:
-        """The rate of the next update."""
+        """The learning rate of the next update."""
         return self._rate
 
 
 class LinearLRScheduler:
     """A learning rate that rises linearly from 0 over the first steps and falls linearly to 0.
 
-    Args:
-        optimizer: Optimizer. warmup_step_count, total_step_count: in steps. initial_lr: the rate at
-        the end of the rise.
+    Mirrors the documentation of onnxruntime.training.api.LinearLRScheduler. Its release 1.19.2
+    confuses the two counts: there, the rate rises over total_step_count.
 
-    This is what ONNX Runtime documents. Its release 1.19.2 takes the two counts for each other, so
-    that the rate rises over total_step_count.
+    Args:
+        optimizer: the Optimizer.
+        warmup_step_count: steps until the rate is initial_lr.
+        total_step_count: steps until it is 0.
+        initial_lr: the maximum.
     """
 
     def __init__(
@@ -138,8 +147,8 @@ class LinearLRScheduler:
         self._set()
 
     def step(self) -> None:
-        """Sets the optimizer's rate for the next update, by the updates it has done (in a run that
-        was taken up: those before, too); to be called after each.
+        """Sets the learning rate of the next update from the optimizer's number of updates. Call it
+        after each update.
         """
         self._set()
 

@@ -10,17 +10,23 @@ from ...declare.dtypes import NAME
 
 
 class OrtValue:
-    """A tensor, with the methods of onnxruntime.OrtValue that training code uses."""
+    """A tensor with the methods of onnxruntime.OrtValue that training code uses.
+
+    Args:
+        dtype: ONNX element type.
+        shape: dimensions.
+        data: elements, little-endian.
+    """
 
     def __init__(self, dtype: int, shape: Sequence[int], data: bytes) -> None:
         self._value = dtype, list(shape), data
 
     def numpy(self) -> Any:
-        """As an array (without NumPy an edgewise.Array)."""
+        """The tensor as an array; without NumPy, an edgewise.Array."""
         return as_output(*self._value)
 
     def shape(self) -> list[int]:
-        """List of ints, as onnxruntime.OrtValue.shape()."""
+        """The dimensions, as onnxruntime.OrtValue.shape()."""
         return list(self._value[1])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

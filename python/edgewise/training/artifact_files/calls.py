@@ -1,6 +1,7 @@
-"""What a page's `TrainingSession` asks of Python (web/src/worker/training/artifacts.ts): ONNX
-Runtime Training's artifacts become plans and bytes, which the page runs by itself. Python comes in
-again for batches of other shapes, for checkpoints and for exports.
+"""The compiler's side of a page's `TrainingSession` (web/src/worker/training/artifacts.ts).
+
+ONNX Runtime Training's artifacts are compiled to plans and weights, which the page runs without
+Python. It calls again for batches of other shapes, checkpoints and exports.
 """
 
 from __future__ import annotations
@@ -28,11 +29,18 @@ from .odtc import Checkpoint, OptimizerGroup, read_checkpoint, write_checkpoint
 from .odtc.checkpoint import Storable
 
 MOMENTS = (("momentum0", "exp_avg"), ("momentum1", "exp_avg_sq"))
-_artifacts: Any = None  # an _Artifacts: a page's Python serves one session
+_artifacts: Any = None  # the _Artifacts of the session; a page's Python serves one
 
 
 class _Artifacts:
-    """files: {"checkpoint", "train", "eval", "optimizer": Source}; the last two may be missing."""
+    """The artifacts of a session.
+
+    Args:
+        files: {"checkpoint", "train", "eval", "optimizer": Source}; the last two are optional.
+
+    Raises:
+        InputError: the checkpoint is nominal. ModelError: a file is damaged.
+    """
 
     def __init__(self, files: Mapping[str, Source]) -> None:
         self.files, self.checkpoint = files, read_checkpoint(files["checkpoint"])
@@ -56,6 +64,7 @@ class _Artifacts:
         self.states: dict[str, State] = {}
 
     def describe(self) -> dict[str, Any]:
+        """Inputs, outputs, parameters and learning rate: ArtifactsInfo of web/src/protocol."""
         group = self.group
         trainable = self.models["train"].trainable
         order = [*trainable, *(n for n in self.checkpoint.parameters if n not in trainable)]
@@ -81,12 +90,12 @@ class _Artifacts:
         }
 
     def read(self, name: str) -> bytes:
-        """Bytes of a parameter as the checkpoint has it."""
+        """The bytes of a parameter in the checkpoint; halves are converted to float32."""
         t = self.checkpoint.parameters[name]
         return bytes(t.bytes()) if _held(t) == t.dtype else pack(_held(t), t.numbers())
 
     def set(self, values: Mapping[str, Source]) -> None:
-        """Parameters that the page has set before its first step. values: {name: Source}."""
+        """Sets parameters before the first step. values: {name: Source}."""
         self.checkpoint.requires_grad, self.checkpoint.frozen = self.tensors(values)
         for model in self.models.values():
             for name, t in self.checkpoint.parameters.items():
@@ -102,8 +111,16 @@ class _Artifacts:
         have: Collection[str],
         first: bool,
     ) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Plans for batches of these shapes. feeds: {input: [type name, shape]}; have: names of
-        weights that the page has already; first: whether there are no states yet.
+        """Compiles the plans for batches of some shapes.
+
+        Args:
+            kind: "train" or "eval".
+            feeds: {input: (dtype name, shape)}.
+            have: names of the weights that the page already has.
+            first: whether the page has no states yet.
+
+        Returns:
+            (description of plans, weights and states; {file: bytes})
         """
         model, train = self.models[kind], self.models["train"]
         more: dict[str, Any] = {"optimizer": self.rule} if self.rule is not None else {}
@@ -171,8 +188,10 @@ class _Artifacts:
     def tensors(
         self, states: Mapping[str, Source]
     ) -> tuple[dict[str, Storable], dict[str, Storable]]:
-        """The checkpoint's parameters with the values of the page's states. states: {name:
-        Source}.
+        """(trained, frozen) parameters of the checkpoint, with the values of the page's states.
+
+        Args:
+            states: {name: Source}.
         """
 
         def now(name: str, t: Storable) -> Storable:
@@ -194,6 +213,14 @@ class _Artifacts:
     def save(
         self, states: Mapping[str, Source], step: int, rate: float, with_optimizer: bool
     ) -> bytes:
+        """The bytes of a checkpoint.
+
+        Args:
+            states: {name: Source} of the page.
+            step: updates made.
+            rate: learning rate.
+            with_optimizer: whether to store the optimizer's states.
+        """
         trained, frozen = self.tensors(states)
         out = Checkpoint(trained, frozen, {}, dict(self.checkpoint.properties))
         if with_optimizer and self.rule is not None:
@@ -211,6 +238,7 @@ class _Artifacts:
         return cast(bytes, write_checkpoint(out, None))
 
     def export(self, states: Mapping[str, Source], outputs: Sequence[str]) -> bytes:
+        """The evaluation model with the page's parameters, as an ONNX file with these outputs."""
         if "eval" not in self.files:
             raise InputError(
                 "there is no evaluation model", "exportModel", "Pass evalModel to create."
@@ -234,15 +262,19 @@ class _Artifacts:
 
 
 def _held(t: Storable) -> int:
-    """The element type in which a page holds a parameter: what is stored as halves is trained as
-    float32.
-    """
+    """The element type of a parameter in a page: float32 if the file has float16 or bfloat16."""
     return FLOAT if t.dtype in (FLOAT16, BFLOAT16) else t.dtype
 
 
 def merged(files: Mapping[str, Source], model_file: str) -> bytes:
-    """A language model's .onnx file with an adapter merged into it. files: the model's, and the
-    adapter's two under PEFT's names.
+    """A language model's .onnx file with an adapter merged into its weights.
+
+    Args:
+        files: of the model, and the two files of the adapter under PEFT's names.
+        model_file: name of the .onnx file.
+
+    Raises:
+        InputError: the adapter was made for another model.
     """
     adapter = load_adapter({name: files[name] for name in (CONFIG, WEIGHTS)})
     graph = read_model(files[model_file])
@@ -278,9 +310,15 @@ def merged(files: Mapping[str, Source], model_file: str) -> bytes:
 
 
 def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
-    """One of the above. files: {name: Source}; options: {"call": which, ...}.
+    """Answers a call of a page.
 
-    Returns (JSON, {name: bytes}).
+    Args:
+        files: {name: Source}.
+        options: "call": "merged", "open", "program", "save", "read" or "export"; and the arguments
+            of that function.
+
+    Returns:
+        (JSON, {file name: bytes})
     """
     global _artifacts
     what = options["call"]

@@ -1,8 +1,9 @@
-"""Building training graphs from blocks, with ONNX Runtime Training's names: `from edgewise.training
-import onnxblock`. Needs the onnx package when blocks are used, not to import it.
+"""Builds training graphs from blocks, as onnxruntime.training.onnxblock (release 1.19.2).
+
+The onnx package is needed to use blocks, not to import them.
 """
 
-from . import blocks, loss, optim  # after onnxblock, which optim's blocks are made of
+from . import blocks, loss, optim  # after onnxblock, which optim imports
 from .blocks import Block
 from .checkpoint_utils import load_checkpoint_to_model, save_checkpoint
 from .model_accessor import base, custom_op_library, empty_base

@@ -1,5 +1,6 @@
-"""What blocks need of the onnx package, which is imported when the first block is used and nowhere
-else; and the names and look-ups of ONNX Runtime's module of this name.
+"""Helpers to read and extend onnx models, as onnxruntime.training.onnxblock._graph_utils.
+
+Only this module imports the onnx package, when the first block is used.
 """
 
 from __future__ import annotations
@@ -33,13 +34,11 @@ __all__ = [
 
 
 class BlockError(InputError, RuntimeError, LookupError):
-    """A block cannot be built: an InputError that is also caught as what ONNX Runtime's blocks
-    raise (RuntimeError, LookupError).
-    """
+    """A block cannot be built. Also a RuntimeError and a LookupError, as ONNX Runtime raises."""
 
 
 def onnx() -> Any:
-    """The onnx package. Raises InputError where it is not installed."""
+    """The onnx package. Raises InputError if it is not installed."""
     try:
         import onnx
         import onnx.checker
@@ -62,12 +61,12 @@ _tokens = itertools.count(1)
 
 
 def generate_graph_name(token: str) -> str:
-    """A name that no other call gives: onnx::TOKEN::NUMBER."""
+    """A unique name, onnx::TOKEN::NUMBER."""
     return f"onnx::{token}::{next(_tokens)}"
 
 
 def get_output_from_output_name(onnx_model: ModelProto, output_name: str) -> ValueInfoProto:
-    """The graph output (ValueInfoProto) of this name. Raises BlockError when there is none."""
+    """The graph output of this name. Raises BlockError if there is none."""
     for o in onnx_model.graph.output:
         if o.name == output_name:
             return o
@@ -79,7 +78,7 @@ def get_output_from_output_name(onnx_model: ModelProto, output_name: str) -> Val
 
 
 def get_input_from_input_name(onnx_model: ModelProto, input_name: str) -> ValueInfoProto:
-    """The graph input (ValueInfoProto) of this name. Raises BlockError when there is none."""
+    """The graph input of this name. Raises BlockError if there is none."""
     for i in onnx_model.graph.input:
         if i.name == input_name:
             return i
@@ -91,8 +90,15 @@ def get_input_from_input_name(onnx_model: ModelProto, input_name: str) -> ValueI
 
 
 def register_graph_outputs(model: ModelProto, output_names: str | Sequence[str]) -> None:
-    """Makes these (a name, or several) the graph's outputs, with the types that shape inference
-    found; where it found none, a float32 tensor of unknown shape.
+    """Replaces the graph's outputs.
+
+    Args:
+        model: changed in place.
+        output_names: a name or a list of names. Their types are those of shape inference, or else
+            float32 of unknown shape.
+
+    Raises:
+        BlockError: no node computes such a tensor.
     """
     names = [output_names] if isinstance(output_names, str) else list(output_names)
     known = {v.name: v for v in [*model.graph.value_info, *model.graph.output]}
@@ -120,7 +126,7 @@ def register_graph_outputs(model: ModelProto, output_names: str | Sequence[str])
 
 
 def node_arg_exists(model: ModelProto, node_arg_name: str) -> bool:
-    """Whether the graph has a tensor of this name: of a node, an input or an initializer."""
+    """Whether the graph has a node output, input or initializer of this name."""
     g = model.graph
     return any(node_arg_name in n.input or node_arg_name in n.output for n in g.node) or any(
         i.name == node_arg_name for i in [*g.input, *g.initializer]
@@ -128,7 +134,7 @@ def node_arg_exists(model: ModelProto, node_arg_name: str) -> bool:
 
 
 def opset_of(model: ModelProto, domain: str = "") -> int:
-    """The version of an operator set that the model asks for, or 0."""
+    """The version of an operator set that the model imports, or 0."""
     return next(
         (
             o.version
@@ -148,8 +154,19 @@ def add_node(
     names: Sequence[str] | None = None,
     **attributes: Any,
 ) -> Any:
-    """Appends a node whose outputs have new names; returns the one name, or a list of them. names:
-    stems of the outputs' names.
+    """Appends a node with new output names.
+
+    Args:
+        model: changed in place; imports the domain if it does not yet.
+        op: operator.
+        inputs: names of tensors.
+        outputs: number of outputs.
+        domain: of the operator.
+        names: stems of the output names, instead of `outputs`.
+        attributes: of the node.
+
+    Returns:
+        The name of the output, or a list of names if there are several.
     """
     stems = names or [f"{op.lower()}_output"] * outputs
     made = [generate_graph_name(s) for s in stems]

@@ -1,4 +1,4 @@
-"""Blocks: pieces that add nodes to the open model.
+"""Blocks: each adds nodes to the open model.
 
 Names and parameters are those of ONNX Runtime Training's onnxblock, release 1.19.2.
 """
@@ -14,20 +14,20 @@ from typing import Any
 from . import _graph_utils as g
 from . import model_accessor
 
-_CHECKED = 1 << 30  # bytes up to which a model is checked
+_CHECKED = 1 << 30  # larger models (in bytes) are not checked
 
 
 class Block(ABC):
-    """A piece of a graph.
+    """Part of a graph.
 
-    Subclasses write `build(*names)`, which adds nodes to `self.base` (the open onnx.ModelProto),
-    mostly by calling other blocks, and returns the name of its output, or several.
+    Subclasses define `build(*names)`, which adds nodes to `self.base` (the open onnx.ModelProto),
+    usually by calling other blocks, and returns the name or names of its outputs.
 
         class Huber(onnxblock.Block):
             def build(self, scores, target): ...
 
-    Calling a block builds it; the outermost call has the model checked by onnx (those of a gigabyte
-    and more are not).
+    Calling a block builds it. After the outermost call, the model is checked by onnx unless it has
+    a gigabyte or more.
     """
 
     _depth = 0
@@ -86,7 +86,7 @@ class Div(_BinaryOp):
 
 
 class Pow(Block):
-    """x to the power of a number."""
+    """x ** exponent."""
 
     def __init__(self, exponent: float) -> None:
         super().__init__()
@@ -113,9 +113,7 @@ class _UnaryOp(Block):
 
 
 class ReduceMean(_UnaryOp):
-    """The mean over all axes. keepdims: whether the result has as many axes, each of one element
-    (True), or none.
-    """
+    """The mean over all axes. keepdims: whether axes are kept with size 1, or removed."""
 
     _op_name = "ReduceMean"
 
@@ -169,7 +167,7 @@ class Abs(_UnaryOp):
 
 
 class Constant(Block):
-    """An initializer [1] of one float32."""
+    """A float32 initializer [1]."""
 
     def __init__(self, value_float: float) -> None:
         super().__init__()
@@ -203,7 +201,7 @@ class ReduceAllL2(Block):
 
 
 class Clip(Block):
-    """x, but at least clip_min and at most clip_max; None is no limit."""
+    """x limited to clip_min and clip_max; None: no limit."""
 
     def __init__(self, clip_min: float | None = None, clip_max: float | None = None) -> None:
         super().__init__()
@@ -219,27 +217,28 @@ class Clip(Block):
 
 
 class PassThrough(Block):
-    """Its inputs."""
+    """Returns its inputs unchanged."""
 
-    def __init__(self, **_: Any) -> None:  # stands where a reduction with keepdims could
+    def __init__(self, **_: Any) -> None:  # keepdims, like reductions
         super().__init__()
 
     def build(self, *input_names: str) -> Any:
-        """The names as they were given, a tuple."""
+        """The names, as a tuple."""
         return input_names
 
 
 class InputLike(Block):
-    """A new graph input of the type and shape of a graph input or output."""
+    """A new graph input with the type and shape of the graph input or output `like`."""
 
     def __init__(self, like: str) -> None:
         super().__init__()
         self._like = like
 
     def build(self, input_name: str | None = None) -> str:
-        """Name of the new input, a fresh one where none is given.
+        """Name of the new input; generated if it is not given.
 
-        BlockError: `like` is no graph input or output.
+        Raises:
+            BlockError: `like` is no graph input or output.
         """
         for i in [*self.base.graph.input, *self.base.graph.output]:
             if i.name == self._like:
@@ -314,8 +313,8 @@ class Cast(Block):
 
 
 class Linear(Block):
-    """alpha * x W + beta * b, W [in_features, out_features] and b [out_features] new initializers:
-    uniform within 1/sqrt(in_features), as torch.nn.Linear begins.
+    """alpha * x W + beta * b, with new initializers W [in_features, out_features] and
+    b [out_features], uniform in +-1/sqrt(in_features) as in torch.nn.Linear.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Parameters of onnx models to checkpoint files and back."""
+"""Writes parameters of onnx models to checkpoint files, and reads them back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def as_tensor(proto: TensorProto) -> Tensor:
-    """The Tensor of an onnx.TensorProto, whatever field its numbers are in."""
+    """The Tensor of an onnx.TensorProto, from any of its data fields."""
     if proto.data_location == 1:
         raise BlockError(
             f"the numbers of '{proto.name}' were not loaded",
@@ -44,10 +44,12 @@ def save_checkpoint(
     path_to_checkpoint: str | os.PathLike[str],
     nominal_checkpoint: bool = False,
 ) -> None:
-    """Writes (trainable, frozen) parameters, lists of onnx.TensorProto as TrainingBlock.parameters
-    gives them, to a checkpoint file (ODTC).
+    """Writes a checkpoint file.
 
-    nominal_checkpoint: names and types only.
+    Args:
+        parameters: (trainable, frozen), from TrainingBlock.parameters.
+        path_to_checkpoint: of the file.
+        nominal_checkpoint: write names and types only.
     """
     if parameters is None:
         raise BlockError(
@@ -60,9 +62,15 @@ def save_checkpoint(
 
 
 def load_checkpoint_to_model(path_to_checkpoint: str | os.PathLike[str], model: ModelProto) -> None:
-    """Gives an inference model (onnx.ModelProto, changed in place) the parameters of a checkpoint:
-    initializers of their names get their numbers, and graph inputs of their names become
-    initializers. Raises ModelError for a parameter that the model does not know.
+    """Sets the parameters of an inference model to those of a checkpoint.
+
+    Args:
+        path_to_checkpoint: of the file.
+        model: changed in place. Initializers with the parameters' names are replaced, graph inputs
+            with these names become initializers.
+
+    Raises:
+        ModelError: the checkpoint is nominal, or the model lacks a parameter.
     """
     g = model.graph
     checkpoint = read_checkpoint(path_to_checkpoint)

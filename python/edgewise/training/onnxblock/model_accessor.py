@@ -1,4 +1,4 @@
-"""The model that blocks work on: one at a time, between `with base(model):` and its end."""
+"""The model that blocks extend: one at a time, inside `with base(model):`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GLOBAL_CUSTOM_OP_LIBRARY = None
 
 
 class ModelAccessor:
-    """model: the onnx.ModelProto that blocks change. path: where it came from, or None."""
+    """A model and the path of its file, if there is one."""
 
     def __init__(
         self, model: ModelProto | None, model_path: str | os.PathLike[str] | None = None
@@ -27,7 +27,7 @@ class ModelAccessor:
 
     @property
     def model(self) -> ModelProto:
-        """The onnx.ModelProto; BlockError where there is none."""
+        """The onnx.ModelProto. Raises BlockError if there is none."""
         if self._model is None:
             raise BlockError(
                 "there is no model",
@@ -38,7 +38,7 @@ class ModelAccessor:
 
     @property
     def path(self) -> str | os.PathLike[str]:
-        """Where the model came from; BlockError where that was not said."""
+        """The path of the model's file. Raises BlockError if it is not known."""
         if self._path is None:
             raise BlockError(
                 "the model came from no file", "onnxblock", "Pass model_path to onnxblock.base."
@@ -52,7 +52,7 @@ class ModelAccessor:
 
 
 def current() -> ModelProto:
-    """The model that is open. Raises BlockError when none is."""
+    """The model that is open. Raises BlockError if there is none."""
     if _GLOBAL_ACCESSOR is None:
         raise BlockError(
             "blocks work on a model, and none is open",
@@ -78,13 +78,18 @@ def _open(accessor: ModelAccessor) -> Iterator[ModelAccessor]:
 def base(
     model: ModelProto, model_path: str | os.PathLike[str] | None = None
 ) -> Iterator[ModelAccessor]:
-    """Opens a copy of a model, to be extended by blocks.
+    """Opens a copy of a model for blocks to extend.
 
         with onnxblock.base(model) as handle:
             onnxblock.loss.MSELoss()("output")
             extended = handle.model
 
-    model: onnx.ModelProto. Raises BlockError when it is None, or another model is open.
+    Args:
+        model: the model to copy.
+        model_path: path of its file.
+
+    Raises:
+        BlockError: model is None, or another model is open.
     """
     if model is None:
         raise BlockError(
@@ -100,8 +105,10 @@ def base(
 
 @contextmanager
 def empty_base(opset_version: int | None = None) -> Iterator[ModelAccessor]:
-    """Opens an empty model. opset_version: of ONNX's operators; the newest that the onnx package
-    has by default.
+    """Opens an empty model.
+
+    Args:
+        opset_version: of ONNX's operators. Default: the latest of the onnx package.
     """
     o = onnx()
     model = o.ModelProto(ir_version=min(o.IR_VERSION, 10), producer_name="edgewise")
@@ -118,9 +125,8 @@ def empty_base(opset_version: int | None = None) -> Iterator[ModelAccessor]:
 
 @contextmanager
 def custom_op_library(custom_op_library_path: str | os.PathLike[str]) -> Iterator[None]:
-    """ONNX Runtime loads machine code of custom operators here.
-
-    Edgewise has none to load into: raises UnsupportedField.
+    """Raises UnsupportedField: ONNX Runtime loads native code of custom operators here, which
+    Edgewise does not support.
     """
     raise UnsupportedField(
         f"custom_op_library is {os.fspath(custom_op_library_path)!r}",

@@ -1,4 +1,4 @@
-"""Blocks that end in a model: ForwardBlock in the extended graph, TrainingBlock in the training and
+"""Blocks that return models: ForwardBlock the extended graph, TrainingBlock the training and
 evaluation models.
 """
 
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _FLOATS = (1, 10, 11, 16)
-_BIG = 1 << 16  # bytes from which an initializer's numbers tell shape inference nothing
+_BIG = 1 << 16  # initializers of this many bytes have no values that shape inference uses
 
 
 class ForwardBlock(blocks.Block):
-    """A block whose outputs become the model's.
-
-    `build` returns their names; `to_model_proto` gives the model.
-    """
+    """A block whose outputs become the outputs of the model; see `to_model_proto`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +36,7 @@ class ForwardBlock(blocks.Block):
         """Adds the nodes; returns the name or names of the model's outputs."""
 
     def to_model_proto(self) -> ModelProto:
-        """The onnx.ModelProto. Raises BlockError before the block was called."""
+        """The onnx.ModelProto. Raises BlockError if the block was not called yet."""
         if self._model is None:
             raise g.BlockError(
                 "the block has not been built",
@@ -59,25 +56,27 @@ class ForwardBlock(blocks.Block):
 class TrainingBlock(blocks.Block):
     """A block whose first output is the loss.
 
-    `requires_grad(name)` says what is trained; after the call, `to_model_proto` gives the training
-    and the evaluation model, `parameters` what belongs into the checkpoint.
+    Call `requires_grad(name)` for each parameter to train, then the block. After that,
+    `to_model_proto` returns the training and the evaluation model, and `parameters` the contents of
+    the checkpoint.
 
-    Both models have the parameters as inputs, behind the user's, in the order of the file. The
-    training model holds no gradients: Edgewise makes them when it is loaded (see
-    `edgewise.training.artifact_files.metadata`). Of what ONNX Runtime does in silence, this is done
-    otherwise:
+    Both models have the parameters as inputs, after the user's inputs and in the order of the file.
+    The training model has no gradient nodes: Edgewise derives them when it is loaded (see
+    `edgewise.training.artifact_files.metadata`). Differences from ONNX Runtime:
 
-    - A name in requires_grad or frozen that the model does not have is an error, not a parameter
-      that stays as it is.
+    - A name in requires_grad or frozen that the model lacks is an error; ONNX Runtime ignores it.
     - A linear layer's weight that the exporter transposed and renamed (val_7 for fc.weight, in
-      torch's dynamo exports) is found by its layer's bias or module, and gets its name and its
-      shape [out, in] back.
-    - Parameters that the exporter merged because they had equal values (Identity of another's
-      initializer) get numbers of their own when they are named.
-    - BatchNormalization takes the batch's statistics in training where its scale or bias is
-      trained, and stays as exported where it is frozen (batch_norm None; True: everywhere, as ONNX
-      Runtime; False: nowhere). The running statistics are in the checkpoint, so that evaluation
-      sees them move.
+      torch's dynamo exports) is found by the layer's bias or module. Its name and its shape
+      [out, in] are restored.
+    - Parameters that the exporter merged because their values were equal (Identity of another
+      initializer) become separate initializers if they are named.
+    - BatchNormalization uses the statistics of the batch in training if its scale or bias is
+      trained; see `batch_norm`. The running statistics are stored in the checkpoint, so that
+      evaluation uses the updated ones.
+
+    Attributes:
+        batch_norm: whether BatchNormalization uses the statistics of the batch in training. None:
+            if its scale or bias is trained; True: always, as ONNX Runtime; False: never.
     """
 
     def __init__(self) -> None:
@@ -92,12 +91,10 @@ class TrainingBlock(blocks.Block):
 
     @abstractmethod
     def build(self, *args: Any, **kwargs: Any) -> Any:
-        """Adds the nodes; returns the name of the loss, or the loss' and those of further
-        outputs.
-        """
+        """Adds the nodes; returns the name of the loss, or names of the loss and other outputs."""
 
     def requires_grad(self, argument_name: str, value: bool = True) -> None:
-        """Says that a parameter is trained (True), or frozen but kept in the checkpoint (False)."""
+        """Marks a parameter as trained, or with False as frozen but stored in the checkpoint."""
         on, off = (
             (self._requires_grad, self._frozen_params)
             if value
@@ -107,17 +104,11 @@ class TrainingBlock(blocks.Block):
         on[argument_name] = True
 
     def parameters(self) -> tuple[list[TensorProto], list[TensorProto]]:
-        """(trainable, frozen): lists of onnx.TensorProto.
-
-        Raises BlockError before the block was called.
-        """
+        """(trainable, frozen) parameters. Raises BlockError if the block was not called yet."""
         return self._after(self._parameters)
 
     def to_model_proto(self) -> tuple[ModelProto, ModelProto]:
-        """(training model, evaluation model): onnx.ModelProtos.
-
-        Raises BlockError before the block was called.
-        """
+        """(training model, evaluation model). Raises BlockError if the block was not called yet."""
         return self._after(
             (self._training_model, self._eval_model) if self._training_model is not None else None
         )
@@ -216,8 +207,8 @@ class TrainingBlock(blocks.Block):
             )
 
     def _statistics(self, model: ModelProto) -> dict[str, tuple[str, str]]:
-        """{output: (mean, variance)} of the BatchNormalization nodes that take the batch's
-        statistics in training; makes those initializers the nodes' own.
+        """{output: (mean, variance)} of the BatchNormalization nodes that use the statistics of the
+        batch in training. Shared statistics are copied, so that each node has its own.
         """
         out: dict[str, tuple[str, str]] = {}
         if self.batch_norm is False:
@@ -240,12 +231,12 @@ class TrainingBlock(blocks.Block):
                 or len([o for o in n.output if o]) > 1
                 or not {n.input[3], n.input[4]} <= set(have)
             ):
-                continue  # exported in training mode: the graph says so itself
+                continue  # exported in training mode
             for i, stem in ((3, "running_mean"), (4, "running_var")):
                 name = n.input[i]
                 if (
                     name in self._requires_grad or len(users[name]) > 1
-                ):  # equal numbers, stored once
+                ):  # shared because the values are equal
                     own = f"{n.output[0]}.{stem}"
                     model.graph.initializer.append(_copy(have[name]))
                     model.graph.initializer[-1].name = own
@@ -270,8 +261,9 @@ def _copied(message: Any) -> Any:
 
 
 def _infer_shapes(model: ModelProto) -> None:
-    """Types and shapes of all values, as far as onnx can tell; the numbers of weights are kept out
-    of it, so that size does not matter.
+    """Adds the types and shapes that onnx can infer.
+
+    Data of large initializers is removed meanwhile, so that the size of the model does not matter.
     """
     o = g.onnx()
     held = [(t, t.raw_data) for t in model.graph.initializer if len(t.raw_data) >= _BIG]
@@ -307,8 +299,8 @@ def _check_loss(info: ValueInfoProto) -> None:
 
 
 def _separate(model: ModelProto, wanted: Collection[str]) -> None:
-    """Named parameters, and statistics of norms, that are Identities of another initializer become
-    initializers.
+    """Replaces Identity nodes of initializers by initializers, if their outputs are in `wanted` or
+    are statistics of norms.
     """
     have = {t.name: t for t in model.graph.initializer}
     statistics = {
@@ -326,7 +318,7 @@ def _separate(model: ModelProto, wanted: Collection[str]) -> None:
 
 
 def _factors(model: ModelProto) -> dict[str, NodeProto]:
-    """{initializer: node} of those that are the second factor of one MatMul and nothing else."""
+    """{initializer: MatMul} of matrices that are used only as the second factor of one MatMul."""
     have = {t.name for t in model.graph.initializer if len(t.dims) == 2}
     users: dict[str, list[tuple[NodeProto, int]]] = {}
     for n in model.graph.node:
@@ -341,11 +333,11 @@ def _factors(model: ModelProto) -> dict[str, NodeProto]:
 
 
 def _unfold(model: ModelProto, wanted: Collection[str]) -> None:
-    """Gives transposed weights of linear layers their names back.
+    """Restores the names of transposed weights of linear layers.
 
-    NAME.weight is what NAME.bias is added to the product with, or the factor of the product that
-    belongs to the module NAME, as the exporter noted or put into the node's name; or, told aloud,
-    the only factor without a name for the only name without a factor.
+    NAME.weight is the factor of the product that NAME.bias is added to, or of the product in the
+    module NAME, which the exporter stores in the metadata or the name of the node. If one name and
+    one unnamed factor are left, they are matched with a warning.
     """
     have = {t.name: t for t in model.graph.initializer}
     missing = [name for name in wanted if name not in have and name.endswith(".weight")]
@@ -394,8 +386,8 @@ def _unfold(model: ModelProto, wanted: Collection[str]) -> None:
 
 
 def _module(node: NodeProto) -> str:
-    """The module that a node belongs to, as torch's exporters say it: in metadata, or as the node's
-    name, /layers.0/fc/MatMul.
+    """The module of a node: from the metadata of torch's exporters, or from a node name such as
+    /layers.0/fc/MatMul.
     """
     scopes = next(
         (
@@ -411,9 +403,7 @@ def _module(node: NodeProto) -> str:
 
 
 def _turn(model: ModelProto, t: TensorProto, product: NodeProto, name: str) -> None:
-    """The second factor of a product becomes the initializer `name`, the other way round, with a
-    Transpose before the product.
-    """
+    """Transposes the second factor of a product, renames it to `name`, and inserts a Transpose."""
     o = g.onnx()
     t.CopyFrom(o.numpy_helper.from_array(o.numpy_helper.to_array(t).T.copy(), name))
     output = g.generate_graph_name("transposed")
@@ -428,8 +418,8 @@ def _turn(model: ModelProto, t: TensorProto, product: NodeProto, name: str) -> N
 
 
 def _disable_training_mode(model: ModelProto) -> None:
-    """Dropout does nothing, BatchNormalization takes its running statistics (and, as onnx wants it
-    then, has one output).
+    """Turns off Dropout and makes BatchNormalization use its running statistics. onnx then allows
+    it only one output.
     """
     used = {name for n in model.graph.node for name in n.input} | {
         o.name for o in model.graph.output

@@ -1,8 +1,8 @@
-"""Patterns of adapter_config.json over module names: what PEFT does with Python's `re`, in bounded
-time.
+"""Matches the patterns of adapter_config.json with module names, as PEFT does with `re`, but in
+bounded time.
 
-An adapter is a stranger's file. Its patterns are matched by ops/regular.py, which does not
-backtrack, and all matching of one configuration has a budget of work.
+Adapters are untrusted files. Their patterns are matched by ops/host/regular.py, which does not
+backtrack, and the matching of a configuration has a budget of work.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from ...ops.host.regular import Expression
 
 MOST_LENGTH = 1000  # characters of a pattern
 MOST_PATTERNS = 20_000  # entries of rank_pattern or alpha_pattern
-MOST_EXPRESSIONS = 2000  # of all patterns those that are more than a module's name
-# states visited: some seconds; the configurations of real adapters take some thousands
+MOST_EXPRESSIONS = 2000  # patterns that are more than a module's name
+# Visited states: a few seconds. The configurations of real adapters take a few thousand.
 MOST_WORK = 10_000_000
-_PLAIN = re.compile(
-    r"[\w.]+", re.ASCII
-)  # a module's name as a pattern, in which "." stands for any character
+# A module's name as a pattern, in which "." matches any character.
+_PLAIN = re.compile(r"[\w.]+", re.ASCII)
 
 T = TypeVar("T")
 # The patterns of a field, {shape: {pattern: index}} and [(index, pattern)]: see _table.
@@ -29,11 +28,11 @@ Table = tuple[list[str], dict[tuple[int, tuple[int, ...]], dict[str, int]], list
 
 
 class ModulePatterns:
-    """The patterns of one configuration: they are compiled once, and what they answered for a
-    module is remembered.
+    """The compiled patterns of a configuration, with a cache of their results.
 
-    Raises InputError: a pattern is no regular expression or cannot be matched in linear time, or
-    all together take too much work.
+    Raises:
+        InputError: a pattern is not a regular expression or cannot be matched in linear time, or
+            all of them take too much work. Raised by every method.
     """
 
     def __init__(self) -> None:
@@ -42,15 +41,11 @@ class ModulePatterns:
         self._tables: dict[str, Table] = {}
         self._work = 0
 
-    def __reduce__(
-        self,
-    ) -> tuple[
-        type[ModulePatterns], tuple[()]
-    ]:  # copies and pickles of a configuration begin afresh
+    def __reduce__(self) -> tuple[type[ModulePatterns], tuple[()]]:  # copies start empty
         return ModulePatterns, ()
 
     def check(self, pattern: str, field: str) -> None:
-        """Raises InputError where `pattern` cannot be used; `field` is named."""
+        """Raises InputError, which names `field`, if the pattern cannot be used."""
         if len(pattern) > MOST_LENGTH:
             raise self._wrong(field, pattern, "it is too long")
         if not _PLAIN.fullmatch(pattern):
@@ -61,7 +56,7 @@ class ModulePatterns:
         return self._ask("matches", pattern, pattern, module, field)
 
     def begins(self, text: str, pattern: str, module: str, field: str) -> bool:
-        """re.match(text, module); `text` is made of `pattern`, which errors quote."""
+        """re.match(text, module). `text` is derived from `pattern`, which errors quote."""
         return self._ask("begins", text, pattern, module, field)
 
     def named(self, text: str, pattern: str, module: str, field: str) -> str | None:
@@ -69,12 +64,16 @@ class ModulePatterns:
         return self._ask("named", text, pattern, module, field)
 
     def lookup(self, patterns: Mapping[str, T], module: str, default: T, field: str) -> T:
-        r"""The value of the first pattern for which re.match(rf"(.*\.)?({pattern})$", module),
-        else `default`.
+        r"""The value of the first pattern with re.match(rf"(.*\.)?({pattern})$", module).
+
+        Args:
+            patterns: {pattern: value}, the current value of the field.
+            module: full name.
+            default: returned if no pattern matches.
+            field: of the configuration, for errors.
         """
-        if field not in self._tables or self._tables[field][0] != list(
-            patterns
-        ):  # the caller may have changed the field
+        # The caller may have changed the field since the last call.
+        if field not in self._tables or self._tables[field][0] != list(patterns):
             self._tables[field] = self._table(patterns)
             self._answers = {
                 key: answer for key, answer in self._answers.items() if key[0] != field
@@ -89,8 +88,8 @@ class ModulePatterns:
     def _table(patterns: Mapping[str, object]) -> Table:
         """(patterns, {shape: {pattern: index}}, [(index, pattern)] of the others).
 
-        Most patterns are names of modules, one for each: those of one shape (length and positions
-        of the dots) are looked up at once.
+        Most patterns are names of modules. Those with the same shape (length and positions of the
+        dots) are looked up in one dictionary.
         """
         shapes: dict[tuple[int, tuple[int, ...]], dict[str, int]] = {}
         others: list[tuple[int, str]] = []
@@ -129,16 +128,15 @@ class ModulePatterns:
         if key not in self._answers:
             expression = self._expression(text, field, pattern)
             before = expression.work
-            self._spend(len(module), field)  # before it is done: a name may be long
+            self._spend(len(module), field)  # before matching: a name may be long
             self._answers[key] = getattr(expression, how)(module)
             self._spend(expression.work - before, field)
         return self._answers[key]
 
     def _expression(self, text: str, field: str, pattern: str) -> Expression:
         if text not in self._compiled:
-            if (
-                len(self._compiled) >= 2 * MOST_EXPRESSIONS
-            ):  # each is compiled as it is, and within what it is matched by
+            # Each pattern is compiled twice: by `check`, and within the matched expression.
+            if len(self._compiled) >= 2 * MOST_EXPRESSIONS:
                 raise self._wrong(field, pattern, "there are too many patterns")
             try:
                 self._compiled[text] = Expression(text, python=True)

@@ -1,5 +1,6 @@
-"""Checkpoint files of a Trainer: safetensors whose metadata describes the run and holds a SHA-256
-of the whole file, taken with zeros in its place.
+"""Checkpoint files of a Trainer: safetensors with metadata that describes the run.
+
+The metadata also holds a SHA-256 of the file, computed with zeros in place of the digest.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ from ...onnx.source import Source, as_source
 from ..safetensors import load_safetensors, safetensors_parts, save_safetensors
 
 FORMAT = "edgewise-checkpoint-2"
-UNSUMMED = "edgewise-checkpoint-1"  # of versions that wrote no sum: read without a check
+UNSUMMED = "edgewise-checkpoint-1"  # of older versions, without a digest
 ZEROS = "0" * 64
 
 
 def save_checkpoint(
     states: Mapping[str, Any], run: Mapping[str, Any], path: str | os.PathLike[str]
 ) -> None:
-    """Writes a file, complete or not at all. states: as safetensors_parts' tensors, with bytes.
-    run: what JSON can hold.
+    """Writes a checkpoint, complete or not at all.
+
+    Args:
+        states: tensors, as safetensors_parts takes them.
+        run: description of the run, as JSON values.
+        path: of the file.
     """
 
     def metadata(digest: str) -> dict[str, str]:
@@ -41,9 +46,13 @@ def save_checkpoint(
 def load_checkpoint(
     path: Source | str | os.PathLike[str] | bytes,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """({name: Tensor}, run) of a file that `save_checkpoint` wrote.
+    """Reads a file of `save_checkpoint`.
 
-    Raises ModelError: it is damaged, or another file.
+    Returns:
+        ({name: Tensor}, description of the run)
+
+    Raises:
+        ModelError: the file is damaged, or not a checkpoint.
     """
     source = as_source(path, "checkpoint")
     tensors, metadata = load_safetensors(source)
@@ -67,6 +76,7 @@ def load_checkpoint(
 
 
 def _digest(source: Source, stated: object) -> str:
+    """The SHA-256 of a file, with zeros in place of the digest that it states."""
     (size,) = struct.unpack("<Q", source.read(0, 8))
     header = source.read(0, 8 + size)
     if isinstance(stated, str):

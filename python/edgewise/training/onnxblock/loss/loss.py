@@ -1,8 +1,8 @@
-"""Losses as blocks: each adds an input for what is to be predicted, unless the graph has one of its
-name, and returns the name of the loss.
+"""Losses as blocks: each adds an input for the target, unless the graph has one of this name, and
+returns the name of the loss.
 
-Where ONNX Runtime's blocks differ: class weights and reduction="none" work, scores may have classes
-last in any rank, the binary cross entropy does not overflow.
+Unlike ONNX Runtime's blocks, class weights and reduction="none" work, the classes may be the last
+axis of scores of any rank, and the binary cross entropy does not overflow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Same(blocks.PassThrough):
 
 
 def _target(model: ModelProto, scores: str, target: str) -> str:
-    """The name of the target input, which is like the scores."""
+    """The name of the target input, which is added with the type of the scores if it is missing."""
     return target if g.node_arg_exists(model, target) else blocks.InputLike(scores)(target)
 
 
@@ -47,9 +47,7 @@ class MSELoss(blocks.Block):
         self._reduce, self._sub, self._square = _reduction(reduction), blocks.Sub(), blocks.Pow(2.0)
 
     def build(self, loss_input_name: str, target_name: str = "target") -> str:
-        """Name of the loss. target_name: an input of the scores' type and shape, added unless it is
-        there.
-        """
+        """Name of the loss. target_name: an input like the model's output, added if missing."""
         return self._reduce(
             self._square(
                 self._sub(loss_input_name, _target(self.base, loss_input_name, target_name))
@@ -72,9 +70,14 @@ class L1Loss(blocks.Block):
 
 
 class BCEWithLogitsLoss(blocks.Block):
-    """reduce(weight * ((1 - t) x + (1 + (pos_weight - 1) t) softplus(-x))), x the logits and t the
-    target in [0, 1]: torch's formula, which never takes the logarithm of 0. weight and pos_weight:
-    arrays that broadcast against the logits, or None.
+    """torch.nn.BCEWithLogitsLoss, with its numerically stable formula.
+
+    reduce(weight * ((1 - t) x + (1 + (pos_weight - 1) t) softplus(-x))) for logits x and targets t
+    in [0, 1].
+
+    Args:
+        weight, pos_weight: arrays that broadcast to the logits, or None.
+        reduction: "mean", "sum" or "none".
     """
 
     def __init__(self, weight: Any = None, reduction: str = "mean", pos_weight: Any = None) -> None:
@@ -105,12 +108,16 @@ class BCEWithLogitsLoss(blocks.Block):
 
 
 class CrossEntropyLoss(blocks.Block):
-    """The cross entropy of class indices. weight: array [classes] or None. ignore_index: a label
-    that does not count, or None.
+    """torch.nn.CrossEntropyLoss on class indices.
 
-    Scores [N, classes] take labels [N] (int64). Those with more axes have their classes last, as
-    language models have: [N, length, classes] take labels [N, length]; if labels are there already
-    with torch's shape, [N, ...] for scores [N, classes, ...], the classes are the second axis.
+    Scores [N, classes] need int64 labels [N]. In scores with more axes the classes are the last
+    axis, as in language models: [N, length, classes] need labels [N, length]. If the graph already
+    has labels [N, ...] that match scores [N, classes, ...], as in torch, they are the second axis.
+
+    Args:
+        weight: array [classes], or None.
+        reduction: "mean", "sum" or "none".
+        ignore_index: label of positions without a loss, or None.
     """
 
     def __init__(
@@ -121,9 +128,10 @@ class CrossEntropyLoss(blocks.Block):
         self._weight, self._reduction, self._ignore_index = weight, reduction, ignore_index
 
     def build(self, scores_input_name: str, labels_name: str = "labels") -> str:
-        """Name of the loss. labels_name: an int64 input, added unless it is there.
+        """Name of the loss. labels_name: an int64 input, added if it is missing.
 
-        BlockError: an operator set below 12, or scores that are no graph output.
+        Raises:
+            BlockError: the operator set is below 12, or the scores are not a graph output.
         """
         model = self.base
         if g.opset_of(model) < 12:
@@ -181,7 +189,7 @@ def _info(model: ModelProto, name: str) -> ValueInfoProto | None:
 
 
 def _dims(info: ValueInfoProto | None) -> Dims | None:
-    """Sizes, names or None of a value's axes; None where nothing is known of it."""
+    """The axes of a value: sizes, names, or None if unknown. None if the rank is unknown."""
     if info is None or not info.type.tensor_type.HasField("shape"):
         return None
     return [
@@ -191,9 +199,7 @@ def _dims(info: ValueInfoProto | None) -> Dims | None:
 
 
 def _second(scores: Dims, labels: Dims | None) -> bool:
-    """Whether labels fit scores whose classes are the second axis, and not those whose classes are
-    the last.
-    """
+    """Whether labels match scores with the classes in the second axis and not in the last one."""
     if labels is None or len(labels) != len(scores) - 1:
         return False
 

@@ -1,5 +1,6 @@
-"""Optimizers as blocks: the models of one node that ONNX Runtime Training's optimizer_model.onnx
-is. `edgewise.training.artifact_files.metadata` reads them.
+"""Optimizers as blocks: they build ONNX Runtime Training's optimizer_model.onnx.
+
+`edgewise.training.artifact_files.metadata` reads these models.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
 
 class ClipGradNorm(blocks.Block):
-    """Scales the gradients (a sequence of tensors) so that their common L2 norm is at most
-    max_norm.
-    """
+    """Scales a sequence of gradients so that their total L2 norm is at most max_norm."""
 
     def __init__(self, max_norm: float) -> None:
         super().__init__()
@@ -44,7 +43,7 @@ class SGDOptimizer(blocks.Block):
     """The node of SGD: parameter -= learning_rate * gradient."""
 
     def build(self, learning_rate_name: str, gradients_name: str, params_name: str) -> str:
-        """Name of the flag that the update is done. Parameters and gradients are sequences."""
+        """Name of the output, a flag. Parameters and gradients are sequences of tensors."""
         return g.add_node(
             self.base,
             "SGDOptimizerV2",
@@ -55,9 +54,7 @@ class SGDOptimizer(blocks.Block):
 
 
 class AdamWOptimizer(blocks.Block):
-    """The node of AdamW, in the form of transformers (adam_mode 1): the decay is taken off after
-    the update.
-    """
+    """The node of AdamW in the form of transformers (adam_mode 1): decay follows the update."""
 
     def __init__(
         self,
@@ -85,8 +82,13 @@ class AdamWOptimizer(blocks.Block):
         first_order_moment_sequence_name: str,
         second_order_moment_sequence_name: str,
     ) -> str:
-        """Name of the flag that the update is done. learning_rate float32 [1], step int64 [1], the
-        others sequences.
+        """Name of the output, a flag.
+
+        Args:
+            learning_rate_name: float32 [1].
+            step_name: int64 [1].
+            parameter_sequence_name, gradient_sequence_name, first_order_moment_sequence_name,
+                second_order_moment_sequence_name: sequences of tensors.
         """
         inputs = [
             learning_rate_name,
@@ -114,8 +116,10 @@ class _Optimizer(ForwardBlock):
         self._clip_grad = clip_grad
 
     def build(self, parameters: tuple[Sequence[TensorProto], Sequence[TensorProto]]) -> str:
-        """parameters: (trainable, frozen) as TrainingBlock.parameters gives them: lists of
-        onnx.TensorProto.
+        """Name of the output, a flag. parameters: (trainable, frozen), of TrainingBlock.parameters.
+
+        Raises:
+            BlockError: no parameter is trained.
         """
         trainable, _ = parameters
         if not trainable:
@@ -146,8 +150,12 @@ class _Optimizer(ForwardBlock):
 
 
 class AdamW(_Optimizer):
-    """AdamW as ONNX Runtime's (that of transformers, not PyTorch's). clip_grad: a ClipGradNorm, or
-    None.
+    """AdamW of ONNX Runtime, in the form of transformers instead of PyTorch's.
+
+    Args:
+        bias_correction: whether the moments are corrected for their bias.
+        betas, eps, weight_decay: of AdamW.
+        clip_grad: a ClipGradNorm, or None.
     """
 
     _moments = ("first_order_moments", "second_order_moments")
@@ -172,9 +180,8 @@ class AdamW(_Optimizer):
 class SGD(_Optimizer):
     """Plain gradient descent. clip_grad: a ClipGradNorm, or None."""
 
-    _moments = (
-        "first_order_moments",
-    )  # an input that nothing reads: ONNX Runtime's session feeds it
+    # An unused input, which ONNX Runtime's session feeds.
+    _moments = ("first_order_moments",)
 
     def __init__(self, clip_grad: ClipGradNorm | None = None) -> None:
         super().__init__(clip_grad)
