@@ -132,50 +132,32 @@ class TextGenerationPipeline:
             InputError, UnsupportedField, EngineError, Aborted: as edgewise.generate.
             TokenizerError: the tokenizer lacks what is needed.
         """
-        if return_full_text is not None and (return_text is not None or return_tensors is not None):
-            raise InputError("return_full_text excludes return_text and return_tensors", "pipeline")
-        if return_text is not None and return_tensors is not None:
-            raise InputError("return_text excludes return_tensors", "pipeline")
-        if handle_long_generation not in (None, "hole"):
-            raise InputError(
-                f"handle_long_generation is {handle_long_generation!r}",
-                "pipeline",
-                'It can be None or "hole".',
-            )
+        _check_arguments(return_full_text, return_tensors, return_text, handle_long_generation)
         if stop_sequence is not None:
             fields["eos_token_id"] = self._encode(stop_sequence, add_special_tokens=False)
         inputs, several = _inputs(text_inputs)
         results = []
         for one in inputs:
-            continues = not isinstance(one, str) and (
-                one[-1]["role"] == "assistant"
-                if continue_final_message is None
-                else continue_final_message
-            )
+            continues = _continues(one, continue_final_message)
             prompt = self._prompt(
                 one, continues, prefix, add_special_tokens, tokenizer_encode_kwargs
             )
             config = self._config(generation_config, fields)
             if handle_long_generation == "hole":
                 prompt = self._cut(prompt, config, fields)
-            out = cast(
-                GenerateOutput,
-                generate(
-                    self.model,
-                    prompt,
-                    config,
-                    streamer=streamer,
-                    stopping_criteria=stopping_criteria,
-                    signal=signal,
-                    logits_processor=logits_processor,
-                    tokenizer=self.tokenizer,
-                    **{**fields, "return_dict_in_generate": True},
-                ),
+            out = self._generate(
+                prompt,
+                config,
+                fields,
+                streamer=streamer,
+                stopping_criteria=stopping_criteria,
+                signal=signal,
+                logits_processor=logits_processor,
             )
             records = []
             for i, ids in enumerate(out["sequences"]):
                 if return_tensors:
-                    record = {"generated_token_ids": ids}
+                    record: dict[str, Any] = {"generated_token_ids": ids}
                 else:
                     new = self._new_text(
                         ids, prompt, skip_special_tokens is not False, clean_up_tokenization_spaces
@@ -183,12 +165,28 @@ class TextGenerationPipeline:
                     full = new if return_full_text is False else _full(one, new, continues)
                     record = {"generated_text": full}
                 if fields.get("return_dict_in_generate"):
-                    for name in ("finish_reasons", "sequences_scores"):
-                        if name in out:
-                            record[name] = out[name][i]
+                    record |= _details(out, i)
                 records.append(record)
             results.append(records)
         return results if several else results[0]
+
+    def _generate(
+        self,
+        prompt: list[int],
+        config: GenerationConfig | dict[str, Any],
+        fields: dict[str, Any],
+        **options: Any,
+    ) -> GenerateOutput:
+        """Calls `generate`, which returns all that it can. options: its other arguments."""
+        out = generate(
+            self.model,
+            prompt,
+            config,
+            tokenizer=self.tokenizer,
+            **options,
+            **{**fields, "return_dict_in_generate": True},
+        )
+        return cast(GenerateOutput, out)
 
     def _prompt(
         self,
@@ -267,6 +265,33 @@ class TextGenerationPipeline:
         return prompt[-room:]
 
 
+def _check_arguments(
+    return_full_text: bool | None,
+    return_tensors: bool | None,
+    return_text: bool | None,
+    handle_long_generation: str | None,
+) -> None:
+    if return_full_text is not None and (return_text is not None or return_tensors is not None):
+        raise InputError("return_full_text excludes return_text and return_tensors", "pipeline")
+    if return_text is not None and return_tensors is not None:
+        raise InputError("return_text excludes return_tensors", "pipeline")
+    if handle_long_generation not in (None, "hole"):
+        raise InputError(
+            f"handle_long_generation is {handle_long_generation!r}",
+            "pipeline",
+            'It can be None or "hole".',
+        )
+
+
+def _continues(given: str | Chat, continue_final_message: bool | None) -> bool:
+    """Whether the last message of a chat is continued. Default: if it is the assistant's."""
+    if isinstance(given, str):
+        return False
+    if continue_final_message is None:
+        return bool(given[-1]["role"] == "assistant")
+    return continue_final_message
+
+
 def _inputs(text_inputs: Any) -> tuple[list[Any], bool]:
     """(list of texts and chats, whether the input is a list of them)"""
     if isinstance(text_inputs, str):
@@ -292,6 +317,12 @@ def _inputs(text_inputs: Any) -> tuple[list[Any], bool]:
                 ' "Hello"}].',
             )
     return inputs, several
+
+
+def _details(out: GenerateOutput, i: int) -> dict[str, Any]:
+    """Why sequence i ended, and with beams its score."""
+    names = ("finish_reasons", "sequences_scores")
+    return {name: out[name][i] for name in names if name in out}
 
 
 def _full(given: str | Chat, new: str, continues: bool) -> str | list[dict[str, Any]]:

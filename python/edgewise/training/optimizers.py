@@ -328,20 +328,7 @@ class Muon(Optimizer):
             domain="edgewise",
         )
         x = graph.add(graph.scale(mean, self.momentum), fresh) if self.nesterov else mean
-        x = graph.swap(x) if rows > columns else x  # the smaller of the two Gram matrices
-        x = graph.div(
-            x,
-            graph.op(
-                "Max",
-                graph.op("Sqrt", graph.op("SumOfSquares", x, domain="edgewise")),
-                graph.number(self.eps),
-            ),
-        )
-        a, b, c = map(float, self.ns_coefficients)
-        for _ in range(self.ns_steps):  # x -> a x + b (x x^T) x + c (x x^T)^2 x
-            gram = graph.op("Gemm", x, x, transB=1)
-            x = graph.op("Gemm", graph.op("Gemm", gram, gram, gram, alpha=c, beta=b), x, x, beta=a)
-        x = graph.swap(x) if rows > columns else x
+        x = self._orthogonal(graph, x, rows > columns)
         size = (
             0.2 * math.sqrt(max(rows, columns))
             if self.adjust_lr_fn == "match_rms_adamw"
@@ -364,6 +351,23 @@ class Muon(Optimizer):
             ),
             mean,
         ]
+
+    def _orthogonal(self, graph: Gradients, x: Value, tall: bool) -> Value:
+        """A matrix with its singular values brought close to 1. tall: more rows than columns."""
+        x = graph.swap(x) if tall else x  # the smaller of the two Gram matrices
+        x = graph.div(
+            x,
+            graph.op(
+                "Max",
+                graph.op("Sqrt", graph.op("SumOfSquares", x, domain="edgewise")),
+                graph.number(self.eps),
+            ),
+        )
+        a, b, c = map(float, self.ns_coefficients)
+        for _ in range(self.ns_steps):  # x -> a x + b (x x^T) x + c (x x^T)^2 x
+            gram = graph.op("Gemm", x, x, transB=1)
+            x = graph.op("Gemm", graph.op("Gemm", gram, gram, gram, alpha=c, beta=b), x, x, beta=a)
+        return graph.swap(x) if tall else x
 
 
 OPTIMIZERS = {

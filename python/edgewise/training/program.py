@@ -121,27 +121,17 @@ class Program:
         self.loss, self.optimizer, self.lora = loss_of(loss), optimizer_of(optimizer), lora
         self.trainable = choose(graph, trainable, frozen)
         self.training_graph, self.buffers = self._followed(batch_norm)
-        self.extra, self.groups = (
-            list(outputs),
-            [
-                *(
-                    (p, {**x, "optimizer": optimizer_of(x["optimizer"])} if "optimizer" in x else x)
-                    for p, x in groups
-                ),
-                *((p, {"weight_decay": 0.0}) for p in no_decay),
-            ],
-        )
+        self.extra, self.groups = list(outputs), _groups(groups, no_decay)
         self.max_grad_norm, self.max_grad_value, self.training_mode, self.checkpointing = (
             max_grad_norm,
             max_grad_value,
             training_mode,
             checkpointing,
         )
-        self.saved = (
-            self._saved()
-            if lora is not None and (lora.modules_to_save or lora.bias != "none")
-            else []
-        )  # parameters that are stored in the adapter as a whole
+        # Parameters that are stored in the adapter as a whole.
+        self.saved: list[Saved] = []
+        if lora is not None and (lora.modules_to_save or lora.bias != "none"):
+            self.saved = self._saved()
         self.trainable += [
             n for n in dict.fromkeys(s.parameter for s in self.saved) if n not in self.trainable
         ]
@@ -471,6 +461,19 @@ class Program:
             }
             for s in self.states.values()
         ]
+
+
+def _groups(
+    groups: Sequence[tuple[str, dict[str, Any]]], no_decay: Sequence[str]
+) -> list[tuple[str, dict[str, Any]]]:
+    """The groups with Optimizer objects, and one for each pattern without weight decay."""
+    return [
+        *(
+            (p, {**x, "optimizer": optimizer_of(x["optimizer"])} if "optimizer" in x else x)
+            for p, x in groups
+        ),
+        *((p, {"weight_decay": 0.0}) for p in no_decay),
+    ]
 
 
 __all__ = ["Feed", "Program", "State", "STEP", "LEARNING_RATE", "SEED", "GRADIENT_SCALE", "LOSS"]

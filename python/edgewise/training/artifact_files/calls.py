@@ -16,6 +16,7 @@ from ...errors import InputError
 from ...ir import Tensor
 from ...onnx import read_model
 from ...onnx.source import Source
+from ...plan import Plan
 from ...plan.notes import NOTES, add_notes
 from ..export import export_inference, export_lora
 from ..language_model import causal_lm_inputs
@@ -122,52 +123,21 @@ class _Artifacts:
         Returns:
             (description of plans, weights and states; {file: bytes})
         """
-        model, train = self.models[kind], self.models["train"]
-        more: dict[str, Any] = {"optimizer": self.rule} if self.rule is not None else {}
-        program = Program(
-            model.graph,
-            {n: [int(d) for d in shape] for n, (_, shape) in feeds.items()},
-            dtypes={n: CODE[t] for n, (t, _) in feeds.items()},
-            loss=f"output:{model.outputs[0]}",
-            trainable=train.trainable,
-            outputs=model.outputs[1:],
-            max_grad_norm=self.norm,
-            batch_norm=train.batch_norm,
-            **more,
-        )
-        kinds = (
-            ["evaluate"]
-            if kind == "eval"
-            else (
-                ["accumulate", *(["update"] if self.rule is not None else []), "initialize"]
-                if first
-                else ["accumulate"]
-            )
-        )
-        if kind == "train":
-            program.plan("accumulate")
+        program = self._make(kind, feeds)
+        if kind == "eval":
+            kinds = ["evaluate"]
+        elif first:
+            kinds = ["accumulate", *(["update"] if self.rule is not None else []), "initialize"]
+        else:
+            kinds = ["accumulate"]
         plans = {k: program.plan(k) for k in kinds}
-        weights, data, blobs = [], bytearray(), {}
-        for k, plan in plans.items():
-            blobs[f"plan/{k}"] = plan.data
-            for s in plan.slots:
-                if s.kind == "weight" and s.name not in have:
-                    have = {*have, s.name}
-                    weights.append(
-                        {"name": s.name, "file": "weights", "offset": len(data), "bytes": s.nbytes}
-                    )
-                    data += bytes(cast(Tensor, s.tensor).bytes()) + bytes(-s.nbytes % 64)
-        blobs["weights"] = bytes(data)
+        weights, blobs = _weights(plans, have)
+        blobs |= {f"plan/{k}": plan.data for k, plan in plans.items()}
         blobs[NOTES] = add_notes(None, {f"plan/{k}": plan.notes for k, plan in plans.items()})
-        moments, group = {}, self.group
-        for name, kept in (group.momentums if group is not None else {}).items():
-            for key, suffix in MOMENTS:
-                state = f"optimizer/{name}/{suffix}"
-                if key in kept and state in program.states:
-                    blobs[f"state/{state}"] = bytes(kept[key].bytes())
-                    moments[state] = f"state/{state}"
+        moments, moment_blobs = self._moments(program)
+        blobs |= moment_blobs
         self.states |= program.states
-        return {
+        described = {
             "plans": {
                 k: {
                     "file": f"plan/{k}",
@@ -182,8 +152,37 @@ class _Artifacts:
                 for d in program.describe_states()
             ],
             "moments": moments,
-            "step": group.step if group is not None else 0,
-        }, blobs
+            "step": self.group.step if self.group is not None else 0,
+        }
+        return described, blobs
+
+    def _make(self, kind: str, feeds: Mapping[str, tuple[str, Sequence[int]]]) -> Program:
+        """The program of the training or evaluation model for some shapes."""
+        model, train = self.models[kind], self.models["train"]
+        more: dict[str, Any] = {"optimizer": self.rule} if self.rule is not None else {}
+        return Program(
+            model.graph,
+            {n: [int(d) for d in shape] for n, (_, shape) in feeds.items()},
+            dtypes={n: CODE[t] for n, (t, _) in feeds.items()},
+            loss=f"output:{model.outputs[0]}",
+            trainable=train.trainable,
+            outputs=model.outputs[1:],
+            max_grad_norm=self.norm,
+            batch_norm=train.batch_norm,
+            **more,
+        )
+
+    def _moments(self, program: Program) -> tuple[dict[str, str], dict[str, bytes]]:
+        """({state: file}, {file: bytes}) of the checkpoint's moments that the program has."""
+        moments: dict[str, str] = {}
+        blobs: dict[str, bytes] = {}
+        for name, kept in (self.group.momentums if self.group is not None else {}).items():
+            for key, suffix in MOMENTS:
+                state = f"optimizer/{name}/{suffix}"
+                if key in kept and state in program.states:
+                    moments[state] = f"state/{state}"
+                    blobs[f"state/{state}"] = bytes(kept[key].bytes())
+        return moments, blobs
 
     def tensors(
         self, states: Mapping[str, Source]
@@ -259,6 +258,25 @@ class _Artifacts:
                 None,
             ),
         )
+
+
+def _weights(
+    plans: Mapping[str, Plan], have: Collection[str]
+) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """(description, {"weights": bytes}) of the plans' weights, except those named in `have`."""
+    weights: dict[str, dict[str, Any]] = {}
+    data = bytearray()
+    for plan in plans.values():
+        for s in plan.slots:
+            if s.kind == "weight" and s.name not in have and s.name not in weights:
+                weights[s.name] = {
+                    "name": s.name,
+                    "file": "weights",
+                    "offset": len(data),
+                    "bytes": s.nbytes,
+                }
+                data += bytes(cast(Tensor, s.tensor).bytes()) + bytes(-s.nbytes % 64)
+    return list(weights.values()), {"weights": bytes(data)}
 
 
 def _held(t: Storable) -> int:
