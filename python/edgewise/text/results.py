@@ -1,4 +1,4 @@
-"""What `generate` returns and streamers get."""
+"""The results of `generate`, and the ids that streamers receive."""
 
 from __future__ import annotations
 

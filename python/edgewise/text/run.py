@@ -1,5 +1,5 @@
-"""What all ways of generation share: the engine memory, the calls of the decoder and of the engine,
-the criteria and processors of the caller.
+"""The base of sampling and beam search: engine memory, calls of the decoder and the engine, and the
+caller's criteria and processors.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Decoder(Protocol):
 
 @dataclass
 class Host:
-    """What a caller of `generate` passed.
+    """The arguments of a call of `generate`.
 
     Attributes:
         streamer: gets the prompt and the tokens, or None.
@@ -203,7 +203,7 @@ class Run:
         return values
 
     def seed_stream(self, stream: int) -> None:
-        """Begins the random numbers of a sequence."""
+        """Seeds the random numbers of a sequence."""
         low, high = self.seed & 0xFFFFFFFF, self.seed >> 32
         self.engine.call("ew_sampling_seed", self.rng, low, high, stream)
 

@@ -246,7 +246,13 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             return left + right
         return b.made(super().call_binop(context, operator, left, right))
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 (as jinja2's own)
+    def call(
+        __self,  # noqa: N805
+        __context: Context,
+        __obj: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         """Evaluates a call after checking the size of the result."""
         b = budget()
         b.step()

@@ -1,5 +1,16 @@
-"""Training: losses, optimizers, schedules and adapters; the plans of a training step; the files
-that are kept.
+"""Training of ONNX models.
+
+    trainer/: Trainer, the loop that fits a model to data, and its checkpoints
+    losses, optimizers, schedules, data: parts of a training run
+    peft/, adapters: LoRA adapters in PEFT's format, and a language model with adapters
+    program, state_plans, parameters, language_model: compile a model to the plans of a run
+    session: runs these plans
+    package, warm: training programs in packages, and a step that warms a page up
+    safetensors, export: files of trained models
+    api/, artifacts, onnxblock/: ONNX Runtime Training's modules of these names
+    artifact_files/: its files
+
+Import from the modules; the classes below can also be imported from this package.
 """
 
 from __future__ import annotations
@@ -7,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def __getattr__(name: str) -> Any:  # imported when first asked for: `import edgewise` stays quick
+def __getattr__(name: str) -> Any:  # imported on first use, to keep `import edgewise` fast
     from importlib import import_module
 
     where = {

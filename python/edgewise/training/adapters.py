@@ -1,6 +1,4 @@
-"""A language model with adapters beside its layers: several of them, switched and weighed while it
-runs.
-"""
+"""A language model with adapters, which can be switched and scaled while it runs."""
 
 from __future__ import annotations
 

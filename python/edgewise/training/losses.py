@@ -1,4 +1,4 @@
-"""Losses: what a training step minimizes.
+"""Losses, which a training step minimizes.
 
 A loss adds nodes after the model's outputs that compute one float32 scalar. Any ONNX operator can
 be used (`Gradients.op`).

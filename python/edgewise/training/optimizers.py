@@ -116,7 +116,7 @@ class AdamW(Optimizer):
         return ("exp_avg", "exp_avg_sq")
 
     def op_name(self) -> str:
-        """AdamW, of Adam too: `form` says which."""
+        """AdamW, also for Adam: `form` selects the rule."""
         return "AdamW"
 
     def attributes(self, weight_decay: float) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
 
     def moments(self) -> tuple[str, ...]:
-        """The momentum, where there is one."""
+        """The momentum, if it is not 0."""
         return ("momentum_buffer",) if self.momentum else ()
 
     def attributes(self, weight_decay: float) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class RMSprop(Optimizer):
     centered: bool = False
 
     def moments(self) -> tuple[str, ...]:
-        """Mean of squared gradients; of gradients, where centered; the momentum, where there is
+        """Mean of squared gradients; of gradients if centered; the momentum if there is
         one.
         """
         return (

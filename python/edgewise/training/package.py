@@ -1,4 +1,4 @@
-"""Training programs in packages, with which a page trains without Python."""
+"""Adds training programs to packages, so that a page trains without Python."""
 
 from __future__ import annotations
 

@@ -203,9 +203,8 @@ def with_batch_statistics(
     nodes: list[Node] = []
     running: dict[str, str] = {}
     for n in graph.nodes:
-        internal = (
-            n.op == "BatchNormInternal"
-        )  # ONNX Runtime Training's variant, with two more outputs
+        # ONNX Runtime Training's variant has two more outputs.
+        internal = n.op == "BatchNormInternal"
         if (
             (n.op == "BatchNormalization" and n.domain == "" or internal)
             and len(n.inputs) == 5

@@ -448,7 +448,6 @@ class Program:
             and self.graph.constants[state.initial[1]].dtype == state.dtype
         )
 
-    # ---- what it takes ----
     def describe_states(self) -> list[dict[str, Any]]:
         """[{name, kind, dtype (NumPy's name), shape, bytes}] of all states, for a manifest."""
         return [

@@ -57,7 +57,7 @@ class TrainingSession(Owner):
         self.engine: Any = share.engine if share else engine or default_engine()
         self.seed, self.runs = int(seed) & MASK64 >> 1, 0
         self.ends, self.busy = Ends(), False
-        self.torn: str | None = None  # what a stopped step left partly written
+        self.torn: str | None = None  # kind of states that a stopped step left partly written
         if share is None:
             self.start_lock()
         self.device = self.engine.device
@@ -125,8 +125,9 @@ class TrainingSession(Owner):
 
     @locked
     def initialize(self, kind: str = "train") -> None:
-        """Gives all states their first values, parameters those of the model's file. The first run
-        calls it.
+        """Sets all states to their first values: parameters to those in the model's file.
+
+        The first run calls it.
 
         Args:
             kind: the plan whose states are initialized.
@@ -135,9 +136,7 @@ class TrainingSession(Owner):
             return self.share.initialize(kind)
         self.torn = None
         self.program.plan(kind)
-        weights = WeightStore(
-            self.device
-        )  # float16 originals of parameters are read once and let go
+        weights = WeightStore(self.device)  # float16 weights are read once and released
         loaded = self._load("begin", weights)
         try:
             for name, s in self.program.states.items():
@@ -157,9 +156,7 @@ class TrainingSession(Owner):
         self.runs, self._initialized = 0, True
 
     def _copy(self, tensor: Any, buffer: Buffer) -> None:
-        """Writes a tensor's bytes, a piece at a time: files need not fit into memory beside the
-        engine's.
-        """
+        """Writes a tensor's bytes in pieces, so that the file need not fit into Python's memory."""
         if tensor.data is not None:
             self.device.write(buffer, tensor.data)
             return

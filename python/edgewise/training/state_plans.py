@@ -1,5 +1,5 @@
-"""Plans that work on the states of a training run without its model: first values, merging of
-adapters, parameters that adapters hold as a whole.
+"""Plans that use only the states of a training run, not its model: first values, merged adapters,
+and parameters that are stored in adapters as a whole.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class State:
 
 @dataclass
 class Feed:
-    """What a caller feeds. kind: "input" of the model, or "target" of the loss."""
+    """An input that a caller feeds. kind: "input" of the model, or "target" of the loss."""
 
     name: str
     kind: str
@@ -101,7 +101,7 @@ def initialize(program: Program, without: Sequence[str] = ()) -> Plan:
 
 
 def _first_value(bound: BoundGraph, graph: Gradients, state: State) -> Value | None:
-    """The first value of a state; None for zeros, which the host's memory begins as."""
+    """The first value of a state; None for zeros, since memory is zero-initialized."""
     how, *what = state.initial
     if how == "constant":
         first = bound.binder.scope[what[0]]
@@ -147,8 +147,8 @@ def _low_rank_product(
 
 
 def merge(program: Program) -> Plan:
-    """A plan that gives the base weights with their adapters, as outputs named like the weights:
-    W + scaling * (B A), in the file's layout and type.
+    """A plan that computes W + scaling * (B A) for each base weight, in the file's layout and type.
+    Its outputs have the names of the weights.
     """
     base = program.graph.constants
     layers = [(x.weight, x) for x in program.lora_layers if x.weight is not None]
@@ -174,8 +174,8 @@ def merge(program: Program) -> Plan:
 
 
 def save(program: Program) -> Plan:
-    """A plan that gives the parameters that adapters hold as a whole, with PEFT's names and in its
-    layout.
+    """A plan that outputs the parameters that are stored in adapters as a whole, in PEFT's layout
+    and with its names.
     """
 
     def change(bound: BoundGraph, graph: Gradients) -> None:

@@ -145,9 +145,8 @@ class Module(Owner):
             **more,
         )
         session = TrainingSession(program, self._engine, self._seed, share=self._session)
-        program.plan(
-            "accumulate" if model is self._train_model else "evaluate"
-        )  # a batch that does not fit fails here, and leaves the module as it was
+        # Compiled first: a batch that cannot be run fails here and leaves the module unchanged.
+        program.plan("accumulate" if model is self._train_model else "evaluate")
         if self._session is None:
             self._session = session
         return session

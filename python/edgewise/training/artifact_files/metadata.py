@@ -1,17 +1,17 @@
 """Training artifacts, read without the onnx package: Edgewise's training and evaluation models,
 and optimizer models of Edgewise and of ONNX Runtime.
 
-A training model of Edgewise is the forward graph and the loss, nothing else: gradients are made
-when it is loaded. Its parameters are graph inputs behind the user's, as in ONNX Runtime's
-artifacts; their values are in the checkpoint. What the graph does not say is JSON in
-metadata_props under `edgewise.training`:
+A training model of Edgewise contains only the forward graph and the loss: gradients are derived
+when it is loaded. Its parameters are graph inputs after the user's, as in ONNX Runtime's
+artifacts; their values are in the checkpoint. The rest is stored as JSON in metadata_props under
+`edgewise.training`:
 
     version: 1
     mode: "train" or "eval"
-    inputs: names of what a step is fed, in order; the other graph inputs are parameters
+    inputs: names of the inputs of a step, in order; the other graph inputs are parameters
     outputs: names of the outputs, the loss first
     requires_grad: names of the parameters that are trained
-    frozen: names of those that are not trained but lie in the checkpoint
+    frozen: names of those that are not trained but stored in the checkpoint
     batch_norm: {output of a BatchNormalization node: [mean, variance]}: nodes that take mean and
         variance from the batch in training, and the two frozen parameters that they update:
         x = momentum * x + (1 - momentum) * the batch's
@@ -34,7 +34,7 @@ KEY = "edgewise.training"
 
 @dataclass
 class TrainingInfo:
-    """The metadata of a training or evaluation model; see above."""
+    """The metadata of a training or evaluation model; see the module's documentation."""
 
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ class OptimizerInfo:
         betas, eps, weight_decay, correct_bias: of AdamW.
         adam_mode: 0: PyTorch's form (decay before the update, eps on the corrected root); 1: that
             of transformers (decay after the update).
-        max_norm: what the L2 norm of all gradients is clipped to, or None.
+        max_norm: maximum L2 norm of all gradients, or None.
     """
 
     kind: str = "AdamW"

@@ -1,8 +1,8 @@
-"""What training artifacts mean: the models that `generate_artifacts` writes, here or in ONNX
-Runtime, as graphs to train.
+"""Reads the models that `generate_artifacts` writes, here or in ONNX Runtime, as graphs to train.
 
-Of a training model with gradient nodes only the part up to the loss is taken. Its parameters are
-inputs there, each trained one with a gradient buffer beside it; their values are in the checkpoint.
+Training models of ONNX Runtime have gradient nodes, of which only the part up to the loss is kept.
+Their parameters are inputs, with a gradient buffer for each trained one. The values of the
+parameters are in the checkpoint.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
 from ...ir import Tensor
@@ -28,15 +28,10 @@ def as_tensor(proto: TensorProto) -> Tensor:
         )
     source = BytesSource(proto.SerializeToString(), proto.name)
     t = TensorReader(source).read(Message.of(source))
-    return Tensor(
-        t.name,
-        t.dtype,
-        t.shape,
-        None,
-        0,
-        t.nbytes,
-        memoryview(t.data) if t.data is not None else source.data[t.offset : t.offset + t.nbytes],  # type: ignore[arg-type]  # bytes-like
+    data: Any = (
+        memoryview(t.data) if t.data is not None else source.data[t.offset : t.offset + t.nbytes]
     )
+    return Tensor(t.name, t.dtype, t.shape, None, 0, t.nbytes, data)
 
 
 def save_checkpoint(

@@ -234,9 +234,8 @@ class TrainingBlock(blocks.Block):
                 continue  # exported in training mode
             for i, stem in ((3, "running_mean"), (4, "running_var")):
                 name = n.input[i]
-                if (
-                    name in self._requires_grad or len(users[name]) > 1
-                ):  # shared because the values are equal
+                # Shared if the exporter merged initializers with equal values.
+                if name in self._requires_grad or len(users[name]) > 1:
                     own = f"{n.output[0]}.{stem}"
                     model.graph.initializer.append(_copy(have[name]))
                     model.graph.initializer[-1].name = own

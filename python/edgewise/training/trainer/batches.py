@@ -1,4 +1,4 @@
-"""Batches of what is passed to `Trainer.fit` and `Trainer.evaluate`."""
+"""Batches of the data that is passed to `Trainer.fit` and `Trainer.evaluate`."""
 
 from __future__ import annotations
 
