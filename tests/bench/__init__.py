@@ -1,4 +1,3 @@
-"""`make bench`: how fast Edgewise is, side by side with other engines in one Chromium.
-
-Nothing here asserts a speed.
+"""`make bench`: the speed of Edgewise beside other engines in one Chromium. Nothing here asserts a
+speed.
 """

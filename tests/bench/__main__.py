@@ -1,6 +1,9 @@
-"""python -m tests.bench [CASE ...] [--rounds N] [--seconds N] [--out FOLDER]: measures, and writes
-results.json, results.md and the plots; the part of docs/benchmarks.md, too, where they lie in the
-repository.
+"""Runs cases of the benchmark and writes the results.
+
+    python -m tests.bench [CASE ...] [--rounds N] [--seconds N] [--out FOLDER]
+
+Writes results.json, results.md and the plots. If they are written to the repository, the measured
+part of docs/benchmarks.md is written too.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ MODULES = (
     start,
     binding,
     real,
-)  # each has CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
+)  # modules with CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
 CASES = {case: module for module in MODULES for case in module.CASES}
 
 

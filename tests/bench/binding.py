@@ -1,6 +1,6 @@
-"""Case `bind`: how long Python takes to make a plan of a model for a new input shape, natively.
+"""Case `bind`: native time to compile a plan of a model for a new input shape.
 
-Only here does one process measure itself.
+This is the only case in which a single process measures itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from .stats import show
 CASES = ("bind",)
 STEPS = ("bind", "passes", "lower", "load")
 ARENA = "arena over what is alive at once"
-SHOWN = 8  # of the zoo: so many that cost most for each node, and so many that are largest
+# number of models from the zoo: those with the highest time per node, and the largest ones
+SHOWN = 8
 
 
 def run(bench, cases, rounds, seconds):
@@ -89,7 +90,7 @@ def per_node(times):
 
 
 def models():
-    """(name, path, {input: (dtype, shape)})"""
+    """Returns [(name, path, {input: (dtype, shape)})]."""
     yield "SmolLM2-135M-sized, 16 tokens behind 112", model_files() / "model.onnx", None
     for model in zoo.models():
         if "train" not in model.path.relative_to(model.root).parts:
@@ -101,7 +102,9 @@ def models():
 
 
 def measure(path, feeds, rounds):
-    """Milliseconds of each step; None where a shape depends on what is fed."""
+    """Returns the milliseconds of each stage, or None if a shape depends on the data of an
+    input.
+    """
     begin = time.process_time()
     graph = read_model(FileSource(path))
     times = {

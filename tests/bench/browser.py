@@ -1,5 +1,5 @@
-"""What the cases need: peers installed, pages bundled, a server, one Chromium, and contenders in it
-that answer calls.
+"""The environment of the cases: installed npm packages, bundled pages, a server, and one Chromium
+with contenders that answer calls.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ FLAGS = [
 ]
 BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>bench</title>"
 
-PATIENCE = 90  # seconds: a call that takes longer has failed
+PATIENCE = 90  # seconds after which a call fails
 
-# Runs in each contender's page: a worker, and call() to reach its methods.
+# Runs in each contender's page: starts a worker, and defines call() to call its methods.
 CALLS = """
     ([url, seconds]) => {
       window.worker?.terminate();
@@ -79,7 +79,9 @@ def _newer(target, *sources):
 
 
 def peers():
-    """The npm packages of package.json under .build/bench; nothing of them is in the repository."""
+    """Installs the npm packages of package.json under .build/bench, outside the repository's
+    sources.
+    """
     node = WORK / "node"
     if not _newer(node / "installed", HERE / "package-lock.json"):
         say("installing what is compared with (npm ci)")
@@ -92,7 +94,7 @@ def peers():
 
 
 def bundle():
-    """page/*.js and the engine of web/src as one file each."""
+    """Bundles each of page/*.js, and the engine host of web/src, into one file."""
     out = WORK / "page"
     _sh(
         ROOT / "web/node_modules/.bin/esbuild",
@@ -111,7 +113,7 @@ def bundle():
 
 
 def limits():
-    """page/limits.c in both flavours."""
+    """Compiles page/limits.c in both flavours."""
     emcc = ROOT / ".build/bin/emcc"
     for flavour, flags in (("simd128", []), ("relaxed", ["-mrelaxed-simd"])):
         out, source = WORK / "page" / f"limits-{flavour}.wasm", HERE / "page/limits.c"
@@ -133,7 +135,7 @@ def limits():
 
 
 class Bench:
-    """Server and Chromium for the length of a `with`."""
+    """A server and Chromium, as a context manager."""
 
     def __enter__(self):
         WORK.mkdir(parents=True, exist_ok=True)
@@ -146,7 +148,7 @@ class Bench:
                 raise SystemExit(f"web/dist/{name} is not there: run `make bench`, which builds it")
         bundle()
         self.trouble = []
-        dist = WORK / "dist"  # a copy, so that a build meanwhile changes nothing
+        dist = WORK / "dist"  # a copy, so that a build during the benchmark changes nothing
         shutil.rmtree(dist, ignore_errors=True)
         shutil.copytree(ROOT / "web/dist", dist, ignore=shutil.ignore_patterns("*.map", "types"))
         mounts = [f"/={dist}", f"/pyodide={ROOT / 'web/node_modules/pyodide'}", f"/bench={WORK}"]
@@ -196,15 +198,17 @@ class Bench:
         self.server.wait()
 
     def failed(self, who, error):
-        """A contender that fails is reported; the others continue."""
+        """Reports a contender that failed; the others continue."""
         text = " ".join(
             re.split(r"\n\s+at ", str(error))[0].removeprefix("Page.evaluate: ").split()
-        )[:300]  # without the stack
+        )[:300]  # without the stack trace
         say(f"  {who} failed: {text}")
         self.trouble.append(f"{who}: {text}")
 
     def contend(self, name, script, method="open", *args):
-        """A contender in a separate page and worker, opened by `method`; None if that fails."""
+        """Opens a contender with `method` in its own page and worker; returns None if that
+        fails.
+        """
         contender = None
         try:
             contender = Contender(self, name, script)
@@ -229,7 +233,8 @@ class Bench:
 class Contender:
     """One page with one worker.
 
-    Pages of different browser contexts never share a renderer process, so its memory is its own.
+    Pages of different browser contexts never share a renderer process, so its memory belongs to
+    this page alone.
     """
 
     def __init__(self, bench, name, script):
@@ -244,7 +249,7 @@ class Contender:
         self.process, self.peak = None, 0
 
     def renew(self):
-        """A new worker in place of the old one."""
+        """Replaces the worker with a new one."""
         self.page.evaluate(CALLS, [self.script, PATIENCE])
 
     def call(self, method, *args):
@@ -254,7 +259,9 @@ class Contender:
             self.peak_mb()
 
     def settle(self):
-        """Finds the renderer process: the one that grew while this contender was opened."""
+        """Finds the renderer process: the one with the largest growth since this contender was
+        opened.
+        """
         grown = {
             pid: m["rss"] - self.before.get(pid, {"rss": 0})["rss"]
             for pid, m in renderers().items()
@@ -262,8 +269,11 @@ class Contender:
         self.process = max(grown, key=grown.get, default=None)
 
     def call_and_find(self, method, *args):
-        """As call; the renderer process is then the one that worked most meanwhile, which tells
-        small pages apart better than `settle`. `worked`: its processor time, in ms.
+        """Calls a method as `call` does; the renderer process is then the one that used most
+        processor time.
+
+        For small pages this is more reliable than `settle`. `worked` is that processor time in
+        milliseconds.
         """
         before = {pid: cpu_ms(pid) for pid in renderers()}
         result = self.call(method, *args)
@@ -275,17 +285,18 @@ class Contender:
         return result
 
     def peak_mb(self):
-        """The most memory that the renderer process ever had resident.
+        """Peak resident memory of the renderer process in MiB.
 
-        (Asked after every call: Chromium resets the system's count now and then.)
+        Read after every call, because Chromium sometimes resets the counter of the system.
         """
         found = renderers().get(self.process)
         self.peak = max(self.peak, found["peak"] if found else 0)
         return round(self.peak / 1024) or None
 
     def cpu_ms(self):
-        """Processor time that the renderer process has used: of one thread's work it counts what
-        other programs on the machine did not take.
+        """Processor time of the renderer process in milliseconds.
+
+        For work of one thread this excludes the time that other programs on the machine took.
         """
         return cpu_ms(self.process)
 
@@ -297,7 +308,7 @@ class Contender:
 
 
 def cpu_ms(pid):
-    """Processor time of all threads of a process so far; 0 if there is none."""
+    """Processor time of all threads of a process in milliseconds, or 0 if it has none."""
     total = 0
     for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         try:
@@ -308,7 +319,7 @@ def cpu_ms(pid):
 
 
 def renderers():
-    """{pid: {rss, peak}} in kB of the renderer processes that descend from this process."""
+    """Returns {pid: {rss, peak}} in kB of the renderer processes that descend from this process."""
     parent, memory = {}, {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():

@@ -1,5 +1,5 @@
-"""What takes part: names that are the same in all cases, native engines in this process for scale,
-the machine's limits, and the turns in which all of them are measured.
+"""Contenders of the benchmark: names that all cases share, native engines in this process, the
+limits of the machine, and the rounds in which they are measured.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ EDGEWISE = {
     TWO: ("relaxed-threads", 2),
 }  # flavour, threads
 
-SLOW = 4.0  # seconds: a contender with a longer turn takes part in two rounds
+SLOW = 4.0  # seconds: a contender with longer turns takes part in two rounds only
 
 
 def turns(bench, contenders, rounds, seconds, turn, limits=None, title=""):
-    """{contender: results of turn(name, contender, number) in each round}. All contenders have a
-    turn in each round, and another one begins each time. Round -1, which is not kept, warms
-    everything up and checks the results. Contenders that fail are reported and removed
-    (`contenders` holds those that remain); slow ones take part in two rounds.
+    """Runs the rounds; returns {contender: [result of turn(name, contender, number) in each
+    round]}.
+
+    Every contender has one turn per round, and the first one rotates. Round -1 warms up and checks
+    the results; it is not recorded. Contenders that fail are reported and removed from
+    `contenders`; slow ones take part in two rounds.
     """
     found = {who: [] for who in contenders}
     took = dict.fromkeys(contenders, 0.0)
@@ -72,9 +74,15 @@ def turns(bench, contenders, rounds, seconds, turn, limits=None, title=""):
 
 
 def leave_out(bench, title, differences, allowed, *measured):
-    """Contenders that do not do the same work get no figures: reports those with a larger
-    difference from the reference than allowed, and removes them from all of `measured`, {contender:
-    anything}. differences, allowed: {contender: number}. Returns the removed ones.
+    """Removes contenders with wrong results, so that no figures of them are reported.
+
+    Contenders with a difference from the reference above the allowed one are reported and removed
+    from every dictionary of `measured`, {contender: anything}.
+
+    Args:
+        differences, allowed: {contender: number}.
+
+    Returns the removed contenders.
     """
     found = [who for who, difference in differences.items() if not difference <= allowed[who]]
     for who in found:
@@ -89,11 +97,15 @@ def leave_out(bench, title, differences, allowed, *measured):
 
 
 def measure(bench, title, pages, calls, native, rounds, seconds, differs, ms=200, limits=None):
-    """One model in all of `pages`, which are opened once for many: {who: [ms of each round]}, {who:
-    [processor ms of each round]}, {who: version}, {who: difference}.
+    """Measures one model in all of `pages`; the pages are opened once for many models.
 
-    calls: {who: arguments of its method `model`}; native: {who: function that prepares run()};
-    differs: (result, that of onnxruntime-web) -> (difference, how much may be).
+    Args:
+        calls: {contender: arguments of its method `model`}.
+        native: {contender: function that prepares run()}.
+        differs: (result, onnxruntime-web's result) -> (difference, allowed difference).
+
+    Returns {contender: [ms of each round]}, {contender: [processor ms of each round]}, {contender:
+    version}, {contender: difference}.
     """
     taking, results, versions = {}, {}, {}
     for who, arguments in calls.items():
@@ -118,7 +130,7 @@ def measure(bench, title, pages, calls, native, rounds, seconds, differs, ms=200
             results[who] = one.result if here else one.floats("modelResult")
         return float(np.median(times[1:])), (
             None if here else one.worked / len(times)
-        )  # the first one found the caches cold
+        )  # the first contender ran with cold caches
 
     found = turns(bench, taking, rounds, seconds, turn, limits, title)
     compared = (
@@ -137,9 +149,11 @@ def measure(bench, title, pages, calls, native, rounds, seconds, differs, ms=200
 
 
 class Limits:
-    """What one thread of this machine can do in Chromium, measured in the same rounds
-    (page/limits.c): multiply-adds (GFLOP/s), dot products of bytes (simd128: of 16-bit integers;
-    GOP/s), memory read (GB/s).
+    """The limits of one thread of this machine in Chromium, measured in the same rounds by
+    page/limits.c.
+
+    Multiply-adds in GFLOP/s, dot products of bytes in GOP/s (simd128: of 16-bit integers), and
+    memory reads in GB/s.
     """
 
     UNITS = {
@@ -162,7 +176,7 @@ class Limits:
         return float(np.median(values)) if values else None
 
     def note(self):
-        """In words, for a table's foot."""
+        """The limits as text for the note below a table."""
         return (
             "The machine in the same rounds, 1 thread in Chromium: "
             + "; ".join(
@@ -175,8 +189,8 @@ class Limits:
         )
 
     def share(self, ms, flops=0, bytes=0, dots=0, flavour="relaxed"):
-        """[share of the limit that binds, its name] of work that took so many milliseconds; None
-        where limits were not measured.
+        """Returns [fraction of the binding limit, its name] of work that took the given
+        milliseconds, or None if the limits were not measured.
         """
         floors = [
             (1e-6 * work / peak, name)
@@ -195,7 +209,7 @@ class Limits:
 
 
 def native_session(path, threads=1):
-    """onnxruntime's session in this process."""
+    """Creates an onnxruntime session in this process."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -204,13 +218,15 @@ def native_session(path, threads=1):
 
 
 class Native:
-    """A function of this process in the place of a page: run() gives the result as an array."""
+    """A function of this process in place of a page: run() returns the result as an array."""
 
     def __init__(self, run):
         self.run, self.result = run, None
 
     def times(self, ms, least=2):
-        """Milliseconds of each run: at least so many, as many as take `ms`."""
+        """Returns the milliseconds of each run: at least `least` runs, and as many as take `ms` in
+        all.
+        """
         found, begin = [], time.perf_counter()
         while len(found) < least or time.perf_counter() - begin < ms / 1e3:
             start = time.perf_counter()
@@ -223,7 +239,7 @@ class Native:
 
 
 def natives(bench, makers):
-    """{name: Native} of {name: function that prepares run()}; failures are reported."""
+    """Returns {name: Native} from {name: function that prepares run()}; failures are reported."""
     found = {}
     for name, make in makers.items():
         try:
@@ -234,8 +250,8 @@ def natives(bench, makers):
 
 
 def busy(seconds=1.0):
-    """A warning where other programs are at work, looked at while nothing is measured; None on a
-    quiet machine.
+    """Returns a warning if other programs are running, or None on a quiet machine. Called while
+    nothing is measured.
     """
 
     def worked():

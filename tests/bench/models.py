@@ -1,5 +1,5 @@
-"""Models that are built for the benchmark: their weights are random, and their graphs have the form
-that torch's TorchScript exporter (optimum) gives them.
+"""Models built for the benchmark: random weights, and graphs in the form of torch's TorchScript
+exporter (optimum).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ I64, F32, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
 
 
 class Graph:
-    """Adds nodes with generated names; every method returns the name of its output."""
+    """Adds nodes with generated names; each method returns the name of its output."""
 
     def __init__(self, seed=0):
         self.nodes, self.initializers = [], []
@@ -39,7 +39,7 @@ class Graph:
         return out
 
     def constant(self, value):
-        """Numbers of Python as exporters write them: each use has its own Constant node."""
+        """Adds a Python number as exporters do: a Constant node for each use."""
         array = np.asarray(
             value,
             (
@@ -71,7 +71,7 @@ class Graph:
         return self.op("Gather", self.op("Shape", x), axis, axis=0)
 
     def dims(self, *parts):
-        """A shape of numbers and of scalars that the graph computes."""
+        """A shape of Python numbers and of scalars that the graph computes."""
         return self.op(
             "Concat",
             *(self.op("Unsqueeze", p, [0]) if isinstance(p, str) else [p] for p in parts),
@@ -122,9 +122,13 @@ def language_model(
     head=False,
     seed=0,
 ):
-    """A Llama with past_key_values. last_only: logits of the last position alone, as a later graph
-    optimization would leave them. head: the embedding once more, transposed, as the weight of the
-    last product, as exporters leave it for quantizers to find.
+    """A Llama with past_key_values.
+
+    Args:
+        last_only: compute the logits of the last position only, as a later graph optimization
+            would.
+        head: add the transposed embedding as the weight of the last product, in the form that
+            quantizers recognise.
     """
     g = Graph(seed)
 
@@ -285,8 +289,8 @@ def genai_model(
     positions=2048,
     seed=0,
 ):
-    """The same model, with the same weights, as onnxruntime-genai's model builder writes it: fused
-    norms, q, k and v in one product, GroupQueryAttention that rotates and writes its cache.
+    """The same model with the same weights in the form of onnxruntime-genai's model builder: fused
+    norms, one product for q, k and v, and GroupQueryAttention that rotates and writes its cache.
     """
     g = Graph(seed)
     norm = {"axis": -1, "epsilon": epsilon, "stash_type": 1}
@@ -315,7 +319,7 @@ def genai_model(
     pasts, presents, add = [], [], None
 
     def skip_norm(x, add, name):
-        """(what the residual stream is now, its norm)"""
+        """Returns (the residual stream after the addition, its norm)."""
         scale = norm_weight(name)
         if add is None:
             return x, g.op("SimplifiedLayerNormalization", x, scale, **norm)
@@ -407,8 +411,9 @@ def genai_model(
 
 
 def in_4_bits(model, accuracy_level=0):
-    """The model with its MatMuls by initializers as MatMulNBits, symmetric in blocks of 32,
-    quantized by onnxruntime's own code. (Its Python tool around that needs a package more.)
+    """Replaces each MatMul by an initializer with MatMulNBits, symmetric in blocks of 32.
+
+    Quantized by onnxruntime's native code; the Python tool around it requires another package.
     """
     from onnxruntime.capi._pybind_state import quantize_matmul_4bits
 

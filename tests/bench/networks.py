@@ -1,5 +1,5 @@
-"""Cases `vision` and `encoder`: whole networks in float32 and int8, compared with onnxruntime-web
-on the same files.
+"""Cases `vision` and `encoder`: complete networks in float32 and int8, compared with
+onnxruntime-web on the same files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RATIOS = {
     "2 threads : ORT": (TWO, ORT_TWO),
     "2 threads : 1": (TWO, ONE),
 }
-# case: {title: (model, batch, how its int8 form is made)}
+# case: {title: (model, batch, method of int8 quantization)}
 CASES = {
     "vision": {
         "MobileNetV2, 224×224": ("mobilenet", 1, "static"),
@@ -51,8 +51,8 @@ VOCABULARY, TOKENS, CLASSES = 30522, 128, 1000
 
 
 def network(name):
-    """A torch module of that architecture with random weights, in the scale of trained ones: batch
-    normalizations hold what they have seen of random images.
+    """A torch module with random weights in the scale of trained ones; batch normalizations have
+    the statistics of random images.
     """
     import torch
     from transformers import (
@@ -96,7 +96,7 @@ def network(name):
 
 
 def feeds(name, batch, seed=1):
-    """{input: array}. Of 8 texts most are padded."""
+    """Returns {input: array}. Most of 8 texts are padded."""
     random = np.random.default_rng(seed)
     if name != "minilm":
         return {"pixel_values": random.standard_normal((batch, 3, 224, 224), np.float32)}
@@ -110,7 +110,7 @@ def feeds(name, batch, seed=1):
 
 
 def export(name, path):
-    """As optimum does it: torch's TorchScript exporter, opset 18, batch and length left open."""
+    """Exports as optimum does: torch's TorchScript exporter, opset 18, dynamic batch and length."""
     import torch
 
     example = feeds(name, 1)
@@ -131,8 +131,8 @@ def export(name, path):
 
 
 def quantize(name, source, path, how):
-    """By onnxruntime's own tools: `dynamic` (activations at run time), or `static` (QDQ, weights
-    per channel, ranges from random images).
+    """Quantizes with onnxruntime's tools: `dynamic` (activations at run time) or `static` (QDQ,
+    per-channel weights, ranges from random images).
     """
     from onnxruntime import quantization as q
 
@@ -158,7 +158,7 @@ def quantize(name, source, path, how):
 
 
 def made(path, *sources, make):
-    """The file at `path`, written again if it is older than its sources."""
+    """Writes the file at `path` if it is older than its sources; returns the path."""
     if not path.exists() or path.stat().st_mtime < max(Path(s).stat().st_mtime for s in sources):
         say(f"  making {path.name}")
         part = path.with_name("part-" + path.name)
@@ -168,7 +168,9 @@ def made(path, *sources, make):
 
 
 def model_file(name, how):
-    """The ONNX file of a network; how: None for float32, else that of its int8 form."""
+    """Returns the ONNX file of a network. how: None for float32, or the method of int8
+    quantization.
+    """
     folder = WORK / "networks"
     folder.mkdir(parents=True, exist_ok=True)
     plain = made(folder / f"{name}.onnx", __file__, make=lambda part: export(name, part))
@@ -182,8 +184,10 @@ def model_file(name, how):
 
 
 def write_run(model, inputs, target):
-    """TARGET.bin: what is fed, and of Edgewise the plan and its weights; TARGET.json: where each
-    lies. For page/edgewise.js and page/ort.js. Returns the plan.
+    """Writes the inputs of a run for page/edgewise.js and page/ort.js.
+
+    TARGET.bin has the inputs, and for Edgewise the plan and its weights; TARGET.json has their
+    offsets. Returns the plan.
     """
     from edgewise.onnx import FileSource, read_model
     from edgewise.plan import compile_graph
@@ -224,8 +228,8 @@ def write_run(model, inputs, target):
 
 
 def difference(y, reference, kind):
-    """Of float32 the largest, relative to the largest value; of int8, where single values may round
-    either way, that of the norms.
+    """For float32 the largest difference relative to the largest value. For int8, in which single
+    values may round either way, the norm of the difference relative to the norm.
     """
     if kind == "int8":
         return float(np.linalg.norm(y - reference) / np.linalg.norm(reference))
@@ -245,7 +249,7 @@ def run(bench, cases, rounds, seconds):
 
 
 def torch_run(name, inputs):
-    """run() in PyTorch, one thread: the module that was exported."""
+    """Returns a function that runs the exported module in PyTorch with one thread."""
     import torch
 
     net = network(name)
@@ -302,7 +306,7 @@ def run_case(bench, case, pages, rounds, seconds):
         values[title] = times
         ratios = [
             ratio(times.get(b), times.get(a)) for a, b in RATIOS.values()
-        ]  # speeds: times the other way round
+        ]  # the inverse ratio of times is the ratio of speeds
         by_cpu = [ratio(cpu.get(ORT_ONE), cpu.get(who)) for who in (SIMD, ONE)]
         table.append(
             [

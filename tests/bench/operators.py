@@ -1,5 +1,5 @@
-"""The single operators of case `ops`: as ONNX models of several in a chain, as data from which
-other libraries build the same, and in PyTorch.
+"""The single operators of case `ops`: as ONNX models with several in a chain, as data from which
+other libraries build the same chain, and in PyTorch.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ from .models import Graph
 
 @dataclass
 class Op:
-    """kind: what page/tf-ops.js and page/jax-ops.js know it by, shape: of its input and output;
-    chain: so many in series, each with weights of its own, which therefore do not stay in a cache
-    where in a model they would not. flops, dots, bytes: what one of them has to do at least; bytes
-    are its weights, or its input and output.
+    """An operator in a chain.
+
+    Args:
+        kind: name of the operator in page/tf-ops.js and page/jax-ops.js.
+        shape: of its input and output.
+        chain: number of operators in series. Each has its own weights, so that they do not stay in
+            a cache if they would not in a model.
+        flops, dots: minimum number of operations of one operator.
+        bytes: of its weights, or of its input and output.
     """
 
     kind: str
@@ -37,7 +42,7 @@ def _product(m, n, chain):
 def _nbits(m, n, chain, level):
     dots = (
         {"dots": 2 * m * n * n} if level == 4 else {"flops": 2 * m * n * n} if m > 1 else {}
-    )  # with float32 activations a GEMV is bound by neither: what it must do at least is read
+    )  # a GEMV with float32 activations is bound by reading its weights, not by arithmetic
     return Op("nbits", [m, n], chain, bytes=n * n * 5 / 8, more={"level": level}, **dots)
 
 
@@ -79,7 +84,7 @@ OPS = {
 
 # long: a table of operators
 def build(name):
-    """(the ONNX model x -> y, its weights link by link: for each a list of arrays)"""
+    """Returns (the ONNX model x -> y, [arrays of weights] for each operator of the chain)."""
     op, g, x, links = OPS[name], Graph(1), "x", []
     n = op.shape[-1]
     for i in range(op.chain):
@@ -150,8 +155,7 @@ def build(name):
             x = g.op("Gelu", x, out=out)
         elif (
             op.kind == "transpose"
-            # and the same bytes as a tensor of the first shape again, so that the next one moves
-            # them once more
+            # the same data viewed in the original shape, so that the next transpose moves it again
         ):
             x = g.op("Reshape", g.op("Transpose", x, perm=[1, 0, 2]), op.shape, out=out)
         links.append(arrays)
@@ -164,8 +168,8 @@ def build(name):
 
 
 def write(name, target):
-    """TARGET.onnx; TARGET.links: the weights, TARGET.links.json: kind, shape, and where each weight
-    lies.
+    """Writes TARGET.onnx, TARGET.links (the weights) and TARGET.links.json (kind, shape, and the
+    offset of each weight).
     """
     model, links = build(name)
     target.with_suffix(".onnx").write_bytes(model.SerializeToString())
@@ -184,7 +188,7 @@ def write(name, target):
 
 
 def torch_run(name, links, x):
-    """run() in PyTorch, one thread."""
+    """Returns a function that runs the chain in PyTorch with one thread."""
     import torch
     import torch.nn.functional as F
 
@@ -214,5 +218,5 @@ def torch_run(name, links, x):
 
 
 def numbers(shape):
-    """The input that all have, as page/rpc.js makes it."""
+    """The input of all contenders, as in page/rpc.js."""
     return (np.arange(np.prod(shape)) * 7919 % 1000 / 1000 - 0.5).astype(np.float32).reshape(shape)

@@ -42,7 +42,8 @@ RATIOS = {
     "2 threads : ORT": (TWO, ORT_TWO),
     "relaxed : TensorFlow.js": (ONE, TF),
 }
-TOLERANCE, LEVEL4 = 1e-3, 0.1  # of the largest value; where activations may be rounded to int8
+# relative to the largest value; the second if activations may be rounded to int8
+TOLERANCE, LEVEL4 = 1e-3, 0.1
 
 
 # long: the rounds of one case and its report
@@ -99,7 +100,7 @@ def run(bench, cases, rounds, seconds):
             shares[name] = {ONE: share}
         ratios = [
             ratio(times.get(b), times.get(a)) for a, b in RATIOS.values()
-        ]  # speeds: times the other way round
+        ]  # the inverse ratio of times is the ratio of speeds
         table.append(
             [
                 name,

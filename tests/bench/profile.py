@@ -1,6 +1,9 @@
-"""python -m tests.bench.profile NETWORK [--int8] [--batch N] [--flavour simd128|relaxed-threads]
-[--threads N]: where the time of a network of networks.py goes in Chromium: its profile
-(web/src/page/profile.ts), with all nodes; `--trace FILE` keeps the trace.
+"""Profiles a network of networks.py in Chromium (web/src/page/profile.ts), with all nodes.
+
+    python -m tests.bench.profile NETWORK [--int8] [--batch N] [--flavour simd128|relaxed-threads]
+    [--threads N] [--trace FILE]
+
+`--trace FILE` writes the trace.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Case `real`: real pre-trained models as strangers run them, by the public API of a page and
-natively.
+"""Case `real`: pre-trained models through the public API of a page, and natively.
 
-Each model is opened from its .onnx file in a page of a fresh browser profile (first visit), in a
-second page of the same profile (second visit), and run there again and again (steady state);
-natively it is run by both Python packages in this process. Outputs are compared with native
-onnxruntime's first.
+Each model is opened from its .onnx file in a page of a new browser profile (first visit) and in a
+second page of the same profile (second visit), and run there repeatedly (steady state). Natively it
+is run by both Python packages in this process. Outputs are first compared with those of native
+onnxruntime.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ FIRST, SECOND, STEADY, NATIVELY = "first visit", "second visit", "steady", "nati
 
 
 def row_name(title: str, what: str) -> str:
-    """The name of a row of the case's values, as goals.py refers to it."""
+    """The name of a row of the case's values, for goals.py."""
     return f"{title}: {what}"
 
 
 def write_feeds(feeds: Feeds, target: Path) -> None:
-    """TARGET.json and TARGET.bin, as page/real.js reads them."""
+    """Writes TARGET.json and TARGET.bin in the format that page/real.js reads."""
     described, parts, at = [], [], 0
     for name, array in feeds.items():
         data = np.ascontiguousarray(array).tobytes()
@@ -57,7 +56,7 @@ def write_feeds(feeds: Feeds, target: Path) -> None:
 
 
 class Visits:
-    """A browser profile in which one engine's page is opened, and opened again."""
+    """A browser profile in which one engine's page is opened several times."""
 
     def __init__(self, bench: Bench, who: str, model: RealModel, feeds: str) -> None:
         self.bench, self.peak, self.page = bench, 0, None
@@ -71,7 +70,9 @@ class Visits:
         self.context.set_default_timeout(120_000)
 
     def visit(self) -> dict[str, float]:
-        """Opens the page anew: {"created", "first"}, milliseconds since navigation started."""
+        """Opens a new page; returns {"created", "first"} in milliseconds since the start of
+        navigation.
+        """
         if self.page:
             self.page.close()
         before = {pid: cpu_ms(pid) for pid in renderers()}
@@ -102,7 +103,7 @@ class Visits:
 
 
 def difference(model: RealModel, y: np.ndarray, reference: np.ndarray) -> float:
-    """How far an output is from the reference, in the terms of `model.tolerance`."""
+    """The difference between an output and the reference, in the terms of `model.tolerance`."""
     if y.shape != reference.shape:
         return float("inf")
     if model.shape_only:
@@ -114,7 +115,7 @@ def difference(model: RealModel, y: np.ndarray, reference: np.ndarray) -> float:
 
 
 def natives(model: RealModel, feeds: Feeds) -> dict[str, Native]:
-    """Both Python packages with one thread."""
+    """Sessions of both Python packages with one thread."""
     import edgewise
 
     options = edgewise.SessionOptions()
@@ -133,7 +134,7 @@ def run_natively(
     rounds: int,
     found: dict[str, dict[str, list[float]]],
 ) -> np.ndarray | None:
-    """Times both packages alternately. Returns onnxruntime's output, None if it failed."""
+    """Times both packages alternately. Returns onnxruntime's output, or None if it failed."""
     engines, times = natives(model, feeds), {}
     for who, one in list(engines.items()):
         try:
@@ -162,7 +163,7 @@ def run_in_pages(
     found: dict[str, dict[str, list[float]]],
     memory: dict[str, float],
 ) -> None:
-    """First visits in profiles of their own, second visits and runs in the last of them, in
+    """Measures first visits in new profiles, and second visits and runs in the last of them, in
     turns.
     """
     times: dict[str, dict[str, list[float]]] = {FIRST: {}, SECOND: {}, STEADY: {}}
@@ -206,7 +207,7 @@ def run_in_pages(
 
 
 def cells(times: dict[str, list[float]], ours: str, theirs: str) -> list[str]:
-    """Ours, theirs and the ratio of speeds, as a table has them."""
+    """The table cells: our figure, theirs, and the ratio of speeds."""
     middle = [
         show(summary(times[who])["median"]) if times.get(who) else "–" for who in (ours, theirs)
     ]
@@ -216,7 +217,7 @@ def cells(times: dict[str, list[float]], ours: str, theirs: str) -> list[str]:
 
 # long: the rounds of one case and its report
 def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
-    """As every module of cases; `seconds` is not looked at: each model is small or run once."""
+    """Runs the case. `seconds` has no effect: each model is small or run once."""
     models = [m for m in MODELS if m.path.exists()]
     if not models:
         say(

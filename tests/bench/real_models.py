@@ -1,8 +1,7 @@
-"""The real pre-trained models of case `real`: where each file lies and what it is fed.
+"""The pre-trained models of case `real`: the path of each file, and its inputs.
 
-They are looked for in the folder $EDGEWISE_REAL (default ~/.cache/edgewise-real), laid out as the
-packages they come from lay them out. None is part of this repository; a file that is absent is left
-out.
+They are searched in the folder $EDGEWISE_REAL (default ~/.cache/edgewise-real), in the layout of
+the packages that contain them. None is part of this repository; a missing file is skipped.
 """
 
 from __future__ import annotations
@@ -23,12 +22,17 @@ Feeds = dict[str, np.ndarray]
 class RealModel:
     """One .onnx file.
 
-    title: the row's name. file: its path below FOLDER. feeds: makes the inputs of one run.
-    tolerance: how far the first output may be from onnxruntime's, relative to its largest value.
-    norms: the tolerance is of the norm of the difference instead (quantized models, where single
-    values may round either way). shape_only: the graph draws random numbers, so that only shapes
-    can be compared. prompt: feeds that differ in a run before those that are timed; passed: {output
-    of that run: input that it is fed as from then on}, as a decoder's caches are.
+    Args:
+        title: name of the row.
+        file: path below FOLDER.
+        feeds: returns the inputs of one run.
+        tolerance: largest difference of the first output from onnxruntime's, relative to its
+            largest value.
+        norms: compare the norm of the difference instead (quantized models, in which single values
+            may round either way).
+        shape_only: the graph draws random numbers, so only shapes are compared.
+        prompt: returns the inputs of a run before the timed ones, if they differ.
+        passed: {output of that run: input of all later runs}, for a decoder's caches.
     """
 
     title: str
@@ -60,7 +64,7 @@ def _minilm(random: np.random.Generator) -> Feeds:
 
 
 def _whisper_decoder(random: np.random.Generator) -> Feeds:
-    """One token after 16 others, with the cache branch."""
+    """One token after 16 others, using the cache branch."""
     feeds: Feeds = {
         "input_ids": np.array([[50257]]),
         "encoder_hidden_states": random.standard_normal((1, 1500, 384), np.float32),
@@ -113,7 +117,7 @@ def _silero_sequence(random: np.random.Generator) -> Feeds:
 
 
 def _piper(random: np.random.Generator) -> Feeds:
-    """Scales 0, 1, 0 leave nothing to chance."""
+    """Scales of 0, 1 and 0 disable the random noise."""
     return {
         "input": random.integers(1, 130, (1, 109)),
         "input_lengths": np.array([109]),

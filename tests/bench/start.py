@@ -1,6 +1,5 @@
-"""Case `start`: how long until it runs.
-
-Case `memory`: what a page takes that has written 1,024 tokens. Case `size`: of the engines.
+"""Cases `start`: the time until a model runs; `memory`: peak memory of a page that has generated
+1,024 tokens; `size`: sizes of the engines.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def run(bench, cases, rounds, seconds):
 
 
 def size():
-    """Bytes of each engine, as they are and as brotli leaves them."""
+    """Sizes of each engine in bytes, raw and compressed with brotli."""
     values, table = {}, []
     for path in sorted((WORK / "dist/engine").glob("*.wasm")):
         script = """
@@ -207,8 +206,9 @@ def start(bench, rounds, seconds):
 
 
 def creations(bench, folder, rounds, seconds):
-    """{row: {contender: figures}}: sessions made from bytes in memory, and how much longer their
-    first steps take than later ones. In turns, each in a new page.
+    """Measures sessions created from bytes in memory, and their first steps relative to later ones.
+
+    Returns {row: {contender: figures}}. The contenders take turns, each time in a new page.
     """
     op = folder / "op.onnx"
     operators.write("GEMV 2048×2048", op.with_suffix(""))
@@ -261,7 +261,7 @@ def creations(bench, folder, rounds, seconds):
 
 # long: the rounds of one case and its report
 def memory(bench):
-    """Peaks of renderer processes, in MB of 10^6 bytes as files are counted."""
+    """Peak memory of the renderer processes in MB (10^6 bytes)."""
     mb = lambda one: one.peak_mb() * 1.048576  # noqa: E731
     empty = bench.contend("an empty page", "create.js", "nothing")
     table, values, files, base = [], {}, {}, mb(empty) if empty else None
@@ -330,8 +330,8 @@ def memory(bench):
 
 
 def long_package(model):
-    """The package of a model with room for the tokens; made again when that of the other cases
-    was.
+    """A package of the model with capacity for all tokens; written again when the other package of
+    the model is newer.
     """
     path = WORK / "llm" / f"{model}-long.edge"
     if not path.exists() or path.stat().st_mtime < (WORK / "llm" / f"{model}.edge").stat().st_mtime:
@@ -343,7 +343,7 @@ def long_package(model):
 
 
 def engines(bench, flavour, threads, count):
-    """Times of engines opened one after the other, each in a new worker."""
+    """Measures the start of engines that are opened one after the other, each in a new worker."""
     try:
         one = Contender(bench, "engine", "edgewise.js")
         times = []
@@ -358,7 +358,7 @@ def engines(bench, flavour, threads, count):
 
 
 def visits(bench, count, *what):
-    """First tokens of so many visits; none after one that fails."""
+    """Measures the first tokens of `count` visits; stops at the first failure."""
     times = []
     while len(times) < count and (t := first(bench, *what)):
         times.append(t)
@@ -366,7 +366,7 @@ def visits(bench, count, *what):
 
 
 def first(bench, model, origin, more=""):
-    """A visit of a new visitor; None where it fails."""
+    """Measures a visit with a new browser profile; returns None if it fails."""
     context = bench.chromium.new_context()
     try:
         page = context.new_page()

@@ -1,4 +1,4 @@
-"""Medians, spreads, and ratios taken within a round."""
+"""Medians, spreads, and ratios within rounds."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def summary(values):
 
 
 def ratio(ours, theirs):
-    """Median over rounds of ours/theirs: both values of a round were measured within seconds of
-    each other. (Slow contenders have fewer rounds.)
+    """Median over rounds of ours/theirs. Both values of a round are measured within seconds of each
+    other; slow contenders have fewer rounds.
     """
     return summary([a / b for a, b in zip(ours, theirs)]) if ours and theirs else None
 
 
 def show(x, digits=3):
-    """A number with so many significant digits and no exponent."""
+    """Formats a number with the given significant digits and no exponent."""
     if x is None:
         return "–"
     if x >= 10 ** (digits - 1):
@@ -36,6 +36,6 @@ def show(x, digits=3):
 
 
 def cell(values):
-    """Median and quartiles as a table has them."""
+    """Formats the median and quartiles for a table."""
     s = values and summary(values)
     return f"{show(s['median'])} [{show(s['q1'])}–{show(s['q3'])}]" if s else "–"

@@ -1,12 +1,13 @@
-"""Case `kernels`: kernels alone, as a fraction of what this machine can do with the same
-arithmetic, the same bytes or the same functions.
+"""Case `kernels`: single kernels, as a fraction of the machine's limit for the same work.
 
-A case (products.py, along_memory.py) is a plan of one step, or of few where one
-kernel does not do all. Its limit, measured beside it in the same round and the same flavour, is the
-largest of up to three times, all of loops of page/limits.c: of as many multiply-adds (where the
-kernel computes in integers: dot products of them), of loads and stores of as many bytes (read,
-written, or both in one place, so that what fits a cache fits it there too), and of the functions in
-its formula (an exponential for each element of a softmax), computed from and to a few kB.
+A case (products.py, along_memory.py) is a plan of one step, or of a few steps if no single kernel
+does all of the work. Its limit is measured in the same round and flavour with the loops of
+page/limits.c, and is the largest of up to three times:
+
+- the same number of multiply-adds, or of dot products for kernels that compute in integers;
+- loads and stores of the same number of bytes: read, written, or both in place, so that data that
+  fits a cache fits it there too;
+- the functions of its formula (an exponential for each element of a softmax) on a few kB of data.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..stats import show
 from . import along_memory, products
 
 CASES = ("kernels",)
-FLAVOURS = {ONE: "relaxed", SIMD: "simd128"}  # as page/limits.c is built
+FLAVOURS = {ONE: "relaxed", SIMD: "simd128"}  # names of the builds of page/limits.c
 TABLES = {
     "kernels": ("Kernels that multiply and add", products.cases),
     "kernels along memory": ("Kernels along memory", along_memory.cases),
@@ -50,7 +51,9 @@ NOTES = {
 
 
 def write(folder, found):
-    """The plans of all cases in one file, what they need in another, for page/kernels.js."""
+    """Writes the plans of all cases to one file and their descriptions to another, for
+    page/kernels.js.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     data, table = bytearray(), []
     for c in found:
@@ -63,16 +66,18 @@ def write(folder, found):
 
 
 class Limit:
-    """The loops of one flavour, and the part of a case's work that each measures."""
+    """The loops of one flavour, and the part of a case's work that each of them measures."""
 
     def __init__(self, bench, flavour):
         self.flavour, self.page = flavour, bench.limit(flavour)
         found = [self.page.call("functions") for _ in range(3)] if self.page else [{}]
-        self.functions = {f: min(r[f] for r in found) for f in found[0]}  # ns each
+        self.functions = {f: min(r[f] for r in found) for f in found[0]}  # ns for each element
         self.peaks = {}
 
     def least(self, c):
-        """(least ms of the case, the limit that binds), measured now."""
+        """Measures the limits of a case; returns (its minimum in ms, the name of the binding
+        limit).
+        """
         times = {"memory": self.page.call("move", c.reads, c.writes, c.in_place)}
         if c.functions:
             times["functions"] = sum(
@@ -97,8 +102,10 @@ class Limit:
 
 # long: the rounds of one case and its report
 def run(bench, chosen, rounds, seconds):
-    """{name: result}, see report.py, of TABLES: milliseconds of each case in both flavours, one
-    thread, and the share of its limit; the farthest from it first.
+    """Measures all cases of TABLES on one thread in both flavours.
+
+    Returns {table: result}, see report.py: milliseconds and the fraction of the limit, lowest
+    first.
     """
     everything = [(table, c) for table, (_, cases) in TABLES.items() for c in cases()]
     write(WORK / "kernels", [c for _, c in everything])
@@ -125,7 +132,7 @@ def run(bench, chosen, rounds, seconds):
         for number in range(rounds):
             if number and time.monotonic() - begin > share_of_time * number / (
                 number + 1
-            ):  # another one would take more than there is
+            ):  # another round would exceed the time limit
                 break
             for who in list(left):
                 try:

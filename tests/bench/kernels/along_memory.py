@@ -10,9 +10,12 @@ SIZE = {F32: 4, U8: 1, I8: 1, I64: 8, BOOL: 1, F16: 2}
 
 
 class Case:
-    """As products.Case, of a kernel and its parameters. reads, writes: bytes that must be
-    moved at least once; in place: those that are read and written at one address. functions: {name
-    in page/limits.c: how often}.
+    """A kernel with its parameters, with the interface of products.Case.
+
+    Args:
+        reads, writes: bytes that must be moved at least once.
+        functions: {function in page/limits.c: number of evaluations}.
+        in_place: whether the bytes are read and written at the same address.
     """
 
     theme, operations, dots = "along memory", 0, ()
@@ -33,14 +36,14 @@ class Case:
         self.steps = [kernel]
 
     def plan(self):
-        """(bytes of the plan, [size of each slot and how it is filled])"""
+        """Returns (bytes of the plan, [size of each slot and how it is filled])."""
         from edgewise.plan.builder import Builder
         from edgewise.plan.plan import Plan
         from edgewise.plan.view import View
 
         b, slots = Builder({}), {}
         for key, (dtype, count, *_fill) in self.operands.items():
-            if isinstance(dtype, str):  # an output in the place of an input
+            if isinstance(dtype, str):  # an output that overwrites an input
                 continue
             slots[key] = View(
                 b.slot(key, "state", dtype, [count], count * SIZE[dtype]), 0, [count], [1], dtype

@@ -1,8 +1,8 @@
-"""Kernels that multiply and add for a living, for case `kernels`: products, convolutions,
-attention, and their gradients, as plans of models of one operator.
+"""Compute-bound kernels for case `kernels`: matrix products, convolutions, attention and their
+gradients, as plans of models with one operator.
 
-What a plan does with weights once, when it is loaded, is not in the time; neither is what surrounds
-an operator in a model. A plan may be of several steps where no kernel does all of it (gradients).
+Work that a plan does once for its weights when it is loaded is not measured, nor are the operators
+around it in a model. A plan has several steps if no single kernel does all of the work (gradients).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ EVERYWHERE, RELAXED = ("relaxed", "simd128"), ("relaxed",)
 
 
 class X:
-    """A tensor that is fed. weight: it stands in the model, and is repacked when the plan is loaded
-    where that pays.
+    """An input tensor. weight: it is an initializer, and may be repacked when the plan is
+    loaded.
     """
 
     weight = False
@@ -32,22 +32,27 @@ class W(X):
 
 
 class Halves(X):
-    """Keys or values that the engine keeps as halves."""
+    """Keys or values that the engine stores as float16."""
 
     def __init__(self, *shape):
         super().__init__(*shape, dtype=F16)
 
 
 class Case:
-    """A graph of `nodes` (op, inputs, attributes), each of which reads the one before it as "it";
-    an input is an X, a W, Halves, "it", None, or a tuple (dtype, shape, numbers) that is known.
+    """A chain of `nodes` (op, inputs, attributes), in which the input "it" is the previous node's
+    output.
 
-    operations: multiplications and additions that it takes at least (of a convolution: done
-    directly); dots: flavours in which the kernel does them as dot products of integers, else in
-    float32. Bytes that must be moved are those of what is fed, of weights and of the result.
+    An input is an X, a W, Halves, "it", None, or a constant (dtype, shape, values). The bytes that
+    must be moved are those of the inputs, the weights and the result.
+
+    Args:
+        operations: minimum of multiplications and additions; for a convolution, those of the direct
+            algorithm.
+        dots: flavours in which the kernel computes them as integer dot products instead of in
+            float32.
     """
 
-    functions, in_place = {}, False  # as along_memory.Case's
+    functions, in_place = {}, False  # as in along_memory.Case
     theme = ""
 
     def __init__(self, name, nodes, operations, dots=()):
@@ -57,8 +62,8 @@ class Case:
 
     # long: one plan, step by step
     def plan(self):
-        """(bytes of the plan, [size of each slot and how it is filled]); then `writes` and `steps`,
-        the names of its kernels, are known.
+        """Returns (bytes of the plan, [size of each slot and how it is filled]); sets `writes` and
+        `steps`, the names of its kernels.
         """
         from edgewise.ir import Graph, Info, Node, Tensor
         from edgewise.plan import compile_graph
@@ -220,8 +225,9 @@ def float_products():
 
 
 # ---- weights of 2, 4 and 8 bits ----
-# up to which activations that may be rounded to bytes are, in any flavour and with any weights;
-# else with relaxed SIMD and 4 bits (core/kernels/product/matmul_nbits.c)
+# Activations that may be rounded to bytes are rounded for up to this many rows, in every flavour
+# and with all weights; for more rows only with relaxed SIMD and 4 bits
+# (core/kernels/product/matmul_nbits.c).
 FEW_ROWS = 8
 
 
@@ -262,7 +268,7 @@ def quantized_products():
         )
 
 
-# ---- bytes ----
+# ---- int8 ----
 
 
 def integers():
@@ -277,7 +283,7 @@ def integers():
         )
 
     def conv(channels, out, side, taps, groups=1, stride=1):
-        """Channels last, as images lie between such operators."""
+        """A convolution with channels last, the layout of images between such operators."""
         pad, to = taps // 2, (side + taps // 2 * 2 - taps) // stride + 1
         known = [
             (F32, [], [0.02]),

@@ -29,7 +29,7 @@ from .native import Native, Torch
 
 
 def contenders_of(name):
-    """{name: (script, arguments of open)}"""
+    """Returns {name: (script, arguments of open)}."""
     heads = SMOLLM2["kv_heads"], SMOLLM2["head_dim"]
     found = {
         who: ("edgewise.js", (f"/bench/llm/{name}.edge", *how)) for who, how in EDGEWISE.items()
@@ -124,7 +124,7 @@ LLAMA = (
 
 
 def work(case, model):
-    """The least work of a token: {flops, dots, bytes} for Limits.share."""
+    """The minimum work for one token: {flops, dots, bytes} for Limits.share."""
     d = SMOLLM2
     products = (
         d["layers"]
@@ -132,7 +132,8 @@ def work(case, model):
         * ((2 * d["heads"] + 2 * d["kv_heads"]) * d["head_dim"] + 3 * d["inner"])
     )
     head = d["width"] * d["vocab"]
-    if case == "prefill":  # logits of the last position; attention of the half that is not masked
+    # logits of the last position only; attention of the half that is not masked
+    if case == "prefill":
         attention = 4 * d["layers"] * d["heads"] * d["head_dim"] * PROMPT / 2
         count = 2 * (products + head / PROMPT)
         return (
@@ -166,7 +167,7 @@ def run(bench, cases, rounds, seconds):
 
 
 def open_all(bench, model, cases):
-    """{name: Contender or InProcess} of who could be opened."""
+    """Returns {name: Contender or InProcess} of all contenders that could be opened."""
     model_files(model)
     contenders = {}
     if model in GGUF:
@@ -203,7 +204,7 @@ def measure(bench, model, cases, rounds, seconds):
     logits, long = {}, {}
 
     def turn(who, one, number):
-        """{case: (tokens/s, processor ms per token)}"""
+        """Returns {case: (tokens/s, processor ms per token)}."""
         found, clock = {}, [one.cpu_ms()]
         if long.get(who, 0) < SLOW or number < 1 and "prefill" in cases:
             prefill = one.call("prefill", IDS[:PROMPT])
@@ -342,14 +343,16 @@ def measure(bench, model, cases, rounds, seconds):
 
 
 def compare(logits, model):
-    """({contender: largest difference from onnxruntime-web's (else the first one's) logits,
-    relative to the largest}, {contender: how much it may be}).
+    """Compares the logits with those of onnxruntime-web, or of the first contender if it is absent.
+
+    Returns {contender: largest difference, relative to the largest logit} and {contender:
+    tolerance}.
     """
     reference = logits.get(ORT_ONE) or next(iter(logits.values()), None)
     found, allowed = {}, {}
     for name, arrays in logits.items():
         llama = name in (WLLAMA_ONE, WLLAMA_TWO)
-        if llama:  # [token, logarithm of its probability]
+        if llama:  # [token, its log probability]
             b = reference[0].astype(np.float64)
             probabilities = b - b.max() - np.log(np.exp(b - b.max()).sum())
             found[name] = max(abs(p - probabilities[i]) for i, p in arrays) / float(

@@ -13,11 +13,10 @@ PROMPT, STEPS, CAPACITY = 256, 12, 512
 
 IDS = [
     (i * 7919 + 11) % 40000 for i in range(PROMPT + STEPS)
-]  # the same for all; what a contender would choose is not fed back
+]  # the same tokens for every contender; their own choices are not fed back
 
 
-# name of the files: (in words, largest difference of logits from onnxruntime-web's, relative to the
-# largest logit)
+# file name: (description, tolerance of the logits relative to the largest logit of onnxruntime-web)
 FORMATS = {
     "model": ("float32", 1e-3),
     "int8": ("dynamic int8 (onnxruntime.quantization.quantize_dynamic)", 0.2),
@@ -46,7 +45,7 @@ LAST = "onnxruntime-web, last logits only, 1 thread"
 GGUF = {"int8": "Q8_0", "4bit": "Q4_0", "4bit-level4": "Q4_0"}
 
 
-# of the largest logit: what llama.cpp's logits may differ by, which quantizes activations to bytes
+# tolerance for llama.cpp, relative to the largest logit: it quantizes activations to bytes
 CLOSE = 0.1
 
 
@@ -80,7 +79,9 @@ def make(name, last_only):
 
 
 def model_files(name="model"):
-    """Makes the model, its variant and the package, once; again when the compiler has changed."""
+    """Writes the model, its variant and the package, unless they exist and the compiler is
+    unchanged.
+    """
     folder = WORK / "llm"
     folder.mkdir(parents=True, exist_ok=True)
     for last_only in (False, True):
@@ -98,7 +99,7 @@ def model_files(name="model"):
 
 
 def gguf(name):
-    """The model as llama.cpp's file, once."""
+    """Writes the model in llama.cpp's format, unless it exists."""
     path = WORK / "llm" / f"{GGUF[name]}.gguf"
     if not path.exists():
         say(f"making {path.name}")

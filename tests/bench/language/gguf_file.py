@@ -1,5 +1,5 @@
-"""The language model in llama.cpp's format, with the same weights: Q8_0 or Q4_0, quantized by the
-gguf package's own code.
+"""Writes the language model in llama.cpp's format with the same weights: Q8_0 or Q4_0, quantized by
+the gguf package.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from onnx import numpy_helper
 
 # long: the fields of the file in their order
 def write(model, path, kind, context, dims, ids):
-    """model: the ONNX model in float32 (models.language_model); kind: "Q8_0" or "Q4_0", of all
-    products, that of the logits included; embeddings are read from float16.
+    """Writes a GGUF file.
 
-    ids: tokens that can be written in a prompt, as spell() does: they are marked as given by the
-    user, which a tokenizer looks for before anything else.
+    Args:
+        model: the ONNX model in float32 (models.language_model).
+        kind: "Q8_0" or "Q4_0", for all matrix products including the logits; embeddings are
+            float16.
+        ids: tokens that a prompt can contain, written with spell(). They are marked as
+            user-defined, since a tokenizer matches those first.
     """
     import gguf
 
@@ -51,8 +54,8 @@ def write(model, path, kind, context, dims, ids):
 
     def add(name, source, heads=0, product=True):
         a = numpy_helper.to_array(weights[source])
-        a = a if a.ndim == 1 else a.T if product else a  # of a product the rows are outputs here
-        if heads:  # rotated in neighbours, where ONNX's graph rotates in halves
+        a = a if a.ndim == 1 else a.T if product else a  # the rows of a weight are outputs here
+        if heads:  # rotary embedding on adjacent pairs, where the ONNX graph rotates halves
             a = a.reshape(heads, 2, head_dim // 2, -1).swapaxes(1, 2).reshape(a.shape)
         if a.ndim == 1:
             w.add_tensor(name, np.ascontiguousarray(a, np.float32))
@@ -87,5 +90,5 @@ def write(model, path, kind, context, dims, ids):
 
 
 def spell(token):
-    """A token's text."""
+    """The text of a token."""
     return f"<{token}>"

@@ -1,4 +1,4 @@
-"""Runtimes that are measured natively: Edgewise and PyTorch."""
+"""Language models in native runtimes: onnxruntime and PyTorch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .formats import CAPACITY, PROMPT
 
 
 class InProcess:
-    """An engine of this process, for comparison, with the part of Contender's interface that
-    `measure` uses: run(ids) computes the last logits after the tokens in self.cache.
+    """A runtime in this process with the methods of Contender that `measure` uses. run(ids) returns
+    the last logits after the tokens in self.cache.
     """
 
     def call(self, method, *args):
@@ -44,7 +44,7 @@ class InProcess:
 
 
 class Native(InProcess):
-    """onnxruntime: the cache goes out and in."""
+    """onnxruntime: the cache is an output of each run and an input of the next one."""
 
     def __init__(self, name, threads):
         begin = time.perf_counter()

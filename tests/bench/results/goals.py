@@ -1,4 +1,4 @@
-"""Goals, and whether the results meet them."""
+"""The goals of the benchmark, and whether the results meet them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from ..real import NATIVE_EDGEWISE, NATIVELY, STEADY, row_name
 from ..start import COMPILED, FIRST_PROMPT, FIRST_TOKEN, IMPORTED
 from ..stats import ratio, show, summary
 
-KERNELS = 0.85  # of the limit that binds, each kernel alone
+KERNELS = 0.85  # minimum fraction of the binding limit, for each single kernel
 
 
 @dataclass
 class Goal:
-    """`ours` so many times as fast as `theirs` in the same rounds; without `theirs`, its share of
-    the limit that binds. row: of the case's values; "*" is every row of them. at_most: instead, the
-    median of `ours` in the case's unit, above_file: behind the bytes of the model's file, first: of
-    the first step, prompt or token over the median of later ones.
+    """A required ratio or limit of a case.
+
+    By default the goal is a ratio of speeds, `ours` over `theirs` in the same rounds; without
+    `theirs` it is a fraction of the binding limit.
+
+    Args:
+        row: row of the case's values; "*" means each row.
+        at_most: instead of a ratio, an upper limit of the median of `ours` in the case's unit.
+        above_file: subtract the size of the model's file first.
+        first: compare the first step, prompt or token with the median of later ones.
     """
 
     what: str
@@ -53,8 +59,8 @@ REFERENCE = {
     ),
     "kernels along memory": ("softmax 1024×1024", "layer norm 1024×768"),
 }
-# Real models, each run by the public API: the tiny ones that the time around kernels decides, and
-# others that once were behind.
+# Pre-trained models through the public API: the smallest ones, where the time outside of the
+# kernels matters, and some that were slower than the peer in earlier releases.
 TINY = (
     "wake-word head",
     "voice activity, Silero 4 (If)",
@@ -161,7 +167,7 @@ GOALS = [
 
 
 def faster(case, row, ours, theirs):
-    """Summary of how many times as fast, of the rounds that both have; None where one was not
+    """Summary of the ratio of speeds over the rounds that both have, or None if one was not
     measured.
     """
     values = case.get("values", {}).get(row, {})
@@ -170,8 +176,8 @@ def faster(case, row, ours, theirs):
 
 
 def _figure(goal, case, row):
-    """What is not a ratio: the median of `ours` in the case's unit, or its first step over the
-    median; None where it was not measured.
+    """The figure of a goal that is no ratio of speeds: the median of `ours` in the case's unit, or
+    its first step over the median. None if it was not measured.
     """
     if goal.first:
         return case.get("first", {}).get(row, {}).get(goal.ours)
@@ -180,8 +186,8 @@ def _figure(goal, case, row):
 
 
 def kernels(results, who=ONE):
-    """{kind of kernels: [(share of the limit that binds, its name, the kernel)], farthest from it
-    first}
+    """Returns {kind of kernels: [(fraction of the binding limit, name of the limit, kernel)]},
+    lowest first.
     """
     found = {}
     for case in results["cases"].values():
@@ -193,8 +199,10 @@ def kernels(results, who=ONE):
 
 # long: one branch for each kind of goal
 def check(results):
-    """[(goal as text, target, measurement, whether it is met, None if it was not measured, share of
-    the limit that binds)] for a table.
+    """Compares all goals with the results.
+
+    Returns [(goal as text, target, measurement, met, fraction of the binding limit)] for a table;
+    `met` is None if the goal was not measured.
     """
     found = []
     for goal in GOALS:
@@ -263,7 +271,7 @@ def check(results):
 
 
 def goal_of(case, row, theirs):
-    """The least ratio over `theirs` that was aimed at; None where none was."""
+    """The smallest ratio over `theirs` that is a goal, or None."""
     return next(
         (
             g.at_least

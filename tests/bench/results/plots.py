@@ -1,5 +1,7 @@
-"""Plots of the results as SVG: drawn by hand, since they are bars and marks, and small; on a card
-of their own, light or dark as the reader's system is.
+"""Draws plots of the results as SVG: bars and marks on a card that follows the light or dark colour
+scheme of the reader's system.
+
+Written without a plotting library, which keeps the files small.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ text{fill:#e6e9ee}.card{fill:#12161d;stroke:#2a313c}.quiet{fill:#9aa4b2}.grid{st
 
 
 def mark(kind, x, y):
-    """The sign of a contender at a place."""
+    """The mark of a contender at a position."""
     if kind in ("edgewise", "ort"):
         return (
             f'<rect class="{kind}" x="{x - 7:.1f}" y="{y - 5:.1f}" width="14" height="10" rx="2"/>'
@@ -62,7 +64,7 @@ def mark(kind, x, y):
 
 
 def above(kind, x, y):
-    """The sign, set off from a bar below it."""
+    """The mark with an outline, for a mark on top of a bar."""
     return f'<g class="halo">{mark(kind, x, y)}</g>{mark(kind, x, y)}'
 
 
@@ -91,8 +93,10 @@ def legend(kinds, y):
 
 
 def relative(title, subtitle, groups):
-    """groups: [(name, [(label, {kind: ratio}, goal or None)])]: speed as a multiple of
-    onnxruntime-web's on a logarithmic axis, Edgewise as a bar from 1, others as marks.
+    """Bars of speed as a multiple of onnxruntime-web's on a logarithmic axis; other contenders are
+    marks.
+
+    groups: [(name, [(label, {kind: ratio}, goal or None)])].
     """
     rows = [r for _, g in groups for r in g]
     if not rows:
@@ -129,7 +133,7 @@ def relative(title, subtitle, groups):
             body += ([mark("goal", at(goal), middle)] if goal else []) + [
                 above(k, at(v), middle) for k, v in ratios.items() if k != "edgewise"
             ]
-            if ours:  # beside all marks that are near the bar's end
+            if ours:  # to the right of all marks that are near the end of the bar
                 x = max(at(ours), at(1))
                 while near := [
                     v
@@ -155,7 +159,7 @@ def relative(title, subtitle, groups):
 
 
 def row_of(case, row, reference):
-    """{kind: ratio} of a row of a case's values."""
+    """Returns {kind: ratio} for a row of a case's values."""
     if not case.get("values", {}).get(row, {}).get(reference):
         return None
     found = {
@@ -186,7 +190,9 @@ TRAINING = [
 
 
 def entries(results):
-    """The overview: [(group, [(case, row, label, reference)])] of the measured cases."""
+    """The rows of the overview: [(group, [(case, row, label, reference)])] of the measured
+    cases.
+    """
     cases = results["cases"]
     groups = [
         (
@@ -240,7 +246,7 @@ def memory_bars(title, subtitle, groups):
 
 
 def memory(results):
-    """{title: [(kind, MB)]} of language models and of training."""
+    """Returns {title: [(kind, MB)]} for language models and for training."""
     found = []
     for case, label in (
         ("decode", "135M, float32"),
@@ -269,7 +275,7 @@ def memory(results):
 
 # long: a table of plots
 def write(results, folder):
-    """The plots of the measured cases: [(file name, title)]."""
+    """Writes the plots of the measured cases; returns [(file name, title)]."""
     cases, found = results["cases"], []
     same = (
         "times the speed of onnxruntime-web{} with one thread, in the same rounds; everything has"

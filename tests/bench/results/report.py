@@ -1,12 +1,20 @@
-"""What is made of measurements: results.json (cases that were not run this time stay as they were,
-each with its own date and load), results.md, plots, and the part of docs/benchmarks.md.
+"""Writes the results: results.json, results.md, plots, and the measured part of docs/benchmarks.md.
 
-A case is a dictionary: title, columns, table (rows of text), notes, and where it has them: unit
-("ms", "tokens/s", "MB"), values {row: {contender: [a figure per round]}}, of which goals and plots
-are made; shares {row: {contender: [share, name of the limit that binds]}}; memory {contender: MB},
-of the page's process; files {row: {contender: MB}} of models; first {row: {contender: first step,
-prompt or token over later ones}}; themes {row: what kernels it counts to}; ratios; peer (versions);
-trouble (who failed or is not comparable).
+Cases that were not run keep their entries in results.json, each with its own date and load. A case
+is a dictionary:
+
+    title, columns, table (rows of text), notes
+    unit: "ms", "tokens/s" or "MB"
+    values: {row: {contender: [figure of each round]}}, the source of goals and plots
+    shares: {row: {contender: [fraction, name of the limit]}}
+    memory: {contender: MB} of the page's process
+    files: {row: {contender: MB}} of models
+    first: {row: {contender: first step, prompt or token over later ones}}
+    themes: {row: kind of kernel}
+    ratios, peer (versions)
+    trouble: contenders that failed or are not comparable
+
+All keys from `unit` on are optional.
 """
 
 from __future__ import annotations
@@ -31,7 +39,7 @@ BEGIN, END = "<!-- written by make bench -->", "<!-- until here -->"
 
 
 def machine():
-    """The class of machine: processor, how many of it, memory."""
+    """The kind of machine: processor, number of processors, memory."""
     model = next(
         (
             line.split(":")[1].strip()
@@ -49,7 +57,7 @@ def machine():
 
 
 def write(cases, version, folder=HERE):
-    """Merges `cases` into what results.json holds, and writes all that is made of it.
+    """Merges `cases` into results.json and writes all files from it.
 
     Returns the path of results.md.
     """
@@ -69,7 +77,7 @@ def write(cases, version, folder=HERE):
         r"\[\s+(-?[\d.e+-]+(?:,\s+-?[\d.e+-]+)*)\s+\]",
         lambda m: "[" + ", ".join(_short(x) for x in m[1].split(",")) + "]",
         text,
-    )  # figures of a row in one line
+    )  # the figures of a row on one line
     path.write_text(text + "\n")
     results = json.loads(text)
     drawn = plots.write(results, folder)
@@ -162,7 +170,7 @@ def summary_table(results):
 
 
 def farthest_kernels(results, count=5):
-    """Of each kind of kernels those that are farthest from their limit."""
+    """The kernels of each kind with the lowest fraction of their limit."""
 
     def middle(kernels):
         return f"{100 * median(share for share, *_ in kernels):.0f} %" if kernels else "–"
@@ -199,13 +207,13 @@ def farthest_kernels(results, count=5):
 
 
 def summary(path):
-    """The goals, for the terminal."""
+    """The goals as text for the terminal."""
     return path.read_text().split("\n## ")[1].split("\n![")[0]
 
 
 # long: the sections of the page in their order
 def page(results, drawn):
-    """The part of docs/benchmarks.md between its two marks: plots and a short table."""
+    """The part of docs/benchmarks.md between its two markers: plots and a short table."""
     text = PAGE.read_text()
     if BEGIN not in text or END not in text:
         return

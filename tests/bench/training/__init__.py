@@ -49,7 +49,7 @@ RATIOS = [
 TOLERANCE = 1e-3
 
 
-SLOW = 6  # a contender that takes so many times the fastest's time takes part in two rounds only
+SLOW = 6  # a contender slower than the fastest by this factor takes part in two rounds only
 
 
 # ---- a case ----
@@ -118,7 +118,8 @@ def one_model(bench, name, rounds, seconds):
             return torch.steps(count, ms)
         return contenders[who].call_and_find("steps", count, ms)
 
-    for who in list(times):  # the loss before the first step, after one, and after five; and warm
+    # the losses before the first step, after one step and after five; this also warms up
+    for who in list(times):
         try:
             warm = take_part(who, 6, 0)
             losses[who], first[who] = warm["losses"], warm["ms"][0]
@@ -177,7 +178,7 @@ def one_model(bench, name, rounds, seconds):
 
 
 def empty_page(bench):
-    """MB that a page with a worker that does nothing takes."""
+    """Memory in MB of a page with an idle worker."""
     one = Contender(bench, "an empty page", "rpc.js")
     one.settle()
     found = one.peak_mb()
@@ -186,8 +187,10 @@ def empty_page(bench):
 
 
 def compare(losses):
-    """{contender: largest relative difference from onnxruntime-web's (else the first one's) losses
-    before the first step, after one and after five}
+    """Compares losses with those of onnxruntime-web, or of the first contender if it is absent.
+
+    Returns {contender: largest relative difference of the losses before the first step, after one
+    step and after five}.
     """
     reference = losses.get(ORT_ONE) or next(iter(losses.values()), None)
     return {
@@ -226,7 +229,7 @@ def result(name, plan, times, first, cpu, differences, memory, peaks, versions, 
         )
     cpu = {
         who: c for who, c in cpu.items() if all(c)
-    }  # none where the page's process was not found
+    }  # absent if the process of the page was not found
     ratios = [
         {"ours": a, "theirs": b, **r, "cpu": ratio(cpu.get(b), cpu.get(a))}
         for a, b in RATIOS

@@ -1,4 +1,4 @@
-"""Adapters: training steps of a language model with LoRA."""
+"""Training steps of a language model with LoRA."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..stats import show, summary
 from .models import CONTENDERS
 from .plans import optimizer, write_plan
 
-# ---- adapters on a model of SmolLM2-135M's size ----
+# ---- LoRA on a model of the size of SmolLM2-135M ----
 TOKENS = 128
 
 
-ADAPTERS = {"float32": 1536, "4 bits": 614}  # base: goal in MB of engine memory
+ADAPTERS = {"float32": 1536, "4 bits": 614}  # base model: goal in MB of engine memory
 
 
 def adapter_files():
-    """The base in float32 and in 4 bits (onnxruntime's quantizer, blocks of 32)."""
+    """Writes the base model in float32 and in 4 bits (onnxruntime's quantizer, blocks of 32)."""
     folder = WORK / "llm"
     folder.mkdir(parents=True, exist_ok=True)
     full, small = folder / "model.onnx", folder / "model-q4.onnx"

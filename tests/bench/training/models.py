@@ -1,4 +1,4 @@
-"""The models that are trained, and their files for every contender."""
+"""The trained models, and their files for every contender."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ CONTENDERS = {
 }
 
 
-# ---- models, once each ----
+# ---- models ----
 def trained_names(name):
     return ["*.lora_?"] if name.endswith("-lora") else []
 
 
 def batch(name):
-    """What is fed, as page/batch.js makes it: (input name, its array, int64 labels)."""
+    """The inputs, as in page/batch.js: (input name, its array, int64 labels)."""
     arguments = TRAINING[name][1]
     if name == "mlp":
         rows, (first, *_, last) = 64, arguments["dims"]
@@ -49,24 +49,24 @@ def batch(name):
 
 
 def flops(name):
-    """Floating-point operations of a step's matrix products: forward, and those of the gradients
-    that are wanted.
+    """Floating-point operations of the matrix products of a step: forward, and the required
+    gradients.
     """
     a = TRAINING[name][1]
     if name == "mlp":
         sizes = [x * y for x, y in zip(a["dims"], a["dims"][1:])]
-        return 2 * 64 * (3 * sum(sizes) - sizes[0])  # the gradient of x is not needed
+        return 2 * 64 * (3 * sum(sizes) - sizes[0])  # the gradient of x is not required
     tokens, d, inner, r = a["batch"] * a["sequence"], a["width"], a["inner"], a.get("rank", 0)
     weights = a["layers"] * (4 * d * d + 3 * d * inner) + d * a["vocab"]
     attention = (
         a["layers"] * 2 * a["sequence"] * d
-    )  # of all pairs, as the graph says, though half of them are masked
+    )  # all pairs of the graph, though half of them are masked
     adapters = a["layers"] * r * (4 * 2 * d + 3 * (d + inner))
     return 2 * tokens * ((2 if r else 3) * weights + 3 * attention + 3 * adapters)
 
 
 def model_files(name):
-    """NAME.onnx, .weights and .json for all; the same file is every contender's forward graph."""
+    """Writes NAME.onnx, .weights and .json; every contender uses the same file as forward graph."""
     folder = WORK / "train"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.onnx"
@@ -120,15 +120,15 @@ def model_files(name):
 
 
 def ort_artifacts(path):
-    """The files that ONNX Runtime trains from, made by its own Python package in a separate
-    environment: the package and its NumPy are of 2024.
+    """Writes ONNX Runtime's training artifacts with its own Python package, in a separate
+    environment: the package and the NumPy that it requires are from 2024.
     """
     python = WORK / "ort-training/bin/python"
     if not (python.parent / "ready").exists():
         say(f"installing onnxruntime-training-cpu {ORT}")
         _sh(
             sys.executable, "-m", "venv", WORK / "ort-training"
-        )  # its wheels are for Python up to 3.11
+        )  # its wheels support Python up to 3.11
         _sh(
             python,
             "-m",

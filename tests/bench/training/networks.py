@@ -1,4 +1,4 @@
-"""The networks of the case `train`."""
+"""The networks of case `train`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ def mlp(dims, seed=0):
 
 # long: a graph, node by node
 def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
-    """A causal transformer for training: RMSNorm, attention, SwiGLU, all in primitive operators of
-    opset 15: ids [batch, sequence] to y [batch * sequence, vocab]. rank: of the LoRA matrices of
-    every linear layer of the blocks, which are part of the graph; 0: none. All other weights are
-    the same with and without.
+    """A causal transformer for training: RMSNorm, attention and SwiGLU in primitive operators of
+    opset 15.
+
+    Maps ids [batch, sequence] to y [batch * sequence, vocab].
+
+    Args:
+        rank: of the LoRA matrices of every linear layer in the blocks, which are part of the graph;
+            0: none. All other weights are independent of it.
     """
     g, adapters = Graph(seed), np.random.default_rng(seed + 1)
     two, epsilon, low, scale = (
@@ -94,7 +98,7 @@ def gpt(layers, width, heads, inner, vocab, batch, sequence, rank=0, seed=0):
     )
 
 
-# name: (function, its arguments). What is fed: page/batch.js.
+# name: (function, its arguments); inputs: page/batch.js
 TRAINING = {
     "mlp": (mlp, {"dims": [784, 512, 512, 10]}),
     "gpt4": (

@@ -1,6 +1,9 @@
-"""python ort_artifacts.py MODEL.onnx FOLDER [PATTERN ...]: makes the artifacts of a model for ONNX
-Runtime's on-device training. Runs in a separate environment, see models.py. PATTERN: names of the
-trained parameters, as in fnmatch; default all of float32 with more than one element.
+"""Creates the artifacts of a model for ONNX Runtime's on-device training.
+
+    python ort_artifacts.py MODEL.onnx FOLDER [PATTERN ...]
+
+Runs in a separate environment, see models.py. PATTERN: names of the trained parameters, as in
+fnmatch; default: all in float32 with more than one element.
 """
 
 import sys
@@ -8,9 +11,7 @@ import types
 from fnmatch import fnmatch
 
 for name in ("onnxruntime.training.optim", "onnxruntime.training.amp"):
-    sys.modules[name] = types.ModuleType(
-        name
-    )  # they would import PyTorch, and nothing here uses them
+    sys.modules[name] = types.ModuleType(name)  # they would import PyTorch, which is not used here
 
 import onnx  # noqa: E402
 from onnxruntime.training import artifacts, onnxblock  # noqa: E402

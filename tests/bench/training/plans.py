@@ -14,7 +14,7 @@ def optimizer():
 
 
 def program(path):
-    """The model's training program, from the same file."""
+    """The training program of the model, compiled from the same file as for all contenders."""
     from edgewise.onnx import FileSource, read_model
     from edgewise.training.losses import CrossEntropyLoss
     from edgewise.training.program import Program
@@ -31,8 +31,8 @@ def program(path):
 
 
 def write_plan(program, target, about):
-    """The plan of a step, its weights and the states' first values in TARGET.plan, a description of
-    both in TARGET.json. Returns the Plan.
+    """Writes the plan of a step with the initial weights and states to TARGET.plan, and a
+    description of both to TARGET.json. Returns the Plan.
     """
     from edgewise.training.session import TrainingSession
 

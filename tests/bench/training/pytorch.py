@@ -1,4 +1,4 @@
-"""PyTorch, natively."""
+"""Training steps in native PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def torch_version():
 
 
 class Torch:
-    """PyTorch on the same weights, eager as people run it, one thread."""
+    """PyTorch with the same weights in eager mode, one thread."""
 
     def __init__(self, path):
         import torch
