@@ -1,6 +1,6 @@
-"""Real Chromium against web/dist, served by the demo's own server with faults on order.
+"""Chromium with the pages of web/dist, served by the demo's server with injectable faults.
 
-Nothing leaves this machine.
+No test accesses the network.
 """
 
 import io
@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
 MODEL = WEB / "demo" / "model"
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")  # another build, to compare with
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")  # path of another build, for comparisons
 FLAGS = [
     "--no-sandbox",
     "--disable-quic",
@@ -52,7 +52,7 @@ def built():
 
 @pytest.fixture(scope="session")
 def package():
-    """The demo model as an .edge file, compiled by CPython."""
+    """The demo's model as an .edge file, compiled in CPython."""
     from edgewise.session.decoder import open_package
 
     out = io.BytesIO()
@@ -62,7 +62,7 @@ def package():
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory, package):
-    """The folder that the servers show as /files/; tests put their own files there."""
+    """The folder that the servers serve as /files/; tests write their own files there."""
     folder = tmp_path_factory.mktemp("files")
     (folder / "blank.html").write_text(BLANK)
     (folder / "model.edge").write_bytes(package)
@@ -108,7 +108,7 @@ def server(built, files):
 
 @pytest.fixture(scope="session")
 def plain_server(built, files):
-    """Without cross-origin isolation."""
+    """A server without the headers for cross-origin isolation."""
     process, url = _serve(files, "--no-isolation")
     yield url
     process.terminate()
@@ -117,8 +117,8 @@ def plain_server(built, files):
 
 @pytest.fixture(scope="session")
 def strict_server(built, files):
-    """With the rules of an extension's pages (Manifest V3) on every file: no eval, no blob:
-    addresses, nothing from elsewhere.
+    """A server with the Content-Security-Policy of an extension's pages (Manifest V3) on every
+    file: no eval, no blob: URLs, nothing from other origins.
     """
     process, url = _serve(files, "--header", STRICT)
     yield url
@@ -135,7 +135,7 @@ def browser(built, playwright):
 
 @pytest.fixture
 def context(browser):
-    """A visitor: storage of their own, empty at first."""
+    """A new browser profile with empty storage."""
     one = browser.new_context()
     one.set_default_timeout(120_000)
     yield one
@@ -143,7 +143,7 @@ def context(browser):
 
 
 class Visit:
-    """A page with edgewise as `ew`, and all that went wrong unseen on it."""
+    """A page with edgewise as `ew`; collects its requests and its uncaught errors."""
 
     def __init__(self, context, url):
         self.page = context.new_page()
@@ -158,7 +158,7 @@ class Visit:
         return self
 
     def run(self, body, arg=None):
-        """Runs the body of an async function with `arg`; what it throws comes back as {error:
+        """Runs the body of an async function with `arg`; an exception is returned as {error:
         {...}}.
         """
         return self.page.evaluate(
@@ -200,7 +200,7 @@ class Visit:
 
 @pytest.fixture
 def visit(context):
-    """visit(server_url, path) -> Visit"""
+    """visit(server_url, path) returns a Visit."""
     opened = []
 
     def open_one(server, path="/files/blank.html", start=True):
@@ -215,7 +215,9 @@ def visit(context):
 
 
 def greedy(visit, model, options=None, prompt="Once upon a time", **fields):
-    """Loads, writes 12 tokens greedily, disposes; gives {ids, text, info}."""
+    """Loads a pipeline, generates 12 tokens greedily and disposes of it; returns {ids,
+    text, info}.
+    """
     return visit.run(
         """
             const p = await ew.pipeline("text-generation", arg.model, arg.options);
@@ -234,8 +236,9 @@ def greedy(visit, model, options=None, prompt="Once upon a time", **fields):
 
 
 def edit_package(package, change):
-    """A package with its manifest changed: change(manifest) alters it or returns bytes to use
-    instead of its JSON. The manifest's own checksum fits.
+    """Returns the package with a changed manifest and a correct checksum of it.
+
+    change(manifest) modifies the manifest, or returns bytes to use instead of its JSON.
     """
     from edgewise.package import _signed
 

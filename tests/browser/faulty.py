@@ -1,6 +1,6 @@
-"""A server of another origin that misbehaves on order: /FAULT/AMOUNT/name.
+"""A server of another origin with injectable faults: /FAULT/AMOUNT/name.
 
-And a hub that sends visitors on to it, as model hubs do with their CDNs.
+It can also redirect to itself, as model hubs redirect to their CDNs.
 """
 
 import http.server
@@ -8,13 +8,13 @@ import re
 import threading
 import time
 
-# What a model hub's CDN lets pages of other sites read.
+# Response headers that the CDN of a model hub exposes to pages of other origins.
 EXPOSED = "Content-Range, Content-Type, Content-Disposition, ETag"
 
 
 class Faulty:
-    """`files`: contents by name. `asked`: (fault, Range header) of every GET. Faults: see
-    `answer`.
+    """The server. `files`: contents by name; `asked`: (fault, Range header) of every GET. Faults:
+    see `answer`.
     """
 
     def __init__(self, files):
@@ -31,7 +31,7 @@ class Faulty:
 
             def do_OPTIONS(self):
                 outer.options.append(self.headers.get("Access-Control-Request-Headers"))
-                self.send_response(403)  # as CDNs do: no preflight succeeds
+                self.send_response(403)  # a preflight fails, as with such CDNs
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -39,7 +39,7 @@ class Faulty:
                 try:
                     outer.answer(self)
                 except OSError:
-                    pass  # the page went away
+                    pass  # the page closed the connection
 
         self._server = http.server.ThreadingHTTPServer(("localhost", 0), Handler)
         self._server.daemon_threads = True
@@ -63,7 +63,7 @@ class Faulty:
             return request.end_headers()
         if fault == "mute":
             return self._stopping.wait(120)
-        if fault == "without":  # all files but one: `amount` is its name
+        if fault == "without":  # only the file named `amount` is missing
             if name == amount:
                 return self._stopping.wait(120)
             request.send_response(200)
@@ -85,7 +85,8 @@ class Faulty:
             cut = amount if first else None
         elif fault in ("stall", "stall-once"):
             cut, wait = (max(0, amount - (begin or 0)) if first or fault == "stall" else None), True
-        elif fault == "trickle":  # alive, but slower in all than any timeout
+        # each chunk is in time, but all of them take longer than any timeout
+        elif fault == "trickle":
             request.send_response(status)
             self._headers(request, headers, len(body))
             for at in range(0, len(body), amount):
@@ -97,9 +98,9 @@ class Faulty:
             cut = amount
         elif (
             fault == "nameless-206" and begin is not None
-        ):  # of another version, without an indication
+        ):  # part of another version, without an ETag
             body, headers = other, {"Content-Range": headers["Content-Range"]}
-        elif fault == "nameless-200":  # another version's
+        elif fault == "nameless-200":  # another version, without an ETag
             status, body, headers = 200, bytes(x ^ 1 for x in whole), {}
         elif fault == "changed-206" and begin is not None:
             body, headers["ETag"] = other, '"two"'
@@ -119,7 +120,7 @@ class Faulty:
         if cut is not None:
             if wait:
                 self._stopping.wait(120)
-            time.sleep(0.2)  # what was written is read first
+            time.sleep(0.2)  # let the client read what was sent
             request.close_connection = True
 
     def _headers(self, request, headers, length):

@@ -1,4 +1,4 @@
-"""Aborts while loading, compiling and generating; pipelines that were disposed."""
+"""Aborts during loading, compilation and generation; calls on disposed pipelines."""
 
 from .loading import error, load
 

@@ -1,8 +1,8 @@
-"""The relaxed flavour's integer dot products under each of Chromium's WebAssembly compilers.
+"""Integer dot products of the relaxed flavour under each of Chromium's WebAssembly compilers.
 
-Node 20 has relaxed SIMD behind a flag and its baseline compiler gets the dot product wrong
-(tests/engines/node_engine.py runs without it); browsers run the baseline compiler first and the
-optimizing one later, so both must be right there.
+Browsers run the baseline compiler first and the optimizing one later, so both must be correct. Node
+20 has relaxed SIMD behind a flag, and its baseline compiler gets the dot product wrong
+(tests/engines/node_engine.py runs without it).
 """
 
 import io
@@ -18,7 +18,7 @@ MODEL = (
 
 @pytest.fixture(scope="module")
 def expected(files):
-    """Greedy text of the native engine; the model's package stands among the served files."""
+    """Greedy text of the native engine; the model's package is written to the served files."""
     import edgewise
     from edgewise.session.decoder import open_package
 

@@ -1,11 +1,11 @@
-"""Downloads that break, end early or fail; files that are kept; storage that is full."""
+"""Downloads that break, end early or fail; stored files; full storage."""
 
 import base64
 
 from .conftest import greedy
 from .loading import error, load
 
-# Networks
+# Downloads
 
 
 def test_a_broken_connection_is_taken_up_again(visit, server):
@@ -20,7 +20,7 @@ def test_a_broken_connection_is_taken_up_again(visit, server):
     assert more[0].response().status == 206 and more[0].response().headers[
         "content-range"
     ].startswith(f"bytes {begin}-")
-    # a server that does not know ranges sends all again
+    # a server without support for ranges sends the whole file again
     assert "error" not in greedy(v, "/files/model.edge?fault=no-range")
 
 

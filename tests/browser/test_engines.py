@@ -1,5 +1,5 @@
-"""Which engine a page loads: the base one, the full one where a package needs it, or one made for a
-model by `edgewise build --engine`.
+"""The choice of the engine in a page: the base one, the full one if a package requires it, or one
+built for a model by `edgewise build --engine`.
 """
 
 import re
@@ -17,7 +17,7 @@ def engines(v):
 
 
 def needing(package, *kernels):
-    """The package, as if its plans called these, too."""
+    """The package with further names in its list of required kernels."""
 
     def change(manifest):
         manifest["kernels"] += kernels

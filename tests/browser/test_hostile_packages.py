@@ -10,13 +10,13 @@ import pytest
 from .conftest import edit_package, greedy
 from .loading import error
 
-# Hostile packages
+# Damaged packages
 
 
 # long: a table of mutations
 def mutations(package):
-    """(what, edit): a number of a package replaced by every kind of nonsense, names that lead
-    nowhere, and broken plans.
+    """(description, edit): values of a package replaced by other types and extremes, names of
+    missing parts, and invalid plans.
     """
 
     def at(*path):
@@ -103,8 +103,8 @@ def mutations(package):
 
 
 def as_parts(package, edit):
-    """What the page puts together: [head as numbers, where the rest begins, bytes to change, how
-    long it is].
+    """An edit as the page applies it: [first bytes, offset of the remaining bytes, bytes to change,
+    length].
     """
     if isinstance(edit, list):
         return [[], 0, edit, len(package)]
@@ -112,7 +112,7 @@ def as_parts(package, edit):
         return [[], 0, [], edit]
     if isinstance(
         edit, tuple
-    ):  # bytes of a plan, with its checksum: whoever changes a plan can change that
+    ):  # bytes of a plan, with a correct checksum: whoever changes a plan can also change that
         name, offset, size, changes = edit
         data = -(-(16 + int.from_bytes(package[8:16], "little")) // 64) * 64
         plan = bytearray(package[data + offset : data + offset + size])
@@ -129,7 +129,9 @@ def as_parts(package, edit):
 
 
 def test_hostile_packages(visit, server, package):
-    """Refused with an EdgewiseError, or harmless; the pipeline that existed before still works."""
+    """The load fails with an EdgewiseError or the change has no effect; an existing pipeline still
+    works.
+    """
     v = visit(server)
     v.run(
         "window.p = await ew.pipeline('text-generation', '/files/model.edge'); window.before ="
@@ -185,7 +187,7 @@ def test_hostile_packages(visit, server, package):
 
 
 def flipped(package, which):
-    """A package with one bit of a weight flipped; and the weight's name."""
+    """The package with one flipped bit in a weight; and the name of the weight."""
     length = int.from_bytes(package[8:16], "little")
     manifest, start = json.loads(package[16 : 16 + length]), -(-(16 + length) // 64) * 64
     weight = manifest["weights"][which]
@@ -196,8 +198,8 @@ def flipped(package, which):
 
 @pytest.mark.parametrize("keep", [False, True], ids=["fetched", "kept"])
 def test_damaged_weights(visit, server, files, package, keep):
-    """A bit of a weight is another one on the way: an error that names file and weight; nothing of
-    it is kept, and the next load is whole.
+    """A bit of a weight flips in transfer: an error names the file and the weight, nothing is
+    stored, and the next load succeeds.
     """
     (files / "passing.edge").write_bytes(package)
     v = visit(server)
@@ -214,8 +216,8 @@ def test_damaged_weights(visit, server, files, package, keep):
 
 
 def test_damaged_weights_that_are_kept(visit, server, files, package):
-    """Damaged where the browser keeps them: found on the next visit, forgotten, and fetched
-    again.
+    """A stored weight is damaged: the next visit detects it, deletes the file and fetches
+    it again.
     """
     (files / "stored.edge").write_bytes(package)
     v = visit(server)

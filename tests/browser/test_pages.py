@@ -1,4 +1,4 @@
-"""A model in a page, end to end: from a package, compiled in the page, from an earlier visit; with
+"""A model in a page, end to end: from a package, compiled in the page, and from stored plans; with
 and without threads.
 """
 
@@ -77,8 +77,8 @@ def test_dropped_files_and_their_cache(visit, server):
 
 
 def test_external_data(visit, server, files):
-    """Weights in files of their own are fetched when the compiler asks for them, and from the
-    network again on the second visit.
+    """Weights in external files are fetched when the compiler requests them, and from the network
+    again on the second visit.
     """
     import onnx
 
@@ -159,9 +159,9 @@ def test_every_flavour_writes_the_same(visit, server):
 
 
 def test_bytes_of_a_package(visit, server, plain_server):
-    """Read from the page's memory as they lie there, piece by piece, also out of a larger buffer
-    and where memory cannot be shared; bytes that are given away meanwhile, or that end too early,
-    are an error.
+    """A package in memory is read without a copy, piece by piece, also from a part of a larger
+    buffer and without shared memory; transferring the buffer during the load, or bytes that end too
+    early, cause an error.
     """
     for where in (server, plain_server):
         v = visit(where)
@@ -224,7 +224,7 @@ def test_strict_content_security_policy(visit, strict_server, model):
 
 
 def test_chats(visit, server, files):
-    """Messages are formatted with the model's chat template, also if it is a separate file."""
+    """Messages are formatted with the model's chat template, also if it is in a separate file."""
     folder = files / "chat"
     shutil.copytree(MODEL, folder, dirs_exist_ok=True)
     (folder / "chat_template.jinja").write_text(
@@ -281,15 +281,15 @@ def test_the_demo_writes_at_once(visit, server):
     )
     first = int(v.page.evaluate("document.body.dataset.firstToken"))
     print(f"demo page to first token: {first} ms")
-    # Compile here, write, stop.
+    # Compile in the page, generate, stop.
     v.page.check("#sources [value=onnx]")
     v.page.wait_for_function(
         "document.querySelector('#status').dataset.origin === 'compiled' &&"
         " document.body.dataset.written === '2'"
     )
     v.page.wait_for_function("!document.querySelector('#generate').disabled")
-    # The story may be short and the machine fast: stop is pressed by the page itself as the first
-    # words come.
+    # The story may be short and the machine fast, so the page itself presses Stop at the first
+    # text.
     v.page.fill("#prompt", "The little robot")
     stopped = v.page.evaluate("""
         () =>
@@ -329,7 +329,7 @@ def test_the_demo_says_what_is_wrong(visit, server):
     )
     v.page.wait_for_selector("#error:visible")
     assert "not an Edgewise package" in v.page.inner_text("#error")
-    v.page.click("#generate")  # the model that was there still writes
+    v.page.click("#generate")  # the previous model still generates
     v.page.wait_for_function("document.body.dataset.written === '1'")
 
 
@@ -353,8 +353,9 @@ def test_the_pages_thread_is_never_blocked(visit, server, model):
 
 # long: the script of a page and the checks of what it returns
 def test_a_cache_of_halves(visit, server, files):
-    """Of a package as of a model compiled in the page: half the memory, the same tokens as Python
-    with the same cache, also where beams copy it; another dtype than the package's is refused.
+    """A float16 cache, for a package and for a model compiled in the page: half the memory, and the
+    same tokens as Python with the same cache, also when beams copy it. A dtype other than the
+    package's is refused.
     """
     import edgewise
     from edgewise.session.decoder import open_package

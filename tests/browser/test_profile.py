@@ -1,6 +1,6 @@
-"""Profiles in a page: of sessions, of a pipeline, of training; and the demo's view of them.
+"""Profiles in a page: of sessions, of a pipeline, of training, and their view in the demo.
 
-What is there, never how fast.
+The tests check contents, never speed.
 """
 
 import json
@@ -27,7 +27,7 @@ SUMMARY = """
 
 
 def check(got, runs=None):
-    """What is true of every profile; runs: how many of plans there may be."""
+    """Checks what holds for every profile. runs: allowed numbers of runs of plans."""
     assert "error" not in got, got
     assert runs is None or got["runs"] in runs
     assert got["runs"] == sum(p["runs"] for p in got["plans"])
@@ -51,7 +51,7 @@ def check(got, runs=None):
             r.get("limit") in ("float32", "int8", "memory", "cache")
             if r["ms"]
             else r.get("limit") is None
-        )  # the clock is coarser than some steps
+        )  # the clock is coarser than the duration of some steps
         assert (r.get("ofLimit") is None) == (r.get("limit") in ("cache", None))
     assert {
         m["plan"]: (
@@ -69,8 +69,8 @@ def check(got, runs=None):
 
 
 def check_trace(trace, runs, steps):
-    """Chrome's trace event format: metadata, complete events with begin and duration, counters;
-    steps lie within their runs.
+    """Checks Chrome's trace event format: metadata, complete events with start and duration,
+    counters. Steps lie within their runs.
     """
     events = trace["traceEvents"]
     kinds = {ph: [e for e in events if e["ph"] == ph] for ph in "MXC"}
@@ -222,7 +222,7 @@ def test_writing_and_learning(visit, server, files):
     assert "error" not in got or isinstance(got["error"], str), got
     check(
         got["writing"], runs=range(8, 26)
-    )  # seven after the first token; the prompt in whichever are quickest
+    )  # seven runs after the first token; the prompt takes the fastest plans
     assert {p["plan"] for p in got["writing"]["plans"]} == {"plan/1", "plan/16"} and any(
         o["op"] == "Attention" and o["operations"] for o in got["writing"]["ops"]
     )
@@ -232,7 +232,7 @@ def test_writing_and_learning(visit, server, files):
 
 
 def test_a_package_without_notes(visit, server, files, package):
-    """Kernels' names are all there is."""
+    """The profile has the names of kernels only."""
     from edgewise.onnx import BytesSource
     from edgewise.package import Package
 

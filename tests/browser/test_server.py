@@ -1,4 +1,4 @@
-"""The demo's server (web/demo/serve.mjs) answers malformed requests, and still works."""
+"""The demo's server (web/demo/serve.mjs) answers malformed requests and keeps working."""
 
 import re
 import socket
@@ -45,7 +45,7 @@ def server(tmp_path_factory):
 
 
 def ask(port, request: bytes) -> bytes:
-    """The answer to these bytes."""
+    """Sends these bytes; returns the response."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
         s.sendall(request)
         answer = b""
@@ -58,7 +58,7 @@ def ask(port, request: bytes) -> bytes:
 
 
 def get(port, path, headers=()) -> tuple[int, bytes]:
-    """(status, whole answer) of a GET."""
+    """Sends a GET; returns (status, complete response)."""
     head = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
     answer = ask(port, "\r\n".join([*head, "", ""]).encode("latin-1"))
     return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/") else 0, answer

@@ -1,4 +1,4 @@
-"""The shim's parts that need no browser: web/test, in Node."""
+"""Parts of the TypeScript library that need no browser: web/test, in Node."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Servers, compilers, engines and storage that do not answer."""
+"""Servers, compilers, engines and storage that do not respond."""
 
 import gzip
 import shutil
@@ -34,12 +34,12 @@ def patient(v, model, **options):
     return load(v, model, **options)
 
 
-# What comes after a break
+# Resuming after a broken connection
 
 
 def test_resuming_through_a_redirecting_cdn(visit, server, faulty):
-    """Model hubs redirect to a CDN that answers no preflight, lets pages read few headers, and cuts
-    connections as others do.
+    """Model hubs redirect to a CDN that refuses preflight requests and exposes few headers, and
+    whose connections can break.
     """
     v = visit(server)
     want = greedy(v, "/files/model.edge")["text"]
@@ -61,12 +61,13 @@ def test_only_the_rest_of_the_same_file_continues_it(visit, server, faulty, keep
         "nameless-206",
         "rangeless-206",
         "elsewhere-206",
-    ):  # no continuation: all of it again
+    ):  # a response that cannot continue the file: it is fetched from the start
         faulty.asked.clear()
         got = greedy(v, f"{faulty.url}/{fault}/{at}/model.edge", {"cache_files": keep})
         assert "error" not in got and got["text"] == want, (fault, got)
         assert [r is None for _, r in faulty.asked] == [True, False, True], fault
-    for fault in ("changed-206", "longer-206", "nameless-200"):  # another file, or an unknown one
+    # another version, or one without an ETag
+    for fault in ("changed-206", "longer-206", "nameless-200"):
         url = f"{faulty.url}/{fault}/{at}/model.edge"
         error(
             load(v, url, cache_files=keep), "ModelError", "changed on the server", "Load it again"
@@ -76,7 +77,7 @@ def test_only_the_rest_of_the_same_file_continues_it(visit, server, faulty, keep
 
 
 def test_what_is_damaged_is_not_kept(visit, server, files, package):
-    """A complete file that its own checksums refuse is fetched again on the next visit."""
+    """A complete file with a wrong checksum is fetched again on the next visit."""
     (files / "kept.edge").write_bytes(package[:200_000] + bytes(1000) + package[201_000:])
     v = visit(server)
     got = load(v, "/files/kept.edge", cache_files=True)
@@ -86,7 +87,7 @@ def test_what_is_damaged_is_not_kept(visit, server, files, package):
     assert "error" not in load(v, "/files/kept.edge", cache_files=True)
 
 
-# Silence
+# Servers that send nothing
 
 
 def test_a_silent_server_is_asked_again(visit, server, faulty):
@@ -111,7 +112,7 @@ def test_a_silent_server_is_asked_again(visit, server, faulty):
 
 
 def test_a_slow_server_is_waited_for(visit, server, faulty, package):
-    """Progress counts, not the time in all."""
+    """The timeout restarts with each received chunk; the total time does not count."""
     v = visit(server)
     amount = len(package) // 12
     got = patient(v, f"{faulty.url}/trickle/{amount}/model.edge")
@@ -128,7 +129,7 @@ def test_a_slow_server_is_waited_for(visit, server, faulty, package):
 )
 def test_python_that_does_not_come(visit, server, files, faulty, name, words):
     v = visit(server)
-    if name.endswith(".zip"):  # is not loaded if there is a snapshot with the wheel
+    if name.endswith(".zip"):  # is not loaded if there is a snapshot beside the wheel
         shutil.copy(wheel(), files / "own.whl")
         v.run("ew.env.wheelUrl = '/files/own.whl';")
     v.run(
@@ -151,7 +152,7 @@ def test_a_compiler_that_does_not_come(visit, server):
 
 
 def test_python_starts_from_the_snapshot(visit, server):
-    """Neither the standard library nor the wheel is downloaded to compile for training."""
+    """Compiling for training downloads neither the standard library nor the wheel."""
     v = visit(server)
     assert "error" not in v.run(LOAD, COMPILED)
     assert v.asked(".snapshot") and not v.asked(".whl") and not v.asked("python_stdlib")
@@ -159,7 +160,7 @@ def test_python_starts_from_the_snapshot(visit, server):
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_python_starts_without_a_snapshot(visit, server, files, damage):
-    """One that is missing, damaged or of another Pyodide costs time only."""
+    """A snapshot that is missing, damaged or of another Pyodide only makes the start slower."""
     shutil.copy(wheel(), files / "own.whl")
     memory = bytearray(
         gzip.decompress(next((WEB / "dist").glob("edgewise-*.snapshot")).read_bytes())
@@ -169,7 +170,7 @@ def test_python_starts_without_a_snapshot(visit, server, files, damage):
     elif damage == "cut":
         (files / "own.snapshot").write_bytes(gzip.compress(memory, 1)[:1_000_000])
     else:
-        memory[16:48] = bytes(32)  # the identity of the Pyodide that made it
+        memory[16:48] = bytes(32)  # the hash that identifies the Pyodide that wrote it
         (files / "own.snapshot").write_bytes(gzip.compress(memory, 1))
     v = visit(server)
     v.run("ew.env.wheelUrl = '/files/own.whl';")
@@ -204,7 +205,7 @@ EARLY = """
 
 
 def test_storage_that_does_not_answer(visit, server, files):
-    """Then nothing is kept; everything else works."""
+    """Nothing is stored then; everything else works."""
     for broken in (
         "FileSystemDirectoryHandle.prototype.getFileHandle",
         "FileSystemFileHandle.prototype.createSyncAccessHandle",
@@ -238,9 +239,7 @@ def test_files_that_do_not_answer(visit, server, files):
 
 
 def test_files_of_an_extension(visit, server):
-    """Where an address is not http's, a file that is not there has no status: it is missing at
-    once.
-    """
+    """At a URL other than http a missing file has no status: it is reported at once."""
     v = visit(server)
     got = v.run(
         "const t = performance.now(); try { await ew.pipeline('text-generation',"
@@ -254,8 +253,8 @@ def test_files_of_an_extension(visit, server):
 
 
 def test_aborted_loads_leave_no_threads(browser, server, files):
-    """Workers of workers that are ended while they start, or with the one that asked for it, stayed
-    as threads of the browser's process.
+    """Regression test: nested workers that were terminated while they started, or together with
+    their parent, remained as threads of the browser's process.
     """
     import glob
     import time
@@ -308,8 +307,8 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
 
 # long: the script of a page and the checks of what it returns
 def test_a_quota_that_shrinks_meanwhile(visit, server, context):
-    """Storage quota shrinks while files, plans, adapters and checkpoints are written: each
-    operation succeeds or reports why not, and existing files stay.
+    """The storage quota shrinks while files, plans, adapters and checkpoints are written: each
+    operation succeeds or reports the reason, and existing files remain.
     """
     v = visit(server)
     quota = context.new_cdp_session(v.page)

@@ -1,4 +1,4 @@
-"""Workers and threads that do not start, or that die."""
+"""Workers and threads that do not start, or that end unexpectedly."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_a_worker_that_cannot_start(visit, server, files, setting, script):
 
 
 def test_threads_that_never_start(visit, server):
-    """The engine continues with one thread, and reports the reason."""
+    """The engine continues with one thread and reports the reason."""
     v = visit(server)
     v.run("ew.env.stallTimeout = 2000; ew.env.threadUrl += '?fault=mute';")
     got = load(v, "/files/model.edge", threads=2)
@@ -44,8 +44,8 @@ def worker_of(page, part):
 
 
 def test_a_worker_that_dies(visit, server):
-    """A worker that is terminated without an event, as browsers do when memory is short: every open
-    call rejects, and so do later ones.
+    """A worker terminated without an event, as browsers do when memory is short: open calls reject,
+    and so do later ones.
     """
     v = visit(server)
     v.run("window.p = await ew.pipeline('text-generation', '/files/model.edge', {threads: 1});")
@@ -94,7 +94,7 @@ def test_python_that_dies(visit, server):
 
 
 def test_a_thread_that_dies(visit, server, files):
-    """Its worker waits for it in WebAssembly and hears nothing; the page does."""
+    """The worker blocks in WebAssembly and receives no message, so the page detects the failure."""
     text = (WEB / "dist" / "worker.js").read_text()
     assert text.count(".ew_worker(") == 1
     (files / "thread-bad.js").write_text(

@@ -1,4 +1,4 @@
-"""Files and options that are not valid: models, tokenizers, operators."""
+"""Invalid models, tokenizers, operators and options."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ import shutil
 from .conftest import MODEL
 from .loading import error, load
 
-# Wrong files
+# Invalid files
 
 
 def test_wrong_files(visit, server, files):

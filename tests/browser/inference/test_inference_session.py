@@ -1,5 +1,5 @@
-"""ONNX Runtime Web's InferenceSession in a page: any model, as Python's InferenceSession runs it,
-from files, addresses and packages.
+"""ONNX Runtime Web's InferenceSession in a page: the same models as in Python, from bytes, URLs and
+packages.
 """
 # long: one page and one set of models serve all of these tests
 
@@ -145,7 +145,7 @@ def same(got, session, feeds, rtol=1e-5):
 
 @pytest.mark.parametrize("flavour", ["simd128", "relaxed-threads"])
 def test_any_shapes(visit, server, models, flavour):
-    """One session, batches and sizes as they come; some outputs only."""
+    """One session with different batches and sizes, and with some of its outputs only."""
     v = visit(server)
     got = v.run(
         FEED
@@ -173,8 +173,8 @@ def test_any_shapes(visit, server, models, flavour):
 
 
 def test_packed_weights(visit, server, models):
-    """A weight that was packed when it was loaded is let go of, and there again for a plan that
-    reads it as it is.
+    """A weight that was packed at load time is released, and read again for a plan that uses it
+    unpacked.
     """
     v = visit(server)
     got = v.run(
@@ -217,7 +217,7 @@ def test_packed_weights(visit, server, models):
 
 
 def test_files(visit, server, models):
-    """Models as bytes, part of a buffer, a Blob; external data found by URL or passed."""
+    """Models as bytes, as part of a buffer and as a Blob; external data found by URL or passed."""
     v = visit(server)
     data = {
         name: base64.b64encode((models / name).read_bytes()).decode()
@@ -264,7 +264,9 @@ def test_files(visit, server, models):
 
 # long: the script of a page and the checks of what it returns
 def test_package(visit, server, models, capsys):
-    """Compiled ahead of time for two shapes: no Python in the page, and words for a third shape."""
+    """Compiled ahead of time for two shapes: no Python in the page, and an error for a
+    third shape.
+    """
     path = models / "cnn.edge"
     assert (
         main(
@@ -330,7 +332,7 @@ def test_package(visit, server, models, capsys):
 
 # long: the script of a page and the checks of what it returns
 def test_shapes_from_data(visit, server, models):
-    """A shape that is fed, and a graph that only Python can run."""
+    """A shape that is an input, and a graph that only Python can run."""
     v = visit(server)
     got = v.run(
         FEED
@@ -414,7 +416,9 @@ SEEDS = json.loads((Path(__file__).parents[2] / "conformance" / "seeds.json").re
 
 
 def test_options_come_second_as_in_onnxruntime_web(visit, server, models):
-    """run(feeds, options) and run(feeds, fetches, options); an output's name makes it fetches."""
+    """run(feeds, options) and run(feeds, fetches, options); the name of an output makes it
+    fetches.
+    """
     got = visit(server).run("""
         const s = await ew.InferenceSession.create("/files/models/cnn.onnx");
         const feeds = {
@@ -437,8 +441,8 @@ def test_options_come_second_as_in_onnxruntime_web(visit, server, models):
 
 @pytest.mark.parametrize("name", ["random.onnx", "random.edge"])
 def test_seeds(visit, server, models, name):
-    """Random numbers without a seed of their own: Python's for the same seed, others without one;
-    and an output that is what was fed.
+    """Random numbers of nodes without a seed: equal to Python's for the same session seed,
+    different without one. Also an output that is an input.
     """
     (models / "random.onnx").write_bytes(base64.b64decode(SEEDS["model"]))
     if name.endswith(".edge"):

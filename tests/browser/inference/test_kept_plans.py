@@ -1,5 +1,5 @@
-"""What a page's InferenceSession compiled is there on the next visit: no Python then, the same
-outputs; a model that changed and a damaged entry are compiled again.
+"""Plans that an InferenceSession compiled in a page are stored: the next visit needs no Python and
+gives the same outputs; changed models and damaged entries are compiled again.
 """
 
 import base64
@@ -16,7 +16,7 @@ from ..loading import error
 from ..test_pages import no_python
 from .test_inference_session import FEED, image, models, same  # noqa: F401
 
-# Runs the model with images of these sizes; `arg.open`: what stands for the model.
+# Runs the model with images of these sizes; `arg.open`: the argument of `create`.
 RUN = (
     FEED
     + """
@@ -36,7 +36,7 @@ RUN = (
     """
 )
 ONE, TWO = [[1, 8, 8], None], [[3, 5, 7], ["probs"]]
-# Reads or changes the one entry of the cache, and gives it as it was.
+# Reads or changes the only entry of the cache; returns its previous content.
 ENTRY = """
     const dir = await (
       await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")
@@ -103,7 +103,7 @@ def test_the_next_visit_needs_no_python(visit, server, models, how):  # noqa: F8
         assert len(w.asked(".onnx")) == (2 if how == "outside.onnx" else 1), (
             "the model is fetched once"
         )
-    # new shapes start Python; their plans are kept with the others and share their weights
+    # new shapes start Python; their plans are stored with the others and share their weights
     other = run(w, [ONE, [[2, 4, 4], None]], **given(how, models))
     assert not no_python(w) and other["out"][0] == first["out"][0]
     same(other["out"][1], session, {"x": image(2, 4, 4)})
@@ -131,8 +131,8 @@ def test_weights_stay_in_the_model(visit, server, models):  # noqa: F811
 
 
 def test_numbers_and_packed_weights(visit, server, models):  # noqa: F811
-    """Numbers that shapes depend on are part of a kept plan's key; a weight that was packed is read
-    again for a plan that uses it unpacked.
+    """Values that shapes depend on are part of a stored plan's key; a weight that was packed is
+    read again for a plan that uses it unpacked.
     """
     body = (
         FEED
@@ -195,7 +195,7 @@ def test_numbers_and_packed_weights(visit, server, models):  # noqa: F811
 
 @pytest.mark.parametrize("how", ["cnn.onnx", "outside.onnx", "bytes", "cnn.onnx?fault=no-range"])
 def test_a_changed_model_is_compiled_again(visit, server, models, how):  # noqa: F811
-    """Of the same size, which only the server's mark or the bytes themselves tell apart."""
+    """A model of the same size, which differs only in the server's ETag or in its bytes."""
     name = "outside.onnx" if how == "outside.onnx" else "cnn.onnx"
     was = {f: (models / f).read_bytes() for f in (name, name + ".data") if (models / f).exists()}
     try:
@@ -205,7 +205,7 @@ def test_a_changed_model_is_compiled_again(visit, server, models, how):  # noqa:
             (models / (name + ".data")).write_bytes((data * 2).tobytes())
         else:
             model = onnx.load(models / name)
-            model.graph.node[1].op_type = "Tanh"  # as long as Relu
+            model.graph.node[1].op_type = "Tanh"  # as long as "Relu"
             for t in model.graph.initializer:
                 t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(t) * 2, t.name))
             onnx.save_model(model, models / name)
@@ -223,8 +223,8 @@ def test_a_changed_model_is_compiled_again(visit, server, models, how):  # noqa:
 
 
 def test_a_model_that_changes_while_a_session_uses_it(visit, server, models):  # noqa: F811
-    """A session that has its plans from an earlier visit fetches the model again for new shapes: if
-    it is another one by then, that is an error, and what there was still works.
+    """A session with stored plans fetches the model again for new shapes: if the model has changed
+    since, that is an error, and the existing plans still work.
     """
     shutil.copy(models / "cnn.onnx", models / "moving.onnx")
     first = run(visit(server), [ONE], url="/files/models/moving.onnx")
@@ -244,7 +244,7 @@ def test_a_model_that_changes_while_a_session_uses_it(visit, server, models):  #
 
 
 def flipped(data):
-    """One bit of the plan, which is the first part."""
+    """Flips one bit of the plan, which is the first part."""
     at = -(-(16 + int.from_bytes(data[8:16], "little")) // 64) * 64 + 100
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
@@ -252,7 +252,7 @@ def flipped(data):
 def changed(change):
     def of(data):
         def edit(manifest):
-            manifest["sha256"] = {}  # who changes a part can change its checksum
+            manifest["sha256"] = {}  # whoever changes a part can also change its checksum
             change(manifest)
 
         return edit_package(data, edit)
@@ -329,7 +329,7 @@ def test_a_damaged_entry_is_made_again(visit, server, models):  # noqa: F811
 
 def test_the_latest_plans_are_kept(visit, server, models):  # noqa: F811
     v = visit(server)
-    # two lengths of different growth: one alone would be served by a plan for a range
+    # two lengths that grow differently: a plan for a range of lengths would serve a single one
     shapes = {n: [[n, 2 * n + 2, 4], None] for n in range(1, 19)}
     run(v, [shapes[n] for n in range(1, 19)], **given("cnn.onnx", models))
     w = visit(server)
@@ -351,8 +351,8 @@ def test_programs_with_loops_are_kept(visit, server, models):  # noqa: F811
 
 
 def test_without_storage(visit, server, models, context):  # noqa: F811
-    """If the browser has no storage, or no room, or the page disables it, everything works as on
-    the first visit.
+    """If the browser has no storage or no space, or the page disables storage, each visit works
+    like the first one.
     """
     v = visit(server)
     for _ in range(2):
@@ -375,7 +375,7 @@ def test_without_storage(visit, server, models, context):  # noqa: F811
 
 
 def test_kept_files(visit, server, models):  # noqa: F811
-    """With `cache_files` the model is kept, too: the next visit asks the server for neither it nor
+    """With `cache_files` the model is stored too: the next visit requests neither the model nor
     Python.
     """
     v = visit(server)
@@ -386,7 +386,9 @@ def test_kept_files(visit, server, models):  # noqa: F811
 
 
 def test_damaged_kept_files(visit, server, models):  # noqa: F811
-    """Damaged where the browser keeps them: noticed, and fetched again within the same load."""
+    """Damage in the browser's storage is detected, and the file is fetched again within the same
+    load.
+    """
     v = visit(server)
     first = run(v, [ONE], options={"cache_files": True}, **given("outside.onnx", models))
     assert (

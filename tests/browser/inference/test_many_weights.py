@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 F = TensorProto.FLOAT
-LAYERS = 240  # two weights each; Chromium stopped after some dozens of streams
+LAYERS = 240  # two weights each; Chromium stalled after a few dozen open streams
 
 
 def network(path, external):
@@ -29,9 +29,7 @@ def network(path, external):
             helper.make_node("Tanh", [f"c{i}"], [f"t{i}"]),
         ]
         at = f"t{i}"
-    large = (
-        random.standard_normal((512, 3000)).astype(np.float32) * 0.1
-    )  # 6 MB: more than is read at once
+    large = random.standard_normal((512, 3000)).astype(np.float32) * 0.1  # 6 MB: more than one read
     weights.insert(LAYERS // 2, ("large", large))
     nodes += [
         helper.make_node("Flatten", [at], ["flat"]),
@@ -88,9 +86,7 @@ RUN = """
 @pytest.mark.parametrize("fault", ["", "?fault=no-range"])
 @pytest.mark.parametrize("name", ["inside", "outside"])
 def test_a_first_visit_ends(visit, server, models, name, fault):
-    """The first run reads hundreds of weights; so does a second visit, which has the plans
-    already.
-    """
+    """The first run reads hundreds of weights; so does a second visit, which has stored plans."""
     session = edgewise.InferenceSession(str(models / f"{name}.onnx"))
     wanted = [
         session.run(None, {"x": np.sin(np.arange(n * 512)).astype(np.float32).reshape(n, 8, 8, 8)})[

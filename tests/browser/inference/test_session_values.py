@@ -1,5 +1,5 @@
-"""A page's session between plans: branches and loops without Python once it has compiled, strings,
-sequences and maps, outputs that stay in the engine, sessions without a worker.
+"""What a page's session does between plans: branches and loops without Python once they are
+compiled, strings, sequences and maps, outputs that stay in the engine, sessions without a worker.
 """
 
 import edgewise
@@ -23,7 +23,9 @@ def seq(name):
 
 @pytest.fixture(scope="module")
 def mixed(files):
-    """A loop with a branch on data, a sequence of its results, strings, and a classifier's map."""
+    """A loop with a data-dependent branch, a sequence of its results, strings, and a classifier's
+    map.
+    """
     one, two = (
         numpy_helper.from_array(np.float32(1), "one"),
         numpy_helper.from_array(np.float32([2, 3]), "two"),

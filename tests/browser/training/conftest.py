@@ -1,4 +1,4 @@
-"""Packages that the tests of training in pages load."""
+"""Packages for the tests of training in pages."""
 
 import io
 import warnings
@@ -13,7 +13,9 @@ from .harness import BATCH, SEQUENCE
 
 @pytest.fixture(scope="session")
 def trainable(files):
-    """The demo model with LoRA (with dropout, so that seeds matter) as /files/trainable.edge."""
+    """The demo's model with LoRA as /files/trainable.edge, with dropout, so that seeds have an
+    effect.
+    """
     from edgewise.session.open import folder_files
     from edgewise.training.package import compile_training_package
 

@@ -1,4 +1,4 @@
-"""Text, model and scripts of the tests of training in pages."""
+"""Text, model and scripts for the tests of training in pages."""
 
 BATCH, SEQUENCE = 2, 32
 

@@ -1,4 +1,4 @@
-"""Scripts of the tests of TrainingSession in pages."""
+"""Scripts for the tests of TrainingSession in pages."""
 
 CREATE = """
     const open = (more = {}) =>

@@ -1,4 +1,4 @@
-"""Adapters as files: saved, loaded, merged into an .onnx file, refused."""
+"""Adapters as files: save, load, merge into an .onnx file; invalid ones are rejected."""
 
 import base64
 
@@ -9,8 +9,8 @@ from .harness import train
 
 # long: the script of a page and the checks of what it returns
 def test_adapters_as_files(visit, server, trainable, tmp_path):
-    """What the page saves is PEFT's layout, which Python reads; and it comes back the same, in half
-    precision nearly so, and with a lower rank.
+    """The page saves PEFT's layout, which Python reads. Loading it again gives the same adapter; in
+    half precision nearly the same, and also with a lower rank.
     """
     np = pytest.importorskip("numpy")
     from edgewise.training.peft import load_adapter

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged or of other runs, and storage that is full or denied."""
+"""Checkpoints that are damaged or belong to other runs; storage that is full or denied."""
 
 import json
 
@@ -28,7 +28,8 @@ def test_a_damaged_checkpoint_is_not_used(visit, server, trainable, how):
     v = visit(server)
     whole = train(v, WHOLE, o=RUN)
     train(v, RESUME, o=RUN)
-    v.run(DAMAGE, {"sides": ["a"], "how": how})  # saves of steps 2, 4 and 6 went to a, b and a
+    # the checkpoints of steps 2, 4 and 6 were written to a, b and a
+    v.run(DAMAGE, {"sides": ["a"], "how": how})
     again = train(v, RESUME, o=RUN)
     assert again["events"] == [5, 6] and again["losses"] == whole["losses"], again
     v.run(DAMAGE, {"sides": ["a", "b"], "how": how})

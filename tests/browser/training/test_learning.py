@@ -1,4 +1,4 @@
-"""Training in a page: the loss falls, as in Python, and the same seed gives the same run."""
+"""Training in a page: the loss falls as in Python, and the same seed gives the same run."""
 
 import pytest
 
@@ -184,8 +184,8 @@ def test_a_seed_is_a_run(visit, server, trainable):
 
 
 def test_the_same_run_in_python_and_in_a_page(visit, server, trainable):
-    """The same texts, seed and options give the same losses, step by step: the same bits with the
-    same kernels, the wasm engine's.
+    """The same texts, seed and options give the same losses step by step: bit-identical with the
+    kernels of the wasm engine.
     """
     import edgewise
     from edgewise.training.package import default_lora
@@ -246,9 +246,7 @@ def test_the_same_run_in_python_and_in_a_page(visit, server, trainable):
 
 @pytest.fixture(scope="session")
 def both(files, trainable):
-    """The demo model with LoRA and with training of all its parameters (those that are not
-    quantized).
-    """
+    """The demo's model with LoRA, and with all parameters trained except quantized ones."""
     from edgewise.session.open import folder_files
     from edgewise.training.package import compile_training_package
 
@@ -265,8 +263,8 @@ def both(files, trainable):
 
 # long: the script of a page and the checks of what it returns
 def test_all_parameters(visit, server, both):
-    """Generation uses the trained copies and values computed from them; they can be switched with
-    adapters and with the original model.
+    """Generation uses the trained parameters and the values computed from them; the page can switch
+    between them, adapters and the original model.
     """
     v = visit(server)
     got = v.run(
@@ -362,7 +360,7 @@ def test_the_demo_learns(visit, server, files, trainable):
         page.click("#adapters >> text=Download")
     assert download.value.suggested_filename.endswith((".safetensors", ".json"))
     v.close()
-    # The next visit has the result; a lesson that was interrupted continues.
+    # The next visit has the result; an interrupted lesson continues.
     w = visit(server, "/?write=0&model=/files/trainable.edge", start=False)
     page = w.page
     page.wait_for_function("!document.querySelector('#generate').disabled")

@@ -1,4 +1,4 @@
-"""Wrong options, losses that are not finite, damaged plans, and models compiled in the page."""
+"""Invalid options, losses that are not finite, damaged plans, and models compiled in the page."""
 
 from ..conftest import edit_package
 from ..loading import error
@@ -42,7 +42,7 @@ def test_wrong_wishes(visit, server, trainable):
         assert word in e["message"], (options, e["message"])
     for texts in ("", [], [1], None, {"a": 1}):
         error(train(v, "return await ew.fineTune(p, arg.texts)", texts=texts), "InputError", "text")
-    # After all that a model still writes and learns.
+    # After all these errors a model still generates and trains.
     got = train(
         v,
         """
@@ -84,7 +84,9 @@ def test_the_loss_explodes(visit, server, trainable):
 
 
 def test_damaged_training_plans(visit, server, files, package, trainable):
-    """Plans that are not those that the manifest describes: refused before anything runs."""
+    """Plans that differ from their description in the manifest are rejected before anything
+    runs.
+    """
     data = (files / "trainable.edge").read_bytes()
 
     def swap(m):

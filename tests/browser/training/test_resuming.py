@@ -31,7 +31,7 @@ def test_a_closed_tab_goes_on_bit_for_bit(visit, server, trainable):
     assert [(c["name"], c["step"], c["total"], c["program"]) for c in again["kept"]] == [
         ("run 1", 6, 6, "lora")
     ]
-    # Once more: there is nothing left to do, and the adapter is there.
+    # A second resume has no steps left; the adapter exists.
     done = train(w, RESUME, o=RUN)
     assert (
         done["losses"] == whole["losses"] and done["events"] == [] and done["text"] == whole["text"]

@@ -1,4 +1,4 @@
-"""TrainingSession in a page: steps, updates, parameters, schedules and artifacts of onnxruntime."""
+"""TrainingSession in a page: steps, updates, parameters, schedules and onnxruntime's artifacts."""
 
 import base64
 import json
@@ -121,8 +121,8 @@ def test_it_trains_as_python_does(visit, server, files, artifacts, tmp_path):
 
 
 def test_steps_updates_and_resets_in_any_order(visit, server, files):
-    """The losses of tests/conformance/training_updates.json, which PyTorch computed and Python
-    reproduces, too.
+    """The losses of tests/conformance/training_updates.json, computed by PyTorch and reproduced by
+    Python.
     """
     from conformance.vectors import vectors
     from training.updates import write_artifacts
@@ -226,7 +226,7 @@ CASES = sorted(
 
 @pytest.mark.parametrize("case", [p.parent for p in CASES], ids=lambda p: p.name)
 def test_artifacts_that_onnxruntime_made(visit, server, files, case):
-    """Twenty steps on ONNX Runtime Training's own files are PyTorch's, with its AdamW rule."""
+    """Twenty steps on ONNX Runtime Training's own files match PyTorch with the same AdamW rule."""
     shutil.copytree(case, files / case.name, dirs_exist_ok=True)
     spec = json.loads((case / "spec.json").read_text())
     with np.load(case / "data.npz") as z:

@@ -1,4 +1,4 @@
-"""TrainingSession in a page: wrong arguments, aborts and signals."""
+"""TrainingSession in a page: invalid arguments, aborts and signals."""
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -98,8 +98,8 @@ def test_wrong_wishes(visit, server, artifacts):
 
 
 def test_aborts(visit, server, artifacts):
-    """While it is created, while its steps are compiled, queued and running: Aborted, and what
-    follows is as if nothing had been asked for.
+    """A session aborted while it is created, or while its steps are compiled, queued or running,
+    throws Aborted; later calls are unaffected.
     """
     v = visit(server)
     got = v.run(
@@ -160,7 +160,7 @@ def test_aborts(visit, server, artifacts):
 
 # long: the script of a page and the checks of what it returns
 def test_signals_are_heard(visit, server, artifacts, files):
-    """By updates, exports and runs, also amid a step that takes minutes."""
+    """Signals stop updates, exports and runs, also during a step that takes minutes."""
     pool = helper.make_node(
         "AveragePool", ["x"], ["y"], kernel_shape=[8000, 1000], pads=[7999, 999] * 2
     )
