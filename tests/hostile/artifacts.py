@@ -1,5 +1,5 @@
-"""Training artifacts of ONNX Runtime's format (training_model.onnx, eval_model.onnx,
-optimizer_model.onnx, checkpoint), damaged, and a short training with them.
+"""Damaged training artifacts in ONNX Runtime's format (training_model.onnx, eval_model.onnx,
+optimizer_model.onnx, checkpoint), and a short training run with them.
 """
 
 import io
@@ -18,7 +18,7 @@ ORT = Path(__file__).parents[1] / "training/models/mlp_clipnorm_ce_adamw"  # wri
 
 
 def whole(folder: Path) -> dict:
-    """{name: bytes}"""
+    """Returns {name: bytes} of the files in a folder."""
     names = dict(
         zip(FILES, ("training_model.onnx", "eval_model.onnx", "optimizer_model.onnx", "checkpoint"))
     )
@@ -26,7 +26,7 @@ def whole(folder: Path) -> dict:
 
 
 def own_artifacts(folder: Path) -> dict:
-    """Those that Edgewise makes of a perceptron with a BatchNormalization."""
+    """Artifacts that Edgewise writes for a perceptron with a BatchNormalization."""
     from edgewise.training import artifacts, onnxblock
 
     r = np.random.default_rng(0)
@@ -65,8 +65,9 @@ def own_artifacts(folder: Path) -> dict:
 
 
 def damage_artifacts(rng, files: dict) -> tuple[dict, str]:
-    """(the files with one of them damaged, or two, or with one exchanged for another; what was
-    done)
+    """Damages one or two of the files, or replaces one by another.
+
+    Returns (the files, a description of the damage).
     """
     files, notes = dict(files), []
     for _ in range(rng.choice((1, 1, 2))):
@@ -98,7 +99,7 @@ def damage_checkpoint(rng, data: bytes, notes: list) -> bytes:
     try:
         c = read_checkpoint(data)
     except EdgewiseError:
-        return data  # damaged before
+        return data  # already damaged
     table = rng.choice((c.requires_grad, c.requires_grad, c.frozen or c.requires_grad))
     if not table:
         return data
@@ -107,7 +108,7 @@ def damage_checkpoint(rng, data: bytes, notes: list) -> bytes:
         ("shape", "dtype", "missing", "renamed", "moved", "moments", "numbers", "special")
     )
     if table[name].dtype != TensorProto.FLOAT:
-        return data  # damaged before
+        return data  # already damaged
     notes.append(f"{how} of {name}")
     array = np.frombuffer(table[name].bytes(), np.float32).reshape(table[name].shape)
     if how == "shape":
@@ -160,7 +161,7 @@ def damage_model(rng, data: bytes, notes: list) -> bytes:
     """A model with changed nodes, names, types, dimensions, attributes or metadata."""
     try:
         model = onnx.load_from_string(data)
-    except Exception:  # noqa: BLE001 - damaged before
+    except Exception:  # noqa: BLE001 - already damaged
         return data
     g = model.graph
     values = [*g.input, *g.output]
@@ -279,12 +280,12 @@ def damage_model(rng, data: bytes, notes: list) -> bytes:
         rng.choice(g.node).input.append(f"branch{at}")
     try:
         return model.SerializeToString()
-    except Exception:  # noqa: BLE001 - what cannot be written is not met
+    except Exception:  # noqa: BLE001 - a model that cannot be serialized is not tested
         return data
 
 
 def feeds_for(files: dict) -> dict:
-    """{input: array} of a batch, by the whole training model."""
+    """Returns {input: array} for a batch of the undamaged training model."""
     from edgewise.onnx import as_source
     from edgewise.training.artifact_files.models import read_training_model
     from edgewise.training.artifact_files.odtc import read_checkpoint
@@ -306,7 +307,7 @@ def feeds_for(files: dict) -> dict:
 
 
 def train(files: dict, feeds: dict) -> list:
-    """Two steps, an evaluation, a checkpoint and an export in Python; losses."""
+    """Runs two steps, an evaluation, a checkpoint and an export in Python; returns the losses."""
     from edgewise.training.api import CheckpointState, Module, Optimizer
 
     state = CheckpointState.load_checkpoint(files["checkpoint"])
@@ -332,7 +333,7 @@ def train(files: dict, feeds: dict) -> list:
 
 
 def train_in_page(files: dict, feeds: dict) -> list:
-    """The same with a page's TrainingSession."""
+    """Does the same with a page's TrainingSession."""
     from engines.page_session import PageTraining
 
     session = PageTraining(**files)

@@ -1,5 +1,5 @@
-"""Hostile input must cause an EdgewiseError that names what, where and the remedy, in bounded time
-and memory; sessions that exist already must still work.
+"""Fixtures: hostile input must cause an EdgewiseError with what, where and remedy, in bounded time
+and memory, and existing sessions must still work.
 """
 
 import resource
@@ -15,9 +15,9 @@ from .seeds import small
 
 
 class Refusal:
-    """Whether calls are refused as they should be."""
+    """Checks that calls are refused correctly."""
 
-    SECONDS, BYTES = 30, 512 << 20  # of the processor: other work may share the machine
+    SECONDS, BYTES = 30, 512 << 20  # processor time, since other programs may run on the machine
 
     def __init__(self):
         self.steady = edgewise.InferenceSession(small()["attention"][0])
@@ -28,9 +28,10 @@ class Refusal:
         self.want = self.steady.run(None, self.feeds)[0].tobytes()
 
     def __call__(self, call, kind=EdgewiseError, match=None, may_work=False):
-        """call() must raise `kind`; or, with may_work, raise nothing but an EdgewiseError.
+        """Checks that call() raises `kind`, or, with may_work, that it succeeds or raises an
+        EdgewiseError.
 
-        Returns the error, or what the call gave.
+        Returns the error, or the result of the call.
         """
         before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         try:
@@ -64,7 +65,7 @@ def refused(refusal):
 
 @pytest.fixture(scope="session")
 def page():
-    """The readers of the page, in Node."""
+    """The page's readers of files, in Node."""
     reader = PageReader()
     yield reader
     reader.close()

@@ -1,5 +1,5 @@
-"""Damage to files: JSON values, bytes, and packages whose manifest, plans and checksums are changed
-consistently.
+"""Damages files: JSON values, bytes, and packages with consistent changes of manifest, plans and
+checksums.
 """
 
 import copy
@@ -104,7 +104,7 @@ KINDS = ("weight", "computed", "cache", "state", "input", "output")
 
 
 def places(x, path=()):
-    """Every place in a JSON value; of long lists some."""
+    """Paths of all values in a JSON value; long lists are sampled."""
     if path:
         yield path
     if isinstance(x, dict):
@@ -116,7 +116,7 @@ def places(x, path=()):
 
 
 def damage_json(rng, value, times=None):
-    """A JSON value with some of it removed, exchanged, repeated, or made anything else."""
+    """Returns a JSON value with parts removed, swapped, repeated, or replaced."""
     value = copy.deepcopy(value)
     for _ in range(times or rng.choice((1, 1, 2, 3))):
         everywhere = list(places(value))
@@ -162,7 +162,7 @@ def damage_json(rng, value, times=None):
 
 
 def damage_bytes(rng, data: bytes) -> bytes:
-    """Bytes with some flipped, overwritten, removed or repeated."""
+    """Returns bytes with some of them flipped, overwritten, removed or repeated."""
     data = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4, 8))):
         if not data:
@@ -186,8 +186,9 @@ def damage_bytes(rng, data: bytes) -> bytes:
 
 
 class DamagedPackage:
-    """A package that is taken apart, damaged, and put together with checksums that fit (mostly).
-    notes: what was done.
+    """Unpacks a package, damages it, and packs it again, mostly with correct checksums.
+
+    `notes` lists the changes.
     """
 
     def __init__(self, rng, package: bytes, others: list):
@@ -200,7 +201,7 @@ class DamagedPackage:
         self.others = others
 
     def make(self) -> bytes:
-        """The damaged package."""
+        """Applies some random changes; returns the damaged package."""
         rng = self.rng
         for _ in range(rng.choice((1, 1, 2, 2, 3, 5))):
             how = rng.choice(
@@ -230,7 +231,7 @@ class DamagedPackage:
                 struct.error,
                 OverflowError,
             ):
-                continue  # an earlier damage has taken away what this one was to change
+                continue  # an earlier change has removed the target of this one
             self.notes.append(how.__name__)
         return self.whole()
 
@@ -243,13 +244,15 @@ class DamagedPackage:
         return found
 
     def slot(self) -> tuple:
-        """(plan's bytes, position of a slot in its table, the manifest's slot)"""
+        """Chooses a slot: (bytes of its plan, offset in the plan's table of slots, its entry in the
+        manifest).
+        """
         plan = self.rng.choice(self.plans())
         data, i = self.parts[plan["file"]], self.rng.randrange(len(plan["slots"]))
         return data, HEADER.unpack_from(data)[9] + 16 * i, plan["slots"][i]
 
     def same_name(self, name: str) -> list:
-        """Every slot of a name, with its place, in all plans."""
+        """All slots with this name in all plans, each with its offset."""
         return [
             (self.parts[p["file"]], HEADER.unpack_from(self.parts[p["file"]])[9] + 16 * i, s)
             for p in self.plans()
@@ -258,7 +261,7 @@ class DamagedPackage:
         ]
 
     def one_size(self) -> None:
-        """Changes the size of a slot, in this plan or in all, in the plan and in the manifest."""
+        """Changes the size of a slot in one plan or in all, in the plan and in the manifest."""
         rng = self.rng
         slot = self.slot()
         size = (
@@ -283,7 +286,7 @@ class DamagedPackage:
                             x["shape"] = [size // 4]
 
     def one_name(self) -> None:
-        """The name of another slot, and perhaps its kind and size."""
+        """Gives a slot the name of another one, and sometimes its kind and size."""
         (_, _, a), (data, at, b) = self.slot(), self.slot()
         b["name"] = a["name"]
         if self.rng.random() < 0.7:
@@ -293,7 +296,7 @@ class DamagedPackage:
             struct.pack_into("<Q", data, at, a["bytes"])
 
     def one_kind(self) -> None:
-        """Changes the kind of a slot, and the manifest where that is needed."""
+        """Changes the kind of a slot, and the manifest where required."""
         data, at, s = self.slot()
         s["kind"] = self.rng.choice(KINDS)
         if s["kind"] == "cache" and self.rng.random() < 0.8:
@@ -315,7 +318,9 @@ class DamagedPackage:
         data[at + 8] ^= 1
 
     def tokens(self) -> None:
-        """Another number of tokens, capacity or vocabulary, with the slots that follow from it."""
+        """Changes the number of tokens, the capacity or the vocabulary, and the sizes of slots that
+        depend on them.
+        """
         rng, d = self.rng, self.manifest["decoder"]
         p = rng.choice(d["plans"])
         n = rng.choice((1, 2, 3, 5, 16, 24, 1 << 10, 1 << 16, 1 << 24, 1 << 25))
@@ -334,8 +339,8 @@ class DamagedPackage:
                     struct.pack_into("<Q", data, HEADER.unpack_from(data)[9] + 16 * i, s["bytes"])
 
     def numbers(self) -> None:
-        """Numbers of a plan: its head, steps, parameters, operands; several may be large
-        together.
+        """Changes numbers of a plan: header, steps, parameters, operands; sometimes several large
+        ones together.
         """
         rng = self.rng
         data = self.parts[rng.choice(self.plans())["file"]]
@@ -370,7 +375,7 @@ class DamagedPackage:
         )
 
     def exchange(self) -> None:
-        """The bytes of a plan of this package or of another."""
+        """Swaps the bytes of a plan with another plan of this package or of another one."""
         file, other = self.rng.choice(self.plans())["file"], split(self.rng.choice(self.others))
         name = self.rng.choice(
             [n for n in other[0]["files"] if "plan" in n or n.startswith("train")]
@@ -388,7 +393,7 @@ class DamagedPackage:
         )
 
     def whole(self) -> bytes:
-        """Puts the parts together again."""
+        """Packs the parts again."""
         data, manifest, rng = bytearray(), self.manifest, self.rng
         if not isinstance(manifest, dict):
             return joined(manifest, b"")
@@ -413,6 +418,6 @@ class DamagedPackage:
                         if w["offset"] + w["bytes"] <= source.size
                         else ["0" * 16] * min(100, -(-w["bytes"] // (4 << 20)))
                     )
-                except Exception:  # noqa: BLE001 - it is damaged
+                except Exception:  # noqa: BLE001 - the package is damaged
                     continue
         return joined(manifest, bytes(data))

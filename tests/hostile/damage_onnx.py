@@ -1,4 +1,4 @@
-"""Damage to ONNX models: in their graphs, and in the bytes of their messages."""
+"""Damages ONNX models: their graphs, and the bytes of their protobuf messages."""
 
 import collections
 
@@ -35,7 +35,7 @@ INTS = (
 
 
 class Damage:
-    """One mutated model, from a seed and the case's random numbers."""
+    """One mutated model; the mutation depends on the random numbers of the case only."""
 
     def __init__(self, rng, seeds):
         self.rng = rng
@@ -75,7 +75,7 @@ class Damage:
 
     def damage_bytes(self, data):
         rng, data = self.rng, bytearray(data)
-        # graphs lie in front of weights or behind them: aim at both ends as often as at the middle
+        # the graph is before the weights or after them: hit both ends as often as the middle
         at = rng.choice(
             (
                 rng.randrange(len(data)),
@@ -269,7 +269,7 @@ class Damage:
             )
         if (
             kind == "Tensor" and field[0] == 9 and data and rng.random() < 0.7
-        ):  # the numbers of an initializer: shapes, axes, indices, weights
+        ):  # the values of an initializer: shapes, axes, indices, weights
             width = rng.choice((1, 4, 8))
             at = rng.randrange(max(1, len(data) // width)) * width
             new = rng.choice(

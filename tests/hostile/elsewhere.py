@@ -1,4 +1,4 @@
-"""Runs onnxruntime in a separate process, which models of unusual types and shapes may crash."""
+"""Runs onnxruntime in a separate process, since models of unusual types and shapes can crash it."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +20,7 @@ class Elsewhere:
         self.pool = None
 
     def __call__(self, model, feeds):
-        """What onnxruntime gives, or the exception that it ends with."""
+        """Returns onnxruntime's outputs, or raises its exception."""
         if self.pool is None:
             self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
         try:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Damages whole files that carry models and states, and opens and runs them in Python and in the
-page's code (Node): packages, with manifest and plans changed together and checksums that fit,
-adapters, safetensors, checkpoints of both languages, and ONNX Runtime's training artifacts.
+"""Damages whole files with models and states, and opens and runs them in Python and in the page's
+code (Node): packages (manifest and plans changed together, with correct checksums), adapters,
+safetensors, checkpoints of both languages, and ONNX Runtime's training artifacts.
 
     fuzz_files.py [--runs N] [--seconds T] [--seed S] [--jobs J] [--only CASE] [--of KIND] [--plain]
 
-Every outcome must be a result or an EdgewiseError that says what, where and what to do; of
-packages, both readers must say the same. Cases run in child processes with the sanitized engine
-(`make sanitize`) unless --plain is given. A crash, a hang or another exception is a finding. Each
-case is made from its number alone, so `--only 1234 --seed S` repeats one.
+Every outcome must be a result or an EdgewiseError with what, where and remedy; both readers of
+packages must agree. Cases run in child processes with the sanitized engine (`make sanitize`) unless
+--plain is given. A crash, a hang or another exception is a finding. A case depends only on its
+number and the seed, so `--only 1234 --seed S` repeats it.
 """
 # long: one program, which is started by its path
 
@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[2]
 SANITIZED = ROOT / ".build/sanitize/libedgewise.so"
-SLOW = 2.0  # seconds of a run natively, above which it is not run in Node, too
+SLOW = 2.0  # runs that take more seconds natively are not repeated in Node
 CONFIG = {
     "peft_type": "LORA",
     "r": 2,
@@ -51,15 +51,15 @@ CONFIG = {
 
 
 def safetensors(header: dict, data: bytes) -> bytes:
-    """A file of any header."""
+    """A safetensors file with an arbitrary header."""
     text = json.dumps(header).encode("utf-8", "surrogatepass")
     return struct.pack("<Q", len(text)) + text + data
 
 
 class Files:
-    """What is damaged, and how it is opened."""
+    """The files to damage, and how each kind is opened."""
 
-    # long: one file of each kind that is damaged
+    # long: one file of each kind
     def __init__(self):
         from edgewise.compile import compile_inference
         from edgewise.onnx import BytesSource, FileSource
@@ -90,8 +90,8 @@ class Files:
             out = io.BytesIO()
             package.write(out)
             self.packages[name] = out.getvalue()
-        # A decoder of two plans by hand: the logits are a weight's numbers, a copy of them computed
-        # once, kept in a cache.
+        # A decoder of two hand-written plans: the logits are a weight, whose copy is computed by an
+        # init step and stored in a cache.
         logits, names = (
             (64, True),
             [
@@ -135,10 +135,10 @@ class Files:
         found = self.page.ask(CHECKPOINT, framed())
         self.side, self.kept = (b64decode(x) for x in found["ok"])
         self.run, self.odtc = self.checkpoint_files()
-        self.made = None  # training artifacts, with feeds
+        self.made = None  # training artifacts and their feeds, created on first use
 
     def adapter_files(self) -> tuple:
-        """(config, header, data) of an adapter of the package `training`."""
+        """Returns (config, header, data) of an adapter of the package `training`."""
         from edgewise.onnx import BytesSource
         from edgewise.package import Package
 
@@ -218,7 +218,7 @@ class Files:
         return outcome, f"{name}: {damaged.notes}"
 
     def peft(self, rng):
-        """An adapter's two files, on the package that they belong to."""
+        """The two files of an adapter, loaded into their package."""
         from hostile.damage import damage_bytes, damage_json
         from hostile.page_reader import ADAPTER, framed
 
@@ -255,7 +255,7 @@ class Files:
         return ("FINDING", f"the page: {theirs}") if broken(theirs) else outcome, "an adapter"
 
     def tensors(self, rng):
-        """Safetensors alone."""
+        """A safetensors file alone."""
         from edgewise.training.safetensors import load_safetensors
 
         from hostile.damage import damage_bytes, damage_json
@@ -277,9 +277,9 @@ class Files:
         ), "safetensors"
 
     def checkpoints(self, rng):
-        """The page's checkpoints: one side damaged, the other whole; and a kept adapter.
+        """The page's checkpoints, with one damaged copy and one complete one, and a stored adapter.
 
-        They never fail, and what they give is whole.
+        Reading never fails, and the result is complete.
         """
         from hostile.damage import damage_bytes
         from hostile.page_reader import CHECKPOINT, framed
@@ -380,7 +380,7 @@ class Files:
     KINDS = ("package", "peft", "tensors", "checkpoints", "trainer", "onnxruntime", "artifacts")
 
     def case(self, number: int, seed: int, of: str | None = None) -> tuple[str, str]:
-        """(outcome, text) of a case."""
+        """Runs a case; returns (outcome, text)."""
         rng = random.Random(f"{seed}/{number}")
         kind = of or rng.choice(("package",) * 6 + self.KINDS)
         (outcome, text), what = getattr(self, kind)(rng)
@@ -388,7 +388,7 @@ class Files:
 
 
 def broken(answer: dict) -> bool:
-    """Whether an answer of the page is not acceptable."""
+    """Whether a response of the page is not acceptable."""
     return (
         answer.get("error") in ("ESCAPED", "DIED")
         or "the engine stopped" in answer.get("what", "")
@@ -398,7 +398,9 @@ def broken(answer: dict) -> bool:
 
 
 def words(call) -> tuple[str, str]:
-    """("ran", ""), or the EdgewiseError that it ended with; anything else is a finding."""
+    """Returns ("ran", ""), or the name and the text of an EdgewiseError; anything else is a
+    finding.
+    """
     from edgewise.errors import EdgewiseError
 
     try:
@@ -408,12 +410,12 @@ def words(call) -> tuple[str, str]:
         if not e.what or not e.where or not e.remedy or len(str(e)) > 1500:
             return "FINDING", f"a poor message: {e!r}"[:600]
         return type(e).__name__, str(e)
-    except Exception:  # noqa: BLE001 - that is what is looked for
+    except Exception:  # noqa: BLE001 - other exceptions are findings
         return "FINDING", traceback.format_exc(limit=-6)
 
 
 def read(data: bytes) -> None:
-    """Python's reader alone."""
+    """Reads a package in Python without running it."""
     from edgewise.onnx import BytesSource
     from edgewise.package import Package
 
@@ -421,7 +423,7 @@ def read(data: bytes) -> None:
 
 
 def play(data: bytes) -> None:
-    """Opens a package and runs it a little."""
+    """Opens a package and runs a few steps."""
     from edgewise.onnx import BytesSource
     from edgewise.package import Package
     from edgewise.training.adapters import CausalLM
@@ -463,7 +465,9 @@ def worker(a) -> None:
 
 
 def environment(plain: bool) -> dict:
-    """Environment variables of the children: the sanitized engine if it is built."""
+    """Environment variables of the child processes: they use the sanitized engine if it is
+    built.
+    """
     paths = {
         "PYTHONPATH": os.pathsep.join(
             [str(ROOT / "python"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
@@ -493,7 +497,7 @@ def files_campaign(
     plain: bool = False,
     say=lambda *_: None,
 ):
-    """-> (Counter of outcomes, [findings])"""
+    """Runs the cases; returns (Counter of outcomes, [findings])."""
     from hostile.fuzz_onnx import campaign
 
     return campaign(

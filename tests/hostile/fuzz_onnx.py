@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Damages ONNX models and runs them: every outcome must be a right answer or an EdgewiseError that
-says what, where and what to do.
+"""Damages ONNX models and runs them: every outcome must be a correct result or an EdgewiseError
+with what, where and remedy.
 
     fuzz_onnx.py [--runs N] [--seconds T] [--seed S] [--jobs J] [--onnxruntime] [--only CASE]
     [--save FOLDER]
 
-Each case is made from its number alone, so `--only 1234 --seed S` repeats one. Cases run in a child
-process with bounded memory; a crash, a hang, another exception, a useless message, too much memory,
-or a session from before that no longer works is a finding. With --onnxruntime, models that both run
-must agree (a difference is a finding).
+A case depends only on its number and the seed, so `--only 1234 --seed S` repeats it. Cases run in a
+child process with bounded memory. A finding is a crash, a hang, another exception, a message
+without its parts, too much memory, or an earlier session that no longer works. With --onnxruntime,
+results of models that both can run are compared (a difference is a finding).
 """
 
 import argparse
@@ -26,14 +26,14 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-HANG = 20  # seconds without a word from a child
-MEMORY = 1 << 30  # a case may need this much more than the process had
-LONGEST = 1500  # characters of a message
+HANG = 20  # seconds without output from a child process
+MEMORY = 1 << 30  # limit of the memory that a case adds to the process
+LONGEST = 1500  # limit of a message in characters
 
 
 # long: one branch for each kind of input
 def feeds_for(inputs, rng):
-    """Arrays of the declared types and shapes; free dimensions small."""
+    """Arrays of the declared types and shapes; dynamic dimensions are small."""
     import numpy as np
 
     kinds = {
@@ -108,7 +108,7 @@ def feeds_for(inputs, rng):
 
 # long: one branch for each outcome
 def run_case(case, seeds, seed, compare=False, save=None):
-    """-> (kind of outcome, text)"""
+    """Returns (kind of outcome, text)."""
     import edgewise
     from damage_onnx import Damage
     from edgewise.compile import compile_causal_lm
@@ -153,7 +153,7 @@ def run_case(case, seeds, seed, compare=False, save=None):
             outcome = "FINDING", f"the engine refused a plan that was made for it: {e}"
         elif len(str(e)) > LONGEST:
             outcome = "FINDING", f"a message of {len(str(e))} characters: {str(e)[:200]}"
-    except Exception:  # noqa: BLE001 - that is what is looked for
+    except Exception:  # noqa: BLE001 - other exceptions are findings
         outcome = "FINDING", traceback.format_exc(limit=-6)
     finally:
         if session is not None:
@@ -166,7 +166,7 @@ def run_case(case, seeds, seed, compare=False, save=None):
         and outcome[0] == "ran"
         and not damage.siblings
         and b"\0\0\xc0\x7f" not in damage.data
-    ):  # Clip between NaNs and the like: no standard says
+    ):  # results of operators such as Clip with NaN bounds are not specified
         wrong = compare_with_onnxruntime(damage.data, feeds, got)
         if wrong:
             outcome = "FINDING", wrong
@@ -185,7 +185,7 @@ def compare_with_onnxruntime(data, feeds, got):
         want = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(
             None, feeds
         )
-    except Exception:  # noqa: BLE001 - what it does not take says nothing
+    except Exception:  # noqa: BLE001 - a model that onnxruntime refuses proves nothing
         return ""
     for i, (g, w) in enumerate(zip(got, want)):
         g = np.asarray(g)
@@ -291,8 +291,9 @@ def campaign(
     extra=(),
     env=None,
 ):
-    """-> (Counter of outcomes, [findings]). script: whose `--worker` runs the cases, with the
-    arguments `extra` and more environment variables.
+    """Runs the cases; returns (Counter of outcomes, [findings]).
+
+    script: the program that runs cases with `--worker`; `extra` are its arguments.
     """
     a = argparse.Namespace(
         runs=runs,

@@ -1,5 +1,5 @@
-"""Builds `.edge` packages and plans by hand, with correct checksums: packages that no compiler
-writes, but an attacker may.
+"""Builds `.edge` packages and plans by hand with correct checksums: packages that an attacker may
+write, but no compiler.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from edgewise.sums import source_sums
 
 
 def split(package: bytes) -> tuple[dict, bytes]:
-    """The manifest of a package, and its data."""
+    """Returns the manifest and the data of a package."""
     length = struct.unpack("<Q", package[8:16])[0]
     return json.loads(package[16 : 16 + length]), package[-(-(16 + length) // 64) * 64 :]
 
 
 def places(x, path: tuple = ()):
-    """Every place in a JSON value, of lists the first two and the last, as a tuple of keys and
-    indices.
+    """Paths of all values in a JSON value as tuples of keys and indices; of lists, the first two
+    items and the last.
     """
     yield path
     if isinstance(x, dict):
@@ -34,9 +34,10 @@ def places(x, path: tuple = ()):
 
 
 def joined(manifest, data: bytes) -> bytes:
-    """A package of a manifest (or of bytes, or any JSON value, to stand in its place) and data.
+    """A package of a manifest and data. Instead of a manifest, bytes or any JSON value can be
+    given.
 
-    The manifest's own checksum is made to fit.
+    The checksum of the manifest is correct.
     """
     if isinstance(manifest, dict):
         manifest = {
@@ -51,9 +52,7 @@ def joined(manifest, data: bytes) -> bytes:
 
 
 def with_sums(manifest: dict, data: bytes) -> dict:
-    """The manifest with the checksums of its files and weights, where they lie inside of the
-    data.
-    """
+    """The manifest with correct checksums of all files and weights that lie within the data."""
     files = manifest["files"]
     manifest = {
         **manifest,
@@ -72,8 +71,10 @@ def with_sums(manifest: dict, data: bytes) -> dict:
 
 
 def step(kernel: str, params: dict, operands: list) -> bytes:
-    """A step of a plan. operands: (buffer, offset) or None; buffer: 0 the arena, 1 constants, 2 and
-    more a slot.
+    """A step of a plan.
+
+    operands: (buffer, offset) or None; buffer: 0 is the arena, 1 the constants, 2 and above are
+    slots.
     """
     declared, body = next(k for k in kernel_table().kernels if k.name == kernel), bytearray()
     for name, kind in declared.params.items():
@@ -99,9 +100,7 @@ def plan(
     constants: bytes = b"",
     most: int = 1 << 20,
 ) -> bytes:
-    """The bytes of a plan with the two registers of a decoder's. slots: [(bytes, whether it is
-    writable)].
-    """
+    """The bytes of a plan with the two registers of a decoder. slots: [(bytes, writable)]."""
     out, places = bytearray(HEADER.size), []
     for part in (
         REGISTER.pack(0, most) * 2,
@@ -135,7 +134,7 @@ def plan(
 
 
 def slot(name: str, kind: str, nbytes: int, dtype: str = "uint8") -> dict:
-    """A slot as manifests describe it."""
+    """A slot as in a manifest."""
     return {
         "name": name,
         "kind": kind,
@@ -153,8 +152,9 @@ def decoder(
     capacity: int | None = None,
     extra: dict | None = None,
 ) -> bytes:
-    """A package of task "text-generation". plans: [(tokens, bytes, slots)]. weights: {name: bytes}.
-    extra: more of the manifest.
+    """A package of task "text-generation".
+
+    plans: [(tokens, bytes, slots)]. weights: {name: bytes}. extra: further fields of the manifest.
     """
     files, data = {}, bytearray()
 
@@ -199,7 +199,7 @@ def decoder(
 
 
 def feeds(tokens: int, vocabulary: int = 16) -> list:
-    """The slots that each plan of a decoder has: its ids and its logits."""
+    """The slots that each plan of a decoder has: token ids and logits."""
     return [
         slot("input_ids", "input", 8 * tokens, "int64"),
         slot("logits", "output", 4 * vocabulary, "float32"),

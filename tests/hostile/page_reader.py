@@ -1,4 +1,4 @@
-"""The page's readers of packages, adapters and checkpoints, in Node: web/test/reader/reader.ts."""
+"""The page's readers of packages, adapters and checkpoints in Node: web/test/reader/reader.ts."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ READ, PLAY, SAFETENSORS, ADAPTER, CHECKPOINT = range(5)
 
 
 class PageReader:
-    """One Node process; it is started again when it has ended."""
+    """A Node process that is restarted after it has ended."""
 
     def __init__(self):
         self.process = None
@@ -30,8 +30,10 @@ class PageReader:
         )
 
     def ask(self, kind: int, data: bytes) -> dict:
-        """{"ok": ...}, or {"error": class, "what", "where", "remedy"}. "ESCAPED" is an error that
-        is not Edgewise's, "DIED" the end of the process.
+        """Returns {"ok": ...} or {"error": class, "what", "where", "remedy"}.
+
+        The error is "ESCAPED" for an exception that is no EdgewiseError, and "DIED" if the process
+        ended.
         """
         if self.process is None or self.process.poll() is not None:
             self._start()
@@ -58,5 +60,5 @@ class PageReader:
 
 
 def framed(*parts: bytes) -> bytes:
-    """Several files as one question."""
+    """Joins several files into one request."""
     return b"".join(struct.pack("<I", len(p)) + p for p in parts)

@@ -1,4 +1,4 @@
-"""Runs of damaged models: in a session, with an error of Edgewise or none."""
+"""Runs damaged models in a session: the result is an EdgewiseError or none."""
 
 import edgewise
 import numpy as np

@@ -1,4 +1,4 @@
-"""Small models for mutation, which reach every part of the reader, the binder and the lowering:
+"""Small models for mutation that cover all parts of the reader, the binder and the lowering:
 [(name, bytes, {external file: bytes})].
 """
 
@@ -441,7 +441,7 @@ def _loops():
 
 @functools.cache
 def small():
-    """Built here: {name: (bytes, siblings)}."""
+    """Models built here: {name: (bytes, siblings)}."""
     out = {
         name: (make(), {})
         for name, make in (
@@ -467,7 +467,7 @@ def small():
 
 @functools.cache
 def real():
-    """The exports kept in tests/zoo/models."""
+    """The exports in tests/zoo/models."""
     out = {}
     for path in sorted((ROOT / "zoo" / "models").rglob("*.onnx")):
         data = path.with_name(path.name + ".data")
@@ -480,7 +480,7 @@ def real():
 
 @functools.cache
 def suite():
-    """The models of ONNX's own suite, one for each operator and number of inputs."""
+    """Models of ONNX's backend tests: one for each operator and number of inputs."""
     import warnings
 
     from onnx.backend.test.loader import load_model_tests

@@ -75,9 +75,8 @@ def test_external_data_stays_in_the_folder(location, tmp_path, refused):
 
 
 def test_external_data_through_links(tmp_path):
-    """As download caches lay them out: each file of the folder a link to a blob elsewhere.
-
-    And a folder that is reached through a link.
+    """The layout of download caches: each file of the folder is a link to a blob outside of it.
+    Also a folder that is itself reached through a link.
     """
     data, siblings = small()["external"]
     blobs, folder = tmp_path / "blobs", tmp_path / "snapshot"

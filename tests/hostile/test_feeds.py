@@ -1,4 +1,4 @@
-"""Wrong inputs of a run cause an InputError that names the input; the session still works."""
+"""Invalid inputs of a run cause an InputError that names the input; the session still works."""
 
 import edgewise
 import numpy as np
@@ -104,7 +104,9 @@ def test_sizes_that_do_not_meet(dense, refused):
 
 
 def test_other_ways_to_give_the_same(dense):
-    """Lists, arrays of other layouts, buffers, Arrays, torch tensors."""
+    """Lists, arrays of other layouts, buffers, edgewise.Array and torch tensors give the same
+    result.
+    """
     import array
 
     session, feeds = dense
@@ -158,8 +160,8 @@ def test_scalars_and_nothing():
 
 
 def test_token_ids(refused):
-    """Token ids out of range or of other types cause an error; the model and its other sequences
-    still work.
+    """Token ids that are out of range or of other types cause an error; the model and its other
+    sequences still work.
     """
     lm = DecoderModel(str(Q4))
     s = lm.open()
@@ -247,8 +249,8 @@ def test_masks_and_pasts_that_do_not_fit(refused):
         ("input_ids", (2, 3)),
     ):
         wrong.append({**feeds(), name: np.ones(shape, feeds()[name].dtype)})
-    # the graph may take more than it should (it cuts a mask that is too long): then the numbers are
-    # onnxruntime's
+    # The graph may accept more than it should (it cuts a mask that is too long): the result is then
+    # that of onnxruntime.
     for f in wrong:
         try:
             want = other.run(None, f)
@@ -289,8 +291,8 @@ class Failing:
 
 
 def test_memory_ends_anywhere(refusal: Refusal):
-    """Each allocation fails once: the same session then gives the right answer (what init steps
-    were to compute is not taken for computed).
+    """Each allocation fails once, and the same session then gives the correct result: values of
+    init steps that did not run are computed again.
     """
     from edgewise.engine import default_engine
 
@@ -329,9 +331,7 @@ def test_memory_ends_anywhere(refusal: Refusal):
     ],
 )
 def test_small_types(dtype, numbers, data):
-    """The bytes, the numbers, ml_dtypes' arrays and a session agree; nothing of NumPy is needed for
-    the first two.
-    """
+    """Bytes, values and ml_dtypes arrays give the same result; the first two do not use NumPy."""
     import ml_dtypes
 
     a = edgewise.Array.from_list(numbers, dtype)
@@ -368,8 +368,8 @@ def test_small_types(dtype, numbers, data):
     ids=["broadcast", "transposed"],
 )
 def test_feeds_larger_than_memory(dense, x, refused):
-    """40 TB that cost nothing until they are copied: OutOfMemory with the input and its size, not
-    NumPy's MemoryError.
+    """Inputs of 40 TB that occupy no memory until they are copied: OutOfMemory with the input and
+    its size instead of NumPy's MemoryError.
     """
     session, feeds = dense
     e = refused(lambda: session.run(None, {**feeds, "x": x}), OutOfMemory)
@@ -384,7 +384,7 @@ def test_capacities_larger_than_memory(refused):
 
 
 def test_a_cache_larger_than_memory(refused, monkeypatch):
-    """The words for it, whatever the machine has: an engine with no memory left."""
+    """The error text for any machine, tested with an engine without free memory."""
     lm = DecoderModel(str(Q4), capacity=64)
     taken = lm.open()
 

@@ -1,4 +1,4 @@
-"""Whole files, damaged: packages, adapters, safetensors and checkpoints, in Python and in the
+"""Damaged files: packages, adapters, safetensors and checkpoints, in Python and in the
 page's code.
 """
 
@@ -12,8 +12,8 @@ from .page_reader import CHECKPOINT, framed
 
 @pytest.mark.parametrize("plain", [False, True], ids=["sanitized", "plain"])
 def test_damaged_files_do_no_harm(plain):
-    """A part of `make fuzz`, which runs in child processes; `python tests/hostile/fuzz_files.py`
-    runs any number of cases.
+    """A short run of `make fuzz` in child processes; `python tests/hostile/fuzz_files.py` runs any
+    number of cases.
     """
     if not plain and not SANITIZED.exists():
         pytest.skip("not built: make sanitize")
@@ -27,14 +27,14 @@ def test_damaged_files_do_no_harm(plain):
 
 
 def test_damaged_training_artifacts_do_no_harm():
-    """Both hosts end in an error, or train alike."""
+    """Both hosts raise an error, or train with the same losses."""
     counts, findings = files_campaign(200, seed=30, of="artifacts", plain=True)
     assert not findings, "\n".join(findings[:5])
     assert counts["artifacts ran"] > 40 and counts["artifacts ModelError"] > 60, counts
 
 
 def test_a_whole_checkpoint_and_adapter(page):
-    """What the campaigns damage is right to begin with."""
+    """The files that the campaigns damage are valid before."""
     side, kept = (b64decode(x) for x in page.ask(CHECKPOINT, framed())["ok"])
     assert page.ask(CHECKPOINT, framed(side, side, kept))["ok"] == {
         "listed": 1,

@@ -1,4 +1,4 @@
-"""Configurations of language models that are not valid."""
+"""Invalid configurations of language models."""
 
 import pytest
 from edgewise.compile import compile_causal_lm
@@ -50,9 +50,7 @@ def test_odd_capacities(capacity, refused):
 
 
 def test_capacity_beyond_the_position_table(refused):
-    """gpt2 has a table of so many positions: by default that is the limit; asking for more is
-    refused.
-    """
+    """gpt2's table of positions is the default capacity; a larger capacity is refused."""
     data, siblings = real()["fp16merge_gpt2"]
     decoder, _ = compile_causal_lm(read_model(BytesSource(data, "m", siblings)), {})
     assert decoder["capacity"] == 64

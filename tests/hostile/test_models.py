@@ -1,4 +1,4 @@
-"""Damaged models: mutated, truncated, nested, too large, or without sense."""
+"""Invalid models: mutated, truncated, deeply nested, too large, or inconsistent."""
 
 import edgewise
 import numpy as np
@@ -17,9 +17,9 @@ from .seeds import F, I, c, i64, model, node, real, small, value
 from .wire import varint
 
 
-# ---- damage by chance ----
+# ---- random damage ----
 def test_mutation_campaign():
-    """1,200 damaged models in child processes; `python tests/hostile/fuzz_onnx.py` does any
+    """1,200 damaged models in child processes; `python tests/hostile/fuzz_onnx.py` runs any
     number.
     """
     counts, findings = campaign(1200, seconds=60, seed=20)
@@ -51,7 +51,7 @@ def test_truncated_real(name, refused):
     data, siblings = real()[name]
     step = (
         64 if len(data) < 100_000 else 64 * (len(data) // 64 // 500)
-    )  # long files at 500 positions, odd and even
+    )  # long files at 500 positions, both odd and even
     for n in list(range(0, len(data), step)) + list(range(1, 4000, 64)):
         refused(lambda: read_model(BytesSource(data[:n], "model.onnx", siblings)), ModelError)
 
@@ -124,7 +124,7 @@ def test_no_model(refused):
 
 
 def test_huge_claims(refused):
-    """Nothing is allocated that a file only claims."""
+    """Sizes that a file claims but does not have are never allocated."""
 
     def tensor(*fields):
         return varint(5 << 3 | 2) + varint(len(b := b"".join(fields))) + b
@@ -168,7 +168,7 @@ def test_nesting(refused):
 
 
 def test_deep_branches(refused):
-    """If in If in If ..."""
+    """If nested in If nested in If ..."""
     inner = h.make_graph([node("Identity", "x", "r0")], "g0", [], [value("r0", F, None)])
     for k in range(1, 16):
         inner = h.make_graph(
@@ -192,7 +192,7 @@ def test_deep_branches(refused):
 
 
 def test_functions_that_multiply(refused):
-    """Forty functions, each calling the next twice: 2^40 nodes."""
+    """Forty functions that each call the next one twice: 2^40 nodes when inlined."""
     functions = []
     for k in range(40):
         body = (
@@ -245,7 +245,7 @@ def test_functions_that_multiply(refused):
 
 
 def test_large_graphs_take_linear_time(refused):
-    """8,000 nodes in a row, written backwards."""
+    """8,000 nodes in sequence, in reverse order in the file."""
     n = 8_000
     chain = [node("Add", f"v{k} one", f"v{k + 1}") for k in range(n)][::-1]
     got = refused(
@@ -258,7 +258,7 @@ def test_large_graphs_take_linear_time(refused):
     assert np.asarray(got[0]).tolist() == [[n] * 4]
 
 
-# ---- graphs that make no sense ----
+# ---- inconsistent graphs ----
 Y = [value("y", F, None)]
 
 
@@ -347,8 +347,8 @@ def test_duplicate_names(refused):
 
 
 def test_names_of_any_length(refused):
-    """A message quotes names, and stays a message; names longer than the reader's limit are refused
-    as what no exporter writes.
+    """Messages that quote long names stay short; names above the reader's limit, which no exporter
+    writes, are refused.
     """
     long = "n" * 300_000
     for data in (
@@ -373,9 +373,7 @@ def test_names_of_any_length(refused):
 
 
 def test_more_than_the_memory(refused):
-    """Sizes that are valid but too large: the engine refuses them, or the limit of 2^31 in plans
-    does.
-    """
+    """Valid sizes that are too large are refused by the engine or by the limit of 2^31 in plans."""
     for shape in ([1 << 15, 1 << 15, 64], [1 << 20, 1 << 18]):
         data = model(
             [
@@ -391,7 +389,7 @@ def test_more_than_the_memory(refused):
 
 
 def test_indices_from_data(refused):
-    """Indices that depend on data: the error names the node, and the session still works."""
+    """Invalid indices in data: the error names the node, and the session still works."""
     data = model(
         [node("Gather", "t i", "y")],
         [value("i", I, ("n",))],
@@ -409,12 +407,12 @@ def test_indices_from_data(refused):
         Y,
         [c("t", [[1.0, 2, 3]])],
     )
-    for bad in (np.inf, -np.inf, 1e30, 3, -4):  # (NaN is cast to 0)
+    for bad in (np.inf, -np.inf, 1e30, 3, -4):  # (a NaN is cast to 0)
         refused(lambda: run(f, x=np.full((1, 4), float(bad))), InputError, "out of range")
 
 
 def test_shapes_from_data(refused):
-    """A shape that is fed, or computed from what is fed."""
+    """A shape that is an input, or is computed from one."""
     data = model([node("Reshape", "x s", "y")], [value("x"), value("s", I, ("r",))], Y)
     s = session(data)
     x = np.arange(8, dtype="f4").reshape(2, 4)

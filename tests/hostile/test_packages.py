@@ -1,5 +1,5 @@
-"""Packages and tokenizer files with arbitrary contents cause a PackageError (or TokenizerError)
-that names the position, before anything large is allocated.
+"""Packages and tokenizer files with invalid contents cause a PackageError or TokenizerError with
+the position, before a large allocation.
 """
 
 import copy
@@ -34,7 +34,7 @@ def want(package):
 
 
 def play(data):
-    """Opens a package and runs it a little."""
+    """Opens a package and runs two steps."""
     lm = DecoderModel(Package.read(BytesSource(data, "model.edge")))
     try:
         s = lm.open()
@@ -45,7 +45,7 @@ def play(data):
 
 
 def same(got, want):
-    """But for rounding, which another choice of plans may change."""
+    """Equal except for rounding, since other plans may be chosen."""
     return all(abs(a - b) < 1e-3 for g, w in zip(got, want) for a, b in zip(g, w))
 
 
@@ -64,9 +64,9 @@ def edited(manifest, path, value):
 
 
 def test_every_field(package, want, refusal):
-    """Each field missing, or of each other kind, or of a size that cannot be.
+    """Each field is removed, or replaced by values of other types and impossible sizes.
 
-    What is still taken gives the same numbers.
+    Packages that are still accepted give the same result.
     """
     manifest, data = split(package)
     values = [
@@ -96,7 +96,7 @@ def test_every_field(package, want, refusal):
         for value in values if len(path) < 4 else rng.sample(values, 6):
             if path == () and value is ...:
                 continue
-            # a damaged memory figure may ask for more than there is: that is OutOfMemory
+            # a damaged size may exceed the memory, which is an OutOfMemory
             got = refusal(
                 lambda: play(joined(edited(manifest, path, value), data)),
                 (PackageError, PlanError, OutOfMemory),
@@ -110,7 +110,7 @@ def test_every_field(package, want, refusal):
                 if (
                     path[:2] not in (("files", "weights"), ("weights", 0), ("weights", 1))
                     and path[0] != "weights"
-                ):  # a checksum that was made for it vouches for where weights lie
+                ):  # with a matching checksum, another position of a weight is valid
                     assert same(got, want), (path, value)
     refusal.still_works()
     assert refused > 2 * taken, (refused, taken)
@@ -129,7 +129,9 @@ def test_truncated(package, refused):
 
 
 def test_flipped_bits_outside_the_weights(package, want, refused):
-    """A flip in head, manifest, texts or plans is refused or changes nothing."""
+    """A flipped bit in the header, the manifest, the small files or the plans is refused or has no
+    effect.
+    """
     manifest, data = split(package)
     start, rng = len(package) - len(data), random.Random(3)
     end = start + manifest["files"]["weights"][0]
@@ -142,8 +144,8 @@ def test_flipped_bits_outside_the_weights(package, want, refused):
 
 
 def test_broken_plans(package, refused):
-    """Plans with checksums that fit them: the engine's loader is the judge, and what it takes stays
-    inside its memory.
+    """Invalid plans with correct checksums: the engine's loader refuses them, or they stay within
+    its memory.
     """
     import hashlib
 
@@ -230,7 +232,7 @@ def test_folders(tmp_path, refused):
 # ---- tokenizers ----
 @pytest.fixture(scope="module")
 def tokenizer_json():
-    """A small tokenizer of the usual parts."""
+    """A small tokenizer of common components."""
     return json.dumps(
         {
             "version": "1.0",

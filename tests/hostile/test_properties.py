@@ -1,7 +1,8 @@
-"""Single nodes as nobody would write them: any operator of ONNX's with inputs of any types, ranks
-and sizes (none and 0 among them), indices and numbers out of range, attributes missing, absurd or
-of another kind. What comes back is an EdgewiseError that names the node, or outputs that the
-declared shapes of ONNX's own inference fit.
+"""Random single nodes: any ONNX operator with inputs of any type, rank and size (absent or empty
+too), indices and values out of range, and attributes that are missing, extreme or of another type.
+
+The result is an EdgewiseError that names the node, or outputs with the shapes of ONNX's own shape
+inference.
 """
 
 import edgewise
@@ -96,12 +97,12 @@ def array(draw):
     x = np.resize(
         np.array([n & ((1 << 64) - 1) for n in numbers], np.uint64), int(np.prod(shape))
     ).reshape(shape)
-    return (x & 1).astype(bool) if dtype.kind == "b" else x.astype(dtype)  # wrapped around
+    return (x & 1).astype(bool) if dtype.kind == "b" else x.astype(dtype)  # values wrap around
 
 
 @st.composite
 def node(draw, schema):
-    """(ModelProto, feeds)"""
+    """Returns (ModelProto, feeds)."""
     count = draw(
         st.integers(max(0, schema.min_input - 1), min(schema.max_input, schema.min_input + 2))
     )
@@ -180,7 +181,7 @@ def test_any_node(schema, refused):
                     model, strict_mode=True, data_prop=True
                 ).graph.output
             }
-        except Exception:  # noqa: BLE001 - it refuses, or knows the operator less well
+        except Exception:  # noqa: BLE001 - ONNX refuses or does not implement the node
             return
         for name, g in zip([o.name for o in model.graph.output], got):
             t = inferred[name]

@@ -1,5 +1,5 @@
-"""Packages through both readers, Python's and the page's: they accept and refuse the same ones, and
-what they accept stays inside its memory.
+"""The two readers of packages, in Python and in the page, accept the same packages, and runs of
+accepted packages stay within their memory.
 """
 
 import copy
@@ -31,7 +31,7 @@ LOGITS = (4 * VOCABULARY, True)
 
 
 def read(data: bytes):
-    """The error of Python's reader, or None."""
+    """Returns the error of Python's reader, or None."""
     try:
         Package.read(BytesSource(data, "model.edge"))
     except EdgewiseError as e:
@@ -41,7 +41,7 @@ def read(data: bytes):
 
 
 def both(page, data: bytes, accepted: bool | None = None, match: str = ""):
-    """Asks both readers; returns whether they take the package."""
+    """Reads a package with both readers; returns whether they accept it."""
     mine, theirs = read(data), page.ask(READ, data)
     assert theirs.get("error") in (None, "PackageError"), theirs
     assert (mine is None) == ("ok" in theirs), f"Python: {mine}; page: {theirs}"
@@ -54,7 +54,7 @@ def both(page, data: bytes, accepted: bool | None = None, match: str = ""):
 
 @pytest.fixture(scope="module")
 def packages():
-    """Packages of each kind: a decoder with caches, one that can be trained, one of any model."""
+    """One package of each kind: a decoder with caches, a trainable one, and one for inference."""
     made = {
         "decoder": open_package(Q4, capacity=24),
         "training": compile_model_for_training(
@@ -76,9 +76,7 @@ def packages():
 
 
 def follow_register(manifest):
-    """Gives the second plan a register, which its dimensions of 3 follow, as
-    far as the readers are concerned.
-    """
+    """Adds a register to the second plan, on which its dimensions of 3 depend in the manifest."""
     described = manifest["inference"]["plans"][1]
     for _, shape in described["inputs"].values():
         shape[:] = [[1, 0] if d == 3 else d for d in shape]
@@ -102,7 +100,7 @@ def test_same_logits_in_both(packages, page):
 
 
 def two_sizes(kind: str) -> bytes:
-    """Two plans call one slot by one name with two sizes, and the second one fills it."""
+    """Two plans have a slot of the same name with different sizes, and the second plan fills it."""
     large = 64 << 20
     fill = step(
         "fill",
@@ -124,7 +122,7 @@ def two_sizes(kind: str) -> bytes:
 
 
 def two_slots_of_one_name(kind: str) -> bytes:
-    """Two slots of one plan are one memory."""
+    """Two slots of one plan with the same name share memory."""
     n = 2048
     names = [
         ("x", n),
@@ -201,7 +199,7 @@ def test_weights_that_overlap(page):
 
 
 def test_states_are_as_large_as_their_shapes(packages, page):
-    """An adapter's values are written by the shape of its state."""
+    """The values of an adapter are written with the shape of its state."""
     manifest, rest = split(packages["training"])
     for part in manifest["decoder"]["plans"]:
         for s in part["slots"]:
@@ -212,7 +210,7 @@ def test_states_are_as_large_as_their_shapes(packages, page):
 
 @pytest.mark.parametrize("change", [-1, 1])
 def test_input_slots_are_as_large_as_their_tensors(change, packages, page):
-    """A plan would read beyond the memory of a fed tensor that is shorter than its slot."""
+    """With a slot larger than its tensor, a plan would read beyond the memory of the input."""
     manifest, rest = split(packages["inference"])
     described = manifest["inference"]["plans"][0]
     name = next(s["name"] for s in described["slots"] if s["kind"] == "input")
@@ -254,7 +252,9 @@ def test_input_slots_are_as_large_as_their_tensors(change, packages, page):
     ],
 )
 def test_shapes_that_follow_a_register(register, dimension, why, packages, page):
-    """A range beyond the slots' sizes, and expressions that are negative or too large."""
+    """A range of the register beyond the slots' sizes, and expressions that are negative or too
+    large.
+    """
     manifest, rest = split(packages["lengths"])
     described = manifest["inference"]["plans"][1]
     described["outputs"] = {
@@ -281,7 +281,7 @@ def test_slots_are_those_of_the_plan(page):
 
 
 def test_the_engine_knows_how_large_the_memory_of_a_slot_is():
-    """Memory that is smaller than the slot is refused, whatever the manifest contains."""
+    """Memory smaller than the slot is refused, whatever the manifest contains."""
     engine = open_engine(1)
     loaded = engine.load(
         Plan(
@@ -303,7 +303,7 @@ def test_the_engine_knows_how_large_the_memory_of_a_slot_is():
 
 
 def test_a_plan_of_many_tokens_takes_memory_for_those_that_are_fed(page):
-    """Runs in a separate process, since the peak memory of this one is already known."""
+    """Runs in a separate process, since the peak memory of this process includes earlier tests."""
     tokens = 1 << 24
     data = decoder([(tokens, plan([(8 * tokens, False), LOGITS], []), feeds(tokens))])
     assert len(data) < 2000
@@ -379,7 +379,7 @@ VALUES = [
 
 @pytest.mark.parametrize("name", ["decoder", "training", "inference", "lengths"])
 def test_every_field(name, packages, page):
-    """Each field missing, or anything else: the readers agree."""
+    """Each field is removed or replaced by other values: both readers agree."""
     data = packages[name]
     manifest, rest = split(data)
     rng, taken, refused = random.Random(7), 0, 0
@@ -439,7 +439,7 @@ def test_cut_and_continued(packages, page):
 
 
 def test_sums_of_weights(packages, page, tmp_path):
-    """A flipped bit, or a part of another file, in the weights: Python and the page name the weight
+    """A flipped bit, or part of another file, in the weights: Python and the page report the weight
     and the position.
     """
     data = packages["decoder"]
@@ -473,7 +473,7 @@ def test_packages_of_earlier_formats(packages, page):
 
 
 def test_more_than_a_page_has_memory_for(page):
-    """The package is whole: what does not fit is named, with the capacity."""
+    """A valid package that does not fit into memory: the error names the part and the capacity."""
     large = 5 << 30
     caches = [{"name": "k", "bytes": large}]
     data = decoder(

@@ -1,5 +1,5 @@
-"""Each op with inputs of types and shapes that its cases do not have: refused, or what a reference
-gives. Never other numbers.
+"""Each op with inputs of types and shapes outside of its cases: it refuses them, or gives the
+result of a reference implementation.
 """
 
 import edgewise
@@ -27,7 +27,7 @@ TYPES = (
 
 
 def distorted(case):
-    """Copies of a case, with one input of another type, of other sizes, or missing; [(what,
+    """Copies of a case with one input of another type or size, or without one: [(description,
     case)].
     """
     for i, (x, fixed) in enumerate(case.inputs):
@@ -70,7 +70,7 @@ def with_inputs(case, inputs):
 
 
 def chosen():
-    """Of each op one case for each set of inputs that are there, the smallest."""
+    """For each op and each set of present inputs, the smallest case."""
     out = {}
     for name, case in all_cases():
         key = (
@@ -94,6 +94,8 @@ def chosen():
 CASES = chosen()
 
 
+# ops with undefined results (-1 as unsigned, logarithm of 0 as an integer) that differ between
+# implementations
 LENIENT = (
     "CastLike",
     "Cast",
@@ -102,7 +104,7 @@ LENIENT = (
     "ReduceLogSumExp",
     "DynamicQuantizeLinear",
     "ScatterND",
-)  # where what is undefined (-1 as unsigned, log of nothing as an integer) is given other numbers
+)
 # (op, what): where the references are wrong or the standard is silent
 DIFFERENT = {
     (
@@ -137,15 +139,15 @@ def elsewhere():
 
 @pytest.mark.parametrize("op", sorted(CASES))
 def test_other_types_and_shapes(op, refused, elsewhere):
-    """Compared with ONNX's reference, or with onnxruntime if the case marks the reference as wrong
-    or the op is not ONNX's. onnxruntime runs in another process, since some cases crash it.
+    """Compares with ONNX's reference, or with onnxruntime if the op is not ONNX's or its case marks
+    the reference as wrong. onnxruntime runs in another process, since some cases crash it.
     """
     wrong = []
     for name, case in CASES[op]:
         for what, other in distorted(case):
             try:
                 model, feeds = other.model()
-            except Exception:  # noqa: BLE001 - no model can say that
+            except Exception:  # noqa: BLE001 - the case cannot be expressed as a model
                 continue
             session = None
             try:
@@ -177,7 +179,7 @@ def test_other_types_and_shapes(op, refused, elsewhere):
                             else other._onnx()
                         )
                     ]
-            except Exception:  # noqa: BLE001 - the reference takes less
+            except Exception:  # noqa: BLE001 - the reference refuses the case
                 continue
             if [(np.asarray(g).dtype, np.asarray(g).shape) for g in got] == [
                 (e.dtype, e.shape) for e in expected

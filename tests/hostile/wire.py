@@ -1,5 +1,6 @@
-"""Protobuf as a tree that tests can damage: a message is a list of [field number, wire type,
-value]; values are ints, bytes, or messages.
+"""Protobuf messages as trees that tests can damage.
+
+A message is a list of [field number, wire type, value]; values are ints, bytes, or messages.
 """
 
 import struct

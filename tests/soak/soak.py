@@ -1,13 +1,12 @@
-"""Does every page come to an end on a machine that has too much to do?
-
-Fresh profiles load real models while all cores are busy.
+"""Tests that every page finishes on an overloaded machine: new browser profiles load real models
+while all cores are busy.
 
     python -m tests.soak.soak --runs 200            # or: make soak RUNS=200
 
-Each run is a browser of its own with an empty profile: a first visit and a second one, with one
-thread or two, from a server with or without ranges. A visit that has not ended within its limit is
-a hang. Models: those of tests/zoo/models, the demo's, and what EDGEWISE_REAL has of those in REAL.
-CHROMIUM names another browser. Writes a table to .build/soak.md.
+Each run is a browser with an empty profile, a first visit and a second one, with one or two
+threads, and with a server that supports ranges or not. A visit that exceeds its time limit is a
+hang. Models: those of tests/zoo/models, the demo's, and those of REAL in the folder $EDGEWISE_REAL.
+$CHROMIUM is the path of another browser. Writes a table to .build/soak.md.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from tests.browser.conftest import BLANK, CHROMIUM, FLAGS, ROOT, WEB, _serve
 
 ZOO = ROOT / "tests" / "zoo" / "models"
 F, I = np.float32, np.int64
-# What is fed to models that bring no feeds along: {path in EDGEWISE_REAL: feeds}.
+# Inputs of models that have no stored ones: {path in EDGEWISE_REAL: feeds}.
 REAL = {
     "efficientnet-lite0/onnx/model.onnx": {"pixel_values": np.zeros((1, 3, 224, 224), F)},
     "all-MiniLM-L6-v2/onnx/model.onnx": {
@@ -99,7 +98,7 @@ def plain(feeds):
 
 
 def models(real):
-    """(name, body, argument) of every model."""
+    """Returns (name, script body, argument) of every model."""
     found = [
         ("demo package", PIPELINE, {"model": "/demo/model.edge"}),
         ("demo .onnx", PIPELINE, {"model": "/demo/model/"}),
@@ -130,7 +129,7 @@ def burn():
 
 
 def visit(chromium, profile, server, body, arg, limit):
-    """Returns (how it ended, seconds)."""
+    """Returns (outcome, seconds)."""
     context = chromium.launch_persistent_context(profile, executable_path=CHROMIUM, args=FLAGS)
     begun = time.monotonic()
     try:

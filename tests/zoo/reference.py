@@ -1,5 +1,5 @@
-"""Language models without a cache of Edgewise: an InferenceSession with a whole sequence and an
-empty past, or with `present` fed back as `past`.
+"""Reference runs of language models in an InferenceSession: a complete sequence with an empty past,
+or with `present` passed back as `past`.
 """
 
 import edgewise
@@ -24,16 +24,16 @@ class Reference:
 
     @property
     def one_by_one(self):
-        """Whether the export takes one token at a time."""
+        """Whether the export accepts only one token per run."""
         return next(i for i in self.inputs if i.name == "input_ids").shape[1] == 1
 
     def feeds(self, ids, past=()):
-        """past: {input name: array}; empty to begin with."""
+        """Inputs of a run. past: {input name: array}; default: empty."""
         feeds, before = {}, 0
         for i in self.past:
             stored = self.model.feeds[
                 i.name
-            ].shape  # [batch, heads, past, dim] with whatever batch and past
+            ].shape  # [batch, heads, past, dim]; batch and past are arbitrary
             feeds[i.name] = (
                 past[i.name] if past else np.zeros((1, stored[1], 0, stored[3]), DTYPES[i.type])
             )
@@ -51,7 +51,7 @@ class Reference:
         return feeds
 
     def logits(self, ids):
-        """[len(ids), vocabulary] of a whole sequence in one run, or token by token if the export
+        """[len(ids), vocabulary] of a complete sequence, in one run or token by token if the export
         requires it.
         """
         if not self.one_by_one:

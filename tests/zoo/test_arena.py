@@ -1,5 +1,5 @@
-"""The arena of a plan: nothing lies on what is alive, and it is hardly larger than what is alive at
-once.
+"""The arena of a plan: buffers with intersecting lifetimes never overlap, and its size is close to
+the maximum of live bytes.
 """
 
 import edgewise
@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from .zoo import models
 
 ALIGN = CPU.memory.arena_alignment
-MOST = 1.10  # times the lower bound
+MOST = 1.10  # as a multiple of the lower bound
 
 
 @pytest.mark.parametrize("model", models(), ids=repr)
@@ -42,8 +42,8 @@ def graph(nodes, outputs, **inputs):
 
 
 def hourglass():
-    """Halved again and again, then doubled again, each width joined with what it was on the way
-    down: much lives long.
+    """An encoder that halves its width repeatedly, and a decoder that joins each width with the
+    encoder's: many buffers have long lifetimes.
     """
     nodes, x, kept = [], "x", []
     for i in range(5):
@@ -68,8 +68,8 @@ def hourglass():
 
 
 def branches():
-    """Pieces of unlike sizes that are computed early and read late, in the order in which they came
-    and in the other.
+    """Buffers of different sizes that are computed early and read late, in the same and in the
+    reverse order.
     """
     sizes, nodes = [70, 300, 20, 5000, 640, 90, 1100, 17], []
     nodes.append(helper.make_node("Split", ["x", "sizes"], [f"s{i}" for i in range(8)], axis=0))

@@ -1,4 +1,4 @@
-"""`CausalLM`, with a cache that is updated in place, against the same model without a cache."""
+"""`CausalLM`, which updates its cache in place, against the same model without a cache."""
 
 import numpy as np
 import onnxruntime
@@ -14,17 +14,18 @@ from .zoo import causal_lms
 
 LMS = causal_lms()
 LENGTH, NEW = 12, 24
-HALVES = 2e-3  # keys and values rounded to 11 bits, as a share of the largest logit
-# Dynamic 8-bit quantization takes its scale from all rows of a run: cutting a sequence otherwise
-# gives other numbers, in onnxruntime as here.
+HALVES = 2e-3  # keys and values rounded to 11 bits, relative to the largest logit
+# Dynamic 8-bit quantization computes its scale over all rows of a run, so splitting a sequence
+# differently changes the result, as in onnxruntime.
 DYNAMIC = 0.1
 
 
 def tolerance_of(model, cache_dtype="float32"):
-    """A cache of float32 changes nothing but the order of sums.
+    """The tolerance for a model; a float32 cache changes only the order of additions.
 
-    Logits that the file declares as float16 are rounded in the run without a cache. Where the file
-    allows 8-bit activations (accuracy_level 4), single tokens and many may take different kernels.
+    Logits that the file declares as float16 are rounded in the run without a cache. With
+    accuracy_level 4, which permits 8-bit activations, runs of one token and of many may use
+    different kernels.
     """
     if any(n.attrs.get("accuracy_level", 0) >= 4 for n in every_node(model.graph)):
         return 2e-2
@@ -67,14 +68,14 @@ def model(request):
 
 @pytest.mark.parametrize("cache_dtype", ["float32", "float16"])
 def test_all_ways_to_cut_a_sequence(model, engine, cache_dtype):
-    """One run, one by one, padded and unpadded chunks, after copy() and after truncate(): always
-    the logits of the run without a cache.
+    """One run, token by token, padded and full chunks, after copy() and after truncate(): the
+    logits always equal those of the run without a cache.
     """
     reference = Reference(model, engine)
     tolerance = tolerance_of(model, cache_dtype)
     ids = prompt(model)
     want = reference.logits(ids)
-    scale = np.abs(want).max()  # of the whole output, as check_zoo.py has it
+    scale = np.abs(want).max()  # of the whole output, as in the zoo's tolerance
     lm = DecoderModel(package(model, (1, 4, 16), cache_dtype=cache_dtype), engine=engine)
     assert lm.vocab_size == want.shape[1] and lm.max_length == LENGTH + NEW + 8
 
@@ -85,23 +86,21 @@ def test_all_ways_to_cut_a_sequence(model, engine, cache_dtype):
     close(forward(whole, ids), want[-1], tolerance, scale)  # a padded chunk of 16
     single = lm.open()
     for i, token in enumerate(ids):
-        close(forward(single, [token]), want[i], tolerance, scale)  # one by one
+        close(forward(single, [token]), want[i], tolerance, scale)  # token by token
     mixed, at = lm.open(), 0
-    for n in (4, 3, 1, 4):  # full, padded, single, full after a gap of padding
+    for n in (4, 3, 1, 4):  # full, padded, single, and full after padding
         at += n
         close(forward(mixed, ids[at - n : at]), want[at - 1], tolerance, scale)
     assert lm.length(mixed) == LENGTH
     twin = lm.open()
     lm.truncate(mixed, 5)
-    lm.copy(mixed, twin)  # a copy of the first five
+    lm.copy(mixed, twin)  # a copy of the first five tokens
     assert lm.length(mixed) == lm.length(twin) == 5
     close(
         forward(whole, [ids[0]]), reference.logits(ids + ids[:1])[-1], tolerance, scale
-    )  # others do not disturb it
+    )  # other sequences do not change it
     close(forward(twin, ids[5:]), want[-1], tolerance, scale)
-    close(
-        forward(mixed, ids[5:7]), want[6], tolerance, scale
-    )  # nor does what the copy went on with
+    close(forward(mixed, ids[5:7]), want[6], tolerance, scale)  # nor do later runs of the copy
     lm.truncate(twin, 0)
     close(forward(twin, ids[:3]), want[2], tolerance, scale)
     lm.close(twin)
@@ -120,8 +119,8 @@ def test_all_ways_to_cut_a_sequence(model, engine, cache_dtype):
     ids=repr,
 )
 def test_declared_halves_as_onnxruntime(model, engine):
-    """A model that declares its caches as float16 has them so by default, in half the memory; token
-    by token onnxruntime, which is given its own `present` back as `past`, computes the same logits.
+    """A model that declares float16 caches uses them by default, with half the memory; token by
+    token, onnxruntime with its own `present` as `past` computes the same logits.
     """
     session = onnxruntime.InferenceSession(str(model.path), providers=["CPUExecutionProvider"])
     types = {i.name: DTYPES[i.type] for i in session.get_inputs()}
@@ -169,7 +168,7 @@ def test_asking_for_another_dtype_of_the_cache(tmp_path):
 
 
 def test_greedy_sequences(model, engine):
-    """24 tokens, the likeliest each time: with the cache and without."""
+    """24 greedy tokens, with the cache and without."""
     ids = prompt(model, 5)
     lm = DecoderModel(package(model, (1, 16), cache_dtype="float32"), engine=engine)
     sequence, out = lm.open(), list(ids)
@@ -180,9 +179,8 @@ def test_greedy_sequences(model, engine):
         out += new
     lm.free()
     reference = Reference(model, engine)
-    if (
-        model.dynamic_quantization
-    ):  # near ties may fall otherwise: what was chosen is among the best within the tolerance
+    # near ties may be decided differently: each chosen token is within the tolerance of the best
+    if model.dynamic_quantization:
         rows = reference.logits(out[:-1])[len(ids) - 1 :]
         for row, token in zip(rows, out[len(ids) :]):
             assert row[token] >= row.max() - DYNAMIC * max(1.0, np.abs(row).max())
@@ -190,8 +188,8 @@ def test_greedy_sequences(model, engine):
         assert [int(x) for x in reference.logits(out[:-1]).argmax(1)[len(ids) - 1 :]] == out[
             len(ids) :
         ]
-    # a causal model's rows do not depend on what follows: one run over the sequence tells each
-    # choice it would have made
+    # the rows of a causal model do not depend on later tokens, so one run of the whole sequence
+    # gives every choice
     else:
         rows = reference.logits(out[:-1])
         assert [int(x) for x in rows.argmax(1)[len(ids) - 1 :]] == out[len(ids) :]

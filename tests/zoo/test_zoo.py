@@ -1,4 +1,4 @@
-"""Real exports give what onnxruntime gave for them, on every engine."""
+"""Real exports give the stored outputs of onnxruntime on every engine."""
 
 import edgewise
 import numpy as np

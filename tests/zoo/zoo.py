@@ -1,6 +1,4 @@
-"""The models of the zoo: where they are, what they must give, and how their outputs are compared
-(the rule of shared/check_zoo.py).
-"""
+"""The models of the zoo: their paths, expected outputs, and the tolerance of the comparison."""
 
 import functools
 import os
@@ -29,7 +27,9 @@ LOOSE = (
 
 
 def folder():
-    """The zoo's folder, or None: EDGEWISE_ZOO, else shared/zoo beside the checkout."""
+    """The zoo's folder: $EDGEWISE_ZOO, or the default folder beside the checkout; None if it does
+    not exist.
+    """
     path = Path(os.environ.get("EDGEWISE_ZOO") or HERE.parents[2] / "shared" / "zoo")
     return path if path.is_dir() else None
 
@@ -78,8 +78,8 @@ class Model:
 
     @property
     def is_causal_lm(self):
-        """Token ids in, logits for each of them out, nothing of an encoder, and a vocabulary (a
-        tagger has a few labels).
+        """Whether it has token ids as input, logits for each of them as output, no encoder states,
+        and a vocabulary (a tagger has only a few labels).
         """
         inputs = {i.name for i in self.graph.input_names()}
         known = {"input_ids", "attention_mask", "position_ids", "use_cache_branch"}
@@ -95,15 +95,15 @@ class Model:
 
     @property
     def dynamic_quantization(self):
-        """Whether activations are quantized by their range over a whole run: then the numbers
-        depend on how a sequence is cut into runs.
+        """Whether activations are quantized over a whole run: results then depend on how a sequence
+        is split.
         """
         return any(n.op == "DynamicQuantizeLinear" for n in every_node(self.graph))
 
 
 @functools.cache
 def models():
-    """The models in the repository, and those in the zoo if it exists."""
+    """The models in the repository, and those of the zoo if it exists."""
     out = [Model(p, OWN.parent) for p in sorted(OWN.rglob("*.onnx"))]
     if folder():
         out += [
@@ -119,7 +119,7 @@ def causal_lms():
 
 
 def difference(got, want, tolerance):
-    """What is wrong with an output, or an empty string."""
+    """Describes the difference of an output; an empty string if there is none."""
     got = np.asarray(got)
     if got.shape != want.shape:
         return f"shape {got.shape}, expected {want.shape}"
