@@ -1,5 +1,5 @@
 // check.mjs IN.wasm LIMIT BROTLI_LIMIT PAGES OUT.wasm: checks a built engine against the limits in
-// Makefile, reports its size and copies it to OUT.wasm.
+// Makefile, prints its size and copies it to OUT.wasm.
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { setFlagsFromString } from "node:v8";
@@ -9,7 +9,7 @@ const [input, limit, brotliLimit, pages, output] = process.argv.slice(2);
 const bytes = readFileSync(input);
 const wrong = [];
 
-// Node 20 needs this flag; later versions ignore it
+// Node 20 requires this flag; later versions ignore it
 setFlagsFromString("--experimental-wasm-relaxed-simd");
 const module = new WebAssembly.Module(bytes);
 
@@ -26,7 +26,7 @@ for (const name of promised) if (!exports.has(name)) wrong.push(`does not export
 
 if (!wrong.length) {
   const memory = new WebAssembly.Memory({ initial: +pages, maximum: 65536, shared });
-  new WebAssembly.Instance(module, { env: { memory } }); // throws where INITIAL_PAGES is too small
+  new WebAssembly.Instance(module, { env: { memory } }); // throws if INITIAL_PAGES is too small
 }
 const compressed = brotliCompressSync(bytes).length;
 const remedy = "Compose from smaller kernels, or declare what few models need `rare`.";

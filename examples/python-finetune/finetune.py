@@ -2,7 +2,7 @@
 
     python finetune.py web/demo/model letters.txt --steps 60
 
-Needs edgewise[text]. The adapter is PEFT's files; merged.onnx runs in any ONNX runtime.
+Requires edgewise[text]. The adapter has PEFT's files; merged.onnx runs in any ONNX runtime.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from edgewise import LoraConfig, Trainer
 
 
 def main() -> None:
-    """Writes a beginning with the model as it is, trains, and writes the same beginning again."""
+    """Generates a text with the original model, trains, and generates from the same prompt
+    again.
+    """
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("model", help="model folder in the layout of the Hugging Face hub")
     arguments.add_argument("texts", nargs="+", help="text files to learn from")

@@ -1,9 +1,8 @@
-"""Trains a small classifier to tell two spirals apart, and writes it as an .onnx file.
+"""Trains a small classifier to separate two spirals, and writes it as an .onnx file.
 
     python train.py [--epochs 200] [--output spirals.onnx]
 
-Needs edgewise, numpy and onnx; the model is described with onnx's helper, as an exporter would
-write it.
+Requires edgewise, numpy and onnx. The model is built with onnx.helper, in the form of an export.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def untrained(seed: int) -> bytes:
 
 
 def main() -> None:
-    """Trains, measures on points that were not trained on, and writes the model."""
+    """Trains, measures the accuracy on other points, and writes the model."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--epochs", type=int, default=200)
     arguments.add_argument("--output", default="spirals.onnx")

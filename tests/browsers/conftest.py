@@ -1,4 +1,4 @@
-"""Fixtures: each browser, and pages in it that have edgewise as `ew`."""
+"""Fixtures: each browser, and pages with edgewise as `ew`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from browser.training.conftest import trainable  # noqa: F401
 from .drivers import Browser, Chromium, Firefox, Tab, WebKit, missing
 
 BROWSERS = {"chromium": Chromium, "firefox": Firefox, "webkit": WebKit}
-PATIENCE = 120  # seconds that a call of a page may take on a busy machine
+PATIENCE = 120  # seconds for a call of a page on a busy machine
 START = """
     async () => {
       window.troubles = [];
@@ -41,25 +41,28 @@ RUN = """
 
 
 class Page:
-    """A page with edgewise as `ew`; what it keeps is empty at first."""
+    """A page with edgewise as `ew` in a new profile."""
 
     def __init__(self, tab: Tab, url: str):
         self.tab, self.url = tab, url
         self.visit()
 
     def visit(self) -> None:
-        """Loads the page, again with what earlier visits have kept."""
+        """Loads the page; what earlier visits stored is available."""
         self.tab.open(self.url)
         self.tab.evaluate(START, "", PATIENCE)
 
     def run(self, body: str, arg: Any = None, seconds: float = PATIENCE) -> Any:
-        """Runs the body of an async function with `arg`, both JSON; what it throws comes back as
-        {error: {...}}. BrowserError where it does not end within `seconds`.
+        """Runs the body of an async function with `arg`, both as JSON; an exception is returned as
+        {error: {...}}.
+
+        Raises:
+            BrowserError: it did not finish within `seconds`.
         """
         return json.loads(self.tab.evaluate(RUN, json.dumps([body, arg]), seconds))
 
     def close(self) -> None:
-        """Closes the page; fails if an error of it went unnoticed."""
+        """Closes the page; fails if the page had an uncaught error."""
         troubles = self.run("return window.troubles")
         self.tab.close()
         assert not troubles, troubles
@@ -67,7 +70,7 @@ class Page:
 
 @pytest.fixture(scope="session")
 def open_browser(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Browser]]:
-    """open_browser(name): a running browser, the same one each time."""
+    """open_browser(name) returns a running browser, the same one for each call."""
     running: dict[str, Browser] = {}
 
     def open_one(name: str) -> Browser:

@@ -1,8 +1,8 @@
 """Chromium, Firefox and WebKitGTK behind one interface.
 
-A browser opens tabs; a tab belongs to a new visitor, whose storage is empty, and evaluates
-functions of a page. Chromium is driven by Playwright, Firefox by WebDriver BiDi, which it speaks
-itself, WebKitGTK by WebKitWebDriver under a display of Xvfb.
+A browser opens tabs; each tab has a new profile with empty storage, and evaluates functions in a
+page. Chromium is controlled by Playwright, Firefox by WebDriver BiDi (implemented here), WebKitGTK
+by WebKitWebDriver on an Xvfb display.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .websocket import WebSocket
 
 FIREFOX = os.environ.get("FIREFOX", "/usr/bin/firefox-esr")
 WEBKIT_DRIVER = os.environ.get("WEBKIT_DRIVER", "/usr/bin/WebKitWebDriver")
-START = 60  # seconds that a browser may take to start
-PREFERENCES = {  # of Firefox: no page of its own, and nothing fetched in the background
+START = 60  # seconds for the start of a browser
+PREFERENCES = {  # preferences of Firefox: no start page, and no background requests
     "app.update.enabled": False,
     "browser.shell.checkDefaultBrowser": False,
     "browser.startup.page": 0,
@@ -40,11 +40,11 @@ PREFERENCES = {  # of Firefox: no page of its own, and nothing fetched in the ba
 
 
 class BrowserError(Exception):
-    """The browser or its driver failed or did not answer: no error of the page."""
+    """The browser or its driver failed or did not respond; not an error of the page."""
 
 
 class Tab(Protocol):
-    """A page of a visitor without storage."""
+    """A page in a profile with empty storage."""
 
     def open(self, url: str) -> None:
         """Loads a page and waits until it is complete."""
@@ -57,7 +57,7 @@ class Tab(Protocol):
         """
 
     def close(self) -> None:
-        """Closes the page and forgets the visitor."""
+        """Closes the page and deletes its profile."""
 
 
 class Browser(Protocol):
@@ -66,14 +66,14 @@ class Browser(Protocol):
     name: str
 
     def tab(self) -> Tab:
-        """Opens a tab of a new visitor."""
+        """Opens a tab in a new profile."""
 
     def close(self) -> None:
         """Ends the browser."""
 
 
 def end(process: subprocess.Popen) -> None:
-    """Ends a process that this one started."""
+    """Ends a process that this module started."""
     process.terminate()
     try:
         process.wait(10)
@@ -83,8 +83,9 @@ def end(process: subprocess.Popen) -> None:
 
 
 def first_match(stream, pattern: str, what: str) -> str:
-    """Waits for a line of a process's output that contains `pattern`; returns its first group. The
-    rest of the output is read and dropped.
+    """Waits for a line of a process's output that matches `pattern`; returns its first group.
+
+    The remaining output is read and discarded.
     """
     found: queue.Queue[str] = queue.Queue()
 
@@ -105,7 +106,7 @@ def first_match(stream, pattern: str, what: str) -> str:
 
 
 class Chromium:
-    """Chromium by Playwright. browser: Playwright's."""
+    """Chromium with Playwright. browser: Playwright's object."""
 
     name = "chromium"
 
@@ -117,7 +118,7 @@ class Chromium:
         return ChromiumTab(self.browser.new_context())
 
     def close(self) -> None:
-        """As Browser.close: whoever launched it closes it."""
+        """Does nothing: the browser is closed by its owner."""
 
 
 class ChromiumTab:
@@ -149,7 +150,7 @@ class ChromiumTab:
 
 
 class Firefox:
-    """Firefox by WebDriver BiDi."""
+    """Firefox with WebDriver BiDi."""
 
     name = "firefox"
 
@@ -185,7 +186,7 @@ class Firefox:
             except TimeoutError:
                 raise BrowserError(f"{method} did not end within {seconds} s") from None
             if answer.get("id") != self.number:
-                continue  # an event, or the answer to a call that was given up
+                continue  # an event, or the response to a cancelled call
             if answer["type"] == "error":
                 raise BrowserError(f"{method}: {answer['error']}: {answer['message'][:1000]}")
             return answer["result"]
@@ -239,13 +240,13 @@ class FirefoxTab:
 
 
 def mini_browser() -> str | None:
-    """Path of WebKitGTK's test browser, or None where it is not installed."""
+    """Path of WebKitGTK's MiniBrowser, or None if it is not installed."""
     found = sorted(Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser"))
     return str(found[-1]) if found else None
 
 
 class WebKit:
-    """WebKitGTK by WebKitWebDriver. A tab is a session, which has a browser of its own."""
+    """WebKitGTK with WebKitWebDriver. Each tab is a session with its own browser process."""
 
     name = "webkit"
 
@@ -353,7 +354,7 @@ class WebKitTab:
 
 
 def missing(name: str) -> str | None:
-    """Why a browser cannot be driven here; None where it can."""
+    """The reason why a browser cannot be used here, or None."""
     needed = {
         "firefox": {FIREFOX: "firefox-esr"},
         "webkit": {

@@ -1,5 +1,5 @@
-"""Hostile and broken input in each browser: every call ends with an EdgewiseError that says what,
-where and what to do, and the session that was there before gives the same text.
+"""Invalid input in each browser: every call ends with an EdgewiseError with what, where and remedy,
+and an earlier session still generates the same text.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def undisturbed(page: Page) -> Iterator[Page]:
 
 
 def in_words(got: object, what: str) -> None:
-    """The outcome is a result, or an EdgewiseError with all three texts."""
+    """Checks that the outcome is a result, or an EdgewiseError with all three texts."""
     if got == "fine":
         return
     assert isinstance(got, dict) and "error" in got, (what, got)
@@ -70,7 +70,7 @@ def in_words(got: object, what: str) -> None:
 
 
 def damaged(package: bytes) -> Iterator[tuple[str, bytes]]:
-    """(what was done, the package)"""
+    """Returns (description, package)."""
     for i, (what, edit) in enumerate(mutations(package)):
         if i % 4 == 0 or "manifest" in what:
             head, start, edits, length = as_parts(package, edit)
@@ -84,7 +84,7 @@ def damaged(package: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def with_file(package: bytes, name: str, content: bytes) -> bytes:
-    """A package in which a part has another content, with checksums that fit."""
+    """A package with another content for a file, and correct checksums."""
     manifest, data = split(package)
     data += bytes(-len(data) % 64)
     manifest["files"][name] = [len(data), len(content)]
@@ -92,7 +92,7 @@ def with_file(package: bytes, name: str, content: bytes) -> bytes:
 
 
 def test_damaged_packages(undisturbed: Page, files: Path, package: bytes) -> None:
-    """Manifests, plans and weights that lie."""
+    """Invalid manifests, plans and weights."""
     refused = 0
     for what, data in damaged(package):
         (files / "hostile.edge").write_bytes(data)
@@ -103,7 +103,7 @@ def test_damaged_packages(undisturbed: Page, files: Path, package: bytes) -> Non
 
 
 def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, package: bytes) -> None:
-    """Regular expressions of exponential time, templates without an end, nonsense."""
+    """Regular expressions that take exponential time, endless templates, invalid files."""
     good = json.loads((MODEL / "tokenizer.json").read_text())
     split_by = {"type": "Split", "behavior": "Isolated", "invert": False}
     slow = {**good, "pre_tokenizer": {**split_by, "pattern": {"Regex": "(a+)+$"}}}
@@ -129,7 +129,7 @@ def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, packag
             """
         )
         in_words(got, what)
-        # the matchers of some browsers give up, that of Chromium goes on
+        # the regular expression engines of some browsers give up, Chromium's continues
         if got != "fine" or what != "a slow expression":
             error(got, "TokenizerError")
     endless = b"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -152,7 +152,7 @@ def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, packag
 
 
 def test_damaged_adapters(undisturbed: Page, trainable: object) -> None:
-    """Files of an adapter that are cut off, that lie about sizes, or are of another model."""
+    """Adapter files that are truncated, have wrong sizes, or belong to another model."""
     header = json.dumps(
         {"base_model.model.x.lora_A.weight": {"dtype": "F32", "shape": [2, 4]}}
     ).encode()
@@ -198,7 +198,7 @@ def test_damaged_adapters(undisturbed: Page, trainable: object) -> None:
 
 
 def test_damaged_models(undisturbed: Page, files: Path) -> None:
-    """.onnx files: cut off, with strides whose product wraps to zero, with a graph in a circle."""
+    """.onnx files: truncated, with strides whose product wraps to zero, with a cyclic graph."""
     n = helper.make_node
     x, y = [("x", F, [1, 1, 1, 1, 1])], [("y", F, None)]
     w = np.ones((1, 1, 1, 1, 1), "f4")
@@ -230,7 +230,9 @@ def test_damaged_models(undisturbed: Page, files: Path) -> None:
 
 
 def test_a_run_that_takes_too_long(undisturbed: Page, files: Path) -> None:
-    """One step of hours ends after max_run_seconds, also amid the plan; so does the next run."""
+    """A step that would take hours ends after max_run_seconds, also within a plan; so does the next
+    run.
+    """
     pool = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3000] * 2, pads=[2999] * 4)
     save(files / "long.onnx", [pool], [("x", F, [1, 1, 3000, 3000])], [("y", F, None)])
     got = undisturbed.run(
@@ -249,7 +251,7 @@ def test_a_run_that_takes_too_long(undisturbed: Page, files: Path) -> None:
 
 
 def test_missing_files(undisturbed: Page, package: bytes) -> None:
-    """A model, a worker, an engine, a server that are not there."""
+    """A model, a worker, an engine and a server that do not exist."""
     for model, words in (
         ("/files/nothing.edge", "404"),
         ("/files/model.edge?fault=status:503", "503"),
@@ -276,14 +278,14 @@ def test_missing_files(undisturbed: Page, package: bytes) -> None:
 
 
 def wrapped_worker(files: Path, name: str, before: str) -> str:
-    """A worker that does something of its own before the real one starts; its address."""
+    """Returns the address of a worker that runs other code before the real one starts."""
     text = (WEB / "dist" / "worker.js").read_text()
     (files / name).write_text(before + "\n" + text)
     return f"/files/{name}"
 
 
 def test_a_worker_that_dies(undisturbed: Page, files: Path) -> None:
-    """Every open call ends, later ones too; a new pipeline works."""
+    """Open calls and later ones reject; a new pipeline works."""
     dies = "new BroadcastChannel('die').onmessage = () => self.close();"
     got = undisturbed.run(
         """

@@ -1,5 +1,5 @@
-"""What a page does with edgewise, in Chromium, Firefox and WebKitGTK: it writes, compiles a model,
-trains, keeps what it has and resumes. All give the numbers of Chromium.
+"""The main functions in Chromium, Firefox and WebKitGTK: generating text, compiling a model,
+training, storing and resuming. The results equal those of Chromium.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ TRAIN = """
     await p.dispose();
     return { losses: run.losses, text: generated_text, steps };
 """
-expected: dict[str, object] = {}  # what Chromium gave
+expected: dict[str, object] = {}  # the results of Chromium
 
 
 def train(page: Page, steps: int = 5, **options: object) -> dict:
-    """Trains an adapter for some steps; {losses, text, steps}."""
+    """Trains an adapter for some steps; returns {losses, text, steps}."""
     got = page.run(TRAIN, {"text": TEXT, "steps": steps, "options": options, "load": {}})
     assert "error" not in got, got
     return got
 
 
 def same_as_chromium(what: str, page: Page, give) -> tuple:
-    """(result of `give` in this browser, in Chromium)"""
+    """Returns (result of `give` in this browser, its result in Chromium)."""
     got = give(page)
     if page.name == "chromium":
         expected[what] = got
@@ -56,7 +56,7 @@ def same_as_chromium(what: str, page: Page, give) -> tuple:
 
 
 def test_it_writes(page: Page, files: Path) -> None:
-    """A package: the same tokens, with as many threads as the browser allows."""
+    """A package gives the same tokens, with as many threads as the browser allows."""
     got, want = same_as_chromium("ids", page, lambda p: greedy(p, "/files/model.edge"))
     assert "error" not in got and len(got["ids"]) > 12, got
     assert got["ids"] == want["ids"] and got["text"] == want["text"]
@@ -64,7 +64,7 @@ def test_it_writes(page: Page, files: Path) -> None:
 
 
 def test_it_compiles(page: Page, files: Path) -> None:
-    """An .onnx file: compiled in the page, run, and taken from what is kept on the next visit."""
+    """An .onnx file is compiled in the page and run; the next visit uses the stored plan."""
     r = np.random.default_rng(0)
     w = r.standard_normal((6, 3, 3, 3)).astype("f4")
     nodes = [
@@ -88,7 +88,7 @@ def test_it_compiles(page: Page, files: Path) -> None:
 
 
 def test_it_trains(page: Page, trainable: object) -> None:
-    """Five steps: the losses are Chromium's to 1e-5."""
+    """The losses of five steps equal Chromium's to 1e-5."""
     got, want = same_as_chromium("losses", page, train)
     assert len(got["losses"]) == 5
     assert np.allclose(got["losses"], want["losses"], rtol=1e-5, atol=0), (got, want)
@@ -96,8 +96,9 @@ def test_it_trains(page: Page, trainable: object) -> None:
 
 
 def test_it_keeps_and_resumes(page: Page, trainable: object) -> None:
-    """A run that is aborted in its fourth of six steps is resumed on the next visit, from its last
-    checkpoint: the losses of one run. Where the browser keeps no files it begins again.
+    """A run that is aborted in the fourth of six steps is resumed on the next visit from its last
+    checkpoint, with the losses of an uninterrupted run. In a browser without file storage it starts
+    again.
     """
     whole = train(page, 6)
     options = {"checkpoint": {"name": "run", "every": 2}}

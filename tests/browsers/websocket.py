@@ -1,4 +1,4 @@
-"""A WebSocket client of text messages, in as much of RFC 6455 as a browser's automation needs."""
+"""A WebSocket client for text messages: the part of RFC 6455 that browser automation needs."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class WebSocket:
         self.socket.sendall(head + key + masked.to_bytes(size, "little"))
 
     def send(self, text: str) -> None:
-        """Sends one message."""
+        """Sends a message."""
         self._send(TEXT, text.encode())
 
     def receive(self, timeout: float) -> str:
-        """The next message."""
+        """Returns the next message."""
         self.socket.settimeout(timeout)
         message = b""
         while True:

@@ -1,6 +1,6 @@
-"""A page made with each bundler from the npm package, on a plain static server.
+"""Pages built with each bundler from the npm package, on a plain static server.
 
-The package is what `npm pack` makes; nothing is configured. `edgewise` contains its worker and
+The package is the output of `npm pack`; nothing is configured. `edgewise` contains its worker and
 engine; `edgewise/files` has them as files, which a bundler must copy.
 """
 
@@ -36,8 +36,8 @@ main().catch((e) => (document.title = `failed: ${e.message} ${e.where}`));
 HTML = '<!doctype html><meta charset="utf-8"><title>waits</title>'
 MODULE, CLASSIC = '<script type="module" src="main.js">', "<script defer src='main.js'>"
 
-# Arguments after the program, and the tag of the page where the bundler writes none. {source} is
-# the folder of the page, {out} the folder of the result.
+# Command-line arguments, and the HTML tag if the bundler does not write one. {source} is the folder
+# of the page, {out} the output folder.
 COMMANDS: dict[str, tuple[list[str], str | None]] = {
     "vite": (["build", "{source}", "--outDir", "{out}", "--emptyOutDir"], None),
     "parcel": (
@@ -58,7 +58,7 @@ COMMANDS: dict[str, tuple[list[str], str | None]] = {
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """A static server as simple as they come, with the types that browsers insist on."""
+    """A minimal static server with the MIME types that browsers require."""
 
     protocol_version = "HTTP/1.1"
     extensions_map = {".html": "text/html", ".js": "text/javascript", ".wasm": "application/wasm"}
@@ -108,8 +108,8 @@ def text() -> str:
 @pytest.mark.parametrize("package", ["edgewise", "edgewise/files"])
 @pytest.mark.parametrize("bundler", COMMANDS)
 def test_bundler(browser, serve, text, bundler, package) -> None:  # noqa: F811
-    """The page writes. Bundlers that copy no files cannot take the package of files; Parcel reads
-    no `exports` unless it is configured.
+    """The page generates text. Bundlers that copy no files do not support the package of files;
+    Parcel reads `exports` only if it is configured to.
     """
     if package == "edgewise/files" and bundler in ("rollup", "esbuild"):
         pytest.skip(f"{bundler} copies no files")
@@ -140,7 +140,9 @@ def test_bundler(browser, serve, text, bundler, package) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("file", ["edgewise.js", "edgewise.inline.js", "edgewise.global.js"])
 def test_script_of_another_site(browser, serve, tmp_path, text, file) -> None:  # noqa: F811
-    """As from a CDN: a module, and a classic script that defines `edgewise`."""
+    """Loaded from another origin, as from a CDN: a module, and a classic script that defines
+    `edgewise`.
+    """
     library = serve(ROOT / "web" / "dist") + "/" + file
     main = PAGE.replace("PACKAGE", library)
     if "global" in file:
@@ -156,9 +158,7 @@ def test_script_of_another_site(browser, serve, tmp_path, text, file) -> None:  
 
 
 def test_package() -> None:
-    """publint finds nothing wrong with the package, and it can be imported where there is no
-    page.
-    """
+    """publint reports no problems, and the package can be imported outside of a page."""
     package = BUNDLERS / "node_modules" / "edgewise"
     lint = subprocess.run(
         [BIN / "publint", package, "--strict"], stdout=subprocess.PIPE, text=True, cwd=BUNDLERS

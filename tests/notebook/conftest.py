@@ -1,6 +1,4 @@
-"""Pyodide in Node, with the wheel that `make wheel` builds and without NumPy; and small models made
-on the spot.
-"""
+"""Pyodide in Node with the wheel that `make wheel` builds and without NumPy; small models."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ PYODIDE = ROOT / "web/node_modules/pyodide"
 
 @pytest.fixture(scope="session")
 def wheel():
-    """Path of the wheel for Pyodide (EDGEWISE_WHEEL: another one)."""
+    """Path of the wheel for Pyodide; EDGEWISE_WHEEL overrides it."""
     if os.environ.get("EDGEWISE_WHEEL"):
         return Path(os.environ["EDGEWISE_WHEEL"])
     found = sorted(
@@ -39,7 +37,7 @@ def pyodide_folder():
 
 @pytest.fixture(scope="session")
 def zoo():
-    """Folder of the model zoo; in a checkout, the parent folder may contain it."""
+    """Folder of the model zoo; skips the test if there is none."""
     found = zoo_folder()
     if found is None:
         pytest.skip("the zoo is not there (set EDGEWISE_ZOO, or put it at ../shared/zoo)")
@@ -47,10 +45,10 @@ def zoo():
 
 
 class Pyodide:
-    """A Pyodide in Node. run(code) gives what the code leaves in `result` (JSON); it fails with the
-    traceback of an exception.
+    """A Pyodide in Node.
 
-    files(name) in the code's eyes is /work/NAME; put(name, bytes) writes one.
+    run(code) returns the variable `result` of the code (JSON); an exception fails the test with its
+    traceback. put(name, bytes) writes a file, which the code sees as /work/NAME.
     """
 
     def __init__(self, pyodide, wheel, folder):
@@ -100,7 +98,7 @@ class Pyodide:
         return "/work/" + name
 
     def run(self, code, timeout=300, **names):
-        """names: values (JSON) that the code finds."""
+        """names: variables of the code (JSON values)."""
         given = "".join(
             f"{k} = __import__('json').loads({json.dumps(v)!r})\n" for k, v in names.items()
         )
@@ -126,7 +124,7 @@ def pyodide(pyodide_folder, wheel, tmp_path_factory):
 
 @pytest.fixture
 def fresh_pyodide(pyodide_folder, wheel, tmp_path):
-    """A Pyodide in which nothing has been imported."""
+    """A Pyodide without imported modules."""
     p = Pyodide(pyodide_folder, wheel, tmp_path)
     yield p
     p.close()
@@ -134,7 +132,7 @@ def fresh_pyodide(pyodide_folder, wheel, tmp_path):
 
 @pytest.fixture(scope="session")
 def mlp():
-    """(model bytes, input, expected): y = relu(x @ w + b), batch of any size."""
+    """(model bytes, input, expected output): y = relu(x @ w + b) for any batch size."""
     onnx = pytest.importorskip("onnx")
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper

@@ -1,6 +1,6 @@
-// A file system for Emscripten that behaves as JupyterLite's drive of contents: opening a file
-// fetches the whole of it (here: reads and counts it), its size is that of the stored file, and
-// JSON is parsed and written anew, which makes it shorter.
+// A file system for Emscripten that behaves like JupyterLite's drive: opening a file fetches all of
+// it (here: reads and counts it), its size is that of the stored file, and JSON is parsed and
+// serialized again, which makes it shorter.
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 

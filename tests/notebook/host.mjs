@@ -1,5 +1,5 @@
-// host.mjs PYODIDE WHEEL FOLDER [ZOO]   Pyodide in Node with the wheel installed, driven by
-// conftest.py: a line of JSON in, one out. FOLDER is /work in Pyodide, ZOO is /zoo.
+// host.mjs PYODIDE WHEEL FOLDER [ZOO]   Pyodide in Node with the wheel installed, controlled by
+// conftest.py: it reads and writes lines of JSON. FOLDER is /work in Pyodide, ZOO is /zoo.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { mountDrive } from "./drive.mjs";
@@ -18,9 +18,9 @@ try {
   pyodide.unpackArchive(new Uint8Array(readFileSync(wheel)), "wheel");
   globalThis.readFile = (path) => new Uint8Array(readFileSync(path));
   globalThis.folder = folder;
-  // the same folder, as a notebook's drive shows it
+  // the same folder as a notebook's drive
   globalThis.drive = mountDrive(pyodide.FS, folder, "/drive");
-  // each piece of code runs in names of its own and leaves its answer in `result`
+  // each piece of code has its own variables and stores its answer in `result`
   const run = pyodide.runPython(`
 import json, traceback
 from pyodide.code import eval_code_async

@@ -1,4 +1,4 @@
-"""A tokenizer for models of the zoo in Pyodide: Python source that defines it."""
+"""Python source of a tokenizer for the models of the zoo in Pyodide."""
 
 LETTERS = """
 class Letters:

@@ -1,5 +1,6 @@
-// snapshot.mjs PYODIDE WHEEL SNAPSHOT   Restores the snapshot in Node as a page's worker does, and
-// prints as JSON what Python says. `downloads`: the files that modules outside of it made it fetch.
+// snapshot.mjs PYODIDE WHEEL SNAPSHOT   Restores the snapshot in Node as a page's worker does, runs
+// Python and prints its result as JSON. `downloads`: files fetched for modules that are not in the
+// snapshot.
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 

@@ -1,7 +1,8 @@
-"""As a notebook user meets it: Chromium, Pyodide from a server with our lock file,
-loadPackage("edgewise"), and Python from there on; on the page's own thread and in a worker. NumPy's
-wheel for Pyodide is on a CDN only, and tests use no network: that NumPy arrays go in and come out
-is tested in CPython, by the same code (arrays.py).
+"""The package in a notebook: Chromium, Pyodide from a server with our lock file,
+loadPackage("edgewise"), then Python on the page's own thread and in a worker.
+
+NumPy's wheel for Pyodide is available on a CDN only, and tests use no network: NumPy arrays as
+inputs and outputs are tested in CPython with the same code (arrays.py).
 """
 
 import json
@@ -25,7 +26,7 @@ FLAGS = [
 ]
 PAGE = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>notebook</title>"
 
-# One start for the page and for the worker: what a notebook's kernel does.
+# A single start for the page and the worker: code that a notebook's kernel runs.
 START = """
 import { loadPyodide } from "/pyodide/pyodide.mjs";
 export async function start() {
@@ -91,7 +92,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(pyodide_folder, wheel, mlp, tmp_path_factory):
-    """Address of a server with Pyodide, our lock file and wheel, a model, and the demo's."""
+    """Address of a server with Pyodide, our lock file and wheel, a model, and the demo's model."""
     sys.path.insert(0, str(ROOT / "wasm/pyodide"))
     from make_lock import make_lock
 
@@ -120,7 +121,7 @@ def site(pyodide_folder, wheel, mlp, tmp_path_factory):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
-    assert not handler.requested, handler.requested  # nothing was looked for in vain
+    assert not handler.requested, handler.requested  # every requested file exists
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +133,7 @@ def browser(playwright):
 
 @pytest.fixture(scope="module", params=["page", "worker"])
 def notebook(request, browser, site):
-    """run(code): Python in the page's thread or in a worker's; what it leaves in `result`."""
+    """run(code) runs Python in the page's thread or in a worker; returns its variable `result`."""
     page = browser.new_page()
     outside, troubles = [], []
     page.on(
@@ -238,8 +239,8 @@ PIPELINE = textwrap.dedent("""
 
 
 def test_pipeline(notebook):
-    """The demo's model with Hugging Face's own tokenizer for JavaScript writes in Pyodide what it
-    writes in CPython.
+    """The demo's model with Hugging Face's tokenizer for JavaScript generates the same text in
+    Pyodide as in CPython.
     """
     got = notebook(
         textwrap.dedent("""

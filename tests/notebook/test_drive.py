@@ -1,6 +1,6 @@
-"""A notebook's drive (drive.mjs: a file system that fetches a whole file whenever it is opened, and
-serializes JSON each time): models are read with one opening of each file, and texts to their end,
-whatever size is reported.
+"""A notebook's drive (drive.mjs), which fetches a complete file whenever it is opened and
+serializes JSON each time: models are read with one opening of each file, and small files
+completely, whatever size is reported.
 """
 
 import io
@@ -33,8 +33,8 @@ RUN = textwrap.dedent("""
 
 @pytest.fixture(scope="module")
 def folder(pyodide):
-    """A model folder and a package of it on the drive; the JSON there is written with indentation,
-    which the drive drops.
+    """A model folder and a package of it on the drive. JSON is written with indentation, which the
+    drive removes.
     """
     from edgewise.session.decoder import open_package
 
@@ -68,7 +68,9 @@ def test_each_file_is_opened_once(pyodide, folder, name):
 
 
 def test_json_is_read_to_its_end(pyodide, folder):
-    """Its size is that of the text with indentation, what is read is the shorter text without."""
+    """The reported size is that of the text with indentation; the content is the shorter text
+    without.
+    """
     stated, read, eos, adapter = pyodide.run(
         """
         import os, json

@@ -1,6 +1,5 @@
-"""Hostile packages and models in Pyodide's own engine: each ends in a result or an EdgewiseError,
-and a session that was open before gives the same numbers after each. A trap of the engine is an
-EngineError.
+"""Hostile packages and models in the engine in Pyodide: each gives a result or an EdgewiseError,
+and an earlier session gives the same result afterwards. A trap of the engine is an EngineError.
 """
 
 import io
@@ -82,8 +81,8 @@ PLAY = """
 
 
 def two_sizes(kind: str) -> bytes:
-    """Two plans with a slot of the same name and different sizes; the second writes past the memory
-    of the first.
+    """Two plans with a slot of the same name and different sizes; the second writes beyond the
+    memory of the first.
     """
     fill = step(
         "fill",
@@ -103,8 +102,8 @@ def two_sizes(kind: str) -> bytes:
 
 
 def one_memory() -> bytes:
-    """A state twice among a plan's slots, so that what a kernel writes is what it reads back as
-    indices.
+    """A state that occurs twice among a plan's slots, so that a kernel overwrites the indices that
+    it reads.
     """
     unique = plan(
         [(16, False), LOGITS, (BIG, True), (BIG, True)],
@@ -130,7 +129,7 @@ def one_memory() -> bytes:
 
 
 def endless() -> bytes:
-    """A byte that is written 2^38 times."""
+    """A write of the same byte 2^38 times."""
     fill = step(
         "fill",
         {"size": 1, "dims": [1, 1, 1024, 1024, 1024, 255], "ys": [0] * 6, "value_low": 1},
@@ -145,7 +144,7 @@ def endless() -> bytes:
 
 
 def strides(op: str) -> bytes:
-    """Strides with a product that wraps to 0."""
+    """Strides whose product wraps to 0."""
     attributes = {
         "strides": [1 << 21, 1 << 21, 1 << 22],
         **({"kernel_shape": [1, 1, 2]} if op.endswith("Pool") else {}),
@@ -171,7 +170,7 @@ def damaged(package: bytes, count: int):
 
 
 def cut(data: bytes, count: int):
-    """A model's file with bytes changed, taken out or put in."""
+    """A model file with bytes changed, removed or inserted."""
     return [damage_bytes(random.Random(f"onnx/{i}"), data) for i in range(count)]
 
 
@@ -240,8 +239,8 @@ def test_damaged_models(pyodide, mlp):
 
 
 def test_models_nested_deeply_or_of_nothing(pyodide, mlp):
-    """What recursion in Python or in the engine's host could end on: messages, graphs and types one
-    in another.
+    """Inputs that could overflow the stack of Python or of the engine's host: nested messages,
+    graphs and types.
     """
 
     def field(number, data):

@@ -1,7 +1,7 @@
-"""Edgewise in Pyodide as it comes: without NumPy.
+"""Edgewise in Pyodide without NumPy.
 
-(NumPy's wheel for Pyodide is not on npm, so what happens with NumPy in tests/ runs in CPython:
-arrays.py is the one place that knows NumPy, and takes the same path in both.)
+NumPy's wheel for Pyodide is not on npm, so tests with NumPy run in CPython: arrays.py, the only
+module that uses NumPy, takes the same path in both.
 """
 
 import textwrap
@@ -21,8 +21,8 @@ def close(got, want, tolerance=1e-4):
 
 
 def test_import_is_lean(fresh_pyodide):
-    """Nothing that a session does not need: parts for text, command line, package writing, other
-    engines.
+    """The import loads nothing that a session does not need: no text generation, command line,
+    package writer or other engines.
     """
     names = fresh_pyodide.run("""
         import sys
@@ -48,7 +48,9 @@ def test_import_is_lean(fresh_pyodide):
 
 
 def test_bytecode_is_used(pyodide):
-    """The wheel's bytecode is Pyodide's own and is loaded; the sources are there for tracebacks."""
+    """The wheel contains bytecode of Pyodide's Python, which is loaded, and the sources for
+    tracebacks.
+    """
     cached, source, ours = pyodide.run(
         """
             import edgewise.bind as m, importlib.util, inspect, os
@@ -62,7 +64,7 @@ def test_bytecode_is_used(pyodide):
             ]
         """
     )
-    assert cached and source == '"""' and ours  # 1: not checked against the source
+    assert cached and source == '"""' and ours  # 1: not validated against the source
 
 
 def test_session_without_numpy(pyodide, mlp):
@@ -107,7 +109,7 @@ def test_session_without_numpy(pyodide, mlp):
 
 
 def test_javascript_buffers(pyodide, mlp):
-    """What fetch gives in a page: a model in an ArrayBuffer or a view of one, feeds in typed
+    """Results of fetch in a page: a model in an ArrayBuffer or a view of one, inputs in typed
     arrays.
     """
     model, x, y = mlp
@@ -147,9 +149,7 @@ def test_javascript_buffers(pyodide, mlp):
 
 
 def test_weights_pass_python_by(pyodide, mlp):
-    """A JavaScript source (the page's) is asked by the engine itself, and a read of its weights by
-    Python would be noticed.
-    """
+    """The engine reads the weights from a JavaScript source directly, without Python."""
     model, x, y = mlp
     got = pyodide.run(
         """
@@ -229,7 +229,7 @@ def test_source_that_ends_early(pyodide, mlp):
 
 # long: a table of errors
 def test_errors(pyodide, mlp):
-    """Wrong files, inputs and sizes, a trap, and memory that is used up: EdgewiseErrors, and the
+    """Invalid files, inputs and sizes, a trap, and exhausted memory: EdgewiseErrors, and the
     session still works.
     """
     model, x, y = mlp
@@ -308,7 +308,7 @@ def test_errors(pyodide, mlp):
 
 
 def test_own_module(pyodide, mlp):
-    """A host hands the engine over: compiled, as bytes, or wrongly."""
+    """A host passes the engine's module: compiled, as bytes, or an invalid one."""
     model, x, y = mlp
     got = pyodide.run(
         """
@@ -375,7 +375,7 @@ CAUSAL = ["optimum_llama_smollm2", "q4_llama", "dynamo_gpt2_op20"]
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_zoo(pyodide, zoo, name):
-    """Real exports against their stored outputs, read in Pyodide by path, external data
+    """Real exports against their stored outputs, read by path in Pyodide, external data
     included.
     """
     folder = zoo / name
@@ -416,7 +416,7 @@ def test_zoo(pyodide, zoo, name):
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_pipeline(pyodide, zoo, name):
-    """pipeline(...) in Pyodide writes what it writes in CPython, greedily and with a seed."""
+    """pipeline(...) in Pyodide generates the same text as in CPython, greedily and with a seed."""
     folder = zoo / name
     if not folder.is_dir():
         pytest.skip(f"no {name} in the zoo")

@@ -29,7 +29,7 @@ def test_wheel(wheel):
         for source in sources:
             folder, _, file = source.rpartition("/")
             compiled = z.read(f"{folder}/__pycache__/{file[:-3]}.cpython-314.pyc")
-            assert compiled[4:8] == b"\1\0\0\0"  # by hash, not to be checked
+            assert compiled[4:8] == b"\1\0\0\0"  # checked by hash: Python never validates it
         record = next(n for n in names if n.endswith("/RECORD"))
         rows = dict(line.split(",", 1) for line in z.read(record).decode().splitlines())
         assert set(rows) == set(names)
@@ -44,12 +44,12 @@ def test_wheel(wheel):
             for line in z.read(metadata).decode().splitlines()
             if line.startswith("Requires-Dist:") and "extra ==" not in line
         ]
-        assert not wanted  # nothing else has to be loaded
+        assert not wanted  # no other package is required
 
 
 def test_wheel_in_cpython(wheel, tmp_path):
-    """The wheel imports in CPython, too, ignoring the bytecode, and raises an error that names what
-    is missing when a model is run.
+    """The wheel can be imported in CPython, which ignores its bytecode; running a model raises an
+    error that names the missing engine.
     """
     subprocess.run(
         [
@@ -88,7 +88,7 @@ def test_wheel_in_cpython(wheel, tmp_path):
 
 
 def test_recipe():
-    """meta.yaml by pyodide-build's own schema."""
+    """meta.yaml is valid under pyodide-build's schema."""
     io = pytest.importorskip("pyodide_build.io")
     recipe = io.MetaConfig.from_yaml(ROOT / "wasm/pyodide/meta.yaml")
     assert (recipe.package.name, recipe.package.version) == ("edgewise", VERSION)
@@ -98,7 +98,7 @@ def test_recipe():
 
 
 def test_lock(wheel, pyodide_folder, tmp_path):
-    """The lock file is Pyodide's with one entry more, which pyodide-lock made and accepts."""
+    """The lock file is Pyodide's with one further entry, made and accepted by pyodide-lock."""
     lock_module = pytest.importorskip("pyodide_lock")
     out = tmp_path / "pyodide-lock.json"
     subprocess.run(
@@ -130,7 +130,7 @@ def test_lock(wheel, pyodide_folder, tmp_path):
         "tool": {},
     }
     lock_module.PackageSpec(**{k: v for k, v in entry.items() if k != "tool"})
-    assert entry.keys() == theirs["packages"]["numpy"].keys()  # the shape that this Pyodide reads
+    assert entry.keys() == theirs["packages"]["numpy"].keys()  # the format that this Pyodide reads
     assert lock["info"] == theirs["info"] and set(lock["packages"]) - set(theirs["packages"]) == {
         "edgewise"
     }

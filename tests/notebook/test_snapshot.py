@@ -1,4 +1,4 @@
-"""The snapshot that pages start Python from, restored in Node."""
+"""The snapshot from which pages start Python, restored in Node."""
 
 import json
 import subprocess
@@ -6,8 +6,9 @@ from pathlib import Path
 
 
 def test_a_restored_python(pyodide_folder, wheel):
-    """It imports what it lacks from the standard library and the wheel, downloaded once; asking for
-    a module that neither has downloads nothing; its random numbers are not the snapshot's.
+    """Further modules are imported from the standard library and the wheel, each downloaded once;
+    an import of an unknown module downloads nothing; random numbers differ from those of the
+    snapshot.
     """
     snapshot = wheel.parents[1] / "web" / "dist" / f"{wheel.stem}.snapshot"
     script = Path(__file__).with_name("snapshot.mjs")

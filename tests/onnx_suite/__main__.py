@@ -1,5 +1,5 @@
-"""What fails of ONNX's suite, by operator:  PYTHONPATH=python:tests python -m onnx_suite [part of a
-test's name] [--engine native|wasm-simd128|wasm-relaxed-threads]
+"""Lists the failures of ONNX's backend tests by operator: PYTHONPATH=python:tests python -m
+onnx_suite [part of a test's name] [--engine native|wasm-simd128|wasm-relaxed-threads]
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Writes OPERATORS.md, the table of all operators, from what the declarations and their cases show:
-`make operators`, or PYTHONPATH=python:tests python -m onnx_suite.operators
+"""Writes OPERATORS.md, the table of all operators, from their declarations and cases: `make
+operators`, or PYTHONPATH=python:tests python -m onnx_suite.operators
 
-Versions are those of onnx.defs that test_versions.py runs; the gradient column tells what
-differentiating the cases gave, the engine column which kernels their plans call.
+The versions are those of onnx.defs that test_versions.py runs. The gradient column is the result of
+differentiating the cases, the page column depends on the kernels that their plans call.
 """
 
 import warnings
@@ -30,7 +30,7 @@ from ops.harness import MS, all_cases
 from .versions import FIRST, cases, history, versions
 
 FILE = Path(__file__).with_name("OPERATORS.md")
-MOST = 24  # cases of an operator that are looked at
+MOST = 24  # maximum number of cases per operator
 DOMAINS = {"": "ai.onnx", MS: "com.microsoft"}
 HEAD = """# Operators
 
@@ -53,18 +53,20 @@ left of ONNX's own backend tests, and why, stands in [test_suite.py](test_suite.
 
 
 def kernels(model, feeds):
-    """Names of the kernels that running it calls."""
+    """Names of the kernels that a run calls."""
     try:
         session = edgewise.InferenceSession(model.SerializeToString(), engine=open_engine("native"))
         session.run(None, feeds)
         return {k for compiled in session.plans.values() for k in compiled.plan.kernels}
-    except EdgewiseError:  # one of those that test_suite.py excepts
+    except EdgewiseError:  # one of the exceptions of test_suite.py
         return set()
 
 
 def gradient(model, feeds):
-    """("yes", "no" or "zero": whether a float input has a gradient; None if there is no such input
-    or output, or its shapes need a run; names of the kernels that gradients call)
+    """Differentiates a model.
+
+    Returns ("yes", "no" or "zero": the gradients of its float inputs, names of the kernels that
+    they call). The first is None if there is no float input or output, or shapes depend on a run.
     """
     arrays = {n: np.asarray(x) for n, x in feeds.items() if not isinstance(x, list)}
     if len(arrays) != len(feeds) or any(x.dtype == object for x in arrays.values()):
@@ -108,7 +110,7 @@ def gradient(model, feeds):
 
 
 def look(chosen):
-    """(gradient column, page column) of an operator, from [(model, feeds)] of its cases."""
+    """Returns (gradient column, page column) of an operator, from [(model, feeds)] of its cases."""
     called, to_train, gradients = set(), set(), set()
     for model, feeds in chosen:
         called |= kernels(model, feeds)
@@ -117,7 +119,7 @@ def look(chosen):
         gradients.add(there)
     gradients.discard(None)
     if not chosen:
-        return "-", "base"  # whatever their graphs call
+        return "-", "base"  # its cases have no kernels of their own
     column = (
         "-"
         if not gradients
@@ -136,12 +138,12 @@ def look(chosen):
 
 
 def some(all_of_them):
-    """At most MOST of them, spread."""
+    """At most MOST of them, evenly spaced."""
     return all_of_them[:: -(-len(all_of_them) // MOST) or 1]
 
 
 def page():
-    """The text of the page."""
+    """The text of OPERATORS.md."""
     since, chosen, missing = defaultdict(list), {}, defaultdict(list)
     for schema, _ in versions():
         since[schema.domain, schema.name].append(schema.since_version)
@@ -153,7 +155,8 @@ def page():
     for _, c in all_cases():
         if c.domain == MS:
             chosen.setdefault((c.domain, c.name), []).append(c.model())
-    for domain, name in OPS:  # searches: their cases are whole models (tests/ops/test_search.py)
+    # search operators: their cases are complete models (tests/ops/test_search.py)
+    for domain, name in OPS:
         if domain == MS:
             chosen.setdefault((domain, name), [])
     lines = [HEAD]
@@ -181,7 +184,7 @@ def page():
 
 
 def text():
-    """Writes the page, without the warnings of NumPy and the references about edge cases."""
+    """Returns the page; suppresses warnings of NumPy and of the references about edge cases."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return page()

@@ -1,4 +1,4 @@
-"""The tests of onnx.backend.test as the package's own runner makes them: {"node/test_abs":
+"""The tests of onnx.backend.test, as the package's own runner creates them: {"node/test_abs":
 Test}.
 """
 
@@ -23,8 +23,8 @@ KINDS = {
 
 
 class Test:
-    """One test: `run(engine)` fails as the suite's runner does, with an AssertionError where
-    outputs differ; `model` is its ModelProto.
+    """A test. run(engine) raises an AssertionError if outputs differ, as the package's runner does;
+    `model` is its ModelProto.
     """
 
     __test__ = False
@@ -37,7 +37,8 @@ class Test:
             warnings.simplefilter("ignore")
             try:
                 self.function(None, engine=engine)
-            except unittest.SkipTest as e:  # of models that the backend calls incompatible
+            # raised for models that the backend reports as incompatible
+            except unittest.SkipTest as e:
                 raise AssertionError(f"skipped: {e}") from None
 
     @property
@@ -50,13 +51,14 @@ class Test:
 
 @functools.cache
 def suite():
-    """Every test of the package that needs no download, by name."""
+    """All tests of the package that need no download, by name."""
     os.environ["ONNX_MODELS"] = tempfile.mkdtemp(
         prefix="onnx-suite-"
-    )  # where the runner writes the data of the light models
+    )  # the folder in which the runner writes the data of the light models
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from onnx.backend.test.runner import Runner  # the node tests are computed while it is made
+        # the runner computes the node tests when it is created
+        from onnx.backend.test.runner import Runner
 
         classes = Runner(EdgewiseBackend).test_cases
         out = [

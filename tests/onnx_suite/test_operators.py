@@ -1,4 +1,4 @@
-"""OPERATORS.md, the table of operators, is what the declarations and their cases show."""
+"""OPERATORS.md, the table of operators, is up to date with the declarations and their cases."""
 
 from . import operators
 

@@ -1,5 +1,5 @@
-"""ONNX's backend tests of operators that a page's session runs between plans: sequences, optionals,
-strings, loops, branches, shapes from data.
+"""ONNX's backend tests for operators that a page's session runs between plans: sequences,
+optionals, strings, loops, branches, data-dependent shapes.
 """
 
 import edgewise.backend
@@ -39,7 +39,7 @@ HOST = {
 
 
 def between_plans(model):
-    """Whether something in a model is run between plans."""
+    """Whether a model has operators that are run between plans."""
     strings = any(
         i.type.tensor_type.elem_type == 8 or not i.type.HasField("tensor_type")
         for i in (*model.graph.input, *model.graph.output)

@@ -1,4 +1,4 @@
-"""ONNX's own backend tests on every engine: all that onnx.backend.test has without downloads,
+"""ONNX's backend tests on every engine: all tests of onnx.backend.test that need no download,
 compared by its own runner with its own tolerances.
 """
 
@@ -11,8 +11,8 @@ from zoo.zoo import models
 
 from .suite import suite
 
-# What cannot pass here: tests (a pattern of their names) -> (operators that stand in the way, why).
-# At most 3 % of the tests; none of these operators is in a model of the zoo.
+# Tests that cannot pass: {pattern of names: (operators that prevent it, reason)}. At most 3 % of
+# the tests; no model of the zoo has one of these operators.
 EXCEPT = {
     r"node/test_image_decoder_.*": (
         ["ImageDecoder"],
@@ -50,14 +50,14 @@ EXCEPT = {
 
 
 def reason(name):
-    """Why a test is excepted, or None."""
+    """The reason why a test is excepted, or None."""
     return next((why for pattern, (_, why) in EXCEPT.items() if re.fullmatch(pattern, name)), None)
 
 
 def passes(test, engine):
     try:
         test.run(engine)
-    except Exception:  # anything that an excepted test raises
+    except Exception:  # any exception of an excepted test
         return False
     return True
 
@@ -68,7 +68,7 @@ def test_onnx(name, engine):
 
 
 def test_all_of_it_is_there():
-    """What onnx 1.23.2 has."""
+    """The number of tests in onnx 1.23.2."""
     counts = {}
     for name in suite():
         kind = name.split("/")[0]
@@ -88,8 +88,8 @@ def test_exceptions_are_few():
 
 @pytest.mark.parametrize("pattern", EXCEPT)
 def test_exceptions_are_true(pattern):
-    """Each test that is excepted has the operator that stands in the way, no model of the zoo has
-    it, and the test still fails (where chance decides: at least once in five times).
+    """Each excepted test has the operator that prevents it, no model of the zoo has that operator,
+    and the test still fails (tests with random numbers: at least once in five runs).
     """
     operators, _ = EXCEPT[pattern]
     tests = [t for n, t in suite().items() if re.fullmatch(pattern, n)]

@@ -1,5 +1,5 @@
-"""Every operator at every version that it has had since opset 7 (ai.onnx.ml and the preview
-domains: 1) gives what onnxruntime or ONNX's reference gives.
+"""Every operator, at each of its versions since opset 7 (ai.onnx.ml and the preview domains: 1),
+gives the result of onnxruntime or of ONNX's reference.
 """
 
 import edgewise
@@ -48,7 +48,7 @@ def test_version(version):
         count += bool(references)
         if d := differs(*at, references) if references else "":
             wrong[case.name] = d
-    # No other implementation runs this version yet: compare with the previous one, if only types
+    # No other implementation runs this version yet: compare with the previous one if only types
     # were added.
     if not count:
         before = [s for s in history()[key] if s.since_version < schema.since_version]
@@ -63,7 +63,9 @@ def test_version(version):
 
 
 def differs(model, feeds, references):
-    """ "" where what the model gives is what one of the references does."""
+    """The difference between the model's result and the closest reference as text; "" if there is
+    none.
+    """
     try:
         got = run(model, feeds)
     except edgewise.EdgewiseError as e:
@@ -83,6 +85,6 @@ def differs(model, feeds, references):
 
 
 def test_every_promised_opset_is_there():
-    """Versions are of opsets 7 to the newest that the onnx package knows."""
+    """The versions cover opsets 7 to the newest one of the onnx package."""
     numbers = {schema.since_version for schema, _ in VERSIONS.values() if not schema.domain}
     assert min(numbers) <= 7 and max(numbers) >= 25 and len(VERSIONS) > 400

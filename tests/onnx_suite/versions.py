@@ -1,10 +1,11 @@
-"""Every version of every operator: which ones there are says onnx.defs, and what to run at each of
-them are the cases that there are anyway (the harness's and the suite's node tests), written as that
-version of the operator wants them: what became an input later is an attribute, types and attributes
-are those it has.
+"""Cases for every version of every operator.
 
-A case that a version cannot express is left out; the answer is onnxruntime's, else that of ONNX's
-reference, which both know the versions apart.
+onnx.defs lists the versions. The cases are those of the test harness and of ONNX's node tests,
+converted to each version: inputs that were attributes become attributes, and types and attributes
+that the version lacks are removed.
+
+A case that a version cannot express is left out. The expected result is that of onnxruntime, or of
+ONNX's reference; both implement the individual versions.
 """
 
 import functools
@@ -29,19 +30,19 @@ RANDOM = {
     "RandomNormalLike",
     "RandomUniform",
     "RandomUniformLike",
-}  # of which only types and shapes can be the same elsewhere
+}  # operators for which only types and shapes can be compared
 FIRST = {
     "": 7,
     "ai.onnx.ml": 1,
     "ai.onnx.preview": 1,
     "ai.onnx.preview.training": 1,
-}  # oldest version of each operator set that is promised
-RENAMED = {("Pad", "constant_value"): "value"}  # inputs that were attributes of another name
+}  # oldest supported version of each operator set
+RENAMED = {("Pad", "constant_value"): "value"}  # inputs that were attributes with another name
 
 
 @functools.cache
 def history():
-    """{(domain, op): [schema], oldest first}"""
+    """Returns {(domain, op): [schema]}, oldest first."""
     out = defaultdict(list)
     for s in onnx.defs.get_all_schemas_with_history():
         if s.domain in FIRST:
@@ -50,8 +51,8 @@ def history():
 
 
 def versions():
-    """[(schema, opset)] of every version of every operator that occurs in a supported opset; opset:
-    the first one that has it.
+    """Returns [(schema, opset)] for each version of each operator in a supported opset; opset: the
+    first one that includes it.
     """
     out = []
     for (domain, op), schemas in history().items():
@@ -65,8 +66,12 @@ def versions():
 
 
 class Case:
-    """One node with its inputs. trust: "ort" or "onnx" if the other is wrong; expected: its
-    outputs, if the case specifies them; own: whether it tests its own version only.
+    """One node with its inputs.
+
+    Args:
+        trust: "ort" or "onnx" if the other implementation is wrong.
+        expected: its outputs, if the case specifies them.
+        own: whether the case applies to its own version only.
     """
 
     def __init__(self, name, model, feeds, trust=None, expected=None, own=False):
@@ -86,8 +91,9 @@ class Case:
 
     # long: one branch for each operator whose form changed
     def at(self, schema, opset):
-        """(model, feeds) of the same case at another version of the operator; None if that version
-        cannot express it.
+        """Converts the case to another version of the operator.
+
+        Returns (model, feeds), or None if that version cannot express the case.
         """
         mine = next(
             s
@@ -201,13 +207,13 @@ class Case:
             )
             onnx.checker.check_node(node, context)
             onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-        except Exception:  # shapes, attributes or types that this version does not know
+        except Exception:  # shapes, attributes or types that this version does not support
             return None
         return model, {v.name: feeds[v.name] for v in fed}
 
     def references(self, model, feeds):
-        """The results of other implementations: a list of outputs each, or only those of the case
-        if it specifies them.
+        """The results of other implementations: a list of outputs for each, or only the case's own
+        outputs if it specifies them.
         """
         if model is self.model and self.expected is not None:
             return [self.expected]
@@ -223,7 +229,7 @@ class Case:
                         out.append(run(model, feeds))
                     except (
                         Exception
-                    ):  # it does not know the operator, this version of it, or one of the types
+                    ):  # the operator, this version of it, or a type is not supported
                         continue
         return out
 
@@ -238,13 +244,14 @@ def _ort(model, feeds):
 
 @functools.cache
 def cases():
-    """{(domain, op): [Case]}"""
+    """Returns {(domain, op): [Case]}."""
     out = defaultdict(list)
     for name, c in all_cases():
         if c.domain in FIRST and c.same_as is None:
             model, feeds = c.model()
-            # onnxruntime and ONNX's reference differ in what Resize aligns, and in how float64 and
-            # infinities round to 8 bits: what the harness says of one version is no word on others
+            # onnxruntime and ONNX's reference differ in the alignment of Resize and in rounding
+            # float64 and infinities to 8 bits, so an expectation for one version does not apply to
+            # others
             own = (
                 c.name == "Resize"
                 and c.trust is not None
@@ -272,8 +279,8 @@ def cases():
 
 # long: one branch for each operator whose form changed
 def _made():
-    """Cases that cannot be derived from other cases: maps, and versions that later ones do not
-    include.
+    """Cases that cannot be derived from others: maps, and versions whose features later versions do
+    not include.
     """
 
     def case(node, inputs, outputs, feeds, opset):
@@ -423,8 +430,8 @@ def _made():
 
 @functools.cache
 def in_models():
-    """{(domain, op): {opset: [names]}} of all nodes, those of branches and bodies included, in the
-    suite's models of more than one node: they are compared as wholes.
+    """Returns {(domain, op): {opset: [names]}} for all nodes, including those of subgraphs, in the
+    suite's models with more than one node, which are compared as complete models.
     """
     out = defaultdict(lambda: defaultdict(list))
 
@@ -441,7 +448,7 @@ def in_models():
 
 
 def _name(t):
-    """A type as schemas write it: tensor(float)."""
+    """The name of a type as in schemas: tensor(float)."""
     kind = t.WhichOneof("value")
     if kind in ("tensor_type", "sparse_tensor_type"):
         name = TensorProto.DataType.Name(getattr(t, kind).elem_type).lower()
@@ -457,8 +464,10 @@ def _name(t):
 
 
 def difference(got, want, drawn=False):
-    """The difference between values of a session as text; "" if there is none. Precision is tested
-    in tests/ops: here another version would be far off. drawn: whether they are random.
+    """The difference between a session's outputs and expected ones as text; "" if there is none.
+
+    Precision is tested in tests/ops; a wrong version would give a large difference. drawn: whether
+    the outputs are random.
     """
     if isinstance(want, (list, tuple)):
         if not isinstance(got, (list, tuple)) or len(got) != len(want):

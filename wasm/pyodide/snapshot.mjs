@@ -1,8 +1,9 @@
 // snapshot.mjs WHEEL OUT   Writes OUT, a gzipped snapshot of Pyodide's memory with the wheel's
-// modules imported: see python/edgewise/snapshot.py. It fits only the Pyodide of web/node_modules.
+// modules imported: see python/edgewise/snapshot.py. It is valid only for the Pyodide of
+// web/node_modules.
 //
 // Measured in Chromium on two busy cores, until the compiler can be called: 2.1 instead of 20 s
-// (medians of 4). It has 6.9 MB, in the place of the standard library and the wheel (4.5 MB).
+// (medians of 4). Its size is 6.9 MB; it replaces the standard library and the wheel (4.5 MB).
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { loadPyodide } from "../../web/node_modules/pyodide/pyodide.mjs";

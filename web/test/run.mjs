@@ -1,4 +1,4 @@
-// npm test: the tests of what needs no browser. Bundled by esbuild, since Node 20 does not read
+// npm test: the tests that need no browser, bundled by esbuild, since Node 20 does not read
 // TypeScript.
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -11,7 +11,7 @@ const here = dirname(fileURLToPath(import.meta.url));
 const out = mkdtempSync(join(tmpdir(), "edgewise-"));
 try {
   const names = readdirSync(here, { recursive: true }).filter((n) => n.endsWith(".test.ts"));
-  // bundle.mjs has the real ones
+  // bundle.mjs sets the real ones
   const define = Object.fromEntries(
     ["__VERSION__", "__COMPILER__", "__WHEEL__", "__CDN__", "__PYODIDE__"].map((name) => [
       name,

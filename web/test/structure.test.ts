@@ -1,6 +1,6 @@
 // The structure of the web sources: permitted imports between the folders of src (types included),
-// no cycles of imports, and limits on files per folder. biome.json limits the lines of files (500)
-// and of functions (60); an exception needs a biome-ignore comment with a reason.
+// no cyclic imports, and limits on files per folder. biome.json limits the lines of files (500) and
+// of functions (60); an exception needs a biome-ignore comment with a reason.
 
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// What tests of packages share: manifests with one thing in them changed.
+// Shared by the tests of packages: manifests with a single change.
 
 import assert from "node:assert/strict";
 import { PackageError } from "../../src/shared/errors.ts";
@@ -7,7 +7,7 @@ import { parseManifest } from "../../src/worker/package/parse.ts";
 type Path = (string | number)[];
 
 /**
- * The head of a plan and its table of slots, as core/engine.h lays them out, followed by some
+ * The header and the table of slots of a plan in the layout of core/engine.h, followed by further
  * bytes.
  */
 export function planBytes(slots: { kind: string; bytes: number }[]): Uint8Array<ArrayBuffer> {
@@ -23,7 +23,7 @@ export function planBytes(slots: { kind: string; bytes: number }[]): Uint8Array<
   return plan;
 }
 
-/** What is put in the place of each value of a manifest. */
+/** The replacements for each value of a manifest. */
 const WRONG: unknown[] = [
   null,
   -1,
@@ -43,9 +43,9 @@ const WRONG: unknown[] = [
 ];
 
 /**
- * Puts each value, and nothing, in place of everything at and under `root` of a manifest, one at a
- * time. What is refused must be refused as a PackageError that says where and what to do. Returns
- * how many were.
+ * Replaces everything at and below `root` of a manifest, one value at a time, and removes it. What
+ * is refused must raise a PackageError with a position and a remedy. Returns the number of
+ * refusals.
  */
 export function refusedManifests(manifest: () => unknown, root: Path, values = WRONG): number {
   const paths: Path[] = [];

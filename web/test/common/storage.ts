@@ -1,22 +1,22 @@
-// The browser's private files (OPFS) in memory, for tests: with a tab that dies at a chosen
-// operation, in the middle of a write where writes are in place.
+// The browser's private files (OPFS) in memory, for tests. The tab can end at a chosen operation,
+// in the middle of a write if writes are in place.
 
-/** The whole storage. */
+/** A complete file system. */
 export class Storage {
   /** By path. */
   readonly files = new Map<string, Uint8Array<ArrayBuffer>>();
-  /** Operations that change something until the tab dies; then nothing changes any more. */
+  /** Number of further modifications until the tab ends; later ones have no effect. */
   left = Infinity;
-  /** How many there were. */
+  /** Number of modifications so far. */
   operations = 0;
 
   /**
-   * @param inPlace writes go to the file as they come (createSyncAccessHandle alone, as in Safari),
-   *   instead of all at once when it is closed
+   * @param inPlace writes change the file immediately (createSyncAccessHandle only, as in Safari),
+   *   instead of all at once when the file is closed
    */
   constructor(private readonly inPlace = false) {}
 
-  /** Makes it the storage of `navigator`. */
+  /** Installs it as the storage of `navigator`. */
   install(): this {
     Object.defineProperty(globalThis, "navigator", {
       configurable: true,

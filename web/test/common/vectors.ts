@@ -1,8 +1,8 @@
-// Vectors that Python and TypeScript share: tests/conformance.
+// Conformance vectors shared by Python and TypeScript: tests/conformance.
 import { readFileSync } from "node:fs";
 
 /**
- * The contents of tests/conformance/NAME.json, with what stands for long values written out (as
+ * The contents of tests/conformance/NAME.json, with abbreviated long values expanded (see
  * tests/conformance/vectors.py).
  */
 export function vectors<T>(name: string): T {

@@ -55,5 +55,5 @@ test("a damaged stored file is fetched again; packages have checksums of their o
   const packed = "https://here.example/model.edge";
   await load(packed);
   damage();
-  assert.notDeepEqual(await load(packed), data); // openPackage finds it
+  assert.notDeepEqual(await load(packed), data); // openPackage detects it
 });

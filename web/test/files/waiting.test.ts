@@ -25,7 +25,7 @@ test("a watchdog counts the thread's own time and restarts with each sign of lif
     const dog = new Watchdog(() => stalls++, 30_000);
     tick(100); // asleep
     dog.wake();
-    // late by hours, for a laptop slept: browsers do not make up for ticks that were missed
+    // hours late, since the laptop slept: browsers do not make up for missed ticks
     tick(3);
     assert.equal(stalls, 0);
     for (let i = 0; i < 20; i++) {

@@ -5,7 +5,7 @@ import { Aborted } from "../../src/shared/errors.ts";
 import type { ModelFiles } from "../../src/worker/inference/files.ts";
 import { Python, type PythonHost } from "../../src/worker/inference/python.ts";
 
-/** A Python that answers "program" after so many milliseconds. */
+/** A Python that answers "program" after the given number of milliseconds. */
 class SlowHost implements PythonHost {
   alive = true;
   constructor(private readonly ms: number) {}

@@ -17,7 +17,7 @@ test("appending to a sequence leaves the original's length unchanged", async () 
   ];
   const one = new Sequence([a]);
   const two = one.withLast(b);
-  const other = one.withLast(c); // a list of its own
+  const other = one.withLast(c); // an independent list
   const three = two.withLast(d);
   assert.deepEqual(await Promise.all([one, two, other, three].map(numbers)), [
     [1],
@@ -28,7 +28,7 @@ test("appending to a sequence leaves the original's length unchanged", async () 
   assert.deepEqual([one.length, one.at(0), one.at(1), three.at(2)], [1, a, undefined, d]);
   const refs = (): number[] => [a, b, c, d].map((v) => v.refs - 1);
   assert.deepEqual(refs(), [2, 1, 1, 1]);
-  release(two); // in the middle: the longer one still sees all
+  release(two); // in the middle: the longer list still has all items
   assert.deepEqual(refs(), [2, 1, 1, 1]);
   release(three);
   assert.deepEqual(refs(), [2, 0, 1, 0]);
@@ -59,6 +59,6 @@ test("texts are split as in Python", () => {
   assert.deepEqual(pieces("  a b\t\u3000c \n", undefined, Infinity), ["a", "b", "c"]);
   assert.deepEqual(pieces(" \x1c\x85 ", undefined, Infinity), []);
   assert.deepEqual(pieces("a,,b,", ",", Infinity), ["a", "", "b", ""]);
-  const gap = " ".repeat(300_000); // of which each space would be the beginning of a search
+  const gap = " ".repeat(300_000); // each space could start a match
   assert.deepEqual(pieces(`x ${gap}y`, undefined, 0), [`x ${gap}y`]);
 });

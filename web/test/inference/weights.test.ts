@@ -13,8 +13,8 @@ interface Given {
 }
 
 /**
- * A device that only keeps count: of bytes, of what is bound, and of init steps that use what is
- * not. Weights have 100 bytes each, constants 110.
+ * A device that only counts: bytes, bindings, and init steps that use unbound slots. Weights have
+ * 100 bytes each, constants 110.
  */
 function counting(plans: Given[]) {
   const live = new Set<Buffer>();
@@ -85,7 +85,7 @@ const packed = (n: number): Given => ({
 test("weights are freed after their constants are computed", () => {
   const { weights, list, bound, at, held } = counting([packed(8), packed(8)]);
   weights.compute(list, true);
-  assert.equal(held(), 100 + 8 * 110); // w0 is read by runs, too
+  assert.equal(held(), 100 + 8 * 110); // runs read w0 too
   assert.ok(at.most <= 8 * 100 + 8 * 10 + 2 * 110, `${at.most} bytes at once`);
   for (const b of bound)
     assert.deepEqual(
@@ -106,7 +106,7 @@ test("weights stay in memory if they are still needed", () => {
     { steps: [{ reads: ["w0"], writes: "c0" }], runs: ["c0"] },
     { steps: [{ reads: ["w0"], writes: "c1" }], runs: ["c1"] },
   ]);
-  two.weights.compute(two.list, true); // the second plan's step says so if the first took it away
+  two.weights.compute(two.list, true); // the second plan's step fails if the first one released it
   assert.equal(two.held(), 2 * 110);
 });
 

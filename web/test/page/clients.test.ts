@@ -11,7 +11,7 @@ interface Sent {
   abort?: boolean;
 }
 
-/** A worker whose answers the test gives. */
+/** A worker with answers given by the test. */
 class SilentWorker {
   static made: SilentWorker[] = [];
   readonly sent: Sent[] = [];
@@ -62,7 +62,7 @@ test("aborting a session without a worker while it opens rejects immediately", a
   const abort = new AbortController();
   const session = new InlineSession(30_000);
   const silent = new Blob([new Uint8Array(8)]);
-  // a file that never answers
+  // a file that never responds
   silent.slice = () => ({ text: () => new Promise(() => undefined) }) as unknown as Blob;
   const request = { model: silent, external: {}, urls: {}, cache: false } as never;
   const opening = session.call("inference_open", request, abort.signal, undefined);

@@ -21,7 +21,7 @@ test("the second argument of run is classified as in onnxruntime-common", () => 
     [{ z: null }, undefined, [["z"], {}]],
     [{ z: null, y: tensor }, options, [["z", "y"], options]],
     [{ z: null, seed: 2 }, options, [["z"], options]],
-    // values that are neither null nor tensors do not make an object fetches
+    // values other than null and tensors do not make an object fetches
     [{ z: 1 }, undefined, [NAMES, { z: 1 }]],
     [{ z: undefined }, undefined, [NAMES, { z: undefined }]],
     [Object.create({ z: null }), undefined, [NAMES, {}]],

@@ -16,7 +16,7 @@ const large = (value: number): Tensor =>
   new Tensor("float32", new Float32Array(COUNT).fill(value), [COUNT]);
 type Data = Extract<WireValue, { data: unknown }>;
 
-/** What the worker sends back of feeds that cross to it. */
+/** The part of the feeds that the worker returns after a transfer. */
 function cross(feeds: readonly Tensor[], spare: SpareBuffers): ArrayBuffer[] {
   const transfer: Transferable[] = [];
   const sent = feeds.map((x) => toWireFeed(x, "feed 'x'", owner, transfer, spare));

@@ -1,5 +1,5 @@
-// What reader.ts answers about checkpoints and kept adapters, which lie in the browser's private
-// files.
+// The answers of reader.ts about checkpoints and stored adapters, which are in the browser's
+// private files.
 
 import {
   Checkpoint,
@@ -22,8 +22,8 @@ const RECORD: RunRecord = {
 };
 
 /**
- * Two sides of a checkpoint, and perhaps a kept adapter: [a, b, adapter]. Without any: what a whole
- * side, and a whole adapter, look like.
+ * Two copies of a checkpoint, and optionally a stored adapter: [a, b, adapter]. Without arguments:
+ * a valid copy and a valid adapter.
  */
 export async function checkpointAnswer([
   a,

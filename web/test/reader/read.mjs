@@ -1,5 +1,5 @@
 // node read.mjs ENGINE_FOLDER_URL: bundles reader.ts (Node 20 does not read TypeScript) and runs
-// it; see there.
+// it.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";

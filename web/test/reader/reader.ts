@@ -1,6 +1,6 @@
 // The page's readers of files, for tests in other languages: `node read.mjs` bundles and runs this.
-// Over stdin come questions, each u32 kind, u32 length, bytes; over stdout go the answers, each u32
-// length, JSON: {"error", "what", "where", "remedy"} or {"ok"}.
+// Requests on stdin: u32 kind, u32 length, bytes. Responses on stdout: u32 length, JSON: {"error",
+// "what", "where", "remedy"} or {"ok"}.
 
 import { readSync, writeSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -32,8 +32,7 @@ async function read(bytes: Bytes): Promise<unknown> {
 }
 
 /**
- * Loads a package into an engine, and runs it a little; with an adapter, where one is given behind
- * a zero byte.
+ * Loads a package into an engine and runs a few steps; with an adapter if one follows a zero byte.
  */
 async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Promise<unknown> {
   const opened = await openPackage(new BlobSource(new Blob([bytes]), WHERE));
@@ -80,7 +79,7 @@ async function play(bytes: Bytes, adapter?: { name: string; blob: Blob }[]): Pro
   }
 }
 
-/** u32 length and bytes, one after another. */
+/** u32 length and bytes, repeated. */
 function parts(bytes: Bytes): Bytes[] {
   const out: Bytes[] = [];
   for (let at = 0; at < bytes.length; ) {

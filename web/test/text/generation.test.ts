@@ -24,8 +24,8 @@ test("lengths from keywords, configurations and the model's file equal transform
       config.validate();
       const limit = lengthLimit(config, fields, row.prompt, 64, () => {});
       const { members } = config.pack(16, row.prompt, limit);
-      // A text that could end at once goes on until both least lengths are reached, and has one
-      // token at least.
+      // A text that could end immediately continues until both minimum lengths are reached, and has
+      // at least one token.
       const least = Math.max(members.min_length!, row.prompt + members.min_new_tokens!);
       length = row.ends ? Math.min(limit, Math.max(least, row.prompt) + 1) : limit;
     } catch (e) {

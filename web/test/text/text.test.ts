@@ -76,7 +76,7 @@ for (const { name, template } of templates.refused)
       () => new ChatTemplate(template).render({ messages: [{ role: "user", content: "hi" }] }),
       (e) => e instanceof TokenizerError && !!e.remedy,
     );
-    // and the library is as it was
+    // a refused template does not affect others
     assert.equal(new ChatTemplate("{% for i in range(3) %}{{ i }}{% endfor %}").render({}), "012");
   });
 

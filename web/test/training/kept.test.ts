@@ -12,7 +12,7 @@ import { Storage } from "../common/storage.ts";
 
 const KEY = "0123456789abcdef";
 
-/** A model with one adapter, all of whose numbers are `value`, as its config says, too. */
+/** A model with one adapter whose numbers, and whose config, are all `value`. */
 function owner(value: number, full = false) {
   const { head } = safetensorsHead(
     new Map([
@@ -42,7 +42,7 @@ function owner(value: number, full = false) {
   };
 }
 
-/** The value of what is kept; throws where tensors and config are not of one save. */
+/** The value of a stored adapter; throws if tensors and config are from different saves. */
 async function keptValue(name: string): Promise<number> {
   const files = await readKept(owner(0), name);
   const tensors = new Uint8Array(
@@ -153,7 +153,7 @@ const bytes = (step: number) => (name: string) =>
 const save = (step: number) =>
   new Checkpoint("run").write(record(step), TENSORS, async (name) => bytes(step)(name));
 
-/** The step of what is read, all of which is of one save. */
+/** The step of the checkpoint that is read; all of its parts are from one save. */
 async function stepOf(): Promise<number | undefined> {
   const found = await new Checkpoint("run").read();
   if (!found) return undefined;
@@ -178,7 +178,7 @@ test("a checkpoint with one damaged copy is read from the other", async () => {
     bad[bit >> 3]! ^= 1 << (bit & 7);
     storage.files.set(path, bad);
     assert.equal(await stepOf(), 1, `bit ${bit}`);
-    await checkpoints(); // which trusts headers more, must not fail
+    await checkpoints(); // must not fail either, although it trusts headers more
   }
   const text = Buffer.from(good).toString("latin1");
   const exchanged = text

@@ -15,7 +15,7 @@ import { permutation } from "../../src/worker/training/permutation.ts";
 import { refusedManifests } from "../common/manifests.ts";
 import { vectors } from "../common/vectors.ts";
 
-// Of python/edgewise/training: seed_of_run, save_safetensors.
+// From python/edgewise/training: seed_of_run, save_safetensors.
 const SEEDS = [
   "0",
   "6238072747940578789",
@@ -23,7 +23,8 @@ const SEEDS = [
   "5530076036601818890",
   "7266964230113668128",
 ];
-// The contract of a run on texts, by PyTorch and transformers (tests/training/data_vectors.py).
+// The contract of a run on texts, computed with PyTorch and transformers
+// (tests/training/data_vectors.py).
 const CONTRACT = vectors<{
   permutations: { count: number; seed: string; order: number[] }[];
   rows: {
@@ -152,7 +153,7 @@ test("safetensors files equal Python's and can be read back", async () => {
   assert.deepEqual(metadata, { format: "pt" });
   for (const [name, { offset, bytes: n }] of tensors)
     assert.deepEqual(bytes.slice(offset, offset + n), data.get(name));
-  // Cut anywhere, or with a header that lies: an error, never wrong numbers.
+  // Truncated anywhere, or with an invalid header: an error, never wrong values.
   for (let n = 0; n < bytes.length; n++)
     await assert.rejects(readSafetensors(blob.slice(0, n), "x"), ModelError, `cut to ${n}`);
   await assert.rejects(readSafetensors(new Blob([blob, "x"]), "x"), ModelError);
