@@ -122,7 +122,7 @@ def test_abort_while_generating(visit, server):
     assert got["same"] and got["text"].startswith("The")
 
 
-def test_disposed_pipelines_say_so(visit, server):
+def test_calls_on_a_disposed_pipeline_fail(visit, server):
     v = visit(server)
     got = v.run("""
         const p = await ew.pipeline("text-generation", "/files/model.edge");
@@ -135,7 +135,7 @@ def test_disposed_pipelines_say_so(visit, server):
     assert got == ["Aborted", "Aborted"]
 
 
-def test_a_failing_callback_fails_its_own_call_only(visit, server):
+def test_a_failing_callback_affects_its_own_call_only(visit, server):
     v = visit(server)
     got = v.run("""
         const p = await ew.pipeline("text-generation", "/files/model.edge");

@@ -8,7 +8,7 @@ from .loading import error, load
 # Downloads
 
 
-def test_a_broken_connection_is_taken_up_again(visit, server):
+def test_a_broken_download_is_resumed(visit, server):
     v = visit(server)
     assert greedy(v, "/files/model.edge?fault=cut-once:700000")["info"]["origin"] == "package"
     first, *more = [r for r in v.requests if "cut-once" in r.url]
@@ -35,7 +35,7 @@ def test_a_truncated_download(visit, server):
     assert "error" not in load(v, "/files/model.edge")
 
 
-def test_statuses(visit, server):
+def test_http_error_statuses(visit, server):
     v = visit(server)
     error(load(v, "/files/nothing.edge"), "ModelError", "404", "nothing.edge")
     error(load(v, "/files/model.edge?fault=status:403"), "ModelError", "403")
@@ -43,7 +43,7 @@ def test_statuses(visit, server):
     error(load(v, "http://localhost:9/model.edge"), "ModelError", "could not be fetched")
 
 
-def test_kept_files_and_resuming_on_the_next_visit(visit, server):
+def test_stored_files_and_resuming_on_the_next_visit(visit, server):
     v = visit(server)
     url = "/files/model.edge?fault=cut:900000"
     error(load(v, url, cache_files=True), "ModelError", "broke off")
@@ -69,7 +69,7 @@ def test_integrity(visit, server, package):
     error(load(v, "/files/model.edge", integrity="nonsense"), "InputError", "integrity")
 
 
-def test_a_full_disk_loses_nothing(visit, server, context):
+def test_full_storage_loses_nothing(visit, server, context):
     v = visit(server)
     context.new_cdp_session(v.page).send(
         "Storage.overrideQuotaForOrigin", {"origin": server, "quotaSize": 1000}

@@ -25,7 +25,7 @@ def needing(package, *kernels):
     return edit_package(package, change)
 
 
-def test_the_full_engine_where_it_is_needed(visit, server, files, package):
+def test_the_full_engine_is_loaded_if_required(visit, server, files, package):
     (files / "rare.edge").write_bytes(needing(package, "grid_sample"))
     v = visit(server)
     plain, rare = greedy(v, "/files/model.edge"), greedy(v, "/files/rare.edge")
@@ -35,7 +35,7 @@ def test_the_full_engine_where_it_is_needed(visit, server, files, package):
     )
 
 
-def test_an_engine_of_ones_own(visit, server, files, package):
+def test_a_custom_engine(visit, server, files, package):
     assert main(["build", str(MODEL), "--engine", str(files / "mine")]) == 0
     (files / "rare.edge").write_bytes(needing(package, "grid_sample"))
     v = visit(server)

@@ -215,7 +215,7 @@ def test_damaged_weights(visit, server, files, package, keep):
         v.run("await ew.clearCache()")
 
 
-def test_damaged_weights_that_are_kept(visit, server, files, package):
+def test_damaged_stored_weights(visit, server, files, package):
     """A stored weight is damaged: the next visit detects it, deletes the file and fetches
     it again.
     """

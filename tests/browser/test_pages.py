@@ -123,7 +123,7 @@ def test_a_damaged_cache_is_made_again(visit, server):
     assert "error" not in again and again["info"]["origin"] == "compiled"
 
 
-def test_without_isolation_it_works_and_says_why(visit, plain_server, server):
+def test_without_isolation_one_thread_and_the_reason(visit, plain_server, server):
     v = visit(plain_server)
     plain = greedy(v, "/files/model.edge")
     assert (
@@ -144,7 +144,7 @@ def test_without_isolation_it_works_and_says_why(visit, plain_server, server):
     assert w.run("return ew.info.threads") == 2
 
 
-def test_every_flavour_writes_the_same(visit, server):
+def test_flavours_generate_the_same_text(visit, server):
     v = visit(server)
     texts = {
         greedy(v, "/files/model.edge", o)["text"]
@@ -158,7 +158,7 @@ def test_every_flavour_writes_the_same(visit, server):
     assert len(texts) == 1, texts
 
 
-def test_bytes_of_a_package(visit, server, plain_server):
+def test_package_from_memory(visit, server, plain_server):
     """A package in memory is read without a copy, piece by piece, also from a part of a larger
     buffer and without shared memory; transferring the buffer during the load, or bytes that end too
     early, cause an error.
@@ -223,7 +223,7 @@ def test_strict_content_security_policy(visit, strict_server, model):
     assert got.startswith("Once"), got
 
 
-def test_chats(visit, server, files):
+def test_chat_messages(visit, server, files):
     """Messages are formatted with the model's chat template, also if it is in a separate file."""
     folder = files / "chat"
     shutil.copytree(MODEL, folder, dirs_exist_ok=True)
@@ -271,7 +271,7 @@ def test_model_ids_of_a_hub(visit, server):
     assert missing["name"] == "ModelError" and missing["own"] and "404" not in missing["remedy"]
 
 
-def test_the_demo_writes_at_once(visit, server):
+def test_the_demo_generates_at_once(visit, server):
     v = visit(server, "/", start=False)
     v.page.wait_for_function("document.body.dataset.written === '1'")
     assert len(v.page.inner_text("#story-text")) > 40
@@ -314,7 +314,7 @@ def test_the_demo_writes_at_once(visit, server):
     assert v.page.locator("#error").is_hidden()
 
 
-def test_the_demo_says_what_is_wrong(visit, server):
+def test_the_demo_shows_errors(visit, server):
     v = visit(server, "/?write=0", start=False)
     v.page.wait_for_function("!document.querySelector('#generate').disabled")
     v.page.set_input_files(
@@ -352,7 +352,7 @@ def test_the_pages_thread_is_never_blocked(visit, server, model):
 
 
 # long: the script of a page and the checks of what it returns
-def test_a_cache_of_halves(visit, server, files):
+def test_float16_cache(visit, server, files):
     """A float16 cache, for a package and for a model compiled in the page: half the memory, and the
     same tokens as Python with the same cache, also when beams copy it. A dtype other than the
     package's is refused.

@@ -127,7 +127,7 @@ def mlp(files):
 
 
 @pytest.mark.parametrize("ending", ["onnx", "edge"])
-def test_a_session(visit, server, mlp, ending):
+def test_profile_of_a_session(visit, server, mlp, ending):
     v = visit(server)
     got = v.run(
         SUMMARY
@@ -184,7 +184,7 @@ def test_a_session(visit, server, mlp, ending):
     assert products["second"]["bytes"] == 3 * 4 * (4 * 64 + 64 * 8 + 4 * 8)
 
 
-def test_writing_and_learning(visit, server, files):
+def test_profile_of_generation_and_training(visit, server, files):
     from edgewise.training.package import compile_model_for_training
 
     from .conftest import MODEL
@@ -231,7 +231,7 @@ def test_writing_and_learning(visit, server, files):
     assert "another profile" in got["error"]
 
 
-def test_a_package_without_notes(visit, server, files, package):
+def test_profile_of_a_package_without_notes(visit, server, files, package):
     """The profile has the names of kernels only."""
     from edgewise.onnx import BytesSource
     from edgewise.package import Package
@@ -260,7 +260,7 @@ LONG = (
 )
 
 
-def test_the_demos_view(visit, server, tmp_path):
+def test_profile_in_the_demo(visit, server, tmp_path):
     v = visit(server, "/?seed=1", start=False)
     v.page.wait_for_function("document.body.dataset.written === '1'")
     assert v.page.evaluate("document.body.dataset.profiled") is None, (

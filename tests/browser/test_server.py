@@ -144,7 +144,7 @@ def test_ranges(server, value, status):
         b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
     ],
 )
-def test_what_is_not_http(server, request_):
+def test_invalid_http(server, request_):
     if b"websocket" not in request_:
         answer = ask(server, request_)
         assert answer == b"" or answer.split(b" ", 2)[1][:1] in (b"4", b"5"), answer[:200]
@@ -155,7 +155,7 @@ def test_what_is_not_http(server, request_):
     assert get(server, "/m/a.txt")[0] == 200
 
 
-def test_a_connection_that_is_cut(server):
+def test_an_interrupted_connection(server):
     for request_ in (b"GET /m/a.txt HTT", b"GET /m/a.txt HTTP/1.1\r\nHost: x\r\n", b""):
         with socket.create_connection(("127.0.0.1", server), timeout=10) as s:
             s.sendall(request_)

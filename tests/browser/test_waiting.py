@@ -53,7 +53,7 @@ def test_resuming_through_a_redirecting_cdn(visit, server, faulty):
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_only_the_rest_of_the_same_file_continues_it(visit, server, faulty, keep):
+def test_only_the_same_version_of_a_file_is_resumed(visit, server, faulty, keep):
     v = visit(server)
     want = greedy(v, "/files/model.edge")["text"]
     at = 700_000 + keep
@@ -76,7 +76,7 @@ def test_only_the_rest_of_the_same_file_continues_it(visit, server, faulty, keep
         v.run("await ew.clearCache()")
 
 
-def test_what_is_damaged_is_not_kept(visit, server, files, package):
+def test_damaged_files_are_not_stored(visit, server, files, package):
     """A complete file with a wrong checksum is fetched again on the next visit."""
     (files / "kept.edge").write_bytes(package[:200_000] + bytes(1000) + package[201_000:])
     v = visit(server)
@@ -90,7 +90,7 @@ def test_what_is_damaged_is_not_kept(visit, server, files, package):
 # Servers that send nothing
 
 
-def test_a_silent_server_is_asked_again(visit, server, faulty):
+def test_requests_to_a_silent_server_are_repeated(visit, server, faulty):
     v = visit(server)
     got = patient(v, f"{faulty.url}/stall-once/700000/model.edge")
     assert "error" not in got, got
@@ -127,7 +127,7 @@ def test_a_slow_server_is_waited_for(visit, server, faulty, package):
         ("pyodide.mjs", "did not answer within 6 s"),
     ],
 )
-def test_python_that_does_not_come(visit, server, files, faulty, name, words):
+def test_python_does_not_load(visit, server, files, faulty, name, words):
     v = visit(server)
     if name.endswith(".zip"):  # is not loaded if there is a snapshot beside the wheel
         shutil.copy(wheel(), files / "own.whl")
@@ -142,7 +142,7 @@ def test_python_that_does_not_come(visit, server, files, faulty, name, words):
     assert "error" not in v.run(LOAD, COMPILED)
 
 
-def test_a_compiler_that_does_not_come(visit, server):
+def test_the_compiler_does_not_load(visit, server):
     v = visit(server)
     v.run("ew.env.stallTimeout = 2000; ew.env.wheelUrl = '/' + arg + '?fault=mute';", wheel().name)
     error(v.run(LOAD, COMPILED), "EngineError", ".snapshot", "sent nothing for 2 s")
@@ -178,7 +178,7 @@ def test_python_starts_without_a_snapshot(visit, server, files, damage):
     assert v.asked("own.whl") and v.asked("python_stdlib")
 
 
-def test_an_engine_that_does_not_come(visit, server, faulty):
+def test_the_engine_does_not_load(visit, server, faulty):
     v = visit(server)
     v.run(PATIENCE + "ew.env.engineUrl = arg;", f"{faulty.url}/mute/0/")
     error(
@@ -204,7 +204,7 @@ EARLY = """
 """
 
 
-def test_storage_that_does_not_answer(visit, server, files):
+def test_storage_does_not_respond(visit, server, files):
     """Nothing is stored then; everything else works."""
     for broken in (
         "FileSystemDirectoryHandle.prototype.getFileHandle",
@@ -221,7 +221,7 @@ def test_storage_that_does_not_answer(visit, server, files):
         assert "error" not in got and got["info"]["origin"] == "compiled", (broken, got)
 
 
-def test_files_that_do_not_answer(visit, server, files):
+def test_files_do_not_respond(visit, server, files):
     (files / "instead.js").write_text(
         "Blob.prototype.arrayBuffer = () => new Promise(() => undefined);" + EARLY
     )
@@ -238,7 +238,7 @@ def test_files_that_do_not_answer(visit, server, files):
     )
 
 
-def test_files_of_an_extension(visit, server):
+def test_missing_files_of_an_extension(visit, server):
     """At a URL other than http a missing file has no status: it is reported at once."""
     v = visit(server)
     got = v.run(
@@ -306,7 +306,7 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
 
 
 # long: the script of a page and the checks of what it returns
-def test_a_quota_that_shrinks_meanwhile(visit, server, context):
+def test_a_quota_that_shrinks(visit, server, context):
     """The storage quota shrinks while files, plans, adapters and checkpoints are written: each
     operation succeeds or reports the reason, and existing files remain.
     """

@@ -43,7 +43,7 @@ def worker_of(page, part):
     return one
 
 
-def test_a_worker_that_dies(visit, server):
+def test_a_worker_is_terminated(visit, server):
     """A worker terminated without an event, as browsers do when memory is short: open calls reject,
     and so do later ones.
     """
@@ -66,7 +66,7 @@ def test_a_worker_that_dies(visit, server):
         assert name == "EngineError" and "ended without a word" in message
 
 
-def test_python_that_dies(visit, server):
+def test_the_python_worker_is_terminated(visit, server):
     v = visit(server)
     v.page.evaluate(
         """
@@ -93,7 +93,7 @@ def test_python_that_dies(visit, server):
     assert name == "EngineError" and message.startswith(words), (name, message)
 
 
-def test_a_thread_that_dies(visit, server, files):
+def test_a_thread_fails(visit, server, files):
     """The worker blocks in WebAssembly and receives no message, so the page detects the failure."""
     text = (WEB / "dist" / "worker.js").read_text()
     assert text.count(".ew_worker(") == 1

@@ -9,7 +9,7 @@ from .loading import error, load
 # Invalid files
 
 
-def test_wrong_files(visit, server, files):
+def test_invalid_files(visit, server, files):
     v = visit(server)
     shutil.copy(MODEL / "tokenizer.json", files / "tokenizer.json")
     (files / "page.edge").write_text("<!doctype html>not found")
@@ -89,7 +89,7 @@ def test_an_unsupported_op(visit, server, files):
     assert e["remedy"]
 
 
-def test_wrong_wishes(visit, server):
+def test_invalid_options(visit, server):
     v = visit(server)
     error(load(v, "/files/model.edge", threads=0), "InputError", "threads")
     error(load(v, "/files/model.edge", flavour="fast"), "InputError", "flavour")

@@ -284,7 +284,7 @@ def wrapped_worker(files: Path, name: str, before: str) -> str:
     return f"/files/{name}"
 
 
-def test_a_worker_that_dies(undisturbed: Page, files: Path) -> None:
+def test_a_worker_is_terminated(undisturbed: Page, files: Path) -> None:
     """Open calls and later ones reject; a new pipeline works."""
     dies = "new BroadcastChannel('die').onmessage = () => self.close();"
     got = undisturbed.run(
@@ -313,7 +313,7 @@ def test_a_worker_that_dies(undisturbed: Page, files: Path) -> None:
         assert name == "EngineError" and "ended without a word" in message, got
 
 
-def test_storage_that_is_refused(undisturbed: Page, files: Path, trainable: object) -> None:
+def test_denied_storage(undisturbed: Page, files: Path, trainable: object) -> None:
     """As in a private window: models load and train, and what could not be stored is reported."""
     refuses = (
         "Object.defineProperty(Object.getPrototypeOf(navigator.storage ?? {}), 'getDirectory',"

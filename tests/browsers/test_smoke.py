@@ -55,7 +55,7 @@ def same_as_chromium(what: str, page: Page, give) -> tuple:
     return got, expected[what]
 
 
-def test_it_writes(page: Page, files: Path) -> None:
+def test_generate(page: Page, files: Path) -> None:
     """A package gives the same tokens, with as many threads as the browser allows."""
     got, want = same_as_chromium("ids", page, lambda p: greedy(p, "/files/model.edge"))
     assert "error" not in got and len(got["ids"]) > 12, got
@@ -63,7 +63,7 @@ def test_it_writes(page: Page, files: Path) -> None:
     print(page.name, got["info"]["flavour"], got["info"]["threads"], got["info"])
 
 
-def test_it_compiles(page: Page, files: Path) -> None:
+def test_compile(page: Page, files: Path) -> None:
     """An .onnx file is compiled in the page and run; the next visit uses the stored plan."""
     r = np.random.default_rng(0)
     w = r.standard_normal((6, 3, 3, 3)).astype("f4")
@@ -87,7 +87,7 @@ def test_it_compiles(page: Page, files: Path) -> None:
     assert again["y"] == got["y"], again
 
 
-def test_it_trains(page: Page, trainable: object) -> None:
+def test_train(page: Page, trainable: object) -> None:
     """The losses of five steps equal Chromium's to 1e-5."""
     got, want = same_as_chromium("losses", page, train)
     assert len(got["losses"]) == 5
@@ -95,7 +95,7 @@ def test_it_trains(page: Page, trainable: object) -> None:
     assert got["text"] == want["text"]
 
 
-def test_it_keeps_and_resumes(page: Page, trainable: object) -> None:
+def test_store_and_resume(page: Page, trainable: object) -> None:
     """A run that is aborted in the fourth of six steps is resumed on the next visit from its last
     checkpoint, with the losses of an uninterrupted run. In a browser without file storage it starts
     again.

@@ -139,7 +139,7 @@ def test_bundler(browser, serve, text, bundler, package) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("file", ["edgewise.js", "edgewise.inline.js", "edgewise.global.js"])
-def test_script_of_another_site(browser, serve, tmp_path, text, file) -> None:  # noqa: F811
+def test_script_of_another_origin(browser, serve, tmp_path, text, file) -> None:  # noqa: F811
     """Loaded from another origin, as from a CDN: a module, and a classic script that defines
     `edgewise`.
     """

@@ -68,7 +68,7 @@ LOOP.append(LOOP)
     ],
     ids=lambda x: x if isinstance(x, str) and x.isascii() else "",
 )
-def test_wrong_array(dense, x, text, refused):
+def test_invalid_array(dense, x, text, refused):
     session, feeds = dense
     e = refused(lambda: session.run(None, {**feeds, "x": x}), InputError)
     assert text in e.what and e.where == "input 'x'", repr(e)
@@ -90,20 +90,20 @@ def test_wrong_array(dense, x, text, refused):
         (["y", None], ..., "no output 'None'"),
     ],
 )
-def test_wrong_names(dense, names, feeds, text, refused):
+def test_unknown_names(dense, names, feeds, text, refused):
     session, good = dense
     assert text in str(
         refused(lambda: session.run(names, good if feeds is ... else feeds), InputError)
     )
 
 
-def test_sizes_that_do_not_meet(dense, refused):
+def test_inconsistent_sizes(dense, refused):
     session, feeds = dense
     e = refused(lambda: session.run(None, {**feeds, "mask": np.ones((3, 3), "?")}))
     assert "broadcast" in str(e) and "shapes that were fed" in str(e)
 
 
-def test_other_ways_to_give_the_same(dense):
+def test_equivalent_kinds_of_input(dense):
     """Lists, arrays of other layouts, buffers, edgewise.Array and torch tensors give the same
     result.
     """
@@ -132,7 +132,7 @@ def test_other_ways_to_give_the_same(dense):
         session.run(None, {"x": torch.from_numpy(x).requires_grad_(), "mask": feeds["mask"]})
 
 
-def test_bytes_that_are_not_those_of_the_shape(dense, refused):
+def test_bytes_that_do_not_match_the_shape(dense, refused):
     session, feeds = dense
     a = edgewise.Array((2, 4), "float32", bytes(32))
     a.data = bytes(3200)
@@ -141,7 +141,7 @@ def test_bytes_that_are_not_those_of_the_shape(dense, refused):
     refused(lambda: session.run(None, {**feeds, "x": a}), InputError, "31 bytes")
 
 
-def test_scalars_and_nothing():
+def test_scalars_and_empty_arrays():
     data = model(
         [node("Mul", "x w", "y"), node("ReduceSum", "x", "s", keepdims=0)],
         [value("x", F, ("n",))],
@@ -221,7 +221,7 @@ def test_token_ids(refused):
     lm.free()
 
 
-def test_masks_and_pasts_that_do_not_fit(refused):
+def test_masks_and_pasts_of_other_sizes(refused):
     session = edgewise.InferenceSession(str(Q4))
 
     def feeds(**sizes):
@@ -290,7 +290,7 @@ class Failing:
         return LoadedPlan(self, plan)
 
 
-def test_memory_ends_anywhere(refusal: Refusal):
+def test_each_allocation_fails_once(refusal: Refusal):
     """Each allocation fails once, and the same session then gives the correct result: values of
     init steps that did not run are computed again.
     """
@@ -330,7 +330,7 @@ def test_memory_ends_anywhere(refusal: Refusal):
         ("bfloat16", [1.0, -2.0, 1.5], b"\x80\x3f\x00\xc0\xc0\x3f"),
     ],
 )
-def test_small_types(dtype, numbers, data):
+def test_low_precision_types(dtype, numbers, data):
     """Bytes, values and ml_dtypes arrays give the same result; the first two do not use NumPy."""
     import ml_dtypes
 

@@ -31,7 +31,7 @@ def test_not_a_language_model(refused):
         {"n_ctx": None},
     ],
 )
-def test_odd_configurations(config, refused):
+def test_invalid_configurations(config, refused):
     data, siblings = real()["q4_llama"]
     decoder, plans = refused(
         lambda: compile_causal_lm(read_model(BytesSource(data, "m", siblings)), config),
@@ -41,7 +41,7 @@ def test_odd_configurations(config, refused):
 
 
 @pytest.mark.parametrize("capacity", [0, -1, 1.5, "8", 1 << 40, True, [8]])
-def test_odd_capacities(capacity, refused):
+def test_invalid_capacities(capacity, refused):
     data, siblings = real()["q4_llama"]
     refused(
         lambda: compile_causal_lm(read_model(BytesSource(data, "m", siblings)), {}, capacity),

@@ -98,12 +98,12 @@ def test_mutated(refused, name, edits):
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=300))
-def test_noise(refused, data):
+def test_random_bytes(refused, data):
     refused(lambda: session(data), ModelError)
 
 
 # ---- the wire format ----
-def test_no_model(refused):
+def test_files_that_are_not_models(refused):
     for data in (
         b"",
         b"\0",
@@ -123,7 +123,7 @@ def test_no_model(refused):
     refused(lambda: edgewise.InferenceSession(None), InputError)
 
 
-def test_huge_claims(refused):
+def test_claimed_sizes_are_not_allocated(refused):
     """Sizes that a file claims but does not have are never allocated."""
 
     def tensor(*fields):
@@ -191,7 +191,7 @@ def test_deep_branches(refused):
     refused(lambda: run(data, x=np.ones((1, 4)), c=np.array(True)), may_work=True)
 
 
-def test_functions_that_multiply(refused):
+def test_functions_that_expand_exponentially(refused):
     """Forty functions that each call the next one twice: 2^40 nodes when inlined."""
     functions = []
     for k in range(40):
@@ -331,7 +331,7 @@ Y = [value("y", F, None)]
         ),
     ],
 )
-def test_nonsense(nodes, constants, text, refused):
+def test_inconsistent_graphs(nodes, constants, text, refused):
     e = refused(lambda: run(model(nodes, [value("x")], Y, constants), x=np.ones((1, 4))))
     assert text in str(e), str(e)
 
@@ -346,7 +346,7 @@ def test_duplicate_names(refused):
     refused(lambda: session(m.SerializeToString()), ModelError, "two initializers are called 'w'")
 
 
-def test_names_of_any_length(refused):
+def test_long_names(refused):
     """Messages that quote long names stay short; names above the reader's limit, which no exporter
     writes, are refused.
     """
@@ -372,7 +372,7 @@ def test_names_of_any_length(refused):
     )
 
 
-def test_more_than_the_memory(refused):
+def test_sizes_larger_than_memory(refused):
     """Valid sizes that are too large are refused by the engine or by the limit of 2^31 in plans."""
     for shape in ([1 << 15, 1 << 15, 64], [1 << 20, 1 << 18]):
         data = model(
@@ -388,7 +388,7 @@ def test_more_than_the_memory(refused):
         refused(lambda: run(data, x=np.ones(1)), (OutOfMemory, ModelError, UnsupportedOp))
 
 
-def test_indices_from_data(refused):
+def test_invalid_indices_in_data(refused):
     """Invalid indices in data: the error names the node, and the session still works."""
     data = model(
         [node("Gather", "t i", "y")],

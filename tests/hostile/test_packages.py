@@ -166,7 +166,7 @@ def test_broken_plans(package, refused):
         assert isinstance(got, (EdgewiseError, tuple))
 
 
-def test_no_packages(refused):
+def test_files_that_are_not_packages(refused):
     huge = b"EDGEWISE" + struct.pack("<Q", 1 << 60)
     for data in (
         b"",

@@ -86,7 +86,7 @@ def follow_register(manifest):
     return manifest
 
 
-def test_whole_packages(packages, page):
+def test_valid_packages(packages, page):
     for data in packages.values():
         both(page, data, True)
 
@@ -156,16 +156,16 @@ def two_slots_of_one_name(kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["state", "computed", "cache"])
-def test_one_name_of_two_sizes(kind, page):
+def test_slots_of_one_name_and_two_sizes(kind, page):
     both(page, two_sizes(kind), False)
 
 
 @pytest.mark.parametrize("kind", ["state", "computed", "cache"])
-def test_two_slots_of_one_name(kind, page):
+def test_two_slots_of_one_name_in_a_plan(kind, page):
     both(page, two_slots_of_one_name(kind), False)
 
 
-def test_weights_that_can_be_written(page):
+def test_writable_weights(page):
     for writable in (False, True):
         data = decoder(
             [
@@ -280,7 +280,7 @@ def test_slots_are_those_of_the_plan(page):
         both(page, data, False)
 
 
-def test_the_engine_knows_how_large_the_memory_of_a_slot_is():
+def test_the_engine_checks_the_size_of_slot_memory():
     """Memory smaller than the slot is refused, whatever the manifest contains."""
     engine = open_engine(1)
     loaded = engine.load(
@@ -302,7 +302,7 @@ def test_the_engine_knows_how_large_the_memory_of_a_slot_is():
     engine.free(address)
 
 
-def test_a_plan_of_many_tokens_takes_memory_for_those_that_are_fed(page):
+def test_memory_depends_on_the_tokens_of_a_run(page):
     """Runs in a separate process, since the peak memory of this process includes earlier tests."""
     tokens = 1 << 24
     data = decoder([(tokens, plan([(8 * tokens, False), LOGITS], []), feeds(tokens))])
@@ -426,11 +426,11 @@ def test_every_field(name, packages, page):
     ],
     ids=lambda t: repr(t[:24]) + str(len(t)),
 )
-def test_texts_that_are_no_manifests(text, page):
+def test_invalid_manifests(text, page):
     both(page, joined(text, b""), False)
 
 
-def test_cut_and_continued(packages, page):
+def test_truncated_and_extended(packages, page):
     data = packages["inference"]
     for n in [*range(70), *range(70, len(data), 397)]:
         both(page, data[:n])
@@ -438,7 +438,7 @@ def test_cut_and_continued(packages, page):
         both(page, data + bytes(more), False)
 
 
-def test_sums_of_weights(packages, page, tmp_path):
+def test_checksums_of_weights(packages, page, tmp_path):
     """A flipped bit, or part of another file, in the weights: Python and the page report the weight
     and the position.
     """
@@ -472,7 +472,7 @@ def test_packages_of_earlier_formats(packages, page):
     both(page, joined({**manifest, "format": 1}, rest), False, "this version of Edgewise reads 2")
 
 
-def test_more_than_a_page_has_memory_for(page):
+def test_packages_larger_than_memory(page):
     """A valid package that does not fit into memory: the error names the part and the capacity."""
     large = 5 << 30
     caches = [{"name": "k", "bytes": large}]

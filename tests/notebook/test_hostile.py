@@ -189,7 +189,7 @@ def play(pyodide, mlp, files: dict[str, bytes], timeout=500):
     return {name: said for name, said, _, _ in outcomes}
 
 
-def test_packages_by_hand(pyodide, mlp):
+def test_handmade_packages(pyodide, mlp):
     said = play(
         pyodide,
         mlp,
@@ -238,7 +238,7 @@ def test_damaged_models(pyodide, mlp):
     assert {"ModelError"} <= set(said.values()), said
 
 
-def test_models_nested_deeply_or_of_nothing(pyodide, mlp):
+def test_deeply_nested_models(pyodide, mlp):
     """Inputs that could overflow the stack of Python or of the engine's host: nested messages,
     graphs and types.
     """

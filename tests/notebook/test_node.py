@@ -148,7 +148,7 @@ def test_javascript_buffers(pyodide, mlp):
     assert "a int is no model" in got[5]
 
 
-def test_weights_pass_python_by(pyodide, mlp):
+def test_weights_bypass_python(pyodide, mlp):
     """The engine reads the weights from a JavaScript source directly, without Python."""
     model, x, y = mlp
     got = pyodide.run(
@@ -307,7 +307,7 @@ def test_errors(pyodide, mlp):
     close(got[-1], y)
 
 
-def test_own_module(pyodide, mlp):
+def test_engine_module_of_the_host(pyodide, mlp):
     """A host passes the engine's module: compiled, as bytes, or an invalid one."""
     model, x, y = mlp
     got = pyodide.run(

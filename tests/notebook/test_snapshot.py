@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 
-def test_a_restored_python(pyodide_folder, wheel):
+def test_restored_snapshot(pyodide_folder, wheel):
     """Further modules are imported from the standard library and the wheel, each downloaded once;
     an import of an unknown module downloads nothing; random numbers differ from those of the
     snapshot.

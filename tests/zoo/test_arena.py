@@ -20,7 +20,7 @@ MOST = 1.10  # as a multiple of the lower bound
 
 
 @pytest.mark.parametrize("model", models(), ids=repr)
-def test_zoo(model):
+def test_arena_of_the_zoo(model):
     session = edgewise.InferenceSession(str(model.path))
     session.run(None, model.feeds)
     for c in session.plans.values():
@@ -89,7 +89,7 @@ def branches():
 
 
 @pytest.mark.parametrize("make", [hourglass, branches])
-def test_graphs(make):
+def test_arena_of_graphs(make):
     data = make().SerializeToString()
     report = inspect(data, gradients=False)
     assert 0 < report.memory.arena_least <= report.memory.arena <= MOST * report.memory.arena_least
@@ -103,7 +103,7 @@ BLOCKS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(BLOCKS)
-def test_nothing_lies_on_what_is_alive(found):
+def test_live_buffers_do_not_overlap(found):
     blocks = [(None, size * ALIGN, first, first + life) for size, first, life in found]
     least = _least(blocks, 43)
     total, offsets = _best(blocks, least)

@@ -67,7 +67,7 @@ def model(request):
 
 
 @pytest.mark.parametrize("cache_dtype", ["float32", "float16"])
-def test_all_ways_to_cut_a_sequence(model, engine, cache_dtype):
+def test_chunks_of_a_sequence(model, engine, cache_dtype):
     """One run, token by token, padded and full chunks, after copy() and after truncate(): the
     logits always equal those of the run without a cache.
     """
@@ -118,7 +118,7 @@ def test_all_ways_to_cut_a_sequence(model, engine, cache_dtype):
     ],
     ids=repr,
 )
-def test_declared_halves_as_onnxruntime(model, engine):
+def test_declared_float16_cache(model, engine):
     """A model that declares float16 caches uses them by default, with half the memory; token by
     token, onnxruntime with its own `present` as `past` computes the same logits.
     """
@@ -157,7 +157,7 @@ def test_declared_halves_as_onnxruntime(model, engine):
     wide.free()
 
 
-def test_asking_for_another_dtype_of_the_cache(tmp_path):
+def test_cache_of_another_dtype(tmp_path):
     with pytest.raises(InputError, match="'int8'.*float32 or float16"):
         package(LMS[0], (1, 16), cache_dtype="int8")
     with open(tmp_path / "m.edge", "wb") as f:

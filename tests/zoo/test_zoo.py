@@ -7,7 +7,7 @@ import pytest
 from .zoo import difference, folder, models
 
 
-def test_the_zoo_is_there():
+def test_the_zoo_is_complete():
     if folder() is None:
         pytest.skip(
             "the zoo is not there (set EDGEWISE_ZOO, or put it at ../shared/zoo): only the copies"

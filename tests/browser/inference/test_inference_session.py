@@ -144,7 +144,7 @@ def same(got, session, feeds, rtol=1e-5):
 
 
 @pytest.mark.parametrize("flavour", ["simd128", "relaxed-threads"])
-def test_any_shapes(visit, server, models, flavour):
+def test_shapes_that_vary(visit, server, models, flavour):
     """One session with different batches and sizes, and with some of its outputs only."""
     v = visit(server)
     got = v.run(
@@ -216,7 +216,7 @@ def test_packed_weights(visit, server, models):
     assert [list(out) for _, out in got] == [["y"], ["row"], ["y"], ["y", "row"], ["y"]]
 
 
-def test_files(visit, server, models):
+def test_models_as_bytes_and_external_data(visit, server, models):
     """Models as bytes, as part of a buffer and as a Blob; external data found by URL or passed."""
     v = visit(server)
     data = {
@@ -263,7 +263,7 @@ def test_files(visit, server, models):
 
 
 # long: the script of a page and the checks of what it returns
-def test_package(visit, server, models, capsys):
+def test_package_for_two_shapes(visit, server, models, capsys):
     """Compiled ahead of time for two shapes: no Python in the page, and an error for a
     third shape.
     """
@@ -396,7 +396,7 @@ def test_shapes_from_data(visit, server, models):
     assert got == [[8, 16], [1, 2], [32, 64]]
 
 
-def test_types(visit, server, models):
+def test_output_types(visit, server, models):
     v = visit(server)
     got = v.run(
         FEED
@@ -415,7 +415,7 @@ def test_types(visit, server, models):
 SEEDS = json.loads((Path(__file__).parents[2] / "conformance" / "seeds.json").read_text())
 
 
-def test_options_come_second_as_in_onnxruntime_web(visit, server, models):
+def test_options_as_second_argument(visit, server, models):
     """run(feeds, options) and run(feeds, fetches, options); the name of an output makes it
     fetches.
     """
@@ -440,7 +440,7 @@ def test_options_come_second_as_in_onnxruntime_web(visit, server, models):
 
 
 @pytest.mark.parametrize("name", ["random.onnx", "random.edge"])
-def test_seeds(visit, server, models, name):
+def test_random_seeds(visit, server, models, name):
     """Random numbers of nodes without a seed: equal to Python's for the same session seed,
     different without one. Also an output that is an input.
     """
@@ -508,7 +508,7 @@ def test_seeds(visit, server, models, name):
         ("await s.release(); await s.run({x: x(1, 4, 4)})", "Aborted", ""),
     ],
 )
-def test_wrong(visit, server, models, body, name, text):
+def test_invalid_arguments(visit, server, models, body, name, text):
     v = visit(server)
     got = v.run(
         FEED + "const s = await ew.InferenceSession.create('/files/models/cnn.onnx');" + body

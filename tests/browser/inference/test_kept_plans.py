@@ -130,7 +130,7 @@ def test_weights_stay_in_the_model(visit, server, models):  # noqa: F811
     assert not no_python(w)
 
 
-def test_numbers_and_packed_weights(visit, server, models):  # noqa: F811
+def test_constants_and_packed_weights(visit, server, models):  # noqa: F811
     """Values that shapes depend on are part of a stored plan's key; a weight that was packed is
     read again for a plan that uses it unpacked.
     """
@@ -327,7 +327,7 @@ def test_a_damaged_entry_is_made_again(visit, server, models):  # noqa: F811
     assert run(z, [ONE], **given("cnn.onnx", models))["out"] == first["out"] and no_python(z)
 
 
-def test_the_latest_plans_are_kept(visit, server, models):  # noqa: F811
+def test_the_latest_plans_are_stored(visit, server, models):  # noqa: F811
     v = visit(server)
     # two lengths that grow differently: a plan for a range of lengths would serve a single one
     shapes = {n: [[n, 2 * n + 2, 4], None] for n in range(1, 19)}
@@ -339,7 +339,7 @@ def test_the_latest_plans_are_kept(visit, server, models):  # noqa: F811
     assert not no_python(w)
 
 
-def test_programs_with_loops_are_kept(visit, server, models):  # noqa: F811
+def test_programs_with_loops_are_stored(visit, server, models):  # noqa: F811
     body = (
         "const s = await ew.InferenceSession.create('/files/models/loop.onnx'); const {y} = await"
         " s.run({n: new ew.Tensor('int64', [3], []), x: new ew.Tensor('float32', [1, 2], [2])});"
@@ -350,7 +350,7 @@ def test_programs_with_loops_are_kept(visit, server, models):  # noqa: F811
         assert v.run(body) == [8, 16] and no_python(v) == again
 
 
-def test_without_storage(visit, server, models, context):  # noqa: F811
+def test_works_without_storage(visit, server, models, context):  # noqa: F811
     """If the browser has no storage or no space, or the page disables storage, each visit works
     like the first one.
     """
@@ -374,7 +374,7 @@ def test_without_storage(visit, server, models, context):  # noqa: F811
     assert any("full" in text and "Nothing is lost" in text for text in said), said
 
 
-def test_kept_files(visit, server, models):  # noqa: F811
+def test_stored_files(visit, server, models):  # noqa: F811
     """With `cache_files` the model is stored too: the next visit requests neither the model nor
     Python.
     """
@@ -385,7 +385,7 @@ def test_kept_files(visit, server, models):  # noqa: F811
     assert again["out"] == first["out"] and no_python(w) and not w.asked(".onnx")
 
 
-def test_damaged_kept_files(visit, server, models):  # noqa: F811
+def test_damaged_stored_files(visit, server, models):  # noqa: F811
     """Damage in the browser's storage is detected, and the file is fetched again within the same
     load.
     """
@@ -416,7 +416,7 @@ def test_damaged_kept_files(visit, server, models):  # noqa: F811
         assert again["out"] == first["out"] and bool(w.asked("/outside.")) == asked, w.asked("")
 
 
-def test_profiles_know_the_nodes_of_kept_plans(visit, server, models):  # noqa: F811
+def test_profiles_name_the_nodes_of_stored_plans(visit, server, models):  # noqa: F811
     body = (
         FEED
         + """

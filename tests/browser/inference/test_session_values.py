@@ -97,7 +97,7 @@ MIXED = """
 """
 
 
-def test_programs_need_python_once(visit, server, mixed):
+def test_programs_are_compiled_once(visit, server, mixed):
     y, parts, twice, scores = edgewise.InferenceSession(str(mixed)).run(
         None, {"m": np.array(4), "x": np.float32([1, 2]), "words": np.array(["a", "b"], object)}
     )
@@ -123,7 +123,7 @@ def test_programs_need_python_once(visit, server, mixed):
         assert w.run(MIXED, {"options": options}) == first and no_python(w), options
 
 
-def test_outputs_stay_and_loops_end(visit, server, models):  # noqa: F811
+def test_outputs_in_the_engine_and_loop_limits(visit, server, models):  # noqa: F811
     v = visit(server)
     got = v.run("""
         const types = await ew.InferenceSession.create("/files/models/types.onnx", {
@@ -188,7 +188,7 @@ def test_outputs_stay_and_loops_end(visit, server, models):  # noqa: F811
         ),
     ],
 )
-def test_wrong_values(visit, server, mixed, feeds, name):
+def test_invalid_values(visit, server, mixed, feeds, name):
     got = visit(server).run(
         "const s = await ew.InferenceSession.create('/files/mixed.onnx', {proxy: false}); return"
         f" s.run({feeds})"

@@ -67,7 +67,7 @@ def test_checkpoints_of_other_runs_are_refused(visit, server, trainable):
     ), "without resume it begins anew"
 
 
-def test_full_storage_is_said_and_loses_nothing(visit, server, context, trainable):
+def test_full_storage_is_reported_and_loses_nothing(visit, server, context, trainable):
     v = visit(server)
     first = train(v, RESUME, o={**RUN, "max_steps": 2})
     assert first["kept"][0]["step"] == 2
@@ -126,7 +126,7 @@ def test_full_storage_is_said_and_loses_nothing(visit, server, context, trainabl
     assert whole["events"] == [] and whole["losses"] == first["losses"]
 
 
-def test_storage_that_is_denied(visit, server, trainable):
+def test_denied_storage(visit, server, trainable):
     v = visit(server, start=False)
     v.page.context.add_init_script("")
     got = v.page.evaluate(

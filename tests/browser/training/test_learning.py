@@ -7,7 +7,7 @@ from .harness import BATCH, LOAD, SEQUENCE, TEXT, train
 
 
 # long: the script of a page and the checks of what it returns
-def test_it_learns_and_the_base_stays(visit, server, trainable):
+def test_training_an_adapter_leaves_the_base_unchanged(visit, server, trainable):
     v = visit(server)
     v.run(
         """
@@ -155,7 +155,7 @@ def test_lora_and_optimizer_as_options(visit, server, trainable):
     ]
 
 
-def test_a_seed_is_a_run(visit, server, trainable):
+def test_the_same_seed_gives_the_same_run(visit, server, trainable):
     v = visit(server)
     got = train(
         v,
@@ -262,7 +262,7 @@ def both(files, trainable):
 
 
 # long: the script of a page and the checks of what it returns
-def test_all_parameters(visit, server, both):
+def test_training_all_parameters(visit, server, both):
     """Generation uses the trained parameters and the values computed from them; the page can switch
     between them, adapters and the original model.
     """
@@ -334,7 +334,7 @@ def test_all_parameters(visit, server, both):
     )
 
 
-def test_the_demo_learns(visit, server, files, trainable):
+def test_the_demo_trains(visit, server, files, trainable):
     v = visit(server, "/?write=0&model=/files/trainable.edge", start=False)
     page = v.page
     page.wait_for_function("!document.querySelector('#generate').disabled")

@@ -5,7 +5,7 @@ from ..loading import error
 from .harness import TEXT, train
 
 
-def test_wrong_wishes(visit, server, trainable):
+def test_invalid_options(visit, server, trainable):
     v = visit(server)
     error(
         v.run(
@@ -57,7 +57,7 @@ def test_wrong_wishes(visit, server, trainable):
     assert got[1] == 1
 
 
-def test_the_loss_explodes(visit, server, trainable):
+def test_the_loss_is_not_finite(visit, server, trainable):
     v = visit(server)
     got = train(
         v,
@@ -105,7 +105,7 @@ def test_damaged_training_plans(visit, server, files, package, trainable):
     assert got[0] == "PackageError" and "the manifest describes" in got[1], got
 
 
-def test_compiled_here_with_training(visit, server):
+def test_compiled_in_the_page_with_training(visit, server):
     v = visit(server)
     got = v.run(
         """

@@ -13,7 +13,7 @@ BEGIN = (
 )
 
 
-def test_a_closed_tab_goes_on_bit_for_bit(visit, server, trainable):
+def test_resumes_after_a_closed_tab(visit, server, trainable):
     v = visit(server)
     whole = train(v, WHOLE, o=RUN)
     assert "error" not in whole and len(whole["losses"]) == 6, whole
@@ -42,7 +42,7 @@ def test_a_closed_tab_goes_on_bit_for_bit(visit, server, trainable):
     ) == [1, 0]
 
 
-def test_a_killed_browser_goes_on_bit_for_bit(playwright, built, server, trainable, tmp_path):
+def test_resumes_after_a_killed_browser(playwright, built, server, trainable, tmp_path):
     def launch():
         return playwright.chromium.launch_persistent_context(
             tmp_path, executable_path="/usr/bin/chromium", args=FLAGS
@@ -88,7 +88,7 @@ def test_a_killed_browser_goes_on_bit_for_bit(playwright, built, server, trainab
 
 
 # long: the script of a page and the checks of what it returns
-def test_pause_generate_go_on_abort(visit, server, trainable):
+def test_pause_generate_resume_abort(visit, server, trainable):
     v = visit(server)
     got = train(
         v,
@@ -170,7 +170,7 @@ def test_pause_generate_go_on_abort(visit, server, trainable):
     assert got["losses"] >= len(got["steps"]) and got["adapters"][0]["active"]
 
 
-def test_pausing_and_switching_change_nothing(visit, server, trainable):
+def test_pausing_and_switching_adapters_do_not_change_the_run(visit, server, trainable):
     v = visit(server)
     got = train(
         v,

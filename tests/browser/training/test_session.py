@@ -12,7 +12,7 @@ from .session_scripts import CREATE
 
 
 # long: the script of a page and the checks of what it returns
-def test_it_trains_as_python_does(visit, server, files, artifacts, tmp_path):
+def test_losses_equal_those_of_python(visit, server, files, artifacts, tmp_path):
     from edgewise.training.api import CheckpointState, Module, Optimizer
 
     folder = files / "artifacts"
@@ -182,7 +182,7 @@ def test_steps_updates_and_resets_in_any_order(visit, server, files):
         np.testing.assert_allclose(losses, row["losses"], rtol=1e-4, err_msg=row["name"])
 
 
-def test_parameters_in_and_out(visit, server, artifacts):
+def test_read_and_write_parameters(visit, server, artifacts):
     v = visit(server)
     got = v.run(
         CREATE
@@ -225,7 +225,7 @@ CASES = sorted(
 
 
 @pytest.mark.parametrize("case", [p.parent for p in CASES], ids=lambda p: p.name)
-def test_artifacts_that_onnxruntime_made(visit, server, files, case):
+def test_artifacts_written_by_onnxruntime(visit, server, files, case):
     """Twenty steps on ONNX Runtime Training's own files match PyTorch with the same AdamW rule."""
     shutil.copytree(case, files / case.name, dirs_exist_ok=True)
     spec = json.loads((case / "spec.json").read_text())
@@ -264,7 +264,7 @@ def test_artifacts_that_onnxruntime_made(visit, server, files, case):
         np.testing.assert_allclose(got, z["loss_hf"], rtol=1e-4, atol=1e-6)
 
 
-def test_the_schedule_is_pythons(visit, server, artifacts):
+def test_the_schedule_equals_pythons(visit, server, artifacts):
     from edgewise.training.api import LinearLRScheduler
 
     class Optimizer:

@@ -8,7 +8,7 @@ from .session_scripts import CREATE
 
 
 # long: the script of a page and the checks of what it returns
-def test_wrong_wishes(visit, server, artifacts):
+def test_invalid_arguments(visit, server, artifacts):
     v = visit(server)
     tries = {
         "no train model": (
@@ -159,7 +159,7 @@ def test_aborts(visit, server, artifacts):
 
 
 # long: the script of a page and the checks of what it returns
-def test_signals_are_heard(visit, server, artifacts, files):
+def test_signals_stop_calls(visit, server, artifacts, files):
     """Signals stop updates, exports and runs, also during a step that takes minutes."""
     pool = helper.make_node(
         "AveragePool", ["x"], ["y"], kernel_shape=[8000, 1000], pads=[7999, 999] * 2
