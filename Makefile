@@ -1,5 +1,6 @@
-# Everything starts here. Each target sets up what it needs (on Debian as root: by itself; elsewhere it names what is missing).
-# Files under .build/stamp record what was built, so a second call builds only what changed; `make -j` is safe.
+# The entry point of the project. Each target sets up what it needs: on Debian as root it installs
+# missing packages, elsewhere it lists them. Files under .build/stamp record what was built, so a
+# second call rebuilds only what changed. `make -j` is supported.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -20,21 +21,21 @@ pip := $(python) -m pip --quiet --disable-pip-version-check
 
 core_sources   := $(shell find core -name '*.[ch]' 2>/dev/null)
 python_sources := $(shell find python -name '*.py' 2>/dev/null)
-web_sources    := $(shell find web/src web/shaders -type f 2>/dev/null) $(wildcard web/build.mjs web/bundle.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html)
+web_sources    := $(shell find web/src -type f 2>/dev/null) $(wildcard web/build.mjs web/bundle.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html)
 demo_model     := $(shell find web/demo/model -type f 2>/dev/null)
 core_tests     := $(wildcard tests/core/*.c tests/core/common/*.[ch])
 
-help: ## this list
+help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers ## run every test (TESTS=tests/ops: only those)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers ## run all tests (TESTS=tests/ops: only those)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q
 
-check: $(stamp)/venv-check $(stamp)/node ## formatters, linters, types and structure: under a minute, without torch, a browser or a compiler
+check: $(stamp)/venv-check $(stamp)/node ## check format, lint, types and structure: under a minute, without torch, a browser or a compiler
 	$(checker)ruff format --check --quiet .
 	$(checker)ruff check --quiet .
 	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format --dry-run --Werror
@@ -50,38 +51,38 @@ format: $(stamp)/venv-check $(stamp)/node ## format every file
 	git ls-files '*.c' '*.h' ':!core/gen' | xargs $(checker)clang-format -i
 	web/node_modules/.bin/biome format --write .
 
-bench: $(stamp)/venv-bench $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed side by side with other engines, about 20 minutes (CASE="decode ops": only that)
+bench: $(stamp)/venv-bench $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## measure speed beside other engines, about 20 minutes (CASE="decode ops": only these cases)
 	$(python) -m tests.bench $(CASE)
 
-soak: $(stamp)/venv-test $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## load models in fresh browser profiles while all cores are busy, until RUNS (200) are done: does each visit end?
+soak: $(stamp)/venv-test $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## load models in RUNS (200) new browser profiles while all cores are busy; check that each visit ends
 	$(python) -m tests.soak.soak --runs $(RUNS)
 
-fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp)/node ## long campaigns under sanitizers: of mutated plans (FUZZ=runs), damaged models (FUZZ_ONNX=runs), packages, adapters and checkpoints (FUZZ_FILES=runs)
+fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp)/node ## long runs under sanitizers with mutated plans (FUZZ=runs), models (FUZZ_ONNX=runs), packages, adapters and checkpoints (FUZZ_FILES=runs)
 	PYTHONPATH=python $(python) tests/core/make_seeds.py .build/seeds
 	@for program in .build/sanitize/fuzz*; do echo "$$program $(FUZZ)"; "$$program" $(FUZZ) || exit 1; done
 	$(python) tests/hostile/fuzz_onnx.py --runs $(FUZZ_ONNX)
 	$(python) tests/hostile/fuzz_files.py --runs $(FUZZ_FILES)
 
-gen: ## write the generated files again: core/gen, web/src/gen
+gen: ## write the generated files: core/gen, web/src/gen
 	$(PYTHON) core/generate
 	PYTHONPATH=python $(PYTHON) -m edgewise.text.emit
 
-operators: $(stamp)/venv-test $(stamp)/native ## write the list of operators again: tests/onnx_suite/OPERATORS.md
+operators: $(stamp)/venv-test $(stamp)/native ## write the table of operators: tests/onnx_suite/OPERATORS.md
 	PYTHONPATH=tests $(python) -m onnx_suite.operators
 
-docs: $(stamp)/venv-docs $(stamp)/node-docs ## the documentation site: .build/docs/index.html (links are checked; neither torch nor a browser is needed)
+docs: $(stamp)/venv-docs $(stamp)/node-docs ## build the documentation site and check its links: .build/docs/index.html
 	npm --prefix web/typedoc run --silent build
 	NO_MKDOCS_2_WARNING=1 .build/venv-docs/bin/mkdocs build --quiet
 	$(PYTHON) tests/docs/links.py .build/docs
 
-wasm: $(stamp)/wasm ## the engine for the web: web/dist/engine/*.wasm
-native: $(stamp)/native ## the engine for CPython: python/edgewise/engine/libedgewise*.so
-sanitize: $(stamp)/sanitize ## the engine and the programs of tests/core under sanitizers: .build/sanitize/
-threads: $(stamp)/threads ## the engine and tests/core/threads.c under the thread sanitizer: .build/threads/
-web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/pack ## what a page loads: web/dist/
-wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## dist/*.whl: for Pyodide (py3-none-any; its lock file: web/dist/pyodide-lock.json) and for this machine's CPython
+wasm: $(stamp)/wasm ## build the engine for the web: web/dist/engine/*.wasm
+native: $(stamp)/native ## build the engine for CPython: python/edgewise/engine/libedgewise*.so
+sanitize: $(stamp)/sanitize ## build the engine and the programs of tests/core with sanitizers: .build/sanitize/
+threads: $(stamp)/threads ## build the engine and tests/core/threads.c with the thread sanitizer: .build/threads/
+web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/pack ## build everything that a page loads: web/dist/
+wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## build the wheels for Pyodide (with web/dist/pyodide-lock.json) and for this machine's CPython: dist/*.whl
 
-clean: ## remove what was built (the toolchain, the venv and node_modules stay: rm -rf .build web/node_modules)
+clean: ## remove build results, but not tools (rm -rf .build web/node_modules removes those)
 	rm -rf dist web/dist docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure demo-model)
 	rm -f python/edgewise/engine/*.so
 
@@ -98,7 +99,7 @@ $(stamp)/browser: .ci/need.sh | $(stamp)/system
 	@.ci/need.sh /usr/bin/chromium:chromium /usr/share/fonts/truetype/dejavu:fonts-dejavu-core
 	@touch $@
 
-# Without them tests/browsers tests Chromium only, and says so.
+# Optional: without these browsers tests/browsers runs in Chromium only and reports it.
 $(stamp)/browsers: .ci/need.sh | $(stamp)/system
 	@.ci/need.sh /usr/bin/firefox-esr:firefox-esr /usr/bin/WebKitWebDriver:webkit2gtk-driver Xvfb:xvfb || echo "Firefox and WebKitGTK will not be tested"
 	@touch $@
@@ -168,12 +169,12 @@ $(stamp)/threads: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/s
 	@$(MAKE) --silent --no-print-directory -C .build/threads > .build/threads/log
 	@touch $@
 
-# The library in one file, for npm and script tags: it contains the engine.
+# The library with the engine in one file, for npm and script tags.
 $(stamp)/pack: web/pack.mjs $(stamp)/web $(stamp)/wasm
 	npm --prefix web run --silent pack
 	@touch $@
 
-# Bundlers, and the package installed among them as npm would.
+# The bundlers under test, with the npm package installed beside them.
 $(stamp)/bundlers: tests/bundlers/package.json $(stamp)/pack $(stamp)/wheel-pure
 	@mkdir -p .build/bundlers
 	@cmp -s $< .build/bundlers/package.json || { cp $< .build/bundlers/ && npm --prefix .build/bundlers install --silent --no-fund --no-audit --ignore-scripts; }
@@ -182,18 +183,20 @@ $(stamp)/bundlers: tests/bundlers/package.json $(stamp)/pack $(stamp)/wheel-pure
 	@tar xzf .build/bundlers/edgewise-*.tgz -C .build/bundlers/node_modules/edgewise --strip-components=1
 	@touch $@
 
-# The bundle carries a fingerprint of the compiler's sources, so that pages discard what another version of it compiled.
+# The bundle contains a hash of the compiler's sources, so that pages discard plans of other versions.
 $(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node
 	npm --prefix web run --silent build
 	@touch $@
 
-# The demo's model, compiled ahead of time: its page needs no Python. Such a small model needs a higher learning rate and rank than usual.
+# The demo's model, compiled ahead of time, so that its page needs no Python. Such a small model needs
+# a higher learning rate and rank than usual.
 $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/native | $(stamp)/web
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora --lora-r 16 --lora-alpha 32 --learning-rate 4e-3 --batch-size 1 -o web/dist/demo/model.edge
 	@touch $@
 
-# A page loads the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It contains the engine's wasm and bytecode of Pyodide's Python.
+# A page loads the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It contains the engine's wasm
+# and bytecode for Pyodide's Python.
 $(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyodide/bytecode.mjs wasm/pyodide/snapshot.mjs $(stamp)/wasm $(stamp)/venv | $(stamp)/web
 	EDGEWISE_PURE=1 $(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done
@@ -201,7 +204,7 @@ $(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyo
 	@for wheel in web/dist/edgewise-*.whl; do node wasm/pyodide/snapshot.mjs "$$wheel" "$${wheel%.whl}.snapshot" || exit 1; done
 	@touch $@
 
-# For loadPyodide({lockFileURL}): with it, and the wheel beside it, loadPackage("edgewise") works.
+# For loadPyodide({lockFileURL}): loadPackage("edgewise") finds the wheel in the lock file's folder.
 $(stamp)/lock: wasm/pyodide/make_lock.py $(stamp)/wheel-pure
 	$(pip) install pyodide-lock==0.1.0a4 pkginfo==2.0 "pydantic<2"
 	@$(python) wasm/pyodide/make_lock.py "$$(ls -t dist/edgewise-*-py3-none-any.whl | head -1)" web/dist/pyodide-lock.json

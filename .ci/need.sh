@@ -1,6 +1,7 @@
 #!/bin/sh
-# need.sh WHAT:PACKAGE ...   Makes sure that each WHAT (a command or a path) exists; installs the Debian PACKAGE if it does not.
-# As root on Debian it installs; elsewhere it prints what is missing and how to get it, and exits with 1.
+# need.sh WHAT:PACKAGE ...   Installs the Debian PACKAGE for each WHAT (a command or a path) that is
+# missing. If it is not run as root on Debian, it prints what is missing and how to install it, and
+# exits with 1.
 set -eu
 
 packages= names=
@@ -21,7 +22,7 @@ elif [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 
-# One at a time, since recipes run in parallel; and wait while another process installs.
+# Make runs recipes in parallel: install one package list at a time, and wait for other processes.
 if command -v flock >/dev/null; then exec 8>"${TMPDIR:-/tmp}/edgewise-need.lock"; flock 8; fi
 echo "installing$packages"
 install() {
@@ -29,5 +30,5 @@ install() {
 }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Package lists that are missing or old make the first try fail: fetch them, then try again.
+# The first attempt fails if the package lists are missing or old: fetch them and try again.
 install >"$log" 2>&1 || { apt-get -qq update >>"$log" 2>&1; install >>"$log" 2>&1; } || { tail -20 "$log" >&2; exit 1; }

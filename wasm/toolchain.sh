@@ -1,16 +1,17 @@
 #!/bin/sh
-# toolchain.sh   Make .build/bin/emcc: an Emscripten compiler that works with nothing set in the environment.
+# toolchain.sh   Creates .build/bin/emcc, an Emscripten compiler that needs no environment variables.
 #
-# In this order:
-#   1. an `emcc` on PATH (or in $EMCC) of at least $oldest is used as it is;
-#   2. a Debian whose own emscripten is new enough (13 and later): that one is installed;
-#   3. Debian 12: its clang-19 and lld-19 are installed. Debian 13's emscripten (architecture: all) and binaryen
-#      are fetched by apt into a private state and only unpacked, under .build/emscripten: the system's own package
-#      lists and libraries are not touched. binaryen was linked against Debian 13's libc, so it runs through that one's loader;
-#   4. otherwise: prints what is missing and how to get it.
+# It uses the first of these that is available:
+#   1. `emcc` on PATH (or in $EMCC), version $oldest or newer;
+#   2. Debian's own emscripten package, if it is new enough (Debian 13 and later);
+#   3. on Debian 12: its packages clang-19 and lld-19, with emscripten (architecture: all) and
+#      binaryen of Debian 13. apt downloads these two into a private state, and they are only
+#      unpacked under .build/emscripten: the package lists and libraries of the system are not
+#      changed. binaryen is linked against Debian 13's libc, so it is run with that libc's loader.
+# Otherwise it prints what is missing and how to install it.
 set -eu
 
-oldest=3.1.50                       # first release with the relaxed-simd intrinsics and wasm-ld options that wasm/Makefile uses
+oldest=3.1.50   # first release with the relaxed SIMD intrinsics and wasm-ld options of wasm/Makefile
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/.build
 home=$build/emscripten
@@ -21,10 +22,10 @@ at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -1)" = "$2" ]; }
 version_of() { "$1" --version 2>/dev/null | sed -nE '1s/.* ([0-9]+\.[0-9]+\.[0-9]+).*/\1/p'; }
 
 mkdir -p "$build/bin"
-exec 9>"$build/toolchain.lock"      # two makes at once: the second waits, then finds everything done
+exec 9>"$build/toolchain.lock"      # of two parallel calls the second waits, and finds the compiler ready
 if command -v flock >/dev/null; then flock 9; fi
 
-wrap() {                            # wrap COMMAND...: .build/bin/emcc runs COMMAND
+wrap() {                            # wrap COMMAND...: makes .build/bin/emcc run COMMAND
   printf '#!/bin/sh\n# made by wasm/toolchain.sh\nexec %s "$@"\n' "$*" >"$build/bin/emcc.new"
   chmod +x "$build/bin/emcc.new"
   mv "$build/bin/emcc.new" "$build/bin/emcc"
@@ -32,7 +33,7 @@ wrap() {                            # wrap COMMAND...: .build/bin/emcc runs COMM
 
 wrap_own() { wrap "env EM_CONFIG='$home/config' EM_BINARYEN_ROOT='$home/binaryen' /usr/bin/python3 '$home/share/emcc.py'"; }
 
-# 1. On PATH (our own wrapper does not count)
+# 1. On PATH, except the wrapper in .build/bin
 PATH=$(printf %s "$PATH" | tr : '\n' | grep -vxF "$build/bin" | paste -sd: -)
 found=$(command -v "${EMCC:-emcc}" || true)
 if [ -n "$found" ]; then
@@ -45,7 +46,7 @@ if [ -n "$found" ]; then
   say "emcc ${version:-of unknown version} from $found is older than $oldest: not used"
 fi
 
-# Made by an earlier run?
+# Installed by an earlier run of step 3
 if [ -e "$home/ready" ]; then
   wrap_own
   say "emcc $(cat "$home/ready") in .build/emscripten"
@@ -57,7 +58,7 @@ command -v apt-get >/dev/null || give_up "no emcc of at least $oldest on PATH, a
 [ "$(id -u)" = 0 ] || [ -x /usr/bin/clang-19 ] || give_up "no emcc of at least $oldest on PATH. $other_ways
   Or, on Debian 12:  sudo apt-get install clang-19 lld-19 llvm-19 node-acorn   (then run this again)."
 
-# 2. Debian's own
+# 2. Debian's own package
 own=$(apt-cache policy emscripten 2>/dev/null | sed -nE 's/^ *Candidate: ([0-9.]+).*/\1/p')
 if [ -n "$own" ] && at_least "$own" $oldest; then
   "$root/.ci/need.sh" emcc:emscripten
@@ -76,13 +77,13 @@ rm -rf "$home"
 mkdir -p "$home/apt/lists/partial" "$home/apt/archives/partial" "$home/binaryen/bin"
 cd "$home/apt"
 : >status
-# The mirror that this machine uses for its own release has the next one beside it.
+# The mirror of this machine's own release also has the next release.
 find_mirror() {
   apt-get indextargets --format '$(SITE) $(COMPONENT)' 'Created-By: Packages' |
     awk '$2 == "main" && $1 ~ /debian\/?$/ { print $1; exit }'
 }
 mirror=$(find_mirror)
-[ -n "$mirror" ] || { apt-get -qq update; mirror=$(find_mirror); }   # the lists may not be there yet
+[ -n "$mirror" ] || { apt-get -qq update; mirror=$(find_mirror); }   # the lists may be missing
 [ -n "$mirror" ] || give_up "no Debian mirror in this machine's apt sources. $other_ways"
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" >sources.list
 apt_private() {
@@ -97,7 +98,7 @@ dpkg -x emscripten_*.deb unpacked
 mv unpacked/usr/share/emscripten "$home/share"
 for deb in binaryen_* libc6_* libstdc++6_* libgcc-s1_*; do dpkg -x "$deb" runtime; done
 mv runtime/usr/lib "$home/binaryen/lib"
-rm -rf "$home"/share/cache/sysroot/lib/wasm64-emscripten "$home"/share/docs    # a gigabyte that is not needed
+rm -rf "$home"/share/cache/sysroot/lib/wasm64-emscripten "$home"/share/docs    # saves a gigabyte
 loader=$(basename "$home"/binaryen/lib/*/ld-linux*)
 libraries=$(basename "$(dirname "$home"/binaryen/lib/*/ld-linux*)")
 for tool in runtime/usr/bin/wasm*; do

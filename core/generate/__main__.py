@@ -1,9 +1,9 @@
-"""Writes what C and TypeScript need from the declarations in python/edgewise:
+"""Generates C and TypeScript from the declarations in python/edgewise.
 
     python3 core/generate            write core/gen/kernels.h, kernels.c, names.h and web/src/gen
     python3 core/generate --check    exit with 1 if one of these files is out of date
 
-Needs nothing but Python.
+Requires only Python.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MORE = (
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the files that are out of date, or with --check only names them."""
+    """Writes the files that are out of date, or with --check lists them."""
     table, stale = kernel_table(), []
     files = dict(FILES)
     for part in MORE:
