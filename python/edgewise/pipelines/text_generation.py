@@ -85,6 +85,7 @@ class TextGenerationPipeline:
                 self(text_inputs, **fields)
         return p
 
+    # long: the signature of transformers' pipeline has 18 parameters
     def __call__(
         self,
         text_inputs: str | Chat | Sequence[str] | Sequence[Chat],

@@ -1,6 +1,5 @@
 """The class `Trainer`."""
-
-# long: one class, whose documentation is half of the file
+# long: half of this file is the documentation of its methods
 
 from __future__ import annotations
 
