@@ -1,6 +1,9 @@
-// What every contender of the training cases starts from: one batch, and the model's first weights.
+// Data shared by all contenders of the training cases: one batch, and the initial weights of the
+// model.
 
-/** info: NAME.json of training.py. The same numbers for all: x or ids, and labels. */
+/**
+ * info: NAME.json of training/models.py. The same values for all contenders: x or ids, and labels.
+ */
 export function batch({ input, labels }) {
   const count = input.shape.reduce((a, b) => a * b, 1);
   const numbers = Array.from({ length: count }, (_, i) =>
@@ -33,8 +36,8 @@ export async function start(url) {
 }
 
 /**
- * Steps until `count` and `milliseconds` are both reached: {losses: of each step, before its
- * update, ms: of each step}.
+ * Runs steps until both `count` and `milliseconds` are reached. Returns {losses: of each step
+ * before its update, ms: of each step}.
  */
 export async function repeat(step, count, milliseconds = 0) {
   const losses = [];

@@ -1,5 +1,5 @@
-// Sessions made from a model's bytes that are in memory already, and their first steps. Edgewise
-// from .edge packages, onnxruntime-web from .onnx files.
+// Sessions created from a model's bytes in memory, and their first steps: Edgewise from .edge
+// packages, onnxruntime-web from .onnx files.
 
 import { Engine } from "../../../web/src/device/wasm/engine.ts";
 import { BytesSource } from "../../../web/src/shared/files/source.ts";
@@ -26,7 +26,7 @@ const ort = async (bytes, threads) =>
     graphOptimizationLevel: "all",
   });
 
-/** A language model's step: ids in, logits of the last token out. */
+/** A step of a language model: token ids to the logits of the last token. */
 const models = {
   async edgewise(flavour, threads) {
     const engine = await Engine.open({
@@ -101,8 +101,8 @@ serve({
   },
 
   /**
-   * Milliseconds of the session's creation, of the first prompt and the median of two more, of the
-   * first token after the first prompt and the median of all others.
+   * Milliseconds of: creating the session, the first prompt, the median of two more prompts, the
+   * first token after the first prompt, and the median of all other tokens.
    */
   async languageModel(engine, args, prompt, tokens) {
     const begin = now();
@@ -130,8 +130,8 @@ serve({
   },
 
   /**
-   * A model of one input: until the session is there, with scripts, worker and engine that it
-   * loads, and until its first output is.
+   * A model with one input. Milliseconds until the session is created, including the load of
+   * scripts, worker and engine, and until its first output.
    */
   async session(engine, args, dims) {
     const begin = now();

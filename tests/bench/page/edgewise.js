@@ -1,4 +1,4 @@
-// Edgewise as contender: the engine and the decoder of web/src, driven without the tokenizer.
+// Edgewise as contender: the engine and the decoder of web/src, without the tokenizer.
 import { Engine } from "../../../web/src/device/wasm/engine.ts";
 import { Profile } from "../../../web/src/page/profile.ts";
 import { HttpSource } from "../../../web/src/shared/files/http.ts";
@@ -26,10 +26,7 @@ async function start(flavour, threads) {
 }
 
 serve({
-  /**
-   * Fetches, compiles and starts an engine: milliseconds of all, and of what comes after the
-   * compilation.
-   */
+  /** Fetches, compiles and starts an engine: milliseconds in all, and after the compilation. */
   async engine(flavour, threads) {
     const begin = now();
     await start(flavour, threads);
@@ -66,7 +63,7 @@ serve({
     argmax(new Float32Array(engine.memory.buffer, logits, decoder.vocab_size));
     return now() - begin;
   },
-  /** Runs the ids one by one after the first `past` tokens; milliseconds of each. */
+  /** Runs the ids one by one after the first `past` tokens; returns the milliseconds of each. */
   async decode(past, ids) {
     decoder.truncate(sequence, past);
     const times = [];
@@ -82,8 +79,8 @@ serve({
   memory: () => engine.memoryBytes,
 
   /**
-   * A network or an operator: a plan made ahead (networks.py), with its weights and what is fed in
-   * one file.
+   * A network or an operator: a compiled plan (networks.py) with its weights and inputs in one
+   * file.
    */
   async model([url], flavour, threads) {
     await start(flavour, threads);
@@ -112,7 +109,7 @@ serve({
       engine.run(model.plan, "model");
       model.y = await engine.read(model.output);
     }),
-  /** Its profile, of runs for so many milliseconds. */
+  /** Its profile over runs of the given number of milliseconds. */
   async modelProfile(ms) {
     const recorder = new Recorder(engine);
     await several(ms, () => engine.run(model.plan, "model"));

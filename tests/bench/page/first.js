@@ -1,5 +1,5 @@
-// From navigation to the first token: the public API, as a page has it. ?model=ADDRESS; with &cold
-// nothing that an earlier visit compiled is used.
+// From navigation to the first token with the public API. ?model=ADDRESS; with &cold, stored plans
+// of earlier visits are not used.
 const query = new URLSearchParams(location.search);
 
 async function measure() {
@@ -14,7 +14,7 @@ async function measure() {
   let calls = 0;
   let first = 0;
   const put = () => {
-    if (calls++ === 1) first = performance.now(); // the first call brings the prompt
+    if (calls++ === 1) first = performance.now(); // the first call has the prompt
   };
   await write("Once upon a time", {
     max_new_tokens: 4,

@@ -1,5 +1,5 @@
-// jax-js as contender of the operators, under jit: an array of the page goes in, one comes out. An
-// array that is used is given away; .ref keeps one.
+// jax-js as contender of the operators, under jit: from an array of the page to an array of the
+// page. A use of an array consumes it; .ref keeps a reference.
 import { openJax } from "./jax-open.js";
 import { base64, chain, serve, several } from "./rpc.js";
 

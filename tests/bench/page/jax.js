@@ -1,5 +1,5 @@
-// jax-js as contender: jit over value_and_grad and Adam, as its documentation trains. An array that
-// is used is given away; .ref keeps one.
+// jax-js as contender: jit over value_and_grad and Adam, as in its documentation. A use of an array
+// consumes it; .ref keeps a reference.
 import { batch, oneHot, repeat, start } from "./batch.js";
 import { openJax } from "./jax-open.js";
 import { now, serve } from "./rpc.js";
@@ -10,8 +10,8 @@ let nn;
 let step;
 
 /**
- * The model as a function of its parameters by name; x: input, or rows of one-hot ids, since its
- * embedding lookup has no gradient.
+ * The model as a function of its parameters by name. x: the input, or rows of one-hot ids, since
+ * the embedding lookup of jax-js has no gradient.
  */
 function model({ kind, layers, width, heads, batch: rows, sequence }, lora) {
   const linear = (x, w, name) => {

@@ -1,4 +1,4 @@
-// Plans of one operator each (kernels.py), by themselves.
+// Plans of single kernels (kernels/__init__.py).
 import { Engine } from "../../../web/src/device/wasm/engine.ts";
 import { best, serve } from "./rpc.js";
 
@@ -8,7 +8,7 @@ let cases;
 let data;
 
 const bytes = (at, n) => new Uint8Array(data, at, n);
-/** Writes a pattern of so many elements again and again. */
+/** Fills x by repeating a pattern of `period` elements. */
 function fill(x, value, period) {
   for (let i = 0; i < Math.min(period, x.length); i++) x[i] = value(i);
   for (let n = period; n < x.length; n *= 2) x.copyWithin(n, 0, Math.min(n, x.length - n));

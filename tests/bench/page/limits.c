@@ -1,15 +1,15 @@
-/* What this machine can do at most, in the browser: multiply-adds and dot products of integers from
- * registers, reading memory, moving bytes, and functions. Built in both flavours: relaxed SIMD has
- * dot products of bytes, simd128 of 16-bit integers. */
+/* The limits of this machine in the browser: multiply-adds and integer dot products in registers,
+ * memory reads, moved bytes, and functions. Built in both flavours: relaxed SIMD has dot products
+ * of bytes, simd128 of 16-bit integers. */
 #include "../../../core/vector_math.h"
 #include <stdlib.h>
 
-/* independent sums, to hide the latency of a multiplication and an addition as far as registers
- * allow */
+/* independent sums, to hide the latency of multiplications and additions as far as the number of
+ * registers permits */
 enum { CHAINS = 12 };
 static volatile float sink;
 
-/* Floating-point operations that were done. */
+/* Returns the number of floating-point operations. */
 __attribute__((export_name("multiply_adds"))) double multiply_adds(int32_t rounds) {
   vf x[CHAINS], a = vf_splat(0.999f), b = vf_splat(0.001f);
   for (int i = 0; i < CHAINS; i++) x[i] = vf_splat((float)i);
@@ -21,7 +21,7 @@ __attribute__((export_name("multiply_adds"))) double multiply_adds(int32_t round
   return 2.0 * VF * CHAINS * rounds;
 }
 
-/* Multiplications and additions of integers that were done. */
+/* Returns the number of integer multiplications and additions. */
 #if EW_RELAXED_DOTS
 #  define DOT vi_dot_bytes
 enum { PER_LANE = 4 };
@@ -43,7 +43,7 @@ __attribute__((export_name("dots"))) double dots(int32_t rounds) {
 static float *area;
 static const int64_t SIZE = 64 << 20;
 
-/* Bytes that were read: far more than caches hold. 0: there is no memory. */
+/* Returns the number of bytes read, far more than fit caches; 0 if memory runs out. */
 __attribute__((export_name("read_memory"))) double read_memory(void) {
   if (!area) {
     area = malloc((size_t)SIZE);
@@ -57,7 +57,8 @@ __attribute__((export_name("read_memory"))) double read_memory(void) {
   return (double)SIZE;
 }
 
-/* Reads and writes so many bytes, in one place or from one to another: 0 if there is no memory. */
+/* Reads and writes the given numbers of bytes, in place or from one buffer to another. Returns 0 if
+ * memory runs out. */
 static uint8_t *from, *to;
 static int64_t from_bytes, to_bytes;
 static uint8_t *at_least(uint8_t **block, int64_t *have, int64_t bytes) {
@@ -88,8 +89,7 @@ __attribute__((export_name("move"))) int32_t move(int32_t reads, int32_t writes,
   return 1;
 }
 
-/* 1024 values of a function, from and to memory that stays in the nearest cache; the kernels' own
- * formulas. */
+/* Evaluates a function with the formula of the kernels on 1024 values, which stay in the L1 cache. */
 enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, N = 1024 };
 __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t rounds) {
   static float in[N], out[N];
@@ -108,6 +108,6 @@ __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t r
       LOOP(TANH, vf_tanh);
       LOOP(ERF, vf_erf);
     }
-    in[r & 1023] += out[(r + 7) & 1023] * 1e-20f; /* so that no round can be left out */
+    in[r & 1023] += out[(r + 7) & 1023] * 1e-20f; /* prevents the compiler from removing rounds */
   }
 }

@@ -1,4 +1,4 @@
-// The machine's limit, measured like a contender.
+// The limits of the machine, measured in turns with the contenders.
 import { best, now, serve } from "./rpc.js";
 
 let wasm;
@@ -12,9 +12,9 @@ serve({
     wasm.multiply_adds(100_000);
     wasm.dots(100_000);
   },
-  /** Milliseconds of reading and writing so many bytes. */
+  /** Milliseconds to read and write the given numbers of bytes. */
   move: (reads, writes, inPlace) => best(() => wasm.move(reads, writes, Number(inPlace))),
-  /** Nanoseconds of one value of each function. */
+  /** Nanoseconds per value of each function. */
   functions: () =>
     Object.fromEntries(
       ["exp", "sqrt", "divide", "log", "tanh", "erf"].map((name, i) => [
@@ -22,7 +22,9 @@ serve({
         (best(() => wasm.functions(i, 100)) / 102400) * 1e6,
       ]),
     ),
-  /** The best of a few short runs: GFLOP/s, GOP/s and GB/s. wanted: names of some of them. */
+  /**
+   * The best of a few short runs: GFLOP/s, GOP/s and GB/s. wanted: the names of the measurements.
+   */
   measure(wanted = ["flops", "dots", "bandwidth"]) {
     const most = (run) => {
       let found = 0;

@@ -1,4 +1,4 @@
-// onnxruntime-web 1.19.2, the last with training, used as its documentation shows: a step is
+// onnxruntime-web 1.19.2, the last release with training, used as in its documentation: a step is
 // runTrainStep, runOptimizerStep and lazyResetGrad.
 import { batch, repeat } from "./batch.js";
 import { now, serve } from "./rpc.js";

@@ -1,5 +1,5 @@
-// onnxruntime-web as contender, used as its documentation shows and as transformers.js does: the
-// cache goes out and in as tensors.
+// onnxruntime-web as contender, used as in its documentation and in transformers.js: the cache is
+// an output of each run and an input of the next one.
 import { argmax, base64, now, serve, several } from "./rpc.js";
 
 let ort;

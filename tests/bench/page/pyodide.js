@@ -1,11 +1,11 @@
-// Compiling in the page, step by step, as web/src/compiler/index.ts does it: Pyodide, the wheel,
-// the import, the compilation.
+// Compilation in the page, step by step, as in web/src/compiler/index.ts: Pyodide, the wheel, the
+// import, the compilation.
 import { now, serve } from "./rpc.js";
 
 let pyodide;
 let blob;
 
-/** A file as Python sees it. A class, since plain objects would become dictionaries. */
+/** A file as a JavaScript source. A class, since Pyodide converts plain objects to dictionaries. */
 class Source {
   reader = new FileReaderSync();
   constructor(name, blob) {
@@ -24,7 +24,7 @@ serve({
   },
   run: (wheel) =>
     run(wheel).catch((e) => {
-      // of Python's traceback the last line
+      // the last line of Python's traceback
       throw new Error(
         String(e?.message ?? e)
           .trim()

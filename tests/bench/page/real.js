@@ -1,7 +1,7 @@
-// A page as a stranger writes it: a session of an .onnx file and its first result, by the public
-// API that both engines share. ?engine=edgewise|ort&model=ADDRESS&feeds=ADDRESS (of real.py's
-// files), and for a decoder &prompt=ADDRESS (feeds that differ in a first run) &passed=JSON
-// (outputs of that run that are fed).
+// A page as a user would write it: a session of an .onnx file and its first result, with the public
+// API that both engines share. ?engine=edgewise|ort&model=ADDRESS&feeds=ADDRESS (files of real.py),
+// and for a decoder &prompt=ADDRESS (inputs of a first run, if they differ) &passed=JSON (outputs
+// of that run that are inputs of later ones).
 import { base64 } from "./rpc.js";
 
 const query = new URLSearchParams(location.search);
@@ -39,7 +39,8 @@ async function feedsOf(url, Tensor) {
 }
 
 /**
- * Milliseconds since navigation started: until the session is there, and until its first result is.
+ * Milliseconds from the start of navigation until the session is created, and until its first
+ * result.
  */
 async function visit() {
   const { InferenceSession, Tensor } = await load();
@@ -60,7 +61,7 @@ async function visit() {
       feeds[input] = made[output];
   }
 
-  /** Milliseconds of each run, of as many as take `ms` together; two at least. */
+  /** Milliseconds of each run: at least two, and as many as take `ms` together. */
   window.runs = async (ms) => {
     const times = [];
     for (const begin = performance.now(); times.length < 2 || performance.now() - begin < ms; ) {

@@ -1,4 +1,4 @@
-// A worker's methods, called from the page as call(method, ...arguments).
+// Exposes methods of a worker, which the page calls as call(method, ...arguments).
 export function serve(methods) {
   addEventListener("message", async ({ data: { id, method, args } }) => {
     try {
@@ -19,7 +19,7 @@ export function base64(floats) {
   return btoa(text);
 }
 
-/** The greedy choice, which every contender makes in the same way. */
+/** The greedy choice, the same for all contenders. */
 export function argmax(x) {
   let best = 0;
   for (let i = 1; i < x.length; i++) if (x[i] > x[best]) best = i;
@@ -27,7 +27,7 @@ export function argmax(x) {
 }
 
 /**
- * The input and the weights of an operator in a chain (operators.py): {kind, shape, x, links:
+ * The input and the weights of a chain of operators (operators.py): {kind, shape, x, links:
  * [[{shape, data}]], size, groups}.
  */
 export async function chain(url) {
@@ -49,7 +49,7 @@ export async function chain(url) {
   };
 }
 
-/** Milliseconds of each run: at least two, as many as take `ms`. */
+/** Milliseconds of each run: at least two, and as many as take `ms`. */
 export async function several(ms, run) {
   const times = [];
   const begin = now();
@@ -62,8 +62,8 @@ export async function several(ms, run) {
 }
 
 /**
- * Milliseconds of one call: the best of some groups of calls that take 3 ms or more each, after one
- * that warms up.
+ * Milliseconds of one call, after one call to warm up: the best of some groups of calls that take 3
+ * ms or more each.
  */
 export function best(run, groups = 5) {
   run();

@@ -1,8 +1,8 @@
-// TensorFlow.js in a worker, with its WebAssembly backend and so many threads.
+// TensorFlow.js in a worker with its WebAssembly backend and the given number of threads.
 async function script(path) {
   const text = await (await fetch(path)).text();
-  // biome-ignore lint/security/noGlobalEval: the file is the library's own
-  globalThis.eval(text); // it is made for script tags, which a module worker has not
+  // biome-ignore lint/security/noGlobalEval: the file is the library itself
+  globalThis.eval(text); // it is built for script tags, which module workers do not have
 }
 
 export async function openTensorFlow(threads) {

@@ -1,5 +1,5 @@
-// TensorFlow.js with its WebAssembly backend as contender of the operators: an array of the page
-// goes in, one comes out, as with the others.
+// TensorFlow.js with its WebAssembly backend as contender of the operators: from an array of the
+// page to an array of the page, as for the others.
 import { base64, chain, serve, several } from "./rpc.js";
 import { openTensorFlow } from "./tf-open.js";
 
@@ -7,8 +7,8 @@ let run;
 let y;
 
 /**
- * kind: (tensor, weights) -> tensor. Images have their channels last here, so weights are
- * transposed once.
+ * kind: (tensor, weights) -> tensor. Images have channels last here, so weights are transposed
+ * once.
  */
 function step(tf, { kind, groups, shape }) {
   const scale = shape.at(-1) ** -0.5;
@@ -43,7 +43,7 @@ serve({
       }),
     );
     const [, channels, rows, columns] = image ? op.shape : [];
-    // its own layout is given to it and taken from it
+    // conversion to and from its own layout is not measured
     const last = image && tf.transpose(tf.tensor(op.x, op.shape), [0, 2, 3, 1]).dataSync();
     run = () => {
       const out = tf.tidy(() =>

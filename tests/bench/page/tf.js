@@ -1,5 +1,5 @@
 // TensorFlow.js with its WebAssembly backend as contender: optimizer.minimize. Its embedding lookup
-// has no gradient there: rows of one-hot ids are multiplied.
+// has no gradient on this backend: rows of one-hot ids are multiplied instead.
 import { batch, oneHot, repeat, start } from "./batch.js";
 import { now, serve } from "./rpc.js";
 import { openTensorFlow } from "./tf-open.js";

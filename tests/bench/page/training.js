@@ -1,4 +1,4 @@
-// Edgewise as contender of the training cases: a step's plan in the engine of web/src.
+// Edgewise as contender of the training cases: the plan of a step in the engine of web/src.
 
 import { warm } from "../../../web/src/device/warm.ts";
 import { Engine } from "../../../web/src/device/wasm/engine.ts";

@@ -1,11 +1,11 @@
-// wllama (llama.cpp as WebAssembly, on the processor) as contender. Its own clock counts: prompts
-// are tokenized and text is put together outside of it.
+// wllama (llama.cpp as WebAssembly, on the CPU) as contender. Its own timings are used, which
+// exclude tokenization and detokenization.
 import { now, serve } from "./rpc.js";
 
 let wllama;
 let prompt;
 
-/** Completes the ids' spelling (gguf_file.py) greedily, by so many tokens. */
+/** Completes the spelling of the ids (gguf_file.py) greedily with the given number of tokens. */
 async function complete(ids, count, more) {
   const result = await wllama.createCompletion({
     prompt: ids.map((id) => `<${id}>`).join(""),
@@ -53,12 +53,12 @@ serve({
       throw new Error(`it took the prompt of ${ids.length} tokens as ${timings.prompt_n}`);
     return timings.prompt_ms;
   },
-  /** Milliseconds of each token after the prompt: of those that it chooses itself. */
+  /** Milliseconds of each token after the prompt; the tokens are its own choices. */
   async decode(_past, ids) {
     const { timings } = await complete(prompt, ids.length + 1, { cache_prompt: true });
     return ids.map(() => timings.predicted_ms / (timings.predicted_n - 1));
   },
-  /** [token, logarithm of its probability] of the likeliest after these ids. */
+  /** [token, its log probability] of the most probable tokens after these ids. */
   async likeliest(ids, count) {
     const { choices } = await complete(ids, 1, {
       cache_prompt: true,
