@@ -89,7 +89,8 @@ __attribute__((export_name("move"))) int32_t move(int32_t reads, int32_t writes,
   return 1;
 }
 
-/* Evaluates a function with the formula of the kernels on 1024 values, which stay in the L1 cache. */
+/* Evaluates a function on 1024 values, which stay in the L1 cache, with the formula of the kernels.
+ */
 enum { EXP, SQRT, DIVIDE, LOG, TANH, ERF, N = 1024 };
 __attribute__((export_name("functions"))) void functions(int32_t kind, int32_t rounds) {
   static float in[N], out[N];
