@@ -18,6 +18,7 @@ import zipfile
 import zipimport
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -90,7 +91,7 @@ class _LateFinder:
             return None
         self._installed = True
         archive = next(entry for entry in sys.path if entry.endswith(".zip"))
-        packages = next(entry for entry in sys.path if entry.endswith("/site-packages"))
+        packages = Path(__file__).parents[1]  # where the wheel lay when the snapshot was made
         with open(archive, "wb") as file:
             file.write(self._standard_library().to_bytes())
         zipfile.ZipFile(io.BytesIO(self._wheel().to_bytes())).extractall(packages)

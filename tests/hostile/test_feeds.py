@@ -273,6 +273,12 @@ class Failing:
     def __getattr__(self, name):
         return getattr(self._engine, name)
 
+    @property
+    def device(self):
+        from edgewise.engine.device import EngineDevice
+
+        return EngineDevice(self)
+
     def alloc(self, nbytes):
         if self.allowed <= 0:
             raise OutOfMemory(f"{nbytes} bytes could not be had", "test", "Have more.")

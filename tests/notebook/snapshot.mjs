@@ -23,7 +23,7 @@ const answers = [
   "from edgewise.page import run; run.__name__",
   "import random; random.random()",
   "import importlib.util; importlib.util.find_spec('some_module') is None",
-  "import csv, edgewise.text.generate; csv.__name__",
+  "import csv, edgewise.engine.browser, edgewise.text.generate; csv.__name__",
   "import wave; wave.__name__",
 ].map((code) => ({ value: pyodide.runPython(code), downloads: downloads.length }));
 process.stdout.write(`\n@${JSON.stringify(answers)}\n`);

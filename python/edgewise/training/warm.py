@@ -20,11 +20,15 @@ from .optimizers import AdamW
 BATCH, SEQUENCE, HEADS, WIDTH, INNER, VOCAB = 2, 32, 2, 32, 64, 64
 
 
-# long: a graph, node by node
-def warm_plan():
-    """A Plan of one layer's step, all inputs and states of which may be zeros."""
-    rows = BATCH * SEQUENCE
-    shapes = {"ids": (INT64, [rows]), "labels": (INT64, [rows]), "rate": (FLOAT, [1])}
+SHAPES = {
+    "ids": (INT64, [BATCH * SEQUENCE]),
+    "labels": (INT64, [BATCH * SEQUENCE]),
+    "rate": (FLOAT, [1]),
+}
+
+
+def warm_plan() -> Plan:
+    """The Plan of one layer's step. All its inputs and states may be zeros."""
     graph = Graph(
         "warm",
         [],

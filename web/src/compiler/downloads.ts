@@ -17,6 +17,12 @@ function told(e: unknown): unknown {
   return e;
 }
 
+/** Stands for an archive without files; it is never asked for in the network. */
+export const NO_LIBRARY = "edgewise:no-library.zip";
+const END_OF_ZIP = [0x50, 0x4b, 5, 6];
+const EMPTY_ZIP = new Uint8Array(22);
+EMPTY_ZIP.set(END_OF_ZIP);
+
 /**
  * A replacement of `fetch` while Pyodide starts. Interrupted or silent downloads are resumed. .wasm
  * files are fetched as usual, since browsers cache compiled code only for their own responses; a
@@ -25,6 +31,7 @@ function told(e: unknown): unknown {
 export function watchedFetch(plain: typeof fetch): typeof fetch {
   return async (input, init) => {
     const url = input instanceof Request ? input.url : String(input);
+    if (url === NO_LIBRARY) return new Response(EMPTY_ZIP);
     if ((init?.method ?? "GET") !== "GET" || !/^https?:/.test(url)) return plain(input, init);
     if (url.endsWith(".wasm")) {
       const controller = new AbortController();

@@ -8,7 +8,7 @@ import { bytesOf, HttpSource, NotFound } from "../shared/files/http.ts";
 import { isEdgewise } from "../shared/files/stream.ts";
 import { stalled, stallTimeout, within } from "../shared/watchdog.ts";
 import { message } from "../shared/words.ts";
-import { alive, watchedFetch } from "./downloads.ts";
+import { alive, NO_LIBRARY, watchedFetch } from "./downloads.ts";
 
 /** A Python object as a function. */
 export type PyProxy = (...args: unknown[]) => {
@@ -36,9 +36,6 @@ export type Failure = Extract<FromCompiler, { error: PlainError }>;
 /** Python's entry for pages: takes files and JSON, returns an answer or an error as a list. */
 const ENTRY = "from edgewise.page import run\nrun";
 const RESUME = "from edgewise.snapshot import resume\nresume";
-
-/** An archive without files, in the place of the standard library: the snapshot has it imported. */
-const EMPTY_ZIP = "data:application/zip;base64,UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA==";
 
 const SCRIPT_PATIENCE = 4; // times the stall timeout: scripts come without a sign of progress
 
@@ -107,7 +104,7 @@ async function load(
       pyodide = await loadPyodide({
         indexURL: pyodideUrl,
         _loadSnapshot: snapshot.bytes,
-        stdLibURL: EMPTY_ZIP,
+        stdLibURL: NO_LIBRARY, // the snapshot has it imported
       }).catch(() => undefined); // of another Pyodide, or damaged
     if (!pyodide) {
       wheel = downloadWheel();

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fetchesAndOptions } from "../../src/page/inference/fetches.ts";
 import { InferenceSession } from "../../src/page/inference/session.ts";
+import { TimeLimit } from "../../src/page/inference/time-limit.ts";
 import { Tensor } from "../../src/page/tensor.ts";
 import { InputError } from "../../src/shared/errors.ts";
 
@@ -57,7 +58,14 @@ function session(): { session: InferenceSession; requests: Record<string, unknow
     },
   };
   const info = { inputs: [], outputs: NAMES.map((name) => ({ name, type: "tensor" })) };
-  const made = Reflect.construct(InferenceSession, [client, info, undefined, undefined, true]);
+  const made = Reflect.construct(InferenceSession, [
+    client,
+    info,
+    undefined,
+    undefined,
+    true,
+    new TimeLimit(undefined),
+  ]);
   return { session: made as InferenceSession, requests };
 }
 

@@ -1,5 +1,6 @@
 """The class `Trainer`."""
-# long: half of this file is the documentation of its methods
+
+# long: one class, whose documentation is half of the file
 
 from __future__ import annotations
 
@@ -492,11 +493,12 @@ class Trainer(Owner):
         """
         self._check_lora()
         self._ready()
-        return {
+        adapters = {
             n: (s.dtype, s.shape, self.session.read(n))
             for n, s in self.program.states.items()
             if s.kind == "adapter" and ".lora_" in n
-        } | self.session.saved()
+        }
+        return {**adapters, **self.session.saved()}
 
     @locked
     def save_adapter(self, folder: str | os.PathLike[str]) -> None:
