@@ -21,6 +21,22 @@ await build({
 
 markImports(join(out, "edgewise.js"));
 
+// For Node: worker threads in the place of web workers.
+await build({
+  ...options,
+  platform: "node",
+  entryPoints: { "edgewise.node": join(here, "src/page/index.ts") },
+  outdir: out,
+  plugins: [
+    {
+      name: "what differs in Node",
+      setup: (b) =>
+        b.onResolve({ filter: /\/realm\.ts$/ }, () => ({ path: join(here, "src/node/worker.ts") })),
+    },
+  ],
+});
+cpSync(join(here, "src/node/bootstrap.mjs"), join(out, "node-worker.mjs"));
+
 // Python, for pages that compile models.
 for (const name of [
   "pyodide.mjs",

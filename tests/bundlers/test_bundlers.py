@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import json
 import shutil
 import subprocess
 import threading
@@ -171,3 +172,36 @@ def test_package() -> None:
             check=True,
             stdout=subprocess.DEVNULL,
         )
+
+
+def test_node(tmp_path, text) -> None:
+    """Node takes its own build: a worker thread writes and trains, models are files."""
+    shutil.copy(MODEL, tmp_path / "model.edge")
+    script = """
+        import { fineTune, pipeline } from "edgewise";
+        process.chdir(FOLDER);
+        const write = await pipeline("text-generation", "model.edge");
+        const [{ generated_text: text }] = await write("Once", {
+          max_new_tokens: 8,
+          do_sample: false,
+        });
+        const losses = [];
+        await fineTune(write, "The king of the hill said hello. ".repeat(60), {
+          max_steps: 3,
+          onStep: ({ loss }) => losses.push(loss),
+        });
+        const missing = await pipeline("text-generation", "none.edge").catch((e) => e.name);
+        await write.dispose();
+        console.log(JSON.stringify({ text, losses, missing }));
+    """
+    printed = subprocess.run(
+        ["node", "--input-type=module", "-e", script.replace("FOLDER", json.dumps(str(tmp_path)))],
+        cwd=BUNDLERS,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=300,
+    ).stdout
+    answer = json.loads(printed)
+    assert answer["text"] == text and answer["missing"] == "ModelError"
+    assert len(answer["losses"]) == 3 and answer["losses"][2] < answer["losses"][0]

@@ -24,6 +24,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   page: ["protocol", "shared", "gen"],
   worker: ["device", "protocol", "shared", "gen"],
   entry: ["worker", "thread"],
+  node: [],
 };
 const MAX_FILES = 20; // per folder
 const MAX_LINES = 500; // per file

@@ -11,6 +11,7 @@ import { Aborted, type EdgewiseError, EngineError, TokenizerError } from "../sha
 import { newLife, watchLife } from "../shared/lives.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 import { env, full } from "./env.ts";
+import { createWorker } from "./realm.ts";
 import { workerScript } from "./script.ts";
 
 /** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
@@ -62,7 +63,7 @@ export class Client {
 
   constructor(url: string) {
     try {
-      this.worker = new Worker(url, { type: "module", name: "edgewise" });
+      this.worker = createWorker(url, "edgewise");
     } catch (e) {
       throw new EngineError(
         `the worker could not be started (${e instanceof Error ? e.message : String(e)})`,

@@ -2,6 +2,7 @@ import type { PythonUrls } from "../protocol/compiler.ts";
 import type { EngineFiles, Urls } from "../protocol/loading.ts";
 import type { DeviceName } from "../shared/platform.ts";
 import { assets, pythonPlaces, resolve } from "./assets.ts";
+import { baseUrl } from "./realm.ts";
 import { workerScript } from "./script.ts";
 
 /**
@@ -149,5 +150,5 @@ function folder(url: string): string {
 
 /** Resolves an address relative to the page's base URL. */
 export function full(url: string): string {
-  return new URL(resolve(url), globalThis.document?.baseURI ?? globalThis.location?.href).href;
+  return new URL(resolve(url), baseUrl()).href;
 }

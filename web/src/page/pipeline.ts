@@ -17,6 +17,7 @@ import { type Client, startClient } from "./client.ts";
 import { deviceOf } from "./device.ts";
 import { env, urls } from "./env.ts";
 import { watched } from "./profile.ts";
+import { baseUrl } from "./realm.ts";
 import {
   type GenerateOptions,
   type ModelSource,
@@ -154,7 +155,7 @@ async function loadRequest(model: ModelSource, options: PipelineOptions): Promis
   const { fetch_options: fetchOptions } = options;
   return {
     model: sources(model),
-    base: globalThis.document?.baseURI ?? globalThis.location?.href,
+    base: baseUrl()!,
     urls: await urls(),
     remoteHost: env.remoteHost,
     remotePathTemplate: env.remotePathTemplate,

@@ -1,6 +1,7 @@
 // Methods of a pipeline that load, save and select adapters.
 
 import type { AdapterInfo, KeptAdapter } from "../../protocol/training.ts";
+import { full } from "../env.ts";
 import type { Handle } from "./handles.ts";
 
 /**
@@ -92,7 +93,7 @@ export function adapterMethods(handle: Handle): AdapterMethods {
         onnx === undefined
           ? undefined
           : typeof onnx === "string" || onnx instanceof URL
-            ? new URL(onnx, globalThis.document?.baseURI ?? globalThis.location?.href).href
+            ? full(String(onnx))
             : Array.from(onnx instanceof Blob ? [onnx as File] : onnx, (blob) => ({
                 name: blob.name,
                 blob: blob as Blob,

@@ -1,0 +1,39 @@
+// Web workers in Node: a worker thread with the interface of a browser's Worker.
+
+import { Worker as Thread } from "node:worker_threads";
+
+/** As `new Worker(url, { name })` in a page, as far as the library uses it. */
+class NodeWorker {
+  onmessage: ((event: { data: unknown }) => void) | null = null;
+  onmessageerror: ((event: unknown) => void) | null = null;
+  onerror: ((event: { message: string; preventDefault?(): void }) => void) | null = null;
+  private readonly thread: Thread;
+
+  constructor(url: string, options: { name: string }) {
+    this.thread = new Thread(new URL("./node-worker.mjs", import.meta.url), {
+      workerData: { url, name: options.name },
+    });
+    this.thread.on("message", (data: unknown) => this.onmessage?.({ data }));
+    this.thread.on("messageerror", (e: unknown) => this.onmessageerror?.(e));
+    this.thread.on("error", (e: Error) => this.onerror?.({ message: e.message }));
+  }
+
+  postMessage(message: unknown, transfer?: readonly unknown[]): void {
+    this.thread.postMessage(message, transfer as never);
+  }
+
+  terminate(): void {
+    void this.thread.terminate();
+  }
+}
+
+/** Starts a worker. */
+export function createWorker(url: string, name: string): Worker {
+  return new NodeWorker(url, { name }) as unknown as Worker;
+}
+
+/** The address that relative addresses refer to: the working directory. */
+export function baseUrl(): string {
+  const folder = process.cwd().replaceAll("\\", "/").split("/").map(encodeURIComponent).join("/");
+  return `file://${folder.startsWith("/") ? "" : "/"}${folder.replace("%3A", ":")}/`;
+}
