@@ -6,8 +6,7 @@ import { fileURLToPath } from "node:url";
 
 export const here = dirname(fileURLToPath(import.meta.url));
 export const out = join(here, "dist");
-const { version, devDependencies } = JSON.parse(readFileSync(join(here, "package.json"), "utf8"));
-const CDN = "https://cdn.jsdelivr.net/npm/";
+const { version } = JSON.parse(readFileSync(join(here, "package.json"), "utf8"));
 
 /** A fingerprint of the compiler's sources, which determine the plans that it makes. */
 function compilerId() {
@@ -34,9 +33,6 @@ export const options = {
     __VERSION__: JSON.stringify(version),
     __COMPILER__: JSON.stringify(compilerId()),
     __WHEEL__: JSON.stringify(`edgewise-${version}-py3-none-any.whl`),
-    // of this very version, for pages that do not serve these files themselves
-    __CDN__: JSON.stringify(`${CDN}edgewise@${version}/dist/`),
-    __PYODIDE__: JSON.stringify(`${CDN}pyodide@${devDependencies.pyodide}/`),
   },
 };
 

@@ -42,6 +42,7 @@ await build({
 await build({
   ...options,
   format: "iife",
+  logOverride: { "empty-import-meta": "silent" }, // a classic script knows its own address
   globalName: "edgewise",
   entryPoints: { "edgewise.global": entry },
   outdir: out,

@@ -89,11 +89,12 @@ class _LateFinder:
         top = name.partition(".")[0]
         if self._installed or (top != "edgewise" and top not in sys.stdlib_module_names):
             return None
-        self._installed = True
         archive = next(entry for entry in sys.path if entry.endswith(".zip"))
         packages = Path(__file__).parents[1]  # where the wheel lay when the snapshot was made
+        library, wheel = self._standard_library().to_bytes(), self._wheel().to_bytes()
         with open(archive, "wb") as file:
-            file.write(self._standard_library().to_bytes())
-        zipfile.ZipFile(io.BytesIO(self._wheel().to_bytes())).extractall(packages)
+            file.write(library)
+        zipfile.ZipFile(io.BytesIO(wheel)).extractall(packages)
+        self._installed = True
         _forget_archives()
         return PathFinder.find_spec(name, path, target)

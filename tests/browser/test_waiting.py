@@ -145,7 +145,7 @@ def test_python_does_not_load(visit, server, files, faulty, name, words):
 def test_the_compiler_does_not_load(visit, server):
     v = visit(server)
     v.run("ew.env.stallTimeout = 2000; ew.env.wheelUrl = '/' + arg + '?fault=mute';", wheel().name)
-    error(v.run(LOAD, COMPILED), "EngineError", ".snapshot", "sent nothing for 2 s")
+    error(v.run(LOAD, COMPILED), "EngineError", ".whl", "sent nothing for 2 s")
 
 
 # The snapshot of Python

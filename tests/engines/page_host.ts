@@ -124,7 +124,7 @@ const urls = {
   engineUrl: engines!,
   threadUrl: "",
   compilerUrl: "",
-  python: [],
+  python: { pyodideUrl: "", wheelUrl: "", snapshotUrl: "" },
 };
 for (let message = await next(); message; message = await next()) {
   try {

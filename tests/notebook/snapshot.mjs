@@ -6,9 +6,17 @@ import { gunzipSync } from "node:zlib";
 
 const [pyodideFolder, wheel, snapshot] = process.argv.slice(2);
 const { loadPyodide } = await import(`${pyodideFolder}/pyodide.mjs`);
+const { default: create } = await import(`${pyodideFolder}/pyodide.asm.mjs`);
+const memory = new Uint8Array(gunzipSync(readFileSync(snapshot)));
+async function room(settings) {
+  const module = await create(settings);
+  while (module.HEAP8.length < memory.length) module._malloc(memory.length - module.HEAP8.length);
+  return module;
+}
 const pyodide = await loadPyodide({
-  _loadSnapshot: new Uint8Array(gunzipSync(readFileSync(snapshot))),
+  _loadSnapshot: memory,
   stdLibURL: "/dev/null",
+  createPyodideModule: room,
 });
 const downloads = [];
 const fetchNow = (path) => () => {

@@ -1,5 +1,5 @@
 """What a training run on texts is: rows, end tokens, orders, numbers of updates and learning rates
-(tests/conformance/training_data.json, which web/test/training.test.ts reads too).
+(tests/conformance/training_data.json, which web/test/training/training.test.ts reads too).
 """
 
 import pytest

@@ -13,10 +13,7 @@ try {
   const names = readdirSync(here, { recursive: true }).filter((n) => n.endsWith(".test.ts"));
   // bundle.mjs sets the real ones
   const define = Object.fromEntries(
-    ["__VERSION__", "__COMPILER__", "__WHEEL__", "__CDN__", "__PYODIDE__"].map((name) => [
-      name,
-      '"test"',
-    ]),
+    ["__VERSION__", "__COMPILER__", "__WHEEL__"].map((name) => [name, '"test"']),
   );
   await build({
     entryPoints: names.map((n) => join(here, n)),

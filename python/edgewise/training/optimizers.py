@@ -84,7 +84,7 @@ class Optimizer:
         )
 
     def op_name(self) -> str:
-        """The op of the domain edgewise that updates a parameter (ops/optimizers.py)."""
+        """The op of the domain edgewise that updates a parameter (ops/training/optimizers.py)."""
         return type(self).__name__
 
     def attributes(self, weight_decay: float) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 
 import type { FromCompiler, PythonUrls } from "../protocol/compiler.ts";
 import { type PlainError, plainError } from "../protocol/errors.ts";
-import { EngineError, ModelError } from "../shared/errors.ts";
-import { bytesOf, HttpSource, NotFound } from "../shared/files/http.ts";
+import { bytesOf, HttpSource } from "../shared/files/http.ts";
 import { isEdgewise } from "../shared/files/stream.ts";
 import { stalled, stallTimeout, within } from "../shared/watchdog.ts";
 import { message } from "../shared/words.ts";
@@ -49,37 +48,36 @@ export function failure(what: string, where: string, remedy: string): Failure {
 
 type LoadPyodide = (options: Record<string, unknown>) => Promise<Pyodide>;
 
-/** Starts Python from the first place that has Pyodide. Errors come as a value. */
-export async function startPython(places: PythonUrls[]): Promise<PythonRuntime | Failure> {
+/** Starts Python. Errors come as a value. */
+export async function startPython(urls: PythonUrls): Promise<PythonRuntime | Failure> {
   const began = performance.now();
-  let missing: unknown;
-  for (const urls of places) {
-    const opened = openSnapshot(urls.snapshotUrl);
-    opened.catch(() => undefined);
-    let loadPyodide: LoadPyodide;
-    try {
-      loadPyodide = await importPyodide(urls.pyodideUrl);
-    } catch (e) {
-      if (isEdgewise(e)) return { error: plainError(e), missing: undefined };
-      missing = e; // the server answers with 404, or with a page
-      continue;
-    }
-    return load(loadPyodide, opened, urls, began);
+  if (!urls.pyodideUrl || !urls.wheelUrl)
+    return failure(
+      "this bundle does not know where Python's files are",
+      urls.pyodideUrl ? "env.wheelUrl" : "env.pyodideUrl",
+      "Serve the folder pyodide/ and the wheel of Edgewise's package, and set env.pyodideUrl and " +
+        "env.wheelUrl; or give the page a package made by `edgewise build`.",
+    );
+  const opened = openSnapshot(urls.snapshotUrl);
+  try {
+    return await load(await importPyodide(urls.pyodideUrl), opened, urls, began);
+  } catch (e) {
+    void opened.then((snapshot) => snapshot?.cancel());
+    return notStarted(e, urls);
   }
-  return notStarted(missing, places);
 }
 
-function notStarted(e: unknown, places: PythonUrls[]): Failure {
+function notStarted(e: unknown, { pyodideUrl }: PythonUrls): Failure {
   if (isEdgewise(e)) return { error: plainError(e), missing: undefined };
   return failure(
     `Pyodide could not be started (${message(e)})`,
-    places.map(({ pyodideUrl }) => pyodideUrl).join(", "),
+    pyodideUrl,
     "Serve the files of the npm package pyodide there, or set env.pyodideUrl to where they " +
       "are; or give the page a package made by `edgewise build`.",
   );
 }
 
-type Opened = { bytes: Promise<Uint8Array> } | undefined;
+type Opened = { bytes: Promise<Uint8Array>; cancel(): void } | undefined;
 
 async function load(
   loadPyodide: LoadPyodide,
@@ -100,19 +98,14 @@ async function load(
   try {
     globalThis.fetch = watchedFetch(plain);
     const snapshot = await opened;
-    if (snapshot)
-      pyodide = await loadPyodide({
-        indexURL: pyodideUrl,
-        _loadSnapshot: snapshot.bytes,
-        stdLibURL: NO_LIBRARY, // the snapshot has it imported
-      }).catch(() => undefined); // of another Pyodide, or damaged
+    if (snapshot) pyodide = await restore(loadPyodide, snapshot.bytes, pyodideUrl);
     if (!pyodide) {
       wheel = downloadWheel();
       pyodide = await loadPyodide({ indexURL: pyodideUrl });
     }
     alive();
   } catch (e) {
-    return notStarted(e, [urls]);
+    return notStarted(e, urls);
   } finally {
     globalThis.fetch = plain;
   }
@@ -132,6 +125,37 @@ async function load(
   }
 }
 
+/** What is used of Pyodide's Emscripten module. */
+interface PyodideModule {
+  HEAP8: Int8Array;
+  _malloc(bytes: number): number;
+}
+
+/** Python as it was in the snapshot; undefined if that is of another Pyodide, or damaged. */
+async function restore(
+  loadPyodide: LoadPyodide,
+  bytes: Promise<Uint8Array>,
+  folder: string,
+): Promise<Pyodide | undefined> {
+  const script = new URL("pyodide.asm.mjs", folder).href;
+  const { default: create } = (await import(
+    /* webpackIgnore: true */ /* @vite-ignore */ script
+  )) as { default: (settings: object) => Promise<PyodideModule> };
+  return loadPyodide({
+    indexURL: folder,
+    _loadSnapshot: bytes,
+    stdLibURL: NO_LIBRARY, // the snapshot has it imported
+    // the memory that Pyodide starts with may be smaller than the snapshot
+    async createPyodideModule(settings: object) {
+      const module = await create(settings);
+      const { length } = await bytes;
+      while (module.HEAP8.length < length)
+        if (!module._malloc(length - module.HEAP8.length)) throw new Error("out of memory");
+      return module;
+    },
+  }).catch(() => undefined);
+}
+
 async function importPyodide(folder: string): Promise<LoadPyodide> {
   const script = new URL("pyodide.mjs", folder).href;
   const patience = SCRIPT_PATIENCE * stallTimeout();
@@ -145,22 +169,16 @@ async function importPyodide(folder: string): Promise<LoadPyodide> {
 }
 
 /**
- * Opens the snapshot. Gives its content, still on its way, or undefined where there is none (a
- * wheel of one's own, an old browser): Python then starts without.
+ * Opens the snapshot. Returns its content, still on its way, or undefined if it cannot be had (a
+ * wheel of one's own, an old browser, a server that refuses): Python then starts without.
  */
 async function openSnapshot(url: string): Promise<Opened> {
-  if (typeof DecompressionStream !== "function") return undefined;
+  if (!url || typeof DecompressionStream !== "function") return undefined;
   const source = new HttpSource(url, { onBytes: alive });
   try {
     await source.open();
-  } catch (e) {
-    if (e instanceof NotFound) return undefined;
-    if (!(e instanceof ModelError)) throw e;
-    throw new EngineError(
-      `the compiler could not be fetched (${e.what})`,
-      url,
-      "Check the network, and load the page again.",
-    );
+  } catch {
+    return undefined;
   }
   const chunks = source.stream();
   const packed = new ReadableStream<Uint8Array<ArrayBuffer>>({
@@ -176,7 +194,7 @@ async function openSnapshot(url: string): Promise<Opened> {
   const memory = packed.pipeThrough(new DecompressionStream("gzip"));
   const bytes = new Response(memory).arrayBuffer().then((buffer) => new Uint8Array(buffer));
   bytes.catch(() => undefined);
-  return { bytes };
+  return { bytes, cancel: () => void chunks.return(undefined) };
 }
 
 /** Downloads a file while Python waits. */
@@ -184,6 +202,7 @@ function fetchNow(url: string): Uint8Array {
   const request = new XMLHttpRequest();
   request.open("GET", url, false);
   request.responseType = "arraybuffer";
+  request.timeout = SCRIPT_PATIENCE * stallTimeout();
   request.send();
   if (request.status !== 200 || !request.response)
     throw new Error(`${url} could not be fetched (HTTP ${request.status})`);

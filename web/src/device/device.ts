@@ -46,7 +46,7 @@ export interface Watcher {
 }
 
 /**
- * C functions that always run on the CPU (core/sampling.h), and their memory, which the addresses
+ * C functions that always run on the CPU (core/sampling/sampling.h), and their memory, which the addresses
  * refer to.
  */
 export interface Host {
@@ -61,7 +61,7 @@ export interface Host {
   write(address: number, bytes: Uint8Array): void;
   /** Copies bytes from an address. */
   read(address: number, bytes: number): Uint8Array<ArrayBuffer>;
-  /** Calls a function of core/sampling.h. */
+  /** Calls a function of core/sampling/sampling.h. */
   call(name: string, ...args: number[]): number;
 }
 

@@ -1,5 +1,5 @@
 // worker.js: the script of every worker but the compiler's. The worker's name tells its role.
-// Loaded by a page itself it only exports the session without a worker.
+// Loaded by a page, or by a worker of the page's own, it only exports the session without a worker.
 
 import { serveThread } from "../thread/index.ts";
 import { serveWorker } from "../worker/index.ts";
@@ -7,6 +7,7 @@ import { serveWorker } from "../worker/index.ts";
 export { InlineSession } from "../worker/inline.ts";
 
 if ("WorkerGlobalScope" in globalThis) {
-  if (/^edgewise thread/.test((globalThis as { name?: string }).name ?? "")) serveThread();
-  else serveWorker();
+  const { name } = globalThis as { name?: string };
+  if (name === "edgewise") serveWorker();
+  else if (name?.startsWith("edgewise thread")) serveThread();
 }

@@ -3,11 +3,8 @@
 
 import { compiler, engine, worker } from "edgewise:packed";
 import type { EngineFiles } from "../protocol/loading.ts";
-import type { PythonPlace } from "./assets.ts";
 
 declare const __WHEEL__: string;
-declare const __CDN__: string;
-declare const __PYODIDE__: string;
 
 /** Stands for a script that is inside of this file. */
 const SCHEME = "edgewise-inline:";
@@ -20,10 +17,15 @@ export const assets = {
   engineUrl: SCHEME as string | EngineFiles,
 };
 
+/** The address of this file, as a module or as a classic script; a bundle's is as good. */
+const own = import.meta.url ?? (globalThis.document?.currentScript as HTMLScriptElement)?.src;
+
+function besideThis(name: string): string | undefined {
+  return /^(https?|[a-z]+-extension):/.test(own ?? "") ? new URL(name, own).href : undefined;
+}
+
 /** As in assets.ts. */
-export const pythonPlaces: PythonPlace[] = [
-  { pyodideUrl: __PYODIDE__, wheelUrl: __CDN__ + __WHEEL__ },
-];
+export const python = { pyodideUrl: besideThis("pyodide/"), wheelUrl: besideThis(__WHEEL__) };
 
 const scripts: Record<string, string> = { worker, compiler };
 const made = new Map<string, unknown>();
@@ -50,7 +52,9 @@ function engineFiles(): EngineFiles {
     const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
     files[name] = new Blob([bytes], { type: "application/wasm+deflate" });
   }
-  for (const name of ["simd128", "relaxed-threads"])
-    files[`${name}-full`] = `${__CDN__}engine/edgewise-${name}-full.wasm`;
+  for (const name of ["simd128-full", "relaxed-threads-full"]) {
+    const url = besideThis(`engine/edgewise-${name}.wasm`); // of models that few pages have
+    if (url) files[name] = url;
+  }
   return files;
 }

@@ -5,14 +5,6 @@
 import type { EngineFiles } from "../protocol/loading.ts";
 
 declare const __WHEEL__: string;
-declare const __CDN__: string;
-declare const __PYODIDE__: string;
-
-/** Where Python's files are: Pyodide's folder, and the wheel. */
-export interface PythonPlace {
-  pyodideUrl: string;
-  wheelUrl: string;
-}
 
 /** Defaults of `env`. */
 export const assets = {
@@ -29,19 +21,16 @@ export const assets = {
 };
 
 /**
- * Python's files: beside this module, and on the CDN for bundles, which leave them behind. The
- * first that answers is used.
+ * An address beside this module; undefined where the module has no address that a page can load
+ * from: webpack gives it a `file:` address.
  */
-export const pythonPlaces: PythonPlace[] = [
-  ...besideThis(import.meta.url),
-  { pyodideUrl: __PYODIDE__, wheelUrl: __CDN__ + __WHEEL__ },
-];
-
-/** No address: of a bundler's own scheme, webpack's `file:`, or in Node. */
-function besideThis(url: string): PythonPlace[] {
-  if (!/^(https?|[a-z]+-extension):/.test(url)) return [];
-  return [{ pyodideUrl: new URL("pyodide/", url).href, wheelUrl: new URL(__WHEEL__, url).href }];
+function besideThis(name: string): string | undefined {
+  const { url } = import.meta;
+  return /^(https?|[a-z]+-extension):/.test(url) ? new URL(name, url).href : undefined;
 }
+
+/** Python's files, for pages that compile models: Pyodide's folder, and the wheel. */
+export const python = { pyodideUrl: besideThis("pyodide/"), wheelUrl: besideThis(__WHEEL__) };
 
 /** The address or content that stands for one of `assets`. */
 export const resolve = <T>(value: T): T => value;

@@ -1,7 +1,7 @@
 import type { PythonUrls } from "../protocol/compiler.ts";
 import type { EngineFiles, Urls } from "../protocol/loading.ts";
 import type { DeviceName } from "../shared/platform.ts";
-import { assets, pythonPlaces, resolve } from "./assets.ts";
+import { assets, python, resolve } from "./assets.ts";
 import { baseUrl } from "./realm.ts";
 import { workerScript } from "./script.ts";
 
@@ -28,14 +28,13 @@ export interface Env {
   engineUrl: string | EngineFiles;
   /**
    * Folder of Pyodide's files (npm package `pyodide` 314.0.7), ending in `/`. Needed only to
-   * compile models in the page. Default: undefined, which means pyodide/ next to edgewise.js if it
-   * is there, else a public CDN.
+   * compile models in the page. Default: undefined, which means pyodide/ next to edgewise.js.
    */
   pyodideUrl: string | undefined;
   /**
    * Edgewise's Python wheel. Needed only to compile models in the page. A file of the same name
    * that ends in `.snapshot` instead of `.whl` (`make web` makes it) is used where there is one:
-   * Python starts from it about ten times as fast. Default: undefined, as for `pyodideUrl`.
+   * Python starts from it about ten times as fast. Default: undefined, the wheel next to edgewise.js.
    */
   wheelUrl: string | undefined;
   /**
@@ -112,7 +111,7 @@ export async function urls(): Promise<Urls> {
     engineUrl: typeof engineUrl === "string" ? engineFolder(engineUrl) : absolute(engineUrl),
     threadUrl,
     compilerUrl,
-    python: places(),
+    python: pythonUrls(),
   };
 }
 
@@ -130,18 +129,16 @@ function absolute(files: EngineFiles): EngineFiles {
   );
 }
 
-/** Where Python is looked for, in this order; a folder in `env` is the only place. */
-function places(): PythonUrls[] {
-  const { pyodideUrl, wheelUrl } = env;
-  const all = pyodideUrl ? pythonPlaces.slice(0, 1) : pythonPlaces;
-  return all.map((place) => {
-    const wheel = full(wheelUrl ?? place.wheelUrl);
-    return {
-      pyodideUrl: folder(pyodideUrl ?? place.pyodideUrl),
-      wheelUrl: wheel,
-      snapshotUrl: wheel.replace(/\.whl(?=$|[?#])/, ".snapshot"),
-    };
-  });
+/** Python's files; addresses that are not known are empty. */
+function pythonUrls(): PythonUrls {
+  const pyodideUrl = env.pyodideUrl ?? python.pyodideUrl;
+  const wheelUrl = env.wheelUrl ?? python.wheelUrl;
+  const wheel = wheelUrl ? full(wheelUrl) : "";
+  return {
+    pyodideUrl: pyodideUrl ? folder(pyodideUrl) : "",
+    wheelUrl: wheel,
+    snapshotUrl: /\.whl(?=$|[?#])/.test(wheel) ? wheel.replace(/\.whl(?=$|[?#])/, ".snapshot") : "",
+  };
 }
 
 function folder(url: string): string {

@@ -2,7 +2,10 @@
 
 import type { PlainError } from "./errors.ts";
 
-/** Addresses of Python: Pyodide's folder (ending in `/`), the wheel, and its snapshot. */
+/**
+ * Addresses of Python: Pyodide's folder (ending in `/`), the wheel, and its snapshot. Empty where
+ * they are not known.
+ */
 export interface PythonUrls {
   pyodideUrl: string;
   wheelUrl: string;
@@ -11,7 +14,7 @@ export interface PythonUrls {
 
 /** The first message has the addresses and starts Python; any number of compilations follow. */
 export type ToCompiler =
-  | { python: PythonUrls[]; life: string; stallTimeout: number }
+  | { python: PythonUrls; life: string; stallTimeout: number }
   | { files: [name: string, blob: Blob][]; options: Record<string, unknown> };
 /** Result of a compilation: a manifest (JSON) and files by name. */
 export interface Compiled {

@@ -16,8 +16,8 @@ export interface Urls {
   engineUrl: string | EngineFiles;
   threadUrl: string;
   compilerUrl: string;
-  /** Where Python is looked for, in this order. */
-  python: PythonUrls[];
+  /** Python's files, to compile models. */
+  python: PythonUrls;
 }
 
 /**

@@ -108,7 +108,7 @@ export class Compiler {
     this.start = this.watchdog(
       "Python did not start: nothing came of it",
       PYODIDE_PATIENCE,
-      this.urls.python[0]?.pyodideUrl ?? "",
+      this.urls.python.pyodideUrl,
       "Check the network, and that the files of the npm package pyodide are served there " +
         "(env.pyodideUrl); or give the page a package made by `edgewise build`.",
     );

@@ -9,7 +9,7 @@ const urls = {
   engineUrl: "",
   threadUrl: "",
   compilerUrl: "",
-  python: [],
+  python: { pyodideUrl: "", wheelUrl: "", snapshotUrl: "" },
 };
 const none = (): void => undefined;
 const answer = { files: new Map(), reads: {}, ms: { pyodide: 0, compile: 0 } };

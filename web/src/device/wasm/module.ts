@@ -41,7 +41,22 @@ function fileOf(engineUrl: string | EngineFiles, build: string): string | Blob {
 async function unpack(packed: Blob): Promise<WebAssembly.Module> {
   const bytes = packed.stream().pipeThrough(new DecompressionStream("deflate-raw"));
   const headers = { "Content-Type": "application/wasm" };
-  return WebAssembly.compileStreaming(new Response(bytes, { headers }));
+  return within(
+    WebAssembly.compileStreaming(new Response(bytes, { headers })),
+    () => new EngineError("the engine was not unpacked in time", "", "Load the page again."),
+  ).catch((e: unknown) =>
+    Promise.reject(e instanceof EngineError ? e : uncompiled(e, "the engine of this file")),
+  );
+}
+
+function uncompiled(e: unknown, where: string): EngineError {
+  return new EngineError(
+    `the engine could not be compiled (${message(e)})`,
+    where,
+    "The file is damaged or is not WebAssembly, the browser is older than Chrome 91, " +
+      "Firefox 89 or Safari 16.4, or the page's Content-Security-Policy lacks " +
+      "'wasm-unsafe-eval'.",
+  );
 }
 
 async function compile(url: string): Promise<WebAssembly.Module> {
@@ -75,24 +90,16 @@ async function compile(url: string): Promise<WebAssembly.Module> {
           WebAssembly.compileStreaming(response),
           () => silent,
           STREAM_PATIENCE * stallTimeout(),
-        ).catch(failed);
+        );
     }
   } catch (e) {
-    if (e !== silent) throw e;
+    if (e instanceof EngineError) throw e;
+    if (e !== silent) throw uncompiled(e, url);
   }
   controller.abort();
-  return WebAssembly.compile(await bytesOf(url, "the engine", remedy)).catch(failed);
-
-  function failed(e: unknown): never {
-    if (e === silent) throw e;
-    throw new EngineError(
-      `the engine could not be compiled (${message(e)})`,
-      url,
-      "The file is damaged or is not WebAssembly, the browser is older than Chrome 91, " +
-        "Firefox 89 or Safari 16.4, or the page's Content-Security-Policy lacks " +
-        "'wasm-unsafe-eval'.",
-    );
-  }
+  return WebAssembly.compile(await bytesOf(url, "the engine", remedy)).catch((e: unknown) =>
+    Promise.reject(uncompiled(e, url)),
+  );
 }
 
 /**

@@ -1,4 +1,4 @@
-// Packing and unpacking of the structs in core/sampling.h.
+// Packing and unpacking of the structs in core/sampling/sampling.h.
 
 export type Layout = {
   readonly bytes: number;

@@ -17,7 +17,7 @@ import { parseDecoder } from "./parse-decoder.ts";
 import { parseTraining } from "./parse-training.ts";
 
 /**
- * Parses and checks a manifest, by the rules of python/edgewise/manifest.py. Memory limits are
+ * Parses and checks a manifest, by the rules of python/edgewise/manifest/. Memory limits are
  * checked elsewhere.
  * @param text the JSON
  * @param where name of the package, for errors
