@@ -46,8 +46,8 @@ export interface Watcher {
 }
 
 /**
- * C functions that always run on the CPU (core/sampling/sampling.h), and their memory, which the addresses
- * refer to.
+ * C functions that always run on the CPU (core/sampling/sampling.h), and their memory, which the
+ * addresses refer to.
  */
 export interface Host {
   /**

@@ -34,7 +34,8 @@ export interface Env {
   /**
    * Edgewise's Python wheel. Needed only to compile models in the page. A file of the same name
    * that ends in `.snapshot` instead of `.whl` (`make web` makes it) is used where there is one:
-   * Python starts from it about ten times as fast. Default: undefined, the wheel next to edgewise.js.
+   * Python starts from it about ten times as fast. Default: undefined, the wheel next to
+   * edgewise.js.
    */
   wheelUrl: string | undefined;
   /**
