@@ -1,4 +1,5 @@
-// Downloads of the compiler's worker: each byte is a sign of life, and each ends in words.
+// Downloads of the compiler's worker: each received byte counts as progress, and each failure is
+// reported.
 
 import type { FromCompiler } from "../protocol/compiler.ts";
 import { plainError } from "../protocol/errors.ts";

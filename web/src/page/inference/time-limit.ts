@@ -2,7 +2,7 @@ import { Aborted } from "../../shared/errors.ts";
 
 /**
  * The time that a run of a session may take (`SessionOptions.max_run_seconds`). The worker checks
- * it between plans; the page, which ends runs amid a plan as well, here.
+ * it between plans. The page enforces it here and can also end a run within a plan.
  */
 export class TimeLimit {
   private last: Promise<unknown> = Promise.resolve();
