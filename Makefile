@@ -43,6 +43,7 @@ check: $(stamp)/venv-check $(stamp)/node ## check format, lint, types and struct
 	web/node_modules/.bin/tsc --noEmit --project web/tsconfig.json
 	web/node_modules/.bin/tsc --noEmit --project web/tsconfig.test.json
 	$(checker)mypy
+	cd web && node test/run.mjs structure > /dev/null
 	$(checker)python -m pytest -q -p no:cacheprovider --noconftest tests/structure
 
 format: $(stamp)/venv-check $(stamp)/node ## format every file

@@ -10,7 +10,10 @@ import { build } from "esbuild";
 const here = dirname(fileURLToPath(import.meta.url));
 const out = mkdtempSync(join(tmpdir(), "edgewise-"));
 try {
-  const names = readdirSync(here, { recursive: true }).filter((n) => n.endsWith(".test.ts"));
+  const [part = ""] = process.argv.slice(2); // only the files whose names contain it
+  const names = readdirSync(here, { recursive: true }).filter(
+    (n) => n.endsWith(".test.ts") && n.includes(part),
+  );
   // bundle.mjs sets the real ones
   const define = Object.fromEntries(
     ["__VERSION__", "__COMPILER__", "__WHEEL__"].map((name) => [name, '"test"']),

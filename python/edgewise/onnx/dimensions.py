@@ -30,8 +30,8 @@ def input_shapes(
         ({input name: shape}, [what has no size yet: a dimension, or "the shape of 'NAME'"])
 
     Raises:
-        InputError: a size is not a whole number, no input has the dimension, or a shape contradicts the
-            declared one.
+        InputError: a size is not a whole number, no input has the dimension, or a shape
+            contradicts the declared one.
     """
     shapes = shapes or {}
     inputs = {i.name: i for i in graph.input_names()}
