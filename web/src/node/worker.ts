@@ -12,6 +12,7 @@ class NodeWorker {
   constructor(url: string, options: { name: string }) {
     this.thread = new Thread(new URL("./node-worker.mjs", import.meta.url), {
       workerData: { url, name: options.name },
+      execArgv: [], // options such as --input-type are the main thread's
     });
     this.thread.on("message", (data: unknown) => this.onmessage?.({ data }));
     this.thread.on("messageerror", (e: unknown) => this.onmessageerror?.(e));
