@@ -36,6 +36,9 @@ export type Failure = Extract<FromCompiler, { error: PlainError }>;
 const ENTRY = "from edgewise.page import run\nrun";
 const RESUME = "from edgewise.snapshot import resume\nresume";
 
+// Downloads that report their own failures use it while Pyodide's go through watchedFetch.
+const plainFetch = globalThis.fetch.bind(globalThis);
+
 const SCRIPT_PATIENCE = 4; // times the stall timeout: scripts come without a sign of progress
 
 /** An error of the compiler as a message. */
@@ -88,15 +91,17 @@ async function load(
   const { pyodideUrl, wheelUrl } = urls;
   const wheelRemedy = "Serve Edgewise's wheel there, or set env.wheelUrl to where it is.";
   const downloadWheel = (): Promise<Uint8Array<ArrayBuffer>> => {
-    const wheel = bytesOf(wheelUrl, "the compiler", wheelRemedy, { onBytes: alive });
+    const wheel = bytesOf(wheelUrl, "the compiler", wheelRemedy, {
+      onBytes: alive,
+      fetch: plainFetch,
+    });
     wheel.catch(() => undefined);
     return wheel;
   };
   let pyodide: Pyodide | undefined;
   let wheel: Promise<Uint8Array<ArrayBuffer>> | undefined;
-  const plain = globalThis.fetch;
   try {
-    globalThis.fetch = watchedFetch(plain);
+    globalThis.fetch = watchedFetch(plainFetch);
     const snapshot = await opened;
     if (snapshot) pyodide = await restore(loadPyodide, snapshot.bytes, pyodideUrl);
     if (!pyodide) {
@@ -107,7 +112,7 @@ async function load(
   } catch (e) {
     return notStarted(e, urls);
   } finally {
-    globalThis.fetch = plain;
+    globalThis.fetch = plainFetch;
   }
   try {
     if (wheel) pyodide.unpackArchive((await wheel).buffer, "wheel");
@@ -174,7 +179,7 @@ async function importPyodide(folder: string): Promise<LoadPyodide> {
  */
 async function openSnapshot(url: string): Promise<Opened> {
   if (!url || typeof DecompressionStream !== "function") return undefined;
-  const source = new HttpSource(url, { onBytes: alive });
+  const source = new HttpSource(url, { onBytes: alive, fetch: plainFetch });
   try {
     await source.open();
   } catch {
