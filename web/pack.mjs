@@ -7,7 +7,7 @@ import { deflateRawSync } from "node:zlib";
 import { build } from "esbuild";
 import { here, markImports, options, out } from "./bundle.mjs";
 
-const BUILDS = ["simd128", "relaxed-threads"]; // those with all kernels come from the CDN
+const BUILDS = ["simd128", "relaxed-threads"]; // those with all kernels stay files beside it
 
 const script = (name) =>
   readFileSync(join(out, name), "utf8").replace(/\n\/\/# sourceMappingURL=.*\n?$/, "");

@@ -24,8 +24,8 @@ from typing import Any
 
 from .page import CALLS
 
-# Modules that the compiler imports only in some calls. Other modules are not included, since a
-# snapshot cannot be larger than Pyodide's initial memory.
+# Modules that the compiler imports only in some calls. Other modules would make the snapshot, which
+# a first visit downloads, larger.
 _LATER = (
     "compile",
     "inspect",

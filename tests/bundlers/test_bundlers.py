@@ -12,7 +12,7 @@ import json
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def serve() -> Iterator[functools.partial[str]]:
+def serve() -> Iterator[Callable[[Path], str]]:
     servers = []
 
     def start(folder: Path) -> str:
@@ -83,7 +83,7 @@ def serve() -> Iterator[functools.partial[str]]:
         servers.append(server)
         return f"http://localhost:{server.server_address[1]}"
 
-    yield functools.partial(start)
+    yield start
     for server in servers:
         server.shutdown()
 
@@ -177,8 +177,9 @@ def test_package() -> None:
 def test_node(tmp_path, text) -> None:
     """Node takes its own build: a worker thread writes and trains, models are files."""
     shutil.copy(MODEL, tmp_path / "model.edge")
+    (tmp_path / "ends.mjs").write_text("process.exit(0);")
     script = """
-        import { fineTune, pipeline } from "edgewise";
+        import { env, fineTune, pipeline } from "edgewise";
         process.chdir(FOLDER);
         const write = await pipeline("text-generation", "model.edge");
         const [{ generated_text: text }] = await write("Once", {
@@ -192,7 +193,9 @@ def test_node(tmp_path, text) -> None:
         });
         const missing = await pipeline("text-generation", "none.edge").catch((e) => e.name);
         await write.dispose();
-        console.log(JSON.stringify({ text, losses, missing }));
+        env.workerUrl = "ends.mjs"; // ends without an error
+        const ended = await pipeline("text-generation", "model.edge").catch((e) => e.message);
+        console.log(JSON.stringify({ text, losses, missing, ended }));
     """
     printed = subprocess.run(
         ["node", "--input-type=module", "-e", script.replace("FOLDER", json.dumps(str(tmp_path)))],
@@ -204,4 +207,5 @@ def test_node(tmp_path, text) -> None:
     ).stdout
     answer = json.loads(printed)
     assert answer["text"] == text and answer["missing"] == "ModelError"
+    assert "the worker failed (it ended with code 0)" in answer["ended"]
     assert len(answer["losses"]) == 3 and answer["losses"][2] < answer["losses"][0]

@@ -10,12 +10,33 @@ import { stalled, Watchdog, within } from "../shared/watchdog.ts";
 export const alive = (): void => postMessage({ alive: true } satisfies FromCompiler);
 
 /** Posts an error of the start at once, since Pyodide may swallow or replace it. */
-function told(e: unknown): unknown {
+function reported(e: unknown): unknown {
   postMessage({
     error: { ...plainError(e), name: "EngineError" },
     missing: undefined,
   } satisfies FromCompiler);
   return e;
+}
+
+/**
+ * The rest of an opened source as a stream; canceling it ends the download.
+ * @param onError called with an error of the download; the stream ends with what it returns
+ */
+export function streamOf(
+  source: HttpSource,
+  onError: (e: unknown) => unknown,
+): ReadableStream<Uint8Array<ArrayBuffer>> {
+  const chunks = source.stream();
+  return new ReadableStream({
+    async pull(queue) {
+      const { done, value } = await chunks.next().catch((e: unknown) => Promise.reject(onError(e)));
+      if (done) queue.close();
+      else queue.enqueue(value.slice());
+    },
+    async cancel() {
+      await chunks.return(undefined);
+    },
+  });
 }
 
 /** Stands for an archive without files; it is never asked for in the network. */
@@ -38,7 +59,7 @@ export function watchedFetch(plain: typeof fetch): typeof fetch {
       const controller = new AbortController();
       const silent = (): unknown => {
         controller.abort();
-        return told(stalled("the server", url, "Check the network, and load the page again."));
+        return reported(stalled("the server", url, "Check the network, and load the page again."));
       };
       const response = await within(plain(url, { ...init, signal: controller.signal }), silent);
       alive();
@@ -51,20 +72,9 @@ export function watchedFetch(plain: typeof fetch): typeof fetch {
     } catch (e) {
       if (e instanceof NotFound)
         return new Response(null, { status: e.status >= 200 ? e.status : 500 });
-      throw told(e);
+      throw reported(e);
     }
-    const chunks = source.stream();
-    const body = new ReadableStream<Uint8Array>({
-      async pull(queue) {
-        const { done, value } = await chunks.next().catch((e: unknown) => Promise.reject(told(e)));
-        if (done) queue.close();
-        else queue.enqueue(value.slice());
-      },
-      async cancel() {
-        await chunks.return(undefined);
-      },
-    });
-    return new Response(body);
+    return new Response(streamOf(source, reported));
   };
 }
 

@@ -7,7 +7,7 @@ import { bytesOf, HttpSource } from "../shared/files/http.ts";
 import { isEdgewise } from "../shared/files/stream.ts";
 import { stalled, stallTimeout, within } from "../shared/watchdog.ts";
 import { message } from "../shared/words.ts";
-import { alive, NO_LIBRARY, watchedFetch } from "./downloads.ts";
+import { alive, NO_LIBRARY, streamOf, watchedFetch } from "./downloads.ts";
 
 /** A Python object as a function. */
 export type PyProxy = (...args: unknown[]) => {
@@ -185,21 +185,13 @@ async function openSnapshot(url: string): Promise<Opened> {
   } catch {
     return undefined;
   }
-  const chunks = source.stream();
-  const packed = new ReadableStream<Uint8Array<ArrayBuffer>>({
-    async pull(queue) {
-      const { done, value } = await chunks.next();
-      if (done) queue.close();
-      else queue.enqueue(value.slice());
-    },
-    async cancel() {
-      await chunks.return(undefined);
-    },
+  const canceled = new AbortController();
+  const memory = streamOf(source, (e) => e).pipeThrough(new DecompressionStream("gzip"), {
+    signal: canceled.signal,
   });
-  const memory = packed.pipeThrough(new DecompressionStream("gzip"));
   const bytes = new Response(memory).arrayBuffer().then((buffer) => new Uint8Array(buffer));
   bytes.catch(() => undefined);
-  return { bytes, cancel: () => void chunks.return(undefined) };
+  return { bytes, cancel: () => canceled.abort() };
 }
 
 /** Downloads a file while Python waits. */

@@ -1,5 +1,6 @@
 // Web workers in Node: a worker thread with the interface of a browser's Worker.
 
+import { pathToFileURL } from "node:url";
 import { Worker as Thread } from "node:worker_threads";
 
 /** As `new Worker(url, { name })` in a page, as far as the library uses it. */
@@ -17,6 +18,8 @@ class NodeWorker {
     this.thread.on("message", (data: unknown) => this.onmessage?.({ data }));
     this.thread.on("messageerror", (e: unknown) => this.onmessageerror?.(e));
     this.thread.on("error", (e: Error) => this.onerror?.({ message: e.message }));
+    // Node has no Web Locks, by which a page notices a worker that ends silently
+    this.thread.on("exit", (code) => this.onerror?.({ message: `it ended with code ${code}` }));
   }
 
   postMessage(message: unknown, transfer?: readonly unknown[]): void {
@@ -35,6 +38,5 @@ export function createWorker(url: string, name: string): Worker {
 
 /** The address that relative addresses refer to: the working directory. */
 export function baseUrl(): string {
-  const folder = process.cwd().replaceAll("\\", "/").split("/").map(encodeURIComponent).join("/");
-  return `file://${folder.startsWith("/") ? "" : "/"}${folder.replace("%3A", ":")}/`;
+  return pathToFileURL(`${process.cwd()}/`).href;
 }

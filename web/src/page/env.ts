@@ -135,10 +135,11 @@ function pythonUrls(): PythonUrls {
   const pyodideUrl = env.pyodideUrl ?? python.pyodideUrl;
   const wheelUrl = env.wheelUrl ?? python.wheelUrl;
   const wheel = wheelUrl ? full(wheelUrl) : "";
+  const snapshot = wheel.replace(/\.whl(?=$|[?#])/, ".snapshot");
   return {
     pyodideUrl: pyodideUrl ? folder(pyodideUrl) : "",
     wheelUrl: wheel,
-    snapshotUrl: /\.whl(?=$|[?#])/.test(wheel) ? wheel.replace(/\.whl(?=$|[?#])/, ".snapshot") : "",
+    snapshotUrl: snapshot === wheel ? "" : snapshot,
   };
 }
 
