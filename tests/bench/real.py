@@ -24,7 +24,9 @@ from .stats import ratio, show, summary
 
 CASES = ("real",)
 NATIVE_EDGEWISE = "native Edgewise, 1 thread"
-PAGES = {ONE: "edgewise", ORT_ONE: "ort"}
+INLINE, ORT_WORKER = "Edgewise, page's thread", "onnxruntime-web, in a worker"
+PAGES = {ONE: "edgewise", ORT_ONE: "ort"}  # by default, Edgewise computes in a worker
+OTHER_THREAD = {INLINE: "edgewise&proxy=false", ORT_WORKER: "ort&proxy=true"}
 STEADY_MS = 200
 FIRST, SECOND, STEADY, NATIVELY = "first visit", "second visit", "steady", "native"
 
@@ -61,8 +63,8 @@ class Visits:
     def __init__(self, bench: Bench, who: str, model: RealModel, feeds: str) -> None:
         self.bench, self.peak, self.page = bench, 0, None
         self.url = (
-            f"{bench.url}/bench/page/real.html?engine={PAGES[who]}&model=/real/{model.file}"
-            f"&feeds={feeds}"
+            f"{bench.url}/bench/page/real.html?engine={(PAGES | OTHER_THREAD)[who]}"
+            f"&model=/real/{model.file}&feeds={feeds}"
         )
         if model.passed:
             self.url += f"&prompt={feeds}-prompt&passed={quote(json.dumps(model.passed))}"
@@ -164,7 +166,7 @@ def run_in_pages(
     memory: dict[str, float],
 ) -> None:
     """Measures first visits in new profiles, and second visits and runs in the last of them, in
-    turns.
+    turns. Runs are measured in a worker and in the page's thread with both engines.
     """
     times: dict[str, dict[str, list[float]]] = {FIRST: {}, SECOND: {}, STEADY: {}}
     open_now: dict[str, Visits] = {}
@@ -188,13 +190,17 @@ def run_in_pages(
                 for what in (FIRST, SECOND):
                     if visited := attempt(who, visits.visit):
                         times[what].setdefault(who, []).append(visited["first"])
+        for who in OTHER_THREAD:
+            open_now[who] = Visits(bench, who, model, feeds)
+            attempt(who, open_now[who].visit)
         for _number in range(rounds):
             for who in [w for w in open_now if w not in failed]:
                 if ms := attempt(who, open_now[who].steady):
                     times[STEADY].setdefault(who, []).append(ms)
         off = {}
         for who in [w for w in open_now if w not in failed]:
-            memory[who] = open_now[who].peak / 1024
+            if who in PAGES:
+                memory[who] = open_now[who].peak / 1024
             output = attempt(who, open_now[who].output)
             if output is not None and reference is not None:
                 off[who] = difference(model, output, reference)
@@ -253,7 +259,8 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
                 f"{model.path.stat().st_size / 1e6:.3g}",
                 *cells(found[FIRST], ONE, ORT_ONE),
                 *cells(found[SECOND], ONE, ORT_ONE),
-                *cells(found[STEADY], ONE, ORT_ONE),
+                *cells(found[STEADY], ONE, ORT_WORKER),
+                *cells(found[STEADY], INLINE, ORT_ONE),
                 *cells(found[NATIVELY], NATIVE_EDGEWISE, NATIVE),
                 *(show(memory.get(who)) for who in PAGES),
             ]
@@ -264,7 +271,13 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
         "MB",
         *(
             c
-            for what in (FIRST, SECOND, "a run", "a run, natively")
+            for what in (
+                FIRST,
+                SECOND,
+                "a run in a worker",
+                "a run in the page's thread",
+                "a run, natively",
+            )
             for c in (f"{what}: Edgewise, ms", "onnxruntime, ms", "")
         ),
         "peak of the page: Edgewise, MB",
@@ -275,9 +288,10 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
             "First visit: milliseconds from navigation to the first result, in a fresh browser"
             " profile, the model an .onnx file on a plain local server; second visit: the same in a"
             " new page of that profile. A run: the median of later runs through the public API of a"
-            " page. onnxruntime-web runs on the page's own thread, which is its default, Edgewise"
-            " in a worker, which is its own. A decoder's cross attention caches are those that the"
-            " session gave for a prompt, as they are where text is written."
+            " page. Visits have the defaults: Edgewise computes in a worker, onnxruntime-web in the"
+            " page's thread. Runs are measured both ways, by `proxy: false` of Edgewise's sessions"
+            " and `env.wasm.proxy` of onnxruntime-web. A decoder's cross attention caches are those"
+            " that the session gave for a prompt, as they are where text is written."
         ),
         "Natively: the run() of both Python packages, NumPy arrays in and out.",
         (
