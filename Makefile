@@ -9,6 +9,7 @@
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
 TESTS  ?= tests
+JOBS   ?= auto
 FUZZ   ?= 20000000
 RUNS   ?= 200
 FUZZ_ONNX ?= 20000
@@ -31,9 +32,9 @@ help: ## list the targets
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers ## run all tests (TESTS=tests/ops: only those)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
-	$(python) -m pytest $(TESTS) -q
+	$(python) -m pytest $(TESTS) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 check: $(stamp)/venv-check $(stamp)/node ## check format, lint, types and structure: under a minute, without torch, a browser or a compiler
 	$(checker)ruff format --check --quiet .

@@ -1,7 +1,14 @@
-"""What all tests share: the engines, and the one Playwright that a process can have."""
+"""What all tests share: the engines, the one Playwright that a process can have, and how tests are
+distributed to processes.
+"""
+
+from pathlib import Path
 
 import pytest
 from engines import ENGINES, close_engines, open_engine
+
+# Folders whose files take long: they begin first, so that no process is left with one at the end.
+LONG = ("core", "browser", "notebook", "bundlers", "browsers", "hostile", "training", "session")
 
 
 @pytest.fixture(params=list(ENGINES))
@@ -24,3 +31,27 @@ def playwright():
 
     with sync_playwright() as one:
         yield one
+
+
+def pytest_collection_modifyitems(items):
+    """Sorts the files of LONG folders to the front; tests of one file keep their order."""
+    order = {Path(__file__).parent / name: i for i, name in enumerate(LONG)}
+    items.sort(key=lambda i: min((order.get(p, len(LONG)) for p in i.path.parents), default=0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """One file's tests run in one process, since they share fixtures; the tests of a group
+    (`pytest.mark.xdist_group`) do, too. Every op of tests/ops/test_ops.py is a file of its own.
+    """
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Files(LoadGroupScheduling):
+        def _split_scope(self, nodeid):
+            group = super()._split_scope(nodeid)
+            if group != nodeid:
+                return group
+            file, _, test = nodeid.partition("::")
+            return test.partition("-")[0] if file.endswith("ops/test_ops.py") else file
+
+    return Files(config, log)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def _host():
     """One Node process for all sessions, which come one after the other."""
     global _process
     if _process is None or _process.poll() is not None:
-        out = ROOT / ".build" / "page_host.mjs"
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "main")  # each process writes its own
+        out = ROOT / ".build" / f"page_host-{worker}.mjs"
         esbuild = ROOT / "web/node_modules/.bin/esbuild"
         source = ROOT / "tests/engines/page_host.ts"
         defines = [f'--define:__{name}__="test"' for name in ("VERSION", "COMPILER", "WHEEL")]

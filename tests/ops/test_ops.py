@@ -1,12 +1,12 @@
-"""Every case of every op: on each engine, and with its constants fed and its inputs constant,
-against onnxruntime and ONNX's reference.
+"""Every case of every op: on each engine, with its constants fed, its inputs constant and its
+inputs strided, against onnxruntime and ONNX's reference.
 """
 
 import edgewise
 import pytest
 from edgewise.errors import ModelError, UnsupportedOp
 from edgewise.ops import OPS
-from engines import open_engine
+from engines import ENGINES, open_engine
 
 from .harness import Toolbox, all_cases
 
@@ -22,41 +22,38 @@ def run(case, engine, how):
         session.free()
 
 
-@pytest.fixture(params=[c for _, c in CASES], ids=[i for i, _ in CASES])
-def case(request):
-    return request.param
+def runs(case):
+    """[(engine, how)]: how a case is run.
+
+    Each engine runs it as declared. The native engine also runs it with everything fed (axes,
+    shapes and so on are known to a run only), with everything constant (small ones are computed by
+    Python, others once per session), and with inputs that are transposed, inside of a larger
+    tensor, or reversed.
+    """
+    yield from ((engine, "declared") for engine in ENGINES)
+    yield "native", "fed"
+    if case.fold:
+        yield "native", "constant"
+    if case.opset >= 10:
+        yield from (("native", shift) for shift in range(3))
 
 
-def check(case, engine, how):
+# One test per case, not one per run: pytest needs as long for a test as a small run takes.
+@pytest.mark.parametrize("case", [c for _, c in CASES], ids=[i for i, _ in CASES])
+def test_op(case):
     references = case.references
     assert references, f"{case}: no reference can run it: {case.refusals}"
-    got = run(case, engine, how)
-    wrong = {
-        name: d for name, expected in references.items() if (d := case.differences(got, expected))
-    }
-    assert not wrong, f"{case} ({how}): {wrong}"
-
-
-def test_op(case, engine):
-    check(case, engine, "declared")
-
-
-def test_everything_fed(case):
-    """Axes, shapes and so on that only a run can tell."""
-    check(case, open_engine("native"), "fed")
-
-
-def test_everything_constant(case):
-    """Small ones are computed by Python, others once per session."""
-    if case.fold:
-        check(case, open_engine("native"), "constant")
-
-
-@pytest.mark.parametrize("shift", range(3))
-def test_strided(case, shift):
-    """Inputs that are transposed, inside of a larger tensor, or reversed."""
-    if case.opset >= 10:
-        check(case, open_engine("native"), shift)
+    wrong = {}
+    for engine, how in runs(case):
+        try:
+            got = run(case, open_engine(engine), how)
+        except Exception as e:
+            e.add_note(f"{case} on {engine}, {how}")
+            raise
+        for name, expected in references.items():
+            if difference := case.differences(got, expected):
+                wrong[engine, how, name] = difference
+    assert not wrong, f"{case}: {wrong}"
 
 
 @pytest.mark.parametrize(
