@@ -92,7 +92,7 @@ uint32_t ew_table_hash(void);
  * it. */
 int32_t ew_has_kernel(uint32_t kernel);
 
-/* Instruction set of this build: "simd128", "relaxed-simd-threads", "x86-64", "x86-64-v3", ... A
+/* Instruction set of this build: "simd128", "relaxed-simd", "x86-64", "x86-64-v3", ... A
  * static string. */
 const char *ew_flavour(void);
 

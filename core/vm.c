@@ -58,12 +58,8 @@ EW_API(ew_has_kernel) int32_t ew_has_kernel(uint32_t kernel) {
 }
 
 EW_API(ew_flavour) const char *ew_flavour(void) {
-#if defined(__wasm_relaxed_simd__) && defined(__wasm_atomics__)
-  return "relaxed-simd-threads";
-#elif defined(__wasm_relaxed_simd__)
+#if defined(__wasm_relaxed_simd__)
   return "relaxed-simd";
-#elif defined(__wasm_simd128__) && defined(__wasm_atomics__)
-  return "simd128-threads";
 #elif defined(__wasm_simd128__)
   return "simd128";
 #elif defined(__wasm__)

@@ -11,7 +11,7 @@ from .package import Package
 from .plan.plan import step_kernels, step_values
 from .shake import shake
 
-FLAVOURS = ("simd128", "relaxed-threads")
+FLAVOURS = ("simd128", "simd128-threads", "relaxed-threads")
 
 
 def plans_of(package: Package) -> list[bytes]:

@@ -41,6 +41,7 @@ def built():
     for name in (
         "edgewise.js",
         "engine/edgewise-simd128.wasm",
+        "engine/edgewise-simd128-threads.wasm",
         "engine/edgewise-relaxed-threads.wasm",
         "edgewise-0.1.0-py3-none-any.whl",
     ):

@@ -150,6 +150,8 @@ def test_flavours_generate_the_same_text(visit, server):
         greedy(v, "/files/model.edge", o)["text"]
         for o in (
             {"flavour": "simd128"},
+            {"flavour": "simd128-threads", "threads": 1},
+            {"flavour": "simd128-threads", "threads": 2},
             {"flavour": "relaxed-threads", "threads": 1},
             {"threads": 2},
             {"threads": 3},

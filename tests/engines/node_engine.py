@@ -16,11 +16,15 @@ from edgewise.engine import Engine
 from edgewise.errors import EngineError
 
 ROOT = Path(__file__).parents[2]
-FLAVOURS = {"simd128": 1, "relaxed-threads": 2}  # name of the .wasm file: threads
+FLAVOURS = {
+    "simd128": 1,
+    "simd128-threads": 2,
+    "relaxed-threads": 2,
+}  # name of the .wasm file: threads
 
 
 class NodeEngine(Engine):
-    """flavour: "simd128" or "relaxed-threads", with all kernels. path: of a .wasm to take instead.
+    """flavour: one of FLAVOURS, with all kernels. path: of a .wasm to take instead.
 
     Raises EngineError when the module is not built, Node is missing, or the engine traps.
     """

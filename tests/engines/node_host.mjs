@@ -32,8 +32,10 @@ function serve() {
 
 async function main() {
   const [path, threads] = [process.argv[2], +process.argv[3]];
-  const module = new WebAssembly.Module(readFileSync(path));
-  const shared = WebAssembly.Module.exports(module).some((e) => e.name === "__wasm_init_tls");
+  const bytes = readFileSync(path);
+  const module = new WebAssembly.Module(bytes);
+  const limits = bytes.indexOf("\x06memory\x02", 0, "latin1") + 8; // of the imported memory
+  const shared = (bytes[limits] & 2) !== 0;
   const memory = new WebAssembly.Memory({ initial: PAGES, maximum: 65536, shared });
   const engine = new WebAssembly.Instance(module, { env: { memory } }).exports;
   engine.__wasm_call_ctors();

@@ -200,6 +200,7 @@ def test_build_for_other_models(tmp_path, capsys):
     )
     assert sorted(p.name for p in (tmp_path / "e").iterdir()) == [
         "edgewise-relaxed-threads.wasm",
+        "edgewise-simd128-threads.wasm",
         "edgewise-simd128.wasm",
     ]
     assert capsys.readouterr().out.startswith("2 kernels: softmax, unary\n")

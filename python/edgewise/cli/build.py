@@ -78,8 +78,8 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--flavour",
-        choices=("simd128", "relaxed-threads"),
-        help="of the engine (default: both into a folder, simd128 into a file)",
+        choices=("simd128", "simd128-threads", "relaxed-threads"),
+        help="of the engine (default: all into a folder, simd128 into a file)",
     )
     parser.add_argument(
         "--from",

@@ -6,8 +6,8 @@ import type { DeviceName, Flavour } from "../shared/platform.ts";
 /** Addresses of the engine's files. */
 export interface DeviceUrls {
   /**
-   * Folder (ending in `/`) of edgewise-BUILD.wasm, or these files by build: `simd128` and
-   * `relaxed-threads`, each also with `-full`, which has all kernels.
+   * Folder (ending in `/`) of edgewise-BUILD.wasm, or these files by build: those of
+   * `FLAVOURS`, each also with `-full`, which has all kernels.
    */
   engineUrl: string | EngineFiles;
   /** Script of the threads: worker.js. */

@@ -48,13 +48,11 @@ function scriptUrl(text: string): string {
 
 function engineFiles(): EngineFiles {
   const files: EngineFiles = {};
-  for (const [name, packed] of Object.entries(engine)) {
-    const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-    files[name] = new Blob([bytes], { type: "application/wasm+deflate" });
-  }
-  for (const name of ["simd128-full", "relaxed-threads-full"]) {
-    const url = besideThis(`engine/edgewise-${name}.wasm`); // of models that few pages have
-    if (url) files[name] = url;
+  for (const [name, parts] of Object.entries(engine)) {
+    const bytes = parts.map((part) => Uint8Array.from(atob(part), (c) => c.charCodeAt(0)));
+    files[name] = new Blob(bytes, { type: "application/wasm+deflate" });
+    const url = besideThis(`engine/edgewise-${name}-full.wasm`); // of models that few pages have
+    if (url) files[`${name}-full`] = url;
   }
   return files;
 }

@@ -14,6 +14,9 @@ export const assets = {
   engineUrl: {
     simd128: new URL("./engine/edgewise-simd128.wasm", import.meta.url).href,
     "simd128-full": new URL("./engine/edgewise-simd128-full.wasm", import.meta.url).href,
+    "simd128-threads": new URL("./engine/edgewise-simd128-threads.wasm", import.meta.url).href,
+    "simd128-threads-full": new URL("./engine/edgewise-simd128-threads-full.wasm", import.meta.url)
+      .href,
     "relaxed-threads": new URL("./engine/edgewise-relaxed-threads.wasm", import.meta.url).href,
     "relaxed-threads-full": new URL("./engine/edgewise-relaxed-threads-full.wasm", import.meta.url)
       .href,

@@ -1,6 +1,6 @@
 import type { PythonUrls } from "../protocol/compiler.ts";
 import type { EngineFiles, Urls } from "../protocol/loading.ts";
-import type { DeviceName } from "../shared/platform.ts";
+import type { DeviceName, Flavour } from "../shared/platform.ts";
 import { assets, python, resolve } from "./assets.ts";
 import { baseUrl } from "./realm.ts";
 import { workerScript } from "./script.ts";
@@ -49,7 +49,7 @@ export interface Env {
    */
   remotePathTemplate: string;
   /**
-   * Keep compiled models in the browser's storage (OPFS), so that the next visit does not compile.
+   * Keep compiled models in the browser's storage, so that the next visit does not compile.
    * Default: true.
    */
   cachePlans: boolean;
@@ -64,10 +64,10 @@ export interface Env {
    */
   device: DeviceName | "auto";
   /**
-   * Build of the engine: `relaxed-threads` uses relaxed SIMD and threads, `simd128` runs
-   * everywhere. Default: `auto`, which takes `relaxed-threads` if the browser supports it.
+   * Build of the engine: `relaxed-threads` uses relaxed SIMD and threads, `simd128-threads` threads
+   * alone, `simd128` runs everywhere. Default: `auto`, the first of them that the browser supports.
    */
-  flavour: "auto" | "simd128" | "relaxed-threads";
+  flavour: "auto" | Flavour;
   /**
    * Number of compute threads, 1 to 64. Default: undefined, which chooses by the number of
    * processors (at most 8).

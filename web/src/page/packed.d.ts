@@ -4,6 +4,6 @@ declare module "edgewise:packed" {
   export const worker: string;
   /** compiler.js */
   export const compiler: string;
-  /** Base64 of the deflated .wasm files, by build. */
-  export const engine: Record<string, string>;
+  /** The deflated .wasm files by build, as parts in base64. Builds share parts. */
+  export const engine: Record<string, string[]>;
 }

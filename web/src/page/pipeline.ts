@@ -34,8 +34,8 @@ export interface Info {
   /** Version of Edgewise. */
   version: string;
   /**
-   * Build of the engine: `relaxed-threads`, or `simd128` in browsers without relaxed SIMD or shared
-   * memory.
+   * Build of the engine: `relaxed-threads`; in browsers without relaxed SIMD `simd128-threads`, or
+   * `simd128` without shared memory.
    */
   flavour: Flavour;
   /** Number of compute threads. */

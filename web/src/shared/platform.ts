@@ -3,10 +3,13 @@
 import { InputError } from "./errors.ts";
 
 /**
- * Builds of the engine. `simd128` runs everywhere; `relaxed-threads` uses relaxed SIMD and shared
- * memory with threads.
+ * Builds of the engine. `simd128` runs everywhere, `simd128-threads` is the same with threads;
+ * `relaxed-threads` uses relaxed SIMD and threads.
  */
-export type Flavour = "simd128" | "relaxed-threads";
+export const FLAVOURS = ["simd128", "simd128-threads", "relaxed-threads"] as const;
+
+/** Name of a build of the engine, see `FLAVOURS`. */
+export type Flavour = (typeof FLAVOURS)[number];
 
 /** A compute device: `wasm` (CPU, by WebAssembly) or `webgpu` (GPU). */
 export type DeviceName = "wasm" | "webgpu";
@@ -89,31 +92,37 @@ export function chooseBuild(
   flavour: Flavour | "auto" = "auto",
   threads?: number,
 ): Choice {
-  const single = (f: Flavour, why: string): Choice => ({
-    flavour: f,
-    threads: 1,
+  const why = whyOneThread(have, flavour, threads);
+  return {
+    flavour: flavour === "auto" ? fastest(have, !why) : flavour,
+    threads: why ? 1 : (threads ?? defaultThreads(have.cores)),
     whyNotThreads: why,
-  });
-  if (flavour === "simd128")
-    return single("simd128", "the flavour simd128, which was asked for, has no threads");
-  const best: Flavour =
-    flavour === "auto" && !(have.relaxed && have.shared) ? "simd128" : "relaxed-threads";
-  if (threads === 1) return single(best, "one thread was asked for");
-  if (!have.relaxed)
-    return single(
-      best,
-      "this browser lacks WebAssembly relaxed SIMD, which the build with threads needs",
-    );
+  };
+}
+
+function fastest({ relaxed, shared }: Platform, threads: boolean): Flavour {
+  if (relaxed && shared) return "relaxed-threads";
+  return threads ? "simd128-threads" : "simd128";
+}
+
+/** Why not more than one thread is used; empty if more can be. */
+function whyOneThread(
+  have: Platform,
+  flavour: Flavour | "auto",
+  threads: number | undefined,
+): string {
+  if (flavour === "simd128") return "the flavour simd128, which was asked for, has no threads";
+  if (threads === 1) return "one thread was asked for";
+  if (flavour === "relaxed-threads" && !have.relaxed)
+    return "this browser lacks WebAssembly relaxed SIMD, which the flavour relaxed-threads needs";
   if (!have.isolated)
-    return single(
-      best,
+    return (
       "the page is not cross-origin isolated: serve it with the headers " +
-        "Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: " +
-        "require-corp (or credentialless)",
+      "Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: " +
+      "require-corp (or credentialless)"
     );
-  if (!have.shared) return single(best, "this browser does not allow shared WebAssembly memory");
-  if (threads === undefined && have.cores < 2) return single(best, "the device has one processor");
-  return { flavour: best, threads: threads ?? defaultThreads(have.cores), whyNotThreads: "" };
+  if (!have.shared) return "this browser does not allow shared WebAssembly memory";
+  return threads === undefined && have.cores < 2 ? "the device has one processor" : "";
 }
 
 /**

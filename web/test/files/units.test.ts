@@ -175,13 +175,19 @@ test("builds and threads are chosen, and the reason is given", () => {
     /Cross-Origin-Opener-Policy/,
   );
   assert.equal(chooseBuild({ ...all, isolated: false }).flavour, "relaxed-threads");
-  assert.deepEqual(
-    [
-      chooseBuild({ ...all, relaxed: false }).flavour,
-      chooseBuild({ ...all, shared: false }).flavour,
-    ],
-    ["simd128", "simd128"],
-  );
+  const safari = { ...all, relaxed: false };
+  assert.deepEqual(chooseBuild(safari), {
+    flavour: "simd128-threads",
+    threads: 4,
+    whyNotThreads: "",
+  });
+  for (const one of [
+    chooseBuild({ ...safari, isolated: false }),
+    chooseBuild({ ...all, shared: false }),
+    chooseBuild(safari, "auto", 1),
+  ])
+    assert.ok(one.flavour === "simd128" && one.threads === 1 && one.whyNotThreads);
+  assert.match(chooseBuild(safari, "relaxed-threads").whyNotThreads, /relaxed SIMD/);
   for (const c of [
     chooseBuild(all, "simd128"),
     chooseBuild(all, "auto", 1),

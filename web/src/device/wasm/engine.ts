@@ -75,7 +75,7 @@ export class Engine implements Device {
     const { module } = chosen;
     let { choice } = chosen;
     const started = performance.now();
-    const memory = makeMemory(choice.flavour === "relaxed-threads");
+    const memory = makeMemory(choice.flavour !== "simd128");
     const instance = await WebAssembly.instantiate(module, { env: { memory } });
     const exports = instance.exports as unknown as EngineExports;
     exports.__wasm_call_ctors();

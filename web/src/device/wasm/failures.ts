@@ -26,8 +26,8 @@ export function lacking(kernels: readonly string[], where: string, why = ""): En
     `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without` +
       (why && `; the full engine could not be had: ${why}`),
     where,
-    "Serve edgewise-simd128-full.wasm and edgewise-relaxed-threads-full.wasm in " +
-      "env.engineUrl, too, or make an engine for this model: edgewise build MODEL --engine.",
+    "Serve the files edgewise-*-full.wasm in env.engineUrl, too, or make an engine for this " +
+      "model: edgewise build MODEL --engine.",
   );
 }
 

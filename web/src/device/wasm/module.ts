@@ -3,7 +3,13 @@
 import type { EngineFiles } from "../../protocol/loading.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { bytesOf } from "../../shared/files/http.ts";
-import { type Choice, chooseBuild, type Flavour, platform } from "../../shared/platform.ts";
+import {
+  type Choice,
+  chooseBuild,
+  FLAVOURS,
+  type Flavour,
+  platform,
+} from "../../shared/platform.ts";
 import { stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
 import type { DeviceOptions } from "../options.ts";
@@ -127,14 +133,11 @@ export async function chosenModule(
       "options.threads",
       "Give a whole number from 1 to 64, or leave it out.",
     );
-  if (
-    options.flavour !== undefined &&
-    !["auto", "simd128", "relaxed-threads"].includes(options.flavour)
-  )
+  if (options.flavour !== undefined && !["auto", ...FLAVOURS].includes(options.flavour))
     throw new InputError(
       `flavour is '${String(options.flavour)}'`,
       "options.flavour",
-      "Give 'auto', 'simd128' or 'relaxed-threads'.",
+      `Give 'auto' or one of ${FLAVOURS.map((f) => `'${f}'`).join(", ")}.`,
     );
   let choice = chooseBuild(have, options.flavour, options.threads);
   const url = (f: Flavour) => fileOf(options.engineUrl, `${f}${options.full ? "-full" : ""}`);
@@ -142,7 +145,7 @@ export async function chosenModule(
   try {
     module = await engineModule(url(choice.flavour));
   } catch (e) {
-    if (choice.flavour !== "relaxed-threads" || options.flavour === "relaxed-threads") throw e;
+    if (choice.flavour === "simd128" || choice.flavour === options.flavour) throw e;
     choice = {
       flavour: "simd128",
       threads: 1,
