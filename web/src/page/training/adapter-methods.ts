@@ -51,7 +51,7 @@ export interface AdapterMethods {
   /** Removes an adapter, deselecting it if active. A copy stored by `keepAdapter` stays. */
   removeAdapter(name: string): Promise<void>;
   /**
-   * Stores an adapter in the browser's storage (OPFS) for the next visit.
+   * Stores an adapter in the browser's storage for the next visit.
    * @returns its size in bytes
    * @throws StorageError if there is not enough space
    */

@@ -75,7 +75,7 @@ export interface FineTuneOptions {
   /** Updates between evaluations. Default: only before the first update and after the last. */
   evaluate_every?: number;
   /**
-   * Saves the run under this name in the browser's storage (OPFS) every `every` updates (default
+   * Saves the run under this name in the browser's storage every `every` updates (default
    * 50), at the end of the run and when it is aborted. A failed save (for example, no space left)
    * does not end the run: the step's event has the reason, and the previous save is kept.
    */

@@ -1,4 +1,4 @@
-// Checkpoints of training runs in the browser's storage (OPFS). A run has two files, of which each
+// Checkpoints of training runs in the browser's storage. A run has two files, of which each
 // save overwrites the older one, so that one file is intact whenever the tab is killed. A file is a
 // safetensors file whose metadata has the number of the save and a checksum of all its bytes, in
 // which the checksum's own digits count as zeros.
@@ -6,15 +6,8 @@
 import { InputError, StorageError } from "../errors.ts";
 import { BlobReader } from "../files/blobs.ts";
 import { storageError } from "../files/cached.ts";
-import {
-  fileIn,
-  filesIn,
-  folder,
-  openFolder,
-  removeFrom,
-  type SyncHandle,
-  syncHandle,
-} from "../files/opfs.ts";
+import { folder, openFolder, removeFrom } from "../files/folders.ts";
+import type { Folder, OpenFile } from "../files/stored.ts";
 import { type Contents, readSafetensors, safetensorsHead, type TensorInfo } from "./safetensors.ts";
 import { addFile, Sum, sumOfFile } from "./sum.ts";
 
@@ -89,15 +82,11 @@ interface Side {
 }
 
 /** The intact files of a checkpoint, newest first. */
-async function sides(
-  dir: FileSystemDirectoryHandle,
-  name: string,
-  verify: boolean,
-): Promise<Side[]> {
+async function sides(dir: Folder, name: string, verify: boolean): Promise<Side[]> {
   const found: Side[] = [];
   for (const side of SIDES) {
     try {
-      const file = await fileIn(dir, `${name}.${side}.safetensors`);
+      const file = await dir.read(`${name}.${side}.safetensors`);
       const contents = await readSafetensors(file, name);
       const head = JSON.parse(contents.metadata.edgewise ?? "null") as {
         format?: string;
@@ -134,26 +123,25 @@ interface NextSave {
 
 /** Overwrites a file. Returns its size. */
 async function writeTensors(
-  handle: SyncHandle,
+  file: OpenFile,
   head: Uint8Array,
   order: readonly string[],
   bytes: (name: string) => Promise<Uint8Array<ArrayBuffer>>,
 ): Promise<number> {
-  const full = () => new DOMException("no room", "QuotaExceededError");
-  handle.truncate(0);
+  await file.truncate(0);
   let at = head.length;
   for (const name of order) {
     const data = await bytes(name);
     for (let i = 0; i < data.length; i += CHUNK) {
       const part = data.subarray(i, i + CHUNK);
-      if (handle.write(part, { at }) !== part.length) throw full();
+      await file.write(part, at);
       at += part.length;
     }
   }
-  handle.flush();
+  await file.flush();
   // The header is written last: without it the file is not a safetensors file.
-  if (handle.write(head, { at: 0 }) !== head.length) throw full();
-  handle.flush();
+  await file.write(head, 0);
+  await file.flush();
   return at;
 }
 
@@ -204,7 +192,7 @@ export class Checkpoint {
   ): Promise<number> {
     let size = 0;
     for (const t of tensors.values()) size += t.bytes;
-    let handle: SyncHandle | undefined;
+    let file: OpenFile | undefined;
     try {
       const dir = await openFolder(FOLDER);
       this.next ??= await this.olderSide(dir);
@@ -216,19 +204,19 @@ export class Checkpoint {
       const { head: unsummed, order } = headOf("0".repeat(16));
       const sum = new Sum().add(unsummed);
       for (const name of order) sum.add(await bytes(name));
-      handle = await syncHandle(dir, `${this.name}.${side}.safetensors`);
-      if (!handle)
+      file = await dir.open(`${this.name}.${side}.safetensors`);
+      if (!file)
         throw new StorageError(
           "this browser cannot write files from a worker",
           `checkpoint '${this.name}'`,
           "Use Chrome 108, Firefox 111 or Safari 15.2 or later.",
         );
-      const end = await writeTensors(handle, headOf(sum.hex()).head, order, bytes);
+      const end = await writeTensors(file, headOf(sum.hex()).head, order, bytes);
       this.next = { side: side === "a" ? "b" : "a", generation: generation + 1 };
       return end;
     } catch (e) {
       try {
-        handle?.truncate(0); // frees the space
+        await file?.truncate(0); // frees the space
       } catch {
         // an incomplete file is ignored in any case
       }
@@ -239,12 +227,12 @@ export class Checkpoint {
         "The save before it, if there is one, is still there.",
       );
     } finally {
-      handle?.close();
+      await file?.close().catch(() => undefined); // it has been flushed
     }
   }
 
   /** The file that the next save overwrites, and the number of that save. */
-  private async olderSide(dir: FileSystemDirectoryHandle): Promise<NextSave> {
+  private async olderSide(dir: Folder): Promise<NextSave> {
     const [newest] = await sides(dir, this.name, true);
     return newest
       ? { side: newest.side === "a" ? "b" : "a", generation: newest.generation + 1 }
@@ -252,12 +240,12 @@ export class Checkpoint {
   }
 }
 
-/** Lists the checkpoints in the browser's storage (OPFS), newest first. */
+/** Lists the checkpoints in the browser's storage, newest first. */
 export async function checkpoints(): Promise<CheckpointInfo[]> {
   const dir = await folder(FOLDER, false);
   if (!dir) return [];
   const sizes = new Map<string, number>();
-  for (const file of await filesIn(dir)) {
+  for (const file of await dir.list()) {
     const name = /^(.+)\.[ab]\.safetensors$/.exec(file.name)?.[1];
     if (name) sizes.set(name, (sizes.get(name) ?? 0) + file.size);
   }

@@ -2,7 +2,7 @@
 
 import { type EdgewiseError, StorageError } from "../errors.ts";
 import { megabytes, message } from "../words.ts";
-import { filesIn, folder, removeFolders } from "./opfs.ts";
+import { folder, removeFolders } from "./folders.ts";
 import { isEdgewise } from "./stream.ts";
 
 /** Converts a failed write to a StorageError. `lost`: a sentence about what remains. */
@@ -46,14 +46,14 @@ export function quotaWords(e: unknown, what: string): string {
 }
 
 /**
- * Bytes that Edgewise holds in the browser's storage (OPFS) for this site: compiled models
+ * Bytes that Edgewise holds in the browser's storage for this site: compiled models
  * (`plans`) and downloaded files (`files`). Adapters and checkpoints are not included.
  */
 export async function cacheBytes(): Promise<{ plans: number; files: number }> {
   const total = { plans: 0, files: 0 };
   for (const name of ["plans", "files"] as const) {
     const dir = await folder(name, false);
-    for (const { size } of dir ? await filesIn(dir) : []) total[name] += size;
+    for (const { size } of dir ? await dir.list() : []) total[name] += size;
   }
   return total;
 }

@@ -1,4 +1,4 @@
-// The cache in the browser's private file system (OPFS): compiled packages, so that a second visit
+// The cache in the browser's storage: compiled packages, so that a second visit
 // needs no compiler, and downloaded files on request. If the storage is missing or full, pages work
 // without it and receive a warning.
 
@@ -6,17 +6,10 @@ import { throwIfAborted } from "../../shared/abort.ts";
 import { StorageError } from "../../shared/errors.ts";
 import { BLOB_PIECE, BlobReader } from "../../shared/files/blobs.ts";
 import { quotaWords } from "../../shared/files/cached.ts";
+import { fileIn, folder, removeFrom, textIn } from "../../shared/files/folders.ts";
 import { HttpSource } from "../../shared/files/http.ts";
-import {
-  fileIn,
-  folder,
-  removeFrom,
-  type SyncHandle,
-  syncHandle,
-  textIn,
-  writeFile,
-} from "../../shared/files/opfs.ts";
 import { BlobSource } from "../../shared/files/source.ts";
+import type { Folder, OpenFile } from "../../shared/files/stored.ts";
 import {
   type ByteSource,
   checkDigest,
@@ -96,7 +89,7 @@ export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise
   const dir = await folder("plans", true);
   if (!dir) return false;
   try {
-    await writeFile(dir, `${sha256(key)}.edge`, data);
+    await dir.write(`${sha256(key)}.edge`, data);
     return true;
   } catch (e) {
     warn(quotaWords(e, "The compiled model"));
@@ -123,17 +116,6 @@ interface Meta {
   sums?: string[];
 }
 
-/** Writes to a file; returns the error if that fails. */
-function writeFailure(handle: SyncHandle, chunk: Uint8Array, at: number): unknown {
-  try {
-    return handle.write(chunk, { at }) === chunk.length
-      ? undefined
-      : new DOMException("short write", "QuotaExceededError");
-  } catch (e) {
-    return e;
-  }
-}
-
 /**
  * A downloaded file that is stored for the next visit. Partial downloads are stored, too, and
  * resumed. A complete file is used without contacting the server.
@@ -147,7 +129,7 @@ export class KeptSource implements ByteSource {
   /** The file was downloaded and stored during this visit. */
   private whole = false;
   private meta: Meta | undefined;
-  private dir: FileSystemDirectoryHandle | undefined;
+  private dir: Folder | undefined;
   private readonly id: string;
   private readonly http: HttpSource;
 
@@ -175,8 +157,8 @@ export class KeptSource implements ByteSource {
     if (this.size !== undefined || this.validator !== undefined) return;
     this.dir = await folder("files", true);
     try {
-      const meta = JSON.parse(await textIn(this.dir!, `${this.id}.json`)) as Meta;
-      const data = await fileIn(this.dir!, `${this.id}.data`);
+      const meta = JSON.parse(await textIn(this.dir, `${this.id}.json`)) as Meta;
+      const data = await fileIn(this.dir, `${this.id}.data`);
       if (meta.url === this.url && (!meta.complete || data.size === meta.size))
         [this.meta, this.kept] = [meta, data];
     } catch {
@@ -247,7 +229,7 @@ export class KeptSource implements ByteSource {
         : undefined;
     try {
       if (handle) {
-        for (const chunk of this.storedPart(handle)) {
+        for await (const chunk of this.storedPart(handle)) {
           at += chunk.length;
           this.options.onBytes?.(at, this.size);
           sums?.add(chunk);
@@ -257,21 +239,23 @@ export class KeptSource implements ByteSource {
       }
       if (at === 0 || at !== this.size)
         for await (const chunk of this.http.stream(at)) {
-          const failure = handle && writeFailure(handle, chunk, at);
-          if (failure !== undefined) {
-            handle?.close();
-            handle = undefined;
-            await this.forget();
-            this.warn(quotaWords(failure, `${this.name} (${megabytes(this.size ?? at)})`));
+          try {
+            await handle?.write(chunk, at);
+          } catch (e) {
+            handle = await this.giveUp(handle, e, at);
           }
           at += chunk.length;
           if (handle) sums?.add(chunk);
           yield chunk;
         }
       this.size ??= at;
+      try {
+        await handle?.flush();
+      } catch (e) {
+        handle = await this.giveUp(handle, e, at);
+      }
       if (handle) {
-        handle.flush();
-        handle.close();
+        await handle.close();
         handle = undefined;
         this.whole = true;
         await this.writeMeta(true, await sums?.finish()).catch((e: unknown) =>
@@ -279,19 +263,27 @@ export class KeptSource implements ByteSource {
         );
       }
     } finally {
-      handle?.close();
+      await handle?.close().catch(() => undefined);
     }
   }
 
+  /** Removes a file that could not be written, with a warning. */
+  private async giveUp(handle: OpenFile | undefined, e: unknown, at: number): Promise<undefined> {
+    await handle?.close().catch(() => undefined);
+    await this.forget();
+    this.warn(quotaWords(e, `${this.name} (${megabytes(this.size ?? at)})`));
+  }
+
   /** Opens the stored file; undefined if it cannot be written. */
-  private async openToWrite(): Promise<SyncHandle | undefined> {
-    let handle: SyncHandle | undefined;
+  private async openToWrite(): Promise<OpenFile | undefined> {
+    let handle: OpenFile | undefined;
     try {
-      handle = this.dir && (await syncHandle(this.dir, `${this.id}.data`));
+      handle = await this.dir?.open(`${this.id}.data`);
       if (handle) await this.writeMeta(false);
       return handle;
     } catch (e) {
-      handle?.close(); // no space, or another tab is downloading the same file
+      // no space, or another tab is downloading the same file
+      await handle?.close().catch(() => undefined);
       if (e instanceof DOMException && e.name === "QuotaExceededError")
         this.warn(quotaWords(e, this.name));
       return undefined;
@@ -299,14 +291,14 @@ export class KeptSource implements ByteSource {
   }
 
   /** The bytes that an earlier visit stored. */
-  private *storedPart(handle: SyncHandle): Generator<Uint8Array<ArrayBuffer>> {
-    const have = this.kept ? handle.getSize() : 0;
-    handle.truncate(have);
+  private async *storedPart(file: OpenFile): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+    const have = this.kept ? file.size : 0;
+    await file.truncate(have);
     const buffer = new Uint8Array(Math.min(4 << 20, have));
     for (let at = 0; at < have; ) {
       throwIfAborted(this.options.signal);
       const chunk = buffer.subarray(0, Math.min(buffer.length, have - at));
-      if (handle.read(chunk, { at }) !== chunk.length) return;
+      if ((await file.read(chunk, at)) !== chunk.length) return;
       at += chunk.length;
       yield chunk;
     }
@@ -320,7 +312,7 @@ export class KeptSource implements ByteSource {
       complete,
       ...(sums ? { sums } : {}),
     };
-    await writeFile(this.dir!, `${this.id}.json`, new Blob([JSON.stringify(meta)]));
+    await this.dir!.write(`${this.id}.json`, new Blob([JSON.stringify(meta)]));
   }
 
   /** Closes a connection that `open` made and that was not read. */

@@ -1,4 +1,4 @@
-// Storage of adapters in the browser (OPFS), by the key of the model that they belong to. Each save
+// Storage of adapters in the browser, by the key of the model that they belong to. Each save
 // writes a new file, KEY.NAME.GENERATION.safetensors, with the adapter's config and a checksum of
 // all bytes in its metadata; older files are removed afterwards. Whenever the tab is killed, the
 // newest intact file has the tensors and config of a single save.
@@ -8,14 +8,8 @@ import { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safet
 import { dataBegin, sumOfFile, withSum } from "../../shared/checkpoints/sum.ts";
 import { InputError } from "../../shared/errors.ts";
 import { storageError } from "../../shared/files/cached.ts";
-import {
-  fileIn,
-  filesIn,
-  folder,
-  openFolder,
-  removeFrom,
-  writeFile,
-} from "../../shared/files/opfs.ts";
+import { folder, openFolder, removeFrom } from "../../shared/files/folders.ts";
+import type { Folder } from "../../shared/files/stored.ts";
 import type { Model } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
 
@@ -36,9 +30,9 @@ const prefixOf = (model: Owner, name: string): string =>
   `${model.key}.${encodeURIComponent(name)}.`;
 
 /** All files of a model's adapters, newest first. Those of earlier versions have generation 0. */
-async function saves(dir: FileSystemDirectoryHandle, model: Owner): Promise<Save[]> {
+async function saves(dir: Folder, model: Owner): Promise<Save[]> {
   const list: Save[] = [];
-  for (const { name: file } of await filesIn(dir)) {
+  for (const { name: file } of await dir.list()) {
     if (!file.startsWith(`${model.key}.`)) continue;
     const rest = file.slice(model.key.length + 1);
     const end = SEPARATE.slice(0, 2).find((e) => rest.endsWith(`.${e}`));
@@ -73,8 +67,7 @@ export async function keep(model: Owner, name: string): Promise<number> {
       tensors.slice(dataBegin(tensors, contents)),
     );
     const before = (await saves(dir, model)).filter((s) => s.name === name);
-    await writeFile(
-      dir,
+    await dir.write(
       `${prefixOf(model, name)}${(before[0]?.generation ?? 0) + 1}.safetensors`,
       whole,
     );
@@ -146,9 +139,9 @@ export async function forget(model: Owner, name: string): Promise<void> {
   await removeFrom(dir, `${prefixOf(model, name)}adapter_config.json`);
 }
 
-async function open(dir: FileSystemDirectoryHandle, file: string): Promise<File | undefined> {
+async function open(dir: Folder, file: string): Promise<File | undefined> {
   try {
-    return await fileIn(dir, file);
+    return await dir.read(file);
   } catch {
     return undefined;
   }
