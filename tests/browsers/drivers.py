@@ -253,7 +253,8 @@ class WebKit:
     def __init__(self):
         self.processes: list[subprocess.Popen] = []
         try:
-            env = dict(os.environ)
+            # Safari shares memory with the threads of isolated pages; WebKitGTK must be asked to.
+            env = {**os.environ, "JSC_useSharedArrayBuffer": "1"}
             if not env.get("DISPLAY"):
                 display = subprocess.Popen(
                     ["Xvfb", "-displayfd", "1", "-screen", "0", "1024x768x24", "-nolisten", "tcp"],
