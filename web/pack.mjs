@@ -1,33 +1,36 @@
 // npm run pack: edgewise.inline.js and edgewise.global.js, each the whole library in one file:
-// scripts of workers as text, the engine compressed. Runs after build.mjs, when dist/engine/ is
+// scripts of workers as text, the engines compressed. Runs after build.mjs, when dist/engine/ is
 // there.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { constants, deflateRawSync } from "node:zlib";
+import { deflateRawSync } from "node:zlib";
 import { build } from "esbuild";
 import { here, markImports, options, out } from "./bundle.mjs";
 
 // those with all kernels stay files beside it
 const BUILDS = ["simd128", "simd128-threads", "relaxed-threads"];
-const HEAD = 2048; // bytes: simd128 and simd128-threads are equal behind it (wasm/Makefile)
+/**
+ * The builds are largely equal, in the same order. deflate finds equal bytes at most 32 KiB apart:
+ * so they are stored as this number of pieces each, a piece of each build in turn. Together they
+ * then compress to hardly more than one.
+ */
+const PIECES = 40;
 
 const script = (name) =>
   readFileSync(join(out, name), "utf8").replace(/\n\/\/# sourceMappingURL=.*\n?$/, "");
-const base64 = (bytes, options) =>
-  deflateRawSync(bytes, { level: 9, ...options }).toString("base64");
 
-/** A module that exports the engines: each its beginning and, from `rest`, what follows it. */
 function engines() {
-  const all = BUILDS.map((name) => readFileSync(join(out, `engine/edgewise-${name}.wasm`)));
-  const finishFlush = constants.Z_SYNC_FLUSH; // the stream goes on
-  const heads = all.map((bytes) => base64(bytes.subarray(0, HEAD), { finishFlush }));
-  const rests = all.map((bytes) => base64(bytes.subarray(HEAD)));
-  const rest = [...new Set(rests)];
-  if (rest.length === BUILDS.length) throw new Error("the builds of simd128 share no code");
-  const entries = BUILDS.map((name, i) => {
-    return `${JSON.stringify(name)}: ["${heads[i]}", rest[${rest.indexOf(rests[i])}]]`;
-  });
-  return `const rest = ${JSON.stringify(rest)}; export const engine = { ${entries.join(", ")} };`;
+  const files = BUILDS.map((name) => readFileSync(join(out, `engine/edgewise-${name}.wasm`)));
+  const cut = (file, piece) => Math.floor((file.length * piece) / PIECES);
+  const pieces = Array.from({ length: PIECES }, (_, i) =>
+    files.map((file) => file.subarray(cut(file, i), cut(file, i + 1))),
+  );
+  return {
+    builds: BUILDS,
+    sizes: files.map((file) => file.length),
+    pieces: PIECES,
+    deflated: deflateRawSync(Buffer.concat(pieces.flat()), { level: 9 }).toString("base64"),
+  };
 }
 
 const packed = {
@@ -41,7 +44,7 @@ const packed = {
       contents: [
         `export const worker = ${JSON.stringify(script("worker.js"))};`,
         `export const compiler = ${JSON.stringify(script("compiler.js"))};`,
-        engines(),
+        `export const engines = ${JSON.stringify(engines())};`,
       ].join("\n"),
     }));
   },

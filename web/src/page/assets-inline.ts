@@ -1,7 +1,7 @@
 // The library's own files, inside of this one: scripts as text, the engine compressed. pack.mjs
 // puts it in the place of assets.ts.
 
-import { compiler, engine, worker } from "edgewise:packed";
+import { compiler, engines, worker } from "edgewise:packed";
 import type { EngineFiles } from "../protocol/loading.ts";
 
 declare const __WHEEL__: string;
@@ -48,11 +48,12 @@ function scriptUrl(text: string): string {
 
 function engineFiles(): EngineFiles {
   const files: EngineFiles = {};
-  for (const [name, parts] of Object.entries(engine)) {
-    const bytes = parts.map((part) => Uint8Array.from(atob(part), (c) => c.charCodeAt(0)));
-    files[name] = new Blob(bytes, { type: "application/wasm+deflate" });
+  const { builds, sizes, pieces, deflated } = engines;
+  const packed = new Blob([Uint8Array.from(atob(deflated), (c) => c.charCodeAt(0))]);
+  builds.forEach((name, index) => {
+    files[name] = { packed, sizes, pieces, index };
     const url = besideThis(`engine/edgewise-${name}-full.wasm`); // of models that few pages have
     if (url) files[`${name}-full`] = url;
-  }
+  });
   return files;
 }

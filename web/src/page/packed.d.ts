@@ -4,6 +4,9 @@ declare module "edgewise:packed" {
   export const worker: string;
   /** compiler.js */
   export const compiler: string;
-  /** The deflated .wasm files by build, as parts in base64. Builds share parts. */
-  export const engine: Record<string, string[]>;
+  /**
+   * The .wasm files of the builds: each is cut into a number of pieces; a piece of each in turn,
+   * deflated, as base64.
+   */
+  export const engines: { builds: string[]; sizes: number[]; pieces: number; deflated: string };
 }

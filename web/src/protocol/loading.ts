@@ -5,10 +5,24 @@ import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 import type { PythonUrls } from "./compiler.ts";
 
 /**
- * The engine's .wasm files by the name of their build (`simd128`, `simd128-full`, ...): addresses,
- * or contents compressed as deflate without a header.
+ * An engine that came compressed with the library. Several .wasm files are compressed together:
+ * each is cut into `pieces` of equal length, and a piece of each follows in turn.
  */
-export type EngineFiles = Record<string, string | Blob>;
+export interface PackedEngine {
+  /** All files, compressed as deflate without a header. */
+  packed: Blob;
+  /** Bytes of each file. */
+  sizes: number[];
+  pieces: number;
+  /** Which of the files it is. */
+  index: number;
+}
+
+/**
+ * The engine's .wasm files by the name of their build (`simd128`, `simd128-full`, ...): addresses,
+ * or contents.
+ */
+export type EngineFiles = Record<string, string | PackedEngine>;
 
 /** Absolute addresses of Edgewise's files; folders end in `/`. Fields as in `Env`. */
 export interface Urls {

@@ -1,6 +1,6 @@
 // Downloads and compiles the engine's WebAssembly module.
 
-import type { EngineFiles } from "../../protocol/loading.ts";
+import type { EngineFiles, PackedEngine } from "../../protocol/loading.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { bytesOf } from "../../shared/files/http.ts";
 import {
@@ -16,13 +16,13 @@ import type { DeviceOptions } from "../options.ts";
 
 const STREAM_PATIENCE = 2; // in stall timeouts, for half a megabyte
 
-const modules = new Map<string | Blob, Promise<WebAssembly.Module>>();
+const modules = new Map<string | PackedEngine, Promise<WebAssembly.Module>>();
 
 /**
  * Downloads and compiles a module, at the same time and once per address and worker. Failures are
  * not cached.
  */
-export function engineModule(url: string | Blob): Promise<WebAssembly.Module> {
+export function engineModule(url: string | PackedEngine): Promise<WebAssembly.Module> {
   let module = modules.get(url);
   if (!module) {
     module = typeof url === "string" ? compile(url) : unpack(url);
@@ -32,7 +32,7 @@ export function engineModule(url: string | Blob): Promise<WebAssembly.Module> {
   return module;
 }
 
-function fileOf(engineUrl: string | EngineFiles, build: string): string | Blob {
+function fileOf(engineUrl: string | EngineFiles, build: string): string | PackedEngine {
   if (typeof engineUrl === "string") return new URL(`edgewise-${build}.wasm`, engineUrl).href;
   const file = engineUrl[build];
   if (file) return file;
@@ -43,12 +43,26 @@ function fileOf(engineUrl: string | EngineFiles, build: string): string | Blob {
   );
 }
 
+/** The .wasm file of an engine that came compressed with the library. */
+async function unpacked({ packed, sizes, pieces, index }: PackedEngine): Promise<Uint8Array> {
+  const stream = packed.stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const all = new Uint8Array(await new Response(stream).arrayBuffer());
+  const file = new Uint8Array(sizes[index]!);
+  let at = 0;
+  for (let piece = 0; piece < pieces; piece++)
+    sizes.forEach((size, i) => {
+      const begin = Math.floor((size * piece) / pieces);
+      const end = Math.floor((size * (piece + 1)) / pieces);
+      if (i === index) file.set(all.subarray(at, at + end - begin), begin);
+      at += end - begin;
+    });
+  return file;
+}
+
 /** Compiles an engine that came compressed with the library. */
-async function unpack(packed: Blob): Promise<WebAssembly.Module> {
-  const bytes = packed.stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  const headers = { "Content-Type": "application/wasm" };
+async function unpack(engine: PackedEngine): Promise<WebAssembly.Module> {
   return within(
-    WebAssembly.compileStreaming(new Response(bytes, { headers })),
+    unpacked(engine).then((file) => WebAssembly.compile(file as BufferSource)),
     () => new EngineError("the engine was not unpacked in time", "", "Load the page again."),
   ).catch((e: unknown) =>
     Promise.reject(e instanceof EngineError ? e : uncompiled(e, "the engine of this file")),
