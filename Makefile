@@ -176,10 +176,13 @@ $(stamp)/pack: web/pack.mjs $(stamp)/web $(stamp)/wasm
 	npm --prefix web run --silent pack
 	@touch $@
 
-# The bundlers under test, with the npm package installed beside them.
-$(stamp)/bundlers: tests/bundlers/package.json $(stamp)/pack $(stamp)/wheel-pure
-	@mkdir -p .build/bundlers
-	@cmp -s $< .build/bundlers/package.json || { cp $< .build/bundlers/ && npm --prefix .build/bundlers install --silent --no-fund --no-audit --ignore-scripts; }
+# The bundlers and runtimes under test, and the npm package beside them.
+$(stamp)/node-bundlers: tests/bundlers/package.json tests/bundlers/package-lock.json | $(stamp)/system
+	@mkdir -p .build/bundlers && cp $^ .build/bundlers/
+	npm --prefix .build/bundlers ci --silent --no-fund --no-audit --ignore-scripts
+	@touch $@
+
+$(stamp)/bundlers: $(stamp)/node-bundlers $(stamp)/pack $(stamp)/wheel-pure
 	@rm -rf .build/bundlers/node_modules/edgewise .build/bundlers/*.tgz && mkdir -p .build/bundlers/node_modules/edgewise
 	@cd web && npm pack --silent --pack-destination ../.build/bundlers > ../.build/bundlers/log
 	@tar xzf .build/bundlers/edgewise-*.tgz -C .build/bundlers/node_modules/edgewise --strip-components=1
