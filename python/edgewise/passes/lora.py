@@ -81,7 +81,7 @@ class LoraLayer:
         scaling: what B A is multiplied with.
         weight: the initializer that it multiplies with; None where that is quantized, made by
             nodes, or shared with another layer.
-        turned: whether the initializer is stored as [out, in].
+        transposed: whether the initializer is stored as [out, in].
         x, y: names of its input and output in the file.
     """
 
@@ -91,7 +91,7 @@ class LoraLayer:
     b: str
     scaling: float
     weight: str | None
-    turned: bool
+    transposed: bool
     x: str
     y: str
 
@@ -103,12 +103,12 @@ class Saved:
     Attributes:
         parameter: the initializer.
         name: in PEFT's files.
-        turned: whether it has to be transposed for them.
+        transposed: whether it has to be transposed for them.
     """
 
     parameter: str
     name: str
-    turned: bool
+    transposed: bool
 
 
 # ---- insertion

@@ -112,7 +112,7 @@ def _fitted_pair(
     return padded_a, b"".join(rows)
 
 
-def turned(data: bytes, rows: int, columns: int) -> bytes:
+def transposed(data: bytes, rows: int, columns: int) -> bytes:
     """The transpose of float32 [rows, columns]."""
     x = array("f", data)
     out = array("f", bytes(len(data)))
@@ -126,14 +126,14 @@ def as_weight(values: array[float], saved: Mapping[str, Any], nbytes: int) -> by
 
     Args:
         values: a saved parameter, float32 in PyTorch's layout.
-        saved: {"turned": whether the slot has the transpose, "shape": of the slot}.
+        saved: {"transposed": whether the slot has the transpose, "shape": of the slot}.
         nbytes: of the slot, float32 or float16.
 
     Raises:
         InputError: the parameter has another size.
     """
-    rows, columns = (saved["shape"] + [1, 1])[:2] if saved["turned"] else (1, len(values))
-    data = turned(values.tobytes(), columns, rows) if saved["turned"] else values.tobytes()
+    rows, columns = (saved["shape"] + [1, 1])[:2] if saved["transposed"] else (1, len(values))
+    data = transposed(values.tobytes(), columns, rows) if saved["transposed"] else values.tobytes()
     if len(data) == 2 * nbytes:
         data = pack(FLOAT16, unpack(FLOAT, data, len(data) // 4))
     if len(data) != nbytes:

@@ -143,7 +143,7 @@ def _low_rank_product(
         rows = graph.reshape(a, [a.shape[0], product(a.shape[1:])])
         return graph.reshape(graph.op("MatMul", graph.reshape(b, b.shape[:2]), rows), shape)
     delta = graph.op("MatMul", b, a)  # [out, in]; of embeddings [width, rows]
-    return delta if layer.turned else graph.transpose(delta, [1, 0])
+    return delta if layer.transposed else graph.transpose(delta, [1, 0])
 
 
 def merge(program: Program) -> Plan:
@@ -181,6 +181,6 @@ def save(program: Program) -> Plan:
     def change(bound: BoundGraph, graph: Gradients) -> None:
         for s in program.saved:
             v = bound.state(s.parameter, FLOAT, program.states[s.parameter].shape)
-            bound.outputs[s.name] = graph.op("Transpose" if s.turned else "Identity", v)
+            bound.outputs[s.name] = graph.op("Transpose" if s.transposed else "Identity", v)
 
     return auxiliary_plan("saved", change)

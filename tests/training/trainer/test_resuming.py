@@ -8,6 +8,7 @@ import pytest
 from edgewise.errors import EdgewiseError, EngineError, InputError, ModelError
 from edgewise.training.peft import LoraConfig
 from edgewise.training.safetensors import load_safetensors, save_safetensors
+from edgewise.training.trainer.checkpoint import save_checkpoint
 
 from .. import llama
 from .models import net, rows, trainer
@@ -81,7 +82,7 @@ def test_checkpoints_that_do_not_fit(tmp_path):
     for cut in (0, 7, 8, 100, len(good) // 2, len(good) - 1):
         refused(good[:cut], ModelError)
     refused(b"\xff" * 400, ModelError)
-    refused(good.replace(b"edgewise-checkpoint-2", b"edgewise-checkpoint-9"), ModelError)
+    refused(good.replace(b"edgewise-checkpoint-3", b"edgewise-checkpoint-9"), ModelError)
     for at in (
         *range(8, len(good), 97),
         len(good) - 1,
@@ -93,17 +94,30 @@ def test_checkpoints_that_do_not_fit(tmp_path):
     path.write_bytes(good)
     other.resume(path, changed=["learning_rate"])
     assert np.array_equal(other.session.get("0.weight"), t.session.get("0.weight"))
-    tensors, metadata = load_safetensors(str(path))  # as earlier versions wrote them, without a sum
-    run = json.loads(metadata["edgewise"])
-    del run["sha256"]
-    save_safetensors(
-        {n: (x.dtype, x.shape, x.bytes()) for n, x in tensors.items()},
-        path,
-        {"edgewise": json.dumps({**run, "format": "edgewise-checkpoint-1"})},
-    )
-    other.resume(path, changed=["learning_rate"])
     with pytest.raises(EdgewiseError):
         t.save(tmp_path / "no" / "folder" / "x")
+    t.free(), other.free()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_checkpoints_of_earlier_versions(tmp_path, version):
+    """Their field `begun` is `first_update` now, and version 1 has no digest."""
+    path = tmp_path / "run.safetensors"
+    t = trainer()
+    t.fit(rows(), progress=False)
+    t.save(path)
+    tensors, metadata = load_safetensors(str(path))
+    states = {n: (x.dtype, x.shape, x.bytes()) for n, x in tensors.items()}
+    run = json.loads(metadata["edgewise"])
+    del run["first_update"], run["sha256"]
+    run |= {"format": f"edgewise-checkpoint-{version}", "begun": 2}
+    if version == 1:
+        save_safetensors(states, path, {"edgewise": json.dumps(run)})
+    else:
+        save_checkpoint(states, run, path)
+    other = trainer().resume(path)
+    assert np.array_equal(other.session.get("0.weight"), t.session.get("0.weight"))
+    assert (other.first_update, other.session.step) == (2, t.session.step)
     t.free(), other.free()
 
 

@@ -18,8 +18,9 @@ from ...onnx.sink import source_pieces
 from ...onnx.source import Source, as_source
 from ..safetensors import load_safetensors, safetensors_parts, save_safetensors
 
-FORMAT = "edgewise-checkpoint-2"
-UNSUMMED = "edgewise-checkpoint-1"  # of older versions, without a digest
+FORMAT = "edgewise-checkpoint-3"
+RENAMED = "edgewise-checkpoint-2"  # older: the field first_update was called begun
+UNSUMMED = "edgewise-checkpoint-1"  # older still: no digest either
 ZEROS = "0" * 64
 
 
@@ -60,18 +61,20 @@ def load_checkpoint(
         run = json.loads(metadata.get("edgewise", "null"))
     except (ValueError, RecursionError):
         run = None
-    if not isinstance(run, dict) or run.get("format") not in (FORMAT, UNSUMMED):
+    if not isinstance(run, dict) or run.get("format") not in (FORMAT, RENAMED, UNSUMMED):
         raise ModelError(
             "it is no checkpoint of a Trainer",
             os.fspath(source.name),
             "Give a file that Trainer.save has written.",
         )
-    if run["format"] == FORMAT and _digest(source, run.get("sha256")) != run.get("sha256"):
+    if run["format"] != UNSUMMED and _digest(source, run.get("sha256")) != run.get("sha256"):
         raise ModelError(
             "it is not what its checksum says",
             os.fspath(source.name),
             "The file is damaged: resume from another one.",
         )
+    if run["format"] != FORMAT:
+        run["first_update"] = run.pop("begun", 0)
     return tensors, run
 
 

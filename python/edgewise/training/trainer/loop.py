@@ -65,7 +65,7 @@ class Loop:
         """Updates up to the end of the run, or until a callback, a signal or an error stops it."""
         trainer, fit = self.trainer, self.fit
         trainer.begin_run(total_updates(self.per_epoch, fit.epochs, fit.max_steps))
-        end = trainer.begun + trainer.total
+        end = trainer.first_update + trainer.total
         show = sys.stderr.isatty() if fit.progress is None else fit.progress
         self.started, self.first = time.monotonic(), trainer.session.step
         try:
@@ -121,7 +121,7 @@ class Loop:
         trainer, history = self.trainer, self.history
         done, seconds = trainer.session.step, time.monotonic() - self.started
         at = Progress(
-            step=done - trainer.begun,
+            step=done - trainer.first_update,
             total=trainer.total,
             epoch=trainer.epoch - trainer.first_epoch + trainer.cursor / len(self.rows),
             loss=loss,

@@ -9,7 +9,7 @@ from ...compile import compile_package
 from ...errors import InputError
 from ...profile import Watch
 from ...session.decoder import DecoderModel
-from ..adapters import fitted, floats, turned
+from ..adapters import fitted, floats, transposed
 from ..export import export_lora, export_parameters
 from ..peft import Adapter, LoraConfig
 from ..session import TrainingSession
@@ -107,6 +107,6 @@ def adapter_states(
                 "Give an adapter of this model.",
             )
         states[target.parameter] = (
-            turned(values, state.shape[1], state.shape[0]) if target.turned else values
+            transposed(values, state.shape[1], state.shape[0]) if target.transposed else values
         )
     return states

@@ -42,7 +42,7 @@ def check_run(
         return type(value) is int and (least is None or value >= least)
 
     if not (
-        count("begun", 0)
+        count("first_update")
         and count("first_epoch", 0)
         and count("runs")
         and count("epoch")

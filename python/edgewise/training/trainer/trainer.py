@@ -154,7 +154,7 @@ class Trainer(Owner):
         self.watch, self.fitting = Watch(), False
         # Position in the run: the epoch, its batches that were used, the update and the epoch that
         # the present `fit` began with, its updates, and whether it has ended.
-        self.epoch = self.cursor = self.begun = self.first_epoch = 0
+        self.epoch = self.cursor = self.first_update = self.first_epoch = 0
         self.total = 0
         self.done = False
         self.start_lock()
@@ -262,7 +262,7 @@ class Trainer(Owner):
             InputError: the schedule needs `total_steps`.
         """
         options = self.options
-        step = self._session.step - self.begun if self._session is not None else 0
+        step = self._session.step - self.first_update if self._session is not None else 0
         total = options.total_steps or self.total or None
         return options.optimizer.lr * factor(options.schedule, step, total, options.warmup)
 
@@ -339,7 +339,7 @@ class Trainer(Owner):
     def begin_run(self, total: int) -> None:
         """Begins a run of `total` updates, or goes on with one that was stopped."""
         if self.done:
-            self.begun = self.session.step
+            self.first_update = self.session.step
             self.epoch = self.first_epoch = self.epoch + (self.cursor > 0)
             self.cursor, self.done = 0, False
         self.total = total
@@ -431,7 +431,7 @@ class Trainer(Owner):
             "runs": session.runs,
             "epoch": self.epoch,
             "cursor": self.cursor,
-            "begun": self.begun,
+            "first_update": self.first_update,
             "first_epoch": self.first_epoch,
             **self.options.record(),
             "shapes": self._programs.shapes,
@@ -467,7 +467,7 @@ class Trainer(Owner):
         self.session.mended()
         self.session.runs = run["runs"]
         self.epoch, self.cursor, self.done = run["epoch"], run["cursor"], False
-        self.begun, self.first_epoch = run.get("begun", 0), run.get("first_epoch", 0)
+        self.first_update, self.first_epoch = run["first_update"], run.get("first_epoch", 0)
         self.refresh()
         return self
 
