@@ -8,13 +8,12 @@ them makes Python's start longer.
 from __future__ import annotations
 
 import json
-import re
 import traceback
 from importlib import import_module
 from typing import Any
 
-from .errors import EdgewiseError
-from .onnx.source import Source
+from .errors import EdgewiseError, ModelError
+from .onnx.source import MissingFile, Source
 
 # Questions by their kind, `options["of"]`: the module and the function that answer them. Each takes
 # ({name: Source}, options) and returns (JSON text, {file name: bytes}).
@@ -23,8 +22,6 @@ CALLS = {
     "inference": ("edgewise.session.inference_calls", "call"),
     "artifacts": ("edgewise.training.artifact_files.calls", "call"),
 }
-
-_MISSING = re.compile("external data file '(.+)' was not given")
 
 
 def run(files: Any, options: str) -> list[Any]:
@@ -44,9 +41,10 @@ def run(files: Any, options: str) -> list[Any]:
         module, function = CALLS[fields["of"]]
         answer = getattr(import_module(module), function)(page_sources(files), fields)
         return list(answer)
+    except MissingFile as e:
+        return [ModelError.__name__, e.what, e.where, e.remedy, e.file]
     except EdgewiseError as e:
-        missing = _MISSING.search(e.what)
-        return [type(e).__name__, e.what, e.where, e.remedy, missing and missing[1]]
+        return [type(e).__name__, e.what, e.where, e.remedy, None]
     except MemoryError:
         return [
             "OutOfMemory",

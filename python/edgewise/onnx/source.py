@@ -12,6 +12,23 @@ from ..declare.dtypes import Buffer
 from ..errors import InputError, ModelError
 
 
+class MissingFile(ModelError):
+    """A file of a model's external data is missing.
+
+    Attributes:
+        file: its path relative to the model.
+    """
+
+    file = ""
+
+
+def missing_file(file: str, what: str, where: str, remedy: str) -> MissingFile:
+    """A MissingFile error for `file`, with the texts of EdgewiseError."""
+    error = MissingFile(what, where, remedy)
+    error.file = file
+    return error
+
+
 class Source:
     """Random access to the bytes of a file, and to the files of its external data.
 
@@ -41,9 +58,10 @@ class Source:
         )
 
     def sibling(self, name: str) -> Source:
-        """External data, by its path relative to this file; ModelError if there is none."""
-        raise ModelError(
-            f"external data file '{name}' was not given",
+        """External data, by its path relative to this file; MissingFile if there is none."""
+        raise missing_file(
+            name,
+            f"external data file '{name}' is missing",
             self.name,
             "Pass that file along with the model.",
         )
@@ -188,7 +206,8 @@ class FileSource(Source):
                 "External data must lie in the folder of the model.",
             )
         if not os.path.isfile(path):
-            raise ModelError(
+            raise missing_file(
+                name,
                 f"external data file '{name}' is missing",
                 self.name,
                 f"Put it beside the model, as {path}.",
