@@ -4,7 +4,6 @@ import itertools
 import threading
 import warnings
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
@@ -436,36 +435,3 @@ def test_priorities(decoder):
     decoder.generation_config = {"penalty_alpha": 0.6}
     with pytest.raises(UnsupportedField, match="generation_config.json.*penalty_alpha"):
         generate(decoder, PROMPT)
-
-
-def test_prompts_run_at_the_lowest_cost():
-    """Runs that together take a prompt: no other set of runs costs less, and only the last is
-    padded.
-    """
-    from edgewise.session.decoder import DecoderModel, run_cost
-
-    lm = SimpleNamespace(plans=[SimpleNamespace(tokens=t) for t in (1, 16, 128)], max_length=512)
-    for count, past, runs in (
-        (1, 0, [1]),
-        (5, 0, [1] * 5),
-        (8, 0, [16]),
-        (20, 0, [16, 1, 1, 1, 1]),
-        (50, 0, [16, 16, 16, 1, 1]),
-        (100, 0, [128]),
-        (200, 0, [128, 16, 16, 16, 16, 16]),
-        (300, 0, [128, 128, 16, 16, 16]),
-        (128, 384, [128]),
-        (100, 400, [16] * 6 + [1] * 4),
-        (8, 500, [1] * 8),
-    ):
-        left, got = count, []
-        while left > 0:
-            got.append(DecoderModel.choose(lm, left, past + count - left).tokens)
-            left -= got[-1]
-        assert got == runs
-        if past == 0 and count <= 128:
-            assert sum(map(run_cost, got)) == min(
-                a * run_cost(1) + b * run_cost(16) + c * run_cost(128)
-                for a, b, c in itertools.product(range(count + 1), range(9), range(2))
-                if a + 16 * b + 128 * c >= count
-            )

@@ -37,3 +37,19 @@ def test_functions_have_names() -> None:
         if isinstance(node, ast.FunctionDef) and node.name == "_"
     ]
     assert not nameless
+
+
+def test_shared_vectors_are_described() -> None:
+    """tests/conformance/README.md has a row for each file, and the tests that it names read it."""
+    folder = ROOT / "tests/conformance"
+    rows = [
+        re.findall(r"`([^`]+\.(?:json|py|ts))`", line)
+        for line in (folder / "README.md").read_text().split("\n")
+        if line.startswith("| `")
+    ]
+    assert sorted(row[0] for row in rows) == sorted(p.name for p in folder.glob("*.json"))
+    for name, *tests in rows:
+        readers = [t for t in tests if t.startswith(("tests/", "web/test/"))]
+        assert {t.rpartition(".")[2] for t in readers} == {"py", "ts"} or len(readers) > 1, name
+        for test in readers:
+            assert (ROOT / test).read_text().count(name.removesuffix(".json")), (name, test)

@@ -16,6 +16,7 @@ from ..package import Package as Package
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
+from .chunks import choose_run
 from .open import check_cache_dtype
 from .open import open_package as open_package
 from .weights import WeightStore, key_of
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ..engine import Engine
-
-
-def run_cost(tokens: int) -> int:
-    """Relative cost of a run of `tokens` tokens. The unit is half the cost of each additional token
-    in a long run. Measured with float32, int8 and 4-bit models of 135M parameters;
-    web/src/worker/model/decoder.ts has the same numbers.
-    """
-    return 9 if tokens == 1 else 20 + 2 * tokens
 
 
 class DecoderModel(Owner):
@@ -329,7 +322,7 @@ class DecoderModel(Owner):
                 state[1] = whole
                 return logits
             while ids:
-                plan = self.choose(len(ids), len(state[1]))
+                plan = self._choose(len(ids), len(state[1]))
                 part, ids = ids[: plan.tokens], ids[plan.tokens :]
                 logits = plan.run(sequence, part, len(state[1]))
                 state[1] = state[1] + part
@@ -338,27 +331,17 @@ class DecoderModel(Owner):
             del state[1][before:]
             raise
 
-    def choose(self, count: int, past: int) -> _DecoderPlan:
-        """The plan for the next run: the first of the sequence of plans that process `count` tokens
-        at the lowest total cost, longest first. A padded run costs as much as a full one.
-        """
-        fitting = [p for p in reversed(self.plans) if past + p.tokens <= self.max_length]
-        if not fitting:
+    def _choose(self, count: int, past: int) -> _DecoderPlan:
+        """The plan for the next run of a prompt of which `count` tokens remain."""
+        size = choose_run([p.tokens for p in self.plans], count, past, self.max_length)
+        if size is None:
             raise InputError(
                 f"no run of the model fits between {past} tokens and its limit of"
                 f" {self.max_length}",
                 "forward",
                 "Use a shorter sequence; a model with a plan for single tokens reaches its limit.",
             )
-        if count >= fitting[0].tokens:
-            return fitting[0]
-        costs = [0]
-        for n in range(1, count + 1):
-            least, best = min(
-                (run_cost(p.tokens) + costs[max(n - p.tokens, 0)], i) for i, p in enumerate(fitting)
-            )
-            costs.append(least)
-        return fitting[best]
+        return next(p for p in self.plans if p.tokens == size)
 
     def profile(self) -> Profile:
         """Records what the model runs in a `with` block: `with lm.profile() as p: generate(lm,

@@ -6,6 +6,7 @@ import { EngineError, InputError } from "../../shared/errors.ts";
 import type { Decoder } from "../generation/index.ts";
 import type { DecoderInfo, PlanEntry } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
+import { chooseRun } from "./chunks.ts";
 import type { Weights } from "./weights.ts";
 
 /** State of a sequence. */
@@ -26,12 +27,6 @@ interface LoadedSize {
   output: Buffer;
   bound: DecoderState | undefined;
 }
-
-/**
- * Estimated cost of a run, in units of half the cost of each further token of a long run (see
- * session/decoder.py).
- */
-const runCost = (tokens: number) => (tokens === 1 ? 9 : 20 + 2 * tokens);
 
 /** The language model of a package, on a device. Mirrors python/edgewise/session/decoder.py. */
 export class EngineDecoder implements Decoder<DecoderState> {
@@ -238,29 +233,17 @@ export class EngineDecoder implements Decoder<DecoderState> {
     return output!;
   }
 
-  /**
-   * The plan of the next run: the first of the sequence of plans with the lowest total cost for `n`
-   * tokens, longest first. A padded run costs as much as a full one.
-   */
+  /** The plan for the next run of a prompt of which `n` tokens remain. */
   private choose(n: number, past: number): LoadedSize {
-    const fitting = this.plans.filter((p) => past + p.info.tokens <= this.max_length).reverse();
-    let best = fitting[0];
-    if (!best)
+    const sizes = this.plans.map((p) => p.info.tokens);
+    const size = chooseRun(sizes, n, past, this.max_length);
+    if (size === undefined)
       throw new InputError(
         `no run of the model fits between ${past} tokens and its limit of ${this.max_length}`,
         "forward",
         "Use a shorter sequence; a model with a plan for single tokens reaches its limit.",
       );
-    if (n >= best.info.tokens) return best;
-    const costs = [0];
-    for (let m = 1; m <= n; m++) {
-      costs[m] = Infinity;
-      for (const p of fitting) {
-        const cost = runCost(p.info.tokens) + costs[Math.max(m - p.info.tokens, 0)]!;
-        if (cost < costs[m]!) [costs[m], best] = [cost, p];
-      }
-    }
-    return best;
+    return this.plans[sizes.indexOf(size)]!;
   }
 
   private runPlan(
