@@ -27,7 +27,7 @@ from .declare.dtypes import (
     UINT16,
     UINT32,
     UINT64,
-    Buffer,
+    BytesLike,
     bytes_for,
     pack,
     unpack,
@@ -107,7 +107,7 @@ class Array:
 
     __slots__ = ("shape", "dtype", "data")
 
-    def __init__(self, shape: Sequence[int], dtype: str, data: Buffer) -> None:
+    def __init__(self, shape: Sequence[int], dtype: str, data: BytesLike) -> None:
         self.shape, self.dtype, self.data = tuple(shape), dtype, data
         have = memoryview(data).nbytes
         expected = bytes_for(_check_dtype(dtype), self.size)
@@ -340,7 +340,7 @@ def _packed(np: Any, bits: int, codes: Any) -> Any:
     return np.packbits(bit.reshape(-1), bitorder="little")
 
 
-def _of_ml_dtypes(np: Any, dtype: int, shape: Sequence[int], data: Buffer) -> Any:
+def _of_ml_dtypes(np: Any, dtype: int, shape: Sequence[int], data: BytesLike) -> Any:
     """A NumPy array of a type of ml_dtypes; None if that package is not installed."""
     try:
         import ml_dtypes
@@ -428,7 +428,7 @@ def view_of(buffer: memoryview, dtype: int, shape: Sequence[int]) -> Any:
     return np.frombuffer(buffer, dtype=NAME[dtype] if dtype != BOOL else np.bool_).reshape(shape)
 
 
-def as_output(dtype: int, shape: Sequence[int], data: Buffer) -> Any:
+def as_output(dtype: int, shape: Sequence[int], data: BytesLike) -> Any:
     """A NumPy array, or an Array without NumPy; for types that NumPy does not have, an array of
     ml_dtypes, or an Array without that package.
     """

@@ -35,7 +35,7 @@ def _signed(text: bytes) -> bytes:
     return SUM + hashlib.sha256(SUM + b"0" * 64 + rest).hexdigest().encode() + rest
 
 
-class Part(Source):
+class SourceRange(Source):
     """A stretch of another source."""
 
     def __init__(self, source: Source, offset: int, size: int, name: str = "") -> None:
@@ -169,7 +169,7 @@ class Package:
         start = -(-(16 + length) // 64) * 64
         check_manifest(manifest, source.name, max(0, source.size - start))
         sources = {
-            name: Part(source, start + offset, size, f"{source.name}:{name}")
+            name: SourceRange(source, start + offset, size, f"{source.name}:{name}")
             for name, (offset, size) in manifest["files"].items()
         }
         package = Package(manifest, {}, sources)

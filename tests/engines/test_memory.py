@@ -8,7 +8,7 @@ from edgewise.declare import kernel
 from edgewise.declare.dtypes import FLOAT, INT32, INT64
 from edgewise.declare.symbolic import strides_of
 from edgewise.plan.memory import plan_memory
-from edgewise.plan.view import Buffer, View
+from edgewise.plan.view import Storage, View
 from edgewise.targets import CPU
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -58,7 +58,7 @@ class Step:
 
 def new(dtype, shape):
     n = int(np.prod(shape)) * TYPES[dtype]().itemsize
-    return View(Buffer("arena", n), 0, shape, strides_of(shape), dtype)
+    return View(Storage("arena", n), 0, shape, strides_of(shape), dtype)
 
 
 def seen(draw, v):

@@ -23,13 +23,13 @@ from ..onnx import FileSource, read_model
 from ..session.open import folder_files, open_package
 from .contender import Comparison
 from .decoding import compare_decoding
-from .report import Report, figure
+from .report import BenchReport, figure
 from .run import compare_runs
 
 if TYPE_CHECKING:
     from .contender import Engine
 
-__all__ = ["Report", "bench"]
+__all__ = ["BenchReport", "bench"]
 
 MAX_ROUNDS, MIN_ROUNDS = 50, 3
 
@@ -47,7 +47,7 @@ def bench(
     seconds: float = 10.0,
     profile: bool = False,
     against: bool = True,
-) -> Report:
+) -> BenchReport:
     """Measures a model.
 
     A decoder-only language model is measured as it generates, unless dims, shapes or values are
@@ -132,7 +132,7 @@ def _is_language_model(graph: Graph) -> bool:
 
 def _measure(
     path: str, comparison: Comparison, engine: Engine, seconds: float, profile: bool
-) -> Report:
+) -> BenchReport:
     """Runs rounds in which all contenders take turns, in alternating order."""
     contenders = comparison.contenders
     ours, peer = contenders[0], contenders[1] if len(contenders) > 1 else None
@@ -158,7 +158,7 @@ def _measure(
         figure("from the file to the first result", "ms", "lower", *(ready + [None])[:2]),
         figure("resident memory it added", "MB", "lower", *(memory + [None])[:2]),
     ]
-    return Report(
+    return BenchReport(
         model=path,
         task=comparison.task,
         threads=engine.threads,

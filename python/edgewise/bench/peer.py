@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..ir import Graph, Node
 from .contender import Comparison, Contender
 from .decoding import Decoding
-from .run import Run
+from .run import LoadedModel
 
 AGREE = 1e-3  # difference of results, relative to the largest value, above which a note warns
 CACHE_DTYPES = {"tensor(float)": "float32", "tensor(float16)": "float16"}
@@ -81,13 +81,13 @@ def open_session(onnxruntime: Any, file: str, threads: int) -> Any:
 
 def load_run(
     onnxruntime: Any, file: str, threads: int, feeds: Mapping[str, Any]
-) -> tuple[Run, Sequence[Any]]:
+) -> tuple[LoadedModel, Sequence[Any]]:
     """Loads a model that is measured as one run; returns it and its outputs."""
     import numpy as np
 
     arrays = {name: np.asarray(x) for name, x in feeds.items()}
     session = open_session(onnxruntime, file, threads)
-    return Run(lambda: session.run(None, arrays)), session.run(None, arrays)
+    return LoadedModel(lambda: session.run(None, arrays)), session.run(None, arrays)
 
 
 def load_decoding(
@@ -105,7 +105,7 @@ def load_decoding(
     Returns:
         The state, and the logits after the prompt and after one more token.
     """
-    step = _Step(onnxruntime, session, graph)
+    step = _PeerDecoder(onnxruntime, session, graph)
     declared = next(i.shape for i in graph.input_names() if i.name == "input_ids") or []
     at_once = next((d for d in declared[1:] if isinstance(d, int)), None)
     if at_once not in (None, 1):
@@ -126,7 +126,7 @@ def load_decoding(
     return Decoding(prefill, decode, ids[length:], length), first
 
 
-class _Step:
+class _PeerDecoder:
     """Runs a language model on new tokens. The caches stay in onnxruntime's memory between runs;
     it allocates a new one for each.
     """

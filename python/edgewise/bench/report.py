@@ -14,7 +14,7 @@ Summary = dict[str, float]
 
 
 @dataclass
-class Report:
+class BenchReport:
     """What `bench` measured.
 
     Attributes:
@@ -84,7 +84,7 @@ class Report:
 def figure(
     name: str, unit: str, better: str, ours: Sequence[float] | None, theirs: Sequence[float] | None
 ) -> dict[str, Any]:
-    """An entry of `Report.figures`.
+    """An entry of `BenchReport.figures`.
 
     Args:
         name: what was measured.

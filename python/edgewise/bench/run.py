@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Run:
+class LoadedModel:
     """A loaded model: `run` runs it once; `session` is that of Edgewise."""
 
     run: Callable[[], Sequence[Any]]
     session: InferenceSession | None = None
 
 
-class RunContender(Contender[Run]):
+class RunContender(Contender[LoadedModel]):
     """A runtime that runs a model with the same inputs repeatedly."""
 
     def measure(self) -> list[float]:
@@ -74,9 +74,9 @@ def compare_runs(
         )
     feeds = {i.name: make_input(i, full[i.name], values.get(i.name)) for i in graph.input_names()}
 
-    def load() -> tuple[Run, Sequence[Any]]:
+    def load() -> tuple[LoadedModel, Sequence[Any]]:
         session = InferenceSession(file, engine=engine)
-        return Run(lambda: session.run(None, feeds), session), session.run(None, feeds)
+        return LoadedModel(lambda: session.run(None, feeds), session), session.run(None, feeds)
 
     given = f" except for {', '.join(values)}" if values else ""
     described = ", ".join(f"{name} {x.dtype}{list(x.shape)}" for name, x in feeds.items())

@@ -12,7 +12,7 @@ from ..declare.symbolic import Sym
 from ..errors import UnsupportedOp
 from ..ir import Graph, Info, Tensor, Value
 from ..passes.last_position import keep_position
-from ..passes.lora import Saved, insert_lora, saved_parameters
+from ..passes.lora import SavedParameter, insert_lora, saved_parameters
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import Target
@@ -49,7 +49,7 @@ class DecoderCompiler:
     cache_dtype: int
     target: Target
     vocab_size: int = 0
-    saved: list[Saved] = field(default_factory=list)
+    saved: list[SavedParameter] = field(default_factory=list)
 
     def compile(self, tokens: int, capacity: int) -> Plan:
         """The plan for runs of `tokens` tokens.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..ir import Graph as Subgraph
     from ..plan.builder import Builder
     from ..plan.view import View
-    from ..session.driver import Host
+    from ..session.driver import HostContext
     from .symbolic import Sym
 
     # A dimension: a number, or an expression of a register.
@@ -48,7 +48,7 @@ __all__ = [
     "Folded",
     "Gradients",
     "Graph",
-    "Host",
+    "HostContext",
     "Inferred",
     "InputGradients",
     "Operands",

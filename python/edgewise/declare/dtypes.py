@@ -9,7 +9,7 @@ from typing import Any
 
 from ..element_types import BITS_BY_CODE, DTYPES, PACKED
 
-Buffer = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 
 (
     FLOAT,
@@ -218,7 +218,7 @@ def pack_codes(bits: int, codes: Sequence[int]) -> bytes:
     return bytes(out[: (len(codes) * bits + 7) // 8])
 
 
-def unpack_codes(bits: int, data: Buffer, count: int) -> list[int]:
+def unpack_codes(bits: int, data: BytesLike, count: int) -> list[int]:
     """The reverse of `pack_codes`."""
     mask, out = (1 << bits) - 1, []
     for first in range(0, count, 8):
@@ -227,7 +227,7 @@ def unpack_codes(bits: int, data: Buffer, count: int) -> list[int]:
     return out
 
 
-def unpack(dtype: int, data: Buffer, count: int) -> list[Any]:
+def unpack(dtype: int, data: BytesLike, count: int) -> list[Any]:
     """Converts little-endian bytes to a flat list of numbers."""
     if dtype == BFLOAT16:
         return [

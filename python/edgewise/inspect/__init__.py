@@ -19,14 +19,14 @@ from ..training.parameters import parameters, quantized_count
 from .gradients import find_trainability
 from .memory import attempt, measure_cache, measure_memory
 from .operators import every_node, is_supported, list_operators, unsupported
-from .report import Cache, Memory, Operator, Parameters, Report, TensorInfo, Trainability, Weights
+from .report import Cache, Initializers, Memory, Operator, Report, TensorInfo, Trainability, Weights
 from .text import name_text
 
 __all__ = [
     "Cache",
     "Memory",
     "Operator",
-    "Parameters",
+    "Initializers",
     "Report",
     "TensorInfo",
     "Trainability",
@@ -101,7 +101,7 @@ def _describe(info: Info) -> TensorInfo:
     return TensorInfo(info.name, NAME.get(info.dtype, str(info.dtype)), shape, info.kind)
 
 
-def _count_parameters(graph: Graph) -> Parameters:
+def _count_parameters(graph: Graph) -> Initializers:
     total = Weights()
     by_dtype: dict[str, Weights] = {}
     for t in graph.constants.values():
@@ -113,4 +113,4 @@ def _count_parameters(graph: Graph) -> Parameters:
         (name, NAME[graph.constants[name].dtype], list(graph.constants[name].shape))
         for name in parameters(graph)
     ]
-    return Parameters(total, by_dtype, trainable, quantized_count(graph))
+    return Initializers(total, by_dtype, trainable, quantized_count(graph))

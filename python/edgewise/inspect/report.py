@@ -63,7 +63,7 @@ class Weights:
 
 
 @dataclass
-class Parameters:
+class Initializers:
     """The initializers of a model.
 
     Attributes:
@@ -189,7 +189,7 @@ class Report:
     inputs: list[TensorInfo]
     outputs: list[TensorInfo]
     operators: list[Operator]
-    parameters: Parameters
+    parameters: Initializers
     needs: list[str]
     memory: Memory | None = None
     cache: Cache | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..declare.symbolic import product
-from .report import Cache, Memory, Operator, Parameters, Report, Shape, TensorInfo, Trainability
+from .report import Cache, Initializers, Memory, Operator, Report, Shape, TensorInfo, Trainability
 
 
 def report_lines(r: Report) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _operators(operators: Sequence[Operator], unsupported: Sequence[Operator]) -
     yield f"  not supported: {missing or 'none'}"
 
 
-def _parameters(p: Parameters) -> str:
+def _parameters(p: Initializers) -> str:
     text = f"  constants: {p.all.elements:,} in {p.all.tensors} tensors, {_bytes(p.all.bytes)}"
     if p.all.tensors:
         by_bytes = sorted(p.by_dtype.items(), key=lambda item: -item[1].bytes)

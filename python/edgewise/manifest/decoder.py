@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..manifest_limits import CACHE_DTYPES, LIMITS
 from .checker import Checker, JsonObject
 from .files import Contents
-from .slots import Slot, check_plan_file, check_slots
+from .slots import ManifestSlot, check_plan_file, check_slots
 
 
 def check_decoder(c: Checker, value: object, contents: Contents) -> None:
@@ -78,7 +78,9 @@ def _check_registers(c: Checker, plan: JsonObject, at: str) -> None:
         c.fail(f"{at}.registers", "has others than 'past' and 'last'")
 
 
-def _check_memory(c: Checker, slot: Slot, contents: Contents, caches: dict[str, int]) -> None:
+def _check_memory(
+    c: Checker, slot: ManifestSlot, contents: Contents, caches: dict[str, int]
+) -> None:
     """Checks slots that are bound to adapters' states or to caches."""
     path, name, kind, _, _, nbytes = slot
     if kind == "state" and name in contents.weights:
@@ -91,7 +93,7 @@ def _check_memory(c: Checker, slot: Slot, contents: Contents, caches: dict[str, 
         c.fail(path, f"has the name of the cache '{name}'")
 
 
-def _check_ends(c: Checker, slot: Slot, tokens: int, vocabulary: int) -> None:
+def _check_ends(c: Checker, slot: ManifestSlot, tokens: int, vocabulary: int) -> None:
     """Checks the input and the output of a plan."""
     path, name, kind, dtype, _, nbytes = slot
     if kind == "input" and (name, dtype, nbytes) != ("input_ids", "int64", 8 * tokens):

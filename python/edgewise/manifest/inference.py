@@ -8,7 +8,7 @@ from ..element_types import ELEMENT_BITS
 from ..manifest_limits import LIMITS
 from .checker import Checker, JsonObject
 from .files import Contents
-from .slots import Slot, check_plan_file, check_slots
+from .slots import ManifestSlot, check_plan_file, check_slots
 
 Inputs = dict[str, tuple[str, list[int]]]  # dtype and largest shape of each
 Range = tuple[int, int]  # lowest and highest value of a register
@@ -112,7 +112,7 @@ def _largest_shape(c: Checker, value: object, path: str, register: Range | None)
 
 
 def _check_input_slots(
-    c: Checker, plan: JsonObject, at: str, slots: list[Slot], inputs: Inputs
+    c: Checker, plan: JsonObject, at: str, slots: list[ManifestSlot], inputs: Inputs
 ) -> None:
     """Checks the slots of inputs, and that of the seed of random numbers."""
     sizes = {slot.name: slot.nbytes for slot in slots if slot.kind == "input"}
@@ -131,7 +131,7 @@ def _check_input_slots(
 
 
 def _check_outputs(
-    c: Checker, plan: JsonObject, at: str, slots: list[Slot], register: Range | None
+    c: Checker, plan: JsonObject, at: str, slots: list[ManifestSlot], register: Range | None
 ) -> None:
     sizes = {slot.name: slot.nbytes for slot in slots if slot.kind == "output"}
     for name, entry in c.read_object(plan.get("outputs"), f"{at}.outputs").items():

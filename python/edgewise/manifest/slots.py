@@ -12,7 +12,7 @@ from .checker import Checker, JsonObject
 from .files import Contents
 
 
-class Slot(NamedTuple):
+class ManifestSlot(NamedTuple):
     """A slot as the manifest describes it. path: its position in the manifest, for errors."""
 
     path: str
@@ -23,7 +23,7 @@ class Slot(NamedTuple):
     nbytes: int
 
 
-def check_slots(c: Checker, slots: object, at: str, contents: Contents) -> list[Slot]:
+def check_slots(c: Checker, slots: object, at: str, contents: Contents) -> list[ManifestSlot]:
     """Checks the rules that hold for the slots of all plans; adds computed slots to `contents`."""
     found = []
     names = set()
@@ -37,9 +37,9 @@ def check_slots(c: Checker, slots: object, at: str, contents: Contents) -> list[
     return found
 
 
-def _read_slot(c: Checker, entry: object, path: str) -> Slot:
+def _read_slot(c: Checker, entry: object, path: str) -> ManifestSlot:
     s = c.read_object(entry, path)
-    return Slot(
+    return ManifestSlot(
         path,
         c.read_text(s.get("name"), f"{path}.name"),
         c.read_one_of(s.get("kind"), f"{path}.kind", KINDS),
@@ -49,7 +49,7 @@ def _read_slot(c: Checker, entry: object, path: str) -> Slot:
     )
 
 
-def _check_slot(c: Checker, slot: Slot, contents: Contents) -> None:
+def _check_slot(c: Checker, slot: ManifestSlot, contents: Contents) -> None:
     path, name, kind, dtype, shape, nbytes = slot
     weights = contents.weights
     if kind == "weight":

@@ -7,7 +7,7 @@ from math import prod
 from ..manifest_limits import LIMITS, STATE_KINDS, STATE_SIZES, TRAINING_PLANS
 from .checker import Checker, JsonObject
 from .files import Contents
-from .slots import Slot, check_plan_file, check_slots
+from .slots import ManifestSlot, check_plan_file, check_slots
 
 States = dict[str, tuple[str, int]]  # kind and bytes of each
 
@@ -102,7 +102,7 @@ def _check_initial(c: Checker, state: JsonObject, path: str, weights: dict[str, 
         c.fail(f"{path}.initial", "is none of 'constant', 'fill', 'uniform' and 'normal'")
 
 
-def _check_slot(c: Checker, slot: Slot, states: States, ids_bytes: int) -> None:
+def _check_slot(c: Checker, slot: ManifestSlot, states: States, ids_bytes: int) -> None:
     """Checks a slot of a training plan. ids_bytes: size of the input of token ids."""
     path, name, kind, dtype, _, nbytes = slot
     inputs = {

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, MutableSequence
 from dataclasses import dataclass
 from typing import cast
 
-from ..declare.dtypes import Buffer
+from ..declare.dtypes import BytesLike
 from ..errors import InputError
 from ..ir import Graph, Info, Node, Tensor
-from .protobuf import FieldValue, Message, Window
+from .protobuf import CachedReader, FieldValue, Message
 from .reader import GraphReader, read_model
 from .sink import Stored, Writable, as_stored, write_parts
 from .source import Source, as_source
@@ -88,7 +88,7 @@ class ModelEditor:
         self.graph = read_model(self.source)
         self._opsets_before = dict(self.graph.opsets)
         self._metadata_before = dict(self.graph.metadata)
-        self._window = Window(self.source)
+        self._window = CachedReader(self.source)
         self._record_fields(self.source)
 
     def _record_fields(self, source: Source) -> None:
@@ -229,7 +229,7 @@ class ModelEditor:
 
     def parts(
         self, external_data: str | None = None, keep_external: bool = False
-    ) -> tuple[Iterator[Buffer], Iterator[Buffer] | None]:
+    ) -> tuple[Iterator[BytesLike], Iterator[BytesLike] | None]:
         """The contents of the files: (model, external data or None), as iterators over parts.
 
         Args:

@@ -22,7 +22,7 @@ VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 FieldValue = int | bytes | tuple[int, int]
 
 
-class Window:
+class CachedReader:
     """Random access to a source through one cached block.
 
     Args:
@@ -73,7 +73,7 @@ class Message:
 
     def __init__(
         self,
-        window: Window,
+        window: CachedReader,
         start: int,
         size: int,
         depth: int = 0,
@@ -90,7 +90,7 @@ class Message:
     @classmethod
     def of(cls, source: Source) -> Message:
         """The message that a whole file contains."""
-        return cls(Window(source), 0, source.size)
+        return cls(CachedReader(source), 0, source.size)
 
     def broken(self, at: int, what: str = "not valid protobuf") -> ModelError:
         """The error for byte `at` of the file."""

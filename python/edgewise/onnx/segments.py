@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..declare.dtypes import Buffer
+from ..declare.dtypes import BytesLike
 from .protobuf import DELIMITED, VARINT, FieldValue
 from .sink import Stored, pieces, source_pieces
 from .source import Source
@@ -51,7 +51,7 @@ class Segments:
         self.items: list[bytearray | _Range | _StoredPart] = []
         self.size = 0
 
-    def put(self, data: Buffer) -> None:
+    def put(self, data: BytesLike) -> None:
         """Appends bytes."""
         last = self.items[-1] if self.items else None
         if isinstance(last, bytearray) and len(last) < _JOINED:
@@ -83,7 +83,7 @@ class Segments:
         self.key(number, VARINT)
         self.put(encode_varint(n))
 
-    def data(self, number: int, data: Buffer) -> None:
+    def data(self, number: int, data: BytesLike) -> None:
         """Appends a field of bytes."""
         self.key(number, DELIMITED)
         self.put(encode_varint(len(data)))
@@ -114,7 +114,7 @@ class Segments:
         else:
             self.put(encode_varint(value) if isinstance(value, int) else value)
 
-    def parts(self) -> Iterator[Buffer]:
+    def parts(self) -> Iterator[BytesLike]:
         """The bytes in order, in chunks; ranges are read one at a time."""
         for item in self.items:
             if isinstance(item, bytearray):

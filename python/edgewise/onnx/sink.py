@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, cast
 
 from ..arrays import as_input
-from ..declare.dtypes import CODE, NAME, Buffer, bytes_for
+from ..declare.dtypes import CODE, NAME, BytesLike, bytes_for
 from ..errors import InputError
 from ..ir import Tensor
 from .source import Source
@@ -17,13 +17,13 @@ from .source import Source
 CHUNK = 1 << 22  # bytes that are copied at once
 
 # A Tensor, bytes, chunks of bytes, or a function that returns chunks.
-Data = Tensor | Buffer | Iterable[Buffer] | Callable[[], Iterable[Buffer]]
+Data = Tensor | BytesLike | Iterable[BytesLike] | Callable[[], Iterable[BytesLike]]
 
 
 class Writable(Protocol):
     """A binary file object."""
 
-    def write(self, data: Buffer, /) -> object:
+    def write(self, data: BytesLike, /) -> object:
         """Appends bytes."""
 
 
@@ -110,7 +110,7 @@ def _check_triple(
     return code, tuple(shape), data
 
 
-def pieces(stored: Stored, where: str) -> Iterator[Buffer]:
+def pieces(stored: Stored, where: str) -> Iterator[BytesLike]:
     """The bytes of a tensor in chunks.
 
     Raises:
@@ -148,7 +148,7 @@ def source_pieces(source: Source, offset: int, size: int) -> Iterator[bytes]:
 
 
 def write_parts(
-    target: str | os.PathLike[str] | Writable | None, parts: Iterable[Buffer]
+    target: str | os.PathLike[str] | Writable | None, parts: Iterable[BytesLike]
 ) -> bytes | None:
     """Writes parts to a path or to an object with `write`; returns them as bytes if target is None.
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..declare.dtypes import Buffer
+from ..declare.dtypes import BytesLike
 from ..errors import InputError, ModelError
 
 
@@ -85,7 +85,10 @@ class BytesSource(Source):
     """
 
     def __init__(
-        self, data: Buffer, name: str = "model.onnx", siblings: Mapping[str, object] | None = None
+        self,
+        data: BytesLike,
+        name: str = "model.onnx",
+        siblings: Mapping[str, object] | None = None,
     ) -> None:
         self.data = memoryview(data).cast("B")
         self.name, self.size = name, len(self.data)

@@ -97,7 +97,7 @@ class LoraLayer:
 
 
 @dataclass
-class Saved:
+class SavedParameter:
     """A parameter that is trained as a whole and stored in the adapter.
 
     Attributes:
@@ -305,7 +305,7 @@ def _file_name(v: Value) -> str:
 
 
 # ---- parameters that are trained as a whole
-def saved_parameters(bound: BoundGraph, config: AdapterConfig) -> list[Saved]:
+def saved_parameters(bound: BoundGraph, config: AdapterConfig) -> list[SavedParameter]:
     """The parameters that modules_to_save and bias of a LoraConfig mean.
 
     Args:
@@ -327,7 +327,7 @@ def saved_parameters(bound: BoundGraph, config: AdapterConfig) -> list[Saved]:
     shared = {s.parameter for s in found.values()}
     for p, (module, _, _) in own.items():
         if p not in shared and module and config.saves(module):
-            found[p] = Saved(p, p, False)
+            found[p] = SavedParameter(p, p, False)
     for m in config.modules_to_save or ():
         if not any(config.saved_by(m, s.name.rpartition(".")[0]) for s in found.values()):
             some = sorted(
@@ -343,15 +343,15 @@ def saved_parameters(bound: BoundGraph, config: AdapterConfig) -> list[Saved]:
         adapted = {name for name, _ in _chosen(bound, config)[0]}
         for p, (module, _, last) in own.items():
             if last == "bias" and (config.bias == "all" or module in adapted):
-                found.setdefault(p, Saved(p, p, False))
+                found.setdefault(p, SavedParameter(p, p, False))
     return list(found.values())
 
 
 def _saved_weights(
     known: Sequence[tuple[str, BoundNode]], config: AdapterConfig
-) -> dict[str, Saved]:
-    """{name in PEFT's files: Saved} of the weights of layers that modules_to_save names."""
-    found: dict[str, Saved] = {}
+) -> dict[str, SavedParameter]:
+    """{name in PEFT's files: SavedParameter} of layers that modules_to_save names."""
+    found: dict[str, SavedParameter] = {}
     # {initializer: [(layer, whether it is stored as [out, in])]}
     sharing: dict[str | None, list[tuple[str, bool]]] = {}
     for name, n in known:
@@ -376,7 +376,7 @@ def _saved_weights(
             )
         linear = kind_of(n) == "linear"
         for m, by_rows in sharing[weight]:
-            found[f"{m}.weight"] = Saved(weight, f"{m}.weight", linear and not by_rows)
+            found[f"{m}.weight"] = SavedParameter(weight, f"{m}.weight", linear and not by_rows)
     return found
 
 
@@ -385,7 +385,7 @@ __all__ = [
     "AdapterConfig",
     "AdapterState",
     "LoraLayer",
-    "Saved",
+    "SavedParameter",
     "insert_lora",
     "layers",
     "module_name",

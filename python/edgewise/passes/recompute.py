@@ -33,7 +33,7 @@ def recompute(bound: BoundGraph, last: Value, segments: int) -> BoundGraph:
     cuts = _cuts(forward, segments)
     if not cuts:
         return bound
-    segmented = _Segments(forward, cuts)
+    segmented = _ForwardSegments(forward, cuts)
     for n in backward:
         n.inputs = [segmented.again(v) if v is not None else None for v in n.inputs]
         segmented.nodes.append(n)
@@ -47,7 +47,7 @@ def _parts(bound: BoundGraph, last: Value) -> tuple[list[BoundNode], list[BoundN
     return bound.nodes[:end], bound.nodes[end:]
 
 
-class _Segments:
+class _ForwardSegments:
     """The segments of the forward part.
 
     Attributes:

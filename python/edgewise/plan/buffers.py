@@ -8,7 +8,7 @@ from ..declare.dtypes import BITS, UINT8, bytes_for, pack, size_of
 from ..declare.symbolic import most, product, strides_of
 from ..targets import Target
 from .plan import Slot
-from .view import Buffer, Dim, View
+from .view import Dim, Storage, View
 
 
 class Buffers:
@@ -27,12 +27,12 @@ class Buffers:
         self.target = target
         self.init = False
         self.slots: list[Slot] = []
-        self.slot_of: dict[str | tuple[str, str], Buffer] = {}
+        self.slot_of: dict[str | tuple[str, str], Storage] = {}
         self.constants = bytearray()
         self._constant_at: dict[tuple[bytes, int], int] = {}
-        self._const_buffer = Buffer("const", 0, "constants")
+        self._const_buffer = Storage("const", 0, "constants")
 
-    def slot(self, name: str, kind: str, dtype: int, shape: Sequence[int], nbytes: int) -> Buffer:
+    def slot(self, name: str, kind: str, dtype: int, shape: Sequence[int], nbytes: int) -> Storage:
         """Returns the buffer of a slot, which is made on first use.
 
         Args:
@@ -45,20 +45,20 @@ class Buffers:
         key = ("state", name) if kind == "state" else name
         if key not in self.slot_of:
             self.target.check_buffer(nbytes, f"{kind} '{name}'")
-            buffer = Buffer("slot", nbytes, name)
+            buffer = Storage("slot", nbytes, name)
             buffer.index = len(self.slots)
             self.slots.append(Slot(name, kind, dtype, list(shape), nbytes))
             self.slot_of[key] = buffer
         return self.slot_of[key]
 
-    def slot_kind(self, buffer: Buffer) -> str:
+    def slot_kind(self, buffer: Storage) -> str:
         """The kind of the slot that a buffer is; "" where it is none."""
         if buffer.kind != "slot" or buffer.index < 0:
             return ""
         return self.slots[buffer.index].kind
 
     def move_to_slot(
-        self, buffer: Buffer, name: str, kind: str, dtype: int, shape: Sequence[int]
+        self, buffer: Storage, name: str, kind: str, dtype: int, shape: Sequence[int]
     ) -> None:
         """Makes a new slot of a buffer in the arena."""
         self.target.check_buffer(buffer.nbytes, f"{kind} '{name}'")
@@ -90,13 +90,13 @@ class Buffers:
         to the last.
         """
         nbytes = bytes_for(dtype, product([most(d) for d in shape]))
-        return View(Buffer("arena", nbytes, init=self.init), 0, shape, strides_of(shape), dtype)
+        return View(Storage("arena", nbytes, init=self.init), 0, shape, strides_of(shape), dtype)
 
     def scratch(self, nbytes: int) -> View:
         """View of bytes in the arena, for one step."""
-        return View(Buffer("arena", nbytes, init=self.init), 0, [nbytes], [1], UINT8)
+        return View(Storage("arena", nbytes, init=self.init), 0, [nbytes], [1], UINT8)
 
-    def constant_name(self, buffer: Buffer) -> str | None:
+    def constant_name(self, buffer: Storage) -> str | None:
         """Names a buffer whose content is the same in every run; None for others.
 
         Scalars and tables in the constant section are not named: they are never laid out anew.

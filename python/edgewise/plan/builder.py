@@ -16,7 +16,7 @@ from .layouts import Layouts
 from .memory import plan_memory
 from .plan import Plan
 from .steps import Step
-from .view import Buffer, Dim, View, merge_dims
+from .view import Dim, Storage, View, merge_dims
 
 # (name, lowest value, highest value) of a register
 Register = tuple[str, int, int]
@@ -246,7 +246,7 @@ class Builder(Layouts):
         buffer = self.slot(own, "output", v.dtype, shape, nbytes)
         self.copy(v, View(buffer, 0, v.shape, strides_of(v.shape), v.dtype))
 
-    def _keep_computed(self, buffer: Buffer) -> None:
+    def _keep_computed(self, buffer: Storage) -> None:
         """Moves what init steps compute to a slot. Equal nodes of equal constants share one."""
         name = f"computed/{buffer.key or len(self.slots)}"
         same = self.slot_of.get(name)
@@ -255,7 +255,7 @@ class Builder(Layouts):
         else:
             buffer.kind, buffer.name, buffer.index = "slot", name, same.index
 
-    def _is_state(self, buffer: Buffer) -> bool:
+    def _is_state(self, buffer: Storage) -> bool:
         return self.slot_kind(buffer) == "state"
 
     def _last_guard(self, bound: BoundGraph) -> int:
@@ -268,7 +268,7 @@ class Builder(Layouts):
         return max((i for i, step in enumerate(self.steps) if _writes(step, guard)), default=-1)
 
 
-def _writes(step: Step, buffer: Buffer) -> bool:
+def _writes(step: Step, buffer: Storage) -> bool:
     return any(o.output and v.buffer is buffer for o, v in step.bound())
 
 

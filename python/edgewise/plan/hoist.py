@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 
 from .steps import Step
-from .view import Buffer
+from .view import Storage
 
 
 def hoist_updates(
-    steps: Sequence[Step], is_state: Callable[[Buffer], bool], least: int = -1
+    steps: Sequence[Step], is_state: Callable[[Storage], bool], least: int = -1
 ) -> list[Step]:
     """Moves steps that write states forward, behind the last step that they depend on.
 
@@ -51,5 +51,5 @@ def hoist_updates(
     return [steps[i] for _, i in sorted(placed)]
 
 
-def _key(buffer: Buffer) -> Hashable:
+def _key(buffer: Storage) -> Hashable:
     return (buffer.kind, buffer.index) if buffer.kind == "slot" else id(buffer)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from ..targets import CPU, MemoryRules
 from .steps import Step
-from .view import Buffer, View
+from .view import Storage, View
 
 # (buffer, bytes with alignment, first step, last step)
-Block = tuple[Buffer, int, int, int]
+Block = tuple[Storage, int, int, int]
 
 
 def plan_memory(steps: Sequence[Step], rules: MemoryRules = CPU.memory) -> tuple[int, int]:
@@ -24,7 +24,7 @@ def plan_memory(steps: Sequence[Step], rules: MemoryRules = CPU.memory) -> tuple
         (bytes needed, the lower bound: the largest sum of the buffers that are alive at one step,
         in-place outputs counted with their inputs)
     """
-    buffers: list[Buffer] = []
+    buffers: list[Storage] = []
     for i, step in enumerate(steps):
         for v in step.operands:
             if v is not None and v.buffer.kind == "arena":
@@ -46,7 +46,7 @@ def plan_memory(steps: Sequence[Step], rules: MemoryRules = CPU.memory) -> tuple
     return total, least
 
 
-def _life(buffer: Buffer) -> tuple[int, int]:
+def _life(buffer: Storage) -> tuple[int, int]:
     assert buffer.first is not None and buffer.last is not None
     return buffer.first, buffer.last
 
@@ -106,7 +106,7 @@ def _same_memory(a: View, b: View) -> bool:
     return a.offset == b.offset and a.shape == b.shape and a.strides == b.strides
 
 
-def _owner(buffer: Buffer) -> Buffer:
+def _owner(buffer: Storage) -> Storage:
     while buffer.owner is not None:
         buffer = buffer.owner
     return buffer

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .steps import Step
-    from .view import Buffer
+    from .view import Storage
 
 
 class StepNotes:
@@ -116,7 +116,7 @@ def _moved(step: Step) -> list[int]:
 
 def _in_use(steps: Sequence[Step]) -> list[int]:
     """Bytes of the arena that are in use during each step."""
-    roots: dict[int, Buffer] = {}
+    roots: dict[int, Storage] = {}
     for step in steps:
         for v in step.operands:
             if v is not None and v.buffer.kind == "arena":

@@ -16,7 +16,7 @@ from ..ir import Tensor
 Dim = int | Sym
 
 
-class Buffer:
+class Storage:
     """Memory of a tensor, or of several views of it.
 
     Attributes:
@@ -54,11 +54,11 @@ class Buffer:
         self.last: int | None = None
         self.key: str | None = None
         self.tensor: Tensor | None = None
-        self.owner: Buffer | None = None
+        self.owner: Storage | None = None
 
 
 class View:
-    """A tensor in a Buffer. Its methods give new views; none copies.
+    """A tensor in a Storage. Its methods give new views; none copies.
 
     Attributes:
         buffer: the memory.
@@ -71,7 +71,7 @@ class View:
     __slots__ = ("buffer", "offset", "shape", "strides", "dtype")
 
     def __init__(
-        self, buffer: Buffer, offset: Dim, shape: Sequence[Dim], strides: Sequence[Any], dtype: int
+        self, buffer: Storage, offset: Dim, shape: Sequence[Dim], strides: Sequence[Any], dtype: int
     ) -> None:
         self.buffer = buffer
         self.offset: Any = offset
@@ -279,4 +279,4 @@ def merge_dims(
     return dims, out
 
 
-__all__ = ["Buffer", "Dim", "View", "merge_dims"]
+__all__ = ["Storage", "Dim", "View", "merge_dims"]

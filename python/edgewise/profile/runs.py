@@ -21,7 +21,7 @@ class Work(NamedTuple):
         return self.low + (self.high - self.low) * position
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """A step of a plan. What depends on notes is empty or None in a plan without them.
 
     Attributes:
@@ -43,7 +43,7 @@ class Step(NamedTuple):
     arithmetic: str
 
 
-class Run(NamedTuple):
+class PlanRun(NamedTuple):
     """A run of a plan.
 
     Attributes:
@@ -80,7 +80,7 @@ class PlanRuns:
         notes = self.plan.notes
         self.has_notes = bool(kernels) and len(notes) == len(kernels)
         self.steps = [
-            Step(
+            PlanStep(
                 notes.node[i],
                 notes.op[i] or kernel,
                 kernel,
@@ -90,14 +90,14 @@ class PlanRuns:
                 "int8" if notes.integer[i] else "float32",
             )
             if self.has_notes
-            else Step("", kernel, kernel, None, None, None, "float32")
+            else PlanStep("", kernel, kernel, None, None, None, "float32")
             for i, kernel in enumerate(kernels)
         ]
-        self.runs: list[Run] = []
+        self.runs: list[PlanRun] = []
 
     def record(self, loaded: Any, at: float) -> None:
         """Runs the plan and records the run. at: seconds since the profile began."""
-        self.runs.append(Run(at, array("d", loaded.run_timed()), _register_position(loaded)))
+        self.runs.append(PlanRun(at, array("d", loaded.run_timed()), _register_position(loaded)))
 
     @property
     def seconds(self) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .runs import PlanRuns, Run, Step
+from .runs import PlanRun, PlanRuns, PlanStep
 
 Event = dict[str, Any]
 
@@ -31,7 +31,7 @@ def trace_events(title: str, plans: Iterable[PlanRuns]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _run_events(plan: PlanRuns, run: Run) -> Iterator[Event]:
+def _run_events(plan: PlanRuns, run: PlanRun) -> Iterator[Event]:
     """A run, the steps in it, and the bytes of the arena in use. Times are in microseconds."""
     t = 1e6 * run.at
     yield _slice(plan.name or "plan", "run", t, sum(run.seconds))
@@ -62,7 +62,7 @@ def _arena(t: float, used: int) -> Event:
     return {"ph": "C", "pid": 1, "name": "arena", "ts": round(t, 3), "args": {"bytes in use": used}}
 
 
-def _step_args(step: Step, seconds: float, position: float) -> dict[str, Any]:
+def _step_args(step: PlanStep, seconds: float, position: float) -> dict[str, Any]:
     args: dict[str, Any] = {"node": step.node, "kernel": step.kernel}
     for name, work in (("GOP/s", step.operations), ("GB/s", step.bytes)):
         count = work.at(position) if work else 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .budget import Budget
     from .direct import DirectRun, DirectRuns
     from .driver import Driver
-    from .memory import Memory, Pool
+    from .memory import Pool, PoolBlock
     from .weights import WeightStore
 
     class Session(Protocol):
@@ -213,7 +213,7 @@ class Compiled:
         self.loaded.run()
         return out
 
-    def _take(self, nbytes: int, name: str) -> Memory:
+    def _take(self, nbytes: int, name: str) -> PoolBlock:
         """Memory for a value. Raises OutOfMemory with its name."""
         try:
             return self.pool.take(nbytes)

@@ -1,7 +1,7 @@
 """Runs split graphs: compiled parts, and in between the nodes that only the host can run, such as
 loops, branches, and operators on sequences and strings.
 """
-# long: Host is the interface of Driver to the rules of operators
+# long: HostContext is the interface of Driver to the rules of operators
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Driver:
             decl,
             node.module,
         )
-        run = Host(self, program, scope, n)
+        run = HostContext(self, program, scope, n)
         try:
             outs = self.outputs(n, run, inputs, node, scope)
         except EdgewiseError as e:
@@ -269,7 +269,7 @@ class Driver:
                 raise
 
     def outputs(
-        self, n: BoundNode, run: Host, inputs: list[Any], node: Node, scope: Scope
+        self, n: BoundNode, run: HostContext, inputs: list[Any], node: Node, scope: Scope
     ) -> list[Any]:
         """The outputs of a host node, in order: of the body of a model-local function, of the op's
         `host` rule, of an op that only moves strings, or of a plan of this node alone.
@@ -332,7 +332,9 @@ class Driver:
         if info.kind == "optional" and info.elem is not None:
             info = info.elem
         if info.dtype in HALF and isinstance(v, RunTensor) and v.dtype == FLOAT:
-            return Host(self).plain("Identity", "", [v], [True], {}, LATEST_OPSET, info.dtype)[0]
+            return HostContext(self).plain(
+                "Identity", "", [v], [True], {}, LATEST_OPSET, info.dtype
+            )[0]
         return v
 
     def free(self) -> None:
@@ -342,7 +344,7 @@ class Driver:
             p.free()
 
 
-class Host:
+class HostContext:
     """The argument `run` of host rules: what they compute with.
 
     Args:

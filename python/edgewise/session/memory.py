@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ALIGN = 64
 
 
-class Block:
+class ValueMemory:
     """Memory of a device that holds a value."""
 
     __slots__ = ("buffer", "pool")
@@ -27,7 +27,7 @@ class Block:
         return self.pool.device.read(self.buffer, offset, nbytes)
 
 
-class Memory(Block):
+class PoolBlock(ValueMemory):
     """A block of a pool, to which it returns when no value refers to it."""
 
     __slots__ = ()
@@ -36,13 +36,13 @@ class Memory(Block):
         self.pool.give(self.buffer, self.buffer.nbytes)
 
 
-class Elsewhere(Block):
+class Elsewhere(ValueMemory):
     """Memory with another owner, such as that of a weight."""
 
     __slots__ = ()
 
 
-class Borrowed(Block):
+class Borrowed(ValueMemory):
     """The memory of an array that the caller passed, which a run reads without a copy, as in
     onnxruntime.
 
@@ -98,7 +98,7 @@ class Pool:
         self.collect()
         return self.in_use
 
-    def take(self, nbytes: int) -> Memory:
+    def take(self, nbytes: int) -> PoolBlock:
         """Memory of at least `nbytes` bytes, with undefined contents. Raises OutOfMemory."""
         size = -(-max(nbytes, 1) // ALIGN) * ALIGN
         if self.returned:
@@ -121,7 +121,7 @@ class Pool:
         self.in_use += size
         if self.in_use > self.peak:
             self.peak = self.in_use
-        return Memory(buffer, self)
+        return PoolBlock(buffer, self)
 
     def check_room(self, nbytes: int) -> None:
         """Raises OutOfMemory if `nbytes` more bytes would exceed the limit."""

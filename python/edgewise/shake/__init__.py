@@ -25,7 +25,7 @@ from typing import TypeVar
 from ..errors import EngineError
 from ..ops.table import kernel_table
 from .encoding import Broken
-from .module import Module
+from .module import WasmModule
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def shake(
     """
     keep = set(keep)
 
-    def without(module: Module) -> bytes:
+    def without(module: WasmModule) -> bytes:
         for k in sorted(keep - module.kernels.keys()):
             raise EngineError(
                 f"it has no kernel '{k}'",
@@ -74,9 +74,9 @@ def kernels_of(wasm: bytes, name: str = "engine") -> list[str]:
     return _guarded(lambda m: list(m.kernels), wasm, name)
 
 
-def _guarded(f: Callable[[Module], T], wasm: bytes, name: str) -> T:
+def _guarded(f: Callable[[WasmModule], T], wasm: bytes, name: str) -> T:
     try:
-        return f(Module(bytes(wasm)))
+        return f(WasmModule(bytes(wasm)))
     except (Broken, IndexError, KeyError) as e:
         raise EngineError(
             str(e) if isinstance(e, Broken) else "its parts do not fit together",

@@ -38,7 +38,7 @@ from .encoding import (
 Allowed = Sequence[set[int] | None]
 
 
-class Function:
+class FunctionBody:
     """The body of a function.
 
     Attributes:
@@ -63,7 +63,7 @@ class Function:
                 assert number is not None
                 self.calls.append((at + 1, r.at, number))
 
-    def specialized(self, choice: int, uses: int, allowed: Allowed) -> Function:
+    def specialized(self, choice: int, uses: int, allowed: Allowed) -> FunctionBody:
         """The body without code for values that are not allowed.
 
         Args:
@@ -77,7 +77,7 @@ class Function:
             at, targets = r.at, list[int]()
             op, number = instruction(r, targets)
             writer.add(op, number, targets, self.data[at : r.at])
-        return Function(Reader(bytes(writer.out), 0, len(writer.out)))
+        return FunctionBody(Reader(bytes(writer.out), 0, len(writer.out)))
 
     def renumbered(self, new: Mapping[int, int]) -> bytes:
         """The body behind its size, with other numbers of functions: {old: new}."""

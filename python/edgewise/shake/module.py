@@ -24,7 +24,7 @@ from .encoding import (
     unsigned,
     vector,
 )
-from .function import Function
+from .function import FunctionBody
 
 MARK = b"EDGEWISE KERNELS"  # EW_CODE_MARK
 HEAD = struct.Struct("<16sII")
@@ -33,7 +33,7 @@ VARIANT = struct.Struct("<HHQ")
 T = TypeVar("T")
 
 
-class Module:
+class WasmModule:
     """The sections of an engine.
 
     Attributes:
@@ -66,7 +66,7 @@ class Module:
         )
         self.start = self._read(START, lambda r: r.unsigned())
         slots = self._read(ELEMENT, _elements)
-        functions = self._read(CODE, lambda r: [Function(r.part()) for _ in r.items()])
+        functions = self._read(CODE, lambda r: [FunctionBody(r.part()) for _ in r.items()])
         if (
             not functions
             or types is None

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from .fields import REASONS, offsets, size, unpack
-from .run import Recorded, Run
+from .run import Generation, Recorded
 
 _REASON_NAMES = {number: name for name, number in REASONS.items()}
 
 
-class BeamSearch(Run):
+class BeamSearch(Generation):
     """Generates the num_return_sequences best of num_beams beams."""
 
     def loop(self) -> Iterator[int | None]:

@@ -15,7 +15,7 @@ from .arguments import length_limit, listed, model_defaults, prompts_of, resolve
 from .beam_search import BeamSearch
 from .config import GenerationConfig
 from .results import GenerateOutput, Tokens
-from .run import Decoder, Host
+from .run import Decoder, GenerateCall
 from .sample import Sampling
 from .stop_strings import Decodes, StopStrings
 
@@ -127,7 +127,7 @@ def steps(
             "Leave num_beams and num_return_sequences at 1 and give one prompt, or generate without"
             " a streamer.",
         )
-    host = Host(
+    host = GenerateCall(
         streamer,
         signal,
         StopStrings(tokenizer, config.stop_strings) if config.stop_strings else None,

@@ -21,7 +21,7 @@ Scores = Any  # array("f") [vocab_size]; its type has no parameter at run time i
 Recorded = tuple[Scores | None, Scores | None]  # scores, logits
 
 
-class Memory(Protocol):
+class HostMemory(Protocol):
     """The engine that a decoder computes in."""
 
     def alloc(self, n: int) -> int:
@@ -67,7 +67,7 @@ class Decoder(Protocol):
     vocab_size: int
     max_length: int
     generation_config: dict[str, Any]
-    engine: Memory
+    engine: HostMemory
 
     def open(self) -> Any:
         """A new sequence."""
@@ -93,7 +93,7 @@ class Decoder(Protocol):
 
 
 @dataclass
-class Host:
+class GenerateCall:
     """The arguments of a call of `generate`.
 
     Attributes:
@@ -113,7 +113,7 @@ class Host:
     processors: list[Callable[..., Any]]
 
 
-class Run:
+class Generation:
     """Generation from one prompt. Subclasses have the loop.
 
     Args:
@@ -133,7 +133,7 @@ class Run:
         prompt: list[int],
         config: GenerationConfig,
         limit: int,
-        host: Host,
+        host: GenerateCall,
         seed: int,
         stream: int,
         result: GenerateOutput,

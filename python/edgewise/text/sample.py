@@ -6,10 +6,10 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from .results import Tokens
-from .run import Recorded, Run
+from .run import Generation, Recorded
 
 
-class Sampling(Run):
+class Sampling(Generation):
     """Generates num_return_sequences sequences, one after the other."""
 
     def loop(self) -> Iterator[int | None]:

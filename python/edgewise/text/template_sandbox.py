@@ -43,7 +43,7 @@ class TemplateLimit(Exception):
     """A template exceeds a limit; the message says which."""
 
 
-class Budget:
+class RenderingBudget:
     """The remaining steps, characters and seconds of a rendering."""
 
     def __init__(self) -> None:
@@ -114,18 +114,20 @@ class Budget:
         return items, chars
 
 
-_current: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("budget", default=None)
+_current: contextvars.ContextVar[RenderingBudget | None] = contextvars.ContextVar(
+    "budget", default=None
+)
 
 
-def budget() -> Budget:
+def budget() -> RenderingBudget:
     """The budget of the current rendering."""
-    return _current.get() or Budget()
+    return _current.get() or RenderingBudget()
 
 
 @contextlib.contextmanager
 def budgeted() -> Iterator[None]:
     """Sets a new budget for the renderings inside `with`."""
-    token = _current.set(Budget())
+    token = _current.set(RenderingBudget())
     try:
         yield
     finally:
@@ -324,7 +326,7 @@ def _concat(first: Any, *rest: Any) -> str:
     return "".join(texts)
 
 
-def _width(width: Any, b: Budget, lines: int = 1) -> None:
+def _width(width: Any, b: RenderingBudget, lines: int = 1) -> None:
     """Checks an indentation: a number of characters, or a text, for a number of lines."""
     if isinstance(width, (int, float)):
         b.chars(int(max(0, min(width, 1 << 40))) * lines)
@@ -332,13 +334,13 @@ def _width(width: Any, b: Budget, lines: int = 1) -> None:
         b.chars(len(width) * lines)
 
 
-def _check_format(text: str, b: Budget) -> None:
+def _check_format(text: str, b: RenderingBudget) -> None:
     if WIDE.search(text):
         raise TemplateLimit("a wide format")
     b.chars(len(text))
 
 
-def _joined(values: Any, separator: object, b: Budget) -> list[Any]:
+def _joined(values: Any, separator: object, b: RenderingBudget) -> list[Any]:
     """The values as a list, after checking the length of the joined text."""
     values = list(values)
     b.items(len(values))
@@ -349,7 +351,7 @@ def _joined(values: Any, separator: object, b: Budget) -> list[Any]:
     return values
 
 
-def _replaced(text: object, old: object, new: object, b: Budget) -> None:
+def _replaced(text: object, old: object, new: object, b: RenderingBudget) -> None:
     if (
         isinstance(text, str)
         and isinstance(old, str)
@@ -359,7 +361,7 @@ def _replaced(text: object, old: object, new: object, b: Budget) -> None:
         b.chars(len(text) + text.count(old) * (len(new) - len(old)))
 
 
-def _split(text: Any, separator: object, b: Budget) -> None:
+def _split(text: Any, separator: object, b: RenderingBudget) -> None:
     if len(text) > MOST_ITEMS:
         b.items(
             text.count(separator)
@@ -373,7 +375,7 @@ def _is_text(x: object) -> bool:
 
 
 def _check_call(
-    f: object, args: tuple[Any, ...], kwargs: dict[str, Any], b: Budget
+    f: object, args: tuple[Any, ...], kwargs: dict[str, Any], b: RenderingBudget
 ) -> tuple[Any, ...]:
     """Checks a call of a method of a text. Returns its arguments; iterators become lists.
 
@@ -411,7 +413,7 @@ def _check_call(
 
 
 def _check_filter(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], b: Budget
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], b: RenderingBudget
 ) -> tuple[Any, ...]:
     """Checks a call of a filter. Returns its arguments; iterators become lists.
 

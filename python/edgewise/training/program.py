@@ -45,7 +45,7 @@ STEP, LEARNING_RATE, SEED, GRADIENT_SCALE, LOSS = (
 )
 
 if TYPE_CHECKING:
-    from ..passes.lora import LoraLayer, Saved
+    from ..passes.lora import LoraLayer, SavedParameter
     from .peft import LoraConfig
 
 
@@ -129,7 +129,7 @@ class Program:
             checkpointing,
         )
         # Parameters that are stored in the adapter as a whole.
-        self.saved: list[Saved] = []
+        self.saved: list[SavedParameter] = []
         if lora is not None and (lora.modules_to_save or lora.bias != "none"):
             self.saved = self._saved()
         self.trainable += [
@@ -155,7 +155,7 @@ class Program:
             return self.graph, {}
         return with_batch_statistics(self.graph, None if batch_norm == "train" else batch_norm)
 
-    def _saved(self) -> list[Saved]:
+    def _saved(self) -> list[SavedParameter]:
         """The parameters that modules_to_save and bias of the LoraConfig select. Module names are
         known only after ops are recognised.
         """

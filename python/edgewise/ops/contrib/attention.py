@@ -16,7 +16,7 @@ attention = Op("Attention", MS, half=[1], parameters=(1, 2))
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class _AttentionSizes:
     """Of an Attention node.
 
     Attributes:
@@ -38,7 +38,7 @@ class _Sizes:
         return self.queries + self.past
 
 
-def _checked_sizes(node: BoundNode) -> _Sizes:
+def _checked_sizes(node: BoundNode) -> _AttentionSizes:
     """The node's sizes. Raises ModelError or UnsupportedOp where its inputs do not fit."""
     x, w, bias, _, past, _, past_length = [*node.inputs, *[None] * 7][:7]
     takes(node, (FLOAT,), 0, 2, 4, 5)
@@ -73,11 +73,11 @@ def _checked_sizes(node: BoundNode) -> _Sizes:
         or sizes[2] != sizes[0]
     ):
         fail(node, f"its past {past} does not fit")
-    return _Sizes(batch, queries, heads, sizes, past.shape[3] if past is not None else 0)
+    return _AttentionSizes(batch, queries, heads, sizes, past.shape[3] if past is not None else 0)
 
 
 def _attention_mask(
-    node: BoundNode, graph: Binder, mask: Value, sizes: _Sizes, low: float
+    node: BoundNode, graph: Binder, mask: Value, sizes: _AttentionSizes, low: float
 ) -> Value:
     """The mask as numbers to add to scores, [batch, 1, 1 or queries, keys]: `low` for a key that a
     query must not attend to, else 0.

@@ -11,7 +11,7 @@ from ...declare.op import MS, Op, fail, unsupported
 from .search_state import SearchState, number_of
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host
+    from ...declare.annotations import BoundNode, HostContext
     from ...declare.values import RunTensor
 
 
@@ -54,7 +54,12 @@ class _Beams:
     """
 
     def __init__(
-        self, node: BoundNode, run: Host, state: SearchState, beams: int, length_penalty: float
+        self,
+        node: BoundNode,
+        run: HostContext,
+        state: SearchState,
+        beams: int,
+        length_penalty: float,
     ) -> None:
         self.node, self.run, self.state, self.beams = node, run, state, beams
         early = bool(node.attr("early_stopping", 0))
@@ -143,7 +148,7 @@ class _Beams:
 
 
 def _beam_search(
-    node: BoundNode, run: Host, inputs: list[RunTensor | None], at: dict[str, int]
+    node: BoundNode, run: HostContext, inputs: list[RunTensor | None], at: dict[str, int]
 ) -> list[RunTensor]:
     """The node's outputs. at: {name: index} of optional inputs."""
     optional = [*inputs, *[None] * 6]
@@ -181,7 +186,9 @@ beam_search = Op("BeamSearch", MS)
 
 
 @beam_search.host
-def beam_search_host(node: BoundNode, run: Host, inputs: list[RunTensor | None]) -> list[RunTensor]:
+def beam_search_host(
+    node: BoundNode, run: HostContext, inputs: list[RunTensor | None]
+) -> list[RunTensor]:
     return _beam_search(node, run, inputs, INPUTS)
 
 
@@ -192,7 +199,7 @@ whisper_beam_search = Op("WhisperBeamSearch", MS)
 
 @whisper_beam_search.host
 def whisper_beam_search_host(
-    node: BoundNode, run: Host, inputs: list[RunTensor | None]
+    node: BoundNode, run: HostContext, inputs: list[RunTensor | None]
 ) -> list[RunTensor]:
     if (
         node.wants(3)

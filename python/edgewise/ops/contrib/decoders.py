@@ -18,7 +18,7 @@ from ...declare.values import RunTensor
 from ..host.control_flow import subgraph
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host
+    from ...declare.annotations import BoundNode, HostContext
     from ...ir import Graph, Info
 
 Tokens = list[list[int]]  # of each row
@@ -26,7 +26,7 @@ Tokens = list[list[int]]  # of each row
 SHARED_PAST = "Export it without a past that shares its buffer."
 
 
-class Decoder(Protocol):
+class DecoderSubgraph(Protocol):
     """A decoder and its cache."""
 
     def logits(self) -> RunTensor:
@@ -36,7 +36,7 @@ class Decoder(Protocol):
         """Appends one token to each row. sources: the row whose cache each row continues."""
 
 
-def int32_matrix(run: Host, rows: Tokens) -> RunTensor:
+def int32_matrix(run: HostContext, rows: Tokens) -> RunTensor:
     """Rows of equal length as a tensor."""
     return run.constant(INT32, [len(rows), len(rows[0])], [t for r in rows for t in r])
 
@@ -47,7 +47,7 @@ def rows_of(v: RunTensor) -> Tokens:
     return [numbers[i * width : (i + 1) * width] for i in range(v.shape[0])]
 
 
-def _last_position(run: Host, logits: RunTensor) -> RunTensor:
+def _last_position(run: HostContext, logits: RunTensor) -> RunTensor:
     """[rows, vocabulary]: the last position of [rows, positions, vocabulary]."""
     rows, positions, vocabulary = logits.shape
     if positions != 1:
@@ -57,7 +57,9 @@ def _last_position(run: Host, logits: RunTensor) -> RunTensor:
     return run.op("Reshape", logits, run.constant(INT64, [2], [rows, vocabulary]))
 
 
-def _reordered(run: Host, cache: list[RunTensor], axis: int, sources: list[int]) -> list[RunTensor]:
+def _reordered(
+    run: HostContext, cache: list[RunTensor], axis: int, sources: list[int]
+) -> list[RunTensor]:
     """Tensors of a cache with the given rows. axis: the dimension of the rows."""
     if sources == list(range(len(sources))):
         return cache
@@ -85,7 +87,7 @@ def _cache_shape(node: BoundNode, info: Info, rank: int, dims: tuple[int, int]) 
 class GptDecoder:
     """A decoder of GPT-2's kind. Masked tokens do not count in the positions."""
 
-    def __init__(self, node: BoundNode, run: Host, prompts: Tokens, masks: Tokens) -> None:
+    def __init__(self, node: BoundNode, run: HostContext, prompts: Tokens, masks: Tokens) -> None:
         self.run, self.mask = run, masks
         graph = subgraph(node, "decoder")
         self.body = run.body(graph)
@@ -155,7 +157,7 @@ class EncoderDecoder:
     def __init__(
         self,
         node: BoundNode,
-        run: Host,
+        run: HostContext,
         fed: list[RunTensor],
         masks: Tokens,
         starts: Tokens,

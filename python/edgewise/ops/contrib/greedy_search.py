@@ -13,13 +13,13 @@ from ...declare.op import MS, Op, unsupported
 from .search_state import SearchState, number_of
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host
+    from ...declare.annotations import BoundNode, HostContext
     from ...declare.values import RunTensor
 
 
 def _generate(
     node: BoundNode,
-    run: Host,
+    run: HostContext,
     inputs: list[RunTensor | None],
     choose: Callable[[RunTensor], list[int]],
 ) -> RunTensor:
@@ -51,7 +51,7 @@ greedy_search = Op("GreedySearch", MS)
 
 @greedy_search.host
 def greedy_search_host(
-    node: BoundNode, run: Host, inputs: list[RunTensor | None]
+    node: BoundNode, run: HostContext, inputs: list[RunTensor | None]
 ) -> list[RunTensor]:
     def choose(scores: RunTensor) -> list[int]:
         return list(run.op("ArgMax", scores, axis=1, keepdims=0).numbers)
@@ -59,7 +59,7 @@ def greedy_search_host(
     return [_generate(node, run, inputs, choose)]
 
 
-def _nucleus(node: BoundNode, run: Host, scores: RunTensor, top_p: float) -> RunTensor:
+def _nucleus(node: BoundNode, run: HostContext, scores: RunTensor, top_p: float) -> RunTensor:
     """Scores with filter_value for all tokens but the most likely ones that together reach a
     probability of top_p (nucleus sampling); at least min_tokens_to_keep stay.
     """
@@ -92,7 +92,9 @@ sampling = Op("Sampling", MS)  # inputs as GreedySearch, then presence_mask, see
 
 
 @sampling.host
-def sampling_host(node: BoundNode, run: Host, inputs: list[RunTensor | None]) -> list[RunTensor]:
+def sampling_host(
+    node: BoundNode, run: HostContext, inputs: list[RunTensor | None]
+) -> list[RunTensor]:
     """Its random numbers are not onnxruntime's: the distribution of tokens is the same, but not
     the tokens drawn.
     """

@@ -13,9 +13,9 @@ from ...declare.op import fail, unsupported
 from .decoders import EncoderDecoder, GptDecoder, int32_matrix, rows_of
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host
+    from ...declare.annotations import BoundNode, HostContext
     from ...declare.values import RunTensor
-    from .decoders import Decoder, Tokens
+    from .decoders import DecoderSubgraph, Tokens
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class SearchState:
     def __init__(
         self,
         node: BoundNode,
-        run: Host,
+        run: HostContext,
         inputs: list[RunTensor | None],
         beams: int,
         at: dict[str, int],
@@ -72,7 +72,7 @@ class SearchState:
             unsupported(node, "a logits_processor")
         self.first = True
         self.sequences: Tokens
-        self.decoder: Decoder
+        self.decoder: DecoderSubgraph
         ids = inputs[0]
         if ids is None:
             fail(node, "it has no input_ids", "Export the model again.")

@@ -13,7 +13,7 @@ from ...declare.op import Op, axis_of, fail, product
 from ...declare.values import RunTensor, StringTensor, is_plain, scalar
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host, Subgraph
+    from ...declare.annotations import BoundNode, HostContext, Subgraph
     from ...ir import Info
 
 FOREVER = (1 << 63) - 1
@@ -31,7 +31,7 @@ if_ = Op("If")
 
 
 @if_.host(static=True)
-def if_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def if_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     (condition,) = node.need(0)
     return run.body(subgraph(node, "then_branch" if condition else "else_branch"))()
 
@@ -41,7 +41,7 @@ constant = Op("Constant")
 
 # Binding turns constants into Values; what remains has no attribute that can be read.
 @constant.host(static=True)
-def constant_host(node: BoundNode, run: Host, inputs: list[Any]) -> NoReturn:
+def constant_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> NoReturn:
     fail(node, "its value cannot be read")
 
 
@@ -49,7 +49,7 @@ loop = Op("Loop")
 
 
 @loop.host
-def loop_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def loop_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """Inputs: the trip count and the condition, both optional, and the carried values.
 
     The body: (iteration, condition, carried values) -> (condition, carried values, one slice of
@@ -90,7 +90,9 @@ def _one(node: BoundNode, i: int) -> Any:
     return numbers[0]
 
 
-def _stacked(node: BoundNode, run: Host, values: list[Any], info: Info) -> RunTensor | StringTensor:
+def _stacked(
+    node: BoundNode, run: HostContext, values: list[Any], info: Info
+) -> RunTensor | StringTensor:
     """Slices as one tensor.
 
     Without slices it is empty, of the type and shape that the body declares
@@ -110,7 +112,7 @@ scan = Op("Scan")
 
 
 @scan.host
-def scan_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def scan_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """Inputs: states, then tensors that are scanned along an axis. The body: (states, slices) ->
     (states, slices).
     """
@@ -164,7 +166,7 @@ def _check_scan(node: BoundNode, graph: Subgraph, inputs: list[Any], count: int)
 
 
 def _slices(
-    node: BoundNode, run: Host, scanned: list[Any], length: int | None
+    node: BoundNode, run: HostContext, scanned: list[Any], length: int | None
 ) -> tuple[int, int, list[list[Any]]]:
     """(steps, slices along the axis, the slices of each scanned tensor in the order of the steps).
     length: of this element of the batch; None: all.
@@ -192,7 +194,7 @@ def _slices(
 
 def _scan(
     node: BoundNode,
-    run: Host,
+    run: HostContext,
     graph: Subgraph,
     body: Callable[..., list[Any]],
     inputs: list[Any],

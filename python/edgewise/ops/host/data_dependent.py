@@ -13,7 +13,7 @@ from ...declare.op import Op, axis_of, fail, product, takes, unsupported
 from ...declare.values import RunTensor, StringTensor
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Builder, Host, Inferred
+    from ...declare.annotations import BoundNode, Builder, HostContext, Inferred
 
 MOST = 1 << 28  # elements of such a buffer
 
@@ -102,7 +102,7 @@ non_zero = Op("NonZero")
 
 
 @non_zero.host(static=True)
-def non_zero_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def non_zero_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     x = inputs[0]
     rank = x.rank  # 0: the output has no rows, only a number of columns
     if not isinstance(x, RunTensor):  # while binding: exporters write NonZero for 0, 1, 2, ...
@@ -124,7 +124,7 @@ compress = Op("Compress")
 
 
 @compress.host
-def compress_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def compress_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     x, c = inputs
     if isinstance(x, StringTensor):
         return None
@@ -146,7 +146,7 @@ unique = Op("Unique")
 
 
 @unique.host
-def unique_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def unique_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     x, axis, words = inputs[0], node.attrs.get("axis"), None
     if isinstance(x, StringTensor):
         words = sorted(set(x.strings))
@@ -185,7 +185,7 @@ nms = Op("NonMaxSuppression")
 
 
 @nms.host
-def nms_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def nms_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     boxes, scores = inputs[:2]
     takes(node, (FLOAT,), 0, 1)
     if (

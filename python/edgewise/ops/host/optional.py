@@ -9,13 +9,13 @@ from ...declare.op import Op, fail
 from ...declare.values import NOTHING, Nothing
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host
+    from ...declare.annotations import BoundNode, HostContext
 
 optional = Op("Optional")
 
 
 @optional.host(static=True)
-def optional_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
+def optional_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any]:
     return [inputs[0] if inputs else NOTHING]
 
 
@@ -23,7 +23,9 @@ optional_get_element = Op("OptionalGetElement")
 
 
 @optional_get_element.host(static=True)
-def optional_get_element_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def optional_get_element_host(
+    node: BoundNode, run: HostContext, inputs: list[Any]
+) -> list[Any] | None:
     if not node.has(0) or isinstance(inputs[0], Nothing):
         fail(
             node,
@@ -37,5 +39,5 @@ optional_has_element = Op("OptionalHasElement")
 
 
 @optional_has_element.host(static=True)
-def optional_has_element_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
+def optional_has_element_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any]:
     return [run.constant(BOOL, [], [node.has(0) and not isinstance(inputs[0], Nothing)])]

@@ -15,7 +15,7 @@ from ..shape.shape import identity
 from .control_flow import subgraph
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host
+    from ...declare.annotations import BoundNode, HostContext
 
 MOST_PARTS = 1 << 12
 
@@ -45,7 +45,7 @@ def _position(node: BoundNode, i: int, length: int, default: int | None, extra: 
 
 
 @identity.host(static=True)
-def identity_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def identity_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     return list(inputs)
 
 
@@ -53,7 +53,7 @@ sequence_empty = Op("SequenceEmpty")
 
 
 @sequence_empty.host(static=True)
-def sequence_empty_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
+def sequence_empty_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any]:
     return [Sequence()]
 
 
@@ -61,7 +61,9 @@ sequence_construct = Op("SequenceConstruct")
 
 
 @sequence_construct.host(static=True)
-def sequence_construct_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def sequence_construct_host(
+    node: BoundNode, run: HostContext, inputs: list[Any]
+) -> list[Any] | None:
     if not inputs or any(v is None or v.dtype != inputs[0].dtype for v in inputs):
         fail(
             node,
@@ -75,7 +77,7 @@ sequence_at = Op("SequenceAt")
 
 
 @sequence_at.host(static=True)
-def sequence_at_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def sequence_at_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     s = _sequence(node)
     return [s[_position(node, 1, len(s), None)]]
 
@@ -84,7 +86,7 @@ sequence_length = Op("SequenceLength")
 
 
 @sequence_length.host(static=True)
-def sequence_length_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def sequence_length_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     return [run.constant(INT64, [], [len(_sequence(node))])]
 
 
@@ -92,7 +94,7 @@ sequence_insert = Op("SequenceInsert")
 
 
 @sequence_insert.host(static=True)
-def sequence_insert_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def sequence_insert_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     s = _sequence(node)
     if not node.has(1) or len(s) and node.inputs[1].dtype != s[0].dtype:
         fail(node, f"{node.input(1)} into {s} of {s[0] if len(s) else 'nothing'}")
@@ -109,7 +111,7 @@ sequence_erase = Op("SequenceErase")
 
 
 @sequence_erase.host(static=True)
-def sequence_erase_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def sequence_erase_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     run.copies(node, len(_sequence(node)))
     items = list(_sequence(node))
     del items[_position(node, 1, len(items), len(items) - 1)]
@@ -120,7 +122,9 @@ split_to_sequence = Op("SplitToSequence")
 
 
 @split_to_sequence.host(static=True)
-def split_to_sequence_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def split_to_sequence_host(
+    node: BoundNode, run: HostContext, inputs: list[Any]
+) -> list[Any] | None:
     x, keep = node.inputs[0], node.attr("keepdims", 1)
     axis = axis_of(node, node.attr("axis", 0), x.rank)
     length = x.shape[axis]
@@ -154,7 +158,9 @@ concat_from_sequence = Op("ConcatFromSequence")
 
 
 @concat_from_sequence.host(static=True)
-def concat_from_sequence_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def concat_from_sequence_host(
+    node: BoundNode, run: HostContext, inputs: list[Any]
+) -> list[Any] | None:
     s, axis = _sequence(node), node.attr("axis", 0)
     if not len(s):
         fail(node, "an empty sequence")
@@ -168,7 +174,7 @@ sequence_map = Op("SequenceMap")
 
 
 @sequence_map.host
-def sequence_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def sequence_map_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """The body for each element of the first sequence, with the elements of other sequences at the
     same index; other tensors are passed to each call.
     """

@@ -30,7 +30,7 @@ from ..shape.shape import constant_of_shape
 from .regular import Expression
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host
+    from ...declare.annotations import BoundNode, HostContext
 
 # Operators that only move elements, by domain, and their inputs that hold these elements (None:
 # all).
@@ -69,7 +69,7 @@ WORD = re.compile(r"\S+")
 SHAPE_ONLY = ("Shape", "Size")  # operators that read the shape alone
 
 
-def moved(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any]:
+def moved(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any]:
     """Outputs of a node with strings among its inputs that moves elements, or reads their shape.
 
     Raises:
@@ -128,7 +128,7 @@ def _strings(node: BoundNode, *indices: int) -> list[StringTensor]:
 
 
 def _pairs(
-    node: BoundNode, run: Host, a: StringTensor, b: StringTensor
+    node: BoundNode, run: HostContext, a: StringTensor, b: StringTensor
 ) -> tuple[list[int], list[tuple[str, str]]]:
     """(shape, pairs of elements) of two tensors of strings, broadcast."""
     shape: Any = broadcast(node, a.shape, b.shape)  # numbers: runs have no registers
@@ -140,7 +140,7 @@ def _pairs(
 
 
 @OPS["", "Equal"].host
-def equal_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def equal_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     if not any(isinstance(v, StringTensor) for v in inputs):
         return None
     shape, pairs = _pairs(node, run, *_strings(node, 0, 1))
@@ -151,7 +151,7 @@ string_concat = Op("StringConcat")
 
 
 @string_concat.host
-def string_concat_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def string_concat_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     shape, pairs = _pairs(node, run, *_strings(node, 0, 1))
     ascii_only = all(all(map(str.isascii, v.strings)) for v in node.inputs)
     width = 1 if ascii_only else 4  # bytes of a character
@@ -181,7 +181,7 @@ def _count_pieces(text: str, delimiter: str | None, most: int | None, exact: boo
 
 
 @string_split.host
-def string_split_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def string_split_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """Pieces along a new last dimension, padded with "", and the number of pieces."""
     (x,) = _strings(node, 0)
     delimiter, most = node.attr("delimiter", "") or None, node.attrs.get("maxsplit")
@@ -212,7 +212,9 @@ string_normalizer = Op("StringNormalizer")
 
 
 @string_normalizer.host
-def string_normalizer_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def string_normalizer_host(
+    node: BoundNode, run: HostContext, inputs: list[Any]
+) -> list[Any] | None:
     (x,) = _strings(node, 0)
     if x.rank not in (1, 2) or x.rank == 2 and x.shape[0] != 1:
         fail(node, f"strings of shape {x.shape} instead of [C] or [1, C]")
@@ -235,7 +237,7 @@ regex_full_match = Op("RegexFullMatch")
 
 
 @regex_full_match.host
-def regex_full_match_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def regex_full_match_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     (x,) = _strings(node, 0)
     pattern = node.attrs.get("pattern")
     try:
@@ -293,7 +295,7 @@ def _number(node: BoundNode, dtype: int, text: str) -> Any:
 
 
 @cast.host
-def cast_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def cast_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     x, to = inputs[0], node.attr("to", FLOAT)
     if isinstance(x, StringTensor) or to == STRING:
         run.check_room((REFERENCES + NUMBER + TEXT * (to == STRING)) * x.count)
@@ -309,7 +311,9 @@ def cast_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None
 
 
 @constant_of_shape.host
-def constant_of_shape_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def constant_of_shape_host(
+    node: BoundNode, run: HostContext, inputs: list[Any]
+) -> list[Any] | None:
     value, dims = node.attr("value"), node.need(0)
     if value is None or value.strings is None:
         return None

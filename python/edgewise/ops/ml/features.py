@@ -11,7 +11,7 @@ from ...declare.values import RunTensor, StringTensor
 from .attributes import ML, NUMBER, NUMBERS, float_matrix, floats, numbers_attribute
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Host, Value
+    from ...declare.annotations import Binder, BoundNode, HostContext, Value
 
 
 array_feature_extractor = Op("ArrayFeatureExtractor", ML)
@@ -172,7 +172,7 @@ def one_hot_encoder_decompose(node: BoundNode, graph: Binder) -> list[Value]:
 
 
 @one_hot_encoder.host
-def one_hot_encoder_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def one_hot_encoder_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """Categories that are strings, and with zeros = 0 the check that there are no other values."""
     x, strict = inputs[0], not node.attr("zeros", 1)
     if isinstance(x, StringTensor):

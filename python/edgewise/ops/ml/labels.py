@@ -11,7 +11,7 @@ from ...declare.values import Map, RunTensor, Sequence, StringTensor
 from .attributes import ML, NUMBER
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host
+    from ...declare.annotations import BoundNode, HostContext
 
 ENTRY = 128  # bytes of an entry of a map
 KINDS = {"strings": STRING, "int64s": INT64, "floats": FLOAT}
@@ -47,7 +47,7 @@ label_encoder = Op("LabelEncoder", ML)
 
 
 @label_encoder.host
-def label_encoder_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def label_encoder_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """Each element, a key, becomes the value of the same index. NaN equals NaN."""
     x, classes = inputs[0], node.attrs.get("classes_strings")
     if node.opset < 2:
@@ -87,7 +87,7 @@ zip_map = Op("ZipMap", ML)
 
 
 @zip_map.host
-def zip_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def zip_map_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """Each row of a float tensor as a map from the labels to its elements, as scikit-learn's
     classifiers return it.
     """
@@ -112,7 +112,7 @@ dict_vectorizer = Op("DictVectorizer", ML)
 
 
 @dict_vectorizer.host
-def dict_vectorizer_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def dict_vectorizer_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """A map's values in the order of a vocabulary, 0 for a missing key."""
     x, words = (
         inputs[0],
@@ -132,7 +132,7 @@ cast_map = Op("CastMap", ML)
 
 
 @cast_map.host
-def cast_map_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def cast_map_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """A map's values in the order of its keys, or, with map_form SPARSE, a vector of max_map
     elements with each value at the index that is its key.
     """
@@ -171,7 +171,7 @@ category_mapper = Op("CategoryMapper", ML)
 
 
 @category_mapper.host
-def category_mapper_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def category_mapper_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """Strings become their numbers, or numbers their strings, by two lists of one length."""
     x, numbers, names = inputs[0], node.attrs.get("cats_int64s"), node.attrs.get("cats_strings")
     if (

@@ -12,7 +12,7 @@ from ...declare.values import StringTensor
 from .attributes import floats
 
 if TYPE_CHECKING:
-    from ...declare.annotations import Binder, BoundNode, Host, Value
+    from ...declare.annotations import Binder, BoundNode, HostContext, Value
 
 
 def transformed(node: BoundNode, graph: Binder, scores: Value, kind: str | None = None) -> Value:
@@ -92,7 +92,7 @@ def labelled_by_strings(op: Op, integers: str) -> None:
     """
 
     @op.host
-    def op_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+    def op_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
         names = node.attrs.get("classlabels_strings")
         if not names or not node.wants(0):
             return None

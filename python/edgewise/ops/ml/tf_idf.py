@@ -13,7 +13,7 @@ from .attributes import NUMBER
 from .labels import elements_of
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Host
+    from ...declare.annotations import BoundNode, HostContext
 
 tf_idf = Op("TfIdfVectorizer")
 
@@ -122,7 +122,7 @@ def _weighted(node: BoundNode, counts: list[int], width: int) -> list[float]:
 
 
 @tf_idf.host
-def tf_idf_host(node: BoundNode, run: Host, inputs: list[Any]) -> list[Any] | None:
+def tf_idf_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     """The neighbours of an n-gram may have up to max_skip_count other elements between them."""
     x = inputs[0]
     counter = _counter(node, x.rank)

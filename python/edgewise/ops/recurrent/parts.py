@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class _RecurrentSizes:
     """Of a recurrent layer.
 
     Attributes:
@@ -47,7 +47,7 @@ class _Sizes:
 
 def _checked_sizes(
     node: BoundNode, gates: int, weight_types: Sequence[int], columns_last: bool
-) -> _Sizes:
+) -> _RecurrentSizes:
     """The sizes of a layer. Raises ModelError or UnsupportedOp where its inputs do not fit."""
     takes(node, (FLOAT,), 0, 3, 5, 6, 7)
     takes(node, weight_types, 1, 2)
@@ -80,7 +80,7 @@ def _checked_sizes(
     if not isinstance(steps, int) or not steps:
         unsupported(node, f"{steps} steps")
     separate_bias = gates == 3 and bool(node.attr("linear_before_reset", 0))
-    sizes = _Sizes(gates, d, hidden, bool(layout), separate_bias)
+    sizes = _RecurrentSizes(gates, d, hidden, bool(layout), separate_bias)
     h_at, c_at, p_at = sizes.state_inputs
     for i, shape in (
         (3, [d, 2 * gates * hidden]),
@@ -93,7 +93,9 @@ def _checked_sizes(
     return sizes
 
 
-def _biases(node: BoundNode, graph: Binder, sizes: _Sizes) -> tuple[Value | None, Value | None]:
+def _biases(
+    node: BoundNode, graph: Binder, sizes: _RecurrentSizes
+) -> tuple[Value | None, Value | None]:
     """(bias of the product with W [directions * columns], bias of the last gate's product with R
     [directions, hidden]). ONNX gives each product a bias; where nothing comes between the products,
     their sum is added to the first one.

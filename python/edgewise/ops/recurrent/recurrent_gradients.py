@@ -114,7 +114,7 @@ class _Steps:
 
 
 @dataclass(frozen=True)
-class _Saved:
+class _GradientInputs:
     """What the gradients of weights are computed from.
 
     Attributes:
@@ -133,7 +133,7 @@ class _Saved:
 
 
 def _gradient_of_r(
-    steps: _Steps, saved: _Saved, d: int, attrs: dict[str, Any], last: Value | None
+    steps: _Steps, saved: _GradientInputs, d: int, attrs: dict[str, Any], last: Value | None
 ) -> Value:
     """The gradient of direction d's R, [gates * hidden, hidden]. last: as in _weight_gradients."""
     h, before = steps.hidden, steps.hidden_before(saved.y, saved.first_h, saved.lengths, d)
@@ -145,7 +145,7 @@ def _gradient_of_r(
     return steps.join([others, steps.outer(last, before)])
 
 
-def _gradient_of_peepholes(steps: _Steps, saved: _Saved, d: int) -> Value:
+def _gradient_of_peepholes(steps: _Steps, saved: _GradientInputs, d: int) -> Value:
     """The gradient of direction d's peepholes, [3 * hidden]."""
     h, before = steps.hidden, steps.before(saved.cells, saved.first_c, d)
     pairs = [(0, before), (h, steps.direction(saved.cells, d)), (2 * h, before)]
@@ -155,7 +155,7 @@ def _gradient_of_peepholes(steps: _Steps, saved: _Saved, d: int) -> Value:
 
 
 def _weight_gradients(
-    graph: Gradients, steps: _Steps, attrs: dict[str, Any], saved: _Saved
+    graph: Gradients, steps: _Steps, attrs: dict[str, Any], saved: _GradientInputs
 ) -> list[Value | None]:
     """Gradients of R, of the bias of GRU's last gate, and of the peepholes; None where not needed.
     attrs: Recurrent's.
@@ -218,7 +218,7 @@ def recurrent_grad_rule(
         **node.attrs,
     )
     steps = _Steps(gradients, (t, b, d, h), node.attrs["reverse"])
-    saved = _Saved(dx, y, cells, gates, first_h, first_c, lengths)
+    saved = _GradientInputs(dx, y, cells, gates, first_h, first_c, lengths)
     d_r, d_bias, d_peepholes = _weight_gradients(gradients, steps, node.attrs, saved)
     return [
         gradients.reshape(dx, x.shape) if gradients.wants(0) else None,

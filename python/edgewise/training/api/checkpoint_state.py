@@ -14,7 +14,7 @@ from ..artifact_files.models import GROUP
 from ..artifact_files.odtc import Checkpoint, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
-    from ...declare.dtypes import Buffer
+    from ...declare.dtypes import BytesLike
     from ...onnx.sink import Writable
     from .module import Module
     from .optimizer import Optimizer
@@ -178,7 +178,7 @@ class CheckpointState:
         write_checkpoint(current, checkpoint_uri)
 
     # Values come from the file until a Module has been called; from then on, from its session.
-    def _read(self, name: str) -> tuple[int, Sequence[int], Buffer]:
+    def _read(self, name: str) -> tuple[int, Sequence[int], BytesLike]:
         if self._module is not None and name in self._module._states():
             s = self._module._session.program.states[name]
             return s.dtype, s.shape, self._module._session.read(name)

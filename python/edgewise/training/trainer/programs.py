@@ -18,7 +18,7 @@ LEAST_TOKENS = 8  # of the rows that are suggested where memory does not suffice
 Shapes = dict[str, list[int]]
 
 
-class Programs:
+class ProgramFactory:
     """Makes programs.
 
     Args:

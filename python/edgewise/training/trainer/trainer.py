@@ -28,7 +28,7 @@ from .estimate import Estimate
 from .loop import Fit, Loop, Signal
 from .model import TrainedModel
 from .options import check_options
-from .programs import Programs
+from .programs import ProgramFactory
 from .progress import History, Progress
 from .results import adapter_states, export_model, language_model_of
 from .run_file import check_run, check_tensors, kept_states
@@ -148,7 +148,7 @@ class Trainer(Owner):
         }
         self.options = check_options(self.model, loss, optimizer, adapters, learning_rate, given)
         self.graph, self.engine = self.model.graph, engine
-        self._programs = Programs(self.graph, self.options)
+        self._programs = ProgramFactory(self.graph, self.options)
         self._session: TrainingSession | None = None
         self._lm: DecoderModel | None = None
         self.watch, self.fitting = Watch(), False

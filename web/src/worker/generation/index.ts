@@ -2,7 +2,7 @@ export type { GenerationFields } from "../../protocol/generation.ts";
 export { GenerationConfig } from "./config.ts";
 export { generate, steps } from "./generate.ts";
 export { modelDefaults } from "./inputs.ts";
-export { TextStreamer, type TextStreamerOptions } from "./streamers.ts";
+export { DecodingStreamer, type TextStreamerOptions } from "./streamers.ts";
 export type {
   Decoder,
   FinishReason,

@@ -3,7 +3,7 @@
 
 import type { StopTokenizer, Streamer } from "./types.ts";
 
-/** Options of {@link TextStreamer}. */
+/** Options of {@link DecodingStreamer}. */
 export interface TextStreamerOptions {
   /** Do not emit the prompt. Default: false. */
   skip_prompt?: boolean;
@@ -23,7 +23,7 @@ export interface TextStreamerOptions {
 }
 
 /** Streams text while it is generated: transformers' TextStreamer, in the worker. */
-export class TextStreamer implements Streamer {
+export class DecodingStreamer implements Streamer {
   private ids: number[] = [];
   private given = 0;
   private promptIsNext = true;

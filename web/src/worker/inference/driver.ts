@@ -12,11 +12,11 @@ import {
 import type { ValueInfo } from "../../protocol/inference.ts";
 import { Aborted, EdgewiseError, ModelError, OutOfMemory } from "../../shared/errors.ts";
 import { RunSeeds } from "../../shared/seeds.ts";
-import type { Block, Pool } from "./memory.ts";
+import type { Pool, PoolBlock } from "./memory.ts";
 import { NodeRun } from "./node.ts";
 import { outputsOf } from "./operators/dispatch.ts";
 import { type KnownBytes, knownBytes, type LoadedPlan, NOTHING_KNOWN, runPlan } from "./part.ts";
-import type { NodeUnit, PartUnit, Program, Unit } from "./program.ts";
+import type { GraphProgram, NodeUnit, PartUnit, Unit } from "./program.ts";
 import type { Left } from "./python.ts";
 import { type Bounds, type Library, type Runner, Scope } from "./runner.ts";
 import { NumberTensor, type RunValue, release, retain, Sequence } from "./values.ts";
@@ -84,7 +84,7 @@ export class Driver implements Runner {
 
   /** Runs a whole model. Consumes the feeds. The outputs' memory is valid until `finish`. */
   async start(
-    program: Program,
+    program: GraphProgram,
     feeds: Map<string, RunValue>,
     outputs: readonly ValueInfo[],
   ): Promise<RunValue[]> {
@@ -105,7 +105,7 @@ export class Driver implements Runner {
     }
     this.placed = [];
     this.mostPlaced = PLACED;
-    const blocks = new Map<Block, number>();
+    const blocks = new Map<PoolBlock, number>();
     for (const v of kept)
       if (v.kind === "tensor" && v.block) blocks.set(v.block, (blocks.get(v.block) ?? 0) + 1);
     this.pool.finish(blocks);
@@ -113,7 +113,7 @@ export class Driver implements Runner {
 
   /** Executes a program and returns its outputs, one reference each. Consumes `values`. */
   async call(
-    program: Program,
+    program: GraphProgram,
     values: Map<string, RunValue>,
     around: Scope | undefined,
   ): Promise<RunValue[]> {
@@ -165,7 +165,7 @@ export class Driver implements Runner {
    * promise resolves to the remaining units of the program if it had to be partitioned anew.
    */
   private part(
-    program: Program,
+    program: GraphProgram,
     unit: PartUnit,
     scope: Scope,
     done: readonly number[],
@@ -190,7 +190,7 @@ export class Driver implements Runner {
   }
 
   private runPart(
-    program: Program,
+    program: GraphProgram,
     unit: PartUnit,
     scope: Scope,
     values: RunValue[],
@@ -205,7 +205,7 @@ export class Driver implements Runner {
   }
 
   private async compiled(
-    program: Program,
+    program: GraphProgram,
     unit: PartUnit,
     scope: Scope,
     values: RunValue[],
@@ -229,7 +229,7 @@ export class Driver implements Runner {
   }
 
   /** The value of a name, from the run or from the program's constants. */
-  find(program: Program, scope: Scope, name: string): RunValue | undefined {
+  find(program: GraphProgram, scope: Scope, name: string): RunValue | undefined {
     const v = scope.find(name);
     if (v) return v;
     const constant = program.constants.get(name);
@@ -237,7 +237,7 @@ export class Driver implements Runner {
   }
 
   /** Executes a node that is not part of a plan. */
-  private async node(program: Program, unit: NodeUnit, scope: Scope): Promise<void> {
+  private async node(program: GraphProgram, unit: NodeUnit, scope: Scope): Promise<void> {
     const inputs: (RunValue | undefined)[] = unit.inputs.map((name) => {
       if (!name) return undefined;
       const v = this.find(program, scope, name);
@@ -406,7 +406,7 @@ export class Driver implements Runner {
 
   /** Executes a node in Python, within the remaining limits of this run. */
   async pythonNode(
-    program: Program,
+    program: GraphProgram,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
   ): Promise<Map<string, RunValue>> {

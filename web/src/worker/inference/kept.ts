@@ -22,7 +22,7 @@ import { makePackage, type OpenPackage, openPackage } from "../package/package.t
 import type { ModelFiles } from "./files.ts";
 import { CONSTANTS, type InferenceInfo, type InferencePlan, planJson } from "./manifest.ts";
 import { MAX_PLANS } from "./part.ts";
-import { type Program, parseProgram } from "./program.ts";
+import { type GraphProgram, parseProgram } from "./program.ts";
 import { toHex } from "./values.ts";
 
 /** Name of the part with a plan's notes for profiles; each plan has its own. */
@@ -209,7 +209,7 @@ function joinedPrograms(
 /** The stored plans and the new ones, without replaced ones and within the limits. */
 function joinedPlans(
   before: OpenPackage | undefined,
-  programs: readonly Program[],
+  programs: readonly GraphProgram[],
   made: readonly Made[],
 ): InferencePlan[] {
   const parts = new Set(

@@ -19,7 +19,7 @@ import type { KeptPlans, Made } from "./kept.ts";
 import { CONSTANTS, type InferencePlan, parsePlan } from "./manifest.ts";
 import { Pool } from "./memory.ts";
 import { type LoadedPlan, Part, shapeBytes, slotsOf } from "./part.ts";
-import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
+import type { Constant, GraphProgram, NodeUnit, PartUnit, Unit } from "./program.ts";
 import type { CompiledPart, Left, NodeReply, PartReply, Python } from "./python.ts";
 import type { Library } from "./runner.ts";
 import { byteSize, NumberTensor, type RunValue, toHex } from "./values.ts";
@@ -37,7 +37,7 @@ export class PlanLibrary implements Library {
   readonly pool: Pool;
   private readonly parts = new Map<string, Part>();
   /** Programs by `keyOf`, parents before children. */
-  private readonly programs = new Map<string, Program>();
+  private readonly programs = new Map<string, GraphProgram>();
   /** Sources of weights. */
   readonly described = new Map<string, Weight>();
   /** Constants of programs that are stored as weights. */
@@ -74,7 +74,7 @@ export class PlanLibrary implements Library {
   }
 
   /** The program that computes the given outputs of the model. */
-  async root(outputs: string[], info: OpenInfo): Promise<Program> {
+  async root(outputs: string[], info: OpenInfo): Promise<GraphProgram> {
     const origin = { outputs };
     const key = JSON.stringify(origin);
     const known = this.programs.get(key);
@@ -92,7 +92,7 @@ export class PlanLibrary implements Library {
       nodes: [],
       dead: [],
     };
-    const program: Program = {
+    const program: GraphProgram = {
       name: "",
       inputs,
       outputs,
@@ -111,7 +111,7 @@ export class PlanLibrary implements Library {
     return part;
   }
 
-  async program(key: string, origin: () => Record<string, unknown>): Promise<Program> {
+  async program(key: string, origin: () => Record<string, unknown>): Promise<GraphProgram> {
     const known = this.programs.get(key);
     if (known) return known;
     const { program, weights } = await this.compiling!.python.program(origin());
@@ -126,7 +126,7 @@ export class PlanLibrary implements Library {
   }
 
   pythonNode(
-    program: Program,
+    program: GraphProgram,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
     left: Left,
@@ -135,7 +135,7 @@ export class PlanLibrary implements Library {
   }
 
   async compile(
-    program: Program,
+    program: GraphProgram,
     unit: PartUnit,
     values: readonly RunValue[],
     done: () => number[],
@@ -174,8 +174,8 @@ export class PlanLibrary implements Library {
 
   /** Replaces the units of a program. */
   private async repartition(
-    program: Program,
-    reply: Extract<PartReply, { program: Program }>,
+    program: GraphProgram,
+    reply: Extract<PartReply, { program: GraphProgram }>,
   ): Promise<void> {
     this.describe(reply.weights, new Map());
     const { units, constants, json } = reply.program;
@@ -235,7 +235,7 @@ export class PlanLibrary implements Library {
   }
 
   /** Adds a program and loads the weights that it uses as constants, permanently. */
-  async learn(program: Program): Promise<void> {
+  async learn(program: GraphProgram): Promise<void> {
     for (const constant of program.constants.values()) {
       if (!("weight" in constant) || this.constants.has(constant.weight)) continue;
       const { weight: name, dtype, shape } = constant;
@@ -346,7 +346,7 @@ export class PlanLibrary implements Library {
 }
 
 /** The key by which the driver requests a program. */
-function keyOf({ json }: Program): string {
+function keyOf({ json }: GraphProgram): string {
   const origin = json.origin as Record<string, Json>;
   if (!origin.op) return JSON.stringify(origin);
   const { label, ...rest } = origin.op as Record<string, Json>;

@@ -10,8 +10,14 @@ import {
 } from "../../gen/manifest.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import type { ValueInfo } from "../../protocol/inference.ts";
-import { type Checker, type Json, parseSlots, type Slot, type Weight } from "../package/checker.ts";
-import { type Program, parseConstant, parseProgram } from "./program.ts";
+import {
+  type Checker,
+  type Json,
+  type ManifestSlot,
+  parseSlots,
+  type Weight,
+} from "../package/checker.ts";
+import { type GraphProgram, parseConstant, parseProgram } from "./program.ts";
 import { byteSize, fromHex, NumberTensor, toHex } from "./values.ts";
 
 /**
@@ -41,7 +47,7 @@ export interface InferencePlan {
   /** Outputs that are inputs passed through, by input: the host returns the feed. */
   passed: Map<string, string>;
   /** In the plan's order. */
-  slots: Slot[];
+  slots: ManifestSlot[];
   /**
    * Name of the input slot, int64 [1], that receives a new seed before each run; undefined if the
    * plan draws no random numbers.
@@ -61,7 +67,7 @@ export interface InferenceInfo {
   inputs: ValueInfo[];
   outputs: ValueInfo[];
   plans: InferencePlan[];
-  programs: Program[];
+  programs: GraphProgram[];
 }
 
 /** Serializes a plan for a manifest: the inverse of `parsePlan`. */
@@ -231,7 +237,10 @@ export function parsePlan(
 
 type Register = readonly [low: number, high: number];
 
-function bytesByName(slots: readonly Slot[], kind: Slot["kind"]): Map<string, number> {
+function bytesByName(
+  slots: readonly ManifestSlot[],
+  kind: ManifestSlot["kind"],
+): Map<string, number> {
   return new Map(slots.filter((s) => s.kind === kind).map((s) => [s.name, s.bytes]));
 }
 
@@ -259,7 +268,7 @@ function parseInputs(
 function checkInputSlots(
   c: Checker,
   at: string,
-  slots: readonly Slot[],
+  slots: readonly ManifestSlot[],
   inputs: InferencePlan["inputs"],
   seed: string | undefined,
   high: number,
@@ -280,7 +289,7 @@ function parseOutputs(
   c: Checker,
   json: Json | undefined,
   at: string,
-  slots: readonly Slot[],
+  slots: readonly ManifestSlot[],
   register: Register | undefined,
 ): InferencePlan["outputs"] {
   const high = register?.[1] ?? 0;

@@ -8,7 +8,7 @@ import { megabytes } from "../../shared/words.ts";
 const ALIGN = 64;
 
 /** A range of device memory with a reference count. */
-export class Block {
+export class PoolBlock {
   refs = 1;
   /** Number of the run that used it last. */
   run = 0;
@@ -33,12 +33,12 @@ export class Block {
 
 /** A pool of blocks. Free blocks are kept by size; after a run, those that the run used. */
 export class Pool {
-  private readonly idle = new Map<number, Block[]>();
+  private readonly idle = new Map<number, PoolBlock[]>();
   private idleBytes = 0;
   private peak = 0;
   private run = 0;
   /** Blocks in use, in order of allocation. */
-  private readonly live = new Set<Block>();
+  private readonly live = new Set<PoolBlock>();
   /** Bytes in use. */
   used = 0;
   /** Bytes of host memory used by values of the run. */
@@ -57,7 +57,7 @@ export class Pool {
    * Takes a block of at least `bytes` bytes with undefined contents. `where` is for the error.
    * @throws OutOfMemory
    */
-  take(bytes: number, where = ""): Block {
+  take(bytes: number, where = ""): PoolBlock {
     const size = Math.max(Math.ceil(bytes / ALIGN), 1) * ALIGN;
     const list = this.idle.get(size);
     let block = list?.pop();
@@ -66,7 +66,7 @@ export class Pool {
       block.refs = 1;
     } else {
       this.checkRoom(size, where);
-      block = new Block(this.allocate(size, where), this);
+      block = new PoolBlock(this.allocate(size, where), this);
     }
     block.run = this.run;
     this.live.add(block);
@@ -119,7 +119,7 @@ export class Pool {
   }
 
   /** Returns a block after its last reference is released. */
-  give(block: Block): void {
+  give(block: PoolBlock): void {
     if (!this.live.delete(block)) return;
     this.used -= block.bytes;
     if (this.used + this.idleBytes + block.bytes > this.peak) {
@@ -136,7 +136,7 @@ export class Pool {
    * Ends a run: takes back all of its blocks except `kept` (with their reference counts), even if
    * they are still referenced, and frees idle blocks that the run did not use.
    */
-  finish(kept: ReadonlyMap<Block, number>): void {
+  finish(kept: ReadonlyMap<PoolBlock, number>): void {
     for (const [block, refs] of kept) block.refs = refs;
     if (this.live.size > kept.size)
       for (const block of [...this.live].reverse())

@@ -4,7 +4,7 @@
 import type { Device } from "../../device/device.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import { ModelError, UnsupportedOp } from "../../shared/errors.ts";
-import { type Attribute, type NodeUnit, type Program, Subgraph } from "./program.ts";
+import { type Attribute, type GraphProgram, type NodeUnit, Subgraph } from "./program.ts";
 import type { Runner, Scope } from "./runner.ts";
 import {
   byteSize,
@@ -31,7 +31,7 @@ export class NodeRun {
 
   constructor(
     readonly driver: Runner,
-    readonly program: Program,
+    readonly program: GraphProgram,
     readonly unit: NodeUnit,
     readonly scope: Scope,
     readonly inputs: readonly (RunValue | undefined)[],

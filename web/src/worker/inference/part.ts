@@ -6,7 +6,7 @@ import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
 import { UnsupportedOp } from "../../shared/errors.ts";
 import { type Dim, dimsAt, type InferencePlan } from "./manifest.ts";
-import type { Block, Pool } from "./memory.ts";
+import type { Pool, PoolBlock } from "./memory.ts";
 import type { PartUnit } from "./program.ts";
 import { NumberTensor, type RunValue, release } from "./values.ts";
 
@@ -219,7 +219,7 @@ export function runPlan(
   let drawn: NumberTensor | undefined;
   const length = lengthOf(loaded, values) ?? 0;
   if (loaded.follows) device.register(plan, 0, length);
-  const moved: Block[] = [];
+  const moved: PoolBlock[] = [];
   for (const input of loaded.inputs) {
     const tensor = input.index < 0 ? (drawn = seed()) : (values[input.index] as NumberTensor);
     let buffer = place(tensor, input.where);

@@ -74,8 +74,8 @@ export interface NodeUnit {
 
 export type Unit = PartUnit | NodeUnit;
 
-/** A program. */
-export interface Program {
+/** A graph split into units: what the host runs in order. */
+export interface GraphProgram {
   /** Its name, determined by the model alone. */
   readonly name: string;
   readonly inputs: readonly string[];
@@ -93,7 +93,7 @@ const MOST = 100_000;
  * Parses and validates a program.
  * @throws PackageError
  */
-export function parseProgram(c: Checker, json: Json | undefined, at: string): Program {
+export function parseProgram(c: Checker, json: Json | undefined, at: string): GraphProgram {
   const root = c.object(json, at);
   const names = (of: string) =>
     c.list(root.get(of), `${at}.${of}`, MOST).map((n, i) => c.text(n, `${at}.${of}[${i}]`));

@@ -9,9 +9,9 @@ import { Checker, type Json, type Weight } from "../package/checker.ts";
 import type { ModelFiles } from "./files.ts";
 import { parseInference } from "./manifest.ts";
 import {
+  type GraphProgram,
   type NodeUnit,
   type PartUnit,
-  type Program,
   parseProgram,
   parseUnits,
   type Unit,
@@ -74,7 +74,7 @@ export interface CompiledPart {
 export type PartReply =
   | CompiledPart
   | { needs: number[] }
-  | { program: Program; rest: Unit[]; weights: Weight[] };
+  | { program: GraphProgram; rest: Unit[]; weights: Weight[] };
 
 /** Python, with one model. */
 export class Python {
@@ -189,7 +189,9 @@ export class Python {
   }
 
   /** Describes the program of an origin, see python/edgewise/session/described.py. */
-  async program(origin: Record<string, unknown>): Promise<{ program: Program; weights: Weight[] }> {
+  async program(
+    origin: Record<string, unknown>,
+  ): Promise<{ program: GraphProgram; weights: Weight[] }> {
     const { reply } = await this.ask({ call: "program", origin });
     const { weights, ...json } = reply;
     return {
@@ -208,7 +210,7 @@ export class Python {
    * @param fixed compile for these shapes only, not for a range of lengths
    */
   async part(
-    program: Program,
+    program: GraphProgram,
     unit: PartUnit,
     values: readonly RunValue[],
     known: ReadonlyMap<string, Uint8Array>,
@@ -257,7 +259,7 @@ export class Python {
 
   /** Executes a node without an implementation here. `values`: everything that it reads. */
   async node(
-    program: Program,
+    program: GraphProgram,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
     left: Left,

@@ -3,7 +3,7 @@
 import type { Buffer, Device } from "../../device/device.ts";
 import type { Pool } from "./memory.ts";
 import type { LoadedPlan, Part } from "./part.ts";
-import type { Constant, NodeUnit, PartUnit, Program, Unit } from "./program.ts";
+import type { Constant, GraphProgram, NodeUnit, PartUnit, Unit } from "./program.ts";
 import type { Left, NodeReply } from "./python.ts";
 import { type NumberTensor, type RunValue, release } from "./values.ts";
 
@@ -43,19 +43,19 @@ export interface Library {
   part(name: string): Part;
   /** Compiles a part; if the program is repartitioned instead, returns the remaining units. */
   compile(
-    program: Program,
+    program: GraphProgram,
     unit: PartUnit,
     values: readonly RunValue[],
     done: () => number[],
     run: number,
   ): Promise<LoadedPlan | Unit[]>;
   /** The program of an origin (python/edgewise/session/described.py), identified by `key`. */
-  program(key: string, origin: () => Record<string, unknown>): Promise<Program>;
+  program(key: string, origin: () => Record<string, unknown>): Promise<GraphProgram>;
   /** A constant that is stored as a weight. */
   weight(constant: Extract<Constant, { weight: string }>): NumberTensor;
   /** Executes a node in Python. */
   pythonNode(
-    program: Program,
+    program: GraphProgram,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
     left: Left,
@@ -79,10 +79,10 @@ export interface Runner {
   /** Copies a tensor to the device, if it is not there, and returns its buffer. */
   readonly place: (v: NumberTensor, where?: string) => Buffer;
   /** The value of a name, from the run or from the program's constants. */
-  find(program: Program, scope: Scope, name: string): RunValue | undefined;
+  find(program: GraphProgram, scope: Scope, name: string): RunValue | undefined;
   /** Executes a program and returns its outputs, one reference each. Consumes `values`. */
   call(
-    program: Program,
+    program: GraphProgram,
     values: Map<string, RunValue>,
     around: Scope | undefined,
   ): Promise<RunValue[]>;
@@ -100,7 +100,7 @@ export interface Runner {
   ): Promise<(RunValue | undefined)[]>;
   /** Executes a node in Python, within the remaining limits of this run. */
   pythonNode(
-    program: Program,
+    program: GraphProgram,
     unit: NodeUnit,
     values: ReadonlyMap<string, RunValue>,
   ): Promise<Map<string, RunValue>>;

@@ -5,7 +5,7 @@
 import type { Buffer, Device } from "../../device/device.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import { ModelError } from "../../shared/errors.ts";
-import type { Block } from "./memory.ts";
+import type { PoolBlock } from "./memory.ts";
 
 /** Number of elements. */
 export function elements(dims: readonly number[]): number {
@@ -48,7 +48,7 @@ export class NumberTensor {
     readonly dims: readonly number[],
     public data: Uint8Array<ArrayBuffer> | undefined,
     public buffer: Buffer | undefined = undefined,
-    public block: Block | undefined = undefined,
+    public block: PoolBlock | undefined = undefined,
   ) {}
 
   /** Makes a tensor of numbers, which must fit the type; "bool" takes 0 and 1. */

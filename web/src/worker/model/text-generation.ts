@@ -9,13 +9,13 @@ import type {
 } from "../../protocol/generation.ts";
 import { InputError } from "../../shared/errors.ts";
 import {
+  DecodingStreamer,
   type GenerateOutput,
   GenerationConfig,
   type GenerationFields,
   generate,
   modelDefaults,
   type Streamer,
-  TextStreamer,
 } from "../generation/index.ts";
 import type { Model } from "./model.ts";
 
@@ -110,7 +110,7 @@ class Watch implements Streamer {
   /** Time of the latest token. */
   last: number;
   private steps = 0;
-  private readonly text: TextStreamer | undefined;
+  private readonly text: DecodingStreamer | undefined;
 
   constructor(
     { tokenizer }: Model,
@@ -122,7 +122,7 @@ class Watch implements Streamer {
     const { stream } = request;
     this.text =
       stream &&
-      new TextStreamer(tokenizer, {
+      new DecodingStreamer(tokenizer, {
         skip_prompt: stream.skip_prompt,
         callback_function: (piece) => sink.text(piece, false),
         decode_kwargs: stream.decode,

@@ -23,7 +23,7 @@ export interface Weight {
   sums?: string[] | undefined;
 }
 /** A slot of a plan; python/edgewise/plan/plan.py describes the kinds. */
-export interface Slot {
+export interface ManifestSlot {
   name: string;
   kind: "weight" | "computed" | "cache" | "state" | "input" | "output";
   dtype: string;
@@ -118,7 +118,7 @@ export function parseSlots(
   at: string,
   weights: ReadonlyMap<string, Pick<Weight, "bytes">>,
   computed: Map<string, number>,
-): Slot[] {
+): ManifestSlot[] {
   const names = new Set<string>();
   return c.list(json, at).map((entry, s) => {
     const path = `${at}[${s}]`;
@@ -142,7 +142,7 @@ function parseSlot(
   entry: Json,
   path: string,
   weights: ReadonlyMap<string, Pick<Weight, "bytes">>,
-): Slot {
+): ManifestSlot {
   const slot = c.object(entry, path);
   const name = c.text(slot.get("name"), `${path}.name`);
   const kind = c.oneOf(slot.get("kind"), `${path}.kind`, KINDS);
@@ -163,7 +163,7 @@ function parseSlot(
       path,
       `has ${bytes} bytes, which are not those of ${dtype.slice(0, 40)} [${shape.join(", ")}]`,
     );
-  return { name, kind: kind as Slot["kind"], dtype, shape, bytes };
+  return { name, kind: kind as ManifestSlot["kind"], dtype, shape, bytes };
 }
 
 /** Product of dimensions. */

@@ -2,7 +2,7 @@
 
 import type { CacheDType } from "../../protocol/loading.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
-import type { Slot, Weight } from "./checker.ts";
+import type { ManifestSlot, Weight } from "./checker.ts";
 
 /**
  * A plan for `tokens` tokens. `registers`: numbers of the registers with the past length and the
@@ -12,7 +12,7 @@ export interface PlanEntry {
   tokens: number;
   file: string;
   registers: { past: number; last: number };
-  slots: Slot[];
+  slots: ManifestSlot[];
 }
 /** The decoder of a language model. */
 export interface DecoderInfo {
@@ -62,7 +62,7 @@ export interface ProgramInfo {
   optimizer: { type: string; lr: number; [field: string]: unknown };
   /** Null: no clipping. */
   maxGradNorm: number | null;
-  plans: Map<TrainingPlan, { file: string; slots: Slot[]; arenaBytes: number }>;
+  plans: Map<TrainingPlan, { file: string; slots: ManifestSlot[]; arenaBytes: number }>;
   states: Map<string, StateInfo>;
   padTokenId: number | undefined;
   eosTokenId: number | undefined;

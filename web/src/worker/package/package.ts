@@ -12,7 +12,7 @@ import { isMagic, MAGIC } from "../../shared/files/magic.ts";
 import { type Extent, scatter } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { sha256 } from "../../shared/sha256.ts";
-import { Checker, type Slot } from "./checker.ts";
+import { Checker, type ManifestSlot } from "./checker.ts";
 import { ALIGN, DIGITS, HEADER, SUM } from "./container.ts";
 import type { Manifest } from "./manifest.ts";
 import { parseManifest } from "./parse.ts";
@@ -31,7 +31,7 @@ function plansOf({
   decoder,
   inference,
   training,
-}: Manifest): { file: string; slots: readonly Slot[] }[] {
+}: Manifest): { file: string; slots: readonly ManifestSlot[] }[] {
   return [
     ...(decoder?.plans ?? []),
     ...(inference?.plans ?? []).filter((p) => p.file),
@@ -46,7 +46,7 @@ function plansOf({
  */
 function checkSlotTable(
   plan: Uint8Array,
-  slots: readonly Slot[],
+  slots: readonly ManifestSlot[],
   where: string,
   file: string,
 ): void {

@@ -2,7 +2,7 @@
 
 import { MAX_CACHES, MAX_CAPACITY, MAX_DECODER_PLANS, MAX_VOCABULARY } from "../../gen/manifest.ts";
 import type { CacheDType } from "../../protocol/loading.ts";
-import { type Checker, type Json, parseSlots, type Slot } from "./checker.ts";
+import { type Checker, type Json, type ManifestSlot, parseSlots } from "./checker.ts";
 import type { DecoderInfo, Manifest, PlanEntry } from "./manifest.ts";
 import { planFile } from "./plan-file.ts";
 
@@ -45,7 +45,7 @@ export function parseDecoder(
   if (recompute !== !caches.size)
     c.fail("decoder.recompute", "says otherwise whether there are caches");
 
-  const known: Known = { capacity, vocabSize, caches, adapters, weights };
+  const known: DecoderFacts = { capacity, vocabSize, caches, adapters, weights };
   const plans = c
     .list(root.get("plans"), "decoder.plans", MAX_DECODER_PLANS)
     .map((plan, i) => parseDecoderPlan(c, plan, `decoder.plans[${i}]`, known, files, computed));
@@ -70,7 +70,7 @@ export function parseDecoder(
 }
 
 /** What plans are checked against. */
-interface Known {
+interface DecoderFacts {
   capacity: number;
   vocabSize: number;
   caches: ReadonlyMap<string, number>;
@@ -82,7 +82,7 @@ function parseDecoderPlan(
   c: Checker,
   json: Json | undefined,
   at: string,
-  known: Known,
+  known: DecoderFacts,
   files: Manifest["files"],
   computed: Map<string, number>,
 ): PlanEntry {
@@ -109,9 +109,9 @@ function parseDecoderPlan(
 /** Checks that the decoder can bind a slot. */
 function checkSlot(
   c: Checker,
-  { name, kind, dtype, bytes }: Slot,
+  { name, kind, dtype, bytes }: ManifestSlot,
   path: string,
-  known: Known & { tokens: number },
+  known: DecoderFacts & { tokens: number },
 ): void {
   if (kind === "weight") return;
   if (kind === "state") {

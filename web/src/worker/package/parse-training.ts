@@ -11,7 +11,7 @@ import {
   STATE_SIZES,
   TRAINING_NAMES,
 } from "../../gen/manifest.ts";
-import { type Checker, type Json, parseSlots, product, type Slot } from "./checker.ts";
+import { type Checker, type Json, type ManifestSlot, parseSlots, product } from "./checker.ts";
 import {
   type LoraInfo,
   type Manifest,
@@ -23,7 +23,7 @@ import {
 import { planFile } from "./plan-file.ts";
 
 /** What the plans of a program are checked against. `at`: its path in the manifest. */
-type Known = Pick<ProgramInfo, "batch" | "sequence" | "states"> & { at: string };
+type ProgramFacts = Pick<ProgramInfo, "batch" | "sequence" | "states"> & { at: string };
 
 /**
  * Parses and checks the training programs.
@@ -69,7 +69,7 @@ function parseTrainingProgram(
   });
   const plans: ProgramInfo["plans"] = new Map();
   const described = c.object(root.get("plans"), `${at}.plans`);
-  const known: Known = { batch, sequence, states, at };
+  const known: ProgramFacts = { batch, sequence, states, at };
   for (const kind of TRAINING_PLANS) {
     const path = `${at}.plans.${kind}`;
     const plan = described.get(kind);
@@ -144,11 +144,11 @@ function parseTrainingPlan(
   json: Json | undefined,
   path: string,
   kind: TrainingPlan,
-  program: Known,
+  program: ProgramFacts,
   files: Manifest["files"],
   weights: Manifest["weights"],
   computed: Map<string, number>,
-): { file: string; slots: Slot[]; arenaBytes: number } {
+): { file: string; slots: ManifestSlot[]; arenaBytes: number } {
   const plan = c.object(json, path);
   const file = planFile(c, plan.get("file"), `${path}.file`, files);
   const arenaBytes = c.integer(plan.get("arena_bytes"), `${path}.arena_bytes`);
@@ -162,7 +162,7 @@ function parseTrainingPlan(
 }
 
 /** Checks that training can bind a slot. */
-function checkSlot(c: Checker, slot: Slot, where: string, program: Known): void {
+function checkSlot(c: Checker, slot: ManifestSlot, where: string, program: ProgramFacts): void {
   const ids = 8 * program.batch * program.sequence;
   const inputs: Record<string, [string, number]> = {
     input_ids: ["int64", ids],

@@ -12,9 +12,9 @@ export interface Growth {
   decode: number;
 }
 
-type Json = Record<string, unknown>;
+type JsonObject = Record<string, unknown>;
 
-const isObject = (x: unknown): x is Json =>
+const isObject = (x: unknown): x is JsonObject =>
   typeof x === "object" && x !== null && !Array.isArray(x);
 /** Length in Unicode code points, as Python counts. */
 const lengthOf = (text: string): number => {
@@ -28,7 +28,7 @@ const lengthOf = (text: string): number => {
  * library.
  * @throws LimitError if a limit is exceeded
  */
-export function checkTokenizer(value: Json): Growth {
+export function checkTokenizer(value: JsonObject): Growth {
   checkDepth(value);
   const growth: Growth = { encode: 1, decode: 1 };
   let count = 0;
@@ -53,7 +53,7 @@ export function checkTokenizer(value: Json): Growth {
 }
 
 /** Whether a tokenizer that `checkTokenizer` accepts may need exponential time for a text. */
-export function mayTakeForever(value: Json): boolean {
+export function mayTakeForever(value: JsonObject): boolean {
   for (const part of ["normalizer", "pre_tokenizer", "decoder"])
     for (const { pattern } of components(value[part]))
       if (
@@ -65,7 +65,7 @@ export function mayTakeForever(value: Json): boolean {
   return false;
 }
 
-function checkDepth(value: Json): void {
+function checkDepth(value: JsonObject): void {
   let level: unknown[] = [value];
   for (let depth = 0; depth < TEXT_LIMITS.depth; depth++) {
     const next: unknown[] = [];
@@ -79,7 +79,7 @@ function checkDepth(value: Json): void {
 }
 
 /** The components of a part, with those of sequences flattened, in order of execution. */
-function* components(value: unknown): Generator<Json> {
+function* components(value: unknown): Generator<JsonObject> {
   if (!isObject(value)) return;
   const lists = COMPONENT_LISTS.map((name) => value[name]).filter(Array.isArray);
   if (!lists.length) yield value;
@@ -87,7 +87,7 @@ function* components(value: unknown): Generator<Json> {
 }
 
 /** Checks a component and returns the maximum factor by which it grows a text. */
-function checkComponent(component: Json, part: string): number {
+function checkComponent(component: JsonObject, part: string): number {
   const kind = component.type;
   const { pattern } = component;
   let narrow = 0; // minimum number of characters of a match

@@ -11,12 +11,12 @@ import { throwIfAborted } from "../../shared/abort.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
 import { Compiler } from "../compiler-client.ts";
 import { Weights } from "../model/weights.ts";
-import type { Slot, Weight } from "../package/checker.ts";
+import type { ManifestSlot, Weight } from "../package/checker.ts";
 import type { ProgramInfo, StateInfo } from "../package/manifest.ts";
 import { Session, STEP } from "./session.ts";
 
 interface Described {
-  plans: Record<string, { file: string; slots: Slot[]; arena_bytes: number }>;
+  plans: Record<string, { file: string; slots: ManifestSlot[]; arena_bytes: number }>;
   weights: Weight[];
   states: StateInfo[];
   moments: Record<string, string>;

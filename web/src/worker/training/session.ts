@@ -6,7 +6,7 @@ import { EngineError, OutOfMemory } from "../../shared/errors.ts";
 import { seedOfRun } from "../../shared/seeds.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { Weights } from "../model/weights.ts";
-import type { Slot } from "../package/checker.ts";
+import type { ManifestSlot } from "../package/checker.ts";
 import type { ProgramInfo, StateInfo, TrainingPlan } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
 
@@ -190,7 +190,7 @@ export class Session {
   }
 
   /** The buffer of an input or output, which plans share by name. */
-  private slot({ name, bytes }: Slot): Buffer {
+  private slot({ name, bytes }: ManifestSlot): Buffer {
     let buffer = this.buffers.get(name);
     if (!buffer || buffer.bytes < bytes) {
       buffer = this.device.allocate(bytes, name);

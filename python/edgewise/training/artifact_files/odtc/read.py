@@ -10,18 +10,18 @@ from typing import Any
 from ....declare.dtypes import NAME, bytes_for
 from ....errors import ModelError
 from ....ir import Tensor
-from ....onnx.protobuf import Window
+from ....onnx.protobuf import CachedReader
 from ....onnx.source import Source, as_source
 from .checkpoint import IDENTIFIER, VERSION, Checkpoint, OptimizerGroup
 
 MAX_RANK, MAX_TEXT, MAX_ELEMENTS = 64, 1 << 20, 1 << 40
 
 
-class _Buffer:
+class _FlatBuffer:
     """Checked access to a FlatBuffer in a Source."""
 
     def __init__(self, source: Source):
-        self.source, self.window = source, Window(source)
+        self.source, self.window = source, CachedReader(source)
         # Tables may share strings, so a small file could claim any amount of text.
         self.text_left = 16 * source.size + (1 << 16)
 
@@ -57,7 +57,7 @@ class _Buffer:
 class _Table:
     """A table of the FlatBuffer; fields are read by their ids."""
 
-    def __init__(self, buffer: _Buffer, at: int):
+    def __init__(self, buffer: _FlatBuffer, at: int):
         self.buffer, self.at = buffer, at
         self.vtable = at - buffer.number("i", at)
         size, self.size = buffer.number("H", self.vtable), buffer.number("H", self.vtable + 2)
@@ -121,7 +121,7 @@ def read_checkpoint(source: Source | str | os.PathLike[str] | bytes) -> Checkpoi
         ModelError: it is damaged, truncated, of another version, or not a checkpoint.
     """
     file = as_source(source, "checkpoint")
-    buffer = _Buffer(file)
+    buffer = _FlatBuffer(file)
     if file.size < 8 or file.read(4, 4) != IDENTIFIER:
         raise buffer.broken("it is not a checkpoint of ONNX Runtime's training")
     root = _Table(buffer, buffer.follow(0))

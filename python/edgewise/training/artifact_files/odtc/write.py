@@ -29,7 +29,7 @@ class Writable(Protocol):
         ...
 
 
-class _Builder:
+class _FlatBufferBuilder:
     """A FlatBuffer that is written front to back. Offsets point forward; each is filled in once its
     target is written.
     """
@@ -130,7 +130,7 @@ class _Writer:
         self, checkpoint: Checkpoint, stored: Mapping[tuple[int, str], Stored], external: bool
     ):
         self.checkpoint, self.stored, self.external = checkpoint, stored, external
-        self.out = _Builder()
+        self.out = _FlatBufferBuilder()
         self.inside: list[_Later] = []
         self.outside: list[_Later] = []
         self.at_outside = 0  # end of the second file

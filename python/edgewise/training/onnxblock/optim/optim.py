@@ -108,7 +108,7 @@ class AdamWOptimizer(blocks.Block):
         )
 
 
-class _Optimizer(ForwardBlock):
+class _OptimizerBlock(ForwardBlock):
     _moments: tuple[str, ...] = ()
 
     def __init__(self, clip_grad: ClipGradNorm | None = None) -> None:
@@ -149,7 +149,7 @@ class _Optimizer(ForwardBlock):
         raise NotImplementedError
 
 
-class AdamW(_Optimizer):
+class AdamW(_OptimizerBlock):
     """AdamW of ONNX Runtime, in the form of transformers instead of PyTorch's.
 
     Args:
@@ -177,7 +177,7 @@ class AdamW(_Optimizer):
         return self._adamw("learning_rate", "step", "params", gradients, *self._moments)
 
 
-class SGD(_Optimizer):
+class SGD(_OptimizerBlock):
     """Plain gradient descent. clip_grad: a ClipGradNorm, or None."""
 
     # An unused input, which ONNX Runtime's session feeds.
