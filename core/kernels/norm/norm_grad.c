@@ -16,7 +16,7 @@ typedef struct {
   const ew_norm_grad_params *p;
   const real *x, *dy, *scale, *more;
   real *dx, *scratch;
-} work;
+} norm_grad_job;
 
 /* The row sums needed for dx, with h = dy (scale + offset): of h and of h (x - mean). Adds the
  * row's dscale and dbias to the sums so far. */
@@ -59,7 +59,7 @@ static void dx_row(const real *x, const real *dy, const real *scale, const real 
 }
 
 static void norm_grad_task(void *arg, int32_t part, int32_t thread) {
-  const work *w = arg;
+  const norm_grad_job *w = arg;
   const ew_norm_grad_params *p = w->p;
   const int32_t n = p->cols;
   (void)thread;
@@ -84,13 +84,13 @@ int32_t ew_k_norm_grad(ew_context *ctx, const ew_norm_grad_params *p, void *cons
   real *out[2] = {operand[EW_NORM_GRAD_DSCALE], operand[EW_NORM_GRAD_DBIAS]},
        *scratch = operand[EW_NORM_GRAD_SCRATCH];
   if ((out[0] || out[1]) && !scratch) return EW_E_PARAM;
-  work w = {p,
-            operand[EW_NORM_GRAD_X],
-            operand[EW_NORM_GRAD_DY],
-            operand[EW_NORM_GRAD_SCALE],
-            operand[EW_NORM_GRAD_MORE],
-            operand[EW_NORM_GRAD_DX],
-            scratch};
+  norm_grad_job w = {p,
+                     operand[EW_NORM_GRAD_X],
+                     operand[EW_NORM_GRAD_DY],
+                     operand[EW_NORM_GRAD_SCALE],
+                     operand[EW_NORM_GRAD_MORE],
+                     operand[EW_NORM_GRAD_DX],
+                     scratch};
   ew_parallel(ctx, p->parts, norm_grad_task, &w);
   const int32_t n = p->cols;
   for (int k = 0; k < 2; k++) {

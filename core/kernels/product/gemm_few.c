@@ -32,7 +32,7 @@ typedef struct {
   /* room: floats of sums per task; parts: parts of k, which the caller adds if there are several;
    * cols, depth: columns and rows of b per task */
   int32_t room, parts, cols, depth, column_tasks;
-} few_rows;
+} gemm_few_rows;
 
 /* out[rows][cols] = rows of a times columns of b, both contiguous along k; rows * cols * turn <= 8
  * accumulators. */
@@ -112,7 +112,7 @@ void ew_dots(int32_t rows, int32_t k, const real *a, int64_t a_row, const void *
 }
 
 static void columns_task(void *arg, int32_t index, int32_t thread) {
-  const few_rows *f = arg;
+  const gemm_few_rows *f = arg;
   const ew_gemm_job *g = f->g;
   const ew_b_layout *s = g->b_more;
   (void)thread;
@@ -203,7 +203,7 @@ ADD(add_together_half, TOGETHER, rows, true)
 #undef ADD
 
 static void rows_task(void *arg, int32_t index, int32_t thread) {
-  const few_rows *f = arg;
+  const gemm_few_rows *f = arg;
   const ew_gemm_job *g = f->g;
   const ew_b_layout *s = g->b_more;
   (void)thread;
@@ -243,7 +243,7 @@ bool ew_gemm_few(ew_context *ctx, const ew_gemm_job *g, real *packed_b, int64_t 
                                  : FEW) ||
       (by_rows && s->col != 1) || ew_bytes_of_b(s->type) == 1)
     return false;
-  few_rows f = {.g = g, .a = g->a, .a_row = g->a_row, .depth = g->k, .parts = 1, .cols = g->n};
+  gemm_few_rows f = {.g = g, .a = g->a, .a_row = g->a_row, .depth = g->k, .parts = 1, .cols = g->n};
   if (g->a_col != 1) {
     if (!packed_a || (int64_t)g->m * g->k > a_floats) return false;
     ew_gemm_pack_a(g, packed_a, 0, g->m, 0, g->k);

@@ -26,17 +26,17 @@
 /* CHUNK: weights dequantized at a time; COLS: rows of b per call; LONGEST: maximum block size */
 enum { CHUNK = 512, COLS = 4, LONGEST = 65536 };
 
-typedef struct few_rows {
+typedef struct nbits_few_rows {
   const ew_nbits *w;
   const ew_gemm_job *g;
   /* out[m][COLS] = a times COLS rows of b from `row` on */
-  void (*rows)(const struct few_rows *, int32_t row, float *out);
+  void (*rows)(const struct nbits_few_rows *, int32_t row, float *out);
   real *ready;                 /* a, prepared */
   int32_t cols;                /* columns of y per task */
   int32_t spans, groups, each; /* spans per row; groups and blocks per span */
   int32_t row, sums;           /* floats per prepared row; offset of its block sums */
   bool symmetric;              /* all zero points are 2^(bits-1) */
-} few_rows;
+} nbits_few_rows;
 
 EW_INLINE bool signs_apart(int bits, bool shorts) { return bits == 8 && !shorts; }
 /* Size of a part in floats. */
@@ -100,8 +100,8 @@ EW_INLINE void put_digit(i32x4 t[4], int bits, bool shorts, int planes, int d, i
 
 /* Returns false if a block is too small. Infinities and NaNs give arbitrary digits with wrapping
  * sums; their scale is NaN, and so is the result. */
-EW_INLINE bool prepare_digits(const few_rows *f, const real *a, real *ready, int bits, int digits,
-                              bool shorts) {
+EW_INLINE bool prepare_digits(const nbits_few_rows *f, const real *a, real *ready, int bits,
+                              int digits, bool shorts) {
   const int planes = 8 / bits, width = planes * 16;
   const int32_t each = bits == 2 ? f->each : 1, groups = digits > 1 ? 1 : f->groups,
                 parts = f->groups / groups, k = f->w->p->k;
@@ -212,7 +212,7 @@ EW_INLINE f32x4 scales_of(const ew_nbits *w, int64_t at, int32_t each, bool half
              : __builtin_shufflevector(first, scale_in_lanes(w, at + each - 1, half), 0, 1, 6, 7);
 }
 
-EW_INLINE void rows_digits(const few_rows *f, int32_t row, float *out, int bits, int digits,
+EW_INLINE void rows_digits(const nbits_few_rows *f, int32_t row, float *out, int bits, int digits,
                            bool shorts) {
   const ew_nbits *w = f->w;
   const int unit = shorts ? 16 : 8, planes = unit / bits,
@@ -290,17 +290,18 @@ EW_INLINE int digits_of(int bits, bool rounded) {
   return rounded ? 1 : in_shorts(bits, rounded) ? 2 : 3;
 }
 
-#define FEW_ROWS(bits)                                                                             \
-  static __attribute__((noinline)) bool prepare_##bits(const few_rows *f, const real *a,           \
-                                                       real *ready, bool rounded) {                \
-    return prepare_digits(f, a, ready, bits, digits_of(bits, rounded), in_shorts(bits, rounded));  \
-  }                                                                                                \
-  static __attribute__((noinline)) void floats_##bits(const few_rows *f, int32_t row,              \
-                                                      float *out) {                                \
-    rows_digits(f, row, out, bits, digits_of(bits, false), in_shorts(bits, false));                \
-  }                                                                                                \
-  static __attribute__((noinline)) void bytes_##bits(const few_rows *f, int32_t row, float *out) { \
-    rows_digits(f, row, out, bits, 1, in_shorts(bits, true));                                      \
+#define FEW_ROWS(bits)                                                                            \
+  static __attribute__((noinline)) bool prepare_##bits(const nbits_few_rows *f, const real *a,    \
+                                                       real *ready, bool rounded) {               \
+    return prepare_digits(f, a, ready, bits, digits_of(bits, rounded), in_shorts(bits, rounded)); \
+  }                                                                                               \
+  static __attribute__((noinline)) void floats_##bits(const nbits_few_rows *f, int32_t row,       \
+                                                      float *out) {                               \
+    rows_digits(f, row, out, bits, digits_of(bits, false), in_shorts(bits, false));               \
+  }                                                                                               \
+  static __attribute__((noinline)) void bytes_##bits(const nbits_few_rows *f, int32_t row,        \
+                                                     float *out) {                                \
+    rows_digits(f, row, out, bits, 1, in_shorts(bits, true));                                     \
   }
 FEW_ROWS(2)
 FEW_ROWS(4)
@@ -309,7 +310,7 @@ FEW_ROWS(8)
 
 /* Code books: the looked-up weights are multiplied with a as floats. The lookup is most of the work
  * and is shared by several rows of a. */
-static __attribute__((noinline)) void rows_codes(const few_rows *f, int32_t row, float *out) {
+static __attribute__((noinline)) void rows_codes(const nbits_few_rows *f, int32_t row, float *out) {
   const ew_nbits *w = f->w;
   const ew_matmul_nbits_params *p = w->p;
   const bool half = ew_nbits_half_scales(w);
@@ -334,7 +335,7 @@ static __attribute__((noinline)) void rows_codes(const few_rows *f, int32_t row,
 }
 
 static void group_task(void *arg, int32_t index, int32_t thread) {
-  const few_rows *f = arg;
+  const nbits_few_rows *f = arg;
   const ew_gemm_job *g = f->g;
   (void)thread;
   int32_t begin = index * f->cols, end = g->n - begin < f->cols ? g->n : begin + f->cols;
@@ -352,7 +353,7 @@ static void group_task(void *arg, int32_t index, int32_t thread) {
 /* For shapes that do not fill groups: four rows of b are dequantized to floats, a piece at a time.
  */
 static void dequantize_task(void *arg, int32_t index, int32_t thread) {
-  const few_rows *f = arg;
+  const nbits_few_rows *f = arg;
   const ew_gemm_job *g = f->g;
   (void)thread;
   int32_t begin = index * f->cols, end = g->n - begin < f->cols ? g->n : begin + f->cols;
@@ -379,13 +380,13 @@ void ew_nbits_few_rows(ew_context *ctx, const ew_nbits *w, const ew_gemm_job *g,
   const int64_t block_bits = (int64_t)p->block * p->bits;
   const int32_t each = block_bits == 64 && p->bits == 2 ? 2 : 1;
   const bool rounded = p->accuracy == 4;
-  few_rows f = {.w = w,
-                .g = g,
-                .ready = scratch,
-                .each = each,
-                .spans = w->blocks / each,
-                .groups = (int32_t)(each * block_bits / 128),
-                .symmetric = !w->zeros};
+  nbits_few_rows f = {.w = w,
+                      .g = g,
+                      .ready = scratch,
+                      .each = each,
+                      .spans = w->blocks / each,
+                      .groups = (int32_t)(each * block_bits / 128),
+                      .symmetric = !w->zeros};
   ew_task task = dequantize_task;
   if (!p->format && each * block_bits % 128 == 0 && w->blocks % each == 0 && p->block <= LONGEST &&
       p->n >= COLS && scratch) {

@@ -18,13 +18,13 @@ typedef struct {
   const real *x;
   real *y;
   uint32_t key[2];
-} work;
+} random_job;
 
 /* see u32x4_mul_wide */
 static const volatile u32x4 factors[2] = {{0xd2511f53, 0xd2511f53, 0xd2511f53, 0xd2511f53},
                                           {0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57, 0xcd9e8d57}};
 
-static void generate(const work *w, uint32_t index, const real *x, real *y) {
+static void generate(const random_job *w, uint32_t index, const real *x, real *y) {
   const ew_random_params *p = w->p;
   u32x4 c[SIDE][4], low[2], high[2];
   u32x4 k0 = (u32x4){0} + w->key[0], k1 = (u32x4){0} + w->key[1];
@@ -53,7 +53,7 @@ static void generate(const work *w, uint32_t index, const real *x, real *y) {
 }
 
 static void random_task(void *arg, int32_t index, int32_t thread) {
-  const work *w = arg;
+  const random_job *w = arg;
   (void)thread;
   for (int64_t i = (int64_t)index * LENGTH, end = i + LENGTH; i < end && i < w->p->n; i += STRIDE) {
     const int64_t n = w->p->n - i;
@@ -70,7 +70,7 @@ static void random_task(void *arg, int32_t index, int32_t thread) {
 
 int32_t ew_k_random(ew_context *ctx, const ew_random_params *p, void *const *operand) {
   const uint64_t seed = (uint64_t)*(const long_m *)operand[EW_RANDOM_SEED];
-  work w = {
+  random_job w = {
       p, operand[EW_RANDOM_X], operand[EW_RANDOM_Y], {(uint32_t)seed, (uint32_t)(seed >> 32)}};
   ew_parallel(ctx, (p->n - 1) / LENGTH + 1, random_task, &w);
   return EW_OK;

@@ -119,7 +119,7 @@ typedef struct {
   /* precomputed products of h: rows of all gates of one direction; otherwise NULL */
   const real *sums;
   int32_t direction; /* direction of `sums` */
-} forward;
+} recurrent_job;
 
 /* One step of an LSTM cell for one row and n hidden units, from the gates' pre-activations g (i, o,
  * f, c): updates the cell state ci, sets the output y. f: activations; peep: peephole weights or
@@ -148,8 +148,8 @@ static void lstm_cell(const ew_recurrent_params *p, const real *f, const real *p
 
 /* Step t in direction d for rows from..to-1 and hidden units j..j+n-1. Phase 0 reads h of all
  * units; phase 1 computes GRU's gate that reads r * h of all units; phase 2 writes the new h. */
-static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t phase, int32_t from,
-                               int32_t to, int32_t j, int32_t n) {
+static SMALL void forward_step(const recurrent_job *w, int32_t d, int32_t t, int32_t phase,
+                               int32_t from, int32_t to, int32_t j, int32_t n) {
   const ew_recurrent_params *p = w->p;
   int64_t hidden = p->h, gates = p->gates, g_row = p->d * (gates + p->lbr) * hidden;
   const real *r = w->r + d * gates * hidden * hidden + j * hidden, *f = w->table + d * 3 * NUMBERS,
@@ -217,7 +217,7 @@ static SMALL void forward_step(const forward *w, int32_t d, int32_t t, int32_t p
 }
 
 static void rows_task(void *arg, int32_t index, int32_t thread) {
-  const forward *w = arg;
+  const recurrent_job *w = arg;
   const ew_recurrent_params *p = w->p;
   (void)thread;
   for (; index < w->split.pieces; index += w->split.tasks) {
@@ -231,7 +231,7 @@ static void rows_task(void *arg, int32_t index, int32_t thread) {
 }
 
 static void units_task(void *arg, int32_t index, int32_t thread) {
-  const forward *w = arg;
+  const recurrent_job *w = arg;
   const ew_recurrent_params *p = w->p;
   (void)thread;
   int32_t d = index % p->d, j = index / p->d * w->split.size,
@@ -240,24 +240,24 @@ static void units_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *const *operand) {
-  forward w = {ctx,
-               p,
-               operand[EW_RECURRENT_X],
-               operand[EW_RECURRENT_R],
-               operand[EW_RECURRENT_BIAS],
-               operand[EW_RECURRENT_PEEPHOLES],
-               operand[EW_RECURRENT_TABLE],
-               operand[EW_RECURRENT_LENGTHS],
-               operand[EW_RECURRENT_Y],
-               operand[EW_RECURRENT_H_LAST],
-               operand[EW_RECURRENT_C_LAST],
-               operand[EW_RECURRENT_G],
-               operand[EW_RECURRENT_CELLS],
-               {0},
-               0,
-               0,
-               NULL,
-               0};
+  recurrent_job w = {ctx,
+                     p,
+                     operand[EW_RECURRENT_X],
+                     operand[EW_RECURRENT_R],
+                     operand[EW_RECURRENT_BIAS],
+                     operand[EW_RECURRENT_PEEPHOLES],
+                     operand[EW_RECURRENT_TABLE],
+                     operand[EW_RECURRENT_LENGTHS],
+                     operand[EW_RECURRENT_Y],
+                     operand[EW_RECURRENT_H_LAST],
+                     operand[EW_RECURRENT_C_LAST],
+                     operand[EW_RECURRENT_G],
+                     operand[EW_RECURRENT_CELLS],
+                     {0},
+                     0,
+                     0,
+                     NULL,
+                     0};
   int64_t state = (int64_t)p->d * p->b * p->h, work = state * p->gates * p->h;
   ew_rnn_set(w.h, operand[EW_RECURRENT_H_FIRST], (int32_t)state),
       ew_rnn_set(w.c, operand[EW_RECURRENT_C_FIRST], (int32_t)state);
@@ -283,7 +283,7 @@ int32_t ew_k_recurrent(ew_context *ctx, const ew_recurrent_params *p, void *cons
 /* ---- forward, with quantized weights ---- */
 
 static void bytes_task(void *arg, int32_t index, int32_t thread) {
-  const forward *w = arg;
+  const recurrent_job *w = arg;
   (void)thread;
   int32_t from = index * w->split.size,
           to = from + w->split.size < w->p->b ? from + w->split.size : w->p->b;
@@ -302,17 +302,17 @@ int32_t ew_k_recurrent_bytes(ew_context *ctx, const ew_recurrent_bytes_params *p
                                  .coupled = p->coupled,
                                  .x_t = p->x_t,
                                  .x_b = p->x_b};
-  forward w = {.context = ctx,
-               .p = &q,
-               .x = operand[EW_RECURRENT_BYTES_X],
-               .peepholes = operand[EW_RECURRENT_BYTES_PEEPHOLES],
-               .table = operand[EW_RECURRENT_BYTES_TABLE],
-               .lengths = operand[EW_RECURRENT_BYTES_LENGTHS],
-               .y = operand[EW_RECURRENT_BYTES_Y],
-               .h = operand[EW_RECURRENT_BYTES_H_LAST],
-               .c = operand[EW_RECURRENT_BYTES_C_LAST],
-               .g = operand[EW_RECURRENT_BYTES_G],
-               .sums = operand[EW_RECURRENT_BYTES_SUMS]};
+  recurrent_job w = {.context = ctx,
+                     .p = &q,
+                     .x = operand[EW_RECURRENT_BYTES_X],
+                     .peepholes = operand[EW_RECURRENT_BYTES_PEEPHOLES],
+                     .table = operand[EW_RECURRENT_BYTES_TABLE],
+                     .lengths = operand[EW_RECURRENT_BYTES_LENGTHS],
+                     .y = operand[EW_RECURRENT_BYTES_Y],
+                     .h = operand[EW_RECURRENT_BYTES_H_LAST],
+                     .c = operand[EW_RECURRENT_BYTES_C_LAST],
+                     .g = operand[EW_RECURRENT_BYTES_G],
+                     .sums = operand[EW_RECURRENT_BYTES_SUMS]};
   const int32_t rows = p->b, n = LSTM * p->h;
   const int64_t state = (int64_t)rows * p->h,
                 item = ((int64_t)n + 31) / 32 * 32 * (4 + ((int64_t)p->h + 3) / 4 * 4);

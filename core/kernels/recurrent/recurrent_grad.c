@@ -28,7 +28,7 @@ typedef struct {
   const m_i32 *lengths;
   real *dx, *dh, *dc;
   ew_rnn_share split;
-} backward;
+} recurrent_grad_job;
 
 /* One step back for one row: from dh and dc after the step, computes the gradients with respect to
  * the gates' pre-activations, and the parts of dh and dc before the step that do not come through
@@ -81,7 +81,7 @@ static SMALL void row_back(const ew_recurrent_grad_params *p, const real *f, con
   }
 }
 
-static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
+static void walk_back(const recurrent_grad_job *w, int32_t d, int32_t from, int32_t to) {
   const ew_recurrent_grad_params *p = w->p;
   int32_t n = p->h, gates = p->gates;
   int64_t hidden = n, dx_row = (int64_t)p->d * gates * hidden;
@@ -141,7 +141,7 @@ static void walk_back(const backward *w, int32_t d, int32_t from, int32_t to) {
 }
 
 static void back_task(void *arg, int32_t index, int32_t thread) {
-  const backward *w = arg;
+  const recurrent_grad_job *w = arg;
   (void)thread;
   for (; index < w->split.pieces; index += w->split.tasks) {
     int32_t from = index / w->p->d * w->split.size, to = from + w->split.size;
@@ -151,22 +151,22 @@ static void back_task(void *arg, int32_t index, int32_t thread) {
 
 int32_t ew_k_recurrent_grad(ew_context *ctx, const ew_recurrent_grad_params *p,
                             void *const *operand) {
-  backward w = {ctx,
-                p,
-                operand[EW_RECURRENT_GRAD_DY],
-                operand[EW_RECURRENT_GRAD_Y],
-                operand[EW_RECURRENT_GRAD_H_FIRST],
-                operand[EW_RECURRENT_GRAD_C_FIRST],
-                operand[EW_RECURRENT_GRAD_RT],
-                operand[EW_RECURRENT_GRAD_PEEPHOLES],
-                operand[EW_RECURRENT_GRAD_TABLE],
-                operand[EW_RECURRENT_GRAD_G],
-                operand[EW_RECURRENT_GRAD_CELLS],
-                operand[EW_RECURRENT_GRAD_LENGTHS],
-                operand[EW_RECURRENT_GRAD_DX],
-                operand[EW_RECURRENT_GRAD_DH],
-                operand[EW_RECURRENT_GRAD_DC],
-                {0}};
+  recurrent_grad_job w = {ctx,
+                          p,
+                          operand[EW_RECURRENT_GRAD_DY],
+                          operand[EW_RECURRENT_GRAD_Y],
+                          operand[EW_RECURRENT_GRAD_H_FIRST],
+                          operand[EW_RECURRENT_GRAD_C_FIRST],
+                          operand[EW_RECURRENT_GRAD_RT],
+                          operand[EW_RECURRENT_GRAD_PEEPHOLES],
+                          operand[EW_RECURRENT_GRAD_TABLE],
+                          operand[EW_RECURRENT_GRAD_G],
+                          operand[EW_RECURRENT_GRAD_CELLS],
+                          operand[EW_RECURRENT_GRAD_LENGTHS],
+                          operand[EW_RECURRENT_GRAD_DX],
+                          operand[EW_RECURRENT_GRAD_DH],
+                          operand[EW_RECURRENT_GRAD_DC],
+                          {0}};
   int64_t state = (int64_t)p->d * p->b * p->h;
   ew_rnn_set(w.dh, operand[EW_RECURRENT_GRAD_DH_LAST], (int32_t)state),
       ew_rnn_set(w.dc, operand[EW_RECURRENT_GRAD_DC_LAST], (int32_t)state);

@@ -11,7 +11,7 @@ typedef struct {
   const real *dy, *y;
   real *dx;
   int32_t rows; /* per task */
-} work;
+} softmax_grad_job;
 
 /* whole vectors only */
 EW_INLINE float sum_of_row(const real *dy, const real *y, int32_t n, bool is_log) {
@@ -32,7 +32,7 @@ EW_INLINE void dx_of_row(const real *dy, const real *y, real *dx, int32_t n, flo
                             : (vf_load(dy + j) - sum) * vf_load(y + j));
 }
 
-static void rows(const work *w, int64_t from, int64_t to, bool is_log) {
+static void rows(const softmax_grad_job *w, int64_t from, int64_t to, bool is_log) {
   const int32_t n = w->p->cols, whole = n / VF * VF;
   const int64_t dy_row = w->p->dy_row, y_row = w->p->y_row;
   for (int64_t i = from; i < to; i++) {
@@ -49,7 +49,7 @@ static void rows(const work *w, int64_t from, int64_t to, bool is_log) {
 }
 
 static void softmax_grad_task(void *arg, int32_t index, int32_t thread) {
-  const work *w = arg;
+  const softmax_grad_job *w = arg;
   (void)thread;
   int64_t from = (int64_t)index * w->rows,
           to = from + w->rows < w->p->rows ? from + w->rows : w->p->rows;
@@ -60,8 +60,8 @@ static void softmax_grad_task(void *arg, int32_t index, int32_t thread) {
 }
 
 int32_t ew_k_softmax_grad(ew_context *ctx, const ew_softmax_grad_params *p, void *const *operand) {
-  work w = {p, operand[EW_SOFTMAX_GRAD_DY], operand[EW_SOFTMAX_GRAD_Y], operand[EW_SOFTMAX_GRAD_DX],
-            16384 / p->cols + 1};
+  softmax_grad_job w = {p, operand[EW_SOFTMAX_GRAD_DY], operand[EW_SOFTMAX_GRAD_Y],
+                        operand[EW_SOFTMAX_GRAD_DX], 16384 / p->cols + 1};
   ew_parallel(ctx, (p->rows - 1) / w.rows + 1, softmax_grad_task, &w);
   return EW_OK;
 }

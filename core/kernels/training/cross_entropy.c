@@ -21,7 +21,7 @@ typedef struct {
   real *loss, *counted, *lse;
   float total; /* W */
   int32_t rows, failed;
-} forward;
+} cross_entropy_job;
 
 /* Class of row i; -1: ignored; -2: out of range. */
 static int64_t class_of(ew_context *c, const void *label, int32_t type, int64_t i,
@@ -62,7 +62,7 @@ static __attribute__((noinline)) float weighted_sum(const real *w, const real *x
 }
 
 static void cross_entropy_task(void *arg, int32_t index, int32_t thread) {
-  forward *f = arg;
+  cross_entropy_job *f = arg;
   const ew_cross_entropy_params *p = f->p;
   (void)thread;
   int64_t from = (int64_t)index * f->rows, to = from + f->rows < p->rows ? from + f->rows : p->rows;
@@ -91,17 +91,17 @@ static void cross_entropy_task(void *arg, int32_t index, int32_t thread) {
 int32_t ew_k_cross_entropy(ew_context *ctx, const ew_cross_entropy_params *p,
                            void *const *operand) {
   const real *weight = operand[EW_CROSS_ENTROPY_WEIGHT];
-  forward f = {ctx,
-               p,
-               operand[EW_CROSS_ENTROPY_X],
-               weight,
-               operand[EW_CROSS_ENTROPY_LABEL],
-               operand[EW_CROSS_ENTROPY_LOSS],
-               operand[EW_CROSS_ENTROPY_COUNTED],
-               operand[EW_CROSS_ENTROPY_LSE],
-               weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes,
-               16384 / p->classes + 1,
-               0};
+  cross_entropy_job f = {ctx,
+                         p,
+                         operand[EW_CROSS_ENTROPY_X],
+                         weight,
+                         operand[EW_CROSS_ENTROPY_LABEL],
+                         operand[EW_CROSS_ENTROPY_LOSS],
+                         operand[EW_CROSS_ENTROPY_COUNTED],
+                         operand[EW_CROSS_ENTROPY_LSE],
+                         weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes,
+                         16384 / p->classes + 1,
+                         0};
   ew_parallel(ctx, (p->rows - 1) / f.rows + 1, cross_entropy_task, &f);
   return f.failed ? EW_E_INDEX : EW_OK;
 }
@@ -114,7 +114,7 @@ typedef struct {
   real *dx;
   float total;
   int32_t rows, failed;
-} backward;
+} cross_entropy_grad_job;
 
 /* dx = a e^(x - L) - b w over whole vectors; w = 1 if NULL. */
 static __attribute__((noinline)) void dx_row(real *dx, const real *x, const real *w, int32_t n,
@@ -128,7 +128,7 @@ static __attribute__((noinline)) void dx_row(real *dx, const real *x, const real
 }
 
 static void cross_entropy_grad_task(void *arg, int32_t index, int32_t thread) {
-  backward *f = arg;
+  cross_entropy_grad_job *f = arg;
   const ew_cross_entropy_grad_params *p = f->p;
   const int32_t n = p->classes;
   (void)thread;
@@ -164,17 +164,17 @@ static void cross_entropy_grad_task(void *arg, int32_t index, int32_t thread) {
 int32_t ew_k_cross_entropy_grad(ew_context *ctx, const ew_cross_entropy_grad_params *p,
                                 void *const *operand) {
   const real *weight = operand[EW_CROSS_ENTROPY_GRAD_WEIGHT];
-  backward f = {ctx,
-                p,
-                operand[EW_CROSS_ENTROPY_GRAD_X],
-                weight,
-                operand[EW_CROSS_ENTROPY_GRAD_LSE],
-                operand[EW_CROSS_ENTROPY_GRAD_DLOSS],
-                operand[EW_CROSS_ENTROPY_GRAD_LABEL],
-                operand[EW_CROSS_ENTROPY_GRAD_DX],
-                weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes,
-                16384 / p->classes + 1,
-                0};
+  cross_entropy_grad_job f = {ctx,
+                              p,
+                              operand[EW_CROSS_ENTROPY_GRAD_X],
+                              weight,
+                              operand[EW_CROSS_ENTROPY_GRAD_LSE],
+                              operand[EW_CROSS_ENTROPY_GRAD_DLOSS],
+                              operand[EW_CROSS_ENTROPY_GRAD_LABEL],
+                              operand[EW_CROSS_ENTROPY_GRAD_DX],
+                              weight ? weighted_sum(NULL, weight, p->classes) : (float)p->classes,
+                              16384 / p->classes + 1,
+                              0};
   ew_parallel(ctx, (p->rows - 1) / f.rows + 1, cross_entropy_grad_task, &f);
   return f.failed ? EW_E_INDEX : EW_OK;
 }
