@@ -339,3 +339,34 @@ def _check(branches: list[list[_Item]], before: list[_Item]) -> list[_Item]:
                 open_ = []  # a required item ends the repetitions before it
         after += [o for o in open_ if o not in after]
     return after
+
+
+FEW = 10  # items in a row that may each match in several ways without taking long together
+
+
+def may_not_end(pattern: str, most_depth: int = 40) -> bool:
+    """Whether a backtracking matcher without a limit of steps may need exponential time for a
+    pattern that check_regex accepts: a repeated group matches in more than one way, or many items
+    in a row do.
+    """
+    return _ambiguous(_Parser(pattern, most_depth).parse())
+
+
+def _ambiguous(branches: list[list[_Item]]) -> bool:
+    return any(
+        sum(item.low != item.high for item in branch) > FEW
+        or any(
+            (item.high > 1 and _varies(item.branches)) or _ambiguous(item.branches)
+            for item in branch
+            if item.branches
+        )
+        for branch in branches
+    )
+
+
+def _varies(branches: list[list[_Item]]) -> bool:
+    """Whether a group can match in more than one way."""
+    return len(branches) > 1 or any(
+        item.low != item.high or (bool(item.branches) and _varies(item.branches))
+        for item in branches[0]
+    )

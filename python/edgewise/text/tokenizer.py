@@ -1,21 +1,23 @@
 """Tokenizers of Hugging Face models: tokenizer.json, tokenizer_config.json and a chat template.
 
-This wraps the `tokenizers` library, which has no wheel for Pyodide. There, any object with encode
-and decode can be passed to the pipeline, and `ChatTemplate` works, since jinja2 is pure Python.
+This wraps the `tokenizers` library where it is installed. Elsewhere, as in Pyodide, for which it
+has no wheel, the package `tokenization` does the same in Python.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import InputError, OutOfMemory, TokenizerError
 from ..json_text import parse_json_object
 from .chat_template import COPY, ChatTemplate
 from .limits import LIMITS, LimitError, check_tokenizer
+from .tokenization import NotSupported, PythonTokenizer
 
 if TYPE_CHECKING:
     Buffer = bytes | bytearray | memoryview
@@ -54,7 +56,7 @@ class Tokenizer:
         model_max_length: as in tokenizer_config.json.
 
     Raises:
-        TokenizerError: the `tokenizers` library is not installed, or a file is broken.
+        TokenizerError: a file is broken, or needs the `tokenizers` library, which is not installed.
     """
 
     bos_token: str | None
@@ -70,15 +72,6 @@ class Tokenizer:
         chat_template: str | None = None,
         where: str = "tokenizer.json",
     ) -> None:
-        try:
-            import tokenizers
-        except ImportError:
-            raise TokenizerError(
-                "the `tokenizers` library is not installed",
-                where,
-                "Install edgewise[text]; or pass any object with encode(text) and decode(ids) as"
-                " tokenizer.",
-            ) from None
         self.config, self.where = config or {}, where
         value = parse_json_object(
             tokenizer_json, where, TokenizerError, most_bytes=LIMITS["file_bytes"]
@@ -87,12 +80,10 @@ class Tokenizer:
             self._growth = check_tokenizer(value)
         except LimitError as error:
             raise TokenizerError(f"it asks for too much: {error}", where, COPY) from None
-        del value
         self.backend = self._guarded(
-            lambda: tokenizers.Tokenizer.from_str(tokenizer_json), "not a valid tokenizer file"
+            functools.partial(_backend, tokenizer_json, value), "not a valid tokenizer file"
         )
-        self._guarded(self.backend.no_truncation)  # those in the file are for training
-        self._guarded(self.backend.no_padding)
+        del value
         for name in _SPECIAL:
             token = self.config.get(name, (special_tokens or {}).get(name))
             token = token.get("content") if isinstance(token, dict) else token
@@ -222,6 +213,12 @@ class Tokenizer:
             if self.config.get("add_eos_token", False) and self.eos_token_id is not None
             else None
         )
+        if isinstance(self.backend, PythonTokenizer):
+            self.backend.surround(
+                [cast(int, self.bos_token_id)] if bos else [],
+                [cast(int, self.eos_token_id)] if eos else [],
+            )
+            return
         from tokenizers.processors import TemplateProcessing
 
         single = ([f"{bos}:0"] if bos else []) + ["$A:0"] + ([f"{eos}:0"] if eos else [])
@@ -256,6 +253,13 @@ class Tokenizer:
         except MemoryError:
             raise OutOfMemory(
                 "the tokenizer needs more memory than there is", self.where, COPY
+            ) from None
+        except NotSupported as error:
+            raise TokenizerError(
+                f"it needs the `tokenizers` library, which is not installed: {error}",
+                self.where,
+                "Install edgewise[text]; or pass any object with encode(text) and decode(ids) as"
+                " tokenizer.",
             ) from None
         except BaseException as error:
             raise TokenizerError(
@@ -392,3 +396,15 @@ def _clean_up(text: str) -> str:
     ):
         text = text.replace(old, new)
     return text
+
+
+def _backend(tokenizer_json: str, value: dict[str, Any]) -> Any:
+    """The `tokenizers` library's Tokenizer, or the one in Python. value: tokenizer_json, parsed."""
+    try:
+        import tokenizers
+    except ImportError:
+        return PythonTokenizer(value)
+    backend = tokenizers.Tokenizer.from_str(tokenizer_json)
+    backend.no_truncation()  # those in the file are for training
+    backend.no_padding()
+    return backend
