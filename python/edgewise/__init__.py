@@ -18,7 +18,7 @@ def __getattr__(name: str) -> object:  # imported on first use, to keep `import 
         from . import text
 
         return getattr(text, name)
-    if name in ("Trainer", "LoraConfig"):
+    if name in ("Trainer", "LoraConfig", "merge_adapter"):
         from . import training
 
         return getattr(training, name)
@@ -43,5 +43,6 @@ __all__ = [
     "TextStreamer",
     "Trainer",
     "generate",
+    "merge_adapter",
     "pipeline",
 ]

@@ -6,7 +6,7 @@
     program, state_plans, parameters, language_model: compile a model to the plans of a run
     session: runs these plans
     package, warm: training programs in packages, and a step that warms a page up
-    safetensors, export: files of trained models
+    safetensors, export, merge: files of trained models
     api/, artifacts, onnxblock/: ONNX Runtime Training's modules of these names
     artifact_files/: its files
 
@@ -27,6 +27,7 @@ def __getattr__(name: str) -> Any:  # imported on first use, to keep `import edg
         "History": "trainer",
         "Estimate": "trainer",
         "LoraConfig": "peft",
+        "merge_adapter": "merge",
         "Program": "program",
         "TrainingSession": "session",
         "AdamW": "optimizers",
