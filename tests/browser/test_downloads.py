@@ -69,6 +69,37 @@ def test_integrity(visit, server, package):
     error(load(v, "/files/model.edge", integrity="nonsense"), "InputError", "integrity")
 
 
+def test_an_open_session_survives_failing_loads(visit, server, context):
+    """Offline, a file of a hub with another hash, and a missing engine: each load fails with one
+    error that says what to do, and the pipeline that was open generates the same text.
+    """
+    v = visit(server)
+    write = """
+        const [{ generated_text }] = await p("Once", { max_new_tokens: 5, do_sample: false });
+        return generated_text;
+    """
+    text = v.run(f"window.p = await ew.pipeline('text-generation', '/files/model.edge'); {write}")
+
+    def failing(model, *words, **options):
+        failed = error(load(v, model, **options), *words)
+        assert failed["remedy"] and failed["where"], failed
+        assert v.run(write) == text
+        return failed
+
+    v.run("ew.env.remoteHost = arg", server + "/files/hub/")
+    hub = {"dtype": "q4", "integrity": {"tokenizer.json": "0" * 64}}
+    failed = failing("someone/tiny", "ModelError", "SHA-256", "Fetch it again", **hub)
+    assert "tokenizer.json" in failed["where"], failed
+    context.set_offline(True)
+    failing("/files/model.edge", "EngineError", "worker", "offline: connect it")
+    context.set_offline(False)
+    v.run("window.was = ew.env.engineUrl; ew.env.engineUrl = '/files/no-engine/';")
+    failing("/files/model.edge", "EngineError", "env.engineUrl")
+    v.run("ew.env.engineUrl = was;")
+    assert "error" not in load(v, "/files/model.edge")
+    v.run("await p.dispose()")
+
+
 def test_full_storage_loses_nothing(visit, server, context):
     v = visit(server)
     context.new_cdp_session(v.page).send(

@@ -150,13 +150,18 @@ class ChromiumTab:
 
 
 class Firefox:
-    """Firefox with WebDriver BiDi."""
+    """Firefox with WebDriver BiDi.
+
+    Args:
+        private: all windows are private.
+    """
 
     name = "firefox"
 
-    def __init__(self):
+    def __init__(self, private: bool = False):
         self.profile = tempfile.mkdtemp(prefix="edgewise-firefox-")
-        lines = [f"user_pref({json.dumps(k)}, {json.dumps(v)});" for k, v in PREFERENCES.items()]
+        settings = {**PREFERENCES, "browser.privatebrowsing.autostart": private}
+        lines = [f"user_pref({json.dumps(k)}, {json.dumps(v)});" for k, v in settings.items()]
         Path(self.profile, "user.js").write_text("\n".join(lines))
         self.process = subprocess.Popen(
             [FIREFOX, "--headless", "--no-remote", "--profile", self.profile]

@@ -314,10 +314,11 @@ def test_a_worker_is_terminated(undisturbed: Page, files: Path) -> None:
 
 
 def test_denied_storage(undisturbed: Page, files: Path, trainable: object) -> None:
-    """As in a private window: models load and train, and what could not be stored is reported."""
+    """As with blocked cookies: models load and train, and what could not be stored is reported."""
     refuses = (
         "Object.defineProperty(Object.getPrototypeOf(navigator.storage ?? {}), 'getDirectory',"
         " { value: () => Promise.reject(new DOMException('refused', 'SecurityError')) });"
+        "IDBFactory.prototype.open = () => { throw new DOMException('refused', 'SecurityError'); };"
     )
     got = undisturbed.run(
         """
@@ -341,4 +342,4 @@ def test_denied_storage(undisturbed: Page, files: Path, trainable: object) -> No
         {"worker": wrapped_worker(files, "refused-worker.js", refuses), "text": TEXT},
     )
     assert "error" not in got and len(got["losses"]) == 2 and got["text"], got
-    print(undisturbed.name, got["said"])
+    assert len(got["said"]) == 2 and all("may not keep files" in w for w in got["said"]), got

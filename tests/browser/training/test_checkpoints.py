@@ -133,8 +133,11 @@ def test_denied_storage(visit, server, trainable):
         f"""async () => {{
         const ew = await import('/edgewise.js');
         const source = await (await fetch('/worker.js')).text();
-        const denied = `Object.defineProperty(StorageManager.prototype, 'getDirectory', {{
-          value: () => Promise.reject(new DOMException('denied', 'SecurityError')) }});`;
+        const denied = `
+          const refuse = () => {{ throw new DOMException('denied', 'SecurityError'); }};
+          StorageManager.prototype.getDirectory = async () => refuse();
+          IDBFactory.prototype.open = refuse;
+        `;
         const blob = new Blob([denied + source], {{type: 'text/javascript'}});
         ew.env.workerUrl = URL.createObjectURL(blob);
         const options = {{flavour: 'simd128'}};

@@ -12,7 +12,7 @@ import { newLife, watchLife } from "../shared/lives.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 import { env, full } from "./env.ts";
 import { createWorker } from "./realm.ts";
-import { workerScript } from "./script.ts";
+import { workerRemedy, workerScript } from "./script.ts";
 
 /** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
 export interface CallOptions {
@@ -68,7 +68,7 @@ export class Client {
       throw new EngineError(
         `the worker could not be started (${e instanceof Error ? e.message : String(e)})`,
         url,
-        "Serve worker.js from the page's own origin and set env.workerUrl.",
+        workerRemedy(url),
       );
     }
     this.worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.receive(data);
@@ -78,7 +78,7 @@ export class Client {
         new EngineError(
           `the worker failed (${e.message || "it could not be loaded"})`,
           url,
-          "Serve worker.js beside edgewise.js, or set env.workerUrl; then make a new pipeline.",
+          workerRemedy(url),
         ),
       );
     };

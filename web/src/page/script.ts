@@ -2,9 +2,21 @@
 
 import { EngineError } from "../shared/errors.ts";
 import { seconds, stallTimeout, within } from "../shared/watchdog.ts";
-import { message } from "../shared/words.ts";
+import { message, networkRemedy } from "../shared/words.ts";
 
 const PATIENCE = 4; // in stall timeouts: a script shows no progress
+
+/** What to do about a worker that cannot be started. */
+export function workerRemedy(url: string): string {
+  const policy = "the page's Content-Security-Policy";
+  return url.startsWith("blob:")
+    ? `Allow \`worker-src blob:\` in ${policy}, or use the build that has its worker in a file ` +
+        "(edgewise/files)."
+    : networkRemedy(
+        "Serve worker.js beside edgewise.js, or set env.workerUrl, and allow it in " +
+          `${policy} (worker-src); then make a new pipeline.`,
+      );
+}
 
 const copies = new Map<string, Promise<string>>();
 

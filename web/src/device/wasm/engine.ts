@@ -15,7 +15,7 @@ import { addressOf, LinearBuffer } from "./buffer.ts";
 import type { EngineExports } from "./exports.ts";
 import { failureOf } from "./failures.ts";
 import { makeMemory } from "./linear-memory.ts";
-import { chosenModule } from "./module.ts";
+import { chosenModule, instantiate } from "./module.ts";
 import { open, register } from "./registry.ts";
 import { endThreads, startThreads, type Thread } from "./threads.ts";
 
@@ -76,8 +76,7 @@ export class Engine implements Device {
     let { choice } = chosen;
     const started = performance.now();
     const memory = makeMemory(choice.flavour !== "simd128");
-    const instance = await WebAssembly.instantiate(module, { env: { memory } });
-    const exports = instance.exports as unknown as EngineExports;
+    const exports = await instantiate(module, memory);
     exports.__wasm_call_ctors();
 
     let handle = exports.ew_open(choice.threads);
@@ -101,8 +100,7 @@ export class Engine implements Device {
           whyNotThreads: `threads could not be started: ${message(e)}`,
         };
         const again = makeMemory(true);
-        const single = (await WebAssembly.instantiate(module, { env: { memory: again } }))
-          .exports as unknown as EngineExports;
+        const single = await instantiate(module, again);
         single.__wasm_call_ctors();
         handle = single.ew_open(1);
         return new Engine(

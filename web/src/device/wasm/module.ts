@@ -13,6 +13,7 @@ import {
 import { stallTimeout, within } from "../../shared/watchdog.ts";
 import { message } from "../../shared/words.ts";
 import type { DeviceOptions } from "../options.ts";
+import type { EngineExports } from "./exports.ts";
 
 const STREAM_PATIENCE = 2; // in stall timeouts, for half a megabyte
 
@@ -67,6 +68,23 @@ async function unpack(engine: PackedEngine): Promise<WebAssembly.Module> {
   ).catch((e: unknown) =>
     Promise.reject(e instanceof EngineError ? e : uncompiled(e, "the engine of this file")),
   );
+}
+
+/**
+ * Instantiates a module on a memory. WebKit compiles modules whatever the Content-Security-Policy,
+ * and enforces it here.
+ * @throws EngineError
+ */
+export async function instantiate(
+  module: WebAssembly.Module,
+  memory: WebAssembly.Memory,
+): Promise<EngineExports> {
+  try {
+    const { exports } = await WebAssembly.instantiate(module, { env: { memory } });
+    return exports as unknown as EngineExports;
+  } catch (e) {
+    throw e instanceof WebAssembly.CompileError ? uncompiled(e, "the engine") : e;
+  }
 }
 
 function uncompiled(e: unknown, where: string): EngineError {

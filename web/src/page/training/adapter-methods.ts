@@ -2,6 +2,7 @@
 
 import type { AdapterInfo, KeptAdapter } from "../../protocol/training.ts";
 import { full } from "../env.ts";
+import { askToPersist } from "../persist.ts";
 import type { Handle } from "./handles.ts";
 
 /**
@@ -105,7 +106,10 @@ export function adapterMethods(handle: Handle): AdapterMethods {
     },
     renameAdapter: (name, to) => list(client.call("adapter_rename", { model, name, to })),
     removeAdapter: (name) => list(client.call("adapter_remove", { model, name })),
-    keepAdapter: (name) => client.call("adapter_keep", { model, name }),
+    keepAdapter(name) {
+      askToPersist();
+      return client.call("adapter_keep", { model, name });
+    },
     keptAdapters: () => client.call("adapter_kept", { model }),
     forgetAdapter: (name) => client.call("adapter_forget", { model, name }),
   };

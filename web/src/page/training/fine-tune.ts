@@ -10,6 +10,7 @@ import type {
 } from "../../protocol/training.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Schedule } from "../../shared/schedules.ts";
+import { askToPersist } from "../persist.ts";
 import { type Profile, watched } from "../profile.ts";
 import type { TextGenerationPipeline } from "../text-generation.ts";
 import { type Handle, handleOf } from "./handles.ts";
@@ -256,6 +257,7 @@ export class Trainer {
       );
     options = spelledOut(options, model.info.training);
     const { checkpoint, evaluation } = options;
+    if (checkpoint) askToPersist();
     const fields: TrainingFields = {
       adapter: options.adapter,
       name: options.name,

@@ -5,7 +5,7 @@ import { aborted, sleep, throwIfAborted } from "../abort.ts";
 import { type EdgewiseError, EngineError, ModelError } from "../errors.ts";
 import { Sha256 } from "../sha256.ts";
 import { seconds, stallTimeout, Watchdog } from "../watchdog.ts";
-import { megabytes, message } from "../words.ts";
+import { megabytes, message, networkRemedy } from "../words.ts";
 import {
   type ByteSource,
   type ChunkReader,
@@ -286,7 +286,9 @@ export class HttpSource implements ByteSource {
       throw new ModelError(
         `it could not be fetched (${message(e)})`,
         this.url,
-        "Check the address and the network; a file from another site needs CORS headers there.",
+        networkRemedy(
+          "Check the address and the network; a file from another site needs CORS headers there.",
+        ),
       );
     }
     await sleep(FIRST_PAUSE_MS * 2 ** (failures - 1), signal);
@@ -312,7 +314,7 @@ export async function bytesOf(
       throw new EngineError(
         `${what} could not be fetched (${e instanceof NotFound ? `HTTP ${e.status}` : e.what})`,
         url,
-        remedy,
+        e instanceof NotFound ? remedy : networkRemedy(remedy),
       );
     throw e;
   }
