@@ -4,9 +4,12 @@ are made from the CPU's by taking something away run on its engine.
 
 from dataclasses import replace
 
+import edgewise
 import numpy as np
 import pytest
+from edgewise import targets
 from edgewise.engine import Buffer
+from edgewise.engine.device import EngineDevice
 from edgewise.errors import UnsupportedOp
 from edgewise.onnx import BytesSource, read_model
 from edgewise.plan import compile_graph
@@ -145,3 +148,32 @@ def test_the_header_has_the_targets_hash():
     table = replace(CPU.kernel_table(), hash=0x1234)
     plan = plan_of(attention(), replace(CPU, kernel_table=lambda: table))
     assert HEADER.unpack_from(plan.data)[1] == 0x1234
+
+
+@pytest.fixture
+def without_softmax(monkeypatch):
+    """An engine, and a target that it is said to be, which has no kernels for softmax."""
+    lacking = replace(CPU, name="other", lacks=frozenset({"softmax", "attention"}), combine=())
+    monkeypatch.setitem(targets.TARGETS, "other", lacking)
+    monkeypatch.setattr(EngineDevice, "target", "other")
+    return open_engine("native")
+
+
+def test_sessions_compile_for_their_device(without_softmax):
+    data, shapes = attention()
+    session = edgewise.InferenceSession(data, engine=without_softmax)
+    with pytest.raises(UnsupportedOp, match="device 'other' has no kernel 'attention'"):
+        session.run(None, {n: np.zeros(s, np.float32) for n, s in shapes.items()})
+
+
+def test_trainers_compile_for_their_device(without_softmax):
+    weight = numpy_helper.from_array(RNG.standard_normal((8, 4)).astype(np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Softmax", ["h"], ["y"], axis=-1),
+    ]
+    trainer = edgewise.Trainer(
+        model(nodes, [weight]), loss="mse", learning_rate=0.1, engine=without_softmax
+    )
+    with pytest.raises(UnsupportedOp, match="device 'other' has no kernel 'softmax"):
+        trainer.step({"x": np.zeros((2, 8), np.float32), "target": np.zeros((2, 4), np.float32)})

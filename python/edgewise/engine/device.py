@@ -43,7 +43,14 @@ class Buffer(NamedTuple):
 
 
 class Device(ABC):
-    """Memory and plans of models. Sizes and offsets are in bytes."""
+    """Memory and plans of models. Sizes and offsets are in bytes.
+
+    Attributes:
+        target: name of the Target (edgewise.targets) that plans for this device are compiled for.
+    """
+
+    __slots__ = ()
+    target = "cpu"
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..plan.builder import Register
     from ..profile import Watch
+    from ..targets import Target
     from .budget import Budget
     from .direct import DirectRun, DirectRuns
     from .driver import Driver
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
             store, pool: memory of weights, and of the values between plans.
             watch, ends: for profiles, and for ending runs early.
             direct: the direct runs.
+            target: what plans are compiled for.
         """
 
         MAX_PLANS: int
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         watch: Watch
         ends: Ends
         direct: DirectRuns
+        target: Target
 
         @property
         def device(self) -> Device:
@@ -306,5 +309,6 @@ def compile_part(
         run_seed=True,
         registers=registers,
         max_bytes=session.budget.max_arena_bytes,
+        target=session.session.target,
     )
     return passed, Compiled(session, plan, bound) if bound.outputs else None

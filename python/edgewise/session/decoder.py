@@ -11,11 +11,11 @@ from ..engine import Buffer, Ends, Owner, default_engine
 from ..errors import EngineError, InputError, OutOfMemory, PackageError
 from ..ir import Tensor
 from ..manifest_limits import CACHE_DTYPES
-from ..ops.table import kernel_table
 from ..package import Package as Package
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
+from ..targets import target_of
 from .chunks import choose_run
 from .open import check_cache_dtype
 from .open import open_package as open_package
@@ -70,13 +70,14 @@ class DecoderModel(Owner):
         self.watch, self.ends = Watch(), Ends()
         self.busy = self.closed = False
         self.start_lock()
+        self.engine = engine or default_engine()
+        self.device = self.engine.device
+        target = target_of(self.device)
         self.package = (
             check_cache_dtype(model, cache_dtype)
             if isinstance(model, Package)
-            else open_package(model, dtype, capacity, cache_dtype=cache_dtype)
+            else open_package(model, dtype, capacity, cache_dtype=cache_dtype, target=target)
         )
-        self.engine = engine or default_engine()
-        self.device = self.engine.device
         described = self._read_manifest(self.package.manifest)
         self.store = WeightStore(self.device, self.states, self._checks() if verify else None)
         self.plans: list[_DecoderPlan] = []
@@ -99,7 +100,7 @@ class DecoderModel(Owner):
         """Sets attributes from the manifest, and returns its entry "decoder". Raises
         PackageError.
         """
-        if manifest.get("table_hash") != kernel_table().hash:
+        if manifest.get("table_hash") != target_of(self.device).kernel_table().hash:
             raise PackageError(
                 "it was made for another version of the engine",
                 "package",

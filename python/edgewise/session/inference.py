@@ -13,6 +13,7 @@ from ..onnx import as_source, read_model
 from ..profile import Profile, Watch
 from ..seeds import check_seed, seed_of_run
 from ..session_limits import MAX_COMPILATIONS, MAX_LOOP_TRIPS
+from ..targets import target_of
 from .budget import Budget
 from .direct import DirectRuns
 from .driver import Driver
@@ -165,6 +166,7 @@ class InferenceSession(Owner):
         threads = getattr(sess_options, "intra_op_num_threads", 0)
         self.engine = engine or (open_engine(threads) if threads else default_engine())
         self.device = self.engine.device
+        self.target = target_of(self.device)
         self.start_lock()
         self.busy = False  # whether a run is active; a signal handler must not start another one
         self.ends, self.watch = Ends(), Watch()

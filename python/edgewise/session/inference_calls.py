@@ -19,6 +19,7 @@ from ..onnx import read_model
 from ..plan import compile_graph
 from ..plan.notes import NOTES
 from ..profile import Watch
+from ..targets import CPU, target_of
 from .budget import Budget
 from .compiled import Known
 from .described import Programs
@@ -70,6 +71,7 @@ class _Compiling:
         runs: number of the page's run.
         made: the latest plan, and the graph that it was compiled from.
         budget: limits of one compilation; the page checks those of the run.
+        target: the page's device.
     """
 
     MAX_PLANS = 0
@@ -77,6 +79,7 @@ class _Compiling:
 
     def __init__(self) -> None:
         self.session, self.runs, self.made, self.budget = (self, 0, None, Budget())
+        self.target = CPU
 
     def compile_part(
         self,
@@ -100,6 +103,7 @@ class _Compiling:
             run_seed=True,
             registers=registers,
             max_bytes=self.budget.max_arena_bytes,
+            target=self.target,
         )
         return passed, None
 
@@ -117,6 +121,7 @@ class _Session:
 
         self.engine = default_engine()
         self.device = self.engine.device
+        self.target = target_of(self.device)
         self.store, self.watch, self.ends, self.budget = (
             WeightStore(self.device),
             Watch(),
@@ -143,9 +148,9 @@ class _Model:
 
     def __init__(self, files: Mapping[str, Source], name: str) -> None:
         self.graph = read_model(files[name])
-        self.package = inference_package(self.graph, files)
-        self.programs = Programs(self.graph, self.package)
         self.compiling, self.driver = _Compiling(), None
+        self.package = inference_package(self.graph, files, self.compiling.target)
+        self.programs = Programs(self.graph, self.package)
         self.sent = 0
 
     def fresh_weights(self) -> list[dict[str, Any]]:

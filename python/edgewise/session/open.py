@@ -11,6 +11,7 @@ from ..manifest_limits import CACHE_DTYPES
 from ..onnx import FileSource
 from ..onnx.source import LazyFileSource
 from ..package import Package
+from ..targets import CPU, Target
 
 if TYPE_CHECKING:
     from ..onnx.source import Source
@@ -45,6 +46,7 @@ def open_package(
     capacity: int | None = None,
     lora: Any = None,
     cache_dtype: str | None = None,
+    target: Target = CPU,
 ) -> Package:
     """Opens an .edge file, or compiles an .onnx file or a model folder.
 
@@ -54,6 +56,7 @@ def open_package(
         capacity: maximum length of a sequence in tokens.
         lora: LoraConfig of adapters that can be added later; None: no adapters.
         cache_dtype: see DecoderModel.
+        target: device that a model is compiled for.
 
     Raises:
         InputError: the path does not exist, or the arguments do not fit a compiled package.
@@ -83,7 +86,7 @@ def open_package(
     files, root = folder_files(path)
     chosen = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
     return compile_package(
-        files, dtype, capacity, model_file=chosen, lora=lora, cache_dtype=cache_dtype
+        files, dtype, capacity, model_file=chosen, lora=lora, cache_dtype=cache_dtype, target=target
     )
 
 

@@ -1,6 +1,20 @@
 """Devices that plans are compiled for: `CPU` (C, natively and as WebAssembly) is the only one."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .cpu import CPU
 from .target import Limits, LoweringRules, MemoryRules, Target, WinogradRange
 
-__all__ = ["CPU", "Limits", "LoweringRules", "MemoryRules", "Target", "WinogradRange"]
+if TYPE_CHECKING:
+    from ..engine import Device
+
+__all__ = ["CPU", "Limits", "LoweringRules", "MemoryRules", "Target", "target_of", "WinogradRange"]
+
+TARGETS = {target.name: target for target in (CPU,)}
+
+
+def target_of(device: Device) -> Target:
+    """What plans for a device are compiled for. Raises KeyError for an unknown target."""
+    return TARGETS[device.target]

@@ -16,6 +16,7 @@ from ..ir import Tensor
 from ..package import Package
 from ..passes.lora import SCALE
 from ..session import decoder
+from ..targets import CPU, target_of
 from .peft import Adapter, LoraConfig, load_adapter
 
 Stored = tuple[int, Sequence[int], bytes]  # dtype code, shape, bytes
@@ -194,7 +195,8 @@ class CausalLM(decoder.DecoderModel):
                     "lora",
                     "Compile it with programs that have LoRA, or pass the model's folder.",
                 )
-            model = decoder.open_package(model, dtype, capacity, lora, cache_dtype)
+            target = CPU if engine is None else target_of(engine.device)
+            model = decoder.open_package(model, dtype, capacity, lora, cache_dtype, target)
         super().__init__(model, dtype, capacity, engine, states, cache_dtype, verify)
         described = self.package.manifest["decoder"]
         training = next(

@@ -13,6 +13,7 @@ from ..onnx.source import Source
 from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
 from ..session.open import folder_files
+from ..targets import CPU, Target
 from .data import special_token
 from .language_model import causal_lm_inputs
 from .losses import CausalLMLoss
@@ -43,6 +44,7 @@ def add_training(
     max_grad_norm: float | None = LANGUAGE_MODEL.max_grad_norm,
     no_decay: Sequence[str] = LANGUAGE_MODEL.no_decay,
     checkpointing: bool | float = False,
+    target: Target = CPU,
 ) -> dict[str, Any]:
     """Adds the plans of a training program to a package.
 
@@ -55,7 +57,7 @@ def add_training(
             are trained.
         optimizer: as optimizers.optimizer_of takes it. Default: AdamW, with a learning rate of 2e-3
             for adapters, 3e-4 for all parameters.
-        trainable, frozen, max_grad_norm, no_decay, checkpointing: as Program's.
+        trainable, frozen, max_grad_norm, no_decay, checkpointing, target: as Program's.
 
     Returns:
         The program's entry in manifest["training"].
@@ -78,6 +80,7 @@ def add_training(
         max_grad_norm=max_grad_norm,
         no_decay=no_decay,
         checkpointing=checkpointing,
+        target=target,
     )
     plans = [(f"train/{name}/{kind}", program.plan(kind)) for kind in PLANS]
     add_plans(package, plans)
@@ -134,13 +137,15 @@ def compile_training_package(
     chunks: Sequence[int] = CHUNKS,
     model_file: str | None = None,
     cache_dtype: str | None = None,
+    target: Target = CPU,
 ) -> Package:
     """A Package that can generate and train.
 
     Args:
         programs: arguments of add_training, {"name": ..., "batch": ..., "lora": LoraConfig, its
             fields or None, ...}. At most one has LoRA: the decoder's plans have its adapters.
-        files, dtype, capacity, chunks, model_file, cache_dtype: as compile.compile_package's.
+        files, dtype, capacity, chunks, model_file, cache_dtype, target: as of
+            compile.compile_package.
 
     Raises:
         InputError: more than one program has LoRA, or as add_training.
@@ -166,9 +171,10 @@ def compile_training_package(
         model_file,
         configs[0] if configs else None,
         cache_dtype=cache_dtype,
+        target=target,
     )
     for p in described:
-        add_training(package, p.pop("name"), **p)
+        add_training(package, p.pop("name"), target=target, **p)
     return package
 
 

@@ -31,6 +31,7 @@ from ..passes.lora import SCALE, insert_lora, saved_parameters
 from ..passes.recompute import recompute, recompute_cheap
 from ..plan import Plan, compile_graph, recognised
 from ..plan.explain import TRAINING, explained
+from ..targets import CPU, Target
 from .losses import Loss, OutputLoss, loss_of
 from .optimizers import Optimizer, optimizer_of
 from .parameters import choose, parameters, separate, with_batch_statistics
@@ -77,6 +78,7 @@ class Program:
         checkpointing: recompute activations in the backward pass, which takes about a third more
             time. True: as much as saves memory; a number: only if the arena of a step is larger
             than that many bytes.
+        target: device that the plans are for.
 
     Attributes:
         states: {name: State}, known once a plan is compiled.
@@ -110,8 +112,9 @@ class Program:
         training_mode: bool = True,
         batch_norm: str | list[str] = "frozen",
         checkpointing: bool | float = False,
+        target: Target = CPU,
     ) -> None:
-        self.graph = separate(graph)
+        self.graph, self.target = separate(graph), target
         self.shapes, self.dtypes, self.known, self.computed = (
             {k: list(v) for k, v in shapes.items()},
             dtypes or {},
@@ -277,6 +280,7 @@ class Program:
             transform=transform,
             finish=finish,
             doing=TRAINING.broken,
+            target=self.target,
         )
         return plan
 
@@ -385,7 +389,7 @@ class Program:
                 pairs.append((bound.state(name, s.dtype, s.shape), gradient))
             self._add_updates(bound, graph, pairs, scale)
 
-        return auxiliary_plan("update", change)
+        return auxiliary_plan("update", self.target, change)
 
     def _add_updates(
         self,

@@ -16,6 +16,7 @@ from ..ir import Graph, Tensor, Value
 from ..passes.lora import LoraLayer
 from ..plan import Plan, compile_graph
 from ..plan.explain import TRAINING
+from ..targets import Target
 
 if TYPE_CHECKING:
     from .program import Program
@@ -58,6 +59,7 @@ class Feed:
 
 def auxiliary_plan(
     name: str,
+    target: Target,
     change: Callable[[BoundGraph, Gradients], None],
     constants: Mapping[str, Tensor] | None = None,
 ) -> Plan:
@@ -65,6 +67,7 @@ def auxiliary_plan(
 
     Args:
         name: of the graph.
+        target: device that the plan is for.
         change: adds the nodes.
         constants: of the graph.
     """
@@ -75,6 +78,7 @@ def auxiliary_plan(
         prepare=lambda bound: change(bound, Gradients(bound)),
         optimized=False,
         doing=TRAINING.broken,
+        target=target,
     )
     return plan
 
@@ -97,7 +101,7 @@ def initialize(program: Program, without: Sequence[str] = ()) -> Plan:
             if first is not None:
                 bound.effects.append(graph.op("Assign", state, first, domain="edgewise"))
 
-    return auxiliary_plan("initialize", change, constants)
+    return auxiliary_plan("initialize", program.target, change, constants)
 
 
 def _first_value(bound: BoundGraph, graph: Gradients, state: State) -> Value | None:
@@ -170,7 +174,9 @@ def merge(program: Program) -> Plan:
             dtype = base[name].dtype
             bound.outputs[name] = v if dtype == FLOAT else bound.binder.narrow(v, dtype)
 
-    return auxiliary_plan("merge", change, {weight: base[weight] for weight, _ in layers})
+    return auxiliary_plan(
+        "merge", program.target, change, {weight: base[weight] for weight, _ in layers}
+    )
 
 
 def save(program: Program) -> Plan:
@@ -183,4 +189,4 @@ def save(program: Program) -> Plan:
             v = bound.state(s.parameter, FLOAT, program.states[s.parameter].shape)
             bound.outputs[s.name] = graph.op("Transpose" if s.transposed else "Identity", v)
 
-    return auxiliary_plan("saved", change)
+    return auxiliary_plan("saved", program.target, change)

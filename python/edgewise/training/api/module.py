@@ -12,6 +12,7 @@ from ...declare.symbolic import product
 from ...engine import Owner, locked
 from ...errors import InputError
 from ...onnx import as_source
+from ...targets import CPU, target_of
 from ..artifact_files.models import read_training_model
 from ..program import Program
 from ..session import TrainingSession
@@ -142,6 +143,7 @@ class Module(Owner):
             outputs=model.outputs[1:],
             max_grad_norm=self._norm,
             batch_norm=self._train_model.batch_norm,
+            target=CPU if self._engine is None else target_of(self._engine.device),
             **more,
         )
         session = TrainingSession(program, self._engine, self._seed, share=self._session)

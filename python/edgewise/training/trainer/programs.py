@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...ir import Graph
+from ...targets import Target
 from ..language_model import causal_lm_inputs
 from ..program import Program
 from .estimate import Candidate, fit_into_memory
@@ -24,13 +25,14 @@ class ProgramFactory:
     Args:
         graph: the model.
         options: of the trainer.
+        target: device that plans are for.
 
     Attributes:
         shapes: of the inputs and targets, once they are known; not for language models.
     """
 
-    def __init__(self, graph: Graph, options: Options):
-        self.graph, self.options = graph, options
+    def __init__(self, graph: Graph, options: Options, target: Target):
+        self.graph, self.options, self.target = graph, options, target
         self.shapes: Shapes | None = None
 
     def make(
@@ -67,7 +69,13 @@ class ProgramFactory:
             inputs = {"shapes": shapes}
         if checkpointing is None:
             checkpointing = options.checkpointing
-        return Program(self.graph, **inputs, checkpointing=checkpointing, **options.program())
+        return Program(
+            self.graph,
+            **inputs,
+            checkpointing=checkpointing,
+            target=self.target,
+            **options.program(),
+        )
 
     def fitting(self) -> Program:
         """A program that takes at most `options.memory` bytes.

@@ -30,7 +30,12 @@ def language_model_of(
         if s.kind == "parameter" and model.graph.constants[n].dtype != s.dtype
     ]
     package = compile_package(
-        model.files, model.dtype, model_file=model.model_file, lora=lora, trainable=converted
+        model.files,
+        model.dtype,
+        model_file=model.model_file,
+        lora=lora,
+        trainable=converted,
+        target=session.program.target,
     )
     lm = DecoderModel(
         package,

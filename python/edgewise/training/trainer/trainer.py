@@ -14,6 +14,7 @@ from ...ir import Graph, Value
 from ...profile import Profile, Watch
 from ...schema.training import LANGUAGE_MODEL
 from ...session.decoder import DecoderModel
+from ...targets import CPU, target_of
 from ...text import Tokenizer, generate
 from ..data import Rows
 from ..losses import Loss
@@ -148,7 +149,8 @@ class Trainer(Owner):
         }
         self.options = check_options(self.model, loss, optimizer, adapters, learning_rate, given)
         self.graph, self.engine = self.model.graph, engine
-        self._programs = ProgramFactory(self.graph, self.options)
+        target = CPU if engine is None else target_of(engine.device)
+        self._programs = ProgramFactory(self.graph, self.options, target)
         self._session: TrainingSession | None = None
         self._lm: DecoderModel | None = None
         self.watch, self.fitting = Watch(), False
