@@ -3,10 +3,27 @@
  * what it only reads must stay as it is.
  *
  * Runs kernels directly, with random parameters and data and each operand in a heap block of its
- * own, twice: the second time with other previous contents. For usage see common/fuzz.h. */
+ * own, twice: the second time with other previous contents. The address sanitizer finds accesses
+ * outside of the declared reach. A third run changes an operand that is read: if no run shows that
+ * a result depends on it, or that what is written or used as scratch is touched, the operand is
+ * reported as unused. Usage as in common/fuzz.h; two more options:
+ *
+ *     --kernel NAME                 run this kernel only
+ *     --suppose KERNEL.OPERAND=WHAT compare with another declaration than the contract's: read,
+ *                                   write, update, scratch, or shorter (by one element) */
 #include "common/fuzz.h"
 
-enum { MOST_OPERANDS = 1 << 16 /* bytes, total */ };
+enum { MOST_OPERANDS = 1 << 16 /* bytes, total, without scratch */ };
+
+static int only = -1; /* a kernel */
+static struct {
+  char operand[64]; /* "kernel.operand"; "": nothing is supposed */
+  access_kind access;
+  bool shorter;
+} supposed;
+
+/* Operands of which a run has shown that they are used. */
+static bool used[EW_KERNEL_COUNT][EW_MAX_OPERANDS];
 
 typedef struct {
   int kernel, n;
@@ -22,6 +39,12 @@ typedef struct {
   uint8_t *data[EW_MAX_OPERANDS];
 } result;
 
+/* As access_of, but for the operand about which something else is supposed. */
+static access_kind declared(int kernel, int operand, char *name, size_t room) {
+  const access_kind access = access_of(kernel, operand, name, room);
+  return !strcmp(name, supposed.operand) && !supposed.shorter ? supposed.access : access;
+}
+
 /* Parameters that the kernel accepts, and the sizes of the operands. */
 static bool prepare(call *c) {
   const ew_kernel *kernel = &ew_kernels[c->kernel];
@@ -34,19 +57,23 @@ static bool prepare(call *c) {
       continue;
     int64_t total = 0;
     for (int i = 0; i < c->n && total <= MOST_OPERANDS; i++) {
+      char name[64];
+      c->access[i] = declared(c->kernel, i, name, sizeof name);
       c->lo[i] = reach[i].lo * reach[i].size;
       c->bytes[i] = (size_t)((reach[i].hi - reach[i].lo) * reach[i].size);
-      total += (int64_t)c->bytes[i];
+      if (supposed.shorter && !strcmp(name, supposed.operand) && c->bytes[i])
+        c->bytes[i] -= (size_t)reach[i].size;
+      if (access_of(c->kernel, i, name, sizeof name) != SCRATCH) total += (int64_t)c->bytes[i];
     }
     if (total > MOST_OPERANDS) continue;
     for (int i = 0; i < c->n; i++) {
-      char name[64];
-      c->access[i] = access_of(c->kernel, i, name, sizeof name);
       c->data[i] = NULL;
       if ((kernel->optional >> i & 1) && one_in(4)) continue;
       c->data[i] = malloc(c->bytes[i] ? c->bytes[i] : 1);
       if (!c->data[i]) abort();
-      memset(c->data[i], 0, c->bytes[i]), fill_random(c->data[i], c->bytes[i]);
+      memset(c->data[i], 0, c->bytes[i]); /* also as indices of an axis of one element */
+      if (!one_in(8))
+        fill_random(c->data[i], c->bytes[i] < MOST_OPERANDS ? c->bytes[i] : MOST_OPERANDS);
     }
     return true;
   }
@@ -79,8 +106,43 @@ static bool same(const call *c, const result *first, const result *second, uint8
   return true;
 }
 
+/* Records which operands the run has changed. */
+static void see_writes(const call *c, const result *r) {
+  for (int i = 0; i < c->n; i++)
+    if (c->data[i] && c->access[i] != READ && memcmp(c->data[i], r->data[i], c->bytes[i]))
+      used[c->kernel][i] = true;
+}
+
+static bool differs(const call *c, const result *a, const result *b) {
+  if (a->code != b->code) return true;
+  for (int i = 0; i < c->n; i++)
+    if (c->data[i] && (c->access[i] == WRITE || c->access[i] == UPDATE) &&
+        memcmp(a->data[i], b->data[i], c->bytes[i]))
+      return true;
+  return false;
+}
+
+/* Runs the kernel again with other contents of each operand that it reads, and records whether that
+ * changes a result. */
+static void see_reads(ew_engine *engine, call *c, const result *unchanged) {
+  for (int i = 0; i < c->n; i++) {
+    if (!c->data[i] || c->access[i] != READ || !c->bytes[i] || used[c->kernel][i]) continue;
+    uint8_t *kept = c->data[i];
+    c->data[i] = malloc(c->bytes[i]);
+    if (!c->data[i]) abort();
+    for (size_t at = 0; at < c->bytes[i]; at++) c->data[i][at] = kept[at] ^ 1;
+    if (one_in(2)) fill_random(c->data[i], c->bytes[i]);
+    result changed;
+    run_call(engine, c, &changed);
+    used[c->kernel][i] = differs(c, unchanged, &changed);
+    for (int k = 0; k < c->n; k++) free(changed.data[k]);
+    free(c->data[i]), c->data[i] = kept;
+  }
+}
+
 static void run(ew_engine *engine) {
-  call c = {.kernel = (int)below(EW_KERNEL_COUNT)};
+  const int any = (int)below(EW_KERNEL_COUNT);
+  call c = {.kernel = only < 0 ? any : only};
   result first, second;
   c.n = ew_kernels[c.kernel].n_operands;
   if (!prepare(&c)) return;
@@ -90,6 +152,7 @@ static void run(ew_engine *engine) {
     ran++, kernels[c.kernel].ran++;
   else
     failed++, kernels[c.kernel].refused++;
+  see_writes(&c, &first), see_reads(engine, &c, &first);
   uint8_t *before[EW_MAX_OPERANDS];
   for (int i = 0; i < c.n; i++) {
     before[i] = NULL;
@@ -115,4 +178,49 @@ static void run(ew_engine *engine) {
     free(before[i]), free(c.data[i]), free(first.data[i]), free(second.data[i]);
 }
 
-int main(int argc, char **argv) { return fuzz(argc, argv, run, false); }
+static _Noreturn void usage(const char *wrong) {
+  fprintf(stderr, "check_contracts: not a kernel or an operand's declaration: %s\n", wrong);
+  exit(2);
+}
+
+static void choose_kernel(const char *name) {
+  for (int k = 0; k < EW_KERNEL_COUNT; k++)
+    if (!strcmp(name_of(k), name)) only = k;
+  if (only < 0) usage(name);
+}
+
+static void suppose(const char *text) {
+  static const char *const words[] = {"read", "write", "update", "scratch", "shorter"};
+  const char *what = strchr(text, '=');
+  if (!what || (size_t)(what - text) >= sizeof supposed.operand) usage(text);
+  bool known = false;
+  for (int i = 0; i < 5; i++)
+    if (!strcmp(what + 1, words[i]))
+      known = true, supposed.shorter = i == 4, supposed.access = (access_kind)(i % 4);
+  memcpy(supposed.operand, text, (size_t)(what - text));
+  bool found = false;
+  for (int k = 0; k < EW_KERNEL_COUNT; k++)
+    for (int i = 0; i < ew_kernels[k].n_operands; i++) {
+      char name[64];
+      access_of(k, i, name, sizeof name), found |= !strcmp(name, supposed.operand);
+    }
+  if (!known || !found) usage(text);
+}
+
+int main(int argc, char **argv) {
+  while (argc > 2 && (!strcmp(argv[1], "--kernel") || !strcmp(argv[1], "--suppose"))) {
+    (strcmp(argv[1], "--kernel") ? suppose : choose_kernel)(argv[2]);
+    argv[2] = argv[0], argv += 2, argc -= 2;
+  }
+  const int code = fuzz(argc, argv, run, false);
+  for (int k = 0; k < EW_KERNEL_COUNT; k++)
+    for (int i = 0; i < ew_kernels[k].n_operands; i++) {
+      char name[64];
+      access_of(k, i, name, sizeof name);
+      if (!kernels[k].ran)
+        i = EW_MAX_OPERANDS, printf("never ran: %s\n", name_of(k));
+      else if (!used[k][i])
+        printf("unused: %s\n", name);
+    }
+  return code;
+}

@@ -1,0 +1,70 @@
+"""Kernels access their operands as their contracts declare (tests/core/check_contracts.c)."""
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / ".build" / "sanitize" / "check_contracts"
+RUNS = 10_000
+# Kernels of which random parameters and data do not reach all operands in so many runs: most have
+# operands that only some combinations of parameters use. The two runs with other previous contents
+# are compared for them, too.
+PARTLY = {
+    "attention",
+    "batch_norm_grad",
+    "cross_entropy_grad",
+    "grid_sample",
+    "integer_binary",
+    "integer_depthwise",
+    "integer_product",
+    "matmul_nbits",
+    "optimizer",
+    "recurrent",
+    "recurrent_bytes",
+    "recurrent_grad",
+}
+
+
+def check(*options):
+    """(exit status, text) of check_contracts."""
+    if not PROGRAM.exists():
+        pytest.skip("not built: make sanitize")
+    done = subprocess.run([PROGRAM, *options], capture_output=True, text=True, timeout=600)
+    return done.returncode, done.stdout + done.stderr
+
+
+def unused(seed):
+    status, text = check("--runs", str(RUNS), "--seed", str(seed))
+    assert status == 0, text
+    found = set(re.findall(r"^(?:unused|never ran): (\w+(?:\.\w+)?)$", text, re.M))
+    return {name for name in found if name.partition(".")[0] not in PARTLY}
+
+
+def test_declared_accesses():
+    """No result depends on previous contents that a kernel does not declare to read, no access is
+    outside of the declared reach, and every declared operand is used.
+    """
+    missing = unused(1)
+    for seed in (2, 3):  # a change of the table changes which parameters a seed draws
+        missing = missing and missing & unused(seed)
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ("softmax.x=write", r"depends on previous contents .*\(softmax\.y\)"),
+        ("softmax.x=scratch", r"depends on previous contents .*\(softmax\.y\)"),
+        ("softmax.y=read", r"only read was written \(softmax\.y\)"),
+        ("gemm.scratch=read", r"only read was written \(gemm\.scratch\)"),
+        ("conv.x=shorter", "heap-buffer-overflow"),
+        ("gemm.y=shorter", "heap-buffer-overflow"),
+    ],
+)
+def test_wrong_declarations_are_found(wrong, message):
+    """The same kernels against contracts that are wrong on purpose."""
+    status, text = check("--kernel", wrong.split(".")[0], "--suppose", wrong, "--runs", "200")
+    assert status and re.search(message, text), text
