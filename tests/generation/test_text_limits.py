@@ -3,6 +3,7 @@
 """
 
 import json
+import sys
 
 import pytest
 from conformance.vectors import vectors
@@ -36,7 +37,6 @@ def test_tokenizer_files(name, value, says):
     else:
         with pytest.raises(LimitError, match=says):
             check_tokenizer(value)
-        pytest.importorskip("tokenizers")
         with pytest.raises(TokenizerError, match=says):
             Tokenizer(json.dumps(value))
 
@@ -88,7 +88,6 @@ def test_what_the_library_panics_at_is_a_tokenizer_error():
 
 
 def test_growth_counts_with_the_length_of_the_text():
-    pytest.importorskip("tokenizers")
     value = {
         **BASE,
         "normalizer": {
@@ -104,8 +103,12 @@ def test_growth_counts_with_the_length_of_the_text():
         tokenizer.encode("a" * 40_000)
 
 
-def test_files_of_any_content():
-    pytest.importorskip("tokenizers")
+@pytest.mark.parametrize("library", [True, False])
+def test_files_of_any_content(monkeypatch, library):
+    if library:
+        pytest.importorskip("tokenizers")
+    else:
+        monkeypatch.setitem(sys.modules, "tokenizers", None)
     good = json.dumps(BASE).encode()
     deep, digits = b"[" * 1_000_000, b'{"a": ' + b"1" * 5000 + b"}"
     for name, data in [

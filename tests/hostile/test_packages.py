@@ -8,6 +8,7 @@ import json
 import random
 import shutil
 import struct
+import sys
 
 import pytest
 from edgewise.errors import EdgewiseError, OutOfMemory, PackageError, PlanError, TokenizerError
@@ -278,8 +279,12 @@ def tokenizer_json():
     )
 
 
-def test_broken_tokenizers(tokenizer_json, tmp_path, refused):
-    pytest.importorskip("tokenizers")
+@pytest.mark.parametrize("library", [True, False])
+def test_broken_tokenizers(tokenizer_json, tmp_path, refused, monkeypatch, library):
+    if library:
+        pytest.importorskip("tokenizers")
+    else:
+        monkeypatch.setitem(sys.modules, "tokenizers", None)
     from edgewise.text.tokenizer import Tokenizer
 
     files = {

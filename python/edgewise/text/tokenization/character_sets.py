@@ -61,22 +61,19 @@ NEWLINE = character(0x0A)
 SPACE = ranges(*((ord(c), ord(c)) for c in WHITESPACE))
 DIGIT = category("Nd")
 HEX = ranges((0x30, 0x39), (0x41, 0x46), (0x61, 0x66))
-ALPHABETIC = union([category("L", "Nl"), ranges(*ALPHABETIC_SYMBOLS)])
 WORD = union([category("L", "M", "Nd", "Nl", "Pc"), ranges(*ALPHABETIC_SYMBOLS)])
+# Oniguruma's \w and \b, but not [\w], also take the numbers of Latin-1 that are no digits.
+WORD_ALONE = union([*WORD[1], ranges((0xB2, 0xB3), (0xB9, 0xB9), (0xBC, 0xBE))])
 
 # Names in [:name:] and \p{name}. \p{punct} alone is another set than [:punct:].
 CLASSES: dict[str, Set] = {
-    "alnum": union([*ALPHABETIC[1], category("Nd", "M")]),
-    "alpha": union([*ALPHABETIC[1], category("M")]),
     "any": ANY,
     "ascii": ranges((0, 0x7F)),
     "blank": union([category("Zs"), character(9)]),
     "cntrl": category("Cc"),
     "digit": DIGIT,
-    "lower": category("Ll"),
     "punct": category("P", "S"),
     "space": SPACE,
-    "upper": category("Lu"),
     "word": WORD,
     "xdigit": HEX,
 }
@@ -115,6 +112,27 @@ _LONG = {
 }  # fmt: skip
 
 
+def posix(name: str) -> Set | None:
+    """The set that [:name:] means, or None."""
+    if name in ("upper", "lower"):
+        return _cased(name)
+    return CLASSES.get(name)
+
+
+@functools.cache
+def _cased(name: str) -> Set:
+    test = str.isupper if name == "upper" else str.islower
+    found: list[tuple[int, int]] = []
+    for code in range(0x1F18A):  # the last character with a case
+        if not test(chr(code)):
+            continue
+        if found and found[-1][1] == code - 1:
+            found[-1] = found[-1][0], code
+        else:
+            found.append((code, code))
+    return ranges(*found)
+
+
 def named(name: str) -> Set:
     r"""The set that \p{name} means.
 
@@ -122,9 +140,9 @@ def named(name: str) -> Set:
         NotSupported: the name is unknown here.
     """
     key = name.lower().replace("_", "").replace(" ", "").replace("-", "")
-    for table in (CLASSES, SCRIPTS):
-        if key in table and key != "punct":
-            return table[key]
+    known = SCRIPTS.get(key) or (posix(key) if key != "punct" else None)
+    if known is not None:
+        return known
     short = _LONG.get(key, key.capitalize())
     if any(kind.startswith(short) for kind in CATEGORIES) and short:
         return category(short)
@@ -152,11 +170,17 @@ def ignoring_case(inner: Set) -> Set:
 
 def _other_cases(code: int) -> list[int]:
     text = chr(code)
-    folded = text.casefold()
-    if len(folded) != 1:
-        return []
+    folded = _fold(text)
     others = {*_same_fold().get(folded, ()), folded, text.lower(), text.upper()}
-    return [ord(c) for c in others if len(c) == 1 and c.casefold() == folded and c != text]
+    return [ord(c) for c in others if len(c) == 1 and _fold(c) == folded and c != text]
+
+
+def _fold(text: str) -> str:
+    """The folded form of a character, if that is one character."""
+    folded = text.casefold()
+    if len(folded) != 1:  # such as "ss" of a sharp s
+        folded = text.lower()
+    return folded if len(folded) == 1 else text
 
 
 @functools.cache
@@ -165,8 +189,8 @@ def _same_fold() -> dict[str, list[str]]:
     table: dict[str, list[str]] = {}
     for code in range(0x80, 0x1E944):
         text = chr(code)
-        folded = text.casefold()
-        if folded != text and len(folded) == 1:
+        folded = _fold(text)
+        if folded != text:
             table.setdefault(folded, []).append(text)
     return table
 

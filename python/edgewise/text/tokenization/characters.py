@@ -28,7 +28,16 @@ _NOT_EXTENDING = frozenset(
     )
 )
 _EXTENDING = frozenset("\u200c\u200d\u0e33\u0eb3\uff9e\uff9f")
-_PREPENDED = frozenset(map(chr, [*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2]))
+_PREPENDED = frozenset(
+    map(
+        chr,
+        [
+            *(*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0xD4E, 0x110BD, 0x110CD),
+            *(0x111C2, 0x111C3, 0x1193F, 0x11941, 0x11A3A, *range(0x11A84, 0x11A8A), 0x11D46),
+            0x11F02,
+        ],
+    )
+)
 
 
 def _table(text: str) -> tuple[list[int], list[int]]:

@@ -12,18 +12,19 @@ from typing import NoReturn
 
 from .character_sets import (
     ANY,
-    CLASSES,
     DIGIT,
     HEX,
     NEWLINE,
     SPACE,
     WORD,
+    WORD_ALONE,
     Alphabet,
     Set,
     character,
     complement,
     ignoring_case,
     named,
+    posix,
     ranges,
     union,
 )
@@ -199,6 +200,9 @@ class _Parser:
         if c in "AzZbBR123456789":
             self.i += 2
             return self._special(c)
+        if c in "wW":
+            self.i += 2
+            return [WORD_ALONE if c == "w" else complement(WORD_ALONE)]
         if c in "GKXkgyY":
             self.refuse(f"\\{c}")
         return [self._cased(self._one_of())]
@@ -214,10 +218,32 @@ class _Parser:
         if c == "R":
             return ["(?>", character(13), NEWLINE, "|", _BREAKS, ")"]
         if c == "b":
-            return ["(?:(?<=", WORD, ")(?!", WORD, ")|(?<!", WORD, ")(?=", WORD, "))"]
+            return [
+                "(?:(?<=",
+                WORD_ALONE,
+                ")(?!",
+                WORD_ALONE,
+                ")|(?<!",
+                WORD_ALONE,
+                ")(?=",
+                WORD_ALONE,
+                "))",
+            ]
         if c == "B":
-            return ["(?:(?<=", WORD, ")(?=", WORD, ")|(?<!", WORD, ")(?!", WORD, "))"]
-        return {"A": ["\\A"], "z": ["\\Z"], "Z": ["(?=", NEWLINE, "?\\Z)"]}[c]  # type: ignore[return-value]
+            return [
+                "(?:(?<=",
+                WORD_ALONE,
+                ")(?=",
+                WORD_ALONE,
+                ")|(?<!",
+                WORD_ALONE,
+                ")(?!",
+                WORD_ALONE,
+                "))",
+            ]
+        if c == "Z":
+            return ["(?=", NEWLINE, "?\\Z)"]
+        return ["\\A" if c == "A" else "\\Z"]
 
     def _one_of(self) -> Set:
         """An escape that is a set of characters, inside or outside of a class."""
@@ -296,13 +322,14 @@ class _Parser:
     def _member(self) -> Set:
         """One member of a class: a nested class, a set, a character or a range."""
         if self.p[self.i] == "[":
-            posix = _POSIX.match(self.p, self.i)
-            if posix is None:
+            found = _POSIX.match(self.p, self.i)
+            if found is None:
                 return self._class()
-            if posix[2] not in CLASSES:
-                self.refuse(posix[0])
-            self.i = posix.end()
-            return complement(CLASSES[posix[2]]) if posix[1] else CLASSES[posix[2]]
+            inner = posix(found[2])
+            if inner is None:
+                self.refuse(found[0])
+            self.i = found.end()
+            return complement(inner) if found[1] else inner
         first = self._single()
         if (
             first[0] != "ranges"
