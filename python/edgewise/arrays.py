@@ -313,7 +313,7 @@ def _to_numpy(np: Any, x: object, where: str) -> Any:
         raise
     except Exception as e:  # such as of a torch.Tensor on another device or with a gradient
         raise InputError(
-            f"a {type(x).__name__} that gives no NumPy array ({e})",
+            f"a {type(x).__name__} cannot be converted to a NumPy array ({e})",
             where,
             "Convert it to a NumPy array.",
         ) from None
@@ -328,7 +328,7 @@ def _from_buffer(x: Any, where: str) -> Input:
         return _CODES[fixed.get(m.format, m.format)], list(m.shape or ()), m.tobytes()
     except (TypeError, KeyError):
         raise InputError(
-            f"a {type(x).__name__} is no tensor",
+            f"a {type(x).__name__} is not a tensor",
             where,
             "Pass a NumPy array, an edgewise.Array, a buffer, or nested lists.",
         ) from None
@@ -388,9 +388,7 @@ def as_strings(x: Any, name: str) -> tuple[list[int], list[str]]:
     wrong = next((v for v in flat if not isinstance(v, str)), "")
     if wrong != "":
         raise InputError(
-            f"a {type(wrong).__name__} among its strings",
-            f"input '{name}'",
-            "Pass an array of strings.",
+            f"it contains a {type(wrong).__name__}", f"input '{name}'", "Pass an array of strings."
         )
     return shape, flat
 

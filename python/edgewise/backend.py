@@ -279,7 +279,7 @@ def _type(value: Any, where: str) -> onnx.TypeProto:
         )
         return onnx.helper.make_sequence_type_proto(element)
     if not hasattr(value, "dtype"):
-        raise InputError(f"a {type(value).__name__} is no tensor", where, "Pass a NumPy array.")
+        raise InputError(f"a {type(value).__name__} is not a tensor", where, "Pass a NumPy array.")
     return onnx.helper.make_tensor_type_proto(_code(value.dtype, where), value.shape)
 
 

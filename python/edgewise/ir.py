@@ -203,7 +203,7 @@ class Graph:
     ours: bool = False
 
     def input_names(self) -> list[Info]:
-        """Inputs that a caller feeds: those that are no initializers (IR version 3 lists both)."""
+        """Inputs that a caller feeds: those that are not initializers (IR version 3 lists both)."""
         return [i for i in self.inputs if i.name not in self.constants]
 
     def every_node(self) -> Iterator[Node]:
@@ -429,12 +429,10 @@ class BoundNode:
             return e
         if isinstance(e, MemoryError):
             return OutOfMemory(
-                "it takes more memory than there is",
-                self.where,
-                "Use a smaller batch, sequence or model.",
+                "out of memory", self.where, "Use a smaller batch, sequence or model."
             )
         return ModelError(
-            f"its inputs or attributes are not what {self.op} takes ({type(e).__name__}:"
+            f"its inputs or attributes are not valid for {self.op} ({type(e).__name__}:"
             f" {str(e)[:200]})",
             self.where,
             "Check the shapes that were fed; if they are right, export the model again.",

@@ -45,12 +45,12 @@ def parse_json(
         raise error(f"byte {e.start} is not UTF-8", where, remedy) from None
     except json.JSONDecodeError as e:
         raise error(
-            f"broken JSON: {e.msg}", f"{where}, line {e.lineno} column {e.colno}", remedy
+            f"invalid JSON: {e.msg}", f"{where}, line {e.lineno} column {e.colno}", remedy
         ) from None
     except RecursionError:
-        raise error("broken JSON: it is nested too deeply", where, remedy) from None
+        raise error("invalid JSON: it is nested too deeply", where, remedy) from None
     except ValueError as e:
-        raise error(f"broken JSON: {str(e)[:200]}", where, remedy) from None
+        raise error(f"invalid JSON: {str(e)[:200]}", where, remedy) from None
     except MemoryError:
         raise OutOfMemory(
             f"{len(data)} bytes of JSON do not fit into memory",

@@ -79,7 +79,7 @@ class Package:
             want = self.manifest.get("sha256", {}).get(name)
             if want is not None and hashlib.sha256(data).hexdigest() != want:
                 raise PackageError(
-                    "it is not what its checksum says",
+                    "it does not match its checksum",
                     self.sources[name].name,
                     "The package is damaged: fetch or build it again.",
                 )
@@ -94,7 +94,7 @@ class Package:
         """A part as a dict; `default` where there is none.
 
         Raises:
-            PackageError: it is no JSON object.
+            PackageError: it is not a JSON object.
         """
         data = self.file(name)
         if data is None:
@@ -153,19 +153,21 @@ class Package:
         ) -> PackageError:
             return PackageError(what, source.name, remedy)
 
-        if source.size < 16 or source.read(0, 8) != MAGIC:
-            raise broken("it is no .edge package", "Build one with `edgewise build`.")
+        if source.size < 8 or source.read(0, 8) != MAGIC:
+            raise broken("it is not an Edgewise package", "Build one with `edgewise build`.")
+        if source.size < 16:
+            raise broken("the file ends too early")
         length = struct.unpack("<Q", source.read(8, 8))[0]
         if length > LIMITS["MAX_MANIFEST"] or 16 + length > source.size:
-            raise broken(f"its manifest would have {length} bytes, the file has {source.size}")
+            raise broken(f"its manifest has an invalid length of {length} bytes")
         text = source.read(16, length)
         try:
             manifest = read_json(text)
         except ValueError as e:
-            raise broken(f"its manifest is no valid JSON ({str(e)[:100]})") from None
+            raise broken(f"the manifest {e}") from None
         check_format(manifest, source.name)
         if not text.startswith(SUM) or _signed(text) != text:
-            raise broken("its manifest is not what its checksum says")
+            raise broken("its manifest does not match its checksum")
         start = -(-(16 + length) // 64) * 64
         check_manifest(manifest, source.name, max(0, source.size - start))
         sources = {

@@ -48,7 +48,7 @@ def run(files: Any, options: str) -> list[Any]:
     except MemoryError:
         return [
             "OutOfMemory",
-            "there is no room for the compiler",
+            "out of memory for the compiler",
             "",
             "Compile the model ahead of time with `edgewise build`.",
             None,
@@ -59,7 +59,7 @@ def run(files: Any, options: str) -> list[Any]:
             "EngineError",
             f"the compiler failed: {type(e).__name__}: {e}",
             "",
-            f"This is a mistake in Edgewise; please report it with the model. {last}",
+            f"This is a bug in Edgewise; please report it with the model. {last}",
             None,
         ]
 

@@ -39,7 +39,7 @@ def check_seed(seed: object, where: str) -> int | None:
     if seed is None or type(seed) is int and 0 <= seed <= MASK64 >> 1:
         return seed
     raise InputError(
-        f"{seed!r} is no seed",
+        f"{seed!r} is not a valid seed",
         where,
         "Pass an integer from 0 to 2^63 - 1, or None for new random numbers in each run.",
     )

@@ -51,8 +51,8 @@ def check_sums(device: Device, buffer: Buffer, sums: list[str], weight: str, fil
         at = i * PIECE
         if device.checksum(buffer, at, min(PIECE, nbytes - at)) != expected:
             raise PackageError(
-                f"bytes {at} to {min(at + PIECE, nbytes)} of the weight '{weight}' are not what"
-                " their checksum says",
+                f"bytes {at} to {min(at + PIECE, nbytes)} of the weight '{weight}' do not match"
+                " their checksum",
                 file,
                 "The file is damaged: fetch it again, or build it again with `edgewise build`.",
             )

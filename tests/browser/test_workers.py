@@ -10,7 +10,7 @@ from .loading import COMPILED, LOAD, error, load
     "setting, words",
     [
         ("workerUrl", "the worker did not start within 2.8 s"),
-        ("compilerUrl", "the compiler's worker did not start: nothing came of it for 2.8 s"),
+        ("compilerUrl", "the compiler's worker did not start: no message for 2.8 s"),
     ],
 )
 def test_a_worker_that_never_starts(visit, server, setting, words):
@@ -22,7 +22,7 @@ def test_a_worker_that_never_starts(visit, server, setting, words):
 @pytest.mark.parametrize("setting", ["workerUrl", "compilerUrl"])
 @pytest.mark.parametrize("script", ["missing.js", "broken.js"])
 def test_a_worker_that_cannot_start(visit, server, files, setting, script):
-    (files / "broken.js").write_text("this is no program")
+    (files / "broken.js").write_text("this is not a program")
     v = visit(server)
     v.run("ew.env[arg[0]] = arg[1];", [setting, f"/files/{script}"])
     error(v.run(LOAD, COMPILED), "EngineError", "worker failed", script)
@@ -63,7 +63,7 @@ def test_a_worker_is_terminated(visit, server):
     )
     worker_of(v.page, "worker.js").evaluate("() => { setTimeout(() => self.close(), 20); }")
     for name, message in v.page.evaluate("() => window.said"):
-        assert name == "EngineError" and "ended without a word" in message
+        assert name == "EngineError" and "ended unexpectedly" in message
 
 
 def test_the_python_worker_is_terminated(visit, server):
@@ -89,7 +89,7 @@ def test_the_python_worker_is_terminated(visit, server):
     worker_of(v.page, "compiler.js").evaluate("() => { setTimeout(() => self.close(), 20); }")
     name, message = v.page.evaluate("() => window.said")
     # Only the watchdog notices a worker that ends before its first message.
-    words = ("Python's worker has ended without a word", "the compiler's worker did not start")
+    words = ("Python's worker ended unexpectedly", "the compiler's worker did not start")
     assert name == "EngineError" and any(w in message for w in words), (name, message)
 
 

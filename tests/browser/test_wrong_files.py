@@ -38,7 +38,7 @@ def test_broken_tokenizers(visit, server, package):
     v = visit(server)
     whole = json.loads((MODEL / "tokenizer.json").read_text())
     for text, words in (
-        ('{"version": "1.0", "model"', "broken JSON"),
+        ('{"version": "1.0", "model"', "invalid JSON"),
         ("[]", "not a JSON object"),
         (json.dumps({**whole, "model": {"type": "Nonsense"}}), "not a valid tokenizer"),
         (None, "no tokenizer.json"),

@@ -76,7 +76,7 @@ def test_the_rest_works(flavour, full, tmp_path):
             )
         with pytest.raises(
             EngineError,
-            match="kernel cumsum, which this engine was made without.*full engine.*edgewise build",
+            match="kernel cumsum, which this engine was built without.*full engine.*edgewise build",
         ):
             g = helper.make_graph(
                 [helper.make_node("CumSum", ["x", "axis"], ["y"])],
@@ -123,7 +123,7 @@ def test_every_kernel_alone(full, tmp_path):
 
 
 def test_damaged(full):
-    """Bytes that are no engine, or one with a few bytes changed, cut or repeated: an error in
+    """Bytes that are not an engine, or one with a few bytes changed, cut or repeated: an error in
     words, or a module.
     """
     for data in (
@@ -181,7 +181,7 @@ def test_build_for_the_demo(flavour, tmp_path, capsys):
             np.testing.assert_allclose(
                 got.logits(got.forward(b, part)), wanted.logits(wanted.forward(a, part)), atol=2e-3
             )
-        with pytest.raises(EngineError, match="softmax, which this engine was made without"):
+        with pytest.raises(EngineError, match="softmax, which this engine was built without"):
             edgewise.InferenceSession(model("Softmax"), engine=engine).run(None, {"x": X})
         got.free()
     finally:

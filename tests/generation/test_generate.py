@@ -384,7 +384,7 @@ def test_lengths(decoder):
         assert len(generate(decoder, PROMPT, max_new_tokens=100)[0]) == 64
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(generate(decoder, [1] * 50)[0]) == 64  # the default is cut off silently
+        assert len(generate(decoder, [1] * 50)[0]) == 64  # the default is truncated silently
         assert len(generate(decoder, PROMPT)[0]) == len(PROMPT) + 20
         assert len(generate(decoder, PROMPT, GenerationConfig(max_length=30))[0]) == 30
         decoder.generation_config = {"max_length": 12}

@@ -32,8 +32,8 @@ class PageReader:
     def ask(self, kind: int, data: bytes) -> dict:
         """Returns {"ok": ...} or {"error": class, "what", "where", "remedy"}.
 
-        The error is "ESCAPED" for an exception that is no EdgewiseError, and "DIED" if the process
-        ended.
+        The error is "ESCAPED" for an exception that is not an EdgewiseError, and "DIED" if the
+        process ended.
         """
         if self.process is None or self.process.poll() is not None:
             self._start()

@@ -281,7 +281,7 @@ class Failing:
 
     def alloc(self, nbytes):
         if self.allowed <= 0:
-            raise OutOfMemory(f"{nbytes} bytes could not be had", "test", "Have more.")
+            raise OutOfMemory(f"{nbytes} bytes could not be allocated", "test", "Have more.")
         self.allowed -= 1
         return self._engine.alloc(nbytes)
 
@@ -395,7 +395,7 @@ def test_a_cache_larger_than_memory(refused, monkeypatch):
     taken = lm.open()
 
     def full(nbytes):
-        raise OutOfMemory(f"{nbytes} bytes could not be had", "engine memory", "")
+        raise OutOfMemory(f"{nbytes} bytes could not be allocated", "engine memory", "")
 
     with monkeypatch.context() as patched:
         patched.setattr(lm.engine, "alloc", full)

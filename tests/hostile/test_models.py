@@ -343,7 +343,7 @@ def test_duplicate_names(refused):
     m = onnx.load_from_string(
         model([node("Add", "x w", "y")], [value("x")], Y, [c("w", [1.0]), c("w", [2.0])])
     )
-    refused(lambda: session(m.SerializeToString()), ModelError, "two initializers are called 'w'")
+    refused(lambda: session(m.SerializeToString()), ModelError, "two initializers are named 'w'")
 
 
 def test_long_names(refused):

@@ -115,7 +115,7 @@ DIFFERENT = {
     (
         "QuantizeLinear",
         "as float8",
-    ): "the reference drops a zero point that is no integer, against the formula",
+    ): "the reference drops a zero point that is not an integer, against the formula",
     ("DequantizeLinear", "as float8"): "as QuantizeLinear",
     ("OneHot", "as float8"): "the reference computes on the values",
     **{

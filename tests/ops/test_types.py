@@ -53,7 +53,8 @@ REFUSED = {  # op: (types, why, words of the error)
 NOT_COMPARED = {  # (op, type): why
     **{
         ("QuantizeLinear", t): (
-            "the references drop a zero point that is no integer, against ONNX's formula; without"
+            "the references drop a zero point that is not an integer, against ONNX's formula;"
+            " without"
             " one: the op's cases"
         )
         for t in MINIFLOATS

@@ -163,7 +163,7 @@ def test_products_of_activations(activations, tmp_path):
 
 
 def test_what_has_no_scale_for_all_stays():
-    """Activations with a scale per channel are no integer product."""
+    """Activations with a scale per channel are not an integer product."""
     g = Graph(17)
     scale, zero = (
         g.constant(np.array([0.1, 0.2, 0.3], np.float32)),

@@ -206,7 +206,7 @@ def test_a_page_feeds_outputs_that_stayed():
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_what_a_length_decides_has_a_plan_for_each(host):
-    """Shapes that are products of the length with itself are no linear expressions of it."""
+    """Shapes that are products of the length with itself are not linear expressions of it."""
     nodes = [
         node("Transpose", "x", "t", perm=[1, 0]),
         node("MatMul", "x t", "square"),
@@ -286,6 +286,6 @@ def test_a_plan_just_made_that_cannot_be_loaded_is_unsupported(monkeypatch):
     """In a page as in Python: it is not damaged."""
     spoil(monkeypatch, lambda described: True)
     session = PageSession(decoder())
-    with pytest.raises(UnsupportedOp, match="the engine does not take what it becomes"):
+    with pytest.raises(UnsupportedOp, match="the engine rejected its plan"):
         session.run(None, feeds_of(4, np.random.default_rng(10)))
     session.free()

@@ -60,9 +60,9 @@ def test_without_a_seed_each_run_draws_others():
 
 @pytest.mark.parametrize("seed", [*VECTORS["refused"], True, 1 << 63])
 def test_no_seed(seed):
-    with pytest.raises(InputError, match="is no seed"):
+    with pytest.raises(InputError, match="is not a valid seed"):
         session(seed)
-    with pytest.raises(InputError, match="is no seed"):
+    with pytest.raises(InputError, match="is not a valid seed"):
         session().run(None, X, run_options(seed))
 
 

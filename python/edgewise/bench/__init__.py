@@ -73,10 +73,10 @@ def bench(
     """
     for name, x in (("prompt", prompt), ("tokens", tokens), ("threads", threads)):
         if x is not None and (type(x) is not int or x < 1):
-            raise InputError(f"{x!r} is not an integer from 1 on", name, "Pass an integer.")
+            raise InputError(f"{x!r} is not a positive integer", name, "Pass an integer.")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < inf:
         raise InputError(
-            f"{seconds!r} is not a duration", "seconds", "Pass a number of seconds from 0 on."
+            f"{seconds!r} is not a duration", "seconds", "Pass a non-negative number of seconds."
         )
     path = os.fspath(model)
     engine = open_engine(threads)

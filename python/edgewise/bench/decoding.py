@@ -135,7 +135,7 @@ def _load(
     length = prompt or max(1, min(DEFAULT_PROMPT, lm.max_length // 2))
     if length + tokens > lm.max_length:
         raise InputError(
-            f"{length} + {tokens} tokens do not fit in {lm.max_length}",
+            f"{length} + {tokens} tokens exceed the maximum length, {lm.max_length}",
             "prompt",
             "Use a shorter one (--prompt, --tokens).",
         )

@@ -145,7 +145,7 @@ class Binder(NodeBinder):
         if constant is None or constant.dtype not in (FLOAT, *HALF):
             raise InputError(
                 (
-                    "it is no float32 or float16 initializer of the model"
+                    "it is not a float32 or float16 initializer"
                     if constant is not None
                     else "the model has no initializer of this name"
                 ),

@@ -183,7 +183,7 @@ class NodeBinder:
                 continue
             if i >= len(results):
                 raise ModelError(
-                    f"it has an output '{name}' too many", n.where, "Export the model again."
+                    f"it has an unexpected output '{name}'", n.where, "Export the model again."
                 )
             if isinstance(r, Value):
                 outs.append(r)

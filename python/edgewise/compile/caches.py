@@ -24,13 +24,13 @@ def check_interface(graph: Graph) -> dict[str, Info]:
     """{name: Info} of the inputs of a decoder-only language model.
 
     Raises:
-        UnsupportedOp: the graph is no such model, or has an input that generation does not know.
+        UnsupportedOp: the graph is not such model, or has an input that generation does not know.
     """
     inputs = {i.name: i for i in graph.input_names()}
     if "input_ids" not in inputs or not any(o.name == "logits" for o in graph.outputs):
         raise UnsupportedOp(
             f"inputs {', '.join(inputs)} and outputs"
-            f" {', '.join(o.name for o in graph.outputs)[:200]} are not those of a decoder-only"
+            f" {', '.join(o.name for o in graph.outputs)[:200]} do not match a decoder-only"
             " language model",
             graph.name or "model",
             "Text generation needs `input_ids` in and `logits` out; run other models with"

@@ -143,7 +143,7 @@ def compile_causal_lm(
 def _check_options(capacity: int | None, cache_dtype: str | None) -> None:
     if capacity is not None and (type(capacity) is not int or not 0 < capacity <= MAX_CAPACITY):
         raise InputError(
-            f"{capacity!r} is no number of tokens",
+            f"{capacity!r} is not a valid number of tokens",
             "capacity",
             f"Give one from 1 to {MAX_CAPACITY}.",
         )
@@ -191,9 +191,7 @@ def _fitting_plans(
                 ) from None
             room = shorter
     raise ModelError(
-        "its position tables end where they should not",
-        model.graph.name or "model",
-        "Give a capacity.",
+        "its position tables are too short", model.graph.name or "model", "Give a capacity."
     )
 
 

@@ -179,7 +179,7 @@ def describe_plan(
 def describe_values(infos: Iterable[Info]) -> list[dict[str, Any]]:
     """Inputs or outputs of a graph for a manifest: [{name, type, dtype, shape}].
 
-    shape: sizes, names of free dimensions, None; None: unknown rank. What is no tensor also has
+    shape: sizes, names of free dimensions, None; None: unknown rank. What is not a tensor also has
     `elem` (an element of a sequence or optional, a map's values), a map also its `key` type.
     """
     return [_describe_value(i) for i in infos]

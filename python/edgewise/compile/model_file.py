@@ -81,7 +81,7 @@ def read_texts(files: Mapping[str, Source]) -> dict[str, bytes]:
             raise ModelError(
                 f"it has {files[path].size} bytes",
                 path,
-                "That is no configuration or tokenizer; fetch it again.",
+                "That is not a configuration or tokenizer; fetch it again.",
             )
         texts[name] = files[path].read_all(MAX_TEXT)
     return texts

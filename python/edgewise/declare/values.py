@@ -212,9 +212,9 @@ def check_copied(items: int, where: str) -> None:
     """Raises ModelError where operators of sequences have copied too many items in one run."""
     if items > MAX_COPIED_ITEMS:
         raise ModelError(
-            f"its sequences were copied too often: more than {MAX_COPIED_ITEMS} items",
+            f"its sequence operators copied more than {MAX_COPIED_ITEMS} items",
             where,
-            "Insert behind the last item, which copies none; if a loop of the model grows, check"
+            "Append behind the last item, which copies none; if a loop of the model grows, check"
             " what ends it.",
         )
 

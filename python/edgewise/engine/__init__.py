@@ -66,7 +66,7 @@ def open_engine(threads: int | None = None) -> NativeEngine | BrowserEngine:
     """
     if threads is not None and (type(threads) is not int or threads < 1):
         raise InputError(
-            f"{threads!r} is no whole number from 1 on",
+            f"{threads!r} is not a positive integer",
             "threads",
             "Say how many threads may work at once, or leave it out.",
         )

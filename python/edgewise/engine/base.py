@@ -48,7 +48,7 @@ def error_of(failure: Failure, plan: Plan | None, call: str) -> EdgewiseError:
     where = label or call or getattr(plan, "name", "") or "engine"
     what = TEXTS.get(code, f"error {code}")
     if code == _CODE["MEMORY"]:
-        return OutOfMemory(f"{detail} bytes could not be had", where, _SMALLER)
+        return OutOfMemory(f"{detail} bytes could not be allocated", where, _SMALLER)
     if code == _CODE["INDEX"]:
         return InputError(
             f"an index is out of range ({detail})",
@@ -58,7 +58,7 @@ def error_of(failure: Failure, plan: Plan | None, call: str) -> EdgewiseError:
     if code == _CODE["ABSENT"]:
         value = f" with the value {detail} of a parameter" if detail >= 0 else ""
         return EngineError(
-            f"it needs the kernel {name or kernel}{value}, which this engine was made without",
+            f"it needs the kernel {name or kernel}{value}, which this engine was built without",
             where,
             "Use the full engine (edgewise-simd128-full.wasm or"
             " edgewise-relaxed-threads-full.wasm), or make one for this model: edgewise build"
@@ -68,10 +68,7 @@ def error_of(failure: Failure, plan: Plan | None, call: str) -> EdgewiseError:
         return _overlap(operand, detail, plan, where)
     if code == _CODE["STOPPED"]:
         return Aborted(
-            what,
-            where,
-            "What the run was to write has no defined contents; sessions and plans can be used"
-            " again.",
+            what, where, "Its outputs are undefined; sessions and plans can be used again."
         )
     what += f" (step {step}, kernel {name or kernel}, operand {operand}, detail {detail})"
     if code in _REFUSED:
@@ -185,7 +182,7 @@ class Engine(Owner):
         """Returns the address of an allocation of nbytes. Raises OutOfMemory if it is 0."""
         if not address:
             raise OutOfMemory(
-                f"{nbytes} bytes could not be had",
+                f"{nbytes} bytes could not be allocated",
                 "engine memory",
                 "Use a smaller batch, sequence or model, or close other models.",
             )
@@ -243,7 +240,7 @@ class LoadedPlan:
         """
         if self.engine.running:
             raise EngineError(
-                "this thread is amid a run in the engine",
+                "this thread is already running the engine",
                 self.plan.name or "plan",
                 "Do not run models in a signal handler.",
             )
@@ -287,7 +284,7 @@ class LoadedPlan:
             raise PlanError(
                 f"its slot {slot} ('{s.name}', {s.nbytes} bytes) does not fit into the"
                 f" {buffer.nbytes}"
-                " bytes that are there for it",
+                " bytes that are bound to it",
                 self.plan.name or "plan",
                 "The plan is damaged or was made by another version; compile the model again.",
             )
@@ -312,7 +309,7 @@ class LoadedPlan:
         self.registers[index] = value
         if self.engine.call("ew_plan_register", self.handle, index, value):
             raise PlanError(
-                f"its register {index} does not take {value}",
+                f"{value} is out of range for its register {index}",
                 self.plan.name or "plan",
                 "The plan is damaged or was made by another version; compile the model again.",
             )

@@ -166,7 +166,7 @@ class BrowserEngine(Engine):
             raise EngineError(
                 f"the engine stopped ({_words(e)})",
                 name,
-                "This is a mistake in Edgewise: please report it with the model.",
+                "This is a bug in Edgewise: please report it with the model.",
             ) from None
         return result & 0xFFFFFFFF if result else 0
 
@@ -337,7 +337,9 @@ def _memory(pages: int) -> Any:
         except JsException as e:
             last = e
     raise OutOfMemory(
-        f"the browser gives no memory to the engine ({_words(last)})", "", "Close other tabs."
+        f"the browser did not allocate memory for the engine ({_words(last)})",
+        "",
+        "Close other tabs.",
     )
 
 
@@ -360,7 +362,7 @@ def _compiled(module: Any, where: str) -> Any:
             data.assign(memoryview(module).cast("B"))
     except (TypeError, AttributeError):
         raise InputError(
-            f"a {type(module).__name__} is no WebAssembly module",
+            f"a {type(module).__name__} is not a WebAssembly module",
             where,
             "Give a WebAssembly.Module or the bytes of one; for an address await load_module(url).",
         ) from None

@@ -92,7 +92,7 @@ def _ones(shape: Sequence[int], dtype: int) -> Callable[[Any], Value]:
 
 
 def measure_cache(graph: Graph, length: int | None) -> Cache | None:
-    """The cache of a language model; None if the inputs are not those of one.
+    """The cache of a language model; None if the inputs do not match one.
 
     Args:
         graph: the model.
@@ -103,7 +103,7 @@ def measure_cache(graph: Graph, length: int | None) -> Cache | None:
     """
     if length is not None and (type(length) is not int or not 0 < length < MOST_DIM):
         raise InputError(
-            f"{length!r} is not a number of tokens", "length", "Pass an integer from 1 on."
+            f"{length!r} is not a number of tokens", "length", "Pass a positive integer."
         )
     length, per_token, count = length or DEFAULT_LENGTH, 0, 0
     halves = cached_as_halves(graph)

@@ -83,7 +83,7 @@ class Checker:
     ) -> int:
         """An integer from `low` to `high`."""
         if type(value) is not int:
-            self.fail(path, "is not a whole number")
+            self.fail(path, "is not an integer")
         if not low <= value <= high:
             self.fail(path, f"is {value}, not between {low} and {high}")
         return value
@@ -100,22 +100,27 @@ class Checker:
         return [self.read_integer(dim, f"{path}[{i}]") for i, dim in enumerate(dims)]
 
 
+TOO_DEEP = "nests lists and objects too deeply"
+
+
 def read_json(text: bytes) -> Any:
-    """Parses JSON with the numbers of JavaScript (1.0 is 1).
+    """Parses JSON with the numbers of JavaScript: 1.0 is 1, and 2^53 is not an integer.
 
     Raises:
-        ValueError: it is not valid JSON, or nests lists and objects too deeply.
+        ValueError: it is not valid JSON, or nests lists and objects too deeply. Its text completes
+            a sentence that begins with "the manifest".
     """
 
     def parse_int(digits: str) -> float:
-        return int(digits) if len(digits) <= 17 else float(digits)
+        x = int(digits) if len(digits) <= 17 else float(digits)
+        return x if abs(x) < 1 << 53 else float(x)
 
     def parse_float(digits: str) -> float:
         x = float(digits)
         return int(x) if abs(x) < 1 << 53 and x.is_integer() else x
 
     def parse_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no JSON")
+        raise ValueError(f"{name} is not JSON")
 
     try:
         value = json.loads(
@@ -125,13 +130,17 @@ def read_json(text: bytes) -> Any:
             parse_constant=parse_constant,
         )
     except RecursionError:
-        raise ValueError("lists and objects are nested too deeply") from None
+        raise ValueError(TOO_DEEP) from None
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8") from None
+    except ValueError:
+        raise ValueError("is not JSON") from None
     level = [value]
     for _ in range(LIMITS["MAX_DEPTH"]):
         level = [child for parent in level for child in _children(parent)]
         if not level:
             return value
-    raise ValueError("lists and objects are nested too deeply")
+    raise ValueError(TOO_DEEP)
 
 
 def _children(value: object) -> Collection[Any]:

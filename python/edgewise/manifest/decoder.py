@@ -20,7 +20,7 @@ def check_decoder(c: Checker, value: object, contents: Contents) -> None:
     _check_options(c, decoder)
     caches = _check_caches(c, decoder)
     if decoder["recompute"] != (not caches):
-        c.fail("decoder.recompute", "says otherwise whether there are caches")
+        c.fail("decoder.recompute", "contradicts decoder.caches")
     tokens: list[int] = []
     plans = c.read_list(decoder.get("plans"), "decoder.plans", LIMITS["MAX_DECODER_PLANS"])
     for i, entry in enumerate(plans):
@@ -37,10 +37,11 @@ def check_decoder(c: Checker, value: object, contents: Contents) -> None:
             c.fail(at, "lacks the input 'input_ids' or the output 'logits'")
     if not tokens:
         c.fail("decoder.plans", "has no plan")
-    if len(set(tokens)) != len(tokens):
-        c.fail("decoder.plans", "has two plans for as many tokens")
+    for i, n in enumerate(sorted(tokens)):
+        if i and n == sorted(tokens)[i - 1]:
+            c.fail("decoder.plans", f"has two plans for {n} tokens")
     if decoder["recompute"] and max(tokens) != capacity:
-        c.fail("decoder.plans", "has no plan for as many tokens as a sequence may have")
+        c.fail("decoder.plans", f"has no plan for {capacity} tokens")
 
 
 def _check_options(c: Checker, decoder: JsonObject) -> None:
@@ -52,7 +53,7 @@ def _check_options(c: Checker, decoder: JsonObject) -> None:
     if decoder.get("lora") is not None:
         c.read_object(decoder["lora"], "decoder.lora")
     if decoder.get("saved") is not None and c.read_list(decoder["saved"], "decoder.saved"):
-        c.fail("decoder.saved", "is not empty: packages hold adapters alone")
+        c.fail("decoder.saved", "is not empty: packages hold adapters only")
 
 
 def _check_caches(c: Checker, decoder: JsonObject) -> dict[str, int]:
@@ -64,7 +65,7 @@ def _check_caches(c: Checker, decoder: JsonObject) -> dict[str, int]:
         cache = c.read_object(entry, at)
         name = c.read_text(cache.get("name"), f"{at}.name")
         if name in caches:
-            c.fail(at, f"has the name '{name}' of another one")
+            c.fail(at, f"has the duplicate name '{name}'")
         caches[name] = c.read_integer(cache.get("bytes"), f"{at}.bytes")
     return caches
 
@@ -75,7 +76,7 @@ def _check_registers(c: Checker, plan: JsonObject, at: str) -> None:
     for name, number in (("past", 0), ("last", 1)):
         c.read_integer(registers.get(name), f"{at}.registers.{name}", number, number)
     if len(registers) != 2:
-        c.fail(f"{at}.registers", "has others than 'past' and 'last'")
+        c.fail(f"{at}.registers", "has registers other than 'past' and 'last'")
 
 
 def _check_memory(
@@ -84,13 +85,13 @@ def _check_memory(
     """Checks slots that are bound to adapters' states or to caches."""
     path, name, kind, _, _, nbytes = slot
     if kind == "state" and name in contents.weights:
-        c.fail(path, f"has the name of the weight '{name}'")
+        c.fail(path, f"has the same name as the weight '{name}'")
     if kind == "state" and contents.adapters.get(name) != nbytes:
         c.fail(path, f"is the state '{name}' of {nbytes} bytes, which no adapter in 'training' has")
     if kind == "cache" and caches.get(name) != nbytes:
         c.fail(path, f"is the cache '{name}' of {nbytes} bytes, which decoder.caches does not have")
     if kind == "computed" and name in caches:
-        c.fail(path, f"has the name of the cache '{name}'")
+        c.fail(path, f"has the same name as the cache '{name}'")
 
 
 def _check_ends(c: Checker, slot: ManifestSlot, tokens: int, vocabulary: int) -> None:

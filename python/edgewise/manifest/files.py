@@ -41,8 +41,8 @@ def check_files(
         if data_bytes is not None and offset + nbytes > data_bytes:
             c.fail(
                 f"file '{name}'",
-                f"in it ends at byte {offset + nbytes} of the data, which has {data_bytes}",
-                "The package is cut off or damaged: fetch it again.",
+                f"has {nbytes} bytes at {offset} in the data, which has {data_bytes}",
+                "The package is truncated or damaged: fetch it again.",
             )
         files[name], end = (offset, nbytes), max(end, offset + nbytes)
     if data_bytes is not None and data_bytes > -(-end // 64) * 64:
@@ -63,7 +63,7 @@ def _check_digests(c: Checker, manifest: JsonObject, files: dict[str, tuple[int,
     digests = c.read_object(manifest.get("sha256"), "sha256")
     for name, digest in digests.items():
         if name not in files or name == "weights":
-            c.fail(f"sha256['{name}']", "is of a file that is not there")
+            c.fail(f"sha256['{name}']", "refers to a missing file")
         if not re.fullmatch("[0-9a-f]{64}", c.read_text(digest, f"sha256['{name}']")):
             c.fail(f"sha256['{name}']", "is not a SHA-256")
     missing = next((name for name in files if name != "weights" and name not in digests), None)
@@ -95,14 +95,14 @@ def check_weights(
             c.fail(at, f"lies in the file '{file}', which is not in the package")
         if file in files:
             if file not in WEIGHT_FILES:
-                c.fail(at, f"lies in the file '{file}', which is not one of weights")
-            end, size = offset + nbytes, files[file][1]
-            if end > size:
-                c.fail(at, f"ends at byte {end} of the file '{file}', which has {size}")
+                c.fail(at, f"lies in the file '{file}', which does not contain weights")
+            size = files[file][1]
+            if offset + nbytes > size:
+                c.fail(at, f"has {nbytes} bytes at {offset} in the file '{file}', which has {size}")
             if nbytes:
                 spans.setdefault(file, []).append((offset, nbytes, i))
         if name in weights:
-            c.fail(at, f"has the name '{name}' of another one")
+            c.fail(at, f"has the duplicate name '{name}'")
         weights[name] = nbytes
         if file == "weights" or "sums" in weight:
             for digits in c.read_tuple(weight.get("sums"), f"{at}.sums", -(-nbytes // PIECE)):

@@ -20,13 +20,13 @@ def check_inference(c: Checker, value: object, contents: Contents) -> None:
     declared = _check_declared(c, inference, "inputs")
     _check_declared(c, inference, "outputs")
     if inference.get("programs"):
-        c.fail("inference.programs", "are there, as only in a page's own storage")
+        c.fail("inference.programs", "are only valid in a page's own storage")
     plans = c.read_list(inference.get("plans"), "inference.plans", LIMITS["MAX_INFERENCE_PLANS"])
     for i, entry in enumerate(plans):
         at = f"inference.plans[{i}]"
         for name in _check_plan(c, c.read_object(entry, at), at, contents):
             if name not in declared:
-                c.fail(f"{at}.inputs", f"has '{name}', which is no input of the model")
+                c.fail(f"{at}.inputs", f"has '{name}', which is not an input of the model")
 
 
 def _check_declared(c: Checker, inference: JsonObject, key: str) -> set[str]:
@@ -54,7 +54,7 @@ def _check_plan(c: Checker, plan: JsonObject, at: str, contents: Contents) -> In
     slots = check_slots(c, plan.get("slots"), f"{at}.slots", contents)
     for slot in slots:
         if slot.kind in ("cache", "state"):
-            c.fail(slot.path, f"is a {slot.kind}, which such a plan has not")
+            c.fail(slot.path, f"is a {slot.kind}, which such a plan cannot have")
     register = _check_register(c, plan, at)
     inputs = _check_inputs(c, plan, at, register)
     _check_input_slots(c, plan, at, slots, inputs)
@@ -62,7 +62,7 @@ def _check_plan(c: Checker, plan: JsonObject, at: str, contents: Contents) -> In
     _check_passed(c, plan, at, inputs)
     for field in ("part", "known", "numbers"):
         if plan.get(field):
-            c.fail(f"{at}.{field}", "is there, as only in a page's own storage")
+            c.fail(f"{at}.{field}", "is only valid in a page's own storage")
     return inputs
 
 
@@ -87,7 +87,7 @@ def _check_inputs(c: Checker, plan: JsonObject, at: str, register: Range | None)
         c.read_text(dtype, f"{path}[0]")
         inputs[name] = dtype, _largest_shape(c, shape, f"{path}[1]", register)
     if register is not None and [1, 0] not in [d for _, shape in entries.values() for d in shape]:
-        c.fail(f"{at}.register", "is the size of no dimension of an input")
+        c.fail(f"{at}.register", "is not the size of a dimension of an input")
     return inputs
 
 
@@ -118,7 +118,7 @@ def _check_input_slots(
     sizes = {slot.name: slot.nbytes for slot in slots if slot.kind == "input"}
     seed = c.read_text(plan["seed"], f"{at}.seed") if "seed" in plan else None
     if seed is not None and (seed in inputs or sizes.get(seed) != 8):
-        c.fail(f"{at}.seed", f"is '{seed}', which is no input slot of 8 bytes of its own")
+        c.fail(f"{at}.seed", f"is '{seed}', which is not an input slot of 8 bytes of its own")
     for name, nbytes in sizes.items():
         if name == seed:
             continue
@@ -144,7 +144,7 @@ def _check_outputs(
         if sizes.get(slot, -1) < c.read_integer(nbytes, f"{path}[3]"):
             c.fail(path, f"lies in the slot '{slot}', which is missing or too short")
         if nbytes != _tensor_bytes(dtype, shape, nbytes):
-            c.fail(path, f"has {nbytes} bytes, which are not those of {dtype[:40]} {shape}")
+            c.fail(path, f"has {nbytes} bytes, which do not match {dtype[:40]} {shape}")
 
 
 def _check_passed(c: Checker, plan: JsonObject, at: str, inputs: Inputs) -> None:
@@ -153,7 +153,7 @@ def _check_passed(c: Checker, plan: JsonObject, at: str, inputs: Inputs) -> None
         path = f"{at}.passed['{name}']"
         c.read_text(name, f"the name in {at}.passed")
         if c.read_text(source, path) not in inputs:
-            c.fail(path, f"is '{source}', which is no input")
+            c.fail(path, f"is '{source}', which is not an input")
         if name in plan["outputs"]:
             c.fail(path, "is computed as well")
 

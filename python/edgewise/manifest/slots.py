@@ -30,7 +30,7 @@ def check_slots(c: Checker, slots: object, at: str, contents: Contents) -> list[
     for i, entry in enumerate(c.read_list(slots, at)):
         slot = _read_slot(c, entry, f"{at}[{i}]")
         if (slot.kind, slot.name) in names:
-            c.fail(slot.path, f"has the name '{slot.name}' of another slot of the plan")
+            c.fail(slot.path, f"has the duplicate name '{slot.name}'")
         names.add((slot.kind, slot.name))
         _check_slot(c, slot, contents)
         found.append(slot)
@@ -58,10 +58,10 @@ def _check_slot(c: Checker, slot: ManifestSlot, contents: Contents) -> None:
         if weights[name] != nbytes:
             c.fail(path, f"has {nbytes} bytes, the weight '{name}' has {weights[name]}")
     if kind == "state" and STATE_SIZES.get(dtype, -1) * prod(shape) != nbytes:
-        c.fail(path, f"has {nbytes} bytes, which are not those of {dtype[:40]} {shape}")
+        c.fail(path, f"has {nbytes} bytes, which do not match {dtype[:40]} {shape}")
     if kind == "computed":
         if name in weights:
-            c.fail(path, f"has the name of the weight '{name}'")
+            c.fail(path, f"has the same name as the weight '{name}'")
         if contents.computed.setdefault(name, nbytes) != nbytes:
             c.fail(path, f"has {nbytes} bytes, but {contents.computed[name]} in another plan")
 
@@ -70,7 +70,7 @@ def check_plan_file(c: Checker, plan: JsonObject, at: str, contents: Contents) -
     """Checks that the file of a plan is in the package."""
     file = c.read_text(plan.get("file"), f"{at}.file")
     if file not in contents.files or file in WEIGHT_FILES:
-        c.fail(f"{at}.file", f"is '{file}', which is no plan in the package")
+        c.fail(f"{at}.file", f"is '{file}', which is not a plan in the package")
 
 
 def check_slot_table(data: bytes, slots: list[dict[str, Any]], where: str, file: str) -> None:
@@ -90,11 +90,11 @@ def check_slot_table(data: bytes, slots: list[dict[str, Any]], where: str, file:
     """
     c = Checker(where)
     if len(data) < HEADER.size or not data.startswith(MAGIC):
-        c.fail(f"file '{file}'", "in it is no plan")
+        c.fail(f"file '{file}'", "is not a plan")
     (count,) = struct.unpack_from("<I", data, HEADER.at["n_slots"])
     (at,) = struct.unpack_from("<Q", data, HEADER.at["slots_at"])
     if count != len(slots) or at + SLOT.size * count > len(data):
-        c.fail(f"file '{file}'", f"in it has {count} slots, the manifest describes {len(slots)}")
+        c.fail(f"file '{file}'", f"has {count} slots, the manifest describes {len(slots)}")
     for i, slot in enumerate(slots):
         nbytes, flags, _ = SLOT.unpack_from(data, at + SLOT.size * i)
         path = f"slot '{slot['name'][:100]}' of '{file}'"

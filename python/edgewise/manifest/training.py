@@ -20,7 +20,7 @@ def check_training(c: Checker, value: object, contents: Contents) -> None:
         program = c.read_object(entry, at)
         name = c.read_text(program.get("name"), f"{at}.name")
         if name in names:
-            c.fail(at, f"has the name '{name}' of another one")
+            c.fail(at, f"has the duplicate name '{name}'")
         names.add(name)
         states = _check_program(c, program, at, contents)
         for state, (kind, nbytes) in states.items():
@@ -79,10 +79,10 @@ def _check_states(c: Checker, value: object, at: str, weights: dict[str, int]) -
         shape = c.read_shape(state.get("shape"), f"{path}.shape")
         nbytes = c.read_integer(state.get("bytes"), f"{path}.bytes")
         if dtype not in STATE_SIZES or prod(shape) * STATE_SIZES[dtype] != nbytes:
-            c.fail(path, f"has {nbytes} bytes, which are not those of {dtype[:40]} {shape}")
+            c.fail(path, f"has {nbytes} bytes, which do not match {dtype[:40]} {shape}")
         _check_initial(c, state, path, weights)
         if name in states:
-            c.fail(path, f"has the name '{name}' of another one")
+            c.fail(path, f"has the duplicate name '{name}'")
         states[name] = kind, nbytes
     return states
 
@@ -93,13 +93,13 @@ def _check_initial(c: Checker, state: JsonObject, path: str, weights: dict[str, 
     method, first, second = [*entries, None, None, None][:3]
     if method == "constant":
         if c.read_text(first, f"{path}.initial[1]") not in weights:
-            c.fail(path, f"begins as the weight '{first}', which is not in the package")
+            c.fail(path, f"is initialized from the weight '{first}', which is not in the package")
     elif method in ("fill", "uniform", "normal"):
         c.read_number(first, f"{path}.initial[1]")
         if method != "fill":
             c.read_integer(second, f"{path}.initial[2]", 0, LIMITS["MAX_DRAWN"])
     else:
-        c.fail(f"{path}.initial", "is none of 'constant', 'fill', 'uniform' and 'normal'")
+        c.fail(f"{path}.initial", "is not one of 'constant', 'fill', 'uniform' and 'normal'")
 
 
 def _check_slot(c: Checker, slot: ManifestSlot, states: States, ids_bytes: int) -> None:
@@ -117,7 +117,7 @@ def _check_slot(c: Checker, slot: ManifestSlot, states: States, ids_bytes: int) 
             path, f"is the state '{name}' of {nbytes} bytes, which the program's states do not have"
         )
     if kind == "cache":
-        c.fail(path, "is a cache, which training has not")
+        c.fail(path, "is a cache, which training does not have")
     if kind == "input" and (dtype, nbytes) != inputs.get(name):
         c.fail(
             path, f"is an input '{name}' ({dtype[:40]}, {nbytes} bytes) that training does not feed"

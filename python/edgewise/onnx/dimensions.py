@@ -30,7 +30,7 @@ def input_shapes(
         ({input name: shape}, [what has no size yet: a dimension, or "the shape of 'NAME'"])
 
     Raises:
-        InputError: a size is not a whole number, no input has the dimension, or a shape
+        InputError: a size is not an integer, no input has the dimension, or a shape
             contradicts the declared one.
     """
     shapes = shapes or {}
@@ -62,7 +62,7 @@ def _check_sizes(
     for name, d in dims.items():
         if type(d) is not int or not 0 <= d < MOST_DIM:
             raise InputError(
-                f"{d!r} is no size", f"dimension '{name}'", "Give a whole number from 0 on."
+                f"{d!r} is not a valid size", f"dimension '{name}'", "Give a non-negative integer."
             )
     check_names(graph, "shapes", shapes)
     for name, shape in shapes.items():
@@ -70,9 +70,9 @@ def _check_sizes(
             type(d) is not int or not 0 <= d < MOST_DIM for d in shape
         ):
             raise InputError(
-                f"{shape!r} is no shape",
+                f"{shape!r} is not a valid shape",
                 f"input '{name}'",
-                "Give a list of whole numbers from 0 on.",
+                "Give a list of non-negative integers.",
             )
 
 
@@ -111,7 +111,7 @@ def _missing_names(text: str, dims: Mapping[str, int]) -> list[str]:
 
 
 def check_names(graph: Graph, what: str, table: Iterable[str]) -> None:
-    """Raises InputError where a table has a name that is no input's.
+    """Raises InputError where a table has a name that is not an input's.
 
     Args:
         graph: the model.

@@ -126,7 +126,7 @@ def _read_model(source: Source) -> Graph:
             domain, version = read_opset(root.sub(value))
             if version < 1:
                 raise ModelError(
-                    f"it asks for version {version} of the operator set '{domain or 'ai.onnx'}'",
+                    f"it requires version {version} of the operator set '{domain or 'ai.onnx'}'",
                     source.name,
                     "The file is damaged; export it again.",
                 )
@@ -186,7 +186,7 @@ class GraphReader:
             names = {info.name for info in infos}
             if "" in names or len(names) != len(infos):
                 raise ModelError(
-                    f"an {kind} of graph '{graph.name}' has no name, or the name of another",
+                    f"an {kind} of graph '{graph.name}' has no name, or a duplicate name",
                     self.source.name,
                     EXPORT_AGAIN,
                 )
@@ -195,7 +195,7 @@ class GraphReader:
     def _add_constant(self, graph: Graph, t: Tensor) -> None:
         if t.name in graph.constants:
             raise ModelError(
-                f"two initializers are called '{t.name}'", self.source.name, EXPORT_AGAIN
+                f"two initializers are named '{t.name}'", self.source.name, EXPORT_AGAIN
             )
         graph.constants[t.name] = t
 
@@ -388,7 +388,7 @@ def _read_dimension(m: Message) -> int | str | None:
 
 
 def _innermost_module(scopes: str) -> str:
-    """Name of the module that a node belongs to; "" if the text is not a list of scopes."""
+    """Name of the module that a node belongs to; "" if the text is nott a list of scopes."""
     found = re.findall(r"'([^']*)'", scopes)
     return found[-2] if len(found) > 1 else ""
 

@@ -263,7 +263,7 @@ def as_source(x: Any, name: str = "model.onnx") -> Source:
         return BytesSource(x, name)
     except TypeError:
         raise InputError(
-            f"a {type(x).__name__} is no model",
+            f"a {type(x).__name__} is not a model",
             "model",
             "Pass a path, the file's bytes, or an edgewise.onnx.Source.",
         ) from None

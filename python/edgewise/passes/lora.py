@@ -136,7 +136,7 @@ def insert_lora(
     for name, n in chosen:
         if name in seen:
             raise UnsupportedOp(
-                f"two layers are called '{name}'",
+                f"two layers are named '{name}'",
                 n.where,
                 "Choose the layers with other target_modules.",
             )
@@ -335,7 +335,7 @@ def saved_parameters(bound: BoundGraph, config: AdapterConfig) -> list[SavedPara
                 | {module.rsplit(".", 1)[-1] for module, _, _ in own.values() if module}
             )
             raise InputError(
-                f"no module is called '{m}'",
+                f"no module is named '{m}'",
                 "modules_to_save",
                 f"Modules end in {', '.join(some[:30])}.",
             )

@@ -259,7 +259,7 @@ class TextGenerationPipeline:
         )
         if room <= 0:
             raise InputError(
-                "the tokens to generate alone exceed the model's length",
+                "max_new_tokens exceeds the model's maximum length",
                 "pipeline",
                 "Lower max_new_tokens.",
             )
@@ -354,11 +354,7 @@ def _find_tokenizer(model: object) -> Tokenizer:
     """The tokenizer in the package of a model. The package of a folder has the folder's files."""
     package = getattr(model, "package", None)
     if package is None:
-        raise TokenizerError(
-            "a decoder of one's own does not say where its tokenizer is",
-            "pipeline",
-            "Pass tokenizer=.",
-        )
+        raise TokenizerError("a custom decoder has no tokenizer", "pipeline", "Pass tokenizer=.")
     if package.file("tokenizer.json") is None:
         raise TokenizerError(
             "there is no tokenizer.json with the model",

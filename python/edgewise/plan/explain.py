@@ -105,9 +105,7 @@ def compiler_errors(graph: Graph, doing: str = "be compiled") -> Iterator[None]:
         raise
     except MemoryError as e:
         raise OutOfMemory(
-            "compiling it takes more memory than there is",
-            name,
-            "Use smaller shapes, or a smaller model.",
+            "out of memory while compiling it", name, "Use smaller shapes, or a smaller model."
         ) from e
     except BROKEN as e:
         raise ModelError(
@@ -154,7 +152,7 @@ TRAINING = Purpose(
     broken="be compiled for training",
 )
 INSPECTION = Purpose(
-    needs_value=Text("a shape or a branch depends on the numbers of '{value}'{source}"),
+    needs_value=Text("a shape or a branch depends on the data of '{value}'{source}"),
     needs_host=Text("shapes after {node}, which runs between plans, are known only in a run"),
     not_static=Text("a shape could not be computed ({reason})"),
 )

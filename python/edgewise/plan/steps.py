@@ -100,7 +100,7 @@ class StepWriter(Buffers):
         for o, v in zip(k.operands, views):
             if v is not None and not o.type.accepts(v.dtype, params):
                 raise UnsupportedOp(
-                    f"{kernel} takes no {NAME.get(v.dtype, v.dtype)} as its {o.name}",
+                    f"{kernel} does not take {NAME.get(v.dtype, v.dtype)} as its {o.name}",
                     self.where,
                     "Check the element types that were fed; if they are right, export the model"
                     " with float32.",
@@ -171,7 +171,7 @@ class StepWriter(Buffers):
         """
         if x.dtype != y.dtype:
             raise UnsupportedOp(
-                f"{NAME.get(x.dtype, x.dtype)} is to be stored as {NAME.get(y.dtype, y.dtype)}",
+                f"{NAME.get(x.dtype, x.dtype)} cannot be stored as {NAME.get(y.dtype, y.dtype)}",
                 self.where,
                 "Check the element types that were fed; if they are right, export the model with"
                 " float32.",
@@ -181,7 +181,7 @@ class StepWriter(Buffers):
                 raise UnsupportedOp(
                     f"{NAME[y.dtype]} elements that are not read in the order they are stored in",
                     self.where,
-                    "Store them in the order that the operator wants.",
+                    "Store them in the order that the operator expects.",
                 )
             x, y = (View(v.buffer, v.byte_offset(), [v.nbytes()], [1], UINT8) for v in (x, y))
         self.nd("copy", y.shape, {"x": x, "y": y}, {"xs": "x", "ys": "y"}, size=size_of(y.dtype))

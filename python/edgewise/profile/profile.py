@@ -225,7 +225,7 @@ class Profile:
         """
         if not isinstance(path, (str, PathLike)):
             raise InputError(
-                f"a {type(path).__name__} is no path", "save", "Pass the name of a file."
+                f"a {type(path).__name__} is not a path", "save", "Pass the name of a file."
             )
         data = json.dumps(self.trace(), separators=(",", ":"))
         try:

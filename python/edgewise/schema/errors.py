@@ -26,7 +26,7 @@ ERRORS = (
     Error(
         "FORMAT",
         2,
-        "not a plan, or a damaged one",
+        "not a valid plan",
         "Not a plan, truncated, or sections out of bounds. detail: offset in the plan.",
     ),
     Error(
@@ -41,7 +41,7 @@ ERRORS = (
     Error(
         "PARAM",
         5,
-        "a parameter rule does not hold",
+        "a parameter rule is violated",
         "A parameter rule of the kernel is violated. detail: index of the rule.",
     ),
     Error(
@@ -77,11 +77,11 @@ ERRORS = (
         "an index is out of range",
         "An index read from tensor data is out of range. detail: the index.",
     ),
-    Error("ARGUMENT", 12, "a wrong argument", "An argument of the call is invalid."),
+    Error("ARGUMENT", 12, "an invalid argument", "An argument of the call is invalid."),
     Error(
         "ABSENT",
         13,
-        "a kernel that this engine was made without",
+        "a kernel that this engine was built without",
         "This engine was built without the step's kernel (detail: -1) or without the code for a"
         " parameter's value (detail: the value).",
     ),

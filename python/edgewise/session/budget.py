@@ -66,9 +66,10 @@ class Budget:
         self.trips += 1
         if self.trips > self.max_loop_trips:
             raise ModelError(
-                f"its loops went round {self.max_loop_trips} times",
+                f"its loops ran {self.max_loop_trips} iterations",
                 where,
-                "If they are right, set SessionOptions.max_loop_trips; else check what ends them.",
+                "If that is intended, raise SessionOptions.max_loop_trips; otherwise check their"
+                " conditions.",
             )
 
     def copy(self, items: int, where: str) -> None:
@@ -86,7 +87,7 @@ class Budget:
                 f"{self.max_compilations} plans were compiled in one run",
                 where,
                 "Shapes change in each round of a loop: if that is right, set"
-                " SessionOptions.max_compilations; else check what ends it.",
+                " SessionOptions.max_compilations; otherwise check its condition.",
             )
 
     def arena(self, nbytes: int, where: str) -> None:

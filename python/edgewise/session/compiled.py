@@ -129,7 +129,7 @@ class Compiled:
             self.loaded = self.device.load_plan(plan)
         except PlanError as e:  # the plan is new and not damaged: a kernel does not support a step
             raise UnsupportedOp(
-                f"the engine does not take what it becomes ({e.what})",
+                f"the engine rejected its plan ({e.what})",
                 e.where or "graph",
                 "Check the shapes and types that were fed; if they are right, report this model.",
             ) from e

@@ -182,7 +182,7 @@ class DecoderModel(Owner):
                 if isinstance(e, OutOfMemory):
                     raise OutOfMemory(
                         f"the attention cache of a sequence of up to {self.max_length} tokens takes"
-                        f" {sum(self.cache_bytes.values())} bytes, which could not be had",
+                        f" {sum(self.cache_bytes.values())} bytes, which could not be allocated",
                         "engine memory",
                         "Load or build the model with a smaller capacity, close other sequences, or"
                         " keep keys and values as float16 (cache_dtype).",
@@ -202,9 +202,9 @@ class DecoderModel(Owner):
         if state is None:
             self._check_open()
             raise InputError(
-                f"{sequence!r} is no open sequence",
+                f"{sequence!r} is not an open sequence",
                 "sequence",
-                "Use a number from open() that close() has not had.",
+                "Use a number that open() returned, before close().",
             )
         return state
 
@@ -248,7 +248,7 @@ class DecoderModel(Owner):
             tokens = self.state(sequence)[1]
             if type(length) is not int or not 0 <= length <= len(tokens):
                 raise InputError(
-                    f"{length!r} is no length of a sequence of {len(tokens)} tokens",
+                    f"{length!r} is not a valid length for a sequence of {len(tokens)} tokens",
                     "truncate",
                     f"Give one from 0 to {len(tokens)}.",
                 )
@@ -280,12 +280,12 @@ class DecoderModel(Owner):
             tokens = [index(i) for i in ids]
         except TypeError:
             raise InputError(
-                f"{str(ids)[:100]} are no token ids", "forward", "Give a list of integers."
+                f"{str(ids)[:100]} are not token ids", "forward", "Give a list of integers."
             ) from None
         with self.lock:
             if self.busy:
                 raise EngineError(
-                    "this thread is amid a forward of this model",
+                    "this thread is already running this model",
                     "forward",
                     "Do not run models in a signal handler.",
                 )
@@ -300,10 +300,11 @@ class DecoderModel(Owner):
     def _forward(self, sequence: int, ids: list[int]) -> int:
         state = self.state(sequence)
         if not ids:
-            raise InputError("no tokens", "forward", "Give at least one token id.")
+            raise InputError("there are no token ids", "forward", "Give at least one token id.")
         if len(state[1]) + len(ids) > self.max_length:
             raise InputError(
-                f"{len(state[1])} + {len(ids)} tokens do not fit in {self.max_length}",
+                f"{len(state[1]) + len(ids)} tokens exceed the model's maximum length,"
+                f" {self.max_length}",
                 "forward",
                 "Use a shorter prompt, or build the model with a larger capacity.",
             )

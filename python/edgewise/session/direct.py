@@ -287,7 +287,7 @@ class DirectRun:
         with session.lock:
             if session.busy:
                 raise EngineError(
-                    "this thread is amid a run of this session",
+                    "this thread is already running this session",
                     session.graph.name or "InferenceSession",
                     "Do not run models in a signal handler.",
                 )

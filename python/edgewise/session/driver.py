@@ -510,14 +510,14 @@ class HostContext:
                 v for v in values if v.key != first.key or list(v.shape) != list(first.shape)
             )
             raise ModelError(
-                f"{first} and {other} are to become one tensor",
+                f"{first} and {other} cannot be concatenated",
                 self.n.where,
                 "Check the shapes that were fed; if they are right, export the model again.",
             )
         shape = [len(values), *first.shape]
         if first.dtype in BITS and product(first.shape) * BITS[first.dtype] % 8:
             raise ModelError(
-                f"tensors like {first} do not fill whole bytes",
+                f"tensors like {first} do not end at a whole byte",
                 self.n.where,
                 "Export the model with 8-bit elements.",
             )

@@ -42,9 +42,7 @@ def from_caller(x: Any, info: Info, where: str = "") -> RunValue:
     if info.kind == "sequence":
         if not isinstance(x, (list, tuple)):
             raise InputError(
-                f"a {type(x).__name__}, the model wants a sequence",
-                f"input '{where}'",
-                "Pass a list.",
+                f"expected a sequence, got {type(x).__name__}", f"input '{where}'", "Pass a list."
             )
         return Sequence(
             from_caller(v, info.elem, f"{where}[{i}]")  # type: ignore[arg-type]  # not None
@@ -70,7 +68,7 @@ def _tensor(x: Any, info: Info, where: str) -> RunTensor | StringTensor:
         dtype, shape, data = as_input(x, where, info.dtype or None)
         if info.dtype and dtype != info.dtype:
             raise InputError(
-                f"element type {NAME[dtype]}, the model wants {NAME.get(info.dtype, info.dtype)}",
+                f"element type {NAME[dtype]}, expected {NAME.get(info.dtype, info.dtype)}",
                 f"input '{where}'",
                 "Convert it.",
             )
@@ -86,14 +84,14 @@ def _tensor(x: Any, info: Info, where: str) -> RunTensor | StringTensor:
     ):  # as in onnxruntime, one element of any rank is accepted for a scalar
         if len(shape) != len(info.shape):
             raise InputError(
-                f"{len(shape)} dimensions {shape}, the model wants {len(info.shape)}: {info.shape}",
+                f"{len(shape)} dimensions {shape}, expected {len(info.shape)}: {info.shape}",
                 f"input '{where}'",
                 "Reshape it.",
             )
         for i, (d, want) in enumerate(zip(shape, info.shape)):
             if isinstance(want, int) and want >= 0 and d != want:
                 raise InputError(
-                    f"dimension {i} is {d}, the model wants {want} ({info.shape})",
+                    f"dimension {i} is {d}, expected {want} ({info.shape})",
                     f"input '{where}'",
                     "Reshape or pad it.",
                 )
@@ -107,8 +105,7 @@ def _map(x: Any, info: Info, where: str) -> Map:
         not isinstance(k, want) and not (want is int and hasattr(k, "__index__")) for k in x
     ):
         raise InputError(
-            f"a {type(x).__name__}, the model wants a map with keys of type"
-            f" {NAME.get(info.key_type, info.key_type)}",
+            f"expected a map with keys of type {NAME.get(info.key_type, info.key_type)}",
             f"input '{where}'",
             "Pass a dict.",
         )

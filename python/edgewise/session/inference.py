@@ -256,7 +256,7 @@ class InferenceSession(Owner):
         with self.lock:
             if self.busy:
                 raise EngineError(
-                    "this thread is amid a run of this session",
+                    "this thread is already running this session",
                     self.graph.name or "InferenceSession",
                     "Do not run models in a signal handler.",
                 )
@@ -281,7 +281,7 @@ class InferenceSession(Owner):
         """The names of the outputs to compute. Raises InputError."""
         if isinstance(output_names, str) or not isinstance(output_names, (list, tuple, type(None))):
             raise InputError(
-                f"a {type(output_names).__name__} is no list of names",
+                f"a {type(output_names).__name__} is not a list of names",
                 "output_names",
                 "Pass a list of output names, or None for all.",
             )
@@ -300,7 +300,7 @@ class InferenceSession(Owner):
         """
         if options is not None and not hasattr(options, "terminate"):
             raise InputError(
-                f"a {type(options).__name__} has no options of a run",
+                f"expected RunOptions, got {type(options).__name__}",
                 "run_options",
                 "Pass RunOptions, or None.",
             )
@@ -311,11 +311,7 @@ class InferenceSession(Owner):
 
         def reason() -> Aborted | None:
             if options is not None and options.terminate:
-                return Aborted(
-                    "the caller's run options ask for an end",
-                    where,
-                    "Unset their `terminate` to run again.",
-                )
+                return Aborted("RunOptions.terminate is set", where, "Clear it to run again.")
             if end is not None and monotonic() > end:
                 return Aborted(
                     f"the run took longer than {seconds} s",
@@ -331,7 +327,7 @@ class InferenceSession(Owner):
         feeds: dict[str, RunValue] = {}
         if not hasattr(input_feed, "items"):
             raise InputError(
-                f"a {type(input_feed).__name__} is no table of inputs",
+                f"expected a dict of inputs, got {type(input_feed).__name__}",
                 "input_feed",
                 "Pass {input name: array}.",
             )
@@ -410,7 +406,7 @@ def _check_options(options: Any, providers: Any) -> None:
     """
     if options is not None and not hasattr(options, "intra_op_num_threads"):
         raise InputError(
-            f"a {type(options).__name__} has no options of a session",
+            f"expected SessionOptions, got {type(options).__name__}",
             "sess_options",
             "Pass SessionOptions, or None.",
         )
@@ -425,14 +421,14 @@ def _check_options(options: Any, providers: Any) -> None:
             value is None and name == "max_memory_bytes"
         ):
             raise InputError(
-                f"{value!r} is no whole number from {least} on",
+                f"{value!r} is not an integer of at least {least}",
                 name,
                 "Give a number, or leave it as it is.",
             )
     seconds = getattr(options, "max_run_seconds", None)
     if seconds is not None and (type(seconds) not in (int, float) or not seconds > 0):
         raise InputError(
-            f"{seconds!r} is no number above 0", "max_run_seconds", "Give seconds, or None."
+            f"{seconds!r} is not a positive number", "max_run_seconds", "Give seconds, or None."
         )
     if providers is not None and not (
         isinstance(providers, (list, tuple))
@@ -441,7 +437,7 @@ def _check_options(options: Any, providers: Any) -> None:
         )
     ):
         raise InputError(
-            f"{providers!r} is no list of names",
+            f"{providers!r} is not a list of names",
             "providers",
             "Leave it out: there is one provider.",
         )

@@ -323,7 +323,7 @@ def _decoded(v: Any, files: Mapping[str, Source]) -> RunValue:
             raise InputError(
                 f"{len(data)} bytes for {dtype}{shape}",
                 "a value of the page",
-                "This is a mistake in Edgewise; please report it.",
+                "This is a bug in Edgewise; please report it.",
             )
         return RunTensor(code, shape, data)
     if "strings" in v:
@@ -393,7 +393,7 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
         raise InputError(
             "no model has been opened",
             "InferenceSession",
-            "This is a mistake in Edgewise; please report it.",
+            "This is a bug in Edgewise; please report it.",
         )
     if what == "program":
         described, blobs = _model.program(options["origin"])

@@ -129,7 +129,8 @@ class Pool:
             self.collect()
             if self.in_use + nbytes > self.budget.max_memory_bytes:
                 raise OutOfMemory(
-                    f"{nbytes} more bytes, where {self.in_use} of {self.budget.max_memory_bytes}"
+                    f"{nbytes} more bytes exceed the limit: {self.in_use} of"
+                    f" {self.budget.max_memory_bytes}"
                     " are in use",
                     "",
                     "Use a smaller batch, sequence or model, or raise"
@@ -144,11 +145,11 @@ class Pool:
             self.collect()
             if self.held + nbytes > self.budget.max_host_bytes:
                 raise OutOfMemory(
-                    f"{nbytes} more bytes of strings, lists and maps, where {self.held} of"
-                    f" {self.budget.max_host_bytes} are in use",
+                    f"{nbytes} more bytes of strings, lists and maps exceed the limit: {self.held}"
+                    f" of {self.budget.max_host_bytes} are in use",
                     "",
                     "Feed fewer or shorter strings, or raise SessionOptions.max_memory_bytes; if a"
-                    " loop of the model grows, check what ends it.",
+                    " loop of the model grows, check its condition.",
                 )
 
     def hold(self, nbytes: int) -> HostBytes:

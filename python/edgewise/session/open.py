@@ -65,7 +65,7 @@ def open_package(
         path = os.fsdecode(model)
     except TypeError:
         raise InputError(
-            f"a {type(model).__name__} is no model",
+            f"a {type(model).__name__} is not a model",
             "model",
             "Give a model folder, an .onnx file or an .edge package.",
         ) from None

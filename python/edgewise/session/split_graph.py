@@ -433,7 +433,7 @@ class Part:
         """Makes a node a host node. Raises Split, or UnsupportedOp if it is one already."""
         if node is None or id(node) in self.program.hosts:
             raise UnsupportedOp(
-                "it could not be split from what is around it",
+                "it could not be separated from the graph around it",
                 node.where if node is not None else self.graph.name or "graph",
                 "Report this model.",
             )

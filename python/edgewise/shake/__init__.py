@@ -46,7 +46,7 @@ def shake(
             that CImplementation's `variants` name; None: all values stay.
 
     Raises:
-        EngineError: it is no engine of this version, or lacks one of the kernels.
+        EngineError: it is not an engine of this version, or lacks one of the kernels.
     """
     keep = set(keep)
 
@@ -69,7 +69,7 @@ def kernels_of(wasm: bytes, name: str = "engine") -> list[str]:
     """Names of the kernels of an engine.
 
     Raises:
-        EngineError: it is no engine of this version.
+        EngineError: it is not an engine of this version.
     """
     return _guarded(lambda m: list(m.kernels), wasm, name)
 
@@ -79,7 +79,7 @@ def _guarded(f: Callable[[WasmModule], T], wasm: bytes, name: str) -> T:
         return f(WasmModule(bytes(wasm)))
     except (Broken, IndexError, KeyError) as e:
         raise EngineError(
-            str(e) if isinstance(e, Broken) else "its parts do not fit together",
+            str(e) if isinstance(e, Broken) else "its parts are incompatible",
             name,
             "Give a .wasm of `make wasm` of this version of Edgewise, as it was built.",
         ) from None

@@ -29,7 +29,7 @@ class Reader:
         """Skips n bytes."""
         self.at += n
         if self.at > self.end:
-            raise Broken(f"it is cut off at byte {self.end}")
+            raise Broken(f"it is truncated at byte {self.end}")
 
     def byte(self) -> int:
         """The next byte."""

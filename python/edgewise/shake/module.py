@@ -43,12 +43,12 @@ class WasmModule:
         kernels: {name: function pointers} of the kernels that the engine has.
 
     Raises:
-        Broken: it is no engine of this version.
+        Broken: it is not an engine of this version.
     """
 
     def __init__(self, wasm: bytes) -> None:
         if wasm[:8] != b"\0asm\1\0\0\0":
-            raise Broken("it is no WebAssembly module")
+            raise Broken("it is not a WebAssembly module")
         r = Reader(wasm, 8, len(wasm))
         self.sections: dict[int, Reader] = {}
         while r.at < r.end:
@@ -91,7 +91,7 @@ class WasmModule:
         data, table = self.sections.get(DATA), kernel_table()
         at = self.wasm.find(MARK, data.at, data.end) if data else -1
         if data is None or at < 0 or at + HEAD.size > data.end:
-            raise Broken("it is no engine of this version: it has no list of its kernels")
+            raise Broken("it is not an engine of this version: it has no list of its kernels")
         _, version, count = HEAD.unpack_from(self.wasm, at)
         if (
             version != table.hash
@@ -107,7 +107,7 @@ class WasmModule:
         choice, uses = functions.get(b"ew_choice"), functions.get(b"ew_uses")
         end = self.variants + VARIANT.size * len(variants())
         if end > data.end or choice is None or uses is None:
-            raise Broken("its list of kernels is cut off")
+            raise Broken("its list of kernels is truncated")
         self.markers = choice, uses
         self.data_numbers = {
             n

@@ -112,7 +112,7 @@ def _integers(input_ids: Any) -> list[list[int]]:
         return [[operator.index(i) for i in prompt] for prompt in prompts]
     except TypeError as e:
         raise InputError(
-            f"a token id is no integer ({e})",
+            f"a token id is not an integer ({e})",
             "generate",
             "Give a list of token ids, or a list of such lists.",
         ) from None

@@ -21,7 +21,7 @@ class ChatTemplate:
         where: for messages.
 
     Raises:
-        TokenizerError: source is no text, longer than LIMITS["template_chars"], or has syntax
+        TokenizerError: source is not text, longer than LIMITS["template_chars"], or has syntax
             errors.
     """
 
@@ -111,7 +111,7 @@ class ChatTemplate:
                 return self.template.render(variables)
         except TemplateLimit as error:
             raise TokenizerError(
-                f"the chat template asks for too much: {error}", self.where, COPY
+                f"the chat template exceeds a limit: {error}", self.where, COPY
             ) from None
         except jinja2.TemplateError as error:
             raise TokenizerError(
@@ -120,9 +120,7 @@ class ChatTemplate:
                 "Check the roles and their order; each model's template has its own rules.",
             ) from None
         except MemoryError:
-            raise OutOfMemory(
-                "the chat template needs more memory than there is", self.where, COPY
-            ) from None
+            raise OutOfMemory("out of memory in the chat template", self.where, COPY) from None
         except Exception as error:  # templates can raise anything
             raise TokenizerError(
                 f"the chat template failed: {type(error).__name__}: {_words(error)}",
@@ -145,16 +143,14 @@ def _compile(source: str, where: str) -> Any:
         return _environment().from_string(source)
     except jinja2.TemplateSyntaxError as error:
         raise TokenizerError(
-            f"the chat template is broken: {error.message}", _place(where, error), COPY
+            f"the chat template is invalid: {error.message}", _place(where, error), COPY
         ) from None
     except MemoryError:
-        raise OutOfMemory(
-            "the chat template needs more memory than there is", where, COPY
-        ) from None
+        raise OutOfMemory("out of memory in the chat template", where, COPY) from None
     # errors of Python in the program that jinja2 generates, such as nesting that is too deep
     except Exception as error:
         raise TokenizerError(
-            f"the chat template is broken: {type(error).__name__}: {_words(error)}", where, COPY
+            f"the chat template is invalid: {type(error).__name__}: {_words(error)}", where, COPY
         ) from None
 
 

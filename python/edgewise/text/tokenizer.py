@@ -79,7 +79,7 @@ class Tokenizer:
         try:
             self._growth = check_tokenizer(value)
         except LimitError as error:
-            raise TokenizerError(f"it asks for too much: {error}", where, COPY) from None
+            raise TokenizerError(f"it exceeds a limit: {error}", where, COPY) from None
         self.backend = self._guarded(
             functools.partial(_backend, tokenizer_json, value), "not a valid tokenizer file"
         )
@@ -251,9 +251,7 @@ class Tokenizer:
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except MemoryError:
-            raise OutOfMemory(
-                "the tokenizer needs more memory than there is", self.where, COPY
-            ) from None
+            raise OutOfMemory("out of memory in the tokenizer", self.where, COPY) from None
         except NotSupported as error:
             raise TokenizerError(
                 f"it needs the `tokenizers` library, which is not installed: {error}",
@@ -277,8 +275,8 @@ class Tokenizer:
         """
         if self._growth[side] > 1 and chars * self._growth[side] > LIMITS["text_chars"]:
             raise TokenizerError(
-                f"a text of {chars} characters may become {self._growth[side]:.0f} times as long by"
-                " what the file asks for",
+                f"the file may make a text of {chars} characters {self._growth[side]:.0f} times as"
+                " long",
                 self.where,
                 COPY,
             )
@@ -287,7 +285,7 @@ class Tokenizer:
         """The token ids of a text.
 
         Raises:
-            TokenizerError: the tokenizer cannot be used. TypeError: text is no string.
+            TokenizerError: the tokenizer cannot be used. TypeError: text is not a string.
         """
         if not isinstance(text, str):
             raise TypeError(f"encode needs a string, not {type(text).__name__}")
@@ -311,7 +309,7 @@ class Tokenizer:
                 Default: as in tokenizer_config.json, or False.
 
         Raises:
-            InputError: a number is no token id. TokenizerError: the tokenizer cannot be used.
+            InputError: a number is not a token id. TokenizerError: the tokenizer cannot be used.
         """
         ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         ids = [operator.index(i) for i in ids]

@@ -60,8 +60,7 @@ def fitted(
             if a_name not in shapes:
                 some = sorted({n.rsplit(".lora_", 1)[0] for n in shapes if ".lora_" in n})
                 raise InputError(
-                    f"it adapts '{module}', beside which the model was compiled without room for an"
-                    " adapter",
+                    f"it adapts '{module}', for which the model was compiled without an adapter",
                     "adapter",
                     "Compile the model with target_modules that match it; now they match"
                     f" {', '.join(some[:6])}{', ...' if len(some) > 6 else ''}.",
@@ -98,7 +97,7 @@ def _fitted_pair(
     if own < 1 or len(a) != own * product(inner) or len(b) != width * own * product(ones):
         raise InputError(
             f"its shapes at '{module}' are {len(a)} and {len(b)} numbers of rank {own},"
-            f" {a_shape} and {b_shape} are wanted",
+            f" {a_shape} and {b_shape} are expected",
             "adapter",
             "Give an adapter of this model.",
         )
@@ -235,12 +234,12 @@ class CausalLM(decoder.DecoderModel):
         """
         if self.lora is None:
             raise InputError(
-                "the model was compiled without room for adapters",
+                "the model was compiled without adapters",
                 "load_adapter",
                 "Pass lora=LoraConfig(...) or lora=the adapter's path to CausalLM.",
             )
         if not isinstance(name, str) or not name:
-            raise InputError(f"{name!r} is no name", "load_adapter", "Give a text.")
+            raise InputError(f"{name!r} is not a valid name", "load_adapter", "Give a text.")
         if not self._mine:
             raise InputError(
                 "its adapters are those of a training session",
@@ -262,7 +261,7 @@ class CausalLM(decoder.DecoderModel):
             )
             if saved is None or slot is None:
                 raise InputError(
-                    f"it brings '{key}', which the model was not compiled to take from adapters",
+                    f"it contains '{key}', which the model was not compiled to load from adapters",
                     "adapter",
                     "Pass lora=LoraConfig(modules_to_save=...) that names"
                     f" it{'; now it takes ' + ', '.join(self._saved) if self._saved else ''}.",
@@ -291,7 +290,7 @@ class CausalLM(decoder.DecoderModel):
             )
         if type(scale) not in (int, float) or scale != scale or abs(scale) == float("inf"):
             raise InputError(
-                f"{scale!r} is no number",
+                f"{scale!r} is not a number",
                 "scale",
                 "1 is the adapter as it was trained, 0 the base.",
             )
@@ -299,7 +298,7 @@ class CausalLM(decoder.DecoderModel):
         if weights and scale != 1.0:
             raise InputError(
                 f"the adapter brings whole modules ({', '.join(list(weights)[:3])}), which cannot"
-                " be weighed",
+                " be scaled",
                 "scale",
                 "Leave it at 1.",
             )
@@ -333,7 +332,7 @@ class CausalLM(decoder.DecoderModel):
     def _write(self, buffer: Buffer, data: bytes) -> None:
         if len(data) > buffer.nbytes:
             raise PackageError(
-                f"{len(data)} bytes are to lie in {buffer.nbytes}",
+                f"{len(data)} bytes for a buffer of {buffer.nbytes}",
                 "the package's adapters",
                 "The package is damaged: build it again.",
             )

@@ -100,7 +100,7 @@ def generate_artifacts(
 
     Raises:
         InputError: (also a RuntimeError) a parameter does not exist, or is trained and frozen; the
-            loss is no number; an argument has a wrong type.
+            loss is not a number; an argument has a wrong type.
         UnsupportedField: ort_format or custom_op_library is set.
     """
     if ort_format:

@@ -80,7 +80,7 @@ def split_rows(rows: list[Row], share: float, seed: int) -> tuple[list[Row], lis
     held = max(1, math.floor(len(rows) * share + 0.5))
     if held >= len(rows):
         raise InputError(
-            f"{len(rows)} rows are too few to hold some back",
+            f"{len(rows)} rows are too few to hold out a part for evaluation",
             "evaluation",
             "Give more text, or separate texts for evaluation.",
         )
@@ -259,7 +259,7 @@ class ArrayRows:
         self.count, self.batch, self.seed = counts.pop(), batch, seed
         if self.batch > self.count:
             raise InputError(
-                f"{self.count} rows make no batch of {batch}",
+                f"{self.count} rows are fewer than a batch of {batch}",
                 "data",
                 "Use a smaller batch_size or more data.",
             )

@@ -28,14 +28,14 @@ def causal_lm_inputs(graph: Graph, batch: int, sequence: int) -> dict[str, Any]:
         {"shapes": ..., "known": ..., "computed": ...}
 
     Raises:
-        InputError: batch or sequence is no positive int.
+        InputError: batch or sequence is not a positive int.
         UnsupportedOp: the model has other inputs.
     """
     inputs = {i.name: i for i in graph.input_names()}
     if "input_ids" not in inputs or not any(o.name == "logits" for o in graph.outputs):
         raise UnsupportedOp(
             f"inputs {', '.join(inputs)} and outputs"
-            f" {', '.join(o.name for o in graph.outputs)[:200]} are not those of a causal language"
+            f" {', '.join(o.name for o in graph.outputs)[:200]} do not match a causal language"
             " model",
             graph.name or "model",
             "Train other models with Program or Trainer and the shapes of their inputs.",
@@ -43,9 +43,9 @@ def causal_lm_inputs(graph: Graph, batch: int, sequence: int) -> dict[str, Any]:
     for what, n in (("batch", batch), ("sequence", sequence)):
         if type(n) is not int or n < 1:
             raise InputError(
-                f"{n!r} is no number of {'rows' if what == 'batch' else 'tokens'}",
+                f"{n!r} is not a valid number of {'rows' if what == 'batch' else 'tokens'}",
                 what,
-                "Give one from 1 on.",
+                "Give a positive integer.",
             )
     shapes: dict[str, list[int]] = {"input_ids": [batch, sequence]}
     known: dict[str, list[Any]] = {}

@@ -65,7 +65,7 @@ def _reduce(graph: Gradients, value: Value, reduction: str) -> Value:
             "a loss to train on is one number", "reduction 'none'", "Use 'mean' or 'sum'."
         )
     if reduction not in ("mean", "sum"):
-        raise InputError(f"{reduction!r} is no reduction", "loss", "Use 'mean' or 'sum'.")
+        raise InputError(f"{reduction!r} is not a valid reduction", "loss", "Use 'mean' or 'sum'.")
     return graph.op("ReduceMean" if reduction == "mean" else "ReduceSum", value, keepdims=0)
 
 
@@ -140,7 +140,7 @@ def cross_entropy(
         _reduce(graph, logits, reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise InputError(
-            f"{label_smoothing} is not in [0, 1]", "label_smoothing", "0 is no smoothing."
+            f"{label_smoothing} is not in [0, 1]", "label_smoothing", "0 disables smoothing."
         )
     extra = (
         [graph.constant(FLOAT, [len(weight)], list(map(float, weight)))]
@@ -328,7 +328,7 @@ class OutputLoss:
         v = _one(outputs, self.output, "of the model")
         if any(d != 1 for d in v.shape):
             raise InputError(
-                f"{v} is no scalar",
+                f"{v} is not a scalar",
                 f"loss '{v.name}'",
                 "Name an output of one element, or use a loss such as CrossEntropyLoss.",
             )
@@ -411,9 +411,9 @@ class GraphLoss:
         v = _one(made, self.loss, "GraphLoss")
         if any(d != 1 for d in v.shape):
             raise InputError(
-                f"{v} is no scalar",
+                f"{v} is not a scalar",
                 "loss GraphLoss",
-                "Let it end in one number, for instance by ReduceMean.",
+                "Reduce it to a scalar, for instance with ReduceMean.",
             )
         return graph.reshape(v, [])
 
@@ -455,7 +455,7 @@ def loss_of(loss: Loss | str | Graph | Callable[..., Value]) -> Loss:
     if callable(loss):
         return FunctionLoss(loss)
     raise InputError(
-        f"a {type(loss).__name__} is no loss",
+        f"a {type(loss).__name__} is not a loss",
         "loss",
         f"Use {', '.join(LOSSES)}, 'output:NAME', or an object of edgewise.training.losses.",
     )

@@ -183,7 +183,7 @@ class SGD(Optimizer):
         """
         if self.nesterov and (self.momentum <= 0 or self.dampening):
             raise InputError(
-                "Nesterov's rule wants a momentum and no dampening",
+                "Nesterov momentum requires a momentum and zero dampening",
                 "SGD",
                 "Set momentum, and dampening to 0.",
             )
@@ -304,7 +304,7 @@ class Muon(Optimizer):
     ) -> list[Value]:
         """The new parameter and momentum, in ONNX operators.
 
-        InputError: the parameter is no matrix, or adjust_lr_fn is unknown.
+        InputError: the parameter is not a matrix, or adjust_lr_fn is unknown.
         """
         if parameter.rank != 2:
             raise InputError(
@@ -314,7 +314,7 @@ class Muon(Optimizer):
             )
         if self.adjust_lr_fn not in (None, "original", "match_rms_adamw"):
             raise InputError(
-                f"{self.adjust_lr_fn!r} is no way to adjust the learning rate",
+                f"{self.adjust_lr_fn!r} is not a valid adjust_lr_fn",
                 "Muon",
                 "Use 'original' or 'match_rms_adamw'.",
             )

@@ -115,7 +115,7 @@ def add_training(
 def _check(package: Package, name: str, lora: LoraConfig | None) -> None:
     if package.graph is None:
         raise InputError(
-            "its model is not at hand",
+            "its model is not available",
             f"program '{name}'",
             "Add training when the package is compiled.",
         )

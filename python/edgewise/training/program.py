@@ -304,7 +304,7 @@ class Program:
         loss = self.loss.build(graph, outputs, fed)
         if loss.dtype != FLOAT or product(loss.shape) != 1:
             raise InputError(
-                f"the loss is {loss}, not one float32 number",
+                f"the loss is {loss}, not a float32 scalar",
                 "loss",
                 "Reduce it, for instance with ReduceMean.",
             )
@@ -353,7 +353,7 @@ class Program:
         self.unreached = [v.name for v in values if not any(v is w for w, _ in pairs)]
         if not pairs:
             raise InputError(
-                "no parameter that is to be trained reaches the loss",
+                "the loss depends on no parameter that is to be trained",
                 "trainable",
                 "Choose other parameters, or another output for the loss.",
             )

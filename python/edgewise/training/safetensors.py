@@ -78,7 +78,7 @@ def load_safetensors(
     """
     file = as_source(source, "model.safetensors")
     if file.size < 8:
-        raise ModelError(f"{file.size} bytes are no safetensors file", file.name, REMEDY)
+        raise ModelError(f"{file.size} bytes are not a safetensors file", file.name, REMEDY)
     (size,) = struct.unpack("<Q", file.read(0, 8))
     if size > MAX_HEADER or size > file.size - 8:
         raise ModelError(
@@ -91,7 +91,7 @@ def load_safetensors(
         raise ModelError("its header is not a JSON object", file.name, REMEDY)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise ModelError("its metadata is not text by name", file.name, REMEDY)
+        raise ModelError("its metadata does not map strings to strings", file.name, REMEDY)
     tensors = [_tensor(file, 8 + size, name, entry) for name, entry in header.items()]
     tensors.sort(key=lambda t: (t.offset, t.nbytes))
     _check_offsets(file, 8 + size, tensors)
@@ -126,7 +126,7 @@ def _tensor(file: Source, start: int, name: str, entry: object) -> Tensor:
         or t.nbytes != bytes_for(t.dtype, t.count)
     ):
         raise ModelError(
-            f"tensor '{name}' has {t.nbytes} bytes, its shape {shape} of {kind} needs others",
+            f"tensor '{name}' has {t.nbytes} bytes, which do not match its shape {shape} of {kind}",
             file.name,
             REMEDY,
         )
@@ -148,7 +148,7 @@ def _check_offsets(file: Source, start: int, tensors: list[Tensor]) -> None:
         raise ModelError(
             f"its tensors end at byte {at}, the file has {file.size}",
             file.name,
-            "The file is truncated or was written over; fetch it again.",
+            "The file is truncated or was overwritten; fetch it again.",
         )
 
 
@@ -182,12 +182,12 @@ def safetensors_parts(
     for name, x in tensors.items():
         if not isinstance(name, str) or name == "__metadata__":
             raise InputError(
-                f"{name!r} is no name for a tensor", "safetensors", "Give it another name."
+                f"{name!r} is not a valid tensor name", "safetensors", "Give it another name."
             )
         stored[name] = as_stored(x, name)
         if stored[name][0] not in NAMES:
             raise InputError(
-                f"safetensors have no {NAME[stored[name][0]]}",
+                f"safetensors cannot store {NAME[stored[name][0]]}",
                 name,
                 f"Convert it to one of {', '.join(NAME[c] for c in NAMES)}.",
             )
@@ -195,7 +195,9 @@ def safetensors_parts(
         isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()
     ):
         raise InputError(
-            "safetensors' metadata is text by name", "metadata", "Write numbers and lists as text."
+            "safetensors' metadata maps strings to strings",
+            "metadata",
+            "Write numbers and lists as text.",
         )
     order = sorted(stored, key=lambda name: (RANK[stored[name][0]], name))
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}

@@ -224,7 +224,7 @@ class TrainingSession(Owner):
     def _check_whole(self) -> None:
         if self.root.torn is not None:
             raise EngineError(
-                f"the last step was stopped in its middle, and {self.root.torn} are partly updated",
+                f"the last step was aborted, and {self.root.torn} are partly updated",
                 "TrainingSession",
                 (
                     "Go back to a checkpoint (Trainer.resume)."
@@ -244,7 +244,7 @@ class TrainingSession(Owner):
         inputs = self._inputs(kind, feeds, numbers)
         if self.root.busy:
             raise EngineError(
-                "this thread is amid a run of this session",
+                "this thread is already running this session",
                 "TrainingSession",
                 "Do not train in a signal handler.",
             )
@@ -305,7 +305,8 @@ class TrainingSession(Owner):
         dtype, shape, data = as_input(x, name, slot.dtype)
         if dtype != slot.dtype or list(shape) != list(slot.shape):
             raise InputError(
-                f"it is {NAME[dtype]}{list(shape)}, {NAME[slot.dtype]}{list(slot.shape)} is wanted",
+                f"it is {NAME[dtype]}{list(shape)}, {NAME[slot.dtype]}{list(slot.shape)} is"
+                " expected",
                 f"input '{name}'",
                 "Give batches of the shape that the program was made for.",
             )
@@ -315,7 +316,7 @@ class TrainingSession(Owner):
             and any(map(isnan, memoryview(data).cast("B").cast("f")))
         ):
             raise InputError(
-                "it holds numbers that are none (NaN)",
+                "it contains NaN",
                 f"input '{name}'",
                 "Take those rows out: they would spoil every parameter.",
             )
@@ -374,7 +375,7 @@ class TrainingSession(Owner):
         dtype, shape, data = as_input(array, name, s.dtype)
         if dtype != s.dtype or list(shape) != list(s.shape):
             raise InputError(
-                f"it is {NAME[dtype]}{list(shape)}, {NAME[s.dtype]}{list(s.shape)} is wanted",
+                f"it is {NAME[dtype]}{list(shape)}, {NAME[s.dtype]}{list(s.shape)} is expected",
                 f"state '{name}'",
                 "Convert or reshape it.",
             )

@@ -149,4 +149,4 @@ def test_denied_storage(visit, server, trainable):
         return {{step: r.step, words}};
     }}"""
     )
-    assert got["step"] == 2 and all("may not keep files" in w for w in got["words"]), got
+    assert got["step"] == 2 and all("not allowed to store files" in w for w in got["words"]), got

@@ -165,7 +165,7 @@ def test_pause_generate_resume_abort(visit, server, trainable):
         got["during"]
         and got["beside"]
         and "already" in got["second"]
-        and "nothing is being trained" in got["gone"]
+        and "no training run is active" in got["gone"]
     )
     assert got["losses"] >= len(got["steps"]) and got["adapters"][0]["active"]
 

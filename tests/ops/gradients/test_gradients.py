@@ -61,7 +61,7 @@ BESIDES = {"BatchNormalization": ("y1", "y2")}  # running statistics are not dif
 
 
 def prepared(case):
-    """The case with everything that is no float in the model."""
+    """The case with everything that is not a float in the model."""
     case.inputs = [
         (x, fixed or x is not None and x.dtype != np.float32) for x, fixed in case.inputs
     ]

@@ -306,7 +306,7 @@ def test_modules_to_save(tmp_path):
     }
     for t in (trainer, again, lm):
         t.free()
-    with pytest.raises(InputError, match="no module is called 'dawn_proj'.*down_proj"):
+    with pytest.raises(InputError, match="no module is named 'dawn_proj'.*down_proj"):
         edgewise.Trainer(path, adapters=LoraConfig(modules_to_save=["dawn_proj"])).estimate()
     with pytest.raises(InputError, match="share one weight.*Name both"):
         edgewise.Trainer(path, adapters=LoraConfig(modules_to_save=["lm_head"])).estimate()

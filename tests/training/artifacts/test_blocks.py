@@ -170,7 +170,7 @@ def test_blocks(tmp_path):
             and handle.model.graph.input[1].type == handle.model.graph.input[0].type
             and b.InputLike("y")() == handle.model.graph.input[2].name
         )
-        with pytest.raises(LookupError, match="'q' is no graph input"):
+        with pytest.raises(LookupError, match="'q' is not a graph input"):
             b.InputLike("q")()
         b.ReduceAllL2()("x", "y")
     with onnxblock.empty_base() as handle:

@@ -16,7 +16,7 @@ from .models import net, rows, trainer
 # ---- what goes wrong ----
 def test_failed_calls_lose_nothing(engine):
     """Invalid batches are refused before a state changes, also if only the engine detects them (a
-    label that is no class, a token that is out of range).
+    label that is not a class, a token that is out of range).
     """
     t = trainer(engine=engine, optimizer=optimizers.AdamW())
     good = rows(8)
@@ -25,12 +25,12 @@ def test_failed_calls_lose_nothing(engine):
     before = {n: t.session.read(n) for n in t.program.states}
     runs = t.session.runs
     bad = [
-        ({"x": good["x"][:7], "labels": good["labels"][:7]}, "is wanted"),
+        ({"x": good["x"][:7], "labels": good["labels"][:7]}, "is expected"),
         ({"x": good["x"]}, "missing"),
         ({**good, "z": good["x"]}, "no input 'z'"),
-        ({**good, "labels": good["labels"].astype("f4")}, "is wanted"),
-        ({**good, "labels": np.full(8, np.nan, "f4")}, "is wanted"),
-        ({**good, "x": good["x"].astype("f8")}, "is wanted"),
+        ({**good, "labels": good["labels"].astype("f4")}, "is expected"),
+        ({**good, "labels": np.full(8, np.nan, "f4")}, "is expected"),
+        ({**good, "x": good["x"].astype("f8")}, "is expected"),
         ({**good, "labels": good["labels"] + 4}, "out of range"),
         ({**good, "labels": good["labels"] - 5}, "out of range"),
         ({**good, "x": [["a"] * 6] * 8}, "list of numbers"),
@@ -108,7 +108,7 @@ def test_data_that_is_none():
     ):
         with pytest.raises(InputError, match=words):
             t.fit(data, progress=False)
-    with pytest.raises(InputError, match="not said what"):
+    with pytest.raises(InputError, match="no loss was given"):
         edgewise.Trainer(net()[0])
     with pytest.raises(InputError, match="no such file"):
         edgewise.Trainer("/no/such/folder")

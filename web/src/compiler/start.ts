@@ -56,7 +56,7 @@ export async function startPython(urls: PythonUrls): Promise<PythonRuntime | Fai
   const began = performance.now();
   if (!urls.pyodideUrl || !urls.wheelUrl)
     return failure(
-      "this bundle does not know where Python's files are",
+      "the location of Python's files is not configured in this bundle",
       urls.pyodideUrl ? "env.wheelUrl" : "env.pyodideUrl",
       "Serve the folder pyodide/ and the wheel of Edgewise's package, and set env.pyodideUrl and " +
         "env.wheelUrl; or give the page a package made by `edgewise build`.",

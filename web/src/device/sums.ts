@@ -27,8 +27,8 @@ export function checkSums(
   if (wrong < 0) return;
   const end = Math.min(buffer.bytes, (wrong + 1) * PIECE);
   throw new PackageError(
-    `bytes ${wrong * PIECE} to ${end} of the weight '${what.name}' are not what their ` +
-      "checksum says",
+    `bytes ${wrong * PIECE} to ${end} of the weight '${what.name}' do not match their ` +
+      "checksum",
     what.where,
     "The file was damaged or replaced while it was downloaded. Load it again; if it stays, " +
       "build the package again.",

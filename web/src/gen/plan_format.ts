@@ -108,18 +108,18 @@ export const RESOLVED_LAYOUT = {
 /** Error codes: name and text by code; 0 is success. */
 export const ERRORS: Readonly<Record<number, readonly [name: string, text: string]>> = {
   1: ["MEMORY", "out of memory"],
-  2: ["FORMAT", "not a plan, or a damaged one"],
+  2: ["FORMAT", "not a valid plan"],
   3: ["TABLE", "made for another version of the engine"],
   4: ["KERNEL", "unknown kernel"],
-  5: ["PARAM", "a parameter rule does not hold"],
+  5: ["PARAM", "a parameter rule is violated"],
   6: ["BOUNDS", "an operand reaches outside its buffer"],
   7: ["ALIAS", "an output overlaps another operand"],
   8: ["READONLY", "an output in read-only memory"],
   9: ["UNBOUND", "a slot is not bound"],
   10: ["REGISTER", "a register value out of range"],
   11: ["INDEX", "an index is out of range"],
-  12: ["ARGUMENT", "a wrong argument"],
-  13: ["ABSENT", "a kernel that this engine was made without"],
+  12: ["ARGUMENT", "an invalid argument"],
+  13: ["ABSENT", "a kernel that this engine was built without"],
   14: ["STOPPED", "the run was stopped"],
 };
 /** Detail of ALIAS where a slot overlaps memory of the engine itself. */

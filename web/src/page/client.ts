@@ -117,7 +117,7 @@ export class Client {
         watchLife(name, () =>
           this.end(
             new EngineError(
-              "the worker, or one of its threads, has ended without a word",
+              "the worker, or one of its threads, ended unexpectedly",
               "",
               "The browser may have run out of memory: close other tabs and make a new " +
                 "pipeline, with fewer threads or a smaller model.",

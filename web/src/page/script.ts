@@ -46,7 +46,7 @@ async function download(url: string, name: string): Promise<string> {
       `Check the network; serve ${name} from the page's origin, or with CORS headers.`,
     );
   const patience = PATIENCE * stallTimeout();
-  const silent = (): Error => failed(`nothing came for ${seconds(patience)}`);
+  const silent = (): Error => failed(`no data arrived for ${seconds(patience)}`);
   const get = async (): Promise<string> => {
     const response = await fetch(url).catch((e: unknown) => Promise.reject(failed(message(e))));
     if (!response.ok) throw failed(`HTTP ${response.status}`);

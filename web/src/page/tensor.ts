@@ -138,7 +138,7 @@ export class Tensor {
     }
     if ((bits ? Math.ceil((size * bits) / 8) : size) !== count)
       throw new InputError(
-        `dims [${this.dims.join(", ")}] are not those of ${count} ${bits ? "bytes" : "elements"}`,
+        `dims [${this.dims.join(", ")}] do not match ${count} ${bits ? "bytes" : "elements"}`,
         "Tensor",
         "Give dims whose product is the number of elements.",
       );
@@ -383,7 +383,7 @@ function dataOf(type: TensorType, data: unknown): TensorData {
     throw new InputError(
       `its data cannot be converted to ${type} (${e instanceof Error ? e.message : String(e)})`,
       "Tensor",
-      "Give whole numbers for integer types.",
+      "Give integers for integer types.",
     );
   }
 }

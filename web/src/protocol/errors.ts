@@ -38,7 +38,7 @@ export function plainError(e: unknown): PlainError {
     name: "EngineError",
     what: `${error.name}: ${error.message}`,
     where: "",
-    remedy: "This is a mistake in Edgewise; please report it.",
+    remedy: "This is a bug in Edgewise; please report it.",
     stack: error.stack ?? "",
     fields,
   };

@@ -10,10 +10,11 @@ export class EdgewiseError extends Error {
   readonly remedy: string;
 
   constructor(what: string, where = "", remedy = "", options?: ErrorOptions) {
-    super(words(what, where, remedy), options);
+    const [short, place] = [shortened(what, 700), shortened(where, 300)];
+    super(joined(short, place, remedy), options);
     this.name = new.target.className;
-    this.what = what;
-    this.where = where;
+    this.what = short;
+    this.where = place;
     this.remedy = remedy;
   }
 
@@ -78,7 +79,13 @@ export class Aborted extends EdgewiseError {
   sequences: number[][] = [];
 }
 
-function words(what: string, where: string, remedy: string): string {
+/** On one line of at most `most` characters: errors quote names from files. */
+function shortened(text: string, most: number): string {
+  const line = text.replaceAll("\n", " ");
+  return line.length <= most ? line : `${line.slice(0, most - 60)} ... ${line.slice(-50)}`;
+}
+
+function joined(what: string, where: string, remedy: string): string {
   const text = where ? `${where}: ${what}` : what;
   return remedy ? `${text}${/[.!?]$/.test(text) ? "" : "."} ${remedy}` : text;
 }

@@ -35,7 +35,7 @@ export function checkSeed(seed: unknown, where: string): bigint | undefined {
   )
     return BigInt(seed as number);
   throw new InputError(
-    `${String(seed).slice(0, 40)} is no seed`,
+    `${String(seed).slice(0, 40)} is not a valid seed`,
     where,
     "Give an integer from 0 to 2^63 - 1 (above 2^53 as a bigint), or leave it out for other " +
       "random numbers in each run.",

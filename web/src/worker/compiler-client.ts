@@ -67,7 +67,7 @@ export class Compiler {
   ) {
     this.worker = new Worker(urls.compilerUrl, { type: "module", name: "edgewise compiler" });
     this.start = this.watchdog(
-      "the compiler's worker did not start: nothing came of it",
+      "the compiler's worker did not start: no message",
       SCRIPT_PATIENCE,
       urls.compilerUrl,
       "Check the network, and that compiler.js is served beside worker.js.",
@@ -106,7 +106,7 @@ export class Compiler {
   private awaitPyodide(): void {
     this.start.stop();
     this.start = this.watchdog(
-      "Python did not start: nothing came of it",
+      "Python did not start: no message",
       PYODIDE_PATIENCE,
       this.urls.python.pyodideUrl,
       "Check the network, and that the files of the npm package pyodide are served there " +
@@ -188,7 +188,7 @@ export class Compiler {
       this.unwatch = watchLife(data.life, () =>
         this.end(
           new EngineError(
-            "Python's worker has ended without a word",
+            "Python's worker ended unexpectedly",
             "",
             "The browser may have run out of memory: close other tabs and try again, or " +
               "compile the model ahead of time with `edgewise build`.",

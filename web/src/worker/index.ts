@@ -52,7 +52,7 @@ function turn<T>(id: number, work: () => T | Promise<T>): Promise<T> {
 function training(id: number): TrainingRun {
   model(id);
   const found = trainings.get(id);
-  if (!found) throw new InputError("nothing is being trained", "", "Make a Trainer.");
+  if (!found) throw new InputError("no training run is active", "", "Make a Trainer.");
   return found;
 }
 
@@ -148,7 +148,7 @@ const methods: {
     turn(id, async () => {
       if (trainings.has(id))
         throw new InputError(
-          "something is being trained already",
+          "another training run is active",
           "",
           "Wait for it, or close its Trainer.",
         );
@@ -193,7 +193,7 @@ const methods: {
   },
   async profile_stop({ model: id, wanted }) {
     const recorder = recorders.get(id);
-    if (!recorder) throw new InputError("no profile is watching", "profile", "Begin one.");
+    if (!recorder) throw new InputError("no profile is active", "profile", "Begin one.");
     recorders.delete(id);
     if (wanted) return recorder.stop();
     recorder.release();

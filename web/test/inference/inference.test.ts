@@ -63,7 +63,7 @@ test("a package is parsed", () => {
   });
   assert.throws(
     () => parseManifest(JSON.stringify(manifest()), "x.edge", 192),
-    /known is there, as only in a page's own storage/,
+    /known is only valid in a page's own storage/,
   );
 });
 
@@ -167,8 +167,8 @@ test("feeds and outputs must match a plan's slots", () => {
   refused((p) => (p.known = { z: "00" } as unknown as Plan["known"]), /no input/);
   refused((p) => (p.passed = { z: "y" }), /no input/);
   refused((p) => (p.passed = { y: "x" } as unknown as Plan["passed"]), /computed as well/);
-  refused((p) => (p.seed = "x"), /no input slot of 8 bytes/);
-  refused((p) => (p.seed = "y"), /no input slot of 8 bytes/);
+  refused((p) => (p.seed = "x"), /not an input slot of 8 bytes/);
+  refused((p) => (p.seed = "y"), /not an input slot of 8 bytes/);
   refused((p) => (p.seed = undefined as unknown as string), /a slot for an input 's'/);
 });
 

@@ -49,7 +49,7 @@ function counting(plans: Given[]) {
         for (const name of [...of(plan).steps[i]!.reads, of(plan).steps[i]!.writes])
           assert.ok(
             live.has(bound[plan]!.get(name)!),
-            `step ${i} uses '${name}', which is not there`,
+            `step ${i} uses '${name}', which is missing`,
           );
         if (i === at.fails) throw new Error("no memory");
       }

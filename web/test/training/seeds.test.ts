@@ -21,7 +21,7 @@ test("invalid seeds are rejected with a message", () => {
           typeof seed === "string" && /^\d+$/.test(seed) ? BigInt(seed) : seed,
           "options.seed",
         ),
-      /is no seed.*2\^63/,
+      /is not a valid seed.*2\^63/,
     );
   assert.deepEqual(
     [checkSeed(undefined, ""), checkSeed(3, ""), checkSeed((1n << 63n) - 1n, "")],

@@ -35,7 +35,7 @@ def _attention_dims(node: BoundNode) -> tuple[Dim, int, int, Dim, Dim, int, int]
     """(batch, heads, kv_heads, q_len, kv_len, dim, v_dim), from q, k and v of 3 or 4 dimensions."""
     q, k, v = node.inputs[:3]
     if any(x.dtype != FLOAT or x.rank != q.rank for x in (q, k, v)):
-        fail(node, f"queries {q}, keys {k} and values {v} do not fit together")
+        fail(node, f"queries {q}, keys {k} and values {v} are incompatible")
     if q.rank == 4:
         return q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]
     heads, kv = node.attr("q_num_heads"), node.attr("kv_num_heads")

@@ -21,7 +21,7 @@ def flex_attention_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     q, k, v = node.inputs
     takes(node, (FLOAT, DOUBLE), 0, 1, 2)
     if len({q.dtype, k.dtype, v.dtype}) != 1 or not q.rank == k.rank == v.rank == 4:
-        fail(node, f"queries {q}, keys {k} and values {v} do not fit together")
+        fail(node, f"queries {q}, keys {k} and values {v} are incompatible")
     (batch, heads, q_len, dim), (_, kv, kv_len, _) = q.shape, k.shape
     if (
         kv < 1
@@ -29,7 +29,7 @@ def flex_attention_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         or k.shape != [batch, kv, kv_len, dim]
         or v.shape[:3] != [batch, kv, kv_len]
     ):
-        fail(node, f"queries {q}, keys {k} and values {v} do not fit together")
+        fail(node, f"queries {q}, keys {k} and values {v} are incompatible")
     scale = dim**-0.5 if node.attr("scale") is None else node.attr("scale")
     modifies = any(node.attrs.get(name) is not None for name in ("score_mod", "prob_mod"))
     if not modifies and q.dtype == FLOAT:

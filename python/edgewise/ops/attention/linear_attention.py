@@ -193,7 +193,7 @@ def _causal_conv_attributes(node: BoundNode, last: bool) -> tuple[str, int]:
         and not last
         or dilation < 1
     ):
-        fail(node, f"{x} and the kernel {w} do not fit together")
+        fail(node, f"{x} and the kernel {w} are incompatible")
     return activation, dilation
 
 

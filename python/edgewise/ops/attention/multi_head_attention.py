@@ -144,7 +144,7 @@ def _separate(node: BoundNode, graph: Binder, x: _Inputs, heads: int) -> None:
         or (x.past_k is None) != (x.past_v is None)
         or q.shape[2] % heads
     ):
-        fail(node, f"its inputs {q}, {k}, {v} do not fit together")
+        fail(node, f"its inputs {q}, {k}, {v} are incompatible")
 
 
 def _add_bias(node: BoundNode, graph: Binder, x: _Inputs, heads: int) -> None:

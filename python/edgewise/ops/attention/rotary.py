@@ -283,7 +283,7 @@ def rotary_ms_infer(node: BoundNode) -> Inferred:
         or 2 * cos.shape[1] != rotary
         or ids.dtype != INT64
     ):
-        fail(node, f"its inputs {x}, {ids}, {cos}, {sin} do not fit together")
+        fail(node, f"its inputs {x}, {ids}, {cos}, {sin} are incompatible")
     seq = x.shape[2] if x.rank == 4 else x.shape[1]
     if product(ids.shape) != 1:
         check_positions(node, 1, x.shape[0], seq)

@@ -147,7 +147,7 @@ def _check_mixture(node: BoundNode, layers: _Layers, weights: Value | None) -> N
             "Export the model again.",
         )
     if x.rank not in (2, 3) or scores.rank != 2:
-        fail(node, f"{x} and the scores {scores} do not fit together")
+        fail(node, f"{x} and the scores {scores} are incompatible")
     tokens, experts = product(x.shape[:-1]), scores.shape[1]
     if (
         scores.shape[0] != tokens

@@ -43,7 +43,7 @@ def weight_channels(node: BoundNode, x: Value, w: Value, of_w: int) -> tuple[int
         )
     groups = node.attr("group", 1)
     if groups < 1 or w.shape[0] % groups or x.shape[1] != w.shape[of_w] * (groups if of_w else 1):
-        fail(node, f"{x}, {w} and {groups} groups do not fit together")
+        fail(node, f"{x}, {w} and {groups} groups are incompatible")
     return groups, w.shape[0] // groups, w.shape[1]
 
 

@@ -199,7 +199,7 @@ def affine_grid_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     theta, size = node.inputs[0], ints(node, 1)
     dims = len(size) - 2
     if dims not in (2, 3) or list(theta.shape) != [size[0], dims, dims + 1] or min(size) < 0:
-        fail(node, f"theta {theta} and size {size} do not fit together")
+        fail(node, f"theta {theta} and size {size} are incompatible")
     if any(isinstance(d, Sym) for d in size):
         raise NotStatic("a grid of a size that depends on a register")
     parts, shape = [], list(size[2:])

@@ -133,7 +133,7 @@ def _attributes(
 def _mode(node: BoundNode) -> str:
     mode = node.attr("auto_pad", "NOTSET")
     if mode not in ("", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        fail(node, f"its auto_pad is {mode!r}, which ONNX does not have")
+        fail(node, f"its auto_pad is {mode!r}, which ONNX does not define")
     return mode
 
 

@@ -63,7 +63,7 @@ def loop_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any]
     if len(graph.outputs) < 1 + len(carried) or any(v is None for v in carried):
         fail(
             node,
-            f"its body gives {len(graph.outputs)} values for {len(carried)} carried values",
+            f"its body returns {len(graph.outputs)} values for {len(carried)} loop-carried values",
             "Export the model again.",
         )
     i = 0
@@ -86,7 +86,7 @@ def _one(node: BoundNode, i: int) -> Any:
     """The one number of input i."""
     numbers = node.need(i)
     if len(numbers) != 1:
-        fail(node, f"its input {i} is {node.inputs[i]}, not one number")
+        fail(node, f"its input {i} is {node.inputs[i]}; a single number is expected")
     return numbers[0]
 
 
@@ -100,7 +100,7 @@ def _stacked(
     """
     if values:
         if not all(isinstance(v, (RunTensor, StringTensor)) for v in values):
-            fail(node, f"{values[0]} is to become a slice of a tensor", "Export the model again.")
+            fail(node, f"{values[0]} cannot be a slice of a tensor", "Export the model again.")
         return run.stack(values)
     shape = [0, *(d if isinstance(d, int) and d >= 0 else 0 for d in info.shape or ())]
     return (
@@ -125,7 +125,7 @@ def scan_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any]
     lengths = node.inputs[0] if inputs else None
     inputs = list(inputs[1:])
     if not inputs or any(v is None or not is_plain(v) or not v.rank for v in inputs):
-        fail(node, "its inputs are no tensors with a batch dimension")
+        fail(node, "its inputs are not tensors with a batch dimension")
     batch = inputs[0].shape[0]
     if (
         any(v.shape[0] != batch for v in inputs)
@@ -133,7 +133,7 @@ def scan_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any]
         and list(lengths.shape) != [batch]
         or not 0 < count <= len(inputs)
     ):
-        fail(node, f"its inputs {inputs} do not have one batch size")
+        fail(node, f"its inputs {inputs} have different batch sizes")
     columns = [v.rows() for v in inputs]
     out = [
         _scan(
@@ -148,19 +148,19 @@ def scan_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any]
         for i in range(batch)
     ]
     if not batch:
-        fail(node, "an empty batch")
+        fail(node, "its batch is empty")
     return [run.stack(list(each)) for each in zip(*out)]
 
 
 def _check_scan(node: BoundNode, graph: Subgraph, inputs: list[Any], count: int) -> None:
     """Raises ModelError where the inputs or the body do not fit."""
     if not 0 < count <= len(inputs) or any(v is None for v in inputs):
-        fail(node, f"it scans {count} of {len(inputs)} inputs")
+        fail(node, f"its num_scan_inputs is {count}, but it has {len(inputs)} inputs")
     states = len(inputs) - count
     if len(graph.outputs) < states:
         fail(
             node,
-            f"its body gives {len(graph.outputs)} values for {states} states",
+            f"its body returns {len(graph.outputs)} values for {states} states",
             "Export the model again.",
         )
 
@@ -178,11 +178,11 @@ def _slices(
     back = _list(node, "directions" if old else "scan_input_directions", count)
     sizes = {v.shape[a] for v, a in zip(scanned, axes)}
     if len(sizes) != 1:
-        fail(node, f"it scans {scanned} along axes {axes}, whose lengths differ")
+        fail(node, f"it scans {scanned} along axes {axes}, which have different lengths")
     (size,) = sizes
     steps = size if length is None else length
     if not 0 <= steps <= size:
-        fail(node, f"a sequence length of {steps}, of {size}")
+        fail(node, f"its sequence length is {steps}; 0 to {size} is expected")
     rows = []
     for v, a, reverse in zip(scanned, axes, back):
         if a:

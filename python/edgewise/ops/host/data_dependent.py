@@ -130,7 +130,7 @@ def compress_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[
         return None
     axis = node.attrs.get("axis")
     if c.dtype != BOOL or c.rank != 1:
-        fail(node, f"its condition is {c}, not a list of bools")
+        fail(node, f"its condition is {c}; a list of bools is expected")
     x = x.reshaped([x.count]) if axis is None else x
     axis = 0 if axis is None else axis_of(node, node.attr("axis", 0), x.rank)
     if c.count > x.shape[axis]:
@@ -195,12 +195,12 @@ def nms_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] 
         or boxes.shape[0] != scores.shape[0]
         or boxes.shape[1] != scores.shape[2]
     ):
-        fail(node, f"its boxes {boxes} and scores {scores} do not fit together")
+        fail(node, f"its boxes {boxes} and scores {scores} are incompatible")
     (most,), (iou,), (score,) = (
         node.need(i) if node.has(i) else [default] for i, default in ((2, 0), (3, 0.0), (4, 0.0))
     )
     if not 0 <= iou <= 1:
-        fail(node, f"an iou_threshold of {iou}")
+        fail(node, f"its iou_threshold is {iou}; 0 to 1 is expected")
     most = min(max(most, 0), boxes.shape[1])
     if not most or not scores.count:
         return [RunTensor(INT64, [0, 3], b"")]

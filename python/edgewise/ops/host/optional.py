@@ -29,7 +29,7 @@ def optional_get_element_host(
     if not node.has(0) or isinstance(inputs[0], Nothing):
         fail(
             node,
-            "an optional without a value",
+            "the optional has no value",
             "Check what is fed; if it is right, export the model again.",
         )
     return [inputs[0]]

@@ -26,7 +26,7 @@ def _sequence(node: BoundNode, i: int = 0) -> Sequence:
     if not isinstance(v, Sequence):
         fail(
             node,
-            f"its input {i} is {v}, no sequence",
+            f"its input {i} is {v}; a sequence is expected",
             "Check what is fed; if it is right, export the model again.",
         )
     return v
@@ -40,7 +40,7 @@ def _position(node: BoundNode, i: int, length: int, default: int | None, extra: 
         numbers = node.need(i)
         at = numbers[0] if len(numbers) == 1 and type(numbers[0]) is int else None
     if at is None or not -length <= at < length + extra:
-        fail(node, f"its index {at} is outside of a sequence of {length}")
+        fail(node, f"its index {at} is out of range for a sequence of {length} elements")
     return at + length if at < 0 else at
 
 
@@ -67,8 +67,8 @@ def sequence_construct_host(
     if not inputs or any(v is None or v.dtype != inputs[0].dtype for v in inputs):
         fail(
             node,
-            f"a sequence of {', '.join(map(str, inputs)) or 'nothing'}",
-            "Its elements must be present and of one type; export the model again.",
+            f"its inputs are {', '.join(map(str, inputs)) or 'missing'}",
+            "They must be present and have one type; export the model again.",
         )
     return [Sequence(inputs)]
 
@@ -97,7 +97,7 @@ sequence_insert = Op("SequenceInsert")
 def sequence_insert_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[Any] | None:
     s = _sequence(node)
     if not node.has(1) or len(s) and node.inputs[1].dtype != s[0].dtype:
-        fail(node, f"{node.input(1)} into {s} of {s[0] if len(s) else 'nothing'}")
+        fail(node, f"{node.input(1)} cannot be inserted into a sequence of {s[0] if len(s) else s}")
     at = _position(node, 2, len(s), len(s), 1)
     if at == len(s):  # appending takes constant time, as loops that collect need it
         return [s.with_last(node.inputs[1])]
@@ -135,10 +135,10 @@ def split_to_sequence_host(
         if node.inputs[1].rank == 0:  # equal parts; the last one may be smaller
             size = sizes[0]
             if size < 1:
-                fail(node, f"parts of {size}")
+                fail(node, f"its split is {size}; a positive number is expected")
             sizes = [min(size, length - i) for i in range(0, length, size)]
     if sum(sizes) != length or min(sizes, default=0) < 0 or len(sizes) > MOST_PARTS:
-        fail(node, f"{len(sizes)} parts of {str(sizes)[:200]} do not make {length}")
+        fail(node, f"its split {str(sizes)[:200]} does not divide a dimension of {length}")
     if not sizes:
         return [Sequence()]
     parts = run.op(
@@ -163,7 +163,7 @@ def concat_from_sequence_host(
 ) -> list[Any] | None:
     s, axis = _sequence(node), node.attr("axis", 0)
     if not len(s):
-        fail(node, "an empty sequence")
+        fail(node, "its sequence is empty")
     if node.attr("new_axis", 0):
         unsqueezed = [run.op("Unsqueeze", v, run.constant(INT64, [1], [axis])) for v in s]
         return [run.op("Concat", *unsqueezed, axis=axis)]
@@ -182,7 +182,7 @@ def sequence_map_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> l
     body, first = run.body(graph), _sequence(node)
     others = inputs[1:]
     if any(isinstance(v, Sequence) and len(v) < len(first) for v in others):
-        fail(node, f"its first sequence has {len(first)} elements, another one fewer")
+        fail(node, f"a sequence has fewer elements than the first, {len(first)}")
     out: list[list[Any]] = [[] for _ in graph.outputs]
     for i, x in enumerate(first):
         run.trip()

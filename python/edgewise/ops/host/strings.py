@@ -121,7 +121,7 @@ def _strings(node: BoundNode, *indices: int) -> list[StringTensor]:
         if not isinstance(node.input(i), StringTensor):
             fail(
                 node,
-                f"its input {i} is {node.input(i)}, not strings",
+                f"its input {i} is {node.input(i)}; strings are expected",
                 "Check what is fed; if it is right, export the model again.",
             )
     return [node.inputs[i] for i in indices]
@@ -133,7 +133,7 @@ def _pairs(
     """(shape, pairs of elements) of two tensors of strings, broadcast."""
     shape: Any = broadcast(node, a.shape, b.shape)  # numbers: runs have no registers
     if product(shape) >= 1 << 31:
-        fail(node, f"a tensor of {product(shape)} strings")
+        fail(node, f"its output would have {product(shape)} strings; the limit is 2^31 - 1")
     run.check_room(PAIR * product(shape))
     at = [indices(shape, broadcast_strides(v.shape, strides_of(v.shape), shape)) for v in (a, b)]
     return shape, [(a.strings[i], b.strings[j]) for i, j in zip(*at)]
@@ -217,7 +217,7 @@ def string_normalizer_host(
 ) -> list[Any] | None:
     (x,) = _strings(node, 0)
     if x.rank not in (1, 2) or x.rank == 2 and x.shape[0] != 1:
-        fail(node, f"strings of shape {x.shape} instead of [C] or [1, C]")
+        fail(node, f"its input has the shape {x.shape}; [C] or [1, C] is expected")
     change, cased, stop = (
         node.attr("case_change_action", "NONE"),
         node.attr("is_case_sensitive", 0),
@@ -226,7 +226,7 @@ def string_normalizer_host(
     changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
     convert = changes.get(change)
     if convert is None or type(stop) is not list or not all(isinstance(s, str) for s in stop):
-        fail(node, f"a case_change_action '{change}', stopwords {str(stop)[:100]}")
+        fail(node, f"its case_change_action is '{change}' and its stopwords are {str(stop)[:100]}")
     run.check_room(TEXT * len(x.strings) + sum(map(len, x.strings)))
     words = {s if cased else s.lower() for s in stop}
     out = [convert(s) for s in x.strings if (s if cased else s.lower()) not in words] or [""]
@@ -245,7 +245,7 @@ def regex_full_match_host(node: BoundNode, run: HostContext, inputs: list[Any]) 
     except ValueError as error:
         fail(
             node,
-            f"its pattern is no regular expression that can be matched in linear time ({error})",
+            f"its pattern is not a regular expression that can be matched in linear time ({error})",
             "Write it in RE2's syntax.",
         )
     return [RunTensor.of(BOOL, x.shape, [e.matches(s) for s in x.strings])]
@@ -287,7 +287,7 @@ def _number(node: BoundNode, dtype: int, text: str) -> Any:
             )
         x = int(text) if not any(c in text.lower() for c in ".en") else int(float(text))
     except (ValueError, OverflowError):
-        fail(node, f"the string '{text[:50]}' is no number", "Check what is fed.")
+        fail(node, f"the string '{text[:50]}' is not a number", "Check what is fed.")
     low, high = RANGE[dtype]
     if not low <= x <= high:
         fail(node, f"{x} does not fit its type", "Check what is fed.")
@@ -318,6 +318,6 @@ def constant_of_shape_host(
     if value is None or value.strings is None:
         return None
     if any(d < 0 for d in dims) or product(dims) >= 1 << 24:
-        fail(node, f"strings of shape {dims}")
+        fail(node, f"its input has the shape {dims}")
     run.check_room(REFERENCES * product(dims))
     return [StringTensor(dims, value.strings * product(dims))]

@@ -46,7 +46,7 @@ def _sample(node: BoundNode) -> tuple[int, dict[str, Any]]:
         or grid.shape[-1] != dims
         or product(x.shape[2:]) == 0
     ):
-        fail(node, f"{x} and the grid {grid} do not fit together")
+        fail(node, f"{x} and the grid {grid} are incompatible")
     if mode not in _MODES or padding not in SAMPLE_PADDING:
         unsupported(node, f"mode '{mode}' and padding_mode '{padding}'")
     return dims, {

@@ -31,7 +31,7 @@ def numbers_attribute(node: BoundNode, name: str, *kinds: type) -> list[Any]:
     """
     values = node.attrs.get(name) or []
     if type(values) is not list or any(type(v) not in (kinds or (int, float)) for v in values):
-        fail(node, f"its attribute '{name}' is no list of numbers")
+        fail(node, f"its attribute '{name}' is not a list of numbers")
     return values
 
 

@@ -91,8 +91,7 @@ def leaves_of_rows(node: BoundNode, graph: Binder, x: Value, forest: Forest) -> 
         and not 0 <= min(forest.features) <= max(forest.features) < x.shape[1]
     ):
         fail(
-            node,
-            f"its features {min(forest.features)} to {max(forest.features)} are not those of {x}",
+            node, f"its features {min(forest.features)} to {max(forest.features)} do not match {x}"
         )
     depth, leaves = forest.depth(node), forest.leaves
     whole = inner + leaves

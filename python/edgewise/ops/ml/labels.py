@@ -22,7 +22,7 @@ def elements_of(node: BoundNode, v: Any) -> list[Any]:
     if not isinstance(v, (RunTensor, StringTensor)):
         fail(
             node,
-            f"its input is {v}, no tensor",
+            f"its input is {v}; a tensor is expected",
             "Check what is fed; if it is right, export the model again.",
         )
     return v.strings if isinstance(v, StringTensor) else v.numbers
@@ -121,7 +121,7 @@ def dict_vectorizer_host(node: BoundNode, run: HostContext, inputs: list[Any]) -
     if not isinstance(x, Map):
         fail(
             node,
-            f"its input is {x}, no map",
+            f"its input is {x}; a map is expected",
             "Check what is fed; if it is right, export the model again.",
         )
     zero = "" if x.value_type == STRING else 0
@@ -145,7 +145,8 @@ def cast_map_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[
     if not isinstance(x, Map) or x.key_type != INT64 or to is None:
         fail(
             node,
-            f"its input is {x}, no map of integers; it casts to {node.attr('cast_to', 'TO_FLOAT')}",
+            f"its input is {x}; a map with integer keys is expected; it casts to"
+            f" {node.attr('cast_to', 'TO_FLOAT')}",
             "Check what is fed; if it is right, export the model again.",
         )
     conversions: dict[int, Callable[[Any], Any]] = {
@@ -159,7 +160,7 @@ def cast_map_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[
     else:
         size = node.attr("max_map", 1)
         if not 0 < size <= 1 << 24 or any(not 0 <= k < size for k in x):
-            fail(node, f"its keys are not within max_map = {size}")
+            fail(node, f"its keys are not below max_map = {size}")
         run.check_room(NUMBER * size)
         values = [
             convert(x[k]) if k in x else convert(0) if to != STRING else "0.f" for k in range(size)
@@ -182,7 +183,7 @@ def category_mapper_host(node: BoundNode, run: HostContext, inputs: list[Any]) -
     ):
         fail(
             node,
-            f"its categories do not fit together or to {x}",
+            f"its categories do not match {x}",
             "Check what is fed; if it is right, export the model again.",
         )
     if x.dtype == STRING:

@@ -97,7 +97,9 @@ def labelled_by_strings(op: Op, integers: str) -> None:
         if not names or not node.wants(0):
             return None
         if type(names) is not list or not all(isinstance(s, str) for s in names):
-            fail(node, "its classlabels_strings are no list of strings", "Export the model again.")
+            fail(
+                node, "its classlabels_strings are not a list of strings", "Export the model again."
+            )
         attrs = {k: v for k, v in node.attrs.items() if k != "classlabels_strings"}
         index, *scores = run.plain(
             node.op,

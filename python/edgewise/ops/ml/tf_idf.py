@@ -82,7 +82,11 @@ def _counter(node: BoundNode, rank: int) -> _Counter:
         or not starts
         or len(starts) < high
     ):
-        fail(node, f"n-grams of {low} to {high}, mode '{mode}', of {node.inputs[0]}")
+        fail(
+            node,
+            f"its input is {node.inputs[0]}, its n-gram lengths are {low} to {high} and its mode"
+            f" is '{mode}'",
+        )
     bounds = [*starts, len(pool)]
     grams: dict[tuple[Any, ...], int] = {}
     for length in range(1, len(starts) + 1):
@@ -90,7 +94,7 @@ def _counter(node: BoundNode, rank: int) -> _Counter:
         if not 0 <= begin <= end <= len(pool) or (end - begin) % length:
             fail(
                 node,
-                f"its pool of {len(pool)} is not divided by {starts}",
+                f"its pool of {len(pool)} elements does not match its ngram_counts {starts}",
                 "Export the model again.",
             )
         for i in range(begin, end, length):
@@ -134,8 +138,8 @@ def tf_idf_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[An
     if lookups > MAX_NGRAMS:
         fail(
             node,
-            f"it would look up {lookups} n-grams, with up to {counter.skips} elements between"
-            " theirs",
+            f"it would look up {lookups} n-grams, with up to {counter.skips} skipped"
+            " elements between theirs",
         )
     out: list[float] = []
     for at in starts:

@@ -102,7 +102,7 @@ def _forest(node: BoundNode) -> Forest:
     ):
         fail(node, f"its attributes do not describe {len(splits)} nodes")
     if any(not 0 <= r < len(splits) for r in roots):
-        fail(node, f"its tree_roots {roots[:8]} are no nodes")
+        fail(node, f"its tree_roots {roots[:8]} are not nodes")
     forest = Forest()
     forest.roots = roots
     members = iter(_numbers(node, "membership_values"))

@@ -285,7 +285,7 @@ def lrn_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     if x.rank < 3 or size < 1:
         fail(
             node,
-            f"its size is {size} and its input {x}; a size from 1 on and three dimensions or"
+            f"its size is {size} and its input {x}; a positive size and three dimensions or"
             " more are expected",
         )
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2

@@ -24,7 +24,7 @@ def det_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
     a = node.inputs[0]
     size = a.shape[-1] if a.rank >= 2 else None
     if size is None or a.shape[-2] != size:
-        fail(node, f"{a} is no square matrix")
+        fail(node, f"{a} is not a square matrix")
     if size > LARGEST:
         unsupported(node, f"the determinant of a matrix of {size} rows")
     lead = a.shape[:-2]

@@ -163,7 +163,7 @@ def _uniform(
     node: BoundNode, graph: Binder, shape: Sequence[int], low: float = 0.0, high: float = 1.0
 ) -> Value:
     if any(not isinstance(d, int) or d < 0 for d in shape):
-        fail(node, f"its shape is {list(shape)}; sizes from 0 on are expected")
+        fail(node, f"its shape is {list(shape)}; non-negative sizes are expected")
     seed, stream = _source(node, graph)
     return graph.op(
         "RandomUniform",
@@ -195,7 +195,7 @@ def _normal(
         ),
     )
     if scale < 0:
-        fail(node, f"its scale is {scale}; a number from 0 on is expected")
+        fail(node, f"its scale is {scale}; a non-negative number is expected")
     return graph.op(
         "Add",
         graph.op(
@@ -272,8 +272,9 @@ def multinomial_decompose(node: BoundNode, graph: Binder) -> Decomposed:
     if x.rank != 2 or count < 1 or to not in (INT32, INT64) or x.shape[1] < 1:
         fail(
             node,
-            f"its input is {x}, sample_size {count} and dtype {to}; [batch, classes], a number from"
-            " 1 on and int32 or int64 are expected",
+            f"its input is {x}, sample_size {count} and dtype {to}; [batch, classes], a positive"
+            " number"
+            " and int32 or int64 are expected",
         )
     # The class is the number of cumulative sums that do not exceed the random number. That of the
     # last class, 1 but for rounding, is left out.

@@ -97,7 +97,7 @@ def slice_ranges(node: BoundNode) -> list[tuple[int, Dim, Dim, int]]:
     for axis, start, end, step in zip(axes, starts, ends, steps):
         d = x.shape[axis]
         if step == 0:
-            fail(node, "a step of 0")
+            fail(node, "its step is 0")
         if not isinstance(start, Sym) and start < 0:
             start = max(start, -FAR) + d
         if not isinstance(end, Sym) and end < 0:

@@ -246,7 +246,7 @@ range_ = Op("Range")
 def range_infer(node: BoundNode) -> Inferred:
     (start,), (limit,), (delta,) = ints(node, 0), ints(node, 1), ints(node, 2)
     if delta == 0:
-        fail(node, "a step of 0")
+        fail(node, "its step is 0")
     span = limit - start
     if isinstance(span, Sym):
         count = span // delta

@@ -102,9 +102,9 @@ class Properties:
     def __setitem__(self, name: str, value: int | float | str) -> None:
         if not isinstance(name, str) or type(value) not in (int, float, str):
             raise InputError(
-                f"{name!r}: {value!r} is no property",
+                f"{name!r}: {value!r} is not a valid property",
                 "properties",
-                "Keep ints, floats and texts by name.",
+                "Properties are ints, floats and strings.",
             )
         self._state._checkpoint.properties[name] = value  # type: ignore[index]
 
@@ -194,7 +194,7 @@ class CheckpointState:
         dtype, shape, data = as_input(value, name, t.dtype)
         if dtype != t.dtype or list(shape) != list(t.shape) and not self._checkpoint.nominal:
             raise InputError(
-                f"it is {NAME[dtype]}{list(shape)}, {NAME[t.dtype]}{list(t.shape)} is wanted",
+                f"it is {NAME[dtype]}{list(shape)}, {NAME[t.dtype]}{list(t.shape)} is expected",
                 f"parameter '{name}'",
                 "Convert or reshape it.",
             )

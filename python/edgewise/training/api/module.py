@@ -51,7 +51,7 @@ class Module(Owner):
         training: whether calls compute gradients.
 
     Raises:
-        InputError: state is no CheckpointState or is nominal, or there is no such device.
+        InputError: state is not a CheckpointState or is nominal, or there is no such device.
         ModelError: a model is damaged, or lacks a parameter in the checkpoint.
     """
 
@@ -70,7 +70,7 @@ class Module(Owner):
     ) -> None:
         if not isinstance(state, CheckpointState):
             raise InputError(
-                f"a {type(state).__name__} is no CheckpointState",
+                f"a {type(state).__name__} is not a CheckpointState",
                 "state",
                 "Pass CheckpointState.load_checkpoint(...).",
             )

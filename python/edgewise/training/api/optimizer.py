@@ -23,14 +23,14 @@ class Optimizer:
             they are used.
 
     Raises:
-        InputError: module is no Module.
+        InputError: module is not a Module.
         UnsupportedOp: the model is not gradient clipping and AdamW or SGD.
     """
 
     def __init__(self, optimizer_uri: str | os.PathLike[str] | bytes, module: Module) -> None:
         if not isinstance(module, Module):
             raise InputError(
-                f"a {type(module).__name__} is no Module",
+                f"a {type(module).__name__} is not a Module",
                 "module",
                 "Pass the Module whose parameters are trained.",
             )

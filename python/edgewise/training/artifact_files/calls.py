@@ -201,7 +201,7 @@ class _Artifacts:
                 raise InputError(
                     f"{len(data)} bytes for {list(t.shape)}",
                     f"parameter '{name}'",
-                    "This is a mistake in Edgewise; please report it.",
+                    "This is a bug in Edgewise; please report it.",
                 )
             return Tensor(name, _held(t), tuple(t.shape), None, 0, len(data), bytes(data))
 

@@ -60,7 +60,7 @@ class TrainingInfo:
 
     @classmethod
     def of(cls, graph: Graph) -> TrainingInfo | None:
-        """The metadata of a graph; None if it is no model of Edgewise (ONNX Runtime's training
+        """The metadata of a graph; None if it is not a model of Edgewise (ONNX Runtime's training
         models have gradients as nodes).
 
         Raises:
@@ -216,7 +216,7 @@ def _float(node: Node, name: str, default: float, where: str) -> float:
     x = node.attrs.get(name, default)
     if type(x) not in (int, float) or not math.isfinite(x):
         raise ModelError(
-            f"attribute '{name}' is no number",
+            f"attribute '{name}' is not a number",
             f"{where}: {node.where}",
             "The file is damaged; make the artifacts again.",
         )

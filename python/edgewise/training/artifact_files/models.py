@@ -57,7 +57,7 @@ def read_training_model(
         parameters: {name: Tensor} of its checkpoint.
 
     Raises:
-        ModelError: it is no such model, or a parameter is not in the checkpoint.
+        ModelError: it is not such model, or a parameter is not in the checkpoint.
     """
     source = as_source(source)
     graph = read_model(source)
@@ -113,8 +113,8 @@ def saved_optimizer(checkpoint: Checkpoint) -> OptimizerGroup | None:
     """The optimizer states of a checkpoint, or None.
 
     Raises:
-        ModelError: the step or the learning rate is out of range, or a moment is no float32 tensor
-            of its parameter's shape.
+        ModelError: the step or the learning rate is out of range, or a moment is not a float32
+            tensor of its parameter's shape.
     """
     name = GROUP if GROUP in checkpoint.groups else next(iter(checkpoint.groups), None)
     if name is None:

@@ -238,7 +238,7 @@ class InputLike(Block):
         """Name of the new input; generated if it is not given.
 
         Raises:
-            BlockError: `like` is no graph input or output.
+            BlockError: `like` is not a graph input or output.
         """
         for i in [*self.base.graph.input, *self.base.graph.output]:
             if i.name == self._like:
@@ -247,7 +247,7 @@ class InputLike(Block):
                 self.base.graph.input.append(clone)
                 return clone.name
         raise g.BlockError(
-            f"'{self._like}' is no graph input or output",
+            f"'{self._like}' is not a graph input or output",
             "InputLike",
             "The model's are"
             f" {', '.join(i.name for i in [*self.base.graph.input, *self.base.graph.output])}.",

@@ -22,7 +22,7 @@ def as_tensor(proto: TensorProto) -> Tensor:
     """The Tensor of an onnx.TensorProto, from any of its data fields."""
     if proto.data_location == 1:
         raise BlockError(
-            f"the numbers of '{proto.name}' were not loaded",
+            f"the data of '{proto.name}' was not loaded",
             "onnxblock",
             "Load the model with its external data.",
         )

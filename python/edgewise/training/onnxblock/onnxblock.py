@@ -201,7 +201,7 @@ class TrainingBlock(blocks.Block):
         wrong = [n for n in self._requires_grad if have[n].data_type not in _FLOATS]
         if wrong:
             raise g.BlockError(
-                f"'{wrong[0]}' holds no floating-point numbers",
+                f"'{wrong[0]}' is not a floating-point tensor",
                 "requires_grad",
                 "Only those can be trained; quantized weights take adapters (edgewise.Trainer).",
             )

@@ -144,7 +144,7 @@ def load_adapter(source: str | os.PathLike[str] | dict[str, Any]) -> Adapter:
     for key, t in tensors.items():
         if t.dtype not in (FLOAT, FLOAT16, BFLOAT16, DOUBLE):
             raise ModelError(
-                f"'{key}' holds no floating-point numbers", weights.name, "Is this a LoRA adapter?"
+                f"'{key}' is not a floating-point tensor", weights.name, "Is this a LoRA adapter?"
             )
     adapter = Adapter.of(LoraConfig.from_dict(values, config.name), tensors, weights.name)
     try:
@@ -176,7 +176,7 @@ def _check_pair(
         and len(a) != 2
     ):
         raise ModelError(
-            f"'{module}' has lora_A {list(a)} and lora_B {list(b)}, which do not fit each other",
+            f"'{module}' has lora_A {list(a)} and lora_B {list(b)}, which are incompatible",
             where,
             "The file is damaged, or not a LoRA adapter.",
         )

@@ -93,9 +93,7 @@ class LoraConfig:
                 "Edgewise has LoRA (peft_type LORA).",
             )
         if not _rank(self.r):
-            raise InputError(
-                f"r is {self.r!r}", "LoraConfig", "The rank is a whole number from 1 on."
-            )
+            raise InputError(f"r is {self.r!r}", "LoraConfig", "The rank is a positive integer.")
         if not _number(self.lora_alpha):
             raise InputError(f"lora_alpha is {self.lora_alpha!r}", "LoraConfig", "It is a number.")
         if not _number(self.lora_dropout) or not 0 <= self.lora_dropout < 1:

@@ -156,7 +156,8 @@ class ModulePatterns:
     @staticmethod
     def _wrong(field: str, pattern: str, why: str) -> InputError:
         return InputError(
-            f"{field} has {pattern[:80]!r}, which is no regular expression that can be matched in"
+            f"{field} has {pattern[:80]!r}, which is not a regular expression that can be matched"
+            " in"
             f" linear time ({why})",
             "LoraConfig",
             "Write a list of module names, or a regular expression without look-around and back"

@@ -30,7 +30,7 @@ def rows_of(data: Data, model: TrainedModel, options: Options) -> Rows:
         return ArrayRows(data, options.batch_size, options.seed)
     if not options.is_lm or isinstance(data, (bytes, bytearray)) or not hasattr(data, "__iter__"):
         raise InputError(
-            f"a {type(data).__name__} is no data",
+            f"expected data, got {type(data).__name__}",
             "data",
             "Give {name: array}, or texts for a language model.",
         )

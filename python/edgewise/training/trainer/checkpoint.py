@@ -63,13 +63,13 @@ def load_checkpoint(
         run = None
     if not isinstance(run, dict) or run.get("format") not in (FORMAT, RENAMED, UNSUMMED):
         raise ModelError(
-            "it is no checkpoint of a Trainer",
+            "it is not a checkpoint of a Trainer",
             os.fspath(source.name),
             "Give a file that Trainer.save has written.",
         )
     if run["format"] != UNSUMMED and _digest(source, run.get("sha256")) != run.get("sha256"):
         raise ModelError(
-            "it is not what its checksum says",
+            "it does not match its checksum",
             os.fspath(source.name),
             "The file is damaged: resume from another one.",
         )

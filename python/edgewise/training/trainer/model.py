@@ -94,7 +94,7 @@ class TrainedModel:
         return None if source is None else source.read(0, source.size)
 
     def config(self, name: str) -> object:
-        """The contents of a configuration file; {} if there is none, or it is no JSON."""
+        """The contents of a configuration file; {} if there is none, or it is not JSON."""
         source = self._file(name)
         try:
             return {} if source is None else parse_json(source.read_all(), name)

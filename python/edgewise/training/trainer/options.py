@@ -91,9 +91,7 @@ def check_options(
     is_lm = model.is_causal_lm and loss in (None, "causal_lm")
     if loss is None and not is_lm:
         raise InputError(
-            "it is not said what the model is to learn",
-            "loss",
-            "Pass loss='cross_entropy', 'mse' or another.",
+            "no loss was given", "loss", "Pass loss='cross_entropy', 'mse' or another."
         )
     loss = "causal_lm" if loss is None else loss
     loss_of(loss)  # raises if there is no such loss
@@ -140,7 +138,9 @@ def check_finite(name: str, value: object, positive: bool = False) -> None:
         and value == 0
     ):
         raise InputError(
-            f"{value!r} is no number {'above 0' if positive else 'from 0 on'}", name, "Give one."
+            f"{value!r} is not a {'positive' if positive else 'non-negative'} number",
+            name,
+            "Give one.",
         )
 
 
@@ -148,7 +148,7 @@ def check_whole(name: str, value: object, least: int) -> None:
     """Raises InputError unless `value` is an int, at least `least`."""
     if type(value) is not int or value < least:
         raise InputError(
-            f"{value!r} is not a whole number from {least} on", name, "Give a whole number."
+            f"{value!r} is not an integer of at least {least}", name, "Give an integer."
         )
 
 
@@ -176,7 +176,7 @@ def _check_groups(groups: Sequence[object]) -> None:
             and isinstance(group[1], dict)
         ):
             raise InputError(
-                f"{group!r} is no group",
+                f"{group!r} is not a valid group",
                 "groups",
                 'Give pairs such as ("*.bias", {"lr_scale": 2.0, "weight_decay": 0.0}).',
             )
@@ -208,7 +208,7 @@ def _lora(adapters: object) -> LoraConfig | None:
         return LoraConfig(**adapters)
     if adapters is not None and not isinstance(adapters, LoraConfig):
         raise InputError(
-            f"a {type(adapters).__name__} is no LoraConfig",
+            f"a {type(adapters).__name__} is not a LoraConfig",
             "adapters",
             "Pass edgewise.training.LoraConfig(r=8, ...).",
         )

@@ -61,7 +61,7 @@ def export_model(
     source, constants = program.graph.source, program.graph.constants
     if source is None:
         raise InputError(
-            "its file is not at hand",
+            "its file is not available",
             "Trainer.export",
             "Make the trainer from a path or from bytes.",
         )
@@ -98,7 +98,7 @@ def adapter_states(
     for key, tensor in adapter.saved.items():
         if key not in saved:
             raise InputError(
-                f"it brings '{key}', which this trainer does not train",
+                f"it contains '{key}', which this trainer does not train",
                 "adapter",
                 "Make the trainer with the modules_to_save and bias of the adapter.",
             )
@@ -107,7 +107,7 @@ def adapter_states(
         values = floats(tensor).tobytes()
         if len(values) != state.nbytes:
             raise InputError(
-                f"'{key}' has {len(values) // 4} numbers, {state.nbytes // 4} are wanted",
+                f"'{key}' has {len(values) // 4} numbers, {state.nbytes // 4} are expected",
                 "adapter",
                 "Give an adapter of this model.",
             )

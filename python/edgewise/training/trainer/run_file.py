@@ -34,7 +34,7 @@ def check_run(
         path: of the file, for messages.
 
     Raises:
-        ModelError: it is no checkpoint of a Trainer. InputError: it is of another run.
+        ModelError: it is not a checkpoint of a Trainer. InputError: it belongs to another run.
     """
 
     def count(name: str, otherwise: object = None, least: int | None = 0) -> bool:
@@ -50,14 +50,14 @@ def check_run(
         and count("seed", least=None)
     ):
         raise ModelError(
-            "it is no checkpoint of a Trainer",
+            "it is not a checkpoint of a Trainer",
             str(path),
             "Give a file that Trainer.save has written.",
         )
     differ = _differences(run, options, changed)
     if differ:
         raise InputError(
-            "it is of another run: " + "; ".join(differ[:4]),
+            "it belongs to another run: " + "; ".join(differ[:4]),
             str(path),
             "Make the trainer as it was made for the run; what may change can be named in"
             " `changed`.",
@@ -77,7 +77,7 @@ def check_tensors(
     ] + [n for n in tensors if n not in states]
     if wrong:
         raise InputError(
-            f"its tensors are not this model's: {', '.join(wrong[:5])}",
+            f"its tensors do not match this model's: {', '.join(wrong[:5])}",
             str(path),
             "Resume with the model, adapters and optimizer of the run.",
         )

@@ -246,7 +246,7 @@ class Trainer(Owner):
         batches: Sequence[Any] = batch if isinstance(batch, (list, tuple)) else [batch]
         if not batches or not all(isinstance(b, dict) for b in batches):
             raise InputError(
-                "it is no batch", "Trainer.step", "Give {name: array}, or a list of them."
+                "it is not a batch", "Trainer.step", "Give {name: array}, or a list of them."
             )
         self._prepare(batches[0])
         rate = self.learning_rate()
@@ -310,7 +310,7 @@ class Trainer(Owner):
         Raises:
             Aborted: by the signal. What was learned stays.
             EngineError: the loss is not finite; a checkpoint that was written before stays.
-            InputError: an argument cannot be used, or another thread is in `fit`.
+            InputError: an argument cannot be used, or another thread is running `fit`.
         """
         fit = Fit(
             epochs,
@@ -326,7 +326,7 @@ class Trainer(Owner):
         with self.lock:
             if self.fitting:
                 raise InputError(
-                    "another thread is in `fit`",
+                    "another thread is running `fit`",
                     "Trainer.fit",
                     "Let it end, or make another Trainer.",
                 )
@@ -453,7 +453,7 @@ class Trainer(Owner):
             This trainer.
 
         Raises:
-            ModelError: it is no checkpoint, or damaged.
+            ModelError: it is not a checkpoint, or damaged.
             InputError: it is of another model, optimizer or adapters, or of other options. Nothing
                 has changed then.
         """

@@ -163,7 +163,7 @@ export class Engine implements Device {
   private alloc(bytes: number, what: string, unset = false): number {
     const full = () =>
       new OutOfMemory(
-        `there is no room for ${what} (${megabytes(bytes)})`,
+        `out of memory for ${what} (${megabytes(bytes)})`,
         "",
         `The engine holds ${megabytes(this.memoryBytes)} of at most 4096 MB. Use a smaller ` +
           "or a more strongly quantized model, fewer sequences at once, or close other tabs.",

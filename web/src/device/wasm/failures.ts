@@ -23,8 +23,8 @@ const CODE = Object.fromEntries(
  */
 export function lacking(kernels: readonly string[], where: string, why = ""): EngineError {
   return new EngineError(
-    `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was made without` +
-      (why && `; the full engine could not be had: ${why}`),
+    `it needs ${kernels.map((k) => `'${k}'`).join(", ")}, which this engine was built without` +
+      (why && `; the full engine could not be loaded: ${why}`),
     where,
     "Serve the files edgewise-*-full.wasm in env.engineUrl, too, or make an engine for this " +
       "model: edgewise build MODEL --engine.",
@@ -74,11 +74,7 @@ export function failureOf(
     );
   if (code === CODE.ALIAS && step < 0) return sharedMemory(operand, detail, place);
   if (code === CODE.STOPPED)
-    return new Aborted(
-      what,
-      place,
-      "What the run was to write has no defined contents; the engine can be used again.",
-    );
+    return new Aborted(what, place, "Its outputs are undefined; the engine can be used again.");
   if (code === CODE.ABSENT) return absentKernel(kernel, detail, place);
   if (loading)
     return new PlanError(
@@ -90,7 +86,7 @@ export function failureOf(
   return new EngineError(
     what,
     place,
-    "This is a mistake in Edgewise or in the package; please report it with the model.",
+    "This is a bug in Edgewise or in the package; please report it with the model.",
   );
 }
 

@@ -24,7 +24,7 @@ export function makeMemory(shared: boolean): WebAssembly.Memory {
     }
   }
   throw new OutOfMemory(
-    `the browser gives no memory to the engine (${message(last)})`,
+    `the browser did not allocate memory for the engine (${message(last)})`,
     "",
     "Close other tabs.",
   );

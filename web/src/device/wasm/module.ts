@@ -163,7 +163,7 @@ export async function chosenModule(
     throw new InputError(
       `threads is ${String(options.threads)}`,
       "options.threads",
-      "Give a whole number from 1 to 64, or leave it out.",
+      "Give an integer from 1 to 64, or leave it out.",
     );
   if (options.flavour !== undefined && !["auto", ...FLAVOURS].includes(options.flavour))
     throw new InputError(

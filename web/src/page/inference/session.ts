@@ -454,7 +454,7 @@ function boundsOf(
       throw new InputError(
         `it is ${String(x).slice(0, 40)}`,
         `options.${name}`,
-        "Give a whole number from 1 on, or leave it out.",
+        "Give a positive integer, or leave it out.",
       );
     return x;
   };

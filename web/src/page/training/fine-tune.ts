@@ -139,7 +139,7 @@ function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): 
       const unknown = Object.keys(lora).find((name) => name !== "r" && name !== "lora_alpha");
       if (unknown !== undefined)
         throw new InputError(
-          "it is decided when the model is compiled",
+          "it is fixed when the model is compiled",
           `options.lora.${unknown}`,
           "Compile with it: `pipeline(..., { training: { ... } })`, or `edgewise build " +
             "--train lora`.",
@@ -155,7 +155,7 @@ function spelledOut(options: FineTuneOptions, programs: ModelInfo["training"]): 
     const unknown = Object.keys(more)[0];
     if (unknown !== undefined)
       throw new InputError(
-        "it is decided when the model is compiled",
+        "it is fixed when the model is compiled",
         `options.optimizer.${unknown}`,
         "Compile with it: `pipeline(..., { training: { optimizer: { ... } } })`.",
       );

@@ -94,7 +94,7 @@ export class LinearLRScheduler {
         throw new InputError(
           `${String(n)} is not a number of steps`,
           name,
-          "Give a whole number from 0 on.",
+          "Give a non-negative integer.",
         );
     if (!Number.isFinite(initialRate))
       throw new InputError(`${String(initialRate)} is not a learning rate`, "initialRate");
@@ -398,7 +398,7 @@ export class TrainingSession {
     if (known && (value.type !== known.dtype || value.dims.join() !== known.shape.join()))
       throw new InputError(
         `it is ${value.type} [${value.dims.join(", ")}], ${known.dtype} ` +
-          `[${known.shape.join(", ")}] is wanted`,
+          `[${known.shape.join(", ")}] is expected`,
         `parameter '${name}'`,
         "Convert or reshape it.",
       );

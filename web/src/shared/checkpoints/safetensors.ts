@@ -63,7 +63,7 @@ export async function readSafetensors(file: Blob, where: string): Promise<Conten
     Array.isArray(metadata) ||
     !Object.values(metadata).every((v) => typeof v === "string")
   )
-    return fail("its metadata is not text by name");
+    return fail("its metadata does not map strings to strings");
   const list = Object.entries(entries).map(([name, value]): [string, TensorEntry] => [
     name,
     placeOf(name, value, start, fail),
@@ -80,7 +80,7 @@ export async function readSafetensors(file: Blob, where: string): Promise<Conten
   if (at !== file.size)
     return fail(
       `its tensors end at byte ${at}, the file has ${file.size}`,
-      "The file is truncated or was written over; fetch it again.",
+      "The file is truncated or was overwritten; fetch it again.",
     );
   return { tensors: new Map(list), metadata: metadata as Record<string, string> };
 }
@@ -92,7 +92,7 @@ async function readHeader(
   file: Blob,
   fail: Fail,
 ): Promise<{ header: Record<string, unknown>; start: number }> {
-  if (file.size < 8) return fail(`${file.size} bytes are no safetensors file`);
+  if (file.size < 8) return fail(`${file.size} bytes are not a safetensors file`);
   const length = new DataView(await file.slice(0, 8).arrayBuffer()).getBigUint64(0, true);
   if (length > BigInt(MAX_HEADER) || length > BigInt(file.size - 8))
     return fail(`its header claims ${length} bytes, the file has ${file.size}`);
@@ -136,8 +136,8 @@ function placeOf(name: string, value: unknown, start: number, fail: Fail): Tenso
   const bytes = span[1]! - span[0]!;
   if (bytes !== shape.reduce((a, b) => a * b, 1) * type[1])
     return fail(
-      `tensor '${name}' has ${bytes} bytes, its shape [${shape.join(", ")}] of ${dtype} ` +
-        "needs others",
+      `tensor '${name}' has ${bytes} bytes, which do not match its shape [${shape.join(", ")}] ` +
+        `of ${dtype}`,
     );
   return { dtype: type[0], shape, bytes, offset: start + span[0]! };
 }
@@ -149,7 +149,8 @@ export function safetensorsHead(
 ): { head: Uint8Array<ArrayBuffer>; order: string[] } {
   const rank = (name: string) => {
     const known = CODES[tensors.get(name)!.dtype];
-    if (!known) throw new InputError(`safetensors have no ${tensors.get(name)!.dtype}`, name, "");
+    if (!known)
+      throw new InputError(`safetensors cannot store ${tensors.get(name)!.dtype}`, name, "");
     return known;
   };
   const order = [...tensors.keys()].sort((a, b) => rank(a).rank - rank(b).rank || (a < b ? -1 : 1));

@@ -48,9 +48,9 @@ export class BlobReader {
   async copy(offset: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
     if (offset + bytes > this.blob.size)
       throw new ModelError(
-        `it ends at byte ${this.blob.size}, ${offset + bytes} are needed`,
+        `it ends at byte ${this.blob.size}, ${offset + bytes} are required`,
         this.name,
-        "The file is cut off; fetch it again.",
+        "The file is truncated; fetch it again.",
       );
     const out = new Uint8Array(bytes);
     for (let at = 0; at < bytes; ) {

@@ -16,7 +16,7 @@ export function storageError(
   const kind = e instanceof DOMException ? e.name : "";
   if (kind === "QuotaExceededError")
     return new StorageError(
-      `there is no room for it (${megabytes(bytes)}): the browser's storage for this site is full`,
+      `not enough storage (${megabytes(bytes)}): the browser's storage for this site is full`,
       where,
       `${lost} Free space on the device, remove what is kept of earlier, or call ` +
         "edgewise.clearCache().",
@@ -29,7 +29,7 @@ export function storageError(
     );
   if (e === undefined || kind === "SecurityError" || kind === "NotAllowedError")
     return new StorageError(
-      "this page may not keep files",
+      "this page is not allowed to store files",
       where,
       `${lost} Serve the page by https or from localhost, and not in a private window that ` +
         "denies storage.",

@@ -129,7 +129,7 @@ export class HttpSource implements ByteSource {
           at += chunk.length;
           if (this.size !== undefined && at > this.size)
             throw new ModelError(
-              `the server sent more than the ${this.size} bytes that it has`,
+              `the server sent more than its ${this.size} bytes`,
               this.url,
               "Load it again; if that does not help, the server is at fault.",
             );
@@ -333,6 +333,6 @@ function truncated(url: string, at: number, size: number | undefined, why = ""):
       `${why && ` (${why})`}, several times`,
     url,
     "Check the network and load it again; if it always stops at the same place, the file on " +
-      "the server is cut off.",
+      "the server is truncated.",
   );
 }

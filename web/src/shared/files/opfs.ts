@@ -78,7 +78,7 @@ export class OpfsFolder implements Folder {
       throw new StorageError(
         "this browser cannot write files of its storage in place",
         name,
-        "Nothing is kept on this visit. Update the browser.",
+        "Nothing is stored on this visit. Update the browser.",
       );
     try {
       await file.truncate(0);

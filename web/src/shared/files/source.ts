@@ -251,7 +251,7 @@ export function endsEarly(file: string, end: number): ModelError {
   return new ModelError(
     `it ends too early: its weights reach to byte ${end}`,
     file,
-    "The file is cut off; fetch it again.",
+    "The file is truncated; fetch it again.",
   );
 }
 

@@ -203,9 +203,9 @@ export class KeptSource implements ByteSource {
     if (sums && (await sums.finish()).join() !== String(stated)) {
       await this.forget();
       throw new StorageError(
-        "it was damaged where the browser keeps it, and has been removed from there",
+        "its copy in the browser's storage was damaged and has been removed",
         this.url,
-        "Load it again: it is fetched anew.",
+        "Load it again.",
       );
     }
     if (!hash) return;

@@ -360,7 +360,7 @@ export function errorFor(code: number): EdgewiseError {
       );
     default:
       return new EngineError(
-        `the sampling code answered ${code}`,
+        `the sampling code returned ${code}`,
         "generate",
         "This is a bug in Edgewise.",
       );

@@ -257,7 +257,7 @@ export class Driver implements Runner {
     } catch (e) {
       if (e instanceof RangeError)
         throw new OutOfMemory(
-          `it takes more memory than there is (${e.message})`,
+          `out of memory (${e.message})`,
           unit.where,
           "Use a smaller batch, sequence or model.",
         );
@@ -348,9 +348,9 @@ export class Driver implements Runner {
   trip(where: string): Promise<void> | undefined {
     if (++this.trips > this.bounds.maxLoopTrips)
       throw new ModelError(
-        `its loops went round ${this.bounds.maxLoopTrips} times`,
+        `its loops ran ${this.bounds.maxLoopTrips} iterations`,
         where,
-        "If they are right, set SessionOptions.max_loop_trips; else check what ends them.",
+        "If that is intended, raise SessionOptions.max_loop_trips; otherwise check their conditions.",
       );
     return this.trips & 7 ? undefined : this.pause(where);
   }
@@ -363,9 +363,9 @@ export class Driver implements Runner {
     this.copied += items;
     if (this.copied > MAX_COPIED_ITEMS)
       throw new ModelError(
-        `its sequences were copied too often: more than ${MAX_COPIED_ITEMS} items`,
+        `its sequence operators copied more than ${MAX_COPIED_ITEMS} items`,
         where,
-        "Insert behind the last item, which copies none; if a loop of the model grows, check " +
+        "Append behind the last item, which copies none; if a loop of the model grows, check " +
           "what ends it.",
       );
   }
@@ -394,7 +394,7 @@ export class Driver implements Runner {
   /** The reason to end the run; undefined if there is none. */
   ending(where: string): Aborted | undefined {
     const { signal, maxRunSeconds } = this.bounds;
-    if (signal?.aborted) return new Aborted("the run was stopped by its signal", where, "");
+    if (signal?.aborted) return new Aborted("the run was aborted by its signal", where, "");
     if (maxRunSeconds !== undefined && performance.now() - this.begun > 1000 * maxRunSeconds)
       return new Aborted(
         `the run took longer than ${maxRunSeconds} s`,

@@ -279,9 +279,9 @@ export class PlanLibrary implements Library {
         const blob = await this.compiling?.files.blob(file);
         if (!blob)
           throw new EngineError(
-            `weights lie in '${file}', which is not there`,
+            `weights lie in '${file}', which is missing`,
             this.where,
-            "This is a mistake in Edgewise; please report it.",
+            "This is a bug in Edgewise; please report it.",
           );
         await gather(blob, extents, file);
       }
@@ -358,7 +358,7 @@ function unloaded(e: unknown, where: string): unknown {
   if (e instanceof OutOfMemory && where) return new OutOfMemory(e.what, where, e.remedy);
   if (e instanceof PlanError)
     return new UnsupportedOp(
-      `the engine does not take what it becomes (${e.what})`,
+      `the engine rejected its plan (${e.what})`,
       e.where || where || "graph",
       "Check the shapes and types that were fed; if they are right, report this model.",
     );

@@ -134,12 +134,12 @@ export function parseInference(
       const plan = parsePlan(c, entry, `inference.plans[${i}]`, files, weights, computed);
       const unit = parts.get(plan.part);
       if (plan.part && !unit)
-        c.fail(`inference.plans[${i}].part`, `is '${plan.part}', which is not there`);
+        c.fail(`inference.plans[${i}].part`, `is '${plan.part}', which is missing`);
       for (const name of plan.inputs.keys())
         if (!(unit ? unit.inputs.includes(name) : declared.has(name)))
           c.fail(
             `inference.plans[${i}].inputs`,
-            `has '${name}', which is no input of ${unit ? "its part" : "the model"}`,
+            `has '${name}', which is not an input of ${unit ? "its part" : "the model"}`,
           );
       for (const name of unit?.inputs ?? [])
         if (!plan.inputs.has(name)) c.fail(`inference.plans[${i}].inputs`, `lacks '${name}'`);
@@ -160,14 +160,14 @@ function refuseOwn(c: Checker, root: Map<string, Json>): void {
     x !== false &&
     !(typeof x === "object" && !Object.keys(x).length);
   if (there(root.get("programs")))
-    c.fail("inference.programs", "are there, as only in a page's own storage");
+    c.fail("inference.programs", "are only valid in a page's own storage");
   const plans = root.get("plans");
   if (Array.isArray(plans))
     plans.forEach((plan, i) => {
       if (typeof plan !== "object" || plan === null) return;
       for (const field of ["part", "known", "numbers"])
         if (there((plan as Record<string, Json>)[field]))
-          c.fail(`inference.plans[${i}].${field}`, "is there, as only in a page's own storage");
+          c.fail(`inference.plans[${i}].${field}`, "is only valid in a page's own storage");
     });
 }
 
@@ -210,11 +210,11 @@ export function parsePlan(
   const part = root.get("part") === undefined ? "" : c.text(root.get("part"), `${at}.part`);
   const file = part && root.get("file") === undefined ? "" : c.text(root.get("file"), `${at}.file`);
   if (file && (!files.has(file) || WEIGHT_FILES.includes(file)))
-    c.fail(`${at}.file`, `is '${file}', which is no plan in the package`);
+    c.fail(`${at}.file`, `is '${file}', which is not a plan in the package`);
   const slots = parseSlots(c, root.get("slots"), `${at}.slots`, weights, computed);
   for (const [s, { kind }] of slots.entries())
     if (kind === "cache" || kind === "state")
-      c.fail(`${at}.slots[${s}]`, `is a ${kind}, which such a plan has not`);
+      c.fail(`${at}.slots[${s}]`, `is a ${kind}, which such a plan cannot have`);
   const register = root.has("register")
     ? parseRegister(c, root.get("register"), `${at}.register`)
     : undefined;
@@ -260,7 +260,7 @@ function parseInputs(
   }
   const isRegister = (d: Dim) => typeof d === "object" && d[0] === 1 && d[1] === 0;
   if (register && ![...inputs.values()].some(({ shape }) => shape.some(isRegister)))
-    c.fail(`${at}.register`, "is the size of no dimension of an input");
+    c.fail(`${at}.register`, "is not the size of a dimension of an input");
   return inputs;
 }
 
@@ -275,7 +275,7 @@ function checkInputSlots(
 ): void {
   const given = bytesByName(slots, "input");
   if (seed !== undefined && (inputs.has(seed) || given.get(seed) !== 8))
-    c.fail(`${at}.seed`, `is '${seed}', which is no input slot of 8 bytes of its own`);
+    c.fail(`${at}.seed`, `is '${seed}', which is not an input slot of 8 bytes of its own`);
   for (const [name, size] of given) {
     if (name === seed) continue;
     const input = inputs.get(name);
@@ -310,7 +310,7 @@ function parseOutputs(
     if (found.bytes !== largestBytes(found, high, found.bytes))
       c.fail(
         path,
-        `has ${found.bytes} bytes, which are not those of ${found.dtype.slice(0, 40)} ` +
+        `has ${found.bytes} bytes, which do not match ${found.dtype.slice(0, 40)} ` +
           `[${dimsAt(found.shape, high).join(", ")}]`,
       );
     outputs.set(name, found);
@@ -329,7 +329,8 @@ function parsePassed(
   for (const [name, entry] of c.object(json, `${at}.passed`)) {
     c.text(name, `the name in ${at}.passed`);
     const input = c.text(entry, `${at}.passed['${name}']`);
-    if (!inputs.has(input)) c.fail(`${at}.passed['${name}']`, `is '${input}', which is no input`);
+    if (!inputs.has(input))
+      c.fail(`${at}.passed['${name}']`, `is '${input}', which is not an input`);
     if (outputs.has(name)) c.fail(`${at}.passed['${name}']`, "is computed as well");
     passed.set(name, input);
   }
@@ -344,7 +345,7 @@ function parseKnown(
 ): InferencePlan["known"] {
   const known: InferencePlan["known"] = new Map();
   for (const [name, entry] of c.object(json, `${at}.known`)) {
-    if (!inputs.has(name)) c.fail(`${at}.known`, `has numbers of '${name}', which is no input`);
+    if (!inputs.has(name)) c.fail(`${at}.known`, `has values for '${name}', which is not an input`);
     const text = entry === "" ? "" : c.text(entry, `${at}.known['${name}']`, 1 << 22);
     const { dtype, shape } = inputs.get(name)!;
     const fixed = shape.every((d) => typeof d === "number");

@@ -98,11 +98,11 @@ export class Pool {
     const used = this.used + this.held;
     if (used + bytes > this.most)
       throw new OutOfMemory(
-        `${megabytes(bytes)} more are wanted, where ${megabytes(used)} are in use and at ` +
+        `${megabytes(bytes)} more exceed the limit: ${megabytes(used)} are in use and at ` +
           `most ${megabytes(this.most)} may be`,
         where,
         "Use a smaller batch, sequence or model, or set SessionOptions.max_memory_bytes; if " +
-          "a loop of the model grows, check what ends it.",
+          "a loop of the model grows, check its condition.",
       );
   }
 

@@ -156,7 +156,7 @@ export class NodeRun {
         !sameDims(v.dims, (first as NumberTensor).dims)
       )
         this.fail(
-          `${String(first)} and ${String(v)} are to become one tensor`,
+          `${String(first)} and ${String(v)} cannot be concatenated`,
           "Check the shapes that were fed; if they are right, export the model again.",
         );
     if (first.kind === "strings") {
@@ -172,7 +172,7 @@ export class NodeRun {
     const { type, dims } = first as NumberTensor;
     if ((elements(dims) * ELEMENT_BITS[type]!) % 8)
       this.fail(
-        `tensors like ${String(first)} do not fill whole bytes`,
+        `tensors like ${String(first)} do not end at a whole byte`,
         "Export the model with 8-bit elements.",
       );
     const step = byteSize(type, dims);
@@ -245,7 +245,7 @@ export class NodeRun {
     const v = this.input(i);
     return v.kind === "tensor"
       ? v
-      : this.fail(`its input ${i} is ${String(v)}, no tensor of numbers`, CHECK);
+      : this.fail(`its input ${i} is ${String(v)}; a tensor of numbers is expected`, CHECK);
   }
 
   /** Input i as a string tensor. */
@@ -253,7 +253,7 @@ export class NodeRun {
     const v = this.input(i);
     return v.kind === "strings"
       ? v
-      : this.fail(`its input ${i} is ${String(v)}, not strings`, CHECK);
+      : this.fail(`its input ${i} is ${String(v)}; strings are expected`, CHECK);
   }
 
   /** The elements of input i. */
@@ -266,7 +266,10 @@ export class NodeRun {
     const numbers = await this.numbers(i);
     return numbers.length === 1
       ? numbers[0]!
-      : this.fail(`its input ${i} is ${String(this.inputs[i])}, not one number`, CHECK);
+      : this.fail(
+          `its input ${i} is ${String(this.inputs[i])}; a single number is expected`,
+          CHECK,
+        );
   }
 
   /** An integer attribute. */

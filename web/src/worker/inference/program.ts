@@ -134,8 +134,7 @@ export function parseUnits(c: Checker, json: Json | undefined, at: string): Unit
     if (unit.has("part")) {
       const inputs = list("inputs");
       const needs = indices(c, unit.get("needs"), `${path}.needs`);
-      if (needs.some((n) => n >= inputs.length))
-        c.fail(`${path}.needs`, `names an input that is not there`);
+      if (needs.some((n) => n >= inputs.length)) c.fail(`${path}.needs`, `names a missing input`);
       return {
         kind: "part",
         part: c.text(unit.get("part"), `${path}.part`),
@@ -185,7 +184,7 @@ function parseAttribute(c: Checker, json: Json, at: string): Attribute {
   switch (key) {
     case "int": {
       const text = c.text(inner, at);
-      if (!/^-?\d{1,20}$/.test(text)) c.fail(at, "is no integer");
+      if (!/^-?\d{1,20}$/.test(text)) c.fail(at, "is not an integer");
       return BigInt(text);
     }
     case "float":
@@ -195,7 +194,7 @@ function parseAttribute(c: Checker, json: Json, at: string): Attribute {
           ? Infinity
           : inner === "-inf"
             ? -Infinity
-            : c.fail(at, "is no number");
+            : c.fail(at, "is not a number");
     case "tensor": {
       const tensor = parseConstant(c, inner, at);
       return "weight" in tensor ? c.fail(at, "is a weight") : tensor;
@@ -223,7 +222,7 @@ function parseAttribute(c: Checker, json: Json, at: string): Attribute {
     case "other":
       return undefined;
     default:
-      return c.fail(at, "is no attribute");
+      return c.fail(at, "is not an attribute");
   }
 }
 
@@ -238,9 +237,11 @@ export function parseConstant(c: Checker, json: Json, at: string): Constant {
   if (value.has("strings")) {
     const strings = c
       .list(value.get("strings"), `${at}.strings`, 1 << 24)
-      .map((s) => (typeof s === "string" ? s : c.fail(`${at}.strings`, "holds what is no string")));
+      .map((s) =>
+        typeof s === "string" ? s : c.fail(`${at}.strings`, "has an element that is not a string"),
+      );
     if (strings.length !== shape.reduce((a, b) => a * b, 1))
-      c.fail(at, `has ${strings.length} strings, which are not those of [${shape.join(", ")}]`);
+      c.fail(at, `has ${strings.length} strings, which do not match [${shape.join(", ")}]`);
     return new StringTensor(shape, strings);
   }
   if (!Object.hasOwn(ELEMENT_BITS, dtype)) c.fail(`${at}.dtype`, `is '${dtype.slice(0, 40)}'`);

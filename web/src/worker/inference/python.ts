@@ -327,7 +327,7 @@ function decoded(json: Json, files: Map<string, Uint8Array<ArrayBuffer>>): RunVa
       throw new EngineError(
         "Python's answer lacks bytes",
         "",
-        "This is a mistake in Edgewise; please report it.",
+        "This is a bug in Edgewise; please report it.",
       );
     return new NumberTensor(type, dims, data);
   }

@@ -58,7 +58,7 @@ export class InferenceService {
     const work = async (): Promise<Answer<RunAnswer>> => {
       this.model?.keepCopies(request.feeds);
       if (ending.aborted)
-        throw new Aborted("the run was stopped by its signal before it began", "", "");
+        throw new Aborted("the run was aborted by its signal before it began", "", "");
       const transfer: Transferable[] = [];
       const model = this.opened();
       const values = await model.run(request, transfer, ending, warn);

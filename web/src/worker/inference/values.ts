@@ -315,7 +315,7 @@ export function typed(
   const make = ARRAYS[type];
   if (!make)
     throw new ModelError(
-      `the numbers of a tensor of type ${type} are needed`,
+      `the numbers of a tensor of type ${type} are required`,
       "",
       "Export the model with standard element types.",
     );

@@ -39,7 +39,7 @@ export function fromWire(
       ? new Nothing()
       : fromWire(v, info.elem ?? { ...info, type: "tensor" }, where, pinned, depth + 1);
   if (v === null || v === undefined || typeof v !== "object")
-    return refuse("it is no value", `Give a ${info.type === "tensor" ? "Tensor" : info.type}.`);
+    return refuse("it is not a value", `Give a ${info.type === "tensor" ? "Tensor" : info.type}.`);
   if (info.type === "sequence") {
     if (!("sequence" in v) || !Array.isArray(v.sequence))
       return refuse("it is not a sequence, which the model requires", "Pass an array.");
@@ -107,16 +107,16 @@ function checkDeclared(
   refuse: Refuse,
 ): void {
   if (dtype !== "0" && type !== dtype)
-    refuse(`its type is ${String(type).slice(0, 40)}, the model wants ${dtype}`, "Convert it.");
+    refuse(`its type is ${String(type).slice(0, 40)}, expected ${dtype}`, "Convert it.");
   if (
     !Array.isArray(dims) ||
     dims.length > MOST_DIMS ||
     !dims.every((d) => Number.isSafeInteger(d) && d >= 0)
   )
-    refuse("its dims are no list of sizes", "Give a Tensor.");
+    refuse("its dims are not a list of sizes", "Give a Tensor.");
   if (!fits(shape, dims))
     refuse(
-      `its dims are [${dims.join(", ")}], the model wants ` +
+      `its dims are [${dims.join(", ")}], expected ` +
         `[${shape!.map((d) => d ?? "?").join(", ")}]`,
       "Reshape it.",
     );
@@ -150,7 +150,7 @@ function mapFrom(v: NonNullable<WireValue>, info: ValueInfo, refuse: Refuse): Ru
     const name = key === "string" ? k : integer(k);
     if (name === undefined || (key === "string" && typeof name !== "string"))
       return refuse(
-        `it has the key ${String(k).slice(0, 40)}, the model wants keys of type ${key}`,
+        `it has the key ${String(k).slice(0, 40)}, expected keys of type ${key}`,
         "Convert its keys.",
       );
     const number =
@@ -163,7 +163,7 @@ function mapFrom(v: NonNullable<WireValue>, info: ValueInfo, refuse: Refuse): Ru
           : integer(x);
     if (number === undefined || (value === "string" && typeof number !== "string"))
       return refuse(
-        `it has the value ${String(x).slice(0, 40)}, the model wants values of type ${value}`,
+        `it has the value ${String(x).slice(0, 40)}, expected values of type ${value}`,
         "Convert its values.",
       );
     entries.set(name, number);

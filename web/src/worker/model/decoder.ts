@@ -112,9 +112,9 @@ export class EngineDecoder implements Decoder<DecoderState> {
         if (kind !== "weight") return;
         if (!instead.has(name) && !this.weights.has(name))
           throw new EngineError(
-            `the weight '${name}' is not there any more`,
+            `the weight '${name}' no longer exists`,
             place,
-            "This is a mistake in Edgewise; please report it.",
+            "This is a bug in Edgewise; please report it.",
           );
         const buffer = instead.get(name) ?? this.weights.buffer(name);
         this.device.bind(plan, slot, buffer, `${place}, slot '${name}'`);
@@ -173,7 +173,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
   truncate(sequence: DecoderState, n: number): void {
     if (!(n >= 0 && n <= sequence.past))
       throw new InputError(
-        `a sequence of ${sequence.past} tokens cannot be cut to ${n}`,
+        `${n} is not a valid length for a sequence of ${sequence.past} tokens`,
         "truncate",
         "",
       );
@@ -194,11 +194,10 @@ export class EngineDecoder implements Decoder<DecoderState> {
   private run(sequence: DecoderState, ids: ArrayLike<number>): Buffer {
     const n = ids.length;
     if (n < 1)
-      throw new InputError("there are no ids to run", "forward", "Give at least one token.");
+      throw new InputError("there are no token ids", "forward", "Give at least one token id.");
     if (sequence.past + n > this.max_length)
       throw new InputError(
-        `${sequence.past + n} tokens do not fit: the model was compiled for at most ` +
-          `${this.max_length}`,
+        `${sequence.past + n} tokens exceed the model's maximum length, ${this.max_length}`,
         "forward",
         "Shorten the prompt or max_new_tokens, or compile with a larger capacity.",
       );
@@ -261,7 +260,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       const id = ids[at + i]!;
       if (!(id >= 0 && id < this.vocab_size && Number.isInteger(id)))
         throw new InputError(
-          `token id ${id} is not one of the model's ${this.vocab_size}`,
+          `token id ${id} is outside the vocabulary of ${this.vocab_size}`,
           `input id ${at + i}`,
           "Do model and tokenizer belong together?",
         );

@@ -292,7 +292,7 @@ function parsed(manifest: string, where: string): Record<string, unknown> {
     throw new PackageError(
       `the compiler's manifest is not JSON (${message(e)})`,
       where,
-      "This is a mistake in Edgewise; please report it.",
+      "This is a bug in Edgewise; please report it.",
     );
   }
 }

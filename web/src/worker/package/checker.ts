@@ -80,7 +80,7 @@ export class Checker {
   }
   integer(value: Json | undefined, path: string, min = 0, max = MAX_SIZE): number {
     if (typeof value !== "number" || !Number.isSafeInteger(value))
-      this.fail(path, "is not a whole number");
+      this.fail(path, "is not an integer");
     if (value < min || value > max) this.fail(path, `is ${value}, not between ${min} and ${max}`);
     return value;
   }
@@ -124,11 +124,10 @@ export function parseSlots(
     const path = `${at}[${s}]`;
     const slot = parseSlot(c, entry, path, weights);
     const { name, kind, bytes } = slot;
-    if (names.has(`${kind} ${name}`))
-      c.fail(path, `has the name '${name}' of another slot of the plan`);
+    if (names.has(`${kind} ${name}`)) c.fail(path, `has the duplicate name '${name}'`);
     names.add(`${kind} ${name}`);
     if (kind === "computed") {
-      if (weights.has(name)) c.fail(path, `has the name of the weight '${name}'`);
+      if (weights.has(name)) c.fail(path, `has the same name as the weight '${name}'`);
       const other = computed.get(name) ?? bytes;
       if (other !== bytes) c.fail(path, `has ${bytes} bytes, but ${other} in another plan`);
       computed.set(name, bytes);
@@ -161,7 +160,7 @@ function parseSlot(
   )
     c.fail(
       path,
-      `has ${bytes} bytes, which are not those of ${dtype.slice(0, 40)} [${shape.join(", ")}]`,
+      `has ${bytes} bytes, which do not match ${dtype.slice(0, 40)} [${shape.join(", ")}]`,
     );
   return { name, kind: kind as ManifestSlot["kind"], dtype, shape, bytes };
 }

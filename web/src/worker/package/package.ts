@@ -15,7 +15,7 @@ import { sha256 } from "../../shared/sha256.ts";
 import { Checker, type ManifestSlot } from "./checker.ts";
 import { ALIGN, DIGITS, HEADER, SUM } from "./container.ts";
 import type { Manifest } from "./manifest.ts";
-import { parseManifest } from "./parse.ts";
+import { parseManifest, parseRoot } from "./parse.ts";
 
 /** A package whose manifest has been read. */
 export interface OpenPackage {
@@ -53,12 +53,12 @@ function checkSlotTable(
   const c = new Checker(where);
   const magic = String.fromCharCode(...plan.subarray(0, PLAN_MAGIC.length));
   if (plan.length < LAYOUT.planHeader.bytes || magic !== PLAN_MAGIC)
-    c.fail(`file '${file}'`, "in it is no plan");
+    c.fail(`file '${file}'`, "is not a plan");
   const table = slotsOfPlan(plan);
   if (table?.length !== slots.length)
     throw c.fail(
       `file '${file}'`,
-      `in it has ${table?.length ?? "too many"} slots, the manifest describes ${slots.length}`,
+      `has ${table?.length ?? "too many"} slots, the manifest describes ${slots.length}`,
     );
   slots.forEach(({ name, kind, bytes }, i) => {
     const { bytes: found, flags } = table[i]!;
@@ -85,14 +85,16 @@ export async function openPackage(source: ByteSource, beside = false): Promise<O
   const stream = source.stream();
   try {
     const { head, text, dataAt } = await readHead(stream, source);
+    if (signed(text) !== text) {
+      parseRoot(new Checker(where), text); // another version is the likelier cause
+      throw new PackageError("its manifest does not match its checksum", where, DAMAGED);
+    }
     const manifest = parseManifest(
       text,
       where,
       source.size === undefined ? undefined : Math.max(0, source.size - dataAt),
       beside,
     );
-    if (signed(text) !== text)
-      throw new PackageError("its manifest is not what its checksum says", where, DAMAGED);
     const files = new Map<string, Uint8Array<ArrayBuffer>>();
     const finish = async (wanted: Map<string, Extent[]>) => {
       const { extents, end } = extentsOf(manifest, dataAt, wanted, files);
@@ -136,9 +138,9 @@ async function readHead(
   const length = new DataView(head.buffer, head.byteOffset).getBigUint64(8, true);
   if (length > BigInt(MAX_MANIFEST) || (size !== undefined && length > BigInt(size - HEADER)))
     throw new PackageError(
-      `its manifest is said to have ${length} bytes`,
+      `its manifest has an invalid length of ${length} bytes`,
       where,
-      "The package is cut off or damaged: fetch or build it again.",
+      "The package is truncated or damaged: fetch or build it again.",
     );
   const end = HEADER + Number(length);
   await read(end);
@@ -148,7 +150,7 @@ async function readHead(
     );
     return { head, text, dataAt: Math.ceil(end / ALIGN) * ALIGN };
   } catch {
-    throw new PackageError("its manifest is not UTF-8", where, DAMAGED);
+    throw new PackageError("the manifest is not UTF-8", where, DAMAGED);
   }
 }
 
@@ -187,7 +189,7 @@ function checkFiles(
   for (const [name, digest] of manifest.sha256) {
     const bytes = files.get(name);
     if (bytes && sha256(bytes) !== digest)
-      throw new PackageError(`file '${name}' in it is not what its checksum says`, where, DAMAGED);
+      throw new PackageError("it does not match its checksum", `${where}:${name}`, DAMAGED);
   }
   for (const { file, slots } of plansOf(manifest))
     checkSlotTable(files.get(file)!, slots, where, file);
@@ -197,7 +199,7 @@ function endsEarly(where: string): PackageError {
   return new PackageError(
     "the file ends too early",
     where,
-    "The package is cut off: fetch or build it again.",
+    "The package is truncated: fetch or build it again.",
   );
 }
 

@@ -34,16 +34,15 @@ export function parseDecoder(
   const [lora, saved] = [root.get("lora") ?? null, root.get("saved") ?? null];
   if (lora !== null) c.object(lora, "decoder.lora");
   if (saved !== null && c.list(saved, "decoder.saved").length)
-    c.fail("decoder.saved", "is not empty: packages hold adapters alone");
+    c.fail("decoder.saved", "is not empty: packages hold adapters only");
   const caches = new Map<string, number>();
   c.list(root.get("caches"), "decoder.caches", MAX_CACHES).forEach((value, i) => {
     const cache = c.object(value, `decoder.caches[${i}]`);
     const name = c.text(cache.get("name"), `decoder.caches[${i}].name`);
-    if (caches.has(name)) c.fail(`decoder.caches[${i}]`, `has the name '${name}' of another one`);
+    if (caches.has(name)) c.fail(`decoder.caches[${i}]`, `has the duplicate name '${name}'`);
     caches.set(name, c.integer(cache.get("bytes"), `decoder.caches[${i}].bytes`));
   });
-  if (recompute !== !caches.size)
-    c.fail("decoder.recompute", "says otherwise whether there are caches");
+  if (recompute !== !caches.size) c.fail("decoder.recompute", "contradicts decoder.caches");
 
   const known: DecoderFacts = { capacity, vocabSize, caches, adapters, weights };
   const plans = c
@@ -52,7 +51,7 @@ export function parseDecoder(
   plans.sort((a, b) => a.tokens - b.tokens);
   if (!plans.length) c.fail("decoder.plans", "has no plan");
   if (recompute && plans.at(-1)!.tokens !== capacity)
-    c.fail("decoder.plans", "has no plan for as many tokens as a sequence may have");
+    c.fail("decoder.plans", `has no plan for ${capacity} tokens`);
   plans.forEach(
     (plan, i) =>
       i &&
@@ -92,7 +91,7 @@ function parseDecoderPlan(
   const registers = c.object(plan.get("registers"), `${at}.registers`);
   const past = c.integer(registers.get("past"), `${at}.registers.past`, 0, 0);
   const last = c.integer(registers.get("last"), `${at}.registers.last`, 1, 1);
-  if (registers.size !== 2) c.fail(`${at}.registers`, "has others than 'past' and 'last'");
+  if (registers.size !== 2) c.fail(`${at}.registers`, "has registers other than 'past' and 'last'");
   const slots = parseSlots(c, plan.get("slots"), `${at}.slots`, known.weights, computed);
   slots.forEach((slot, i) => checkSlot(c, slot, `${at}.slots[${i}]`, { ...known, tokens }));
   for (const [kind, what] of [
@@ -115,14 +114,14 @@ function checkSlot(
 ): void {
   if (kind === "weight") return;
   if (kind === "state") {
-    if (known.weights.has(name)) c.fail(path, `has the name of the weight '${name}'`);
+    if (known.weights.has(name)) c.fail(path, `has the same name as the weight '${name}'`);
     if (known.adapters.get(name) !== bytes)
       c.fail(path, `is the state '${name}' of ${bytes} bytes, which no adapter in 'training' has`);
   } else if (kind === "cache") {
     if (known.caches.get(name) !== bytes)
       c.fail(path, `is the cache '${name}' of ${bytes} bytes, which decoder.caches does not have`);
   } else if (kind === "computed") {
-    if (known.caches.has(name)) c.fail(path, `has the name of the cache '${name}'`);
+    if (known.caches.has(name)) c.fail(path, `has the same name as the cache '${name}'`);
   } else if (kind === "input") {
     if (name !== "input_ids" || dtype !== "int64" || bytes !== 8 * known.tokens)
       c.fail(path, `is not the one input 'input_ids', int64 [1, ${known.tokens}]`);

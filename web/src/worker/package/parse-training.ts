@@ -41,7 +41,7 @@ export function parseTraining(
   c.list(json, "training", MAX_PROGRAMS).forEach((value, i) => {
     const at = `training[${i}]`;
     const program = parseTrainingProgram(c, value, at, files, weights, computed);
-    if (programs.has(program.name)) c.fail(at, `has the name '${program.name}' of another one`);
+    if (programs.has(program.name)) c.fail(at, `has the duplicate name '${program.name}'`);
     programs.set(program.name, program);
   });
   return programs;
@@ -64,7 +64,7 @@ function parseTrainingProgram(
   c.list(root.get("states"), `${at}.states`).forEach((entry, i) => {
     const path = `${at}.states[${i}]`;
     const state = parseState(c, entry, path, weights);
-    if (states.has(state.name)) c.fail(path, `has the name '${state.name}' of another one`);
+    if (states.has(state.name)) c.fail(path, `has the duplicate name '${state.name}'`);
     states.set(state.name, state);
   });
   const plans: ProgramInfo["plans"] = new Map();
@@ -112,7 +112,7 @@ function parseState(
   if (product(shape) * (Object.hasOwn(STATE_SIZES, dtype) ? STATE_SIZES[dtype]! : NaN) !== bytes)
     c.fail(
       path,
-      `has ${bytes} bytes, which are not those of ${dtype.slice(0, 40)} [${shape.join(", ")}]`,
+      `has ${bytes} bytes, which do not match ${dtype.slice(0, 40)} [${shape.join(", ")}]`,
     );
   const initial = parseInitial(c, state.get("initial"), `${path}.initial`, path, weights);
   return { name, kind: kind as StateInfo["kind"], dtype, shape, bytes, initial };
@@ -130,13 +130,13 @@ function parseInitial(
   if (how[0] === "constant") {
     const name = c.text(how[1], `${at}[1]`);
     if (!weights.has(name))
-      c.fail(state, `begins as the weight '${name}', which is not in the package`);
+      c.fail(state, `is initialized from the weight '${name}', which is not in the package`);
     return ["constant", name];
   }
   if (how[0] === "fill") return ["fill", c.number(how[1], `${at}[1]`)];
   if (how[0] === "uniform" || how[0] === "normal")
     return [how[0], c.number(how[1], `${at}[1]`), c.integer(how[2], `${at}[2]`, 0, MAX_DRAWN)];
-  return c.fail(at, "is none of 'constant', 'fill', 'uniform' and 'normal'");
+  return c.fail(at, "is not one of 'constant', 'fill', 'uniform' and 'normal'");
 }
 
 function parseTrainingPlan(
@@ -177,7 +177,7 @@ function checkSlot(c: Checker, slot: ManifestSlot, where: string, program: Progr
       `is the state '${slot.name}' of ${slot.bytes} bytes, which ${program.at}.states ` +
         "does not have",
     );
-  if (slot.kind === "cache") c.fail(where, "is a cache, which training has not");
+  if (slot.kind === "cache") c.fail(where, "is a cache, which training does not have");
   if (slot.kind === "input") {
     const known = Object.hasOwn(inputs, slot.name) ? inputs[slot.name] : undefined;
     if (!known || slot.dtype !== known[0] || slot.bytes !== known[1])

@@ -32,21 +32,7 @@ export function parseManifest(
   beside = false,
 ): Manifest {
   const c = new Checker(where);
-  let json: Json;
-  try {
-    json = JSON.parse(text) as Json;
-  } catch {
-    return c.fail("the manifest", "is not JSON");
-  }
-  const root = c.object(json, "the manifest");
-  if (tooDeep(json)) return c.fail("the manifest", "nests lists and objects too deeply");
-  const format = root.get("format") ?? null;
-  if (format !== FORMAT)
-    c.fail(
-      "its format",
-      `is ${JSON.stringify(format).slice(0, 40)}, this version of Edgewise reads ${FORMAT}`,
-      "Build the package again with the same version of Edgewise as the page's: `edgewise build`.",
-    );
+  const root = parseRoot(c, text);
   const tableHash = c.integer(root.get("table_hash"), "table_hash", 0, 0xffff_ffff);
   const task = c.oneOf(root.get("task"), "task", TASKS);
   const kernels = c
@@ -80,6 +66,29 @@ export function parseManifest(
   };
 }
 
+/**
+ * Parses JSON and checks that it is a manifest of this version.
+ * @throws PackageError
+ */
+export function parseRoot(c: Checker, text: string): Map<string, Json> {
+  let json: Json;
+  try {
+    json = JSON.parse(text) as Json;
+  } catch {
+    return c.fail("the manifest", "is not JSON");
+  }
+  if (tooDeep(json)) return c.fail("the manifest", "nests lists and objects too deeply");
+  const root = c.object(json, "the manifest");
+  const format = root.get("format") ?? null;
+  if (format !== FORMAT)
+    c.fail(
+      "its format",
+      `is ${JSON.stringify(format).slice(0, 40)}, this version of Edgewise reads ${FORMAT}`,
+      "Build the package again with the same version of Edgewise as the page's: `edgewise build`.",
+    );
+  return root;
+}
+
 function parseFiles(
   c: Checker,
   json: Json | undefined,
@@ -100,8 +109,8 @@ function parseFiles(
     if (dataBytes !== undefined && offset + bytes > dataBytes)
       c.fail(
         `file '${name}'`,
-        `in it ends at byte ${offset + bytes} of the data, which has ${dataBytes}`,
-        "The package is cut off or damaged: fetch it again.",
+        `has ${bytes} bytes at ${offset} in the data, which has ${dataBytes}`,
+        "The package is truncated or damaged: fetch it again.",
       );
     files.set(name, { offset, bytes });
     end = Math.max(end, offset + bytes);
@@ -112,7 +121,7 @@ function parseFiles(
   let reached = 0;
   for (const [name, { offset, bytes }] of [...files]
     .filter(([, f]) => f.bytes > 0)
-    .sort((a, b) => a[1].offset - b[1].offset)) {
+    .sort(([a, x], [b, y]) => x.offset - y.offset || x.bytes - y.bytes || (a < b ? -1 : 1))) {
     if (offset < reached) c.fail(`file '${name}'`, "overlaps another one");
     reached = offset + bytes;
   }
@@ -127,7 +136,7 @@ function parseDigests(
   const digests: Manifest["sha256"] = new Map();
   for (const [name, value] of c.object(json, "sha256")) {
     if (!files.has(name) || name === "weights")
-      c.fail(`sha256['${name}']`, "is of a file that is not there");
+      c.fail(`sha256['${name}']`, "refers to a missing file");
     const digest = c.text(value, `sha256['${name}']`);
     if (!/^[0-9a-f]{64}$/.test(digest)) c.fail(`sha256['${name}']`, "is not a SHA-256");
     digests.set(name, digest);
@@ -155,13 +164,13 @@ function parseWeights(
     if (!inside && (!beside || WEIGHT_FILES.includes(file)))
       c.fail(`weights[${i}]`, `lies in the file '${file}', which is not in the package`);
     if (inside && !WEIGHT_FILES.includes(file))
-      c.fail(`weights[${i}]`, `lies in the file '${file}', which is not one of weights`);
+      c.fail(`weights[${i}]`, `lies in the file '${file}', which does not contain weights`);
     if (inside && offset + bytes > inside.bytes)
       c.fail(
         `weights[${i}]`,
-        `ends at byte ${offset + bytes} of the file '${file}', which has ${inside.bytes}`,
+        `has ${bytes} bytes at ${offset} in the file '${file}', which has ${inside.bytes}`,
       );
-    if (weights.has(name)) c.fail(`weights[${i}]`, `has the name '${name}' of another one`);
+    if (weights.has(name)) c.fail(`weights[${i}]`, `has the duplicate name '${name}'`);
     let sums: string[] | undefined;
     if (file === "weights" || w.has("sums"))
       sums = c.tuple(w.get("sums"), `weights[${i}].sums`, Math.ceil(bytes / PIECE)).map((sum) => {
@@ -173,10 +182,13 @@ function parseWeights(
   });
   let reached = 0;
   let before = "";
-  for (const { name, file, offset, bytes } of [...weights.values()]
+  for (const { i, file, offset, bytes } of [...weights.values()]
+    .map((w, i) => ({ i, ...w }))
     .filter((w) => w.bytes > 0 && files.has(w.file))
-    .sort((a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : a.offset - b.offset))) {
-    if (file === before && offset < reached) c.fail(`the weight '${name}'`, "overlaps another one");
+    .sort((a, b) =>
+      a.file < b.file ? -1 : a.file > b.file ? 1 : a.offset - b.offset || a.bytes - b.bytes,
+    )) {
+    if (file === before && offset < reached) c.fail(`weights[${i}]`, "overlaps another one");
     [before, reached] = [file, offset + bytes];
   }
   return weights;

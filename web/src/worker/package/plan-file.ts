@@ -12,6 +12,6 @@ export function planFile(
 ): string {
   const file = c.text(json, at);
   if (!files.has(file) || WEIGHT_FILES.includes(file))
-    c.fail(at, `is '${file}', which is no plan in the package`);
+    c.fail(at, `is '${file}', which is not a plan in the package`);
   return file;
 }

@@ -25,7 +25,7 @@ export class Recorder {
 
   constructor(private readonly device: Device) {
     if (device.watcher)
-      throw new InputError("another profile is watching already", "profile", "Let it end first.");
+      throw new InputError("another profile is active", "profile", "Let it end first.");
     device.watcher = this;
   }
 

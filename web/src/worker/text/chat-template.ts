@@ -111,7 +111,7 @@ export class ChatTemplate {
     try {
       this.template = new Template(source);
     } catch (e) {
-      throw new TokenizerError(`the chat template is broken: ${message(e)}`, WHERE, COPY);
+      throw new TokenizerError(`the chat template is invalid: ${message(e)}`, WHERE, COPY);
     }
   }
 
@@ -142,7 +142,7 @@ export class ChatTemplate {
       return text;
     } catch (e) {
       if (e instanceof TemplateLimit)
-        throw new TokenizerError(`the chat template asks for too much: ${e.message}`, WHERE, COPY);
+        throw new TokenizerError(`the chat template exceeds a limit: ${e.message}`, WHERE, COPY);
       throw new TokenizerError(
         `the chat template refused the messages: ${message(e)}`,
         WHERE,

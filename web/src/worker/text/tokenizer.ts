@@ -47,9 +47,9 @@ export function parseConfig(
     value = JSON.parse(text);
   } catch (e) {
     throw new TokenizerError(
-      `broken JSON: ${message(e)}`,
+      `invalid JSON: ${message(e)}`,
       where,
-      "Copy the file again; it may be cut off.",
+      "Copy the file again; it may be truncated.",
     );
   }
   if (typeof value !== "object" || value === null || Array.isArray(value))
@@ -62,7 +62,7 @@ function growthOf(json: Config, where: string): Growth {
     return checkTokenizer(json);
   } catch (e) {
     if (!(e instanceof LimitError)) throw e;
-    throw new TokenizerError(`it asks for too much: ${e.message}`, where, COPY);
+    throw new TokenizerError(`it exceeds a limit: ${e.message}`, where, COPY);
   }
 }
 
@@ -165,8 +165,8 @@ export class Tokenizer {
   private bounded(chars: number, side: keyof Growth): void {
     if (this.growth[side] > 1 && chars * this.growth[side] > TEXT_LIMITS.text_chars)
       throw new TokenizerError(
-        `a text of ${chars} characters may become ${Math.round(this.growth[side])} times as ` +
-          "long by what the file asks for",
+        `the file may make a text of ${chars} characters ${Math.round(this.growth[side])} times as ` +
+          "long",
         "tokenizer.json",
         COPY,
       );

@@ -80,11 +80,11 @@ export function withRank(
     throw new InputError(
       `r is ${JSON.stringify(r)?.slice(0, 40)}`,
       where,
-      "Give a whole number from 1 on.",
+      "Give a positive integer.",
     );
   if (r > own.r)
     throw new InputError(
-      `r is ${r}, and the model was compiled with room for ${own.r}`,
+      `r is ${r}, and the model was compiled for ranks up to ${own.r}`,
       where,
       `Use an adapter of a rank up to ${own.r}, or compile the model with r=${r}.`,
     );

@@ -43,7 +43,7 @@ export async function openFile(
     throw new InputError(
       full
         ? "it holds whole parameters, which this model cannot take"
-        : "this model was compiled without room for adapters",
+        : "the model was compiled without adapters",
       weights.name,
       "Compile the model with a training program of this kind.",
     );
@@ -73,7 +73,7 @@ export async function readTensors(
         throw new ModelError(
           `it lacks the parameter '${key}'`,
           weights.name,
-          "It was made for another model, or is cut off.",
+          "It was made for another model, or is truncated.",
         );
       tensors.set(state.name, new Uint8Array(state.bytes)); // an adapter of fewer layers
       continue;
@@ -91,7 +91,7 @@ export async function readTensors(
       throw new ModelError(
         `its tensor '${key}' holds infinite or NaN values`,
         weights.name,
-        "Its training went wrong: train it again with a lower learning rate.",
+        "Training diverged: train it again with a lower learning rate.",
       );
     tensors.set(state.name, padded(new Uint8Array(numbers.buffer), info.shape, state.shape));
   }
@@ -109,7 +109,7 @@ function checkNames(
   const some = names.some((key) => wanted.has(key));
   throw new ModelError(
     some
-      ? `its tensor '${unknown}' belongs to a layer that has no room for an adapter here`
+      ? `its tensor '${unknown}' belongs to a layer that has no adapter in this model`
       : `none of its tensors belongs to this model ('${unknown}', ...)`,
     where,
     some

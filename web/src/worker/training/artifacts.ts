@@ -400,6 +400,6 @@ function fail(): never {
   throw new EngineError(
     "Python gave no file",
     WHERE,
-    "This is a mistake in Edgewise; please report it.",
+    "This is a bug in Edgewise; please report it.",
   );
 }

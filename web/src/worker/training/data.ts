@@ -66,7 +66,7 @@ export function splitRows(
   const held = Math.max(1, Math.floor(rows.count * share + 0.5));
   if (held >= rows.count)
     throw new InputError(
-      `${rows.count} rows of ${rows.sequence} tokens are too few to hold some back`,
+      `${rows.count} rows of ${rows.sequence} tokens are too few to hold out a part for evaluation`,
       "evaluation",
       "Give more text, or separate texts for evaluation.",
     );

@@ -123,7 +123,7 @@ export async function readKept(
       : [tensors, { name: "adapter_config.json", blob: new Blob([config]) }];
   }
   throw new InputError(
-    `no adapter '${name}' of this model is kept in this browser`,
+    `no adapter '${name}' of this model is stored in this browser`,
     "adapters",
     "See keptAdapters().",
   );

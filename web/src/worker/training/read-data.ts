@@ -71,7 +71,7 @@ function checkIds(list: Rows[], vocabulary: number): void {
     for (const id of ids)
       if (!(id >= 0 && id < vocabulary))
         throw new InputError(
-          `token id ${id} is not one of the model's ${vocabulary}`,
+          `token id ${id} is outside the vocabulary of ${vocabulary}`,
           "texts",
           "Do model and tokenizer belong together?",
         );

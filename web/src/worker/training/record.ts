@@ -56,6 +56,6 @@ export function compare(
   throw new InputError(
     `it was made with ${words.join(", ")}`,
     `checkpoint '${name}'`,
-    "Resume with the same texts and options, or start anew with resume: false.",
+    "Resume with the same texts and options, or start over with resume: false.",
   );
 }

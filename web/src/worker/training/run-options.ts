@@ -22,7 +22,7 @@ export function whole(
     throw new InputError(
       `it is ${String(value)}`,
       `options.${name}`,
-      `Give a whole number from ${least} on.`,
+      `Give an integer of at least ${least}.`,
     );
   return value;
 }
@@ -136,7 +136,7 @@ export function seedOf(seed: number | bigint | undefined): bigint {
     throw new InputError(
       `it is ${String(seed)}`,
       "options.seed",
-      "Give a whole number from 0 on (above 2^53 as a BigInt).",
+      "Give a non-negative integer (above 2^53 as a BigInt).",
     );
   return BigInt(seed);
 }

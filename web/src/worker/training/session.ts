@@ -286,7 +286,7 @@ export class Session {
         throw new EngineError(
           `the state '${state.name}' has no memory`,
           this.where,
-          "This is a mistake in Edgewise; please report it.",
+          "This is a bug in Edgewise; please report it.",
         );
     return kept;
   }

@@ -144,7 +144,7 @@ export class TrainingRun {
         throw new InputError(
           `it has no state '${state.name}' of the type and shape that the model has`,
           `checkpoint '${this.options.checkpoint!.file.name}'`,
-          "It is of another version of the model: start anew, or delete it.",
+          "It is of another version of the model: start over, or delete it.",
         );
       this.session.writeState(state, await found.tensor(state.name));
     }
@@ -179,7 +179,7 @@ export class TrainingRun {
       throw new InputError(
         "its loss is not a number",
         `adapter '${this.adapter}'`,
-        "Close it and start anew.",
+        "Close it and start over.",
       );
     const { options, total } = this;
     if (this.step >= total)
@@ -203,7 +203,7 @@ export class TrainingRun {
       throw new EngineError(
         `the loss became ${loss} at step ${this.step}`,
         `adapter '${this.adapter}'`,
-        "Lower learning_rate, or add warmup_steps, and start anew.",
+        "Lower learning_rate, or add warmup_steps, and start over.",
       );
     const event = this.event(loss, rate);
     await this.evaluateAndSave(event);

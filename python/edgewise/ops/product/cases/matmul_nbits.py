@@ -169,7 +169,7 @@ def nbits_cases(t: Toolbox) -> Cases:
                     tol=tol,
                     fold=False,
                 )
-            if bits < 8:  # onnxruntime takes zero points that are no integers for these alone
+            if bits < 8:  # onnxruntime takes zero points that are not integers for these alone
                 yield t(
                     t.f(rows, k),
                     t.const(w),

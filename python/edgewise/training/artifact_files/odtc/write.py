@@ -233,7 +233,7 @@ class _Writer:
                 raise InputError(
                     f"property {name!r} is {value!r}",
                     "checkpoint",
-                    "Properties are ints, floats and text by name.",
+                    "Properties are ints, floats and strings.",
                 )
             kind = ints if isinstance(value, int) else floats if isinstance(value, float) else texts
             kind[name] = value
@@ -287,8 +287,8 @@ def checkpoint_parts(
         (parts of the checkpoint, parts of the second file or None)
 
     Raises:
-        InputError: a tensor's bytes do not match its shape, or a property is no int64, float32 or
-            text.
+        InputError: a tensor's bytes do not match its shape, or a property is not an int64,
+            float32 or text.
     """
     stored = {}
     if not checkpoint.nominal:
@@ -358,7 +358,7 @@ def write_checkpoint(
             path.
 
     Raises:
-        InputError: as checkpoint_parts, or it has more than 2 GB and `target` is no path.
+        InputError: as checkpoint_parts, or it has more than 2 GB and `target` is not a path.
     """
     main, data = checkpoint_parts(checkpoint)
     if data is not None:

@@ -22,8 +22,7 @@ function stacked(
 ): NumberTensor | StringTensor {
   if (values.length) {
     const wrong = values.find((v) => v.kind !== "tensor" && v.kind !== "strings");
-    if (wrong)
-      n.fail(`${String(wrong)} is to become a slice of a tensor`, "Export the model again.");
+    if (wrong) n.fail(`${String(wrong)} cannot be a slice of a tensor`, "Export the model again.");
     return n.stack(values);
   }
   const dims = [0, ...(shape ?? []).map((d) => Math.max(d, 0))];
@@ -41,7 +40,7 @@ async function loop(n: NodeRun): Promise<RunValue[]> {
   let carried = n.inputs.slice(2) as RunValue[];
   if (outputs.length < 1 + carried.length || carried.some((v) => v === undefined))
     n.fail(
-      `its body gives ${outputs.length} values for ${carried.length} that are carried`,
+      `its body returns ${outputs.length} values for ${carried.length} loop-carried values`,
       "Export the model again.",
     );
   for (const v of carried) retain(v); // the loop holds one reference of each carried value
@@ -93,15 +92,15 @@ async function scanned(
   length?: number,
 ): Promise<RunValue[]> {
   if (!(count > 0 && count <= inputs.length) || inputs.some((v) => v === undefined))
-    n.fail(`${count} of its ${inputs.length} inputs are to be scanned`);
+    n.fail(`its num_scan_inputs is ${count}, but it has ${inputs.length} inputs`);
   let states = inputs.slice(0, -count) as RunValue[];
   const tensors = (inputs.slice(-count) as RunValue[]).map((v) =>
-    v.kind === "tensor" ? v : n.fail(`it scans ${String(v)}, no tensor of numbers`),
+    v.kind === "tensor" ? v : n.fail(`it scans ${String(v)}; a tensor of numbers is expected`),
   );
   const outs = outputs.length - states.length;
   if (outs < 0)
     n.fail(
-      `its body gives ${outputs.length} values for ${states.length} states`,
+      `its body returns ${outputs.length} values for ${states.length} states`,
       "Export the model again.",
     );
   const { rows, size } = await scannedRows(n, tensors, length);
@@ -134,10 +133,11 @@ async function scannedRows(
   const size = tensors[0]!.dims[axes[0]!]!;
   if (tensors.some((v, i) => v.dims[axes[i]!] !== size))
     n.fail(
-      `it scans ${tensors.join(", ")} along axes ${axes.join(", ")}, which are not equally long`,
+      `it scans ${tensors.join(", ")} along axes ${axes.join(", ")}, which have different lengths`,
     );
   const steps = length ?? size;
-  if (!(steps >= 0 && steps <= size)) n.fail(`a sequence length of ${steps}, of ${size}`);
+  if (!(steps >= 0 && steps <= size))
+    n.fail(`its sequence length is ${steps}; 0 to ${size} is expected`);
   const rows: NumberTensor[][] = [];
   for (const [i, tensor] of tensors.entries()) {
     const a = axes[i]!;
@@ -192,7 +192,7 @@ async function scan(n: NodeRun): Promise<RunValue[]> {
     .map((v) =>
       v?.kind === "tensor" && v.rank
         ? v
-        : n.fail("its inputs are no tensors with a batch dimension"),
+        : n.fail("its inputs are not tensors with a batch dimension"),
     );
   const batch = inputs[0]?.dims[0] ?? 0;
   const lengths = n.has(0) ? await n.numbers(0) : undefined;
@@ -202,7 +202,7 @@ async function scan(n: NodeRun): Promise<RunValue[]> {
     (lengths && lengths.length !== batch) ||
     !(count > 0 && count <= inputs.length)
   )
-    n.fail(`its inputs ${inputs.join(", ")} are not of one batch`);
+    n.fail(`its inputs ${inputs.join(", ")} have different batch sizes`);
   const columns = inputs.map((v) => {
     if (!v.data) n.driver.place(v);
     return v.rows(n.unit.where).map((r) => n.keep(r));

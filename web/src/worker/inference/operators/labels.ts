@@ -21,7 +21,7 @@ const CHECK = "Check what is fed; if it is right, export the model again.";
 /** Flat elements of a tensor; int64 as bigint. */
 async function elementsOf(n: NodeRun, v: RunValue): Promise<Element[]> {
   if (v.kind === "strings") return [...v.strings];
-  if (v.kind !== "tensor") return n.fail(`its input is ${String(v)}, no tensor`, CHECK);
+  if (v.kind !== "tensor") return n.fail(`its input is ${String(v)}; a tensor is expected`, CHECK);
   return v.type === "int64" || v.type === "uint64"
     ? Array.from(typed(v.type, await v.read(n.device), v.count))
     : v.numbers(n.device);
@@ -62,7 +62,7 @@ async function table(n: NodeRun, what: string): Promise<[type: string, values: E
 async function labelEncoder(n: NodeRun): Promise<RunValue[]> {
   const x = n.input(0);
   if (x.kind !== "tensor" && x.kind !== "strings")
-    return n.fail(`its input is ${String(x)}, no tensor`, CHECK);
+    return n.fail(`its input is ${String(x)}; a tensor is expected`, CHECK);
   let [kind, keys]: [string, Element[]] = ["", []];
   let [type, values]: [string, Element[]] = ["", []];
   if (n.unit.opset < 2) {
@@ -135,7 +135,7 @@ async function zipMap(n: NodeRun): Promise<RunValue[]> {
 
 function map(n: NodeRun): OnnxMap {
   const x = n.input(0);
-  return x.kind === "map" ? x : n.fail(`its input is ${String(x)}, no map`, CHECK);
+  return x.kind === "map" ? x : n.fail(`its input is ${String(x)}; a map is expected`, CHECK);
 }
 
 /** The values of a map in the order of a vocabulary; 0 for missing keys. */
@@ -166,7 +166,7 @@ async function castMap(n: NodeRun): Promise<RunValue[]> {
   ];
   if (x.key !== "int64" || !to)
     return n.fail(
-      `its input is ${String(x)}, no map of integers; it casts to ` +
+      `its input is ${String(x)}; a map with integer keys is expected; it casts to ` +
         `${n.text("cast_to", "TO_FLOAT").slice(0, 40)}`,
       CHECK,
     );
@@ -174,7 +174,7 @@ async function castMap(n: NodeRun): Promise<RunValue[]> {
     if (to === "string") return String(v);
     const number = Number(v);
     if (typeof v === "string" && (!v.trim() || Number.isNaN(number)))
-      return n.fail(`the string '${v.slice(0, 50)}' is no number`, "Check what is fed.");
+      return n.fail(`the string '${v.slice(0, 50)}' is not a number`, "Check what is fed.");
     return to === "int64" ? (typeof v === "bigint" ? v : BigInt(Math.trunc(number))) : number;
   };
   if (n.text("map_form", "DENSE") === "DENSE") {
@@ -193,7 +193,7 @@ async function castMap(n: NodeRun): Promise<RunValue[]> {
     !(size > 0 && size <= 2 ** 24) ||
     [...x.entries.keys()].some((k) => !((k as bigint) >= 0n && (k as bigint) < BigInt(size)))
   )
-    n.fail(`its keys do not lie within max_map = ${size}`, CHECK);
+    n.fail(`its keys are not below max_map = ${size}`, CHECK);
   n.checkRoom(NUMBER_BYTES * size);
   return [
     await tensorOf(
@@ -215,7 +215,7 @@ async function castMap(n: NodeRun): Promise<RunValue[]> {
 async function tfIdf(n: NodeRun): Promise<RunValue[]> {
   const x = n.input(0);
   if (x.kind !== "tensor" && x.kind !== "strings")
-    return n.fail(`its input is ${String(x)}, no tensor`, CHECK);
+    return n.fail(`its input is ${String(x)}; a tensor is expected`, CHECK);
   const low = n.int("min_gram_length", 0);
   const high = n.int("max_gram_length", 0);
   const skips = n.int("max_skip_count", 0);
@@ -234,7 +234,10 @@ async function tfIdf(n: NodeRun): Promise<RunValue[]> {
     !places.length ||
     starts.length < high
   )
-    n.fail(`n-grams of ${low} to ${high}, mode '${mode.slice(0, 40)}', of ${String(x)}`);
+    n.fail(
+      `its input is ${String(x)}, its n-gram lengths are ${low} to ${high} and its mode is ` +
+        `'${mode.slice(0, 40)}'`,
+    );
   const grams = gramsOf(n, pool, starts);
   if (
     grams.size !== places.length ||
@@ -259,7 +262,7 @@ async function tfIdf(n: NodeRun): Promise<RunValue[]> {
   return [await tensorOf(n, "float32", x.rank === 1 ? [width] : [rows, width], [...out])];
 }
 
-/** Lengths of n-grams, and the maximum number of elements between theirs. */
+/** Lengths of n-grams, and the maximum number of skipped elements between theirs. */
 interface GramRange {
   low: number;
   high: number;
@@ -278,7 +281,7 @@ function gramsOf(
     const [begin, end] = [bounds[length - 1]!, bounds[length]!];
     if (!(begin >= 0 && begin <= end && end <= pool.length) || (end - begin) % length)
       n.fail(
-        `its pool of ${pool.length} is not divided by ${starts.join(", ")}`,
+        `its pool of ${pool.length} elements does not match its ngram_counts [${starts.join(", ")}]`,
         "Export the model again.",
       );
     for (let i = begin; i < end; i += length)
@@ -301,7 +304,9 @@ function checkLookups(
     for (let step = 1; step <= furthest(length); step++)
       looked += rows * Math.max(columns - (length - 1) * step, 0);
   if (looked > MAX_NGRAMS)
-    n.fail(`it would look up ${looked} n-grams, with up to ${skips} elements between theirs`);
+    n.fail(
+      `it would look up ${looked} n-grams, with up to ${skips} skipped elements between theirs`,
+    );
 }
 
 /** How often each n-gram occurs in a row. */
@@ -333,7 +338,7 @@ async function categoryMapper(n: NodeRun): Promise<RunValue[]> {
     numbers.length !== names.length ||
     (x.kind !== "strings" && !(x.kind === "tensor" && x.type === "int64"))
   )
-    return n.fail(`its categories do not fit together or to ${String(x)}`, CHECK);
+    return n.fail(`its categories do not match ${String(x)}`, CHECK);
   if (x.kind === "strings") {
     const found = new Map(names.map((s, i) => [s, numbers[i]!]));
     return [

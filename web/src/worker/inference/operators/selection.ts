@@ -25,7 +25,7 @@ async function compress(n: NodeRun): Promise<RunValue[] | undefined> {
   const given = n.tensor(0);
   let c = n.tensor(1);
   if (c.type !== "bool" || c.rank !== 1)
-    n.fail(`its condition is ${String(c)}, not a list of bools`);
+    n.fail(`its condition is ${String(c)}; a list of bools is expected`);
   const flat = n.attribute("axis") === undefined;
   const x = flat ? n.reshaped(given, [given.count]) : given;
   const axis = flat ? 0 : n.axis(n.int("axis", 0), x.rank);
@@ -105,8 +105,7 @@ export function byCodePoint(a: string, b: string): number {
 async function suppression(n: NodeRun): Promise<RunValue[]> {
   const [boxes, scores] = [n.tensor(0), n.tensor(1)];
   for (const v of [boxes, scores])
-    if (v.type !== "float32")
-      n.unsupported(`its input is ${String(v)}; float32 is what can be computed on`);
+    if (v.type !== "float32") n.unsupported(`its input is ${String(v)}; only float32 is supported`);
   if (
     boxes.rank !== 3 ||
     scores.rank !== 3 ||
@@ -114,11 +113,11 @@ async function suppression(n: NodeRun): Promise<RunValue[]> {
     boxes.dims[0] !== scores.dims[0] ||
     boxes.dims[1] !== scores.dims[2]
   )
-    n.fail(`its boxes ${String(boxes)} and scores ${String(scores)} do not fit together`);
+    n.fail(`its boxes ${String(boxes)} and scores ${String(scores)} are incompatible`);
   const [wanted, iou, score] = (await Promise.all(
     [2, 3, 4].map((i) => (n.has(i) ? n.number(i) : 0)),
   )) as [number, number, number];
-  if (!(iou >= 0 && iou <= 1)) n.fail(`an iou_threshold of ${iou}`);
+  if (!(iou >= 0 && iou <= 1)) n.fail(`its iou_threshold is ${iou}; 0 to 1 is expected`);
   const most = Math.min(Math.max(wanted, 0), boxes.dims[1]!);
   if (!most || !scores.count) return [empty(n, [0, 3])];
   if (scores.dims[0]! * scores.dims[1]! * most * 3 > MOST)

@@ -10,7 +10,7 @@ function sequence(n: NodeRun, i = 0): Sequence {
   const v = n.inputs[i];
   return v?.kind === "sequence"
     ? v
-    : n.fail(`its input ${i} is ${String(v ?? "missing")}, no sequence`, CHECK);
+    : n.fail(`its input ${i} is ${String(v ?? "missing")}; a sequence is expected`, CHECK);
 }
 
 /** The index given by input i; `otherwise` if it is absent. */
@@ -23,7 +23,10 @@ async function position(
 ): Promise<number> {
   const at = n.has(i) ? await n.number(i) : otherwise;
   if (at === undefined || !Number.isInteger(at) || !(at >= -length && at < length + extra))
-    return n.fail(`its index ${String(at)} lies outside of a sequence of ${length}`, CHECK);
+    return n.fail(
+      `its index ${String(at)} is out of range for a sequence of ${length} elements`,
+      CHECK,
+    );
   return at < 0 ? at + length : at;
 }
 
@@ -34,7 +37,7 @@ function typeOf(v: RunValue | undefined): string {
 
 async function split(n: NodeRun): Promise<RunValue[]> {
   const x = n.input(0);
-  if (x.kind === "strings") return n.unsupported("parts of a tensor of strings");
+  if (x.kind === "strings") return n.unsupported("splitting a tensor of strings");
   const tensor = n.tensor(0);
   const axis = n.axis(n.int("axis", 0), tensor.rank);
   const length = tensor.dims[axis]!;
@@ -46,7 +49,7 @@ async function split(n: NodeRun): Promise<RunValue[]> {
     if (n.tensor(1).rank === 0) {
       // equal parts; the last one may be smaller
       const size = sizes[0]!;
-      if (!(size >= 1)) n.fail(`parts of ${size}`);
+      if (!(size >= 1)) n.fail(`its split is ${size}; a positive number is expected`);
       sizes = Array.from({ length: Math.ceil(length / size) }, (_, i) =>
         Math.min(size, length - i * size),
       );
@@ -57,7 +60,9 @@ async function split(n: NodeRun): Promise<RunValue[]> {
     sizes.some((s) => s < 0) ||
     sizes.length > MOST_PARTS
   )
-    n.fail(`${sizes.length} parts of ${sizes.join(", ").slice(0, 200)} do not make ${length}`);
+    n.fail(
+      `its split [${sizes.join(", ").slice(0, 198)}] does not divide a dimension of ${length}`,
+    );
   if (!sizes.length) return [n.sequence([])];
   const parts = await n.ops(
     "Split",
@@ -82,7 +87,7 @@ async function split(n: NodeRun): Promise<RunValue[]> {
 async function concat(n: NodeRun): Promise<RunValue[]> {
   const { items } = sequence(n);
   const first = items[0];
-  if (!first) return n.fail("an empty sequence", CHECK);
+  if (!first) return n.fail("its sequence is empty", CHECK);
   const tensors = items.map(
     (v): NumberTensor => (v.kind === "tensor" ? v : n.unsupported(`a sequence of ${String(v)}`)),
   );
@@ -103,7 +108,7 @@ async function map(n: NodeRun): Promise<RunValue[]> {
   const first = sequence(n);
   const others = n.inputs.slice(1).map((v) => v ?? n.fail("an input is missing"));
   if (others.some((v) => v.kind === "sequence" && v.length < first.length))
-    n.fail(`it goes through a sequence of ${first.length} and shorter ones at once`, CHECK);
+    n.fail(`a sequence has fewer elements than the first, ${first.length}`, CHECK);
   const out: RunValue[][] = outputs.map(() => []);
   for (const [i, x] of first.items.entries()) {
     await n.trip();
@@ -121,8 +126,8 @@ export const SEQUENCES: Record<string, HostOperator> = {
     const { inputs } = n;
     if (!inputs.length || inputs.some((v) => v === undefined || typeOf(v) !== typeOf(inputs[0])))
       n.fail(
-        `a sequence of ${inputs.map(String).join(", ") || "nothing"}`,
-        "Its elements must be there and of one type; export the model again.",
+        `its inputs are ${inputs.map(String).join(", ") || "missing"}`,
+        "They must be present and have one type; export the model again.",
       );
     return [n.sequence(inputs as RunValue[])];
   },
@@ -135,7 +140,7 @@ export const SEQUENCES: Record<string, HostOperator> = {
     const s = sequence(n);
     const x = n.input(1);
     if (s.length && typeOf(x) !== typeOf(s.at(0)))
-      n.fail(`${String(x)} into a sequence of ${String(s.at(0))}`, CHECK);
+      n.fail(`${String(x)} cannot be inserted into a sequence of ${String(s.at(0))}`, CHECK);
     const at = await position(n, 2, s.length, s.length, 1);
     if (at === s.length) return [n.keep(s.withLast(x))];
     n.copies(s.length);
@@ -155,7 +160,7 @@ export const SEQUENCES: Record<string, HostOperator> = {
   Optional: (n) => [n.inputs[0] ?? n.keep(new Nothing())],
   OptionalGetElement: (n) => [
     !n.has(0) || n.inputs[0]!.kind === "nothing"
-      ? n.fail("an optional without a value", CHECK)
+      ? n.fail("the optional has no value", CHECK)
       : n.inputs[0],
   ],
   OptionalHasElement: (n) => [

@@ -116,7 +116,8 @@ function together(n: NodeRun): [dims: number[], pairs: [string, string][]] {
             `shapes [${a.dims.join(", ")}] and [${b.dims.join(", ")}] do not broadcast together`,
           );
   });
-  if (elements(dims) >= 2 ** 31) n.fail(`a tensor of ${elements(dims)} strings`);
+  if (elements(dims) >= 2 ** 31)
+    n.fail(`its output would have ${elements(dims)} strings; the limit is 2^31 - 1`);
   n.checkRoom(PAIR_BYTES * elements(dims));
   const at = (of: number[], index: number) => {
     let [place, step, left] = [0, 1, index];
@@ -211,7 +212,7 @@ function split(n: NodeRun): RunValue[] {
 function normalize(n: NodeRun): RunValue[] {
   const x = n.strings(0);
   if ((x.rank !== 1 && x.rank !== 2) || (x.rank === 2 && x.dims[0] !== 1))
-    n.fail(`strings of shape [${x.dims.join(", ")}] instead of [C] or [1, C]`);
+    n.fail(`its input has the shape [${x.dims.join(", ")}]; [C] or [1, C] is expected`);
   n.checkRoom(2 * x.hostBytes);
   const change = n.text("case_change_action", "NONE");
   const cased = n.int("is_case_sensitive", 0) !== 0;
@@ -220,7 +221,7 @@ function normalize(n: NodeRun): RunValue[] {
     LOWER: (s: string) => s.toLowerCase(),
     UPPER: (s: string) => s.toUpperCase(),
   }[change];
-  if (!turn) return n.fail(`a case_change_action '${change.slice(0, 40)}'`, CHECK);
+  if (!turn) return n.fail(`its case_change_action is '${change.slice(0, 40)}'`, CHECK);
   const stop = new Set((n.texts("stopwords") ?? []).map((s) => (cased ? s : s.toLowerCase())));
   const left = x.strings.filter((s) => !stop.has(cased ? s : s.toLowerCase())).map(turn);
   const out = left.length ? left : [""];
@@ -270,7 +271,8 @@ function float(text: string): number | undefined {
 
 /** Parses a number; integers are exact. */
 function numberOf(n: NodeRun, type: string, text: string): number | bigint {
-  const none = () => n.fail(`the string '${text.slice(0, 50)}' is no number`, "Check what is fed.");
+  const none = () =>
+    n.fail(`the string '${text.slice(0, 50)}' is not a number`, "Check what is fed.");
   if (/float/.test(type)) return float(text) ?? none();
   const t = trimmedEnd(text.replace(LEADING, ""));
   if (type === "bool")
@@ -355,7 +357,7 @@ async function cast(n: NodeRun): Promise<RunValue[] | undefined> {
   if (x.kind === "strings") {
     if (to === "string") return [x];
     n.checkRoom(NUMBER_BYTES * x.count);
-    if (!to) return n.unsupported(`strings to the type ${n.int("to", 1)}`);
+    if (!to) return n.unsupported(`a cast of strings to the type ${n.int("to", 1)}`);
     return [
       await tensorOf(
         n,
@@ -416,7 +418,7 @@ export const STRINGS: Record<string, HostOperator> = {
     if (!(value instanceof StringTensor)) return undefined;
     const dims = await n.numbers(0);
     if (dims.some((d) => d < 0) || elements(dims) >= 2 ** 24)
-      n.fail(`strings of shape [${dims.join(", ")}]`);
+      n.fail(`its input has the shape [${dims.join(", ")}]`);
     n.checkRoom(REFERENCE_BYTES * elements(dims));
     return [
       n.keep(
