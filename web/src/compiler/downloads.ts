@@ -3,7 +3,8 @@
 
 import type { FromCompiler } from "../protocol/compiler.ts";
 import { plainError } from "../protocol/errors.ts";
-import { HttpSource, NotFound } from "../shared/files/http.ts";
+import { NotFound } from "../shared/files/connection.ts";
+import { HttpSource } from "../shared/files/http.ts";
 import { stalled, Watchdog, within } from "../shared/watchdog.ts";
 
 /** Posts a sign of progress. */

@@ -3,8 +3,8 @@ import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { PIECE } from "../../src/gen/manifest.ts";
 import { StorageError } from "../../src/shared/errors.ts";
+import { KeptSource } from "../../src/worker/files/kept-source.ts";
 import { PieceSums } from "../../src/worker/files/kept-sums.ts";
-import { KeptSource } from "../../src/worker/files/storage.ts";
 import { Storage } from "../common/storage.ts";
 
 test("checksums of a stream do not depend on its chunks", async () => {

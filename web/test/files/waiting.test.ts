@@ -2,11 +2,12 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { BLOB_PIECE, BlobReader } from "../../src/shared/files/blobs.ts";
-import { HttpSource, NotFound } from "../../src/shared/files/http.ts";
+import { NotFound } from "../../src/shared/files/connection.ts";
+import { HttpSource } from "../../src/shared/files/http.ts";
 import { gather } from "../../src/shared/files/source.ts";
 import { sha256 } from "../../src/shared/sha256.ts";
 import { setStallTimeout, Watchdog, within } from "../../src/shared/watchdog.ts";
-import { digestReads } from "../../src/worker/files/storage.ts";
+import { digestReads } from "../../src/worker/files/compiled.ts";
 
 test("a watchdog counts the thread's own time and restarts with each sign of life", () => {
   const timers = new Set<() => void>();

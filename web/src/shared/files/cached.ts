@@ -5,6 +5,9 @@ import { megabytes, message } from "../words.ts";
 import { folder, removeFolders } from "./folders.ts";
 import { isEdgewise } from "./stream.ts";
 
+/** Receives the text of a warning. */
+export type Warn = (text: string) => void;
+
 /** Converts a failed write to a StorageError. `lost`: a sentence about what remains. */
 export function storageError(
   e: unknown,

@@ -4,8 +4,8 @@
 import { aborted, sleep, throwIfAborted } from "../abort.ts";
 import { type EdgewiseError, EngineError, ModelError } from "../errors.ts";
 import { Sha256 } from "../sha256.ts";
-import { seconds, stallTimeout, Watchdog } from "../watchdog.ts";
 import { megabytes, message, networkRemedy } from "../words.ts";
+import { type Connection, connect, isForeign, NotFound, Silence } from "./connection.ts";
 import {
   type ByteSource,
   type ChunkReader,
@@ -19,21 +19,6 @@ import {
 const ATTEMPTS = 5;
 const FIRST_PAUSE_MS = 150;
 
-/** The server does not have the file, or refuses it. */
-export class NotFound extends Error {
-  constructor(
-    readonly url: string,
-    readonly status: number,
-  ) {
-    super(`HTTP ${status}`);
-  }
-}
-
-/**
- * The server stopped sending. Counts as two broken connections, since each takes long to detect.
- */
-class Silence extends Error {}
-
 /** A response to a range request that does not continue what has arrived. */
 class NoContinuation extends Error {}
 
@@ -46,14 +31,6 @@ export interface HttpOptions {
   fetchOptions?: RequestInit | undefined;
   /** Default: the global fetch. */
   fetch?: typeof fetch;
-}
-
-/** An open request, which is aborted when the server stops sending. */
-interface Connection {
-  response: Response;
-  /** Awaits a promise, aborting the request if it does not settle in time. */
-  wait<T>(promise: Promise<T>): Promise<T>;
-  close(): void;
 }
 
 /** A file at an address. */
@@ -160,7 +137,12 @@ export class HttpSource implements ByteSource {
       const strong = this.etag && !this.etag.startsWith("W/") ? this.etag : this.modified;
       if (strong && !this.foreign) headers.set("If-Range", strong);
     }
-    const connection = await this.connect({ ...fetchOptions, headers });
+    const connection = await connect(
+      this.url,
+      { ...fetchOptions, headers },
+      this.options.signal,
+      this.options.fetch ?? fetch,
+    );
     try {
       const { response } = connection;
       if (response.url) this.foreign ||= isForeign(response.url);
@@ -228,48 +210,6 @@ export class HttpSource implements ByteSource {
     );
   }
 
-  private async connect(init: RequestInit): Promise<Connection> {
-    const { signal } = this.options;
-    const controller = new AbortController();
-    let silent: Silence | undefined;
-    const dog = new Watchdog(() => {
-      silent = new Silence(`the server sent nothing for ${seconds(stallTimeout())}`);
-      controller.abort();
-    });
-    const stop = () => controller.abort(signal?.reason);
-    if (signal?.aborted) throw aborted(signal);
-    signal?.addEventListener("abort", stop, { once: true });
-    const wait = async <T>(promise: Promise<T>): Promise<T> => {
-      dog.wake();
-      try {
-        return await promise;
-      } catch (e) {
-        throw silent ?? e;
-      } finally {
-        dog.stop();
-      }
-    };
-    const close = () => {
-      signal?.removeEventListener("abort", stop);
-      controller.abort();
-    };
-    try {
-      return {
-        response: await wait(
-          (this.options.fetch ?? fetch)(this.url, { ...init, signal: controller.signal }),
-        ),
-        wait,
-        close,
-      };
-    } catch (e) {
-      close();
-      // Other schemes (such as an extension's own files) have no status: a failed fetch means that
-      // the file does not exist.
-      if (e instanceof TypeError && !/^https?:/.test(this.url)) throw new NotFound(this.url, 404);
-      throw e;
-    }
-  }
-
   /** Waits before the next attempt, or throws. Returns the number of failures so far. */
   private async retryOrThrow(e: unknown, before: number, at: number): Promise<number> {
     const { signal } = this.options;
@@ -318,12 +258,6 @@ export async function bytesOf(
       );
     throw e;
   }
-}
-
-/** Whether an address has another origin than the page. */
-function isForeign(url: string): boolean {
-  const { origin } = globalThis.location ?? {};
-  return origin !== undefined && new URL(url).origin !== origin;
 }
 
 function truncated(url: string, at: number, size: number | undefined, why = ""): EdgewiseError {

@@ -2,10 +2,11 @@
 // read as streams, or as Blobs by the compiler, which needs random access.
 
 import { ModelError, StorageError } from "../../shared/errors.ts";
-import { type HttpSource, NotFound } from "../../shared/files/http.ts";
+import { NotFound } from "../../shared/files/connection.ts";
+import type { HttpSource } from "../../shared/files/http.ts";
 import { BlobSource, toBlob } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
-import type { KeptSource } from "../files/storage.ts";
+import type { KeptSource } from "../files/kept-source.ts";
 import { notThere } from "../model/not-there.ts";
 
 type Fetched = HttpSource | KeptSource;

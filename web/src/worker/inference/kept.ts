@@ -4,18 +4,18 @@
 
 import type { Device } from "../../device/device.ts";
 import { MAX_INFERENCE_PLANS, MAX_VALUES } from "../../gen/manifest.ts";
+import type { Warn } from "../../shared/files/cached.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { joined } from "../../shared/ranges.ts";
 import { message } from "../../shared/words.ts";
-import { compiledKey } from "../files/compiled-key.ts";
 import {
   digestReads,
   findCompiled,
   forgetCompiled,
   keepCompiled,
   type Reads,
-  type Warn,
-} from "../files/storage.ts";
+} from "../files/compiled.ts";
+import { compiledKey } from "../files/compiled-key.ts";
 import { Checker, type Json, type Weight } from "../package/checker.ts";
 import { NOTES } from "../package/notes.ts";
 import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";

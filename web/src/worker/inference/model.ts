@@ -9,7 +9,7 @@ import type {
   WireValue,
 } from "../../protocol/inference.ts";
 import { InputError } from "../../shared/errors.ts";
-import type { Warn } from "../files/storage.ts";
+import type { Warn } from "../../shared/files/cached.ts";
 import { Driver } from "./driver.ts";
 import { asDeclared } from "./feeds.ts";
 import type { PlanLibrary } from "./library.ts";

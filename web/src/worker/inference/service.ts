@@ -4,7 +4,7 @@
 import type { Device } from "../../device/device.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
-import type { Warn } from "../files/storage.ts";
+import type { Warn } from "../../shared/files/cached.ts";
 import type { InferenceModel } from "./model.ts";
 import { openModel } from "./open.ts";
 

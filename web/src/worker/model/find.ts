@@ -4,20 +4,21 @@ import type { Device } from "../../device/device.ts";
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ModelInfo } from "../../protocol/loading.ts";
 import { EngineError, ModelError, PackageError } from "../../shared/errors.ts";
-import { HttpSource, NotFound } from "../../shared/files/http.ts";
+import { NotFound } from "../../shared/files/connection.ts";
+import { HttpSource } from "../../shared/files/http.ts";
 import { BlobSource, type Extent, toBlob } from "../../shared/files/source.ts";
 import { type ByteSource, isEdgewise } from "../../shared/files/stream.ts";
 import { message } from "../../shared/words.ts";
 import { MissingFile } from "../compiler-client.ts";
-import { compiledKey } from "../files/compiled-key.ts";
 import {
   digestReads,
   findCompiled,
   forgetCompiled,
-  type KeptSource,
   keepCompiled,
   type Reads,
-} from "../files/storage.ts";
+} from "../files/compiled.ts";
+import { compiledKey } from "../files/compiled-key.ts";
+import type { KeptSource } from "../files/kept-source.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";
 import { fillBeside } from "./fill.ts";

@@ -2,12 +2,13 @@
 
 import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
 import { InputError, PackageError } from "../../shared/errors.ts";
-import { HttpSource, NotFound } from "../../shared/files/http.ts";
+import { NotFound } from "../../shared/files/connection.ts";
+import { HttpSource } from "../../shared/files/http.ts";
 import { BlobSource, type Handed, HandedSource } from "../../shared/files/source.ts";
 import { readAll } from "../../shared/files/stream.ts";
 import { digestOf } from "../../shared/sha256.ts";
 import { Compiler } from "../compiler-client.ts";
-import { KeptSource } from "../files/storage.ts";
+import { KeptSource } from "../files/kept-source.ts";
 import { parseConfig, Tokenizer } from "../text/tokenizer.ts";
 import { notThere } from "./not-there.ts";
 

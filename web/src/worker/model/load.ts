@@ -13,7 +13,7 @@ import {
   PackageError,
   TokenizerError,
 } from "../../shared/errors.ts";
-import { NotFound } from "../../shared/files/http.ts";
+import { NotFound } from "../../shared/files/connection.ts";
 import { platform } from "../../shared/platform.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";

@@ -1,7 +1,7 @@
 // The error for a file that a server does not have.
 
 import { type EdgewiseError, ModelError } from "../../shared/errors.ts";
-import type { NotFound } from "../../shared/files/http.ts";
+import type { NotFound } from "../../shared/files/connection.ts";
 
 /** Converts NotFound to an error for users. */
 export function notThere(e: NotFound): EdgewiseError {

@@ -86,6 +86,6 @@ export interface Manifest {
   inference: InferenceInfo | undefined;
   /** Training programs by name; empty if there are none. */
   training: Map<string, ProgramInfo>;
-  /** For packages in the page's own storage: what the compiler read (storage.ts). */
+  /** For packages in the page's own storage: what the compiler read (compiled.ts). */
   cache: unknown;
 }

@@ -1,109 +1,17 @@
-// The cache in the browser's storage: compiled packages, so that a second visit
-// needs no compiler, and downloaded files on request. If the storage is missing or full, pages work
-// without it and receive a warning.
+// Downloaded files in the browser's storage. If the storage is missing or full, pages work without
+// it and receive a warning.
 
 import { throwIfAborted } from "../../shared/abort.ts";
 import { StorageError } from "../../shared/errors.ts";
-import { BLOB_PIECE, BlobReader } from "../../shared/files/blobs.ts";
-import { quotaWords } from "../../shared/files/cached.ts";
+import { quotaWords, type Warn } from "../../shared/files/cached.ts";
 import { fileIn, folder, removeFrom, textIn } from "../../shared/files/folders.ts";
 import { HttpSource } from "../../shared/files/http.ts";
 import { BlobSource } from "../../shared/files/source.ts";
 import type { Folder, OpenFile } from "../../shared/files/stored.ts";
-import {
-  type ByteSource,
-  checkDigest,
-  isEdgewise,
-  type OnBytes,
-} from "../../shared/files/stream.ts";
+import { type ByteSource, checkDigest, type OnBytes } from "../../shared/files/stream.ts";
 import { Sha256, sha256 } from "../../shared/sha256.ts";
 import { megabytes } from "../../shared/words.ts";
-import { openPackage } from "../package/package.ts";
 import { PieceSums } from "./kept-sums.ts";
-
-/** Receives the text of a warning. */
-export type Warn = (text: string) => void;
-
-// Compiled packages
-
-/** What a compiled package depends on besides its key: the bytes that the compiler read. */
-export interface Reads {
-  /** Ranges [offset, bytes] that the compiler read, by file. */
-  ranges: Record<string, [number, number][]>;
-  /** Digest of these ranges, see `digestReads`. */
-  sha256: string;
-}
-
-/** Digest of the given ranges of the current files; undefined if a file is missing or too short. */
-export async function digestReads(
-  ranges: Reads["ranges"],
-  files: Map<string, Blob>,
-): Promise<string | undefined> {
-  const hash = new Sha256();
-  const text = new TextEncoder();
-  for (const name of Object.keys(ranges).sort()) {
-    const blob = files.get(name);
-    if (!blob) return undefined;
-    const reader = new BlobReader(blob, name);
-    for (const [offset, bytes] of ranges[name]!) {
-      if (offset + bytes > blob.size) return undefined;
-      hash.update(text.encode(`${name} ${offset} ${bytes}\n`));
-      for (let at = 0; at < bytes; ) {
-        const piece = await reader.read(offset + at, Math.min(bytes - at, BLOB_PIECE));
-        hash.update(piece);
-        at += piece.length;
-      }
-    }
-    reader.close();
-  }
-  return hash.hex();
-}
-
-/** Finds a compiled package of an earlier visit. A damaged one is removed and ignored. */
-export async function findCompiled(
-  key: string,
-  files: Map<string, Blob> | undefined,
-): Promise<ByteSource | undefined> {
-  const dir = await folder("plans", false);
-  if (!dir) return undefined;
-  const name = `${sha256(key)}.edge`;
-  try {
-    const file = await fileIn(dir, name);
-    const source = new BlobSource(file, `the cached package of ${key.slice(0, 200)}`);
-    const opened = await openPackage(source, true);
-    const reads = opened.manifest.cache as Reads | undefined;
-    await opened.finish(new Map()); // verifies its checksums
-    if (files) {
-      if (!reads || typeof reads.ranges !== "object") return undefined;
-      if ((await digestReads(reads.ranges, files)) !== reads.sha256) return undefined;
-    }
-    return source;
-  } catch (e) {
-    if (isEdgewise(e) && !(e instanceof StorageError)) await removeFrom(dir, name);
-    return undefined;
-  }
-}
-
-/** Stores a compiled package. Without space for it: calls `warn` and returns false. */
-export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise<boolean> {
-  const dir = await folder("plans", true);
-  if (!dir) return false;
-  try {
-    await dir.write(`${sha256(key)}.edge`, data);
-    return true;
-  } catch (e) {
-    warn(quotaWords(e, "The compiled model"));
-    return false;
-  }
-}
-
-/** Removes a compiled package, if it exists. */
-export async function forgetCompiled(key: string): Promise<void> {
-  const dir = await folder("plans", false);
-  await removeFrom(dir, `${sha256(key)}.edge`);
-}
-
-// Downloaded files
 
 /**
  * `sums`: checksums of the whole file (kept-sums.ts), except for packages, which contain theirs.
