@@ -1,11 +1,13 @@
 // Downloads a file as a stream from any offset. An interrupted or silent connection is resumed
-// where it stopped, provided that the server confirms that it continues the same file.
+// where it stopped, provided that the server confirms that it continues the same file. A large file
+// of known size arrives over several connections (parts.ts).
 
 import { aborted, sleep, throwIfAborted } from "../abort.ts";
 import { type EdgewiseError, EngineError, ModelError } from "../errors.ts";
 import { Sha256 } from "../sha256.ts";
 import { megabytes, message, networkRemedy } from "../words.ts";
-import { type Connection, connect, isForeign, NotFound, Silence } from "./connection.ts";
+import { type Connection, connect, NotFound, Silence } from "./connection.ts";
+import { inOrder, NoContinuation, PART } from "./parts.ts";
 import {
   type ByteSource,
   type ChunkReader,
@@ -19,8 +21,16 @@ import {
 const ATTEMPTS = 5;
 const FIRST_PAUSE_MS = 150;
 
-/** A response to a range request that does not continue what has arrived. */
-class NoContinuation extends Error {}
+/** Smallest number of bytes that are worth several connections. */
+const PARALLEL_FROM = 32 << 20;
+
+/** What is known of a file before it is requested. */
+export interface KnownFile {
+  /** Size in bytes. */
+  size: number;
+  /** Identifies the content: `sha256-` or `git-` and the digest in hexadecimal digits. */
+  version: string;
+}
 
 /** Options of a download. */
 export interface HttpOptions {
@@ -31,6 +41,10 @@ export interface HttpOptions {
   fetchOptions?: RequestInit | undefined;
   /** Default: the global fetch. */
   fetch?: typeof fetch;
+  /** Of a file of which this is known, `open` requests nothing. */
+  known?: KnownFile | undefined;
+  /** Number of attempts without progress. Default: 5. */
+  attempts?: number;
 }
 
 /** A file at an address. */
@@ -38,13 +52,11 @@ export class HttpSource implements ByteSource {
   size: number | undefined;
   validator: string | undefined;
   private etag: string | null | undefined;
+  /** The server has answered. */
+  private answered = false;
   private modified: string | null = null;
-  private first: Connection | undefined;
-  /**
-   * Whether some response came from another origin. `If-Range` would then need the consent (CORS)
-   * of every server involved, which CDNs do not give.
-   */
-  private foreign: boolean;
+  /** An open connection for the bytes from `at` on, up to `end` if that is given. */
+  private first: { at: number; end?: number | undefined; connection: Connection } | undefined;
   /** Do not use range requests: the server's ranges are not reliable. */
   private whole = false;
 
@@ -52,7 +64,8 @@ export class HttpSource implements ByteSource {
     readonly url: string,
     private readonly options: HttpOptions = {},
   ) {
-    this.foreign = isForeign(url);
+    this.size = options.known?.size;
+    this.validator = options.known?.version;
   }
 
   get name(): string {
@@ -63,7 +76,7 @@ export class HttpSource implements ByteSource {
     if (this.first || this.validator !== undefined || this.size !== undefined) return;
     for (let failures = 0; ; ) {
       try {
-        this.first = await this.request(0);
+        this.first = { at: 0, connection: await this.request(0) };
         return;
       } catch (e) {
         failures = await this.retryOrThrow(e, failures, 0);
@@ -71,83 +84,147 @@ export class HttpSource implements ByteSource {
     }
   }
 
+  /**
+   * Opens a file whose first `have` bytes are available, to be read from there on.
+   * @param have bytes that are available, less than `size`
+   * @param validator of the version that they belong to, likewise `size`
+   * @returns whether the server has this version; else the file is open from its beginning on
+   */
+  async resume(have: number, validator: string, size: number): Promise<boolean> {
+    const tag = validator.includes('"');
+    this.etag = tag ? validator : null;
+    if (!tag) this.modified = validator;
+    this.validator = validator;
+    this.size = size;
+    for (let failures = 0; ; ) {
+      try {
+        this.first = await this.begin(have);
+        return true;
+      } catch (e) {
+        throwIfAborted(this.options.signal);
+        try {
+          failures = await this.retryOrThrow(e, failures, have);
+        } catch (last) {
+          if (!(last instanceof ModelError) || !this.answered) throw last;
+          [this.etag, this.modified, this.validator, this.size] = [
+            undefined,
+            null,
+            undefined,
+            undefined,
+          ];
+          await this.open();
+          return false;
+        }
+      }
+    }
+  }
+
   /** Closes a connection that `open` made and that was not read. */
   cancel(): void {
-    this.first?.close();
+    this.first?.connection.close();
     this.first = undefined;
   }
 
   async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
-    const { signal, onBytes, integrity } = this.options;
+    const { signal, integrity } = this.options;
     const hash = integrity && offset === 0 ? new Sha256() : undefined;
     let at = offset;
-    let failures = 0;
-    for (;;) {
-      let connection: Connection | undefined;
-      let reader: ChunkReader | undefined;
+    for (let failures = 0; ; ) {
       try {
         throwIfAborted(signal);
-        connection = at === 0 ? this.first : undefined;
-        if (at === 0) this.first = undefined;
-        connection ??= await this.request(at);
-        // A server without ranges sends the whole file again: skip what has arrived.
-        let skip = connection.response.status === 206 ? 0 : at;
-        reader = readerOf(connection.response.body!);
-        for (;;) {
-          const { done, value } = await connection.wait(reader.read());
-          if (done) break;
-          let chunk = value!;
-          if (skip > 0) {
-            const n = Math.min(skip, chunk.length);
-            skip -= n;
-            chunk = chunk.subarray(n);
-          }
-          if (!chunk.length) continue;
+        for await (const chunk of this.attempt(at)) {
           at += chunk.length;
-          if (this.size !== undefined && at > this.size)
-            throw new ModelError(
-              `the server sent more than its ${this.size} bytes`,
-              this.url,
-              "Load it again; if that does not help, the server is at fault.",
-            );
           failures = 0;
           hash?.update(chunk);
-          onBytes?.(at, this.size);
           yield chunk;
         }
-        if (this.size !== undefined && at < this.size)
-          throw new Error(`the connection ended after ${at} of ${this.size} bytes`);
         this.size ??= at;
         if (hash) checkDigest(hash.hex(), integrity!, this.url);
         return;
       } catch (e) {
         failures = await this.retryOrThrow(e, failures, at);
-      } finally {
-        void reader?.cancel().catch(() => undefined);
-        connection?.close();
       }
     }
   }
 
-  private async request(from: number): Promise<Connection> {
+  /** Streams the bytes from `at` on until something fails. */
+  private async *attempt(at: number): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+    const first = this.first?.at === at ? this.first : undefined;
+    if (!first) this.cancel();
+    this.first = undefined;
+    const { connection, end } = first ?? (await this.begin(at));
+    // a server without ranges answers with the whole file
+    if (end === undefined || connection.response.status !== 206) yield* this.chunks(connection, at);
+    else
+      yield* inOrder(at, this.size!, connection, {
+        request: (from, to) => this.request(from, to),
+        retry: (e, failures, from) => this.retryOrThrow(e, failures, from),
+        onBytes: (received) => this.options.onBytes?.(received, this.size),
+      });
+  }
+
+  /** Requests the bytes from `at` on: a part of them, if several connections are to be used. */
+  private async begin(at: number): Promise<NonNullable<HttpSource["first"]>> {
+    const many = !this.whole && this.size !== undefined && this.size - at >= PARALLEL_FROM;
+    const end = many ? at + PART : undefined;
+    return { at, end, connection: await this.request(at, end) };
+  }
+
+  /** Reads one connection to its end. */
+  private async *chunks(
+    connection: Connection,
+    from: number,
+  ): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+    let at = from;
+    // A server without ranges sends the whole file again: skip what has arrived.
+    let skip = connection.response.status === 206 ? 0 : at;
+    let reader: ChunkReader | undefined;
+    try {
+      reader = readerOf(connection.response.body!);
+      for (;;) {
+        const { done, value } = await connection.wait(reader.read());
+        if (done) break;
+        const skipped = Math.min(skip, value!.length);
+        const chunk = value!.subarray(skipped);
+        skip -= skipped;
+        if (!chunk.length) continue;
+        at += chunk.length;
+        if (this.size !== undefined && at > this.size)
+          throw new ModelError(
+            `the server sent more than its ${this.size} bytes`,
+            this.url,
+            "Load it again; if that does not help, the server is at fault.",
+          );
+        this.options.onBytes?.(at, this.size);
+        yield chunk;
+      }
+      if (this.size !== undefined && at < this.size)
+        throw new Error(`the connection ended after ${at} of ${this.size} bytes`);
+    } finally {
+      void reader?.cancel().catch(() => undefined);
+      connection.close();
+    }
+  }
+
+  /** Requests the bytes from `from` on, up to `to` if that is given. */
+  private async request(from: number, to?: number): Promise<Connection> {
     const { fetchOptions } = this.options;
     const headers = new Headers(fetchOptions?.headers);
-    if (from > 0 && !this.whole) {
-      headers.set("Range", `bytes=${from}-`);
-      const strong = this.etag && !this.etag.startsWith("W/") ? this.etag : this.modified;
-      if (strong && !this.foreign) headers.set("If-Range", strong);
-    }
+    const ranged = (from > 0 || to !== undefined) && !this.whole;
+    // Without If-Range, for which CDNs do not give their consent (CORS): versions are compared here.
+    if (ranged) headers.set("Range", `bytes=${from}-${to === undefined ? "" : to - 1}`);
     const connection = await connect(
       this.url,
-      { ...fetchOptions, headers },
+      // the HTTP cache of Chromium would serve ranges of one file one after the other
+      { ...fetchOptions, headers, ...(to === undefined ? {} : { cache: "no-store" }) },
       this.options.signal,
       this.options.fetch ?? fetch,
     );
     try {
       const { response } = connection;
-      if (response.url) this.foreign ||= isForeign(response.url);
+      this.answered = true;
       if (!response.ok || !response.body) throw new NotFound(this.url, response.status);
-      if (response.status === 206) this.continues(response, from);
+      if (response.status === 206) this.continues(response, from, ranged);
       else this.begins(response, from);
       return connection;
     } catch (e) {
@@ -160,7 +237,12 @@ export class HttpSource implements ByteSource {
   private begins({ headers }: Response, from: number): void {
     const length = headers.has("Content-Encoding") ? null : headers.get("Content-Length");
     const size = length !== null && /^\d+$/.test(length) ? Number(length) : undefined;
-    if (from > 0 && !this.same(headers, size)) throw this.changed();
+    if ((from > 0 || this.etag === undefined) && !this.same(headers, size)) throw this.changed();
+    this.identify(headers, size);
+  }
+
+  /** Notes the version of the first response. */
+  private identify(headers: Headers, size: number | undefined): void {
     this.size ??= size;
     if (this.etag !== undefined) return;
     this.etag = headers.get("ETag");
@@ -169,10 +251,10 @@ export class HttpSource implements ByteSource {
   }
 
   /** Checks a partial response: it must state that it continues the same file. */
-  private continues({ headers }: Response, from: number): void {
+  private continues({ headers }: Response, from: number, asked: boolean): void {
     const range = /^bytes (\d+)-(\d+)\/(\d+|\*)$/.exec(headers.get("Content-Range") ?? "");
     const size = range && range[3] !== "*" ? Number(range[3]) : undefined;
-    if (from === 0)
+    if (!asked)
       throw new NoContinuation("the server sent a part of the file that nobody asked for");
     if (
       range &&
@@ -181,7 +263,7 @@ export class HttpSource implements ByteSource {
       (size === undefined || Number(range[2]) < size)
     ) {
       if (this.same(headers, size)) {
-        this.size ??= size;
+        this.identify(headers, size);
         return;
       }
       const tells =
@@ -220,7 +302,7 @@ export class HttpSource implements ByteSource {
     } else if (isEdgewise(e)) throw e;
     if (e instanceof NoContinuation) this.whole = true;
     const failures = before + (e instanceof Silence ? 2 : 1);
-    if (failures >= ATTEMPTS) {
+    if (failures >= (this.options.attempts ?? ATTEMPTS)) {
       if (e instanceof NotFound) throw e;
       if (at > 0) throw truncated(this.url, at, this.size, message(e));
       throw new ModelError(
