@@ -55,9 +55,11 @@ export interface Env {
   cachePlans: boolean;
   /**
    * Keep downloaded model files in the browser's storage, and resume interrupted downloads on the
-   * next visit. Default: false.
+   * next visit. A kept file is used without asking the server again. `auto` keeps the files of hub
+   * ids and of other origins, and leaves those of the page's own origin to the browser's HTTP
+   * cache, which asks the server for changes. Default: `auto`.
    */
-  cacheFiles: boolean;
+  cacheFiles: boolean | "auto";
   /**
    * Device to compute on: `wasm`, `webgpu` (not supported by this version) or `auto`, the fastest
    * available. Default: `auto`.
@@ -93,7 +95,7 @@ export const env: Env = {
   remoteHost: "https://huggingface.co/",
   remotePathTemplate: "{model}/resolve/{revision}/",
   cachePlans: true,
-  cacheFiles: false,
+  cacheFiles: "auto",
   device: "auto",
   flavour: "auto",
   threads: undefined,

@@ -43,6 +43,7 @@ export {
   type SessionOptions,
   type ValueMetadata,
 } from "./inference/session.ts";
+export { type CachedFile, type CachedModel, type CachedModelOptions, models } from "./models.ts";
 export { type Info, info, pipeline } from "./pipeline.ts";
 export {
   type MemoryRow,

@@ -55,7 +55,7 @@ export interface PipelineOptions extends DeviceChoice {
   /** Keep the compiled model for the next visit. Default: `env.cachePlans`. */
   cache?: boolean;
   /** Keep downloaded files for the next visit. Default: `env.cacheFiles`. */
-  cache_files?: boolean;
+  cache_files?: boolean | "auto";
   /**
    * Expected SHA-256 of the model file (64 hexadecimal digits, or `sha256-` and base64), or one
    * digest per file name.

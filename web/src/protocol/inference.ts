@@ -46,8 +46,8 @@ export interface OpenRequest {
   threads: number | undefined;
   /** Read and write compiled plans in the browser's storage. */
   cache: boolean;
-  /** Keep downloaded files as well. */
-  cache_files: boolean;
+  /** Keep downloaded files as well; `auto`: as `Env.cacheFiles`. */
+  cache_files: boolean | "auto";
   /** Maximum number of loop iterations of a run, over all loops. */
   max_loop_trips: number;
   /** Maximum bytes of the values that a run holds at once. */

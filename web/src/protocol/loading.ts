@@ -63,7 +63,7 @@ export interface LoadRequest {
   /** Training programs to compile, as python/edgewise/training/package.py takes them. */
   programs: Record<string, unknown>[] | undefined;
   cache: boolean;
-  cache_files: boolean;
+  cache_files: boolean | "auto";
   integrity: string | Record<string, string> | undefined;
   fetch_options: RequestInit | undefined;
 }
@@ -120,7 +120,7 @@ export interface Loaded {
   info: ModelInfo;
 }
 
-/** Events of `progress_callback`. The first five are those of transformers.js. */
+/** Events of `progress_callback`. The first six are those of transformers.js. */
 export type ProgressEvent =
   | { status: "initiate" | "download" | "done"; name: string; file: string }
   /** `progress` in percent, `loaded` and `total` in bytes; `total` is 0 if the server omits it. */
@@ -131,6 +131,18 @@ export type ProgressEvent =
       progress: number;
       loaded: number;
       total: number;
+    }
+  /**
+   * Progress of all files, before each `progress`. The files of a hub's listing are known from the
+   * beginning on; of others a file counts once it arrives.
+   */
+  | {
+      status: "progress_total";
+      name: string;
+      progress: number;
+      loaded: number;
+      total: number;
+      files: Record<string, { loaded: number; total: number }>;
     }
   | { status: "ready"; name: string; task: string }
   /** The model is compiled in the page: Pyodide starts (`pyodide`), then compiles (`compile`). */

@@ -45,7 +45,7 @@ export interface SessionOptions extends DeviceChoice {
    */
   cache?: boolean;
   /** Keep downloaded files in the browser's storage. Default: `env.cacheFiles`. */
-  cache_files?: boolean;
+  cache_files?: boolean | "auto";
   /**
    * Seed of the random numbers of all runs (operators such as RandomNormal without a seed of their
    * own): an integer from 0 to 2^63 - 1, above 2^53 as a bigint. Sessions with equal seeds draw

@@ -51,6 +51,7 @@ export function quotaWords(e: unknown, what: string): string {
 /**
  * Bytes that Edgewise holds in the browser's storage for this site: compiled models
  * (`plans`) and downloaded files (`files`). Adapters and checkpoints are not included.
+ * `models.list` has the sizes of each model.
  */
 export async function cacheBytes(): Promise<{ plans: number; files: number }> {
   const total = { plans: 0, files: 0 };
@@ -63,8 +64,9 @@ export async function cacheBytes(): Promise<{ plans: number; files: number }> {
 
 /**
  * Deletes compiled models and downloaded files from the browser's storage for this site. Adapters
- * and checkpoints stay: see `forgetAdapter` and `deleteCheckpoint`.
+ * and checkpoints stay: see `forgetAdapter` and `deleteCheckpoint`. `models.delete` deletes one
+ * model.
  */
 export async function clearCache(): Promise<void> {
-  await removeFolders(["plans", "files"]);
+  await removeFolders(["plans", "files", "models"]);
 }

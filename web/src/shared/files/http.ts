@@ -211,7 +211,7 @@ export class HttpSource implements ByteSource {
     const { fetchOptions } = this.options;
     const headers = new Headers(fetchOptions?.headers);
     const ranged = (from > 0 || to !== undefined) && !this.whole;
-    // Without If-Range, for which CDNs do not give their consent (CORS): versions are compared here.
+    // Without If-Range, which CDNs do not allow (CORS): `continues` compares the versions.
     if (ranged) headers.set("Range", `bytes=${from}-${to === undefined ? "" : to - 1}`);
     const connection = await connect(
       this.url,

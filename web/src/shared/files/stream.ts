@@ -32,10 +32,15 @@ export function isEdgewise(e: unknown): e is EdgewiseError {
 }
 
 /** @throws ModelError if the digests differ */
-export function checkDigest(found: string, wanted: string, where: string): void {
+export function checkDigest(
+  found: string,
+  wanted: string,
+  where: string,
+  algorithm = "SHA-256",
+): void {
   if (found !== wanted)
     throw new ModelError(
-      `its SHA-256 is ${found}, not ${wanted}`,
+      `its ${algorithm} is ${found}, not ${wanted}`,
       where,
       "The file was damaged or replaced. Fetch it again, or correct the integrity option.",
     );

@@ -7,8 +7,9 @@ import { quotaWords, type Warn } from "../../shared/files/cached.ts";
 import { fileIn, folder, removeFrom } from "../../shared/files/folders.ts";
 import { BlobSource } from "../../shared/files/source.ts";
 import { type ByteSource, isEdgewise } from "../../shared/files/stream.ts";
-import { Sha256, sha256 } from "../../shared/sha256.ts";
+import { Sha256 } from "../../shared/sha256.ts";
 import { openPackage } from "../package/package.ts";
+import { compiledFile } from "./compiled-key.ts";
 
 /** What a compiled package depends on besides its key: the bytes that the compiler read. */
 export interface Reads {
@@ -50,7 +51,7 @@ export async function findCompiled(
 ): Promise<ByteSource | undefined> {
   const dir = await folder("plans", false);
   if (!dir) return undefined;
-  const name = `${sha256(key)}.edge`;
+  const name = compiledFile(key);
   try {
     const file = await fileIn(dir, name);
     const source = new BlobSource(file, `the cached package of ${key.slice(0, 200)}`);
@@ -73,7 +74,7 @@ export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise
   const dir = await folder("plans", true);
   if (!dir) return false;
   try {
-    await dir.write(`${sha256(key)}.edge`, data);
+    await dir.write(compiledFile(key), data);
     return true;
   } catch (e) {
     warn(quotaWords(e, "The compiled model"));
@@ -84,5 +85,5 @@ export async function keepCompiled(key: string, data: Blob, warn: Warn): Promise
 /** Removes a compiled package, if it exists. */
 export async function forgetCompiled(key: string): Promise<void> {
   const dir = await folder("plans", false);
-  await removeFrom(dir, `${sha256(key)}.edge`);
+  await removeFrom(dir, compiledFile(key));
 }

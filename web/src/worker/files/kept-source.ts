@@ -1,57 +1,74 @@
-// Downloaded files in the browser's storage. If the storage is missing or full, pages work without
-// it and receive a warning.
+// A downloaded file in the browser's storage (kept.ts). If the storage is missing or full, pages
+// work without it and receive a warning.
 
 import { throwIfAborted } from "../../shared/abort.ts";
 import { StorageError } from "../../shared/errors.ts";
 import { quotaWords, type Warn } from "../../shared/files/cached.ts";
-import { fileIn, folder, removeFrom, textIn } from "../../shared/files/folders.ts";
-import { HttpSource } from "../../shared/files/http.ts";
+import { fileIn, folder } from "../../shared/files/folders.ts";
+import { HttpSource, type KnownFile } from "../../shared/files/http.ts";
+import {
+  changingLinks,
+  type KeptFile,
+  linkName,
+  readAllJson,
+  readJson,
+  removeData,
+  removeUnused,
+  writeJson,
+} from "../../shared/files/kept.ts";
 import { BlobSource } from "../../shared/files/source.ts";
 import type { Folder, OpenFile } from "../../shared/files/stored.ts";
 import { type ByteSource, checkDigest, type OnBytes } from "../../shared/files/stream.ts";
-import { Sha256, sha256 } from "../../shared/sha256.ts";
+import { Sha256 } from "../../shared/sha256.ts";
 import { megabytes } from "../../shared/words.ts";
+import { sharedFile, shareFile } from "./cross-origin.ts";
 import { PieceSums } from "./kept-sums.ts";
+import { sha256Of } from "./listing.ts";
 
-/**
- * `sums`: checksums of the whole file (kept-sums.ts), except for packages, which contain theirs.
- */
-interface Meta {
-  url: string;
-  size: number | undefined;
-  validator: string | undefined;
-  complete: boolean;
-  sums?: string[];
+/** Options of a {@link KeptSource}. */
+export interface KeptOptions {
+  signal?: AbortSignal | undefined;
+  onBytes?: OnBytes | undefined;
+  /** Expected SHA-256 in hexadecimal digits. */
+  integrity?: string | undefined;
+  fetchOptions?: RequestInit | undefined;
+  known?: KnownFile | undefined;
+  /** Key of the model that the file belongs to. */
+  model: string;
 }
 
 /**
  * A downloaded file that is stored for the next visit. Partial downloads are stored, too, and
- * resumed. A complete file is used without contacting the server.
+ * resumed. A complete file is used without contacting the server, unless another version is asked
+ * for.
  */
 export class KeptSource implements ByteSource {
   /** Size of the file in bytes, once known. */
   size: number | undefined;
-  /** The server's identification of the version (ETag or date), required to resume a download. */
+  /** Identifies the version: what is known of it, or the server's ETag or date. */
   validator: string | undefined;
+  /** The stored content, complete or partial. */
   private kept: File | undefined;
+  private link: KeptFile | undefined;
+  /** The file in Cross-Origin Storage; it is not stored once more. */
+  private shared: File | undefined;
+  /** Name of the content that this address had before. */
+  private before: string | undefined;
   /** The file was downloaded and stored during this visit. */
   private whole = false;
-  private meta: Meta | undefined;
   private dir: Folder | undefined;
   private readonly id: string;
+  /** Name of the content. */
+  private readonly data: string;
   private readonly http: HttpSource;
 
   constructor(
     readonly url: string,
-    private readonly options: {
-      signal?: AbortSignal | undefined;
-      onBytes?: OnBytes | undefined;
-      integrity?: string | undefined;
-      fetchOptions?: RequestInit | undefined;
-    },
+    private readonly options: KeptOptions,
     private readonly warn: Warn,
   ) {
-    this.id = sha256(url).slice(0, 40);
+    this.id = linkName(url);
+    this.data = options.integrity ?? this.id;
     this.http = new HttpSource(url, { ...options, integrity: undefined });
   }
 
@@ -60,55 +77,82 @@ export class KeptSource implements ByteSource {
     return this.http.name;
   }
 
-  /** Finds the stored file, or obtains size and validator from the server. */
+  /** Finds the stored file, or obtains size and validator. */
   async open(): Promise<void> {
     if (this.size !== undefined || this.validator !== undefined) return;
     this.dir = await folder("files", true);
-    try {
-      const meta = JSON.parse(await textIn(this.dir, `${this.id}.json`)) as Meta;
-      const data = await fileIn(this.dir, `${this.id}.data`);
-      if (meta.url === this.url && (!meta.complete || data.size === meta.size))
-        [this.meta, this.kept] = [meta, data];
-    } catch {
-      // missing or unreadable: download it
-    }
-    if (this.meta?.complete && this.kept) {
-      [this.size, this.validator] = [this.meta.size, this.meta.validator];
+    await this.find().catch(() => undefined); // it is not there or unreadable: download it
+    const { link, kept, http } = this;
+    if (link?.complete) {
+      [this.size, this.validator] = [link.size, link.validator];
       return;
     }
-    await this.http.open();
-    [this.size, this.validator] = [this.http.size, this.http.validator];
-    // a partial file can be resumed only if the server has the same version
-    const same =
-      this.meta &&
-      this.kept &&
-      this.validator !== undefined &&
-      this.meta.validator === this.validator &&
-      this.meta.size === this.size;
-    if (!same) this.kept = undefined;
+    const { known } = this.options;
+    if (known) {
+      await http.open(); // requests nothing: the digest shows whether a stored part belongs to it
+      const digest = sha256Of(known);
+      const file = digest && !kept ? await sharedFile(digest) : undefined;
+      if (file?.size === known.size) this.shared = file;
+    } else if (kept?.size && link?.validator && link.size !== undefined) {
+      const have = Math.min(kept.size, link.size - 1);
+      if (!(await http.resume(have, link.validator, link.size))) this.kept = undefined;
+    } else {
+      await http.open();
+      this.kept = undefined;
+    }
+    [this.size, this.validator] = [http.size, http.validator];
+  }
+
+  /** Finds what is stored of the file, at this address or at another one. */
+  private async find(): Promise<void> {
+    const { known } = this.options;
+    const link = await readJson<KeptFile>(this.dir, `${this.id}.json`);
+    this.before = link?.data;
+    if (link?.url === this.url && (!known || known.version === link.validator)) {
+      const data = await fileIn(this.dir, `${link.data}.data`);
+      if (!link.complete || data.size === link.size) [this.link, this.kept] = [link, data];
+    } else if (known && this.data !== this.id) {
+      this.kept = await fileIn(this.dir, `${this.data}.data`);
+      await changingLinks(async () => {
+        const twin = (await readAllJson<KeptFile>(this.dir)).find(
+          (l) => l.data === this.data && l.complete && l.size === this.kept!.size,
+        );
+        if (!twin) return;
+        const { url } = this;
+        const link = { ...twin, url, model: this.options.model, validator: known.version };
+        await this.write(link);
+        this.link = link;
+      });
+    }
   }
 
   /** Streams the bytes from an offset on, storing them as they arrive. */
   async *stream(offset = 0): AsyncGenerator<Uint8Array<ArrayBuffer>> {
     await this.open();
+    const { signal, onBytes } = this.options;
+    if (this.shared)
+      yield* new BlobSource(this.shared, this.name, { signal, onBytes }).stream(offset);
+    else if (this.link?.complete && this.kept) yield* this.stored(this.kept, this.link, offset);
+    else if (offset > 0) yield* this.http.stream(offset);
+    else yield* this.download();
+  }
+
+  /** Streams the complete stored file and verifies its checksums. */
+  private async *stored(
+    kept: File,
+    link: KeptFile,
+    offset: number,
+  ): AsyncGenerator<Uint8Array<ArrayBuffer>> {
     const { signal, onBytes, integrity } = this.options;
-    if (offset > 0) {
-      yield* this.meta?.complete && this.kept
-        ? new BlobSource(this.kept, this.name, { signal, onBytes }).stream(offset)
-        : this.http.stream(offset);
-      return;
-    }
-    const hash = integrity ? new Sha256() : undefined;
-    const stated = this.meta?.complete && this.kept ? this.meta.sums : undefined;
-    const sums = stated && PieceSums.possible ? new PieceSums() : undefined;
-    for await (const chunk of this.meta?.complete && this.kept
-      ? new BlobSource(this.kept, this.name, { signal, onBytes }).stream()
-      : this.download()) {
-      hash?.update(chunk);
+    const sums = !offset && link.sums && PieceSums.possible ? new PieceSums() : undefined;
+    // a digest that was verified when the file arrived is the name of its content
+    const hash = !offset && integrity && !(sums && link.data === integrity) && new Sha256();
+    for await (const chunk of new BlobSource(kept, this.name, { signal, onBytes }).stream(offset)) {
+      if (hash) hash.update(chunk);
       sums?.add(chunk);
       yield chunk;
     }
-    if (sums && (await sums.finish()).join() !== String(stated)) {
+    if (sums && (await sums.finish()).join() !== String(link.sums)) {
       await this.forget();
       throw new StorageError(
         "its copy in the browser's storage was damaged and has been removed",
@@ -116,9 +160,13 @@ export class KeptSource implements ByteSource {
         "Load it again.",
       );
     }
-    if (!hash) return;
+    if (hash) await this.check(hash);
+  }
+
+  /** @throws ModelError if the digest is not the expected one; the file is removed */
+  private async check(hash: Sha256): Promise<void> {
     try {
-      checkDigest(hash.hex(), integrity!, this.url);
+      checkDigest(hash.hex(), this.options.integrity!, this.url);
     } catch (e) {
       await this.forget();
       throw e;
@@ -135,17 +183,18 @@ export class KeptSource implements ByteSource {
       PieceSums.possible && !new URL(this.url).pathname.endsWith(".edge")
         ? new PieceSums()
         : undefined;
+    const hash = this.options.integrity ? new Sha256() : undefined;
     try {
-      if (handle) {
+      if (handle)
         for await (const chunk of this.storedPart(handle)) {
           at += chunk.length;
           this.options.onBytes?.(at, this.size);
+          hash?.update(chunk);
           sums?.add(chunk);
           yield chunk;
         }
-        if (at > 0) this.http.cancel();
-      }
-      if (at === 0 || at !== this.size)
+      if (at > 0 && at === this.size) this.http.cancel();
+      else
         for await (const chunk of this.http.stream(at)) {
           try {
             await handle?.write(chunk, at);
@@ -153,6 +202,7 @@ export class KeptSource implements ByteSource {
             handle = await this.giveUp(handle, e, at);
           }
           at += chunk.length;
+          hash?.update(chunk);
           if (handle) sums?.add(chunk);
           yield chunk;
         }
@@ -162,13 +212,19 @@ export class KeptSource implements ByteSource {
       } catch (e) {
         handle = await this.giveUp(handle, e, at);
       }
-      if (handle) {
-        await handle.close();
-        handle = undefined;
+      const kept = handle !== undefined;
+      await handle?.close();
+      handle = undefined;
+      if (hash) await this.check(hash);
+      if (kept) {
         this.whole = true;
-        await this.writeMeta(true, await sums?.finish()).catch((e: unknown) =>
+        await this.writeLink(true, await sums?.finish()).catch((e: unknown) =>
           this.warn(quotaWords(e, this.name)),
         );
+        const digest = sha256Of(this.options.known);
+        // what needs authorization is not offered to other sites
+        if (digest && !this.options.fetchOptions)
+          void shareFile(digest, () => fileIn(this.dir, `${this.data}.data`));
       }
     } finally {
       await handle?.close().catch(() => undefined);
@@ -186,8 +242,8 @@ export class KeptSource implements ByteSource {
   private async openToWrite(): Promise<OpenFile | undefined> {
     let handle: OpenFile | undefined;
     try {
-      handle = await this.dir?.open(`${this.id}.data`);
-      if (handle) await this.writeMeta(false);
+      handle = await this.dir?.open(`${this.data}.data`);
+      if (handle) await changingLinks(() => this.writeLink(false));
       return handle;
     } catch (e) {
       // no space, or another tab is downloading the same file
@@ -200,7 +256,7 @@ export class KeptSource implements ByteSource {
 
   /** The bytes that an earlier visit stored. */
   private async *storedPart(file: OpenFile): AsyncGenerator<Uint8Array<ArrayBuffer>> {
-    const have = this.kept ? file.size : 0;
+    const have = this.kept ? Math.min(file.size, this.size ?? Infinity) : 0;
     await file.truncate(have);
     const buffer = new Uint8Array(Math.min(4 << 20, have));
     for (let at = 0; at < have; ) {
@@ -212,15 +268,20 @@ export class KeptSource implements ByteSource {
     }
   }
 
-  private async writeMeta(complete: boolean, sums?: string[]): Promise<void> {
-    const meta: Meta = {
-      url: this.url,
-      size: this.size,
-      validator: this.validator,
-      complete,
-      ...(sums ? { sums } : {}),
-    };
-    await this.dir!.write(`${this.id}.json`, new Blob([JSON.stringify(meta)]));
+  private async writeLink(complete: boolean, sums?: string[]): Promise<void> {
+    const { url, data, size, validator } = this;
+    const { model } = this.options;
+    const modified = Date.now();
+    const what = { url, model, data, size, validator, complete, modified };
+    const link = { ...what, ...(sums ? { sums } : {}) };
+    await this.write(link);
+  }
+
+  /** Writes the link, and removes what it refers to no longer: another version. */
+  private async write(link: KeptFile): Promise<void> {
+    await writeJson(this.dir!, `${this.id}.json`, link);
+    if (this.before !== undefined && this.before !== link.data) await removeUnused(this.dir!);
+    this.before = link.data;
   }
 
   /** Closes a connection that `open` made and that was not read. */
@@ -233,11 +294,11 @@ export class KeptSource implements ByteSource {
    * partial file is compared with the server's version anyway.
    */
   async distrust(): Promise<void> {
-    if (this.whole || this.meta?.complete) await this.forget();
+    if (this.whole || this.link?.complete) await this.forget();
   }
 
   /** Removes the stored file. */
   async forget(): Promise<void> {
-    for (const end of ["json", "data"]) await removeFrom(this.dir, `${this.id}.${end}`);
+    await removeData(this.dir, this.link?.complete ? this.link.data : this.data);
   }
 }

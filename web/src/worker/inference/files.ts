@@ -3,13 +3,11 @@
 
 import { ModelError, StorageError } from "../../shared/errors.ts";
 import { NotFound } from "../../shared/files/connection.ts";
-import type { HttpSource } from "../../shared/files/http.ts";
+import { modelAddress } from "../../shared/files/model-address.ts";
 import { BlobSource, toBlob } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
-import type { KeptSource } from "../files/kept-source.ts";
+import type { Remote } from "../files/downloads.ts";
 import { notThere } from "../model/not-there.ts";
-
-type Fetched = HttpSource | KeptSource;
 
 /** Files of one model, by the names used in the model. */
 export class ModelFiles {
@@ -18,7 +16,7 @@ export class ModelFiles {
   /** Identification of the version in use of each file from a server that provides one. */
   private readonly marks = new Map<string, string>();
   /** Sources that are open but not yet read. */
-  private readonly opened = new Map<string, Fetched>();
+  private readonly opened = new Map<string, Remote>();
   private readonly whole = new Map<string, Blob>();
 
   /**
@@ -30,7 +28,7 @@ export class ModelFiles {
   constructor(
     private readonly model: string | Blob,
     private readonly external: Record<string, Blob | string>,
-    private readonly fetching: (url: string) => Fetched,
+    private readonly fetching: (url: string) => Remote,
   ) {
     this.name =
       typeof model === "string"
@@ -69,6 +67,11 @@ export class ModelFiles {
    */
   async size(name: string): Promise<number | undefined> {
     return (this.whole.get(name) ?? (await this.open(name)))?.size;
+  }
+
+  /** `ModelAddress.key` of a model at an address; else empty. */
+  get key(): string {
+    return typeof this.model === "string" ? modelAddress(this.model).key : "";
   }
 
   /** Identifications of all files accessed so far. */
@@ -143,7 +146,7 @@ export class ModelFiles {
     return url.startsWith(new URL(".", this.model).href) ? url : undefined;
   }
 
-  private async open(name: string): Promise<Fetched | undefined> {
+  private async open(name: string): Promise<Remote | undefined> {
     if (this.whole.has(name)) return undefined;
     const url = this.address(name);
     let source = this.opened.get(name);

@@ -55,7 +55,7 @@ export class KeptPlans {
   /** @throws ModelError if the model does not exist */
   static async of({ tableHash }: Device, files: ModelFiles): Promise<KeptPlans> {
     return new KeptPlans(
-      compiledKey(tableHash, { session: await files.identity() }),
+      compiledKey(tableHash, { session: await files.identity() }, files.key),
       tableHash,
       files,
     );

@@ -9,14 +9,15 @@ import type { Urls } from "../../protocol/loading.ts";
 import { Aborted, ModelError, PackageError, StorageError } from "../../shared/errors.ts";
 import type { Warn } from "../../shared/files/cached.ts";
 import { NotFound } from "../../shared/files/connection.ts";
-import { HttpSource } from "../../shared/files/http.ts";
 import { MAGIC } from "../../shared/files/magic.ts";
 import { BlobSource, HandedSource } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { Compiler } from "../compiler-client.ts";
+import { Downloads } from "../files/downloads.ts";
 import { KeptSource } from "../files/kept-source.ts";
 import { checkTable } from "../model/checks.ts";
 import { fillBeside } from "../model/fill.ts";
+import { dtypeOf } from "../model/hub.ts";
 import { notThere } from "../model/not-there.ts";
 import { Weights } from "../model/weights.ts";
 import { NOTES } from "../package/notes.ts";
@@ -66,21 +67,44 @@ export async function openModel(
     ...(flavour === undefined ? {} : { flavour }),
     ...(threads === undefined ? {} : { threads }),
   };
-  const fetching = (url: string) =>
-    request.cache_files ? new KeptSource(url, { signal }, warn) : new HttpSource(url, { signal });
-  if (!(await isOnnx(model))) {
-    const source =
-      typeof model === "string"
-        ? fetching(model)
-        : model instanceof Blob
-          ? new BlobSource(model, model instanceof File ? model.name : "model", { signal })
-          : new HandedSource(model, { signal });
-    return openPacked(source, options, request);
-  }
-  const files = new ModelFiles(model as string | Blob, request.external, fetching);
-  const python = () => startPython(urls, signal);
-  // compared with Python's download, the full engine is small
-  return openOnnx(files, python, { ...options, full: true }, request);
+  const downloads = downloadsOf(request, signal, warn);
+  const begun = downloads?.begin((listing) => [...listing.from(model as string)]);
+  begun?.catch(() => undefined); // reported where it is awaited
+  const fetching = (url: string) => downloads!.source(url);
+  const opened = (await isOnnx(model))
+    ? await openOnnx(
+        async () => {
+          await begun;
+          return new ModelFiles(model as string | Blob, request.external, fetching);
+        },
+        () => startPython(urls, signal),
+        // compared with Python's download, the full engine is small
+        { ...options, full: true },
+        request,
+      )
+    : await openPacked(
+        async () => {
+          await begun;
+          if (typeof model === "string") return fetching(model);
+          return model instanceof Blob
+            ? new BlobSource(model, model instanceof File ? model.name : "model", { signal })
+            : new HandedSource(model, { signal });
+        },
+        options,
+        request,
+      );
+  if (typeof model === "string") await downloads?.loaded(dtypeOf(model), request.cache);
+  return opened;
+}
+
+/** The files of a model at an address, or of external data at an address. */
+function downloadsOf(
+  { model, external, cache_files: keep }: OpenRequest,
+  signal: AbortSignal,
+  warn: Warn,
+): Downloads | undefined {
+  const url = [model, ...Object.values(external)].find((file) => typeof file === "string");
+  return url === undefined ? undefined : new Downloads(url, { keep, signal, warn });
 }
 
 /** Whether a model is an .onnx file; else it is a package. */
@@ -104,12 +128,14 @@ function closeWhenOpen(opening: Promise<Device>): void {
 }
 
 async function openPacked(
-  source: ByteSource,
+  makeSource: () => Promise<ByteSource>,
   options: DeviceOptions,
   request: OpenRequest,
 ): Promise<InferenceModel> {
   const opening = beginOpening({ ...options, full: false });
+  let source: ByteSource | undefined;
   try {
+    source = await makeSource();
     await source.open();
     return await fromPackage(source, await opening, options, request);
   } catch (e) {
@@ -121,15 +147,18 @@ async function openPacked(
 }
 
 async function openOnnx(
-  files: ModelFiles,
+  makeFiles: () => Promise<ModelFiles>,
   startPython: () => PythonHost,
   options: DeviceOptions,
   request: OpenRequest,
 ): Promise<InferenceModel> {
   let opening = beginOpening(options);
   let opened: InferenceModel | undefined;
-  const python = new Python(startPython, files, () => opened?.library.descriptions ?? []);
+  let files: ModelFiles | undefined;
+  let python: Python | undefined;
   try {
+    files = await makeFiles();
+    python = new Python(startPython, files, () => opened?.library.descriptions ?? []);
     await files.mark(files.name); // reports a missing model at once
     const kept = request.cache ? await KeptPlans.of(await opening, files) : undefined;
     const compiling: Compiling = { files, kept, python };
@@ -153,11 +182,11 @@ async function openOnnx(
     opened = made(device, weights, files.name, info, request, compiling);
     return opened;
   } catch (e) {
-    python.end();
+    python?.end();
     closeWhenOpen(opening);
     throw e instanceof NotFound ? notThere(e) : e;
   } finally {
-    files.close();
+    files?.close();
   }
 }
 

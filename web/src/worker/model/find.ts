@@ -3,9 +3,8 @@
 import type { Device } from "../../device/device.ts";
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ModelInfo } from "../../protocol/loading.ts";
-import { EngineError, ModelError, PackageError } from "../../shared/errors.ts";
+import { ModelError, PackageError } from "../../shared/errors.ts";
 import { NotFound } from "../../shared/files/connection.ts";
-import { HttpSource } from "../../shared/files/http.ts";
 import { BlobSource, type Extent, toBlob } from "../../shared/files/source.ts";
 import { type ByteSource, isEdgewise } from "../../shared/files/stream.ts";
 import { message } from "../../shared/words.ts";
@@ -18,15 +17,14 @@ import {
   type Reads,
 } from "../files/compiled.ts";
 import { compiledKey } from "../files/compiled-key.ts";
-import type { KeptSource } from "../files/kept-source.ts";
+import type { Downloads, Remote } from "../files/downloads.ts";
+import type { Listing } from "../files/listing.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";
 import { fillBeside } from "./fill.ts";
-import { locate, sortFiles, TEXT_FILES } from "./hub.ts";
+import { FOLDER_TEXTS, locate, sortFiles, TEXT_FILES } from "./hub.ts";
 import type { Job, Texts } from "./job.ts";
 import type { Onnx } from "./model.ts";
-
-type Remote = HttpSource | KeptSource;
 
 /** A model whose plans are available and whose weights can be filled. */
 export interface FoundModel {
@@ -44,7 +42,10 @@ export async function find(job: Job, device: Promise<Device>): Promise<FoundMode
   const { request } = job;
   if (typeof request.model === "string") {
     const place = locate(request.model, request.base, request);
-    if (place.kind === "package") return fromPackage(job.http(place.url, true));
+    if (place.kind === "package") {
+      await job.begin(place.url, () => [place.url]);
+      return fromPackage(job.http(place.url));
+    }
     return fromAddress(job, place.graphs, place.folder, device);
   }
   if ("port" in request.model) return fromPackage(job.handed(request.model));
@@ -91,12 +92,9 @@ function textsOf(opened: OpenPackage): Texts {
 }
 
 async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<string> {
-  return compiledKey((await device).tableHash, {
-    capacity: job.request.capacity ?? null,
-    cache_dtype: job.request.cache_dtype ?? null,
-    ...(job.request.programs ? { programs: job.request.programs } : {}),
-    what,
-  });
+  const { capacity = null, cache_dtype = null, programs } = job.request;
+  const options = { capacity, cache_dtype, ...(programs ? { programs } : {}), what };
+  return compiledKey((await device).tableHash, options, job.downloads?.model.key);
 }
 
 async function fromAddress(
@@ -105,10 +103,11 @@ async function fromAddress(
   folder: string,
   device: Promise<Device>,
 ): Promise<FoundModel> {
+  const downloads = await job.begin(folder, (listing) => wantedFiles(listing, graphs, folder));
   const reading = job.texts(folder);
   reading.catch(() => undefined);
   const { graph, dtype } = await firstGraph(job, graphs);
-  const beside = (name: string) => job.http(new URL(encodeURI(name), graph.url).href, true);
+  const beside = (name: string) => job.http(new URL(encodeURI(name), graph.url).href);
   const texts = await reading;
   job.readTexts(texts, folder);
 
@@ -129,7 +128,7 @@ async function fromAddress(
     const { opened, sources } = stored;
     return {
       ...fromCache(opened, sources, texts, dtype, key, graph.name),
-      onnx: () => downloadAll(graph, sources, beside),
+      onnx: () => downloadAll(downloads, graph.name, sources),
     };
   }
   if (tagged || !job.request.cache) job.python();
@@ -145,30 +144,37 @@ async function fromAddress(
   return fromFiles(job, graph.name, files, texts, dtype, device, { key, tags, fetchMissing });
 }
 
+/** The files of a hub's listing that loading reads. */
+function wantedFiles(listing: Listing, graphs: { url: string }[], folder: string): string[] {
+  const { url: graph } = graphs.find(({ url }) => listing.find(url)) ?? graphs[0]!;
+  return [
+    ...FOLDER_TEXTS.map((name) => new URL(name, folder).href).filter((url) => listing.find(url)),
+    graph,
+    ...listing.from(`${graph}_data`),
+  ];
+}
+
 /** Opens the first graph that exists. `dtype`: its precision, "" if none was requested. */
 async function firstGraph(
   job: Job,
   graphs: { url: string; dtype: string }[],
 ): Promise<{ graph: Remote; dtype: string }> {
-  for (const candidate of graphs) {
-    const graph = job.http(candidate.url, true);
+  for (const { url, dtype } of graphs) {
     try {
+      if (job.downloads!.known(url) === null) throw new NotFound(url, 404);
+      const graph = job.http(url);
       await graph.open();
-      return { graph, dtype: candidate.dtype === "auto" ? "" : candidate.dtype };
+      return { graph, dtype: dtype === "auto" ? "" : dtype };
     } catch (e) {
-      if (!(e instanceof NotFound)) throw e;
-      if (e.status === 404 && candidate !== graphs.at(-1)) continue;
-      if (graphs.length > 1 && e.status === 404)
-        throw new ModelError(
-          "there is no .onnx file of any dtype",
-          new URL(".", candidate.url).href,
-          `Tried ${graphs.map((g) => g.url.split("/").pop()).join(", ")}. Check the model's ` +
-            "name, or give dtype, subfolder and model_file_name.",
-        );
-      throw e;
+      if (!(e instanceof NotFound) || e.status !== 404 || graphs.length === 1) throw e;
     }
   }
-  throw new EngineError("there are no addresses of the model", "", "");
+  throw new ModelError(
+    "there is no .onnx file of any dtype",
+    new URL(".", graphs[0]!.url).href,
+    `Tried ${graphs.map((g) => g.url.split("/").pop()).join(", ")}. Check the model's ` +
+      "name, or give dtype, subfolder and model_file_name.",
+  );
 }
 
 /** A stored package, if the server still has the same versions of the files of its weights. */
@@ -196,20 +202,17 @@ async function matchStored(
   return undefined;
 }
 
-/** Downloads the files of a model whose plans were stored. */
+/** Reads the files of a model whose plans were stored. */
 async function downloadAll(
-  graph: Remote,
+  downloads: Downloads,
+  graph: string,
   sources: ReadonlyMap<string, Remote>,
-  beside: (name: string) => Remote,
 ): Promise<Onnx> {
-  const fetched = Array.from(
-    sources.keys(),
-    async (name): Promise<[string, Blob]> => [
-      name,
-      await toBlob(name === graph.name ? new HttpSource(graph.url) : beside(name)),
-    ],
+  const read = Array.from(
+    sources,
+    async ([name, { url }]): Promise<[string, Blob]> => [name, await toBlob(downloads.source(url))],
   );
-  return { graph: graph.name, files: new Map(await Promise.all(fetched)) };
+  return { graph, files: new Map(await Promise.all(read)) };
 }
 
 async function fromFiles(

@@ -36,6 +36,14 @@ export type ModelLocation =
   /** `graphs`: candidates in order of preference; `folder`, of the other files, ends in `/`. */
   | { kind: "onnx"; graphs: { url: string; dtype: string }[]; folder: string };
 
+/** Precision by the name of an .onnx file; empty for other files. */
+export function dtypeOf(url: string): string {
+  const [file = ""] = url.split(/[?#]/);
+  if (!file.endsWith(".onnx")) return "";
+  const suffixed = Object.entries(SUFFIX).find(([, end]) => end && file.endsWith(`${end}.onnx`));
+  return suffixed?.[0] ?? "fp32";
+}
+
 /** Whether `dtype` names a precision. */
 export function isDType(dtype: unknown): dtype is DType {
   return dtype === "auto" || (typeof dtype === "string" && Object.hasOwn(SUFFIX, dtype));
@@ -106,6 +114,9 @@ export const TEXT_FILES = [
   "special_tokens_map.json",
   "chat_template.jinja",
 ] as const;
+
+/** Those of them that every model at an address is asked for. */
+export const FOLDER_TEXTS = TEXT_FILES.slice(0, 4);
 
 /** The files of a model. */
 export type Given =

@@ -1,15 +1,16 @@
 // The context of loading a model: request, abort, progress and downloads.
 
 import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
-import { InputError, PackageError } from "../../shared/errors.ts";
+import { ModelError, PackageError } from "../../shared/errors.ts";
 import { NotFound } from "../../shared/files/connection.ts";
-import { HttpSource } from "../../shared/files/http.ts";
 import { BlobSource, type Handed, HandedSource } from "../../shared/files/source.ts";
 import { readAll } from "../../shared/files/stream.ts";
-import { digestOf } from "../../shared/sha256.ts";
 import { Compiler } from "../compiler-client.ts";
+import { Downloads, nameOf, type Remote } from "../files/downloads.ts";
 import { KeptSource } from "../files/kept-source.ts";
+import { checkGit, type Listing } from "../files/listing.ts";
 import { parseConfig, Tokenizer } from "../text/tokenizer.ts";
+import { FOLDER_TEXTS } from "./hub.ts";
 import { notThere } from "./not-there.ts";
 
 export type Progress = (event: ProgressEvent) => void;
@@ -21,7 +22,9 @@ export class Job {
   /** Made as soon as its files are available, so that a damaged one is reported early. */
   tokenizer: Tokenizer | undefined;
   private compiler: Compiler | undefined;
-  private readonly opened: (HttpSource | KeptSource)[] = [];
+  private found: Downloads | undefined;
+  /** Bytes of the files of the model, for the total progress. */
+  private readonly files: Record<string, { loaded: number; total: number }> = {};
 
   constructor(
     readonly request: LoadRequest,
@@ -51,7 +54,7 @@ export class Job {
   /** Ends the compiler, and closes connections that were not read. */
   close(): void {
     this.end();
-    for (const source of this.opened) source.cancel();
+    this.found?.close();
   }
 
   /**
@@ -59,9 +62,30 @@ export class Job {
    * even a partial download of it is removed.
    */
   async forget(e: unknown): Promise<void> {
-    for (const source of this.opened)
-      if (source instanceof KeptSource)
-        await (e instanceof PackageError ? source.forget() : source.distrust());
+    await this.found?.forget(e instanceof PackageError);
+  }
+
+  /** The files of the model, if it has an address. */
+  get downloads(): Downloads | undefined {
+    return this.found;
+  }
+
+  /**
+   * Begins to download a model.
+   * @param url address of the package or the folder
+   * @param wanted addresses of the files of a hub's listing that will be read
+   */
+  async begin(url: string, wanted: (listing: Listing) => string[]): Promise<Downloads> {
+    const { cache_files: keep, fetch_options: fetchOptions } = this.request;
+    const { signal, warn } = this;
+    const found = new Downloads(url, { keep, signal, warn, fetchOptions });
+    this.found = found;
+    await found.begin(wanted);
+    for (const file of found.listed ? wanted(found.listed) : []) {
+      const total = found.known(file)?.size;
+      if (total !== undefined) this.files[nameOf(file)] = { loaded: 0, total };
+    }
+    return found;
   }
 
   readTexts(texts: Texts, where: string): Tokenizer {
@@ -74,34 +98,17 @@ export class Job {
     ));
   }
 
-  http(url: string, keep: boolean): HttpSource | KeptSource {
-    const file = new URL(url).pathname.split("/").pop() ?? url;
-    const { integrity, fetch_options: fetchOptions } = this.request;
+  /** A source of a file of the model that `begin` has begun. */
+  http(url: string): Remote {
+    const file = nameOf(url);
+    const { integrity } = this.request;
     const wanted =
       typeof integrity === "string"
         ? /\.(onnx|edge)$/.test(file)
           ? integrity
           : undefined
         : integrity?.[file];
-    const digest = wanted === undefined ? undefined : digestOf(wanted);
-    if (wanted !== undefined && digest === undefined)
-      throw new InputError(
-        `the integrity of ${file} is '${wanted.slice(0, 100)}'`,
-        "options.integrity",
-        "Give a SHA-256 as 64 hexadecimal digits, or as 'sha256-' and base64.",
-      );
-    const options = {
-      signal: this.signal,
-      onBytes: this.reporter(file),
-      integrity: digest,
-      fetchOptions,
-    };
-    const source =
-      keep && this.request.cache_files
-        ? new KeptSource(url, options, this.warn)
-        : new HttpSource(url, options);
-    this.opened.push(source);
-    return source;
+    return this.found!.source(url, this.reporter(file), wanted);
   }
 
   blob(blob: Blob, name: string): BlobSource {
@@ -124,6 +131,10 @@ export class Job {
       const end = loaded === total;
       if (!end && now - last < 50) return;
       last = now;
+      // what was downloaded may be read once more
+      const most = Math.max(loaded, this.files[file]?.loaded ?? 0);
+      this.files[file] = { loaded: most, total: total ?? 0 };
+      this.progress(this.total());
       this.progress({
         status: "progress",
         name: this.model,
@@ -136,21 +147,37 @@ export class Job {
     };
   }
 
+  /** Progress of all files. */
+  private total(): ProgressEvent {
+    const { files } = this;
+    let [loaded, total] = [0, 0];
+    for (const file of Object.values(files)) {
+      loaded += file.loaded;
+      total += file.total;
+    }
+    const progress = total ? (100 * loaded) / total : 0;
+    return { status: "progress_total", name: this.model, progress, loaded, total, files };
+  }
+
   /** Downloads the text files of a folder. Missing ones are reported later, where required. */
   async texts(folder: string): Promise<Texts> {
     const texts: Texts = new Map();
     const get = async (name: string) => {
       const url = new URL(name, folder).href;
+      const known = this.found!.known(url);
+      if (known === null) return; // the hub does not have it
+      const source = this.http(url);
       try {
-        texts.set(name, new TextDecoder().decode(await readAll(this.http(url, true), 256 << 20)));
+        const bytes = await readAll(source, 256 << 20);
+        await checkGit(bytes, known, url);
+        texts.set(name, new TextDecoder().decode(bytes));
       } catch (e) {
+        if (e instanceof ModelError && source instanceof KeptSource) await source.forget();
         if (!(e instanceof NotFound)) throw e;
         if (![403, 404, 410].includes(e.status)) throw notThere(e);
       }
     };
-    await Promise.all(
-      ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"].map(get),
-    );
+    await Promise.all(FOLDER_TEXTS.map(get));
     const config = texts.get("tokenizer_config.json");
     // Since 2025 templates may have their own file, which is requested only if the config has no
     // chat_template field (null means that there is none).

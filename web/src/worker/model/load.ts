@@ -23,6 +23,7 @@ import { Adapters } from "../training/adapters.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
 import { EngineDecoder } from "./decoder.ts";
 import { type FoundModel, find } from "./find.ts";
+import { dtypeOf } from "./hub.ts";
 import { Job, type Progress, type Texts } from "./job.ts";
 import type { Model } from "./model.ts";
 import { notThere } from "./not-there.ts";
@@ -55,9 +56,14 @@ export async function loadModel(
     const filling = found.fill(weights.extents(manifest, where));
     if (manifest.training.size) void warm(device);
     const { files, texts } = await filling;
+    const recording = job.downloads?.loaded(
+      found.dtype || dtypeOf(String(request.model)),
+      request.cache && found.origin !== "package",
+    );
     throwIfAborted(signal);
     const decoder = makeDecoder(device, found, weights, described, files, texts);
     const tokenizer = job.readTexts(texts, where);
+    await recording;
     progress({ status: "ready", name: job.model, task: "text-generation" });
     const info = infoOf(device, found, weights, decoder, tokenizer);
     info.ms.load = performance.now() - started;
