@@ -15,7 +15,16 @@ await build({
     worker: join(here, "src/entry/worker.ts"),
     compiler: join(here, "src/compiler/index.ts"),
     inline: join(here, "src/worker/inline.ts"),
+    offline: join(here, "src/offline/index.ts"),
+    extension: join(here, "src/extension/index.ts"),
   },
+  outdir: out,
+});
+// A classic script: Firefox before 147 has no service workers that are modules.
+await build({
+  ...options,
+  format: "iife",
+  entryPoints: { sw: join(here, "src/offline/sw.ts") },
   outdir: out,
 });
 
@@ -47,11 +56,14 @@ for (const name of [
 ])
   cpSync(join(here, "node_modules/pyodide", name), join(out, "pyodide", name));
 
-// The demo imports edgewise.js by its address, as any page does.
+// The demo imports the library by its address, as any page does.
 const byAddress = {
   name: "edgewise by its address",
   setup: (b) =>
-    b.onResolve({ filter: /^edgewise$/ }, () => ({ path: "../edgewise.js", external: true })),
+    b.onResolve({ filter: /^edgewise(\/offline)?$/ }, ({ path }) => ({
+      path: path === "edgewise" ? "../edgewise.js" : "../offline.js",
+      external: true,
+    })),
 };
 await build({
   ...options,
@@ -59,7 +71,14 @@ await build({
   outdir: join(out, "demo"),
   plugins: [byAddress],
 });
-for (const name of ["index.html", "demo.css"])
+for (const name of [
+  "index.html",
+  "demo.css",
+  "app.webmanifest",
+  "icon.svg",
+  "icon-192.png",
+  "icon-512.png",
+])
   cpSync(join(here, "demo", name), join(out, "demo", name));
 rmSync(join(out, "demo/model"), { recursive: true, force: true });
 cpSync(join(here, "demo/model"), join(out, "demo/model"), { recursive: true });

@@ -15,6 +15,8 @@ import {
   type TextGenerationPipeline,
   TextStreamer,
 } from "edgewise";
+import { forgetOffline } from "edgewise/offline";
+import { keepPage, versioned } from "./offline.ts";
 import { $, input, megabytes, number, seconds, tellError } from "./page.ts";
 import { secondHalf } from "./teach.ts";
 import { whereTheTimeGoes } from "./where.ts";
@@ -24,6 +26,7 @@ const query = new URLSearchParams(location.search);
 const where = whereTheTimeGoes();
 
 const STORYTELLER = new URL("model/", location.href);
+const PACKAGE = new URL("model.edge", location.href);
 /**
  * Training options if the page compiles the model: as in the Makefile's package, with an unusually
  * high rate and rank.
@@ -150,10 +153,8 @@ async function loadBuiltIn(): Promise<void> {
   const compileHere =
     document.querySelector<HTMLInputElement>("#sources input:checked")?.value === "onnx";
   $("file-list").replaceChildren();
-  await load(
-    compileHere ? STORYTELLER : new URL("model.edge", location.href),
-    compileHere ? { dtype: "q4" } : {},
-  );
+  if (compileHere) await load(STORYTELLER, { dtype: "q4" });
+  else await load(await versioned(PACKAGE), { cache_files: true });
 }
 
 // Writing
@@ -255,7 +256,7 @@ const teaching = secondHalf({
   onnx: () =>
     model?.info.origin !== "package"
       ? undefined
-      : origin?.[0] instanceof URL && origin[0].href === new URL("model.edge", location.href).href
+      : origin?.[0] instanceof URL && origin[0].pathname === PACKAGE.pathname
         ? new URL("model/onnx/model_q4.onnx", location.href).href
         : null,
   async loadTrainable() {
@@ -290,7 +291,12 @@ $("stop").addEventListener("click", () => {
 for (const id of ["error", "teach-error"])
   $(`${id}-close`).addEventListener("click", () => ($(id).hidden = true));
 $("sources").addEventListener("change", () => void loadBuiltIn().then(begin));
-$("clear").addEventListener("click", () => void clearCache().then(showKept));
+$("clear").addEventListener("click", () => void forget().then(showKept));
+
+async function forget(): Promise<void> {
+  await Promise.all([clearCache(), forgetOffline()]);
+  $("offline").hidden = true;
+}
 
 /** Adds a button that starts a text with these words. */
 function offer(beginning: string): void {
@@ -402,3 +408,7 @@ void showKept();
 const asked = query.get("model");
 await (asked ? load(asked) : loadBuiltIn());
 await begin();
+await keepPage().then(
+  (kept) => ($("offline").hidden = !kept),
+  (e: unknown) => console.warn(e),
+);

@@ -25,6 +25,8 @@ const ALLOWED: Record<string, readonly string[]> = {
   worker: ["device", "protocol", "shared", "gen"],
   entry: ["worker", "thread"],
   node: [],
+  offline: ["shared"],
+  extension: [],
 };
 const MAX_FILES = 20; // per folder
 const MAX_LINES = 500; // per file

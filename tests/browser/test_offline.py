@@ -1,0 +1,289 @@
+"""Pages with the service worker: without a network, isolated without headers, and never stale.
+
+The server is a plain one, so that it can be stopped, started again on its port, and asked for what
+was requested.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Page
+
+from .conftest import BLANK, WEB
+
+ISOLATION = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+}
+PARTS = ("edgewise.js", "worker.js", "offline.js", "sw.js", "engine", "demo")
+WRITE = """
+    async () => {
+      const { pipeline } = await import("/edgewise.js");
+      const write = await pipeline("text-generation", "/demo/model.edge", { cache_files: true });
+      const [{ generated_text: text }] = await write("Once", {
+        max_new_tokens: 8,
+        do_sample: false,
+      });
+      const { threads } = write.info;
+      await write.dispose();
+      return { text, threads };
+    }
+"""
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves the folder of its Site."""
+
+    extensions_map = {
+        ".html": "text/html",
+        ".js": "text/javascript",
+        ".css": "text/css",
+        ".wasm": "application/wasm",
+        ".svg": "image/svg+xml",
+        ".png": "image/png",
+        ".webmanifest": "application/manifest+json",
+    }
+
+    def __init__(self, *arguments: object, site: Site):
+        self.site = site
+        super().__init__(*arguments, directory=str(site.folder))
+
+    def log_message(self, *_: object) -> None:
+        self.site.log.append(self.path)
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-cache")
+        for name, value in self.site.headers.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+
+class Site:
+    """A copy of web/dist on a server.
+
+    log: the path of each request; headers: sent with each response.
+    """
+
+    def __init__(self, folder: Path, headers: dict[str, str]):
+        self.folder, self.headers, self.log = folder, headers, []
+        for name in PARTS:
+            source = WEB / "dist" / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name)
+            else:
+                shutil.copy(source, folder / name)
+        (folder / "blank.html").write_text(BLANK)
+        self.port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://localhost:{self.port}"
+
+    def start(self) -> None:
+        """Starts the server, on the same port as before."""
+        handler = functools.partial(Handler, site=self)
+        self.server = http.server.ThreadingHTTPServer(("localhost", self.port), handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        """Refuses connections from now on."""
+        self.server.shutdown()
+        self.server.server_close()
+
+    def asked(self, path: str) -> int:
+        """How often a path was requested, whatever its query."""
+        return sum(one.split("?")[0] == path for one in self.log)
+
+
+@pytest.fixture
+def site(built: None, tmp_path: Path) -> Iterator[Site]:
+    one = Site(tmp_path, dict(ISOLATION))
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def plain_site(built: None, tmp_path: Path) -> Iterator[Site]:
+    """A server that sends no headers."""
+    one = Site(tmp_path, {})
+    yield one
+    one.stop()
+
+
+def troubles_of(page: Page) -> list[str]:
+    """The uncaught errors of a page, from now on."""
+    found: list[str] = []
+    page.on("pageerror", lambda e: found.append(str(e)))
+    return found
+
+
+def open_demo(context: BrowserContext, site: Site) -> Page:
+    """The demo, when it has written its first story and is kept."""
+    page = context.new_page()
+    page.goto(f"{site.url}/demo/?seed=1&max_new_tokens=40")
+    page.wait_for_selector("#offline:not([hidden])")
+    return page
+
+
+def test_the_demo_without_its_server(context: BrowserContext, site: Site) -> None:
+    """The second visit needs no server: the same story, with threads, and it still learns."""
+    page = open_demo(context, site)
+    story = page.inner_text("#story")
+    site.stop()
+    troubles = troubles_of(page)
+    for address in (page.url, f"{site.url}/demo/?seed=1&max_new_tokens=40&write=1"):
+        page.goto(address)
+        page.wait_for_function("document.body.dataset.written")
+        assert page.inner_text("#story") == story
+        assert "2 threads" in page.inner_text("#status") or page.evaluate(
+            "navigator.hardwareConcurrency < 2"
+        )
+    print(f"server stopped: first token after {page.evaluate('document.body.dataset.firstToken')} ms")
+    page.click("#sample")
+    page.click("#teach")
+    page.wait_for_function("+document.body.dataset.step >= 2")
+    page.click("#end")
+    page.wait_for_selector("#compare:not([hidden])")
+    assert not troubles
+    site.start()
+
+
+def test_nothing_leaves_the_demo(context: BrowserContext, site: Site) -> None:
+    """After loading, writing and learning request nothing, and a policy that forbids all
+    connections changes nothing.
+    """
+    page = open_demo(context, site)
+    page.evaluate("""() => {
+        window.violations = [];
+        addEventListener("securitypolicyviolation", (e) => violations.push(e.blockedURI));
+        const policy = document.createElement("meta");
+        policy.httpEquiv = "Content-Security-Policy";
+        policy.content = "connect-src 'none'; img-src 'none'; form-action 'none'";
+        document.head.append(policy);
+    }""")
+    assert page.evaluate("fetch('/blank.html').then(() => 'sent', () => 'refused')") == "refused"
+    requests: list[str] = []
+    context.on("request", lambda request: requests.append(request.url))
+    before = len(site.log)
+    page.evaluate("violations.length = 0")
+    page.click("#generate")
+    page.wait_for_function("+document.body.dataset.written >= 2")
+    page.click("#sample")
+    page.click("#teach")
+    page.wait_for_function("+document.body.dataset.step >= 2")
+    page.click("#end")
+    page.wait_for_selector("#compare:not([hidden])")
+    page.wait_for_function("document.querySelector('#after').textContent")
+    assert requests == [] and site.log[before:] == []
+    assert page.evaluate("violations") == []
+
+
+def test_the_demo_is_installable(context: BrowserContext, site: Site) -> None:
+    """Chromium finds nothing that prevents installation."""
+    page = open_demo(context, site)
+    session = context.new_cdp_session(page)
+    assert session.send("Page.getAppManifest")["errors"] == []
+    found = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
+    assert [e["errorId"] for e in found if e["errorId"] != "in-incognito"] == []
+
+
+def test_isolated_without_headers(context: BrowserContext, plain_site: Site) -> None:
+    """The service worker makes a page isolated, with one reload; its worker has threads."""
+    page = context.new_page()
+    page.goto(f"{plain_site.url}/blank.html")
+    assert not page.evaluate("crossOriginIsolated")
+    # the page reloads while it waits
+    page.evaluate("void import('/offline.js').then((m) => m.registerServiceWorker('/sw.js'))")
+    page.wait_for_function("crossOriginIsolated")
+    assert page.evaluate("""async () => {
+        const { registerServiceWorker } = await import("/offline.js");
+        return (await registerServiceWorker("/sw.js")).scope;
+    }""") == f"{plain_site.url}/"
+    assert plain_site.asked("/blank.html") == 2
+    assert page.evaluate(WRITE)["threads"] >= min(2, page.evaluate("navigator.hardwareConcurrency"))
+
+
+def test_files_are_never_stale(context: BrowserContext, site: Site) -> None:
+    """A kept page shows a changed file on the next visit, and an update of the service worker
+    reloads nothing.
+    """
+    page = open_demo(context, site)
+    style, worker, index = (site.folder / n for n in ("demo/demo.css", "sw.js", "demo/index.html"))
+    colour = "getComputedStyle(document.documentElement).backgroundColor"
+    first = page.evaluate("caches.keys()")
+    style.write_text(style.read_text() + "\nhtml { background: rgb(1, 2, 3) !important; }")
+    index.write_text(index.read_text().replace("<h1>Edgewise</h1>", "<h1>Changed</h1>"))
+    worker.write_text(worker.read_text() + "\n// another version")
+    for _ in range(2):
+        visits = site.asked("/demo/")
+        page.reload()
+        assert page.evaluate(colour) == "rgb(1, 2, 3)" and page.inner_text("h1") == "Changed"
+        page.wait_for_selector("#offline:not([hidden])")
+        # one for the visit, and one to refresh the copy
+        assert site.asked("/demo/") - visits <= 2
+    second = page.evaluate("caches.keys()")
+    assert len(first) == len(second) == 1 and first != second
+    page.goto("about:blank")  # no page of the old version is open any more: it is replaced
+    page = open_demo(context, site)
+    replaced = "navigator.serviceWorker.getRegistration().then(({ waiting }) => !waiting)"
+    assert page.evaluate(replaced)
+    site.stop()
+    page.reload()
+    page.wait_for_function("document.body.dataset.written")
+    assert page.evaluate(colour) == "rgb(1, 2, 3)" and page.inner_text("h1") == "Changed"
+    site.start()
+
+
+def test_models_do_not_pass_through(context: BrowserContext, site: Site) -> None:
+    """Files of models, and parts of files, come straight from the server and are not kept twice."""
+    page = open_demo(context, site)
+    passed = {}
+    page.on("response", lambda r: passed.update({r.url.split("?")[1]: r.from_service_worker}))
+    page.evaluate("""async () => {
+        await (await fetch("model.edge?model")).arrayBuffer();
+        await (await fetch("demo.css?range", { headers: { Range: "bytes=0-9" } })).arrayBuffer();
+        await (await fetch("demo.css?whole")).arrayBuffer();
+    }""")
+    assert passed == {"model": False, "range": False, "whole": True}
+    kept = page.evaluate("""async () => {
+        const [name] = await caches.keys();
+        return (await (await caches.open(name)).keys()).map(({ url }) => new URL(url).pathname);
+    }""")
+    assert {"/demo/", "/edgewise.js", "/worker.js", "/demo/demo.js", "/demo/demo.css"} <= set(kept)
+    assert not [path for path in kept if path.endswith((".edge", ".onnx"))]
+    assert [path for path in kept if path.endswith(".wasm")]
+
+
+def test_errors_and_forgetting(context: BrowserContext, site: Site) -> None:
+    """Missing files are errors that keep the earlier copies; forgetting removes everything."""
+    page = context.new_page()
+    page.goto(f"{site.url}/blank.html")
+    result = page.evaluate("""async () => {
+        const { forgetOffline, keepOffline, registerServiceWorker } = await import("/offline.js");
+        const failed = (work) => work.then(() => "no error", (e) => `${e.name}: ${e.message}`);
+        const early = await failed(keepOffline());
+        const missing = await failed(registerServiceWorker("/none.js"));
+        await registerServiceWorker("/sw.js");
+        const kept = await keepOffline(["/demo/demo.css"]);
+        const again = await keepOffline();
+        const gone = await failed(keepOffline(["/none.css"]));
+        const before = await caches.keys();
+        const forgotten = await forgetOffline();
+        return { early, missing, kept, again, gone, before, forgotten, after: await caches.keys() };
+    }""")
+    assert result["early"].startswith("StorageError") and "sw.js" in result["early"]
+    assert result["missing"].startswith("StorageError") and "none.js" in result["missing"]
+    assert result["kept"] == {"files": 3, "changed": True}
+    assert result["again"] == {"files": 3, "changed": False}
+    assert "none.css: HTTP 404" in result["gone"] and "intact" in result["gone"]
+    assert len(result["before"]) == 1 and result["forgotten"] and result["after"] == []

@@ -1,0 +1,48 @@
+// The demo without a network: its files are kept by the service worker, its model by the library.
+
+import { keepOffline, registerServiceWorker } from "edgewise/offline";
+
+const VERSION = "edgewise demo model"; // key in localStorage: the latest version that was loaded
+const PATIENCE_MS = 4000;
+
+/**
+ * The address of the demo's model with the server's version of it. A kept file is used without
+ * asking the server, so another version needs another address. Without a network: the version that
+ * was loaded last.
+ */
+export async function versioned(url: URL): Promise<URL> {
+  const version = await serverVersion(url);
+  if (version) {
+    try {
+      localStorage.setItem(VERSION, version);
+    } catch {
+      // the model is fetched on each visit
+    }
+  }
+  const known = version ?? localStorage.getItem(VERSION);
+  const result = new URL(url);
+  if (known) result.searchParams.set("version", known);
+  return result;
+}
+
+async function serverVersion(url: URL): Promise<string | undefined> {
+  try {
+    const signal = AbortSignal.timeout(PATIENCE_MS);
+    const { ok, headers } = await fetch(url, { method: "HEAD", cache: "no-cache", signal });
+    return ok ? (headers.get("ETag") ?? headers.get("Last-Modified") ?? undefined) : undefined;
+  } catch {
+    return undefined; // no network, or a very slow one
+  }
+}
+
+/**
+ * Starts the service worker, and keeps the files of this page for visits without a network.
+ * @returns whether the browser can do that
+ */
+export async function keepPage(): Promise<boolean> {
+  // The demo's server sends the headers for isolation. On a server that does not, the page has
+  // threads from the second visit on: a reload would interrupt the story.
+  if (!(await registerServiceWorker("../sw.js", { reload: false }))) return false;
+  await keepOffline(["app.webmanifest", "icon-192.png", "icon-512.png"]);
+  return true;
+}
