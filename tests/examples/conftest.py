@@ -20,6 +20,7 @@ def example_server(built: None) -> Iterator[str]:  # noqa: F811
         "web/dist/demo/model.edge is not there: run `make web`"
     )
     command = ["node", "web/demo/serve.mjs", "--port", "0", "--mount", "/examples=examples"]
+    command += ["--mount", "/hub/demo/storyteller/resolve/main=web/demo/model"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     address = next(
         (

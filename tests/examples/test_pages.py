@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import edgewise
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DEMO = EXAMPLES.parent / "web" / "demo" / "model"
 
 
 def wait(page, expression: str, timeout: int = 120_000) -> None:
@@ -54,6 +58,33 @@ def test_page_finetune(visit, example_server: str) -> None:
     assert before != after and after.lower().count(" stop") > before.lower().count(" stop") + 2
     names = [a.inner_text() for a in v.page.query_selector_all("#files a")]
     assert sorted(names) == ["adapter_config.json", "adapter_model.safetensors"]
+
+
+def test_smollm2(visit, example_server: str, tmp_path: Path) -> None:
+    """The page of the larger model, with a small one in its place: from the hub's addresses through
+    the compiler to the adapter's files, which Python merges into the model.
+    """
+    v = visit(example_server, "/examples/smollm2/?host=/hub/&model=demo/storyteller", start=False)
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    config = {**json.loads((DEMO / "tokenizer_config.json").read_text()), "chat_template": template}
+    v.page.route("**/tokenizer_config.json", lambda route: route.fulfill(json=config))
+    v.page.click("#load")
+    wait(v.page, "document.querySelector('#status').textContent.startsWith('Ready')")
+    v.page.click("#ask")
+    wait(v.page, "document.querySelector('#status').textContent.includes('tokens/s')")
+    v.page.fill("#steps", "8")
+    v.page.click("#teach")
+    wait(v.page, "document.querySelectorAll('#files a').length")
+    status = v.page.inner_text("#status")
+    first, last = map(float, re.search(r"Loss ([\d.]+) to ([\d.]+), ", status).groups())
+    assert last < first and "for 8 steps" in status
+    assert v.page.inner_text("#before") != v.page.inner_text("#after")
+    for link in v.page.query_selector_all("#files a"):
+        with v.page.expect_download() as download:
+            link.click()
+        download.value.save_as(tmp_path / link.inner_text())
+    before = (DEMO / "onnx" / "model_q4.onnx").stat().st_size
+    assert len(edgewise.merge_adapter(DEMO, tmp_path, dtype="q4")) > before
 
 
 def test_onnx_session(visit, example_server: str) -> None:

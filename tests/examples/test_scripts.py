@@ -88,3 +88,41 @@ def test_python_finetune(tmp_path: Path) -> None:
     assert np.abs(merged - base).max() > 0.1  # it has learned something
     ours = logits_of(tmp_path / "style" / "merged.onnx", edgewise.InferenceSession)
     np.testing.assert_allclose(ours, merged, atol=1e-3 * np.abs(merged).max())
+
+
+def test_smollm2_merge(tmp_path: Path) -> None:
+    """A small Llama in the hub's layout: the script itself compares onnxruntime, transformers and
+    PEFT.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from training import llama
+    from transformers import PreTrainedTokenizerFast
+
+    folder, adapter = tmp_path / "model", tmp_path / "adapter"
+    (folder / "onnx").mkdir(parents=True)
+    (folder / "onnx" / "model.onnx").write_bytes(llama.base("fp32"))
+    (folder / "onnx" / "model_q4.onnx").write_bytes(llama.base("q4"))
+    llama.pytorch().save_pretrained(folder)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())  # 256 characters, one for each byte
+    tokenizer = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=alphabet[0],
+        chat_template="{% for m in messages %}{{ m.content }}{% endfor %}",
+    ).save_pretrained(folder)
+    trainer = edgewise.Trainer(
+        folder,
+        dtype="q4",
+        adapters=edgewise.LoraConfig(r=4),
+        learning_rate=1e-2,
+        batch_size=2,
+        sequence_length=16,
+    )
+    for seed in range(3):
+        trainer.step(llama.batch(seed))
+    trainer.save_adapter(adapter)
+    trainer.free()
+    output = run("smollm2/merge.py", str(folder), str(adapter), folder=tmp_path)
+    assert output.count("in onnxruntime") == output.count("in transformers") == 1
+    assert (tmp_path / "merged.onnx").exists()
