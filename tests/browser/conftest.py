@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from .hub import Hub
+
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
 MODEL = WEB / "demo" / "model"
@@ -140,6 +142,15 @@ def context(browser):
     """A new browser profile with empty storage."""
     one = browser.new_context()
     one.set_default_timeout(120_000)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def hub():
+    """A model hub with the demo's model, on other origins than the page's."""
+    files = {p.relative_to(MODEL).as_posix(): p for p in MODEL.rglob("*") if p.is_file()}
+    one = Hub({name: path.read_bytes() for name, path in files.items()})
     yield one
     one.close()
 

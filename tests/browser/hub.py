@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from .faulty import EXPOSED
 
 ID = "someone/tiny"
+GRAPH = "onnx/model_q4.onnx"
 LARGE = 50_000  # files from this size on are in the CDN
 
 
@@ -28,7 +29,7 @@ class Hub:
 
     `files`: contents by path. `page`: entries of a page of the listing. `listing`: whether there is
     one. `cuts`: number of responses of the CDN that still break off, after `cut_after` bytes each.
-    `rate`: bytes per second and connection of the CDN, `latency`: seconds before each answer.
+    `latency`: seconds before each answer of the CDN.
 
     Counted: `asked`, pairs of a path (on the hub, or `cdn/` and the path in the model) and
     the `Range` header of a request; `sent`, bytes by path; `preflights`; `most`, the most
@@ -38,7 +39,7 @@ class Hub:
     def __init__(self, files):
         self.files = dict(files)
         self.page, self.listing = 1000, True
-        self.cuts, self.cut_after, self.rate, self.latency = 0, 0, None, 0
+        self.cuts, self.cut_after, self.latency = 0, 0, 0
         self.asked, self.sent, self.preflights, self.most = [], {}, 0, 0
         self._open, self._lock = 0, threading.Lock()
         self._servers = [self._serve(self._hub), self._serve(self._cdn)]
@@ -161,11 +162,8 @@ class Hub:
                 self._open -= 1
 
     def _send(self, request, path, begin, end):
-        piece = max(1, self.rate // 50) if self.rate else 1 << 20
-        for at in range(begin, end, piece):
-            part = self.files[path][at : min(at + piece, end)]
+        for at in range(begin, end, 1 << 20):
+            part = self.files[path][at : min(at + (1 << 20), end)]
             request.wfile.write(part)
             with self._lock:
                 self.sent[path] = self.sent.get(path, 0) + len(part)
-            if self.rate:
-                time.sleep(len(part) / self.rate)

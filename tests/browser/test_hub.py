@@ -1,16 +1,9 @@
-"""Models of a hub: listing, verification, resumed and parallel downloads, the registry."""
+"""Models of a hub: listing, verification, resumed downloads, the registry."""
 
-import numpy as np
-import onnx
-import pytest
-from edgewise.cli import main
-from onnx import TensorProto, helper, numpy_helper
-
-from .conftest import MODEL, greedy
-from .hub import ID, Hub
+from .conftest import greedy
+from .hub import GRAPH, ID, Hub
 from .loading import error
 
-GRAPH = "onnx/model_q4.onnx"
 TREE = f"api/models/{ID}/tree/main"
 
 LOAD = """
@@ -25,14 +18,6 @@ LOAD = """
     await p.dispose();
     return { text, info, events, kept: await ew.cacheBytes() };
 """
-
-
-@pytest.fixture
-def hub():
-    files = {p.relative_to(MODEL).as_posix(): p for p in MODEL.rglob("*") if p.is_file()}
-    one = Hub({name: path.read_bytes() for name, path in files.items()})
-    yield one
-    one.close()
 
 
 def load(v, hub, id=ID, **options):
@@ -125,46 +110,6 @@ def test_without_a_listing(visit, server, hub):
     load(v, hub, dtype="q4")
     template = f"{ID}/resolve/main/chat_template.jinja"  # it may exist, and is not kept
     assert set(names(hub)) <= {TREE, template}
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """A package with 36 MB of weights, and its output for ones."""
-    folder = tmp_path_factory.mktemp("large")
-    weight = np.random.default_rng(0).standard_normal((3000, 3000), dtype=np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "large",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3000])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3000])],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    onnx.save(model, folder / "large.onnx")
-    main(["build", str(folder / "large.onnx"), "--dims", "n=1", "-o", str(folder / "large.edge")])
-    return (folder / "large.edge").read_bytes(), weight.sum(0)
-
-
-def test_large_files_arrive_over_several_connections(visit, server, hub, large):
-    package, want = large
-    hub.files["large.edge"] = package
-    hub.latency, hub.cuts, hub.cut_after = 0.02, 2, 3_000_000
-    v = visit(server)
-    run = """
-        const session = await ew.InferenceSession.create(arg);
-        const x = new ew.Tensor("float32", new Float32Array(3000).fill(1), [1, 3000]);
-        const { y } = await session.run({ x });
-        await session.release();
-        return [...y.data];
-    """
-    got = v.run(run, hub.resolved("large.edge"))
-    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-2)
-    ranges = [r for path, r in hub.asked if path == "cdn/large.edge"]
-    assert hub.most > 1 and hub.preflights == 0
-    assert len(ranges) == -(-len(package) // (4 << 20)) + 2 and None not in ranges
-    assert hub.sent["large.edge"] == len(package), "no byte is fetched twice"
-    hub.forget()
-    assert v.run(run, hub.resolved("large.edge")) == got and hub.asked == []
 
 
 def test_the_registry(visit, server, hub):

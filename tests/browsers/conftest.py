@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from browser.conftest import browser, built, files, package, server  # noqa: F401  (fixtures)
+from browser.conftest import browser, built, files, hub, package, server  # noqa: F401  (fixtures)
 from browser.training.conftest import trainable  # noqa: F401
 
 from .drivers import Browser, Chromium, Firefox, Tab, WebKit, missing

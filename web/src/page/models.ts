@@ -203,7 +203,7 @@ export const models = {
       try {
         await unused(stored.key, () => changingLinks(() => remove(stored.key)));
       } catch (e) {
-        if (!(e instanceof DOMException && e.name === "TimeoutError")) throw e;
+        if (!(e instanceof DOMException && e.name === "AbortError")) throw e;
         throw new StorageError(
           "the model is in use",
           model,

@@ -58,7 +58,7 @@ export interface PipelineOptions extends DeviceChoice {
   cache_files?: boolean | "auto";
   /**
    * Expected SHA-256 of the model file (64 hexadecimal digits, or `sha256-` and base64), or one
-   * digest per file name.
+   * digest per file name. Files of a hub are compared with its digests without this option.
    */
   integrity?: string | Record<string, string>;
   /** Options passed to `fetch` for the model's files: `headers`, `credentials`, ... */

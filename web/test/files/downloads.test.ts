@@ -87,6 +87,17 @@ test("a server without ranges is read as one stream", async () => {
   });
 });
 
+test("a browser that may not ask for ranges reads one stream", () =>
+  serving(LARGE, {}, async (server) => {
+    const fetcher: typeof fetch = (url, init) =>
+      new Headers(init?.headers).has("Range")
+        ? Promise.reject(new TypeError("Failed to fetch")) // a preflight request was refused
+        : fetch(url, init);
+    const source = new HttpSource(server.url, { known: known(LARGE), fetch: fetcher });
+    assert.equal(await digest(source), sha(LARGE));
+    assert.deepEqual([server.ranges, server.sent], [[""], LARGE.length]);
+  }));
+
 test("a file that changes while its parts are fetched is refused", () =>
   serving(LARGE, { latency: 5 }, async (server) => {
     const source = new HttpSource(server.url, { known: known(LARGE) });

@@ -59,6 +59,8 @@ export class HttpSource implements ByteSource {
   private first: { at: number; end?: number | undefined; connection: Connection } | undefined;
   /** Do not use range requests: the server's ranges are not reliable. */
   private whole = false;
+  /** Do not use several connections. */
+  private single = false;
 
   constructor(
     readonly url: string,
@@ -165,9 +167,16 @@ export class HttpSource implements ByteSource {
 
   /** Requests the bytes from `at` on: a part of them, if several connections are to be used. */
   private async begin(at: number): Promise<NonNullable<HttpSource["first"]>> {
-    const many = !this.whole && this.size !== undefined && this.size - at >= PARALLEL_FROM;
+    const many =
+      !this.whole && !this.single && this.size !== undefined && this.size - at >= PARALLEL_FROM;
     const end = many ? at + PART : undefined;
-    return { at, end, connection: await this.request(at, end) };
+    try {
+      return { at, end, connection: await this.request(at, end) };
+    } catch (e) {
+      // the server may be one that browsers do not allow to be asked for ranges
+      if (end !== undefined && e instanceof TypeError) this.single = true;
+      throw e;
+    }
   }
 
   /** Reads one connection to its end. */

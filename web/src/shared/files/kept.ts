@@ -87,7 +87,7 @@ const LOCK_MS = 3000;
 
 /**
  * Runs `work` while no other tab or worker changes which links exist.
- * @throws DOMException (TimeoutError) if the lock is not available
+ * @throws DOMException (AbortError) if the lock is not available
  */
 export function changingLinks<T>(work: () => Promise<T>): Promise<T> {
   return locked("edgewise files", "exclusive", work);
@@ -95,7 +95,7 @@ export function changingLinks<T>(work: () => Promise<T>): Promise<T> {
 
 /**
  * Runs `work` while no tab or worker uses a model.
- * @throws DOMException (TimeoutError) if the model is in use
+ * @throws DOMException (AbortError) if the model is in use
  */
 export function unused<T>(key: string, work: () => Promise<T>): Promise<T> {
   return locked(`edgewise model ${key}`, "exclusive", work);
@@ -119,5 +119,10 @@ export function use(key: string, signal: AbortSignal): Promise<void> {
 async function locked<T>(name: string, mode: LockMode, work: () => Promise<T>): Promise<T> {
   const { locks } = globalThis.navigator ?? {};
   if (!locks) return work(); // no secure context
-  return locks.request(name, { mode, signal: AbortSignal.timeout(LOCK_MS) }, work);
+  const waiting = new AbortController();
+  const timer = setTimeout(() => waiting.abort(), LOCK_MS);
+  return locks.request(name, { mode, signal: waiting.signal }, () => {
+    clearTimeout(timer);
+    return work();
+  });
 }

@@ -31,7 +31,14 @@ export class OpfsFolder implements Folder {
       ).values())
         if (entry.kind === "file") handles.push(entry as FileSystemFileHandle);
       const files: File[] = [];
-      for (const handle of handles) files.push(await handle.getFile());
+      for (const handle of handles) {
+        const file = await handle.getFile().catch((e: unknown) => {
+          // deleted since, by another tab or worker
+          if (e instanceof DOMException && e.name === "NotFoundError") return undefined;
+          throw e;
+        });
+        if (file) files.push(file);
+      }
       return files;
     }, this.dir.name);
   }

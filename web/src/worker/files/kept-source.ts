@@ -299,6 +299,7 @@ export class KeptSource implements ByteSource {
 
   /** Removes the stored file. */
   async forget(): Promise<void> {
-    await removeData(this.dir, this.link?.complete ? this.link.data : this.data);
+    const data = this.link?.complete ? this.link.data : this.data;
+    await removeData(this.dir, data).catch(() => undefined); // it is checked when it is read
   }
 }
