@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check format test bench soak fuzz docs gen operators wasm native sanitize threads web wheel clean
+.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web wheel clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -22,7 +22,7 @@ pip := $(python) -m pip --quiet --disable-pip-version-check
 
 core_sources   := $(shell find core -name '*.[ch]' 2>/dev/null)
 python_sources := $(shell find python -name '*.py' 2>/dev/null)
-web_sources    := $(shell find web/src -type f 2>/dev/null) $(wildcard web/build.mjs web/bundle.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html web/demo/*.webmanifest web/demo/icon*)
+web_sources    := $(shell find web/src -type f 2>/dev/null) $(wildcard web/build.mjs web/bundle.mjs web/worker.mjs web/declarations/build.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html web/demo/*.webmanifest web/demo/icon*)
 demo_model     := $(shell find web/demo/model -type f 2>/dev/null)
 core_tests     := $(wildcard tests/core/*.c tests/core/common/*.[ch])
 
@@ -35,6 +35,9 @@ demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## buil
 test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+frameworks: $(stamp)/venv-test $(stamp)/native $(stamp)/demo-model $(stamp)/browser $(stamp)/frameworks ## build a page with each web framework and run it, about 3 minutes
+	$(python) -m pytest tests/frameworks/frameworks.py -q
 
 check: $(stamp)/venv-check $(stamp)/node ## check format, lint, types and structure: under a minute, without torch, a browser or a compiler
 	$(checker)ruff format --check --quiet .
@@ -149,6 +152,10 @@ $(stamp)/node: web/package.json web/package-lock.json | $(stamp)/system
 	npm --prefix web ci --silent --no-fund --no-audit
 	@touch $@
 
+$(stamp)/node-declarations: web/declarations/package.json web/declarations/package-lock.json | $(stamp)/system
+	npm --prefix web/declarations ci --silent --no-fund --no-audit
+	@touch $@
+
 # Products
 
 $(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs $(wildcard python/edgewise/shake/*.py) .build/bin/emcc
@@ -188,9 +195,24 @@ $(stamp)/bundlers: $(stamp)/node-bundlers $(stamp)/pack $(stamp)/wheel-pure
 	@tar xzf .build/bundlers/edgewise-*.tgz -C .build/bundlers/node_modules/edgewise --strip-components=1
 	@touch $@
 
+# The smallest app of each framework. edgewise is the npm package, as above.
+frameworks := $(patsubst tests/frameworks/%/package.json,%,$(wildcard tests/frameworks/*/package.json))
+$(stamp)/node-frameworks: $(wildcard tests/frameworks/*/package.json tests/frameworks/*/package-lock.json) | $(stamp)/system
+	@for name in $(frameworks); do \
+	  mkdir -p .build/frameworks/$$name && cp tests/frameworks/$$name/package*.json .build/frameworks/$$name/ && \
+	  npm --prefix .build/frameworks/$$name ci --silent --no-fund --no-audit --ignore-scripts || exit 1; done
+	@touch $@
+
+$(stamp)/frameworks: $(stamp)/node-frameworks $(stamp)/bundlers
+	@for name in $(frameworks); do \
+	  rm -rf .build/frameworks/$$name/node_modules/edgewise && \
+	  cp -r .build/bundlers/node_modules/edgewise .build/frameworks/$$name/node_modules/ || exit 1; done
+	@touch $@
+
 # The bundle contains a hash of the compiler's sources, so that pages discard plans of other versions.
-$(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node
+$(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node $(stamp)/node-declarations
 	npm --prefix web run --silent build
+	npm --prefix web/declarations run --silent build
 	@touch $@
 
 # The demo's model, compiled ahead of time, so that its page needs no Python. Such a small model needs

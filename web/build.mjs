@@ -4,7 +4,8 @@ import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "esbuild";
-import { here, markImports, options, out } from "./bundle.mjs";
+import { here, markImports, options, out, squeezeFile } from "./bundle.mjs";
+import { buildWorker } from "./worker.mjs";
 
 mkdirSync(out, { recursive: true });
 for (const old of ["thread.js", "thread.js.map"]) rmSync(join(out, old), { force: true });
@@ -12,7 +13,6 @@ await build({
   ...options,
   entryPoints: {
     edgewise: join(here, "src/page/index.ts"),
-    worker: join(here, "src/entry/worker.ts"),
     compiler: join(here, "src/compiler/index.ts"),
     inline: join(here, "src/worker/inline.ts"),
     offline: join(here, "src/offline/index.ts"),
@@ -28,9 +28,11 @@ await build({
   outdir: out,
 });
 
+for (const name of ["edgewise.js", "compiler.js", "inline.js"]) await squeezeFile(join(out, name));
 markImports(join(out, "edgewise.js"));
+await buildWorker();
 
-// For Node: worker threads in the place of web workers.
+// For Node, Deno and Bun: worker threads in the place of web workers.
 await build({
   ...options,
   platform: "node",
@@ -44,7 +46,14 @@ await build({
     },
   ],
 });
-cpSync(join(here, "src/node/bootstrap.mjs"), join(out, "node-worker.mjs"));
+await build({
+  ...options,
+  platform: "node",
+  sourcemap: false,
+  entryPoints: { "node-worker": join(here, "src/node/bootstrap.ts") },
+  outExtension: { ".js": ".mjs" },
+  outdir: out,
+});
 
 // Python, for pages that compile models.
 for (const name of [

@@ -1,8 +1,9 @@
 // Options that all bundles share, and what esbuild has no option for.
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname, join, relative } from "node:path";
+import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
+import { minify } from "terser";
 
 export const here = dirname(fileURLToPath(import.meta.url));
 export const out = join(here, "dist");
@@ -35,6 +36,30 @@ export const options = {
     __WHEEL__: JSON.stringify(`edgewise-${version}-py3-none-any.whl`),
   },
 };
+
+/**
+ * Minifies what esbuild wrote: terser's output is 3 to 4 % smaller as gzip.
+ * @param map the source map of `code`, as an object or as text
+ */
+export async function squeeze(code, map) {
+  const done = await minify(code, {
+    module: true,
+    ecma: 2022,
+    compress: { passes: 2 },
+    sourceMap: map && { content: map },
+  });
+  return { code: done.code, map: done.map };
+}
+
+/** Minifies a file and updates its map. */
+export async function squeezeFile(file) {
+  const { code, map } = await squeeze(
+    readFileSync(file, "utf8"),
+    readFileSync(`${file}.map`, "utf8"),
+  );
+  writeFileSync(file, `${code}\n//# sourceMappingURL=${basename(file)}.map\n`);
+  writeFileSync(`${file}.map`, map);
+}
 
 /**
  * Imports of addresses that are known at run time are no business of bundlers. The minifier drops

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { deflateRawSync } from "node:zlib";
 import { build } from "esbuild";
-import { here, markImports, options, out } from "./bundle.mjs";
+import { here, markImports, options, out, squeeze, squeezeFile } from "./bundle.mjs";
 
 // those with all kernels stay files beside it
 const BUILDS = ["simd128", "simd128-threads", "relaxed-threads"];
@@ -16,8 +16,18 @@ const BUILDS = ["simd128", "simd128-threads", "relaxed-threads"];
  */
 const PIECES = 40;
 
-const script = (name) =>
-  readFileSync(join(out, name), "utf8").replace(/\n\/\/# sourceMappingURL=.*\n?$/, "");
+/** A script of a worker as text. */
+async function script(entry) {
+  const { outputFiles } = await build({
+    ...options,
+    entryPoints: [join(here, entry)],
+    sourcemap: false,
+    write: false,
+  });
+  return (await squeeze(outputFiles[0].text)).code;
+}
+const worker = await script("src/entry/everything.ts");
+const compiler = await script("src/compiler/index.ts");
 
 function engines() {
   const files = BUILDS.map((name) => readFileSync(join(out, `engine/edgewise-${name}.wasm`)));
@@ -42,8 +52,8 @@ const packed = {
     }));
     b.onLoad({ filter: /.*/, namespace: "packed" }, () => ({
       contents: [
-        `export const worker = ${JSON.stringify(script("worker.js"))};`,
-        `export const compiler = ${JSON.stringify(script("compiler.js"))};`,
+        `export const worker = ${JSON.stringify(worker)};`,
+        `export const compiler = ${JSON.stringify(compiler)};`,
         `export const engines = ${JSON.stringify(engines())};`,
       ].join("\n"),
     }));
@@ -65,4 +75,5 @@ await build({
   outdir: out,
   plugins: [packed],
 });
+await squeezeFile(join(out, "edgewise.inline.js"));
 for (const name of ["edgewise.inline.js", "edgewise.global.js"]) markImports(join(out, name));

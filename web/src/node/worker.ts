@@ -1,10 +1,10 @@
-// Web workers in Node: a worker thread with the interface of a browser's Worker.
+// Web workers in Node, Deno and Bun: a worker thread with the interface of a browser's Worker.
 
 import { pathToFileURL } from "node:url";
 import { Worker as Thread } from "node:worker_threads";
 
 /** As `new Worker(url, { name })` in a page, as far as the library uses it. */
-class NodeWorker {
+export class NodeWorker {
   onmessage: ((event: { data: unknown }) => void) | null = null;
   onmessageerror: ((event: unknown) => void) | null = null;
   onerror: ((event: { message: string; preventDefault?(): void }) => void) | null = null;

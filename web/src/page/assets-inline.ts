@@ -17,6 +17,9 @@ export const assets = {
   engineUrl: SCHEME as string | EngineFiles,
 };
 
+/** As in assets.ts; the worker contains them. */
+export const parts: Record<string, string> = {};
+
 /** The address of this file, as a module or as a classic script; a bundle's is as good. */
 const own = import.meta.url ?? (globalThis.document?.currentScript as HTMLScriptElement)?.src;
 

@@ -23,6 +23,13 @@ export const assets = {
   } as string | EngineFiles,
 };
 
+/** Scripts that worker.js loads when it needs them, by name. */
+export const parts: Record<string, string> = {
+  "worker-inference": new URL("./worker-inference.js", import.meta.url).href,
+  "worker-templates": new URL("./worker-templates.js", import.meta.url).href,
+  "worker-training": new URL("./worker-training.js", import.meta.url).href,
+};
+
 /**
  * An address beside this module; undefined where the module has no address that a page can load
  * from: webpack gives it a `file:` address.

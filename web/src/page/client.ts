@@ -9,10 +9,10 @@ import type { StepEvent } from "../protocol/training.ts";
 import { aborted } from "../shared/abort.ts";
 import { Aborted, type EdgewiseError, EngineError, TokenizerError } from "../shared/errors.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
+import { workerRemedy, workerScript } from "../shared/script.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
-import { env, full } from "./env.ts";
+import { env, full, partUrls } from "./env.ts";
 import { createWorker } from "./realm.ts";
-import { workerRemedy, workerScript } from "./script.ts";
 
 /** Options of {@link Client.call}: event listeners, and the buffers to transfer to the worker. */
 export interface CallOptions {
@@ -101,7 +101,7 @@ export class Client {
       patience,
     );
     this.start.wake();
-    this.send({ start: { life: newLife(), stallTimeout: stallTimeout() } });
+    this.send({ start: { life: newLife(), stallTimeout: stallTimeout(), parts: partUrls() } });
   }
 
   /**

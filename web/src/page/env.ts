@@ -1,9 +1,9 @@
 import type { PythonUrls } from "../protocol/compiler.ts";
 import type { EngineFiles, Urls } from "../protocol/loading.ts";
 import type { DeviceName, Flavour } from "../shared/platform.ts";
-import { assets, python, resolve } from "./assets.ts";
+import { workerScript } from "../shared/script.ts";
+import { assets, parts, python, resolve } from "./assets.ts";
 import { baseUrl } from "./realm.ts";
-import { workerScript } from "./script.ts";
 
 /**
  * Global settings: addresses of Edgewise's own files and of models, caching, and defaults of the
@@ -106,16 +106,24 @@ export const env: Env = {
 /** The addresses in `env` as absolute URLs that workers can use. */
 export async function urls(): Promise<Urls> {
   const { engineUrl } = env;
-  const [threadUrl, compilerUrl] = await Promise.all([
-    workerScript(full(env.threadUrl), "worker.js"),
-    workerScript(full(env.compilerUrl), "compiler.js"),
-  ]);
   return {
     engineUrl: typeof engineUrl === "string" ? engineFolder(engineUrl) : absolute(engineUrl),
-    threadUrl,
-    compilerUrl,
+    threadUrl: await workerScript(full(env.threadUrl), "worker.js"),
+    compilerUrl: full(env.compilerUrl),
     python: pythonUrls(),
   };
+}
+
+/** Addresses of the worker's parts: beside worker.js where a page serves that elsewhere. */
+export function partUrls(): Record<string, string> {
+  const worker = full(env.workerUrl);
+  const moved = worker !== full(assets.workerUrl) && !/^(blob|data):/.test(worker);
+  return Object.fromEntries(
+    Object.entries(parts).map(([name, url]) => [
+      name,
+      moved ? new URL(`${name}.js`, worker).href : url,
+    ]),
+  );
 }
 
 function engineFolder(url: string): string | EngineFiles {

@@ -14,8 +14,11 @@ export type Call = {
 export type ToWorker =
   | Call
   | { id: number; abort: true; reason: string | undefined }
-  /** The first message. `life`: the lock that the worker holds while it lives (lives.ts). */
-  | { start: { life: string; stallTimeout: number } }
+  /**
+   * The first message. `life`: the lock that the worker holds while it lives (lives.ts). `parts`:
+   * absolute addresses of the worker's other scripts by name; none if the worker is one script.
+   */
+  | { start: { life: string; stallTimeout: number; parts: Record<string, string> } }
   /** The last message: the worker ends its threads, replies `ended`, and is terminated. */
   | { end: true };
 /** Messages from the worker. */

@@ -36,7 +36,7 @@ export interface Platform {
   shared: boolean;
   /**
    * Whether the page is cross-origin isolated (COOP and COEP headers), which browsers require for
-   * sending shared memory to threads.
+   * sending shared memory to threads. True outside of browsers.
    */
   isolated: boolean;
   /** Number of logical processors. */
@@ -62,7 +62,7 @@ export function platform(): Platform {
     simd: WebAssembly.validate(new Uint8Array(SIMD)),
     relaxed: WebAssembly.validate(new Uint8Array(RELAXED)),
     shared: canShareMemory(),
-    isolated: globalThis.crossOriginIsolated === true,
+    isolated: globalThis.crossOriginIsolated ?? true, // Node, Deno and Bun do not have it
     cores: globalThis.navigator?.hardwareConcurrency ?? 1,
   });
 }

@@ -8,6 +8,7 @@ import type { Urls } from "../protocol/loading.ts";
 import { aborted } from "../shared/abort.ts";
 import { EngineError } from "../shared/errors.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
+import { workerScript } from "../shared/script.ts";
 import { seconds, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 
 /** Receives the stage of a compilation. */
@@ -41,7 +42,10 @@ export async function compilersEnded(): Promise<void> {
 
 /** Python in a worker. */
 export class Compiler {
-  private readonly worker: Worker;
+  /** Undefined until the script is there. */
+  private worker: Worker | undefined;
+  /** Messages to send when the worker is there. */
+  private unsent: ToCompiler[] = [];
   /**
    * Times out the start of the worker's script, until its death can be detected; then Pyodide's.
    */
@@ -65,24 +69,16 @@ export class Compiler {
     private readonly urls: Urls,
     private readonly signal: AbortSignal,
   ) {
-    this.worker = new Worker(urls.compilerUrl, { type: "module", name: "edgewise compiler" });
     this.start = this.watchdog(
       "the compiler's worker did not start: no message",
       SCRIPT_PATIENCE,
       urls.compilerUrl,
       "Check the network, and that compiler.js is served beside worker.js.",
     );
-    this.worker.onerror = (e) => {
-      e.preventDefault?.();
-      this.end(
-        new EngineError(
-          `the compiler's worker failed (${e.message || "it could not be loaded"})`,
-          urls.compilerUrl,
-          "Serve compiler.js beside worker.js.",
-        ),
-      );
-    };
-    this.worker.onmessage = ({ data }: MessageEvent<FromCompiler>) => this.receive(data);
+    workerScript(urls.compilerUrl, "compiler.js").then(
+      (script) => this.launch(script),
+      (e: Error) => this.end(e),
+    );
     this.post({
       python: urls.python,
       life: this.life,
@@ -90,6 +86,26 @@ export class Compiler {
     });
     if (signal.aborted) this.stop();
     else signal.addEventListener("abort", this.stop, { once: true });
+  }
+
+  private launch(script: string): void {
+    if (this.failed) {
+      this.heard();
+      return;
+    }
+    this.worker = new Worker(script, { type: "module", name: "edgewise compiler" });
+    this.worker.onerror = (e) => {
+      e.preventDefault?.();
+      this.end(
+        new EngineError(
+          `the compiler's worker failed (${e.message || "it could not be loaded"})`,
+          this.urls.compilerUrl,
+          "Serve compiler.js beside worker.js.",
+        ),
+      );
+    };
+    this.worker.onmessage = ({ data }: MessageEvent<FromCompiler>) => this.receive(data);
+    for (const message of this.unsent.splice(0)) this.worker.postMessage(message);
   }
 
   private watchdog(what: string, patience: number, where: string, remedy: string): Watchdog {
@@ -166,7 +182,7 @@ export class Compiler {
         setTimeout(resolve, END_GRACE_MS);
       }),
     ]).then(() => {
-      this.worker.terminate();
+      this.worker?.terminate();
       ending.delete(gone);
     });
     ending.add(gone);
@@ -220,6 +236,7 @@ export class Compiler {
   }
 
   private post(message: ToCompiler): void {
-    this.worker.postMessage(message);
+    if (this.worker) this.worker.postMessage(message);
+    else this.unsent.push(message);
   }
 }

@@ -16,17 +16,17 @@ import { toBlob } from "../shared/files/source.ts";
 import { holdLife, life } from "../shared/lives.ts";
 import { setStallTimeout } from "../shared/watchdog.ts";
 import { compilersEnded } from "./compiler-client.ts";
-import { type Answer, InferenceService } from "./inference/service.ts";
+import type { Answer, InferenceService } from "./inference/service.ts";
 import { loadModel } from "./model/load.ts";
 import type { Model } from "./model/model.ts";
 import { notThere } from "./model/not-there.ts";
 import { generateText } from "./model/text-generation.ts";
+import { parts } from "./parts.ts";
 import { Recorder } from "./profile/recorder.ts";
 import { working } from "./text/working.ts";
-import { ArtifactSession } from "./training/artifacts.ts";
+import type { ArtifactSession } from "./training/artifacts.ts";
 import { forget, keep, listKept, readKept } from "./training/kept.ts";
-import { mergedOnnx } from "./training/merge.ts";
-import { TrainingRun } from "./training/trainer.ts";
+import type { TrainingRun } from "./training/trainer.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
 working.report = (what) => post({ working: what });
@@ -153,6 +153,7 @@ const methods: {
           "",
           "Wait for it, or close its Trainer.",
         );
+      const { TrainingRun } = await import("./training/index.ts");
       const run = await TrainingRun.open(model(id), texts, fields, signal);
       trainings.set(id, run);
       return run.info;
@@ -185,8 +186,10 @@ const methods: {
   adapter_keep: ({ model: id, name }) => turn(id, () => keep(model(id), name)),
   adapter_kept: ({ model: id }) => listKept(model(id)),
   adapter_forget: ({ model: id, name }) => forget(model(id), name),
-  adapter_merge: ({ model: id, name, files }, _, signal) =>
-    mergedOnnx(model(id), name, files, signal),
+  async adapter_merge({ model: id, name, files }, _, signal) {
+    const { mergedOnnx } = await import("./training/index.ts");
+    return mergedOnnx(model(id), name, files, signal);
+  },
 
   profile_start({ model: id }) {
     const { device } = id === undefined ? session() : model(id);
@@ -203,7 +206,9 @@ const methods: {
   profile_trace: ({ data }) =>
     new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
 
-  inference_open(request, id, signal) {
+  async inference_open(request, id, signal) {
+    const { InferenceService } = await import("./inference/service.ts");
+    throwIfAborted(signal);
     inference = new InferenceService();
     return inference.open(request, warning(id), signal);
   },
@@ -225,6 +230,7 @@ const methods: {
         ),
       ),
     );
+    const { ArtifactSession } = await import("./training/index.ts");
     artifacts = await ArtifactSession.open(given, urls, { device, flavour, threads }, ended.signal);
     return artifacts.info;
   },
@@ -291,6 +297,7 @@ export function serveWorker(): void {
   addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
     if ("start" in data) {
       setStallTimeout(data.start.stallTimeout);
+      parts.urls = data.start.parts;
       life.name = data.start.life;
       life.report = (name, held) => post({ life: name, held });
       holdLife(life.name, () => life.report(life.name, true));

@@ -19,7 +19,7 @@ import { startClient } from "../client.ts";
 import { type DeviceChoice, deviceOf } from "../device.ts";
 import { env, full, urls } from "../env.ts";
 import { type Profile, watched } from "../profile.ts";
-import type { OnnxValue, PinnedOwner, Tensor, TensorType } from "../tensor.ts";
+import type { OnnxValue, Tensor, TensorType } from "../tensor.ts";
 import { fromWireOutput, toWireFeed } from "./convert.ts";
 import { type Fetches, fetchesAndOptions } from "./fetches.ts";
 import { InlineClient, type SessionClient } from "./inline-client.ts";
@@ -147,7 +147,7 @@ export interface ValueMetadata {
  * of each part of a model are kept in the browser's storage, so a returning page starts Python only
  * for shapes that it has no plan for.
  */
-export class InferenceSession implements PinnedOwner {
+export class InferenceSession {
   private runs = 0;
   private dropped: number[] = [];
   private readonly spare = new SpareBuffers();

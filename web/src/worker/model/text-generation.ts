@@ -61,7 +61,7 @@ export async function generateText(
   const results: unknown[] = [];
   const stats = { prompt_tokens: 0, new_tokens: 0, prefill_ms: 0, decode_ms: 0 };
   for (const input of inputs) {
-    const { prompt, goingOn } = promptOf(model, input, request.options);
+    const { prompt, goingOn } = await promptOf(model, input, request.options);
     const started = performance.now();
     const watch = new Watch(model, request, sink, started);
     const made = (await generate(decoder, prompt, config, {
@@ -85,18 +85,18 @@ export async function generateText(
 }
 
 /** Token ids of an input. `goingOn`: whether the last message of a chat is continued. */
-function promptOf(
+async function promptOf(
   { tokenizer }: Model,
   input: string | Message[],
   options: TextOptions,
-): { prompt: number[]; goingOn: boolean } {
+): Promise<{ prompt: number[]; goingOn: boolean }> {
   if (typeof input === "string")
     return {
       prompt: tokenizer.encode(input, options.add_special_tokens ?? true),
       goingOn: false,
     };
   const goingOn = options.continue_final_message ?? input.at(-1)!.role === "assistant";
-  const text = tokenizer.applyChatTemplate(input, {
+  const text = await tokenizer.applyChatTemplate(input, {
     add_generation_prompt: !goingOn,
     continue_final_message: goingOn,
   });

@@ -6,7 +6,7 @@ import { TEXT_LIMITS } from "../../gen/text_limits.ts";
 import type { Message } from "../../protocol/generation.ts";
 import { TokenizerError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
-import { ChatTemplate } from "./chat-template.ts";
+import type { ChatTemplate } from "./chat-template.ts";
 import { checkTokenizer, type Growth, LimitError, mayTakeForever } from "./tokenizer-limits.ts";
 import { reported } from "./working.ts";
 
@@ -224,7 +224,7 @@ export class Tokenizer {
    * @param options variables of the template; `continue_final_message` leaves the last message open
    * @throws TokenizerError if there is no template, or it rejects the messages
    */
-  applyChatTemplate(
+  async applyChatTemplate(
     messages: Message[],
     options: {
       add_generation_prompt?: boolean;
@@ -232,13 +232,14 @@ export class Tokenizer {
       tools?: unknown;
       [name: string]: unknown;
     } = {},
-  ): string {
+  ): Promise<string> {
     if (this.template === undefined)
       throw new TokenizerError(
         "this model has no chat template",
         "tokenizer_config.json",
         "Give text instead of messages: it is not a model for chats.",
       );
+    const { ChatTemplate } = await import("./chat-template.ts");
     this.compiled ??= new ChatTemplate(this.template);
     const { continue_final_message: goingOn = false, ...variables } = options;
     const final = messages[messages.length - 1]?.content;

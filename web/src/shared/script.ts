@@ -1,8 +1,8 @@
-// Scripts of workers.
+// Scripts of workers, from this origin or another.
 
-import { EngineError } from "../shared/errors.ts";
-import { seconds, stallTimeout, within } from "../shared/watchdog.ts";
-import { message, networkRemedy } from "../shared/words.ts";
+import { EngineError } from "./errors.ts";
+import { seconds, stallTimeout, within } from "./watchdog.ts";
+import { message, networkRemedy } from "./words.ts";
 
 const PATIENCE = 4; // in stall timeouts: a script shows no progress
 
@@ -26,8 +26,7 @@ const copies = new Map<string, Promise<string>>();
  */
 export function workerScript(url: string, name: string): Promise<string> {
   const { origin } = globalThis.location ?? {};
-  const { protocol, origin: its } = new URL(url);
-  if (origin === undefined || its === origin || !/^https?:$/.test(protocol))
+  if (origin === undefined || !/^https?:/.test(url) || new URL(url).origin === origin)
     return Promise.resolve(url);
   let copy = copies.get(url);
   if (!copy) {

@@ -1,0 +1,104 @@
+"""The npm package: its fields, declarations, files and sizes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from .conftest import BIN, BUNDLERS, DIST, HTML, MODEL, PAGE, ROOT
+
+# Bytes after gzip until a text model can run.
+FILES_LIMIT, ONE_FILE_LIMIT = 230_000, 360_000
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(
+        command, cwd=BUNDLERS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def compressed(path: Path) -> int:
+    return len(gzip.compress(path.read_bytes(), 9))
+
+
+def test_fields_and_declarations() -> None:
+    """publint and Are The Types Wrong report no problems."""
+    run(BIN / "publint", BUNDLERS / "node_modules" / "edgewise", "--strict")
+    [archive] = BUNDLERS.glob("edgewise-*.tgz")
+    run(BIN / "attw", archive, "--profile", "esm-only", "--no-emoji")
+
+
+def test_declarations_are_one_file() -> None:
+    """The declarations are valid, import nothing, and export what the module exports."""
+    package = BUNDLERS / "node_modules" / "edgewise"
+    declared = (package / "dist" / "edgewise.d.ts").read_text()
+    assert "import " not in "\n".join(
+        line for line in declared.splitlines() if not line.lstrip().startswith("*")
+    )
+    assert not (package / "dist" / "types").exists()
+    tsc = ROOT / "web" / "node_modules" / ".bin" / "tsc"
+    options = ["--noEmit", "--strict", "--target", "es2022", "--lib", "es2022,dom", "--types", ""]
+    run(tsc, *options, package / "dist" / "edgewise.d.ts")  # without skipLibCheck
+    script = 'console.log(JSON.stringify(Object.keys(await import("edgewise"))))'
+    names = json.loads(run("node", "--input-type=module", "-e", script))
+    exported = declared[declared.rindex("\nexport { ") :].split("}")[0]
+    assert sorted(names) == sorted(exported.removeprefix("\nexport { ").rstrip().split(", "))
+
+
+@pytest.mark.parametrize("name", ["edgewise", "edgewise/files"])
+def test_import_outside_of_a_page(name) -> None:
+    """A server that renders pages can import the module."""
+    for condition in ("node", "browser"):
+        run("node", f"--conditions={condition}", "--input-type=module", "-e", f"import {name!r}")
+
+
+def test_files(browser, serve, tmp_path) -> None:
+    """A page from another origin requests what it needs and nothing else: a text model, then its
+    training, then another kind of model.
+    """
+    library = serve(DIST)
+    # fmt: off
+    main = PAGE.replace("PACKAGE", f"{library}/edgewise.js").replace(
+        "pipeline }", "fineTune, InferenceSession, pipeline }"
+    ).replace("document.title = `wrote", """window.more = [
+        () => fineTune(write, "The king of the hill said hello. ".repeat(60), { max_steps: 1 }),
+        () => InferenceSession.create("/missing.edge").catch((e) => e.name),
+      ];
+      document.title = `wrote""")
+    # fmt: on
+    (tmp_path / "index.html").write_text(HTML + f'<script type="module">{main}</script>')
+    shutil.copy(MODEL, tmp_path / "model.edge")
+    page = browser.new_page()
+    requested: list[str] = []
+    page.context.on("request", lambda request: requested.append(request.url))
+    page.goto(serve(tmp_path) + "/index.html")
+    page.wait_for_function("document.title !== 'waits'", timeout=120_000)
+    assert page.title().startswith("wrote"), page.title()
+
+    def new() -> set[str]:
+        seen = {urlsplit(url).path[1:] for url in requested if url.startswith(library)}
+        requested.clear()
+        return seen
+
+    first = new()
+    [engine] = {name for name in first if name.endswith(".wasm")}
+    assert first == {"edgewise.js", "worker.js", engine}
+    assert sum(compressed(DIST / name) for name in first) <= FILES_LIMIT
+    page.evaluate("more[0]()")
+    assert new() == {"worker-training.js"}
+    assert page.evaluate("more[1]()") == "ModelError"
+    assert {"worker-inference.js"} <= new() <= {"worker-inference.js", "worker.js", engine}
+    page.close()
+
+
+@pytest.mark.parametrize("name", ["edgewise.inline.js", "edgewise.global.js"])
+def test_size_of_one_file(name) -> None:
+    assert compressed(DIST / name) <= ONE_FILE_LIMIT

@@ -1,0 +1,57 @@
+// Parts of the worker that few pages need: scripts beside worker.js, loaded when they are needed.
+//
+// The sources say `import("./training/index.ts")`. worker.mjs splits the worker at such imports and
+// makes them calls of `edgewiseLoad`. Where the worker is one script, they stay as they are.
+
+import { EngineError } from "../shared/errors.ts";
+import { workerScript } from "../shared/script.ts";
+import { seconds, stallTimeout, within } from "../shared/watchdog.ts";
+import { message } from "../shared/words.ts";
+
+declare global {
+  /** Exports of the scripts that have run, by their names; defined by worker.mjs. */
+  var edgewiseParts: Map<string, object>;
+  /** Loads a part by its address relative to worker.js, without the extension. */
+  var edgewiseLoad: (path: string) => Promise<object>;
+}
+
+/** A script reports no progress, so it may take this many stall timeouts. */
+const PATIENCE = 4;
+
+/** Addresses of the scripts by name; the page sends them. */
+export const parts: { urls: Record<string, string> } = { urls: {} };
+
+async function load(name: string): Promise<object> {
+  const url = parts.urls[name] ?? "";
+  const file = `${name}.js`;
+  const patience = PATIENCE * stallTimeout();
+  const failed = (why: string): EngineError =>
+    new EngineError(
+      `a part of the worker could not be loaded (${why})`,
+      url,
+      `Check the network, and that ${file} is served beside worker.js; then make a new pipeline ` +
+        "or session.",
+    );
+  const script = await workerScript(url, file);
+  await within(
+    import(/* webpackIgnore: true */ /* @vite-ignore */ script),
+    () => failed(`nothing came for ${seconds(patience)}`),
+    patience,
+  ).catch((e: unknown) => Promise.reject(e instanceof EngineError ? e : failed(message(e))));
+  const part = globalThis.edgewiseParts.get(name);
+  if (!part) throw failed("the file is not this version's");
+  return part;
+}
+
+const loading = new Map<string, Promise<object>>();
+
+globalThis.edgewiseLoad = (path) => {
+  const name = path.replace("./", "");
+  let part = loading.get(name);
+  if (!part) {
+    part = load(name);
+    loading.set(name, part);
+    part.catch(() => loading.delete(name));
+  }
+  return part;
+};
