@@ -96,6 +96,10 @@ int32_t ew_has_kernel(uint32_t kernel);
  * static string. */
 const char *ew_flavour(void);
 
+/* x86-64 only: the highest level that this CPU and operating system support, 4 (AVX-512), 3 (AVX2,
+ * FMA) or 1. */
+int32_t ew_cpu_level(void);
+
 /* Allocates `bytes` bytes, 64-byte aligned and zeroed; NULL if memory runs out. Freed with
  * ew_free. */
 void *ew_alloc(size_t bytes);

@@ -16,14 +16,14 @@
 #endif
 #include "vm.h"
 
-#if defined(__wasm__) ? defined(__wasm_atomics__) : !defined(_WIN32)
+#if !defined(__wasm__) || defined(__wasm_atomics__)
 #  define THREADS 1
 #endif
 
 #if THREADS
 #  include <stdatomic.h>
 #  if !defined(__wasm__)
-#    include <pthread.h>
+#    include "threads.h"
 #  endif
 
 #  if defined(__wasm__)
@@ -57,9 +57,9 @@ struct ew_pool {
   _Atomic(uint32_t) sleepers; /* threads asleep or about to sleep, including the caller */
   _Atomic(uint32_t) serving, stop;
 #  if !defined(__wasm__)
-  pthread_mutex_t mutex;
-  pthread_cond_t changed;
-  pthread_t threads[MAX_THREADS];
+  ew_mutex mutex;
+  ew_condition changed;
+  ew_thread threads[MAX_THREADS];
   int32_t started;
 #  endif
 };
@@ -90,9 +90,9 @@ static void sleep_on(ew_pool *p, _Atomic(uint32_t) *word, uint32_t value) {
 #  if defined(__wasm__)
   while (atomic_load(word) == value) ew_wait((int32_t *)word, (int32_t)value);
 #  else
-  pthread_mutex_lock(&p->mutex);
-  while (atomic_load(word) == value) pthread_cond_wait(&p->changed, &p->mutex);
-  pthread_mutex_unlock(&p->mutex);
+  ew_mutex_lock(&p->mutex);
+  while (atomic_load(word) == value) ew_condition_wait(&p->changed, &p->mutex);
+  ew_mutex_unlock(&p->mutex);
 #  endif
   atomic_fetch_sub(&p->sleepers, 1);
 }
@@ -105,9 +105,9 @@ static void wake(ew_pool *p, _Atomic(uint32_t) *word) {
   __builtin_wasm_memory_atomic_notify((int *)word, (unsigned)-1);
 #  else
   (void)word;
-  pthread_mutex_lock(&p->mutex);
-  pthread_cond_broadcast(&p->changed);
-  pthread_mutex_unlock(&p->mutex);
+  ew_mutex_lock(&p->mutex);
+  ew_condition_wake_all(&p->changed);
+  ew_mutex_unlock(&p->mutex);
 #  endif
 }
 
@@ -154,11 +154,11 @@ typedef struct {
   int32_t index;
 } thread_start;
 
-static void *thread_main(void *start) {
+EW_THREAD_MAIN(thread_main, start) {
   thread_start s = *(thread_start *)start;
   ew_free(start);
   serve(s.pool, s.index);
-  return NULL;
+  return EW_THREAD_RESULT;
 }
 #  endif
 
@@ -168,15 +168,15 @@ ew_pool *ew_pool_open(ew_engine *engine, int32_t threads) {
   p->engine = engine;
   p->width = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
 #  if !defined(__wasm__)
-  pthread_mutex_init(&p->mutex, NULL);
-  pthread_cond_init(&p->changed, NULL);
+  ew_mutex_open(&p->mutex);
+  ew_condition_open(&p->changed);
   /* If the system starts fewer threads than requested, the remaining ones run all tasks. */
   for (int32_t i = 1; i < p->width; i++) {
     thread_start *s = ew_alloc(sizeof *s);
     if (!s) break;
     *s = (thread_start){p, i};
     atomic_fetch_add(&p->serving, 1);
-    if (pthread_create(&p->threads[p->started], NULL, thread_main, s)) {
+    if (ew_thread_start(&p->threads[p->started], thread_main, s)) {
       atomic_fetch_sub(&p->serving, 1);
       ew_free(s);
       break;
@@ -195,9 +195,9 @@ void ew_pool_close(ew_pool *p) {
 #  if defined(__wasm__)
   for (uint32_t n; (n = atomic_load(&p->serving));) sleep_on(p, &p->serving, n);
 #  else
-  for (int32_t i = 0; i < p->started; i++) pthread_join(p->threads[i], NULL);
-  pthread_mutex_destroy(&p->mutex);
-  pthread_cond_destroy(&p->changed);
+  for (int32_t i = 0; i < p->started; i++) ew_thread_join(p->threads[i]);
+  ew_mutex_close(&p->mutex);
+  ew_condition_close(&p->changed);
 #  endif
   ew_free(p);
 }

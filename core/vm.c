@@ -5,7 +5,9 @@
 #endif
 #include "vm.h"
 #include <stdlib.h>
-#include <time.h>
+#if !defined(__wasm__)
+#  include "threads.h"
+#endif
 
 enum { ALIGNMENT = 64 }; /* bytes */
 
@@ -132,9 +134,7 @@ static double now(void) {
 #if defined(__wasm__)
   return 0;
 #else
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+  return ew_clock();
 #endif
 }
 

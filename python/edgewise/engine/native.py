@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import platform
 import sys
 from _thread import RLock
 from typing import TYPE_CHECKING, Any
@@ -56,47 +55,44 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def _levels() -> list[str]:
-    """The x86-64 levels above the first that this CPU supports, highest first: "v4" (AVX-512), "v3"
-    (AVX2, FMA, F16C, BMI2).
-    """
-    try:
-        with open("/proc/cpuinfo") as f:
-            flags = next((line for line in f if line.startswith("flags")), "").split()
-    except OSError:
-        return []
-    v3 = {"avx2", "fma", "f16c", "bmi2"}
-    return [
-        name
-        for name, wanted in (
-            ("v4", v3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
-            ("v3", v3),
-        )
-        if wanted <= set(flags)
-    ]
-
-
 def library_path() -> str:
     """Path of the shared library for this machine. The environment variable EDGEWISE_LIBRARY
     overrides it.
 
+    On x86-64 there are libraries for several levels of instruction sets. The lowest tells which
+    levels this CPU supports.
+
     Raises:
-        EngineError: there is no library.
+        EngineError: there is no library, or it is built for another kind of machine.
     """
     if os.environ.get("EDGEWISE_LIBRARY"):
         return os.environ["EDGEWISE_LIBRARY"]
     folder = os.path.dirname(os.path.abspath(__file__))
-    names = ["libedgewise.so", "libedgewise.dylib", "edgewise.dll"]
-    if platform.machine() in ("x86_64", "AMD64"):
-        names[:0] = [f"libedgewise-{level}.so" for level in _levels()]
-    for name in names:
-        if os.path.exists(os.path.join(folder, name)):
-            return os.path.join(folder, name)
-    raise EngineError(
-        "the native engine library is not there",
-        folder,
-        "Install a wheel for this platform, or run `make native` in a checkout.",
-    )
+    suffix = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+    path = os.path.join(folder, f"libedgewise{suffix}")
+    if not os.path.exists(path):
+        raise EngineError(
+            "the native engine library is not there",
+            folder,
+            "Install a wheel for this platform, or run `make native` in a checkout.",
+        )
+    cpu_level = getattr(_open(path), "ew_cpu_level", None)
+    for level in range(cpu_level() if cpu_level else 1, 1, -1):
+        better = os.path.join(folder, f"libedgewise-v{level}{suffix}")
+        if os.path.exists(better):
+            return better
+    return path
+
+
+def _open(path: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(path)
+    except OSError as e:
+        raise EngineError(
+            f"the native engine library cannot be loaded ({e})",
+            path,
+            "Install the wheel for this platform, or run `make native` in a checkout.",
+        ) from None
 
 
 class _Forked:
@@ -132,12 +128,12 @@ class NativeEngine(Engine):
             use.
 
     Raises:
-        EngineError: there is no library.
+        EngineError: there is no library, or it cannot be loaded.
         OutOfMemory: the engine could not be opened.
     """
 
     def __init__(self, threads: int | None = None) -> None:
-        self.library = ctypes.CDLL(library_path())
+        self.library = _open(library_path())
         self._functions: dict[str, Any] = {}
         self.start(
             threads or len(os.sched_getaffinity(0))
