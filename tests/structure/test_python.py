@@ -27,6 +27,7 @@ ORDER = [
     {"package"},
     {"plan"},
     {"compile", "profile"},
+    {"hub"},
     {"session"},
     {"text"},
     {"training"},
@@ -111,6 +112,7 @@ def test_nothing_is_needed_but_python():
     assert {(where, target[0]) for where, _, target in imports() if target[0] not in known} == {
         ("arrays.py", "numpy"),
         ("arrays.py", "ml_dtypes"),
+        ("hub.py", "huggingface_hub"),
         ("backend.py", "numpy"),
         ("text/tokenizer.py", "tokenizers"),
         ("text/chat_template.py", "jinja2"),

@@ -145,16 +145,12 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
 def _compile_inference(args: argparse.Namespace, model: str) -> Package:
     """Compiles a model of any kind for the fixed shapes of --dims."""
     from ..compile import compile_inference, pick_model_file
-    from ..session.open import folder_files
+    from ..session.open import folder_files, name_in
 
     if args.train:
         raise InputError("--train is for language models", "--dims", "Remove one of the two.")
     files, root = folder_files(model)
-    chosen = (
-        os.path.relpath(os.path.abspath(model), root)
-        if os.path.isfile(model)
-        else pick_model_file(files, args.dtype)
-    )
+    chosen = name_in(root, model) if os.path.isfile(model) else pick_model_file(files, args.dtype)
     return compile_inference(
         files, [parse_dims([dims], args.command) for dims in args.dims], chosen
     )

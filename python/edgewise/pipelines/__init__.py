@@ -25,8 +25,9 @@ def pipeline(
 
     Args:
         task: "text-generation".
-        model: path of a model folder, an .onnx or an .edge file, or a loaded decoder
-            (edgewise.CausalLM).
+        model: path of a model folder, an .onnx or an .edge file; the id of a model of the hub,
+            such as "HuggingFaceTB/SmolLM2-135M-Instruct" (needs `edgewise[hub]`); or a loaded
+            decoder (edgewise.CausalLM).
         tokenizer: default: the one beside the model. A path, or any object with encode(text) and
             decode(ids, skip_special_tokens=).
         **options: how to load the model; see edgewise.CausalLM.

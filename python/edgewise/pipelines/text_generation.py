@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import InputError, TokenizerError
+from ..hub import tokenizer_path
 from ..profile import Profile
 from ..text import GenerateOutput, GenerationConfig, Tokenizer, generate
 from ..text.generate import model_defaults
@@ -27,9 +28,9 @@ class TextGenerationPipeline:
     model's generation_config.json override them, and those of a call override both.
 
     Args:
-        model: path of a model folder, an .onnx file or an .edge package; or a CausalLM or another
-            decoder.
-        tokenizer: a Tokenizer or a path. Default: the model's.
+        model: path of a model folder, an .onnx file or an .edge package; the id of a model of the
+            hub (needs `edgewise[hub]`); or a CausalLM or another decoder.
+        tokenizer: a Tokenizer, a path or an id. Default: the model's.
         options: of CausalLM, for a path.
 
     Attributes:
@@ -63,7 +64,7 @@ class TextGenerationPipeline:
         if tokenizer is None:
             tokenizer = _find_tokenizer(self.model)
         self.tokenizer: Any = (
-            Tokenizer.from_pretrained(tokenizer)
+            Tokenizer.from_pretrained(tokenizer_path(tokenizer))
             if isinstance(tokenizer, (str, os.PathLike))
             else tokenizer
         )

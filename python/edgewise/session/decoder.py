@@ -35,7 +35,8 @@ class DecoderModel(Owner):
     has a cache of its own, so that generations in several threads give what each gives alone.
 
     Args:
-        model: path of a model folder, an .onnx file or an .edge package; or a Package.
+        model: path of a model folder, an .onnx file or an .edge package; the id of a model of the
+            hub (needs `edgewise[hub]`); or a Package.
         dtype: which .onnx file of a folder to use.
         capacity: maximum length of a sequence in tokens.
         engine: runs the model; by default the engine of the process.
@@ -44,6 +45,7 @@ class DecoderModel(Owner):
         cache_dtype: how keys and values are stored when a model is compiled: "float32", or
             "float16" in half the memory. By default float16 if the model declares its caches so.
         verify: compare the weights of an .edge package with their checksums when they are loaded.
+        revision: branch, tag or commit of a model of the hub. Default: "main".
 
     Attributes:
         vocab_size: number of logits.
@@ -65,6 +67,7 @@ class DecoderModel(Owner):
         states: Mapping[str, Buffer] | None = None,
         cache_dtype: str | None = None,
         verify: bool = True,
+        revision: str | None = None,
     ) -> None:
         self.states = dict(states or {})
         self.watch, self.ends = Watch(), Ends()
@@ -76,7 +79,9 @@ class DecoderModel(Owner):
         self.package = (
             check_cache_dtype(model, cache_dtype)
             if isinstance(model, Package)
-            else open_package(model, dtype, capacity, cache_dtype=cache_dtype, target=target)
+            else open_package(
+                model, dtype, capacity, cache_dtype=cache_dtype, target=target, revision=revision
+            )
         )
         described = self._read_manifest(self.package.manifest)
         self.store = WeightStore(self.device, self.states, self._checks() if verify else None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..engine import Ends, Owner, default_engine, open_engine
 from ..errors import Aborted, EngineError, InputError
+from ..hub import local_path
 from ..ir import Graph
 from ..onnx import as_source, read_model
 from ..profile import Profile, Watch
@@ -23,7 +25,6 @@ from .split_graph import SplitGraph
 from .weights import WeightStore
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping, Sequence
 
     from ..engine import Engine
@@ -133,8 +134,8 @@ class InferenceSession(Owner):
     thread and intra_op_num_threads = 1. After a fork a session can be used in both processes.
 
     Args:
-        path_or_bytes: path of an .onnx file, its bytes (in Pyodide also a JavaScript buffer), or a
-            Source.
+        path_or_bytes: path of an .onnx file, its bytes (in Pyodide also a JavaScript buffer), a
+            Source, or the id of a model of the hub (needs `edgewise[hub]`).
         sess_options: SessionOptions. With intra_op_num_threads > 0 the session has its own engine
             with as many threads.
         providers, provider_options: accepted for compatibility; there is one provider.
@@ -161,6 +162,8 @@ class InferenceSession(Owner):
         if isinstance(path_or_bytes, Graph):
             self.graph = path_or_bytes
         else:
+            if isinstance(path_or_bytes, (str, os.PathLike)):
+                path_or_bytes = local_path(path_or_bytes)
             self.graph = read_model(as_source(path_or_bytes))
         # getattr, since onnxruntime's own SessionOptions are accepted too.
         threads = getattr(sess_options, "intra_op_num_threads", 0)

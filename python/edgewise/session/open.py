@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compile import compile_package
 from ..errors import InputError
+from ..hub import local_path
 from ..manifest_limits import CACHE_DTYPES
 from ..onnx import FileSource
 from ..onnx.source import LazyFileSource
@@ -15,6 +16,11 @@ from ..targets import CPU, Target
 
 if TYPE_CHECKING:
     from ..onnx.source import Source
+
+
+def name_in(root: str, path: str) -> str:
+    """The name of a file relative to a model folder, with slashes on every system."""
+    return os.path.relpath(os.path.abspath(path), root).replace(os.sep, "/")
 
 
 def folder_files(path: str | os.PathLike[str]) -> tuple[dict[str, Source], str]:
@@ -31,7 +37,7 @@ def folder_files(path: str | os.PathLike[str]) -> tuple[dict[str, Source], str]:
             for name in sorted(os.listdir(base)):
                 full = os.path.join(base, name)
                 if os.path.isfile(full):
-                    files[os.path.relpath(full, root)] = full
+                    files[name_in(os.path.abspath(root), full)] = full
     if os.path.basename(root) == "onnx":  # its configuration and tokenizer are one folder up
         for name in sorted(os.listdir(os.path.dirname(root))):
             full = os.path.join(os.path.dirname(root), name)
@@ -47,22 +53,24 @@ def open_package(
     lora: Any = None,
     cache_dtype: str | None = None,
     target: Target = CPU,
+    revision: str | None = None,
 ) -> Package:
     """Opens an .edge file, or compiles an .onnx file or a model folder.
 
     Args:
-        model: path.
+        model: path, or the id of a model of the hub.
         dtype: which .onnx file of a folder to use.
         capacity: maximum length of a sequence in tokens.
         lora: LoraConfig of adapters that can be added later; None: no adapters.
         cache_dtype: see DecoderModel.
         target: device that a model is compiled for.
+        revision: branch, tag or commit of a model of the hub.
 
     Raises:
         InputError: the path does not exist, or the arguments do not fit a compiled package.
     """
     try:
-        path = os.fsdecode(model)
+        path = local_path(os.fsdecode(model), dtype, revision)
     except TypeError:
         raise InputError(
             f"a {type(model).__name__} is not a model",
@@ -84,7 +92,7 @@ def open_package(
             "Give a model folder, an .onnx file or an .edge package.",
         )
     files, root = folder_files(path)
-    chosen = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
+    chosen = name_in(root, path) if os.path.isfile(path) else None
     return compile_package(
         files, dtype, capacity, model_file=chosen, lora=lora, cache_dtype=cache_dtype, target=target
     )

@@ -157,7 +157,7 @@ class CausalLM(decoder.DecoderModel):
         lm.set_adapter(None)  # the base; nothing is compiled again
 
     Args:
-        model, dtype, capacity, engine, states, cache_dtype, verify: as
+        model, dtype, capacity, engine, states, cache_dtype, verify, revision: as
             session.decoder.DecoderModel's.
         lora: LoraConfig or a dict of its fields: the layers that adapters may change, and the
             maximum rank; or the path of an adapter, which is loaded under the name "default" and
@@ -181,6 +181,7 @@ class CausalLM(decoder.DecoderModel):
         lora: LoraConfig | Adapter | dict[str, Any] | str | os.PathLike[str] | None = None,
         cache_dtype: str | None = None,
         verify: bool = True,
+        revision: str | None = None,
     ):
         first = None
         if lora is not None and not isinstance(lora, (LoraConfig, dict)):
@@ -195,8 +196,11 @@ class CausalLM(decoder.DecoderModel):
                     "Compile it with programs that have LoRA, or pass the model's folder.",
                 )
             target = CPU if engine is None else target_of(engine.device)
-            model = decoder.open_package(model, dtype, capacity, lora, cache_dtype, target)
-        super().__init__(model, dtype, capacity, engine, states, cache_dtype, verify)
+            model = decoder.open_package(
+                model, dtype, capacity, lora, cache_dtype, target, revision
+            )
+            revision = None
+        super().__init__(model, dtype, capacity, engine, states, cache_dtype, verify, revision)
         described = self.package.manifest["decoder"]
         training = next(
             (p["lora"] for p in self.package.manifest.get("training", ()) if p.get("lora")), None

@@ -9,10 +9,11 @@ from typing import Any
 
 from ..compile import CHUNKS, add_plans, compile_package
 from ..errors import InputError, UnsupportedField
+from ..hub import local_path
 from ..onnx.source import Source
 from ..package import Package
 from ..schema.training import LANGUAGE_MODEL
-from ..session.open import folder_files
+from ..session.open import folder_files, name_in
 from ..targets import CPU, Target
 from .data import special_token
 from .language_model import causal_lm_inputs
@@ -194,7 +195,7 @@ def compile_model_for_training(
     """A Package that can generate and train: what `edgewise build --train` writes.
 
     Args:
-        path: of a model folder or an .onnx file.
+        path: of a model folder or an .onnx file, or the id of a model of the hub.
         kinds: "lora" and "full".
         dtype, capacity, cache_dtype: as compile.compile_package's.
         batch: rows of a step.
@@ -206,12 +207,13 @@ def compile_model_for_training(
     Raises:
         InputError: there is no such file.
     """
+    path = local_path(path, dtype)
     if not os.path.exists(path):
         raise InputError(
             "there is no such file or folder", str(path), "Give a model folder or an .onnx file."
         )
     files, root = folder_files(path)
-    model_file = os.path.relpath(os.path.abspath(path), root) if os.path.isfile(path) else None
+    model_file = name_in(root, path) if os.path.isfile(path) else None
     programs = [
         {
             "name": kind,

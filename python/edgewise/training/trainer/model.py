@@ -8,11 +8,12 @@ from typing import cast
 
 from ...compile import pick_model_file
 from ...errors import InputError, ModelError
+from ...hub import local_path
 from ...ir import Graph
 from ...json_text import parse_json
 from ...onnx import as_source, read_model
 from ...onnx.source import Source
-from ...session.open import folder_files
+from ...session.open import folder_files, name_in
 from ...text import Tokenizer
 from ..data import special_token
 
@@ -23,7 +24,8 @@ class TrainedModel:
     """A model and the files beside it.
 
     Args:
-        model: path of a model folder or an .onnx file; or a Graph, or the bytes of a file.
+        model: path of a model folder or an .onnx file; the id of a model of the hub; a Graph; or
+            the bytes of a file.
         dtype: which .onnx file of a folder.
         tokenizer: a Tokenizer or the path of one; None: the folder's.
 
@@ -51,10 +53,10 @@ class TrainedModel:
         if isinstance(model, Graph):
             self.graph = model
         elif isinstance(model, (str, os.PathLike)):
-            self.path = _checked(os.fsdecode(model))
+            self.path = _checked(local_path(model, dtype))
             self.files, root = folder_files(self.path)
             self.model_file = (
-                os.path.relpath(os.path.abspath(self.path), root)
+                name_in(root, self.path)
                 if os.path.isfile(self.path)
                 else pick_model_file(self.files, dtype)
             )

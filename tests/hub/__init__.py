@@ -1,0 +1,1 @@
+"""Models of a hub, by their id."""
