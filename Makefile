@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web wheel clean
+.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web wheel wheels clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -87,6 +87,9 @@ threads: $(stamp)/threads ## build the engine and tests/core/threads.c with the 
 web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/pack ## build everything that a page loads: web/dist/
 wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## build the wheels for Pyodide (with web/dist/pyodide-lock.json) and for this machine's CPython: dist/*.whl
 
+wheels: $(stamp)/wheels ## build the sdist and, with zig, the wheels for Linux, macOS and Windows; check them: dist/wheels/
+	$(python) -m pytest tests/wheels -q
+
 clean: ## remove build results, but not tools (rm -rf .build web/node_modules removes those)
 	rm -rf dist web/dist docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure demo-model)
 	rm -f python/edgewise/engine/*.so
@@ -121,21 +124,27 @@ $(stamp)/venv: .ci/need.sh | $(stamp)/system
 	@touch $@
 
 $(stamp)/venv-test: pyproject.toml $(stamp)/venv
-	@$(python) -c 'import tomllib; x = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
-	  print(*[r for r in x["test"] + x["train"] if not r.startswith("edgewise[")], sep="\n")' > .build/requirements.txt
+	@$(python) -c 'import tomllib; x = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; \
+	  print(*[r for r in x["test"] + x["train"] if isinstance(r, str)], sep="\n")' > .build/requirements.txt
 	@echo "installing what the tests compare with (about 1.5 GB, minutes the first time)"
 	$(pip) install -r .build/requirements.txt
 	@touch $@
 
 $(stamp)/venv-check: pyproject.toml | $(stamp)/system
 	@$(PYTHON) -m venv .build/venv-check
-	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["check"], sep="\n")' > .build/requirements-check.txt
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["check"], sep="\n")' > .build/requirements-check.txt
 	@.build/venv-check/bin/pip --quiet --disable-pip-version-check install -r .build/requirements-check.txt
 	@touch $@
 
 $(stamp)/venv-bench: pyproject.toml | $(stamp)/venv-test
-	@$(python) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"], sep="\n")' > .build/requirements-bench.txt
+	@$(python) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["bench"], sep="\n")' > .build/requirements-bench.txt
 	$(pip) install -r .build/requirements-bench.txt
+	@touch $@
+
+$(stamp)/venv-wheels: wheels/requirements.txt .ci/need.sh | $(stamp)/system
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || .ci/need.sh :python3-venv
+	$(PYTHON) -m venv .build/venv-wheels
+	.build/venv-wheels/bin/python -m pip --quiet --disable-pip-version-check install -r wheels/requirements.txt
 	@touch $@
 
 $(stamp)/venv-docs: docs/requirements.txt .ci/need.sh | $(stamp)/system
@@ -163,18 +172,18 @@ $(stamp)/wasm: $(core_sources) wasm/Makefile wasm/heap.c wasm/check.mjs $(wildca
 	@touch $@
 
 $(stamp)/native: $(core_sources) core/CMakeLists.txt | $(stamp)/system
-	@cmake -S core -B .build/native -G "Unix Makefiles" --log-level=WARNING
+	@cmake -S core -B .build/native -G "Unix Makefiles" -DCMAKE_COMPILE_WARNING_AS_ERROR=ON --log-level=WARNING
 	@$(MAKE) --silent --no-print-directory -C .build/native > .build/native/log
 	@cmake --install .build/native --prefix python > .build/native/log
 	@touch $@
 
 $(stamp)/sanitize: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/system
-	@cmake -S core -B .build/sanitize -G "Unix Makefiles" -DEDGEWISE_SANITIZE=ON --log-level=WARNING
+	@cmake -S core -B .build/sanitize -G "Unix Makefiles" -DEDGEWISE_SANITIZE=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON --log-level=WARNING
 	@$(MAKE) --silent --no-print-directory -C .build/sanitize > .build/sanitize/log
 	@touch $@
 
 $(stamp)/threads: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/system
-	@cmake -S core -B .build/threads -G "Unix Makefiles" -DEDGEWISE_SANITIZE_THREADS=ON --log-level=WARNING
+	@cmake -S core -B .build/threads -G "Unix Makefiles" -DEDGEWISE_SANITIZE_THREADS=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON --log-level=WARNING
 	@$(MAKE) --silent --no-print-directory -C .build/threads > .build/threads/log
 	@touch $@
 
@@ -239,4 +248,9 @@ $(stamp)/lock: wasm/pyodide/make_lock.py $(stamp)/wheel-pure
 
 $(stamp)/wheel: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists.txt LICENSE README.md $(stamp)/venv | $(stamp)/wheel-pure
 	$(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@touch $@
+
+# Compiling for all platforms takes minutes, so `make test` checks these wheels only if they are there.
+$(stamp)/wheels: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists.txt LICENSE README.md $(wildcard wheels/*) $(stamp)/venv-test $(stamp)/venv-wheels
+	.build/venv-wheels/bin/python wheels/build.py
 	@touch $@
