@@ -88,7 +88,7 @@ web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)
 wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## build the wheels for Pyodide (with web/dist/pyodide-lock.json) and for this machine's CPython: dist/*.whl
 
 wheels: $(stamp)/wheels ## build the sdist and, with zig, the wheels for Linux, macOS and Windows; check them: dist/wheels/
-	$(python) -m pytest tests/wheels -q
+	.build/venv-wheels/bin/python -m pytest tests/wheels -q -p no:cacheprovider --noconftest
 
 clean: ## remove build results, but not tools (rm -rf .build web/node_modules removes those)
 	rm -rf dist web/dist docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure demo-model)
@@ -250,7 +250,7 @@ $(stamp)/wheel: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists
 	$(pip) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@touch $@
 
-# Compiling for all platforms takes minutes, so `make test` checks these wheels only if they are there.
-$(stamp)/wheels: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists.txt LICENSE README.md $(wildcard wheels/*) $(stamp)/venv-test $(stamp)/venv-wheels
+# Compiling for all platforms takes minutes, so `make test` does not do it.
+$(stamp)/wheels: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists.txt LICENSE README.md $(wildcard wheels/*) $(stamp)/native $(stamp)/venv-wheels
 	.build/venv-wheels/bin/python wheels/build.py
 	@touch $@

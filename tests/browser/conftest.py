@@ -46,9 +46,9 @@ def built():
         "engine/edgewise-simd128.wasm",
         "engine/edgewise-simd128-threads.wasm",
         "engine/edgewise-relaxed-threads.wasm",
-        "edgewise-0.1.0-py3-none-any.whl",
+        "edgewise-*-py3-none-any.whl",
     ):
-        assert (WEB / "dist" / name).exists(), f"web/dist/{name} is not there: run `make web`"
+        assert list((WEB / "dist").glob(name)), f"web/dist/{name} is not there: run `make web`"
     assert shutil.which("node") and Path(CHROMIUM).exists(), (
         "node and chromium are needed: run `make test`"
     )

@@ -1,0 +1,63 @@
+"""One version: of the Python package, the npm package, the recipe and the release notes."""
+
+import re
+import sys
+
+import pytest
+from repository import ROOT, tracked
+
+sys.path.insert(0, str(ROOT / "wheels"))
+import version  # noqa: E402
+
+
+def test_all_files_state_the_version() -> None:
+    assert version.different() == {}
+
+
+def test_a_new_version_reaches_all_files(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in version.PLACES:
+        copy = tmp_path / file  # type: ignore[operator]
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / file).read_bytes())
+    monkeypatch.setattr(version, "ROOT", tmp_path)
+    version.write("7.8.9rc1")
+    assert version.different() == {}
+    assert set(sum(version.versions().values(), [])) == {"7.8.9rc1"}
+    monkeypatch.undo()
+    assert "7.8.9rc1" not in (ROOT / "pyproject.toml").read_text()
+
+
+def test_release_notes() -> None:
+    """CHANGELOG.md has the version's section, or one of what is not released yet."""
+    [current] = version.versions()["pyproject.toml"]
+    sections = re.findall(r"(?m)^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text())
+    assert sections[0] in ("Unreleased", current)
+
+
+def test_no_other_file_knows_it() -> None:
+    """Names of wheels are built from the version, or have a wildcard."""
+    name = re.compile(r"edgewise-\d+\.\d+\.\d+")
+    files = [
+        *tracked("*.py", "*.mjs", "*.ts", "*.md", "*.toml", "*.yml", "*.html"),
+        ROOT / "Makefile",
+    ]
+    found = [
+        str(path.relative_to(ROOT))
+        for path in files
+        if name.search(path.read_text("utf-8")) and path.name != "CHANGELOG.md"
+    ]
+    assert not found
+
+
+def test_actions_are_pinned() -> None:
+    """Every action of a workflow is named by the hash of its commit, with its version as a comment,
+    and only the publishing jobs may ask for an identity.
+    """
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        text = path.read_text()
+        used = re.findall(r"uses: (.*)", text)
+        assert used and all(
+            re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v[\d.]+", u) for u in used
+        )
+        assert not re.search(r"secrets\.|NODE_AUTH_TOKEN|password:", text)
+        assert re.search(r"(?m)^permissions:\n  contents: read\n", text)

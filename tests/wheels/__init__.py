@@ -1,0 +1,1 @@
+"""The sdist and the wheels."""
