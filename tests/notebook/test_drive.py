@@ -18,7 +18,7 @@ MODEL = Path(__file__).parents[1] / "zoo/models/q4_llama"
 RUN = textwrap.dedent("""
     import edgewise, js
 
-    js.drive.opens = js.drive.bytes = 0
+    js.drive.opens = js.drive.bytes = js.drive.stats = 0
     pipe = edgewise.pipeline(
         "text-generation",
         path,
@@ -26,7 +26,7 @@ RUN = textwrap.dedent("""
         capacity=None if path.endswith(".edge") else 24,
     )
     text = pipe("Once", max_new_tokens=4, do_sample=False)[0]["generated_text"]
-    result = [text, js.drive.opens, js.drive.bytes]
+    result = [text, js.drive.opens, js.drive.bytes, js.drive.stats]
     pipe.model.free()
 """)
 
@@ -59,11 +59,12 @@ def folder(pyodide):
 
 @pytest.mark.parametrize("name", ["model.edge", "model"])
 def test_each_file_is_opened_once(pyodide, folder, name):
-    text, opens, size = pyodide.run(LETTERS + RUN, path=f"/drive/{name}")
-    same, none, _ = pyodide.run(LETTERS + RUN, path=f"/work/{name}")
+    text, opens, size, stats = pyodide.run(LETTERS + RUN, path=f"/drive/{name}")
+    same, none, _, _ = pyodide.run(LETTERS + RUN, path=f"/work/{name}")
     assert text == same and none == 0
     files = [folder.parent / name] if name.endswith(".edge") else list(folder.iterdir())
     assert opens <= len(files)
+    assert stats <= (2 if name.endswith(".edge") else 4 * len(files))  # each is a request
     assert size <= sum(f.stat().st_size for f in files)
 
 
