@@ -206,7 +206,7 @@ def test_build_for_other_models(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("2 kernels: softmax, unary\n")
     for arguments, words in (
         (["--dims", "m=1"], "has a dimension 'm'"),
-        ([], "not those of a decoder-only language model"),
+        ([], "do not match a decoder-only language model"),
         (["--dims", "n=1", "--from", str(tmp_path)], "no edgewise-simd128-full.wasm"),
     ):
         assert cli.main(["build", str(path), "--engine", str(tmp_path / "f.wasm"), *arguments]) == 1

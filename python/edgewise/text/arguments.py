@@ -86,7 +86,7 @@ def prompts_of(
         for i in prompt:
             if not 0 <= i < vocab_size:
                 raise InputError(
-                    f"the prompt holds the token id {_shown(i)}, and the vocabulary has"
+                    f"the prompt contains the token id {_shown(i)}, and the vocabulary has"
                     f" {vocab_size}",
                     "generate",
                     "The tokenizer and the model do not belong together.",

@@ -124,7 +124,7 @@ class GenerationConfig:
         if self.early_stopping not in (True, False, "never"):
             raise _wrong("early_stopping", self.early_stopping, 'True, False or "never"')
         if self.max_time is not None and self.max_time <= 0:
-            raise _wrong("max_time", self.max_time, "a number of seconds above 0")
+            raise _wrong("max_time", self.max_time, "a positive number of seconds")
         if self.seed is not None and (
             not isinstance(self.seed, int) or not -(2**63) <= self.seed < 2**64
         ):
@@ -343,7 +343,7 @@ def _ids(value: object, field: str) -> list[int]:
 def _sequence(value: object, vocab_size: int, field: str) -> list[int]:
     ids = _ids(value, field)
     if not ids:
-        raise InputError(f"{field} holds an empty sequence", "GenerationConfig", "Remove it.")
+        raise InputError(f"{field} contains an empty sequence", "GenerationConfig", "Remove it.")
     _check_ids(ids, vocab_size, field)
     return ids
 
@@ -352,7 +352,7 @@ def _check_ids(ids: Iterable[int], vocab_size: int, field: str) -> None:
     for i in ids:
         if not 0 <= i < vocab_size:
             raise InputError(
-                f"{field} holds the token id {_shown(i)}, and the vocabulary has {vocab_size}",
+                f"{field} contains the token id {_shown(i)}, and the vocabulary has {vocab_size}",
                 "GenerationConfig",
             )
 
@@ -374,7 +374,7 @@ def error_for(code: int) -> EdgewiseError:
             " one.",
         ),
         ERRORS["NOT_FINITE"]: EngineError(
-            "the model's logits hold NaN or infinity",
+            "the model's logits contain NaN or infinity",
             "generate",
             "The weights or the inputs are broken; remove_invalid_values=True replaces such"
             " values.",
@@ -386,7 +386,7 @@ def error_for(code: int) -> EdgewiseError:
             " processor.",
         ),
         ERRORS["BAD_LIST"]: EngineError(
-            "the packed lists do not add up", "generate", "This is a bug in Edgewise."
+            "the packed lists are inconsistent", "generate", "This is a bug in Edgewise."
         ),
     }.get(
         code,

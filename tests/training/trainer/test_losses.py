@@ -144,7 +144,7 @@ def test_losses_of_ones_own():
     t.free()
     for bad, words in (
         ("output:none", "no output 'none'"),
-        ("output:y", "no scalar"),
+        ("output:y", "not a scalar"),
         ("msee", "no loss 'msee'"),
         (losses.MSELoss(reduction="none"), "one number"),
         (losses.CrossEntropyLoss(label_smoothing=2), "not in"),

@@ -159,7 +159,7 @@ test("feeds and outputs must match a plan's slots", () => {
   };
   refused((p) => (p.inputs.x = ["float32", [1, 5]]), /slot of 16 bytes/);
   refused((p) => (p.inputs.x = ["float32", [1, 3]]), /slot of 16 bytes/);
-  refused((p) => (p.outputs.y = ["y", "float32", [2, 2], 8]), /not those of float32/);
+  refused((p) => (p.outputs.y = ["y", "float32", [2, 2], 8]), /do not match float32/);
   refused(
     (p) => (p.inputs = { ...p.inputs, z: ["float32", [1]] } as Plan["inputs"]),
     /no input of the model/,

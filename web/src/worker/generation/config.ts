@@ -105,7 +105,7 @@ export class GenerationConfig {
     if (![true, false, "never"].includes(this.get("early_stopping")!))
       throw wrong("early_stopping", this.get("early_stopping"), 'true, false or "never"');
     const time = this.get("max_time");
-    if (time !== null && time <= 0) throw wrong("max_time", time, "a number of seconds above 0");
+    if (time !== null && time <= 0) throw wrong("max_time", time, "a positive number of seconds");
     const seed = this.get("seed");
     if (
       seed !== null &&
@@ -239,8 +239,10 @@ export class GenerationConfig {
       if (typeof single !== "object" || Array.isArray(single)) throw new TypeError("not an object");
       for (const [token, bias] of Object.entries(single as object))
         found.push([[Number(token)], biasValue(bias)]);
-      for (const [words, bias] of this.get("sequence_bias") ?? [])
-        found.push([Array.from(words), biasValue(bias)]);
+      for (const [words, bias, ...more] of (this.get("sequence_bias") ?? []) as unknown[][]) {
+        if (typeof words !== "object" || more.length) throw new TypeError("not a pair");
+        found.push([Array.from(words as number[]), biasValue(bias)]);
+      }
     } catch {
       throw new InputError(
         "a bias has the wrong form",
@@ -306,7 +308,7 @@ function checkIds(found: number[], vocab: number, field: string): number[] {
   for (const i of found)
     if (i < 0 || i >= vocab)
       throw new InputError(
-        `${field} holds the token id ${i}, and the vocabulary has ${vocab}`,
+        `${field} contains the token id ${i}, and the vocabulary has ${vocab}`,
         WHERE,
       );
   return found;
@@ -314,7 +316,8 @@ function checkIds(found: number[], vocab: number, field: string): number[] {
 
 function sequence(words: unknown, vocab: number, field: string): number[] {
   const found = ids(words, field);
-  if (!found.length) throw new InputError(`${field} holds an empty sequence`, WHERE, "Remove it.");
+  if (!found.length)
+    throw new InputError(`${field} contains an empty sequence`, WHERE, "Remove it.");
   return checkIds(found, vocab, field);
 }
 
@@ -347,7 +350,7 @@ export function errorFor(code: number): EdgewiseError {
       );
     case SAMPLING_ERRORS.NOT_FINITE:
       return new EngineError(
-        "the model's logits hold NaN or infinity",
+        "the model's logits contain NaN or infinity",
         "generate",
         "The weights or the inputs are broken; remove_invalid_values: true replaces such values.",
       );
@@ -357,6 +360,12 @@ export function errorFor(code: number): EdgewiseError {
         "generate",
         "Loosen suppress_tokens, bad_words_ids, no_repeat_ngram_size, min_length or your own " +
           "processor.",
+      );
+    case SAMPLING_ERRORS.BAD_LIST:
+      return new EngineError(
+        "the packed lists are inconsistent",
+        "generate",
+        "This is a bug in Edgewise.",
       );
     default:
       return new EngineError(

@@ -71,7 +71,7 @@ export function promptsOf(
     for (const id of prompt)
       if (!(Number.isInteger(id) && id >= 0 && id < vocab))
         throw new InputError(
-          `the prompt holds the token id ${id}, and the vocabulary has ${vocab}`,
+          `the prompt contains the token id ${id}, and the vocabulary has ${vocab}`,
           "generate",
           "The tokenizer and the model do not belong together.",
         );

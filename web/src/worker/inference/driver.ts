@@ -350,7 +350,8 @@ export class Driver implements Runner {
       throw new ModelError(
         `its loops ran ${this.bounds.maxLoopTrips} iterations`,
         where,
-        "If that is intended, raise SessionOptions.max_loop_trips; otherwise check their conditions.",
+        "If that is intended, raise SessionOptions.max_loop_trips; otherwise check their " +
+          "conditions.",
       );
     return this.trips & 7 ? undefined : this.pause(where);
   }

@@ -165,8 +165,8 @@ export class Tokenizer {
   private bounded(chars: number, side: keyof Growth): void {
     if (this.growth[side] > 1 && chars * this.growth[side] > TEXT_LIMITS.text_chars)
       throw new TokenizerError(
-        `the file may make a text of ${chars} characters ${Math.round(this.growth[side])} times as ` +
-          "long",
+        `the file may make a text of ${chars} characters ${Math.round(this.growth[side])} times ` +
+          "as long",
         "tokenizer.json",
         COPY,
       );

@@ -281,7 +281,8 @@ function gramsOf(
     const [begin, end] = [bounds[length - 1]!, bounds[length]!];
     if (!(begin >= 0 && begin <= end && end <= pool.length) || (end - begin) % length)
       n.fail(
-        `its pool of ${pool.length} elements does not match its ngram_counts [${starts.join(", ")}]`,
+        `its pool of ${pool.length} elements does not match its ngram_counts ` +
+          `[${starts.join(", ")}]`,
         "Export the model again.",
       );
     for (let i = begin; i < end; i += length)
