@@ -6,11 +6,12 @@
  * own, twice: the second time with other previous contents. The address sanitizer finds accesses
  * outside of the declared reach. A third run changes an operand that is read: if no run shows that
  * a result depends on it, or that what is written or used as scratch is touched, the operand is
- * reported as unused. Usage as in common/fuzz.h; two more options:
+ * reported as unused, and if no run shows it of its last element, its reach as too long. Usage as in common/fuzz.h; two more options:
  *
  *     --kernel NAME                 run this kernel only
  *     --suppose KERNEL.OPERAND=WHAT compare with another declaration than the contract's: read,
- *                                   write, update, scratch, or shorter (by one element) */
+ *                                   write, update, scratch, or shorter or longer (by one
+ *                                   element) */
 #include "common/fuzz.h"
 
 enum { MOST_OPERANDS = 1 << 16 /* bytes, total, without scratch */ };
@@ -19,17 +20,19 @@ static int only = -1; /* a kernel */
 static struct {
   char operand[64]; /* "kernel.operand"; "": nothing is supposed */
   access_kind access;
-  bool shorter;
+  bool shorter, longer;
 } supposed;
 
-/* Operands of which a run has shown that they are used. */
-static bool used[EW_KERNEL_COUNT][EW_MAX_OPERANDS];
+/* Of each operand, whether a run has shown that it, and its last element, is used. */
+static struct {
+  bool any, last;
+} used[EW_KERNEL_COUNT][EW_MAX_OPERANDS];
 
 typedef struct {
   int kernel, n;
   int32_t params[MAX_PARAMS];
   int64_t lo[EW_MAX_OPERANDS];
-  size_t bytes[EW_MAX_OPERANDS];
+  size_t bytes[EW_MAX_OPERANDS], size[EW_MAX_OPERANDS]; /* size: of an element */
   access_kind access[EW_MAX_OPERANDS];
   uint8_t *data[EW_MAX_OPERANDS]; /* contents before the run; NULL: absent */
 } call;
@@ -42,7 +45,8 @@ typedef struct {
 /* As access_of, but for the operand about which something else is supposed. */
 static access_kind declared(int kernel, int operand, char *name, size_t room) {
   const access_kind access = access_of(kernel, operand, name, room);
-  return !strcmp(name, supposed.operand) && !supposed.shorter ? supposed.access : access;
+  return !strcmp(name, supposed.operand) && !supposed.shorter && !supposed.longer ? supposed.access
+                                                                                  : access;
 }
 
 /* Parameters that the kernel accepts, and the sizes of the operands. */
@@ -60,9 +64,12 @@ static bool prepare(call *c) {
       char name[64];
       c->access[i] = declared(c->kernel, i, name, sizeof name);
       c->lo[i] = reach[i].lo * reach[i].size;
+      c->size[i] = (size_t)reach[i].size;
       c->bytes[i] = (size_t)((reach[i].hi - reach[i].lo) * reach[i].size);
-      if (supposed.shorter && !strcmp(name, supposed.operand) && c->bytes[i])
-        c->bytes[i] -= (size_t)reach[i].size;
+      if (!strcmp(name, supposed.operand) && c->bytes[i]) {
+        c->bytes[i] -= supposed.shorter ? c->size[i] : 0;
+        c->bytes[i] += supposed.longer ? c->size[i] : 0;
+      }
       if (access_of(c->kernel, i, name, sizeof name) != SCRATCH) total += (int64_t)c->bytes[i];
     }
     if (total > MOST_OPERANDS) continue;
@@ -108,9 +115,12 @@ static bool same(const call *c, const result *first, const result *second, uint8
 
 /* Records which operands the run has changed. */
 static void see_writes(const call *c, const result *r) {
-  for (int i = 0; i < c->n; i++)
-    if (c->data[i] && c->access[i] != READ && memcmp(c->data[i], r->data[i], c->bytes[i]))
-      used[c->kernel][i] = true;
+  for (int i = 0; i < c->n; i++) {
+    if (!c->data[i] || c->access[i] == READ || !c->bytes[i]) continue;
+    const size_t last = c->bytes[i] - c->size[i];
+    used[c->kernel][i].any |= memcmp(c->data[i], r->data[i], c->bytes[i]) != 0;
+    used[c->kernel][i].last |= memcmp(c->data[i] + last, r->data[i] + last, c->size[i]) != 0;
+  }
 }
 
 static bool differs(const call *c, const result *a, const result *b) {
@@ -122,21 +132,29 @@ static bool differs(const call *c, const result *a, const result *b) {
   return false;
 }
 
-/* Runs the kernel again with other contents of each operand that it reads, and records whether that
- * changes a result. */
+/* Runs the kernel again with other contents of an operand that it reads, or of its last element.
+ * True: this changes a result. */
+static bool see_read(ew_engine *engine, call *c, const result *unchanged, int i, bool last) {
+  uint8_t *kept = c->data[i];
+  const size_t from = last ? c->bytes[i] - c->size[i] : 0;
+  c->data[i] = malloc(c->bytes[i]);
+  if (!c->data[i]) abort();
+  memcpy(c->data[i], kept, c->bytes[i]);
+  for (size_t at = from; at < c->bytes[i]; at++) c->data[i][at] ^= 1;
+  if (one_in(2)) fill_random(c->data[i] + from, c->bytes[i] - from);
+  result changed;
+  run_call(engine, c, &changed);
+  const bool seen = differs(c, unchanged, &changed);
+  for (int k = 0; k < c->n; k++) free(changed.data[k]);
+  free(c->data[i]), c->data[i] = kept;
+  return seen;
+}
+
 static void see_reads(ew_engine *engine, call *c, const result *unchanged) {
   for (int i = 0; i < c->n; i++) {
-    if (!c->data[i] || c->access[i] != READ || !c->bytes[i] || used[c->kernel][i]) continue;
-    uint8_t *kept = c->data[i];
-    c->data[i] = malloc(c->bytes[i]);
-    if (!c->data[i]) abort();
-    for (size_t at = 0; at < c->bytes[i]; at++) c->data[i][at] = kept[at] ^ 1;
-    if (one_in(2)) fill_random(c->data[i], c->bytes[i]);
-    result changed;
-    run_call(engine, c, &changed);
-    used[c->kernel][i] = differs(c, unchanged, &changed);
-    for (int k = 0; k < c->n; k++) free(changed.data[k]);
-    free(c->data[i]), c->data[i] = kept;
+    if (!c->data[i] || c->access[i] != READ || !c->bytes[i]) continue;
+    if (!used[c->kernel][i].any) used[c->kernel][i].any = see_read(engine, c, unchanged, i, false);
+    if (!used[c->kernel][i].last) used[c->kernel][i].last = see_read(engine, c, unchanged, i, true);
   }
 }
 
@@ -190,13 +208,14 @@ static void choose_kernel(const char *name) {
 }
 
 static void suppose(const char *text) {
-  static const char *const words[] = {"read", "write", "update", "scratch", "shorter"};
+  static const char *const words[] = {"read", "write", "update", "scratch", "shorter", "longer"};
   const char *what = strchr(text, '=');
   if (!what || (size_t)(what - text) >= sizeof supposed.operand) usage(text);
   bool known = false;
-  for (int i = 0; i < 5; i++)
+  for (int i = 0; i < 6; i++)
     if (!strcmp(what + 1, words[i]))
-      known = true, supposed.shorter = i == 4, supposed.access = (access_kind)(i % 4);
+      known = true, supposed.shorter = i == 4, supposed.longer = i == 5,
+      supposed.access = (access_kind)(i % 4);
   memcpy(supposed.operand, text, (size_t)(what - text));
   bool found = false;
   for (int k = 0; k < EW_KERNEL_COUNT; k++)
@@ -214,13 +233,15 @@ int main(int argc, char **argv) {
   }
   const int code = fuzz(argc, argv, run, false);
   for (int k = 0; k < EW_KERNEL_COUNT; k++)
-    for (int i = 0; i < ew_kernels[k].n_operands; i++) {
+    for (int i = 0; i < ew_kernels[k].n_operands && (only < 0 || only == k); i++) {
       char name[64];
       access_of(k, i, name, sizeof name);
       if (!kernels[k].ran)
         i = EW_MAX_OPERANDS, printf("never ran: %s\n", name_of(k));
-      else if (!used[k][i])
+      else if (!used[k][i].any)
         printf("unused: %s\n", name);
+      else if (!used[k][i].last && access_of(k, i, name, sizeof name) != SCRATCH)
+        printf("too long: %s\n", name);
     }
   return code;
 }

@@ -59,8 +59,11 @@ def c_types(kernel, operand) -> set[str]:
     name = f"EW_{kernel.name}_{operand.name}".upper()
     types = set()
     for found in re.finditer(rf"\*\w+ = operand\[{name}\]", C_TEXT):
-        before = C_TEXT[: found.start()]
-        types.add(before[max(before.rfind(c) for c in ";{}") + 1 :].strip())
+        before = C_TEXT[: found.end()]
+        statement = before[max(before.rfind(c) for c in ";{}") + 1 :]  # may declare several
+        type = re.match(r"\s*(?:/\*.*?\*/\s*)?((?:const )?\w+)", statement, re.S)
+        if type:
+            types.add(type[1])
     return types
 
 
@@ -73,6 +76,34 @@ def test_c_accesses_operands_as_declared(kernel):
             assert ("const" in type) == (o.access == "read"), (o.name, type)
 
 
+# Bytes of the elements that C's types point to; other types are chosen by a parameter, or void.
+BYTES = {
+    **dict.fromkeys("float int32_t uint32_t m_f32 m_i32 real".split(), 4),
+    **dict.fromkeys("int64_t m_i64 long_m".split(), 8),
+    **dict.fromkeys("uint8_t int8_t bool m_u8".split(), 1),
+}
+
+
+@pytest.mark.parametrize("kernel", TABLE, ids=lambda k: k.name)
+def test_c_reads_elements_of_the_declared_size(kernel):
+    """Where C declares a pointer to an operand of a fixed type, its elements are as large."""
+    for o in kernel.operands:
+        for type in c_types(kernel, o):
+            size = BYTES.get(type.removeprefix("const ").strip())
+            if (
+                size
+                and o.size.isdigit()
+                and not o.scratch
+                and not (size == 1 and o.type.codes == ())
+            ):
+                assert int(o.size) == size, (o.name, type)
+
+
+def test_operands_have_names():
+    """C names the operands that it accesses: a number would not be compared with the contract."""
+    assert not re.findall(r"operand\[\d+\]", C_TEXT)
+
+
 @pytest.mark.parametrize("kernel", TABLE, ids=lambda k: k.name)
 def test_c_uses_every_parameter(kernel):
     """Each parameter is read as a field by some C file."""
@@ -80,39 +111,135 @@ def test_c_uses_every_parameter(kernel):
     assert not [n for n in kernel.params if n not in C_FIELDS and f"{n}_" not in C_FIELDS]
 
 
+def names_kernels(node: ast.AST) -> bool:
+    """Whether a node is a string of kernels' names alone: "softmax", or "softmax gemm"."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return False
+    words = node.value.split()
+    return bool(words) and set(words) <= KERNEL_NAMES
+
+
+def known_names(path: str, text: str) -> list[str]:
+    """Where a Python file of the package names a kernel without having to.
+
+    Names belong into contracts, into calls that emit a step, and, in ops/, into rules. A table is
+    found by its literals, also by the keywords of dict(softmax=1).
+    """
+    part, tree, wrong = path.split("/")[0], ast.parse(text), []
+    if part == "ops":  # rules emit steps; tables stand at the level of the module
+        nodes: list[ast.AST] = []
+        for statement in tree.body:
+            if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+                nodes += elements(statement)
+    else:
+        emitted = {
+            id(node.args[0])
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("emit", "nd")
+            and node.args
+        }
+        nodes = [n for n in ast.walk(tree) if id(n) not in emitted]
+    for node in nodes:
+        if names_kernels(node) and path not in HOMONYMS.get(node.value.strip(), ()):
+            wrong.append(f"{path}:{node.lineno}: {node.value!r}")
+        if isinstance(node, ast.keyword) and node.arg in KERNEL_NAMES - WORDS:
+            wrong.append(f"{path}:{node.value.lineno}: {node.arg}=")
+    return wrong
+
+
+def elements(statement: ast.AST) -> list[ast.AST]:
+    """The keys and elements of containers in a statement, and strings that it splits."""
+    found: list[ast.AST] = []
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Dict):
+            found += [k for k in node.keys if k is not None]
+        if isinstance(node, (ast.Set, ast.List, ast.Tuple, ast.Dict)):
+            found += node.values if isinstance(node, ast.Dict) else node.elts
+        if isinstance(node, ast.Attribute) and node.attr == "split":
+            found.append(node.value)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "dict":
+            found += node.keywords
+    return found
+
+
 def test_only_contracts_and_lowering_rules_know_a_kernels_name():
-    """Outside of ops/ and the calls of the plan builder no literal, and so no table, names one."""
-    own = {k.name for k in TABLE} - COMMON_WORDS
+    """No other literal, and so no table, names one: with a new kernel only its contract, its C and
+    the rules that use it change.
+    """
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        part = path.relative_to(PACKAGE).parts[0]
-        tree = ast.parse(path.read_text())
-        emitted = {
-            id(argument)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and part in ("plan", "profile")
-            for argument in node.args
-        }
-        wrong += [
-            f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value!r}"
-            for node in ast.walk(tree)
-            if part != "ops"
-            and isinstance(node, ast.Constant)
-            and node.value in own
-            and id(node) not in emitted
-        ]
+        wrong += known_names(path.relative_to(PACKAGE).as_posix(), path.read_text())
     for path in sorted((ROOT / "web" / "src").rglob("*.ts")):
         if path.parent.name != "gen":
-            words = re.findall(r"""["'`](\w+)["'`]""", path.read_text())
-            wrong += [
-                f"{path.relative_to(ROOT)}: {word!r}"
-                for word in words
-                if word in own - WORDS_OF_PAGES
-            ]
+            wrong += [f"{path.relative_to(ROOT)}: {name}" for name in known_names_ts(path)]
     assert not wrong, "\n".join(wrong)
 
 
-# Names that are also words of other vocabularies: options, losses, kinds of layers.
-COMMON_WORDS = set("batch_norm conv cross_entropy fill optimizer pool product top_k where".split())
-# The same in TypeScript: a field of a plan, a method of tensors, a function of chat templates.
+def known_names_ts(path: Path) -> list[str]:
+    """Kernels' names in a TypeScript file: as strings, or as keys of an object."""
+    text = path.read_text()
+    words = re.findall(r"""["'`](\w+)["'`]""", text)
+    keys = [k for k in re.findall(r"[{,]\s*(\w+):", text) if "_" in k or k in KEYS]
+    return [w for w in (*words, *keys) if w in KERNEL_NAMES - WORDS - WORDS_OF_PAGES]
+
+
+@pytest.mark.parametrize(
+    "path, text",
+    [
+        ("passes/epilogue.py", "PRODUCTS = {'gemm': 1, 'matmul_nbits': 2}"),
+        ("passes/epilogue.py", "PRODUCTS = 'conv gemm'.split()"),
+        ("passes/epilogue.py", "def f(node):\n    return node.kernel in ('conv', 'pool')"),
+        ("passes/layers.py", "COST = dict(softmax=2)"),
+        ("plan/notes.py", "OPERATIONS = frozenset(['softmax'])"),
+        ("plan/notes.py", "TABLE.add('gemm')"),
+        ("profile/limits.py", "SLOW.update(softmax_grad=1)"),
+        ("session/driver.py", "if kernel == 'where': pass"),
+        ("ops/kernel.py", "_EXACT = {'softmax', 'gemm'}"),
+        ("ops/reduce/reduction.py", "COSTS = {'softmax': 1}"),
+        ("ops/reduce/reduction.py", "COSTS = dict(softmax=1)"),
+        ("ops/reduce/reduction.py", "FAST = 'softmax reduce'.split()"),
+    ],
+)
+def test_a_table_that_knows_a_kernel_is_found(path, text):
+    assert known_names(path, text)
+
+
+KERNEL_NAMES = {k.name for k in TABLE}
+# Names that are also words of other vocabularies (options, losses, kinds of layers), and the files
+# in which they are.
+HOMONYMS = {
+    "batch_norm": ["training/program.py"],
+    "conv": ["passes/layers.py", "passes/lora.py", "training/export.py", "training/state_plans.py"],
+    "cross_entropy": ["training/losses.py"],
+    "fill": [
+        "manifest/training.py",
+        "passes/lora.py",
+        "training/session.py",
+        "training/state_plans.py",
+    ],
+    "nms": ["ops/host/data_dependent.py"],
+    "optimizer": [
+        "manifest/training.py",
+        "manifest_limits.py",
+        "training/api/module.py",
+        "training/artifact_files/calls.py",
+        "training/optimizers.py",
+        "training/package.py",
+        "training/program.py",
+        "training/trainer/options.py",
+        "training/trainer/run_file.py",
+    ],
+    "pool": ["session/memory.py"],
+    "product": ["declare/op.py"],
+    "top_k": ["cli/generate.py", "text/config.py", "text/fields.py"],
+    "unique": ["ops/host/data_dependent.py"],
+    "where": ["session/described.py"],
+}
+# The same as arguments of functions, and in TypeScript.
+WORDS = {*HOMONYMS, "copy", "range"}
+# In TypeScript also a field of a plan, a method of tensors, a function of chat templates.
 WORDS_OF_PAGES = {"copy", "range"}
+# Names without an underscore that are no word of TypeScript's sources.
+KEYS = {"gemm", "softmax", "cumsum", "trilu", "rope", "recurrent", "quantize", "dequantize"}
