@@ -196,22 +196,60 @@ COMMANDS = [
 ]
 
 
-def test_commands_exist() -> None:
-    """Options of `edgewise` parse; targets of make and paths given to other programs exist."""
+INLINE = re.compile(r"`((?:make|python|node|npm|edgewise) [^`\n]+)`")
+STARTS = (*(p.name for p in ROOT.iterdir() if p.is_dir()), ".ci")
 
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
-    for snippet, line in COMMANDS:
-        words = shlex.split(line, comments=True)
-        if not words:
-            continue
-        if words[0] == "edgewise":
-            assert set(re.findall(r"--[a-z-]+", line)) <= options(words[1]), f"{snippet}: {line}"
-        elif words[0] == "make":
-            assert {w for w in words[1:] if "=" not in w} <= targets, f"{snippet}: {line}"
-        elif words[:3] == ["python", "-m", "pytest"]:
-            assert all(
-                (ROOT / w.split("::")[0]).exists() for w in words[3:] if w.startswith("tests")
-            ), f"{snippet}: {line}"
+
+def wrong_command(line: str) -> str:
+    """What a command names that does not exist: a target of make, an option of `edgewise`, a script
+    of a package, a file of the repository; "" if nothing.
+    """
+    words = shlex.split(line, comments=True)
+    if not words:
+        return ""
+    if words[0] == "edgewise":
+        unknown = set(re.findall(r"--[a-z-]+", line)) - options(words[1])
+        return " ".join(sorted(unknown))
+    if words[0] == "make":
+        makefile = (ROOT / "Makefile").read_text()
+        targets = {
+            *re.findall(r"^([a-z]+):", makefile, re.M),
+            *re.findall(r"\$\(([A-Z_]+)\)", makefile),
+        }
+        given = {w.partition("=")[0] for w in words[1:] if not w.startswith("-")}
+        return " ".join(sorted(given - targets))
+    if words[:2] == ["npm", "--prefix"]:
+        scripts = json.loads((ROOT / words[2] / "package.json").read_text())["scripts"]
+        name = [w for w in words[3:] if w != "run" and not w.startswith("-")][0]
+        return "" if name in (*scripts, "ci", "install") else name
+    if words[0] in ("python", "node"):
+        paths = [w.split("::")[0] for w in words[1:] if w.split("/")[0] in STARTS and "/" in w]
+        return " ".join(p for p in paths if not BUILT.match(p) and not (ROOT / p).exists())
+    return ""
+
+
+def test_commands_exist() -> None:
+    """In blocks and in the text."""
+    wrong = [f"{snippet}: {line}" for snippet, line in COMMANDS if wrong_command(line)]
+    for page in PAGES:
+        wrong += [f"{page}: {c}" for c in INLINE.findall(page.read_text()) if wrong_command(c)]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "make tests",
+        "make test TEST=tests/ops",
+        "npm --prefix web run tests",
+        "python tests/docs/pictures.py",
+        "python -m pytest tests/nowhere -q",
+        "node web/demo/server.mjs",
+        "edgewise build --traine lora",
+    ],
+)
+def test_wrong_commands_are_found(command: str) -> None:
+    assert wrong_command(command)
 
 
 @cache
@@ -227,7 +265,7 @@ def options(command: str) -> set[str]:
     return set(re.findall(r"--[a-z-]+", done.stdout))
 
 
-PATHS = re.compile(r"`((?:python|core|web|tests|wasm|docs|examples)/[\w./*-]+)`")
+PATHS = re.compile(r"`((?:python|core|web|tests|wasm|docs|examples|\.ci)/[\w./*-]+)`")
 BUILT = re.compile(r"^(web/dist|web/node_modules)(/|$)")
 
 
