@@ -148,7 +148,9 @@ def test_the_demo_without_its_server(context: BrowserContext, site: Site) -> Non
         assert "2 threads" in page.inner_text("#status") or page.evaluate(
             "navigator.hardwareConcurrency < 2"
         )
-    print(f"server stopped: first token after {page.evaluate('document.body.dataset.firstToken')} ms")
+    print(
+        f"server stopped: first token after {page.evaluate('document.body.dataset.firstToken')} ms"
+    )
     page.click("#sample")
     page.click("#teach")
     page.wait_for_function("+document.body.dataset.step >= 2")
@@ -205,10 +207,13 @@ def test_isolated_without_headers(context: BrowserContext, plain_site: Site) -> 
     # the page reloads while it waits
     page.evaluate("void import('/offline.js').then((m) => m.registerServiceWorker('/sw.js'))")
     page.wait_for_function("crossOriginIsolated")
-    assert page.evaluate("""async () => {
+    assert (
+        page.evaluate("""async () => {
         const { registerServiceWorker } = await import("/offline.js");
         return (await registerServiceWorker("/sw.js")).scope;
-    }""") == f"{plain_site.url}/"
+    }""")
+        == f"{plain_site.url}/"
+    )
     assert plain_site.asked("/blank.html") == 2
     assert page.evaluate(WRITE)["threads"] >= min(2, page.evaluate("navigator.hardwareConcurrency"))
 

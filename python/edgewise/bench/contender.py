@@ -15,12 +15,41 @@ from ..profile import Profile
 if TYPE_CHECKING:
     from ..engine.browser import BrowserEngine
     from ..engine.native import NativeEngine
+    from ..session import InferenceSession
+    from ..training.adapters import CausalLM
 
     Engine = NativeEngine | BrowserEngine
 
 SLICE = 0.1  # seconds that a round measures each contender at least
 
 State = TypeVar("State")
+
+
+@dataclass
+class LoadedModel:
+    """A loaded model: `run` runs it once; `session` is that of Edgewise."""
+
+    run: Callable[[], Sequence[Any]]
+    session: InferenceSession | None = None
+
+
+@dataclass
+class Decoding:
+    """A loaded language model.
+
+    Attributes:
+        prefill: computes the prompt.
+        decode: computes one more token.
+        ids: the tokens that are decoded.
+        length: tokens of the prompt.
+        model: that of Edgewise.
+    """
+
+    prefill: Callable[[], object]
+    decode: Callable[[int], object]
+    ids: Sequence[int]
+    length: int
+    model: CausalLM | None = None
 
 
 class Contender(Generic[State]):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -14,31 +13,12 @@ from ..package import Package
 from ..profile import Profile
 from ..session.decoder import open_package
 from ..training.adapters import CausalLM
-from .contender import Comparison, Contender, repeat
+from .contender import Comparison, Contender, Decoding, repeat
 
 if TYPE_CHECKING:
     from .contender import Engine
 
 DEFAULT_PROMPT = 256
-
-
-@dataclass
-class Decoding:
-    """A loaded language model.
-
-    Attributes:
-        prefill: computes the prompt.
-        decode: computes one more token.
-        ids: the tokens that are decoded.
-        length: tokens of the prompt.
-        model: that of Edgewise.
-    """
-
-    prefill: Callable[[], object]
-    decode: Callable[[int], object]
-    ids: Sequence[int]
-    length: int
-    model: CausalLM | None = None
 
 
 class DecodingContender(Contender[Decoding]):

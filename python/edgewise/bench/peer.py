@@ -8,9 +8,7 @@ from typing import Any
 from ..compile import CACHE_NAME, cache_axis, head_dim
 from ..errors import InputError
 from ..ir import Graph, Node
-from .contender import Comparison, Contender
-from .decoding import Decoding
-from .run import LoadedModel
+from .contender import Comparison, Contender, Decoding, LoadedModel
 
 AGREE = 1e-3  # difference of results, relative to the largest value, above which a note warns
 CACHE_DTYPES = {"tensor(float)": "float32", "tensor(float16)": "float16"}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +14,10 @@ from ..ir import Graph, Info
 from ..onnx.dimensions import check_names, input_shapes
 from ..profile import Profile
 from ..session import InferenceSession
-from .contender import Comparison, Contender, repeat
+from .contender import Comparison, Contender, LoadedModel, repeat
 
 if TYPE_CHECKING:
     from .contender import Engine
-
-
-@dataclass
-class LoadedModel:
-    """A loaded model: `run` runs it once; `session` is that of Edgewise."""
-
-    run: Callable[[], Sequence[Any]]
-    session: InferenceSession | None = None
 
 
 class RunContender(Contender[LoadedModel]):

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ..declare.symbolic import product
-from .report import Cache, Initializers, Memory, Operator, Report, Shape, TensorInfo, Trainability
+
+if TYPE_CHECKING:
+    from .report import (
+        Cache,
+        Initializers,
+        Memory,
+        Operator,
+        Report,
+        Shape,
+        TensorInfo,
+        Trainability,
+    )
 
 
 def report_lines(r: Report) -> Iterator[str]:

@@ -15,33 +15,23 @@ from typing import cast
 from ..declare.dtypes import BytesLike
 from ..errors import InputError
 from ..ir import Graph, Info, Node, Tensor
+from .origins import (
+    GRAPH_INITIALIZER,
+    GRAPH_INPUT,
+    GRAPH_NODE,
+    GRAPH_OUTPUT,
+    GRAPH_VALUE_INFO,
+    MODEL_GRAPH,
+    Origin,
+    Thing,
+    snapshot,
+)
 from .protobuf import CachedReader, FieldValue, Message
 from .reader import GraphReader, read_model
 from .sink import Stored, Writable, as_stored, write_parts
 from .source import Source, as_source
 
 MAX_MODEL = (1 << 31) - 1  # bytes of one protobuf message
-
-# Fields of ModelProto and GraphProto.
-MODEL_GRAPH = 7
-GRAPH_NODE, GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT, GRAPH_VALUE_INFO = 1, 5, 11, 12, 13
-
-Thing = Node | Tensor | Info
-
-
-@dataclass
-class Origin:
-    """Where a node, tensor or value info was read.
-
-    Attributes:
-        thing: it.
-        field: its field in the file: (offset, size).
-        snapshot: its contents as they were read.
-    """
-
-    thing: Thing
-    field: tuple[int, int]
-    snapshot: object
 
 
 @dataclass
@@ -301,28 +291,6 @@ class ModelEditor:
         if data is not None:
             write_parts(data_target, data)
         return write_parts(target, model)
-
-
-def snapshot(thing: Thing) -> object:
-    """Contents of a node or value info, to detect changes; None for tensors, which are compared by
-    identity.
-    """
-    if isinstance(thing, Node):
-        return (
-            list(thing.inputs),
-            list(thing.outputs),
-            thing.name,
-            thing.op,
-            thing.domain,
-            _copy_attributes(thing),
-        )
-    if isinstance(thing, Info):
-        return thing.name, thing.dtype, None if thing.shape is None else list(thing.shape)
-    return None
-
-
-def _copy_attributes(node: Node) -> dict[str, object]:
-    return {k: list(v) if isinstance(v, list) else v for k, v in node.attrs.items()}
 
 
 def _names(graph: Graph) -> set[str]:

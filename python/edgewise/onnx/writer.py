@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..declare.dtypes import NAME
 from ..errors import InputError, UnsupportedOp
 from ..ir import Graph, Info, Node, Tensor
-from .editor import (
+from .origins import (
     GRAPH_INITIALIZER,
     GRAPH_INPUT,
     GRAPH_NODE,
