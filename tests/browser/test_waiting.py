@@ -9,6 +9,9 @@ from .conftest import MODEL, WEB, greedy
 from .faulty import Faulty
 from .loading import COMPILED, LOAD, error, load
 
+# They wait for, or measure, times: one after the other.
+pytestmark = pytest.mark.xdist_group("time")
+
 PATIENCE = "ew.env.stallTimeout = 3000; "
 
 

@@ -6,7 +6,8 @@
  * own, twice: the second time with other previous contents. The address sanitizer finds accesses
  * outside of the declared reach. A third run changes an operand that is read: if no run shows that
  * a result depends on it, or that what is written or used as scratch is touched, the operand is
- * reported as unused, and if no run shows it of its last element, its reach as too long. Usage as in common/fuzz.h; two more options:
+ * reported as unused; if no run shows it of its last element, its reach is reported as too long.
+ * Usage as in common/fuzz.h; two more options:
  *
  *     --kernel NAME                 run this kernel only
  *     --suppose KERNEL.OPERAND=WHAT compare with another declaration than the contract's: read,

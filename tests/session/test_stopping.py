@@ -16,6 +16,9 @@ from edgewise.training.losses import MSELoss
 
 from . import models
 
+# They wait for, or measure, times: one after the other.
+pytestmark = pytest.mark.xdist_group("time")
+
 LATE = 20  # seconds; without an end the runs here take minutes
 
 

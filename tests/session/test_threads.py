@@ -20,6 +20,9 @@ from edgewise.training.losses import MSELoss
 
 from . import models
 
+# They wait for, or measure, times: one after the other.
+pytestmark = pytest.mark.xdist_group("time")
+
 MODEL = os.path.join(os.path.dirname(__file__), "../../web/demo/model")
 SECONDS = float(os.environ.get("EDGEWISE_THREADS_SECONDS", 3))
 CASES = {"perceptron": models.perceptron, "voice": models.voice_detector, "loop": models.beats}
