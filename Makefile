@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web wheel wheels clean
+.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web extension wheel wheels clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -32,7 +32,7 @@ help: ## list the targets
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
@@ -85,6 +85,8 @@ native: $(stamp)/native ## build the engine for CPython: python/edgewise/engine/
 sanitize: $(stamp)/sanitize ## build the engine and the programs of tests/core with sanitizers: .build/sanitize/
 threads: $(stamp)/threads ## build the engine and tests/core/threads.c with the thread sanitizer: .build/threads/
 web: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/pack ## build everything that a page loads: web/dist/
+extension: $(stamp)/web $(stamp)/wasm $(stamp)/demo-model ## build the example extension: .build/extension/chrome and .build/extension/firefox
+	@node examples/extension/build.mjs
 wheel: $(stamp)/wheel-pure $(stamp)/lock $(stamp)/wheel ## build the wheels for Pyodide (with web/dist/pyodide-lock.json) and for this machine's CPython: dist/*.whl
 
 wheels: $(stamp)/wheels ## build the sdist and, with zig, the wheels for Linux, macOS and Windows; check them: dist/wheels/
@@ -190,6 +192,12 @@ $(stamp)/threads: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/s
 # The library with the engine in one file, for npm and script tags.
 $(stamp)/pack: web/pack.mjs $(stamp)/web $(stamp)/wasm
 	npm --prefix web run --silent pack
+	@touch $@
+
+# The linter of extensions, for the tests.
+$(stamp)/web-ext: tests/examples/package.json | $(stamp)/system
+	@mkdir -p .build/extension-tools
+	@cp $< .build/extension-tools/ && npm --prefix .build/extension-tools install --silent --no-fund --no-audit --ignore-scripts
 	@touch $@
 
 # The bundlers and runtimes under test, and the npm package beside them.

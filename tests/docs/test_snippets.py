@@ -150,7 +150,15 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
     settings = {
         "extends": str(WEB / "tsconfig.json"),
         "compilerOptions": {
-            "paths": {"edgewise": [str(WEB / "src" / "page" / "index.ts")]},
+            "paths": {
+                name: [str(WEB / "src" / folder / "index.ts")]
+                for name, folder in (
+                    ("edgewise", "page"),
+                    ("edgewise/files", "page"),
+                    ("edgewise/offline", "offline"),
+                    ("edgewise/extension", "extension"),
+                )
+            },
             "noUncheckedIndexedAccess": False,
             "typeRoots": [],
         },

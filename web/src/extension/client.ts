@@ -72,6 +72,8 @@ interface Pending {
 interface Connection {
   port: Port;
   pending: Map<number, Pending>;
+  /** Why it is not open any more. */
+  lost?: RemoteError;
 }
 
 /** A connection to the page of this extension that calls {@link serve}. */
@@ -87,10 +89,11 @@ export function client({ name = "edgewise", start = ensureOffscreen }: ClientOpt
       const { signal, onEvent } = options;
       connecting ??= connect();
       const attempt = connecting;
-      const { port, pending } = await attempt.catch((e: unknown) => {
+      const { port, pending, lost } = await attempt.catch((e: unknown) => {
         if (connecting === attempt) connecting = undefined;
         throw e;
       });
+      if (lost) throw lost;
       const id = ++last;
       const post = (message: Call): void => port.postMessage(message);
       const alive = setInterval(() => post({ alive: true }), ALIVE_MS);
@@ -111,9 +114,9 @@ export function client({ name = "edgewise", start = ensureOffscreen }: ClientOpt
       const closing = connecting;
       connecting = undefined;
       void closing?.then(
-        ({ port, pending }) => {
-          port.disconnect();
-          rejectAll(pending, lostError("it was closed"));
+        (connection) => {
+          connection.port.disconnect();
+          lose(connection, lostError("it was closed"));
         },
         () => undefined,
       );
@@ -136,21 +139,21 @@ async function connectPort(name: string, onLost: () => void): Promise<Connection
 function tryPort(name: string, onLost: () => void): Promise<Connection> {
   const { runtime } = api();
   const port = runtime.connect({ name });
-  const pending = new Map<number, Pending>();
+  const connection: Connection = { port, pending: new Map() };
   let ready = false;
   return new Promise((resolve, reject) => {
     port.onMessage.addListener((message) => {
       const answer = message as Answer;
       if ("ready" in answer) {
         ready = true;
-        resolve({ port, pending });
-      } else settle(pending, answer);
+        resolve(connection);
+      } else settle(connection.pending, answer);
     });
     port.onDisconnect.addListener(() => {
       const lost = lostError(runtime.lastError?.message ?? "the page that runs the model is gone");
       reject(lost);
       if (ready) onLost();
-      rejectAll(pending, lost);
+      lose(connection, lost);
     });
   });
 }
@@ -176,8 +179,9 @@ function lostError(why: string): RemoteError {
   });
 }
 
-/** Rejects the open calls of a connection. */
-function rejectAll(pending: Map<number, Pending>, error: RemoteError): void {
-  for (const { reject } of pending.values()) reject(error);
-  pending.clear();
+/** Ends a connection: its open calls reject, and so do those that are about to use it. */
+function lose(connection: Connection, why: RemoteError): void {
+  connection.lost = why;
+  for (const { reject } of connection.pending.values()) reject(why);
+  connection.pending.clear();
 }
