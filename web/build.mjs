@@ -20,7 +20,7 @@ await build({
   },
   outdir: out,
 });
-// A classic script: Firefox before 147 has no service workers that are modules.
+// A classic script: not every browser has service workers that are modules.
 await build({
   ...options,
   format: "iife",

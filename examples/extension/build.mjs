@@ -1,7 +1,15 @@
 // node examples/extension/build.mjs [OUT]: builds OUT/chrome and OUT/firefox (default:
 // .build/extension) from src/, the library in web/dist/ and the demo's model. `make extension`
 // builds those first. Another extension does the same with node_modules/edgewise/dist/.
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "../../web/node_modules/esbuild/lib/main.js";
@@ -11,12 +19,13 @@ const root = join(here, "../..");
 const dist = join(root, "web/dist");
 const out = process.argv[2] ?? join(root, ".build/extension");
 
+// The engines with the rare kernels (-full) are not needed by this model.
+const engines = existsSync(join(dist, "engine")) ? readdirSync(join(dist, "engine")) : [];
 const LIBRARY = [
   "edgewise.js",
   "worker.js",
   "extension.js",
-  "engine/edgewise-simd128.wasm",
-  "engine/edgewise-relaxed-threads.wasm",
+  ...engines.filter((name) => !name.includes("-full")).map((name) => `engine/${name}`),
 ];
 
 /** The manifest of one browser: lists are joined, other values are added. */

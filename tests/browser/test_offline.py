@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -145,6 +146,7 @@ def test_the_demo_without_its_server(context: BrowserContext, site: Site) -> Non
         page.goto(address)
         page.wait_for_function("document.body.dataset.written")
         assert page.inner_text("#story") == story
+        page.wait_for_selector("#offline:not([hidden])")  # it stays kept
         assert "2 threads" in page.inner_text("#status") or page.evaluate(
             "navigator.hardwareConcurrency < 2"
         )
@@ -229,6 +231,7 @@ def test_files_are_never_stale(context: BrowserContext, site: Site) -> None:
     style.write_text(style.read_text() + "\nhtml { background: rgb(1, 2, 3) !important; }")
     index.write_text(index.read_text().replace("<h1>Edgewise</h1>", "<h1>Changed</h1>"))
     worker.write_text(worker.read_text() + "\n// another version")
+    os.utime(site.folder / "demo/model.edge", (0, 1_700_000_000))
     for _ in range(2):
         visits = site.asked("/demo/")
         page.reload()
@@ -236,6 +239,8 @@ def test_files_are_never_stale(context: BrowserContext, site: Site) -> None:
         page.wait_for_selector("#offline:not([hidden])")
         # one for the visit, and one to refresh the copy
         assert site.asked("/demo/") - visits <= 2
+    models = page.evaluate("import('/edgewise.js').then(({ models }) => models.list())")
+    assert len(models) == 1 and "2023" in models[0]["id"]
     second = page.evaluate("caches.keys()")
     assert len(first) == len(second) == 1 and first != second
     page.goto("about:blank")  # no page of the old version is open any more: it is replaced

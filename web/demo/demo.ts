@@ -16,7 +16,7 @@ import {
   TextStreamer,
 } from "edgewise";
 import { forgetOffline } from "edgewise/offline";
-import { keepPage, versioned } from "./offline.ts";
+import { forgetOtherVersions, keepPage, versioned } from "./offline.ts";
 import { $, input, megabytes, number, seconds, tellError } from "./page.ts";
 import { secondHalf } from "./teach.ts";
 import { whereTheTimeGoes } from "./where.ts";
@@ -154,7 +154,11 @@ async function loadBuiltIn(): Promise<void> {
     document.querySelector<HTMLInputElement>("#sources input:checked")?.value === "onnx";
   $("file-list").replaceChildren();
   if (compileHere) await load(STORYTELLER, { dtype: "q4" });
-  else await load(await versioned(PACKAGE), { cache_files: true });
+  else {
+    const address = await versioned(PACKAGE);
+    await load(address, { cache_files: true });
+    void forgetOtherVersions(address).catch(console.warn);
+  }
 }
 
 // Writing

@@ -1,5 +1,6 @@
 // The demo without a network: its files are kept by the service worker, its model by the library.
 
+import { models } from "edgewise";
 import { keepOffline, registerServiceWorker } from "edgewise/offline";
 
 const VERSION = "edgewise demo model"; // key in localStorage: the latest version that was loaded
@@ -33,6 +34,14 @@ async function serverVersion(url: URL): Promise<string | undefined> {
   } catch {
     return undefined; // no network, or a very slow one
   }
+}
+
+/** Deletes the versions of a model that `versioned` has named before. */
+export async function forgetOtherVersions(current: URL): Promise<void> {
+  const prefix = `${current.origin}${current.pathname}?`;
+  // one that another tab uses is deleted later
+  for (const { id } of await models.list())
+    if (id.startsWith(prefix) && id !== current.href) await models.delete(id).catch(() => 0);
 }
 
 /**

@@ -148,7 +148,13 @@ async function renew(files: readonly string[]): Promise<KeptFiles> {
   const named = await namedFiles(before, files, now);
   const found = await Promise.all(
     Array.from(named, ([url, time]) => latest(url, time, time === now, before)),
-  );
+  ).catch(async (e: unknown) => {
+    // Without a network a visit changes nothing, if all of its files are kept.
+    const copies = await Promise.all(files.map((url) => before?.match(url)));
+    if (e instanceof TypeError && copies.every(Boolean)) return undefined;
+    throw e;
+  });
+  if (!found) return { files: named.size, changed: false };
   const copies = found.filter((one) => one !== undefined);
   if (before && copies.length === found.length && copies.every((one) => !one.changed))
     return { files: copies.length, changed: false };
