@@ -17,6 +17,8 @@ export interface Faults {
   /** Milliseconds until the headers. */
   latency?: number;
   etag?: string;
+  /** Milliseconds until the end of a response whose bytes are sent; it has no length. */
+  slowEnd?: number;
 }
 
 /** Serves one file at every path. */
@@ -65,7 +67,7 @@ export class FileServer {
     }
     response.writeHead(partial ? 206 : 200, {
       ETag: faults.etag ?? '"one"',
-      "Content-Length": to - from,
+      ...(faults.slowEnd ? {} : { "Content-Length": to - from }),
       ...(partial ? { "Content-Range": `bytes ${from}-${to - 1}/${body.length}` } : {}),
     });
     const cut = faults.cuts && to - from > faults.cutAfter! ? from + faults.cutAfter! : undefined;
@@ -78,6 +80,7 @@ export class FileServer {
         await Promise.race([closed, new Promise((done) => response.once("drain", done))]);
       if (faults.rate) await new Promise((done) => setTimeout(done, 20));
     }
+    if (faults.slowEnd) await new Promise((done) => setTimeout(done, faults.slowEnd));
     if (cut === undefined) response.end();
     else setTimeout(() => response.destroy(), 100); // when the client has read what was sent
   }

@@ -87,6 +87,12 @@ test("a server without ranges is read as one stream", async () => {
   });
 });
 
+test("parts are delivered while their connections are still ending", () =>
+  serving(LARGE, { slowEnd: 500 }, async (server) => {
+    assert.equal(await digest(new HttpSource(server.url, { known: known(LARGE) })), sha(LARGE));
+    assert.equal(server.sent, LARGE.length);
+  }));
+
 test("a browser that may not ask for ranges reads one stream", () =>
   serving(LARGE, {}, async (server) => {
     const fetcher: typeof fetch = (url, init) =>

@@ -158,7 +158,11 @@ export async function* inOrder(
   try {
     begin(first);
     more();
-    for (let part = parts[0]; part; part = parts[0]) {
+    for (;;) {
+      // connections may still be ending after their parts were delivered
+      if (!parts.length && next < size) begin();
+      const part = parts[0];
+      if (!part) return;
       yield* part.chunks();
       parts.shift();
       buffers.push(part.bytes.buffer);
