@@ -27,8 +27,8 @@ def test_a_broken_download_is_resumed(visit, server):
 def test_a_truncated_download(visit, server):
     v = visit(server)
     error(load(v, "/files/model.edge?fault=cut:700000"), "ModelError", "broke off", "model.edge")
-    error(load(v, "/files/model.edge?fault=short:700000"), "PackageError", "cut off")
-    error(load(v, "/files/model.edge?fault=short:10"), "PackageError", "cut off")
+    error(load(v, "/files/model.edge?fault=short:700000"), "PackageError", "truncated")
+    error(load(v, "/files/model.edge?fault=short:10"), "PackageError", "truncated")
     error(
         load(v, "/demo/model/onnx/model_q4.onnx?fault=short:700000"), "ModelError", "model_q4.onnx"
     )

@@ -202,7 +202,7 @@ def test_package_from_memory(visit, server, plain_server):
             and got["file"] == got["array"] == got["part"] == got["buffer"]
             and len(got["file"]) > 12
         )
-        assert got["short"][0] == "PackageError" and "cut off" in got["short"][1]
+        assert got["short"][0] == "PackageError" and "truncated" in got["short"][1]
         assert got["session"][0] == "PackageError" and "text-generation" in got["session"][1]
         assert got["given"][0] == "ModelError" and "transferred" in got["given"][1]
 

@@ -255,7 +255,7 @@ def test_missing_files(undisturbed: Page, package: bytes) -> None:
     for model, words in (
         ("/files/nothing.edge", "404"),
         ("/files/model.edge?fault=status:503", "503"),
-        ("/files/model.edge?fault=short:700000", "cut off"),
+        ("/files/model.edge?fault=short:700000", "truncated"),
         ("/files/model.edge?fault=cut:700000", "broke off"),
         ("http://localhost:9/model.edge", "could not be fetched"),
     ):

@@ -99,8 +99,8 @@ def test_parts_are_not_copied():
         (("float32", (1,), [b"1234", b"5"]), "more than 4"),
         (("float31", (1,), b"1234"), "float31"),
         (("float32", (-1,), b""), "-1"),
-        (("int4", (2,), b"1"), "no int4"),
-        ("text", "no tensor"),
+        (("int4", (2,), b"1"), "cannot store int4"),
+        ("text", "not a tensor"),
     ],
 )
 def test_what_cannot_be_written(given, words, tmp_path):

@@ -25,7 +25,7 @@ def test_invalid_options(visit, server, trainable):
         ({"schedule": "step"}, "schedule"),
         ({"adapter": "full"}, "lora"),
         ({"adapter": "dora"}, "lora"),
-        ({"r": 5}, "room for 4"),
+        ({"r": 5}, "ranks up to 4"),
         ({"r": 0}, "r is 0"),
         ({"lora_alpha": -1}, "lora_alpha"),
         ({"seed": -1}, "seed"),

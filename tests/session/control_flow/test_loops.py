@@ -202,7 +202,7 @@ def test_a_loop_that_never_ends():
     o.max_loop_trips = 2000
     s = edgewise.InferenceSession(forever(), o)
     for _ in range(2):
-        with pytest.raises(ModelError, match="2000 times"):
+        with pytest.raises(ModelError, match="2000 iterations"):
             s.run(None, {"x": np.float32([1])})
 
 

@@ -148,7 +148,7 @@ def test_losses_of_ones_own():
         ("msee", "no loss 'msee'"),
         (losses.MSELoss(reduction="none"), "one number"),
         (losses.CrossEntropyLoss(label_smoothing=2), "not in"),
-        (3, "no loss"),
+        (3, "not a loss"),
     ):
         with pytest.raises(InputError, match=words):
             edgewise.Trainer(model, loss=bad, batch_size=8).estimate(b)

@@ -102,9 +102,9 @@ def test_data_that_is_none():
     for data, words in (
         ({}, "rows"),
         ({"x": np.zeros((3, 6), "f4"), "labels": np.zeros(4, int)}, "same first"),
-        ({"x": np.zeros((3, 6), "f4"), "labels": np.zeros(3, int)}, "no batch"),
-        (5, "no data"),
-        (["a"], "no data"),
+        ({"x": np.zeros((3, 6), "f4"), "labels": np.zeros(3, int)}, "fewer than a batch"),
+        (5, "expected data"),
+        (["a"], "expected data"),
     ):
         with pytest.raises(InputError, match=words):
             t.fit(data, progress=False)

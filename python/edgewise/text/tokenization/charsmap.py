@@ -25,11 +25,11 @@ class Charsmap:
     def __init__(self, encoded: str) -> None:
         data = base64.b64decode(encoded, validate=True)
         if len(data) < 4:
-            raise ValueError("precompiled_charsmap is cut off")
+            raise ValueError("precompiled_charsmap is truncated")
         (size,) = struct.unpack_from("<I", data)
         end = 4 + size // 4 * 4
         if end > len(data) or size < 4:
-            raise ValueError("precompiled_charsmap is cut off")
+            raise ValueError("precompiled_charsmap is truncated")
         self.units = array("I", struct.unpack_from(f"<{size // 4}I", data, 4))
         self.texts = data[end:]
         self.texts.decode("utf-8")
