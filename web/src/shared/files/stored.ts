@@ -52,7 +52,8 @@ export async function stored<T>(work: () => PromiseLike<T>, what: string): Promi
       (silent = new StorageError(
         `the browser's storage did not answer within ${seconds(stallTimeout())}`,
         what,
-        "Nothing is stored on this visit. Reload the page; if it happens again, restart the browser.",
+        "Nothing is stored on this visit. Reload the page; if it happens again, restart the " +
+          "browser.",
       )),
   );
 }
