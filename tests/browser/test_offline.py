@@ -1,29 +1,16 @@
-"""Pages with the service worker: without a network, isolated without headers, and never stale.
-
-The server is a plain one, so that it can be stopped, started again on its port, and asked for what
-was requested.
-"""
+"""Pages with the service worker: without a network, isolated without headers, and never stale."""
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
-import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
-from .conftest import BLANK, WEB
+from .site import ISOLATION, Site
 
-ISOLATION = {
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Embedder-Policy": "require-corp",
-}
-PARTS = ("edgewise.js", "worker.js", "offline.js", "sw.js", "engine", "demo")
 WRITE = """
     async () => {
       const { pipeline } = await import("/edgewise.js");
@@ -39,78 +26,11 @@ WRITE = """
 """
 
 
-class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the folder of its Site."""
-
-    extensions_map = {
-        ".html": "text/html",
-        ".js": "text/javascript",
-        ".css": "text/css",
-        ".wasm": "application/wasm",
-        ".svg": "image/svg+xml",
-        ".png": "image/png",
-        ".webmanifest": "application/manifest+json",
-    }
-
-    def __init__(self, *arguments: object, site: Site):
-        self.site = site
-        super().__init__(*arguments, directory=str(site.folder))
-
-    def log_message(self, *_: object) -> None:
-        self.site.log.append(self.path)
-
-    def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-cache")
-        for name, value in self.site.headers.items():
-            self.send_header(name, value)
-        super().end_headers()
-
-
-class Site:
-    """A copy of web/dist on a server.
-
-    log: the path of each request; headers: sent with each response.
-    """
-
-    def __init__(self, folder: Path, headers: dict[str, str]):
-        self.folder, self.headers, self.log = folder, headers, []
-        for name in PARTS:
-            source = WEB / "dist" / name
-            if source.is_dir():
-                shutil.copytree(source, folder / name)
-            else:
-                shutil.copy(source, folder / name)
-        (folder / "blank.html").write_text(BLANK)
-        self.port = 0
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://localhost:{self.port}"
-
-    def start(self) -> None:
-        """Starts the server, on the same port as before."""
-        handler = functools.partial(Handler, site=self)
-        self.server = http.server.ThreadingHTTPServer(("localhost", self.port), handler)
-        self.server.daemon_threads = True
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        """Refuses connections from now on."""
-        self.server.shutdown()
-        self.server.server_close()
-
-    def asked(self, path: str) -> int:
-        """How often a path was requested, whatever its query."""
-        return sum(one.split("?")[0] == path for one in self.log)
-
-
 @pytest.fixture
 def site(built: None, tmp_path: Path) -> Iterator[Site]:
     one = Site(tmp_path, dict(ISOLATION))
     yield one
-    one.stop()
+    one.close()
 
 
 @pytest.fixture
@@ -118,7 +38,7 @@ def plain_site(built: None, tmp_path: Path) -> Iterator[Site]:
     """A server that sends no headers."""
     one = Site(tmp_path, {})
     yield one
-    one.stop()
+    one.close()
 
 
 def troubles_of(page: Page) -> list[str]:
@@ -159,7 +79,6 @@ def test_the_demo_without_its_server(context: BrowserContext, site: Site) -> Non
     page.click("#end")
     page.wait_for_selector("#compare:not([hidden])")
     assert not troubles
-    site.start()
 
 
 def test_nothing_leaves_the_demo(context: BrowserContext, site: Site) -> None:
@@ -251,12 +170,13 @@ def test_files_are_never_stale(context: BrowserContext, site: Site) -> None:
     page.reload()
     page.wait_for_function("document.body.dataset.written")
     assert page.evaluate(colour) == "rgb(1, 2, 3)" and page.inner_text("h1") == "Changed"
-    site.start()
 
 
 def test_models_do_not_pass_through(context: BrowserContext, site: Site) -> None:
     """Files of models, and parts of files, come straight from the server and are not kept twice."""
     page = open_demo(context, site)
+    page.reload()  # the first visit had no service worker yet
+    page.wait_for_selector("#offline:not([hidden])")
     passed = {}
     page.on("response", lambda r: passed.update({r.url.split("?")[1]: r.from_service_worker}))
     page.evaluate("""async () => {

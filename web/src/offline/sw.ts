@@ -34,12 +34,8 @@ const cutOff = new Set<string>();
 
 // No skipWaiting: a new version takes over when all pages of the old one are closed. Otherwise the
 // browser ends the old one amid its responses, and a page that is being loaded never ends loading.
-
-worker.addEventListener("activate", (event) =>
-  event.waitUntil(
-    Promise.all([worker.clients.claim(), worker.registration.navigationPreload?.enable()]),
-  ),
-);
+// No clients.claim: in Firefox it waits for the engine's threads, which sleep. No navigation preload:
+// with it Firefox shows its error page when the server does not answer.
 
 worker.addEventListener("fetch", (event) => {
   const { request } = event;
@@ -76,9 +72,7 @@ async function answer(event: FetchEvent): Promise<Response> {
 }
 
 async function networkFirst(event: FetchEvent): Promise<Response> {
-  const { request, clientId, resultingClientId, preloadResponse } = event;
-  // a preload that is not used is reported in the console
-  const preload = preloadResponse as Promise<Response | undefined>;
+  const { request, clientId, resultingClientId } = event;
   const client = resultingClientId || clientId;
   if (request.mode !== "navigate" && cutOff.has(clientId)) {
     const copy = await find(request);
@@ -87,7 +81,7 @@ async function networkFirst(event: FetchEvent): Promise<Response> {
       return copy;
     }
   }
-  const network = (async () => (await preload) ?? fetch(request))();
+  const network = fetch(request);
   const response = await Promise.race([network, pause(PATIENCE_MS)]).catch(() => undefined);
   if (response && !UNREACHABLE.has(response.status)) return response;
   const copy = await find(request);
@@ -150,7 +144,9 @@ async function renew(files: readonly string[]): Promise<KeptFiles> {
     Array.from(named, ([url, time]) => latest(url, time, time === now, before)),
   ).catch(async (e: unknown) => {
     // Without a network a visit changes nothing, if all of its files are kept.
-    const copies = await Promise.all(files.map((url) => before?.match(url)));
+    const copies = await Promise.all(
+      files.map((url) => before?.match(url, { ignoreSearch: true })),
+    );
     if (e instanceof TypeError && copies.every(Boolean)) return undefined;
     throw e;
   });
