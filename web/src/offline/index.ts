@@ -94,8 +94,9 @@ async function reloadToIsolate(scope: string): Promise<void> {
 /**
  * Keeps the page's files for visits without a network: the document, all files of the page's origin
  * that it has loaded so far (scripts, styles, fonts, images, workers), the engine, and `files`.
- * Copies of an earlier call are refreshed; without a network they stay as they are. Call it when the
- * page has loaded what it needs, on every visit. Models are not kept here: load them with `cache_files: true`.
+ * Copies of an earlier call are refreshed; without a network they stay as they are. Call it when
+ * the page has loaded what it needs, on every visit. Models are not kept here: load them with
+ * `cache_files: true`.
  * @param files further files, relative to the page; on the page's origin
  * @returns number of files that are kept, and whether some changed
  * @throws StorageError if there is no active service worker, a file cannot be fetched, or the

@@ -34,8 +34,8 @@ const cutOff = new Set<string>();
 
 // No skipWaiting: a new version takes over when all pages of the old one are closed. Otherwise the
 // browser ends the old one amid its responses, and a page that is being loaded never ends loading.
-// No clients.claim: in Firefox it waits for the engine's threads, which sleep. No navigation preload:
-// with it Firefox shows its error page when the server does not answer.
+// No clients.claim: in Firefox it waits for the engine's threads, which sleep. No navigation
+// preload: with it Firefox shows its error page when the server does not answer.
 
 worker.addEventListener("fetch", (event) => {
   const { request } = event;
