@@ -57,6 +57,12 @@ def write_feeds(feeds: Feeds, target: Path) -> None:
     target.with_suffix(".json").write_text(json.dumps(described))
 
 
+def write_page() -> None:
+    """Writes the page that runs page/real.js."""
+    page = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'>"
+    (WORK / "page/real.html").write_text(page + "<script type=module src=real.js></script>")
+
+
 class Visits:
     """A browser profile in which one engine's page is opened several times."""
 
@@ -236,8 +242,7 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
             bench.trouble.append(f"{model.title}: {model.file} is not there")
     folder = WORK / "real"
     folder.mkdir(parents=True, exist_ok=True)
-    page = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'>"
-    (WORK / "page/real.html").write_text(page + "<script type=module src=real.js></script>")
+    write_page()
     rounds = min(rounds, 3)
     table, values, memories = [], {}, {}
     for number, model in enumerate(models):

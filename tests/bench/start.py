@@ -10,12 +10,13 @@ import time
 from . import operators
 from .browser import ROOT, WORK, Contender, say
 from .contenders import EDGEWISE, ONE, ORT_ONE, ORT_TWO
+from .first_result import first_results
 from .language import FORMATS, model_files
 from .models import SMOLLM2
 from .stats import show, summary
 
 CASES = ("start", "memory", "size")
-ENGINES = [("simd128", 1), ("relaxed-threads", 1), ("relaxed-threads", 2)]
+ENGINES = [("simd128", 1), ("simd128-threads", 2), ("relaxed-threads", 1), ("relaxed-threads", 2)]
 
 
 HEADS = SMOLLM2["kv_heads"], SMOLLM2["head_dim"]
@@ -40,6 +41,7 @@ def run(bench, cases, rounds, seconds):
     found = {}
     if "start" in cases:
         found |= start(bench, rounds, seconds)
+        found |= first_results(bench, rounds)
     if "memory" in cases:
         found |= memory(bench)
     if "size" in cases:

@@ -7,7 +7,8 @@ from statistics import median
 
 from ..binding import ARENA
 from ..contenders import NATIVE, ONE, ORT_ONE, TF, TRAINING_ONE, TWO, WLLAMA_ONE
-from ..real import INLINE, NATIVE_EDGEWISE, NATIVELY, ORT_WORKER, STEADY, row_name
+from ..first_result import FIRST_RESULT
+from ..real import FIRST, INLINE, NATIVE_EDGEWISE, NATIVELY, ORT_WORKER, SECOND, STEADY, row_name
 from ..start import COMPILED, FIRST_PROMPT, FIRST_TOKEN, IMPORTED
 from ..stats import ratio, show, summary
 
@@ -143,6 +144,18 @@ GOALS = [
         "session of SmolLM2-135M in float32",
         None,
         at_most=300,
+    ),
+    *(
+        Goal(f"{title}: first result, first visit", FIRST_RESULT, row, None, at_most=800)
+        for title in ("wake-word head", "speech embedding (CNN)")
+        for row in [row_name(title, FIRST)]
+    ),
+    *(
+        Goal(
+            f"{title}: first result, {visit}", FIRST_RESULT, row_name(title, visit), ORT_ONE, least
+        )
+        for title in ("EfficientNet-Lite0", "MiniLM, 128 tokens, int8", "MiniLM, 128 tokens")
+        for visit, least in ((FIRST, 0.77), (SECOND, 1))
     ),
     Goal("Pyodide: import edgewise", "start", "Pyodide: " + IMPORTED, None, at_most=300),
     Goal("Pyodide: the 135M model compiled", "start", "Pyodide: " + COMPILED, None, at_most=2000),
