@@ -47,26 +47,32 @@ const EMPTY_ZIP = new Uint8Array(22);
 EMPTY_ZIP.set(END_OF_ZIP);
 
 /**
- * A replacement of `fetch` while Pyodide starts. Interrupted or silent downloads are resumed. .wasm
- * files are fetched as usual, since browsers cache compiled code only for their own responses; a
- * stalled one is an error.
+ * Downloads and compiles a .wasm file. It is fetched as usual, since browsers cache compiled code
+ * only for their own responses; a stalled download is an error.
  */
-export function watchedFetch(plain: typeof fetch): typeof fetch {
+export async function compileWasm(url: string, plain: typeof fetch): Promise<WebAssembly.Module> {
+  const controller = new AbortController();
+  const silent = (): unknown => {
+    controller.abort();
+    return reported(stalled("the server", url, "Check the network, and load the page again."));
+  };
+  const response = await within(plain(url, { signal: controller.signal }), silent);
+  alive();
+  if (!response.ok) throw new Error(`${url}: HTTP ${response.status}`);
+  void followed(response.clone(), silent);
+  return WebAssembly.compileStreaming(response);
+}
+
+/**
+ * A replacement of `fetch` while Pyodide starts. Interrupted or silent downloads are resumed.
+ * @param compiled a file that `compileWasm` has downloaded already
+ */
+export function watchedFetch(plain: typeof fetch, compiled: string): typeof fetch {
   return async (input, init) => {
     const url = input instanceof Request ? input.url : String(input);
     if (url === NO_LIBRARY) return new Response(EMPTY_ZIP);
+    if (url === compiled) return new Response(null);
     if ((init?.method ?? "GET") !== "GET" || !/^https?:/.test(url)) return plain(input, init);
-    if (url.endsWith(".wasm")) {
-      const controller = new AbortController();
-      const silent = (): unknown => {
-        controller.abort();
-        return reported(stalled("the server", url, "Check the network, and load the page again."));
-      };
-      const response = await within(plain(url, { ...init, signal: controller.signal }), silent);
-      alive();
-      if (response.ok) void followed(response.clone(), silent);
-      return response;
-    }
     const source = new HttpSource(url, { onBytes: alive, fetch: plain });
     try {
       await source.open();

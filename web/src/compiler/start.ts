@@ -7,7 +7,7 @@ import { bytesOf, HttpSource } from "../shared/files/http.ts";
 import { isEdgewise } from "../shared/files/stream.ts";
 import { stalled, stallTimeout, within } from "../shared/watchdog.ts";
 import { message } from "../shared/words.ts";
-import { alive, NO_LIBRARY, streamOf, watchedFetch } from "./downloads.ts";
+import { alive, compileWasm, NO_LIBRARY, streamOf, watchedFetch } from "./downloads.ts";
 
 /** A Python object as a function. */
 export type PyProxy = (...args: unknown[]) => {
@@ -51,6 +51,50 @@ export function failure(what: string, where: string, remedy: string): Failure {
 
 type LoadPyodide = (options: Record<string, unknown>) => Promise<Pyodide>;
 
+/** What is used of Pyodide's Emscripten module, and of the settings that it is made with. */
+interface PyodideModule {
+  HEAP8: Int8Array;
+  _malloc(bytes: number): number;
+}
+interface ModuleSettings {
+  API: { abiVersion: string };
+}
+type CreateModule = (settings: ModuleSettings) => Promise<PyodideModule>;
+
+/**
+ * Pyodide's scripts and WebAssembly. By itself it requests each after the one before has run; here
+ * all are requested at once, beside the snapshot.
+ */
+interface Parts {
+  load: Promise<LoadPyodide>;
+  create: Promise<CreateModule>;
+  wasm: Promise<WebAssembly.Module>;
+  wasmUrl: string;
+}
+
+function requestParts(folder: string): Parts {
+  const wasmUrl = new URL("pyodide.asm.wasm", folder).href;
+  const script = async (name: string): Promise<unknown> => {
+    const url = new URL(name, folder).href;
+    const patience = SCRIPT_PATIENCE * stallTimeout();
+    const module = await within(
+      import(/* webpackIgnore: true */ /* @vite-ignore */ url),
+      () => stalled("the server", url, "Check the network.", patience),
+      patience,
+    );
+    alive();
+    return module;
+  };
+  const parts = {
+    wasmUrl,
+    wasm: compileWasm(wasmUrl, plainFetch),
+    load: script("pyodide.mjs").then((m) => (m as { loadPyodide: LoadPyodide }).loadPyodide),
+    create: script("pyodide.asm.mjs").then((m) => (m as { default: CreateModule }).default),
+  };
+  for (const part of [parts.wasm, parts.load, parts.create]) part.catch(() => undefined);
+  return parts;
+}
+
 /** Starts Python. Errors come as a value. */
 export async function startPython(urls: PythonUrls): Promise<PythonRuntime | Failure> {
   const began = performance.now();
@@ -61,9 +105,10 @@ export async function startPython(urls: PythonUrls): Promise<PythonRuntime | Fai
       "Serve the folder pyodide/ and the wheel of Edgewise's package, and set env.pyodideUrl and " +
         "env.wheelUrl; or give the page a package made by `edgewise build`.",
     );
+  const parts = requestParts(urls.pyodideUrl);
   const opened = openSnapshot(urls.snapshotUrl);
   try {
-    return await load(await importPyodide(urls.pyodideUrl), opened, urls, began);
+    return await load(await parts.load, parts, opened, urls, began);
   } catch (e) {
     void opened.then((snapshot) => snapshot?.cancel());
     return notStarted(e, urls);
@@ -80,10 +125,13 @@ function notStarted(e: unknown, { pyodideUrl }: PythonUrls): Failure {
   );
 }
 
+const never = (): Promise<never> => new Promise(() => undefined);
+
 type Opened = { bytes: Promise<Uint8Array>; cancel(): void } | undefined;
 
 async function load(
   loadPyodide: LoadPyodide,
+  parts: Parts,
   opened: Promise<Opened>,
   urls: PythonUrls,
   began: number,
@@ -100,19 +148,33 @@ async function load(
   };
   let pyodide: Pyodide | undefined;
   let wheel: Promise<Uint8Array<ArrayBuffer>> | undefined;
+  const { instantiateStreaming } = WebAssembly;
+  // Pyodide only logs that its WebAssembly is missing, and would never end
+  const broken = parts.wasm.then(never);
+  broken.catch(() => undefined);
   try {
-    globalThis.fetch = watchedFetch(plainFetch);
+    globalThis.fetch = watchedFetch(plainFetch, parts.wasmUrl);
+    WebAssembly.instantiateStreaming = async (_, imports) => {
+      const module = await parts.wasm;
+      return { module, instance: await WebAssembly.instantiate(module, imports) };
+    };
     const snapshot = await opened;
-    if (snapshot) pyodide = await restore(loadPyodide, snapshot.bytes, pyodideUrl);
+    alive(); // what follows has its own time
+    if (snapshot) {
+      const restoring = restore(loadPyodide, await parts.create, snapshot.bytes, pyodideUrl);
+      pyodide = await Promise.race([restoring, broken]);
+    }
     if (!pyodide) {
       wheel = downloadWheel();
-      pyodide = await loadPyodide({ indexURL: pyodideUrl });
+      const starting = loadPyodide({ indexURL: pyodideUrl });
+      pyodide = await Promise.race([starting, broken, wheel.then(never)]);
     }
     alive();
   } catch (e) {
     return notStarted(e, urls);
   } finally {
     globalThis.fetch = plainFetch;
+    WebAssembly.instantiateStreaming = instantiateStreaming;
   }
   try {
     if (wheel) pyodide.unpackArchive((await wheel).buffer, "wheel");
@@ -130,47 +192,30 @@ async function load(
   }
 }
 
-/** What is used of Pyodide's Emscripten module. */
-interface PyodideModule {
-  HEAP8: Int8Array;
-  _malloc(bytes: number): number;
-}
-
 /** Python as it was in the snapshot; undefined if that is of another Pyodide, or damaged. */
 async function restore(
   loadPyodide: LoadPyodide,
+  create: CreateModule,
   bytes: Promise<Uint8Array>,
   folder: string,
 ): Promise<Pyodide | undefined> {
-  const script = new URL("pyodide.asm.mjs", folder).href;
-  const { default: create } = (await import(
-    /* webpackIgnore: true */ /* @vite-ignore */ script
-  )) as { default: (settings: object) => Promise<PyodideModule> };
+  let noPackages = (_lock: object): void => undefined;
   return loadPyodide({
     indexURL: folder,
     _loadSnapshot: bytes,
     stdLibURL: NO_LIBRARY, // the snapshot has it imported
+    // instead of pyodide-lock.json, the list of packages that Pyodide can load
+    lockFileContents: new Promise((resolve) => (noPackages = resolve)),
     // the memory that Pyodide starts with may be smaller than the snapshot
-    async createPyodideModule(settings: object) {
+    async createPyodideModule(settings: ModuleSettings) {
       const module = await create(settings);
+      noPackages({ info: { abi_version: settings.API.abiVersion }, packages: {} });
       const { length } = await bytes;
       while (module.HEAP8.length < length)
         if (!module._malloc(length - module.HEAP8.length)) throw new Error("out of memory");
       return module;
     },
   }).catch(() => undefined);
-}
-
-async function importPyodide(folder: string): Promise<LoadPyodide> {
-  const script = new URL("pyodide.mjs", folder).href;
-  const patience = SCRIPT_PATIENCE * stallTimeout();
-  const module = (await within(
-    import(/* webpackIgnore: true */ /* @vite-ignore */ script),
-    () => stalled("the server", script, "Check the network.", patience),
-    patience,
-  )) as { loadPyodide: LoadPyodide };
-  alive();
-  return module.loadPyodide;
 }
 
 /**

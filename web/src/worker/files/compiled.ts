@@ -44,6 +44,12 @@ export async function digestReads(
   return hash.hex();
 }
 
+/** Whether an earlier visit has stored compiled packages. */
+export async function hasCompiled(): Promise<boolean> {
+  const dir = await folder("plans", false);
+  return dir !== undefined && (await dir.list().catch(() => [])).length > 0;
+}
+
 /** Finds a compiled package of an earlier visit. A damaged one is removed and ignored. */
 export async function findCompiled(
   key: string,

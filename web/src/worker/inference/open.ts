@@ -13,6 +13,7 @@ import { MAGIC } from "../../shared/files/magic.ts";
 import { BlobSource, HandedSource } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { Compiler } from "../compiler-client.ts";
+import { hasCompiled } from "../files/compiled.ts";
 import { Downloads } from "../files/downloads.ts";
 import { KeptSource } from "../files/kept-source.ts";
 import { checkTable } from "../model/checks.ts";
@@ -156,9 +157,10 @@ async function openOnnx(
   let opened: InferenceModel | undefined;
   let files: ModelFiles | undefined;
   let python: Python | undefined;
+  const ahead = startAhead(startPython, request.cache);
   try {
     files = await makeFiles();
-    python = new Python(startPython, files, () => opened?.library.descriptions ?? []);
+    python = new Python(ahead.take, files, () => opened?.library.descriptions ?? []);
     await files.mark(files.name); // reports a missing model at once
     const kept = request.cache ? await KeptPlans.of(await opening, files) : undefined;
     const compiling: Compiling = { files, kept, python };
@@ -186,8 +188,37 @@ async function openOnnx(
     closeWhenOpen(opening);
     throw e instanceof NotFound ? notThere(e) : e;
   } finally {
+    ahead.end();
     files?.close();
   }
+}
+
+/**
+ * Starts Python if no plans are stored, as on a first visit: it is needed then, and starts while
+ * the engine and the model are on their way.
+ * @param cache whether stored plans are used
+ */
+function startAhead(start: () => PythonHost, cache: boolean): { take(): PythonHost; end(): void } {
+  let host: PythonHost | undefined;
+  let over = false;
+  const begin = async (): Promise<void> => {
+    if (!(cache && (await hasCompiled())) && !over) host = start();
+  };
+  begin().catch(() => undefined); // `take` reports it
+  return {
+    take() {
+      over = true;
+      const taken = host?.alive ? host : start();
+      host = undefined;
+      return taken;
+    },
+    /** Ends it, unless it was taken. */
+    end() {
+      over = true;
+      host?.end();
+      host = undefined;
+    },
+  };
 }
 
 /**
