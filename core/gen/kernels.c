@@ -292,7 +292,7 @@ static int32_t check_conv_weight_grad(const void *params, ew_reach *reach, bool 
   if (EW_TOO_LONG(batch) || EW_TOO_LONG(groups) || EW_TOO_LONG(m) || EW_TOO_LONG(c) || EW_TOO_LONG(x_batch)) return EW_CHECK_OVERFLOW;
   if ((*empty = batch == 0 || groups == 0 || m == 0 || c == 0)) return EW_CHECKED;
   reach[0] = (ew_reach){4, 0, ew_check_add(&bad, (batch - 1) * x_batch, ew_check_mul(&bad, groups * c, ew_check_volume_of_3(x_size)))};
-  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, batch * groups, m), ew_check_volume_of_3(y_size))};
+  reach[1] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, groups * m, batch), ew_check_volume_of_3(y_size))};
   reach[2] = (ew_reach){4, 0, ew_check_mul(&bad, ew_check_mul(&bad, groups * m, c), ew_check_volume_of_3(taps))};
   reach[3] = (ew_reach){4, 0, 131072};
   return bad ? EW_CHECK_OVERFLOW : EW_CHECKED;

@@ -100,7 +100,7 @@ Kernel(
     params(f"batch groups m c x_batch {WINDOW}"),
     [
         read("x", FLOAT, "batch:x_batch, groups, c, x_size"),
-        read("dy", FLOAT, "batch, groups, m, y_size"),
+        read("dy", FLOAT, "groups, m, batch, y_size"),
         write("dw", FLOAT, "groups, m, c, taps"),
     ],
     require=_CONV_RULES,
