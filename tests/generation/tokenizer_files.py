@@ -1,4 +1,3 @@
-# long: tables of components
 """Small tokenizers of every kind that models use, trained here by the `tokenizers` library."""
 
 import json
@@ -158,6 +157,7 @@ def byte_level():
     }
 
 
+# long: a table of tokenizers
 def sentencepiece():
     """{name: file} of Llama 2, Gemma, T5, XLM-R and others from sentencepiece."""
     trainer = trainers.BpeTrainer(
@@ -229,6 +229,7 @@ def sentencepiece():
     return result | {"unigram bytes": unigram}
 
 
+# long: a table of tokenizers
 def words():
     """{name: file} of BERT, CLIP, wav2vec2 and others with words."""
     bert = _trained(

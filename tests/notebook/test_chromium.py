@@ -112,7 +112,6 @@ def site(pyodide_folder, wheel, mlp, tmp_path_factory):
                 "/pyodide/": pyodide_folder,
                 "/site/": folder,
                 "/model/": ROOT / "web/demo/model",
-                "/tokenizers/": ROOT / "web/node_modules/@huggingface/tokenizers/dist",
             },
             "requested": [],
         },
@@ -227,9 +226,7 @@ def test_session(notebook, mlp):
 
 
 PIPELINE = textwrap.dedent("""
-    pipe = edgewise.pipeline(
-        "text-generation", folder, **({"tokenizer": tokenizer} if tokenizer else {})
-    )
+    pipe = edgewise.pipeline("text-generation", folder)
     greedy = pipe("One day", max_new_tokens=24, do_sample=False)[0]["generated_text"]
     sampled = pipe("One day", max_new_tokens=24, do_sample=True, temperature=0.9, seed=11)[0][
         "generated_text"
@@ -239,16 +236,15 @@ PIPELINE = textwrap.dedent("""
 
 
 def test_pipeline(notebook):
-    """The demo's model with Hugging Face's tokenizer for JavaScript generates the same text in
-    Pyodide as in CPython.
+    """The demo's model generates the same text in Pyodide, with the tokenizer of the wheel, as in
+    CPython, with the `tokenizers` library.
     """
     got = notebook(
         textwrap.dedent("""
-            import edgewise, js, os
+            import edgewise, os, sys
             from pyodide.http import pyfetch
-            from pyodide_js import loadPackage
-            import json
 
+            assert "tokenizers" not in sys.modules
             folder = "/models/demo"
             os.makedirs(folder + "/onnx", exist_ok=True)
             for name in (
@@ -260,32 +256,11 @@ def test_pipeline(notebook):
             ):
                 with open(f"{folder}/{name}", "wb") as f:
                     f.write(await (await pyfetch(f"{site}/model/{name}")).bytes())
-            library = await js.eval(f"import('{site}/tokenizers/tokenizers.mjs')")
-            from pyodide.ffi import to_js
-
-            read = lambda name: js.JSON.parse(open(f"{folder}/{name}").read())
-
-
-            class Tokenizer:
-                js = library.Tokenizer.new(read("tokenizer.json"), read("tokenizer_config.json"))
-
-                def encode(self, text):
-                    return self.js.encode(text)  # has .ids
-
-                def decode(self, ids, skip_special_tokens=False):
-                    return self.js.decode(to_js(ids), skip_special_tokens=skip_special_tokens)
-
-
-            tokenizer = Tokenizer()
         """)
         + PIPELINE,
         site=notebook.site,
     )
-    names = {
-        "edgewise": __import__("edgewise"),
-        "folder": str(ROOT / "web/demo/model"),
-        "tokenizer": None,
-    }
+    names = {"edgewise": __import__("edgewise"), "folder": str(ROOT / "web/demo/model")}
     exec(PIPELINE, names)
     assert got == names["result"]
     assert got[0].startswith("One day") and len(got[0]) > 40

@@ -93,6 +93,25 @@ def test_json_is_read_to_its_end(pyodide, folder):
     assert "peft_type" in adapter, adapter  # the configuration was read
 
 
+def test_a_trainer_reads_the_tokenizer(pyodide, folder):
+    """With the tokenizer of the wheel; the texts in the folder are longer than what is read."""
+    source = MODEL.parents[3] / "web/demo/model"
+    target = pyodide.folder / "trained"
+    shutil.copytree(folder, target, dirs_exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        value = json.loads((source / name).read_text())
+        (target / name).write_text(json.dumps(value, indent=8))
+    ids, text = pyodide.run(
+        """
+        from edgewise import LoraConfig, Trainer
+
+        tokenizer = Trainer("/drive/trained", adapters=LoraConfig(r=2)).tokenizer
+        ids = tokenizer.encode("The old fisherman")
+        result = [ids, tokenizer.decode(ids, skip_special_tokens=True)]"""
+    )
+    assert ids == [1, 297, 492, 1529] and text == "The old fisherman"
+
+
 def _adapter(pyodide):
     folder = pyodide.folder / "adapter"
     folder.mkdir(exist_ok=True)

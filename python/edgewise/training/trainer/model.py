@@ -93,7 +93,7 @@ class TrainedModel:
 
     def _contents(self, name: str) -> bytes | None:
         source = self._file(name)
-        return None if source is None else source.read(0, source.size)
+        return None if source is None else source.read_all()
 
     def config(self, name: str) -> object:
         """The contents of a configuration file; {} if there is none, or it is not JSON."""
