@@ -45,3 +45,26 @@ assert sys.modules["numpy"] is None
         text=True,
     )
     assert done.returncode == 0 and "rectangular" in done.stdout, done.stdout + done.stderr
+
+
+def test_fine_tuning_without_numpy():
+    """With NumPy and the tokenizers library blocked, as in Pyodide: the same losses and text."""
+    script = """
+import sys
+from edgewise import LoraConfig, Trainer
+trainer = Trainer(sys.argv[1], adapters=LoraConfig(r=2), batch_size=1, sequence_length=16)
+history = trainer.fit("red coat torn stop " * 20, max_steps=2, progress=False)
+print(history.losses, trainer.generate("The old", max_new_tokens=8, do_sample=False))
+"""
+    blocked = 'import sys\nsys.modules.update({"numpy": None, "tokenizers": None})\n'
+    results = []
+    for source in (script, blocked + script):
+        done = subprocess.run(
+            [sys.executable, "-c", source, str(ROOT / "web/demo/model")],
+            env={"PYTHONPATH": str(ROOT / "python")},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        results.append(done.stdout)
+    assert results[0] == results[1] and "The old" in results[0]

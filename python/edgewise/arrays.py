@@ -168,6 +168,9 @@ class Array:
             raise ValueError(f"an array of {self.size} elements is not a number")
         return self.flat()[0]
 
+    def __float__(self) -> float:
+        return float(self.item())
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of an array without dimensions")
