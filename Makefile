@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web extension wheel wheels clean
+.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks notebooks-test clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -79,6 +79,12 @@ docs: $(stamp)/venv-docs $(stamp)/node-docs ## build the documentation site and 
 	npm --prefix web/typedoc run --silent build
 	NO_MKDOCS_2_WARNING=1 .build/venv-docs/bin/mkdocs build --quiet
 	$(PYTHON) tests/docs/links.py .build/docs
+
+notebooks: $(stamp)/notebooks ## build a JupyterLite site with examples/notebooks: .build/notebooks/site/
+	@echo "serve it: python3 -m http.server --directory .build/notebooks/site"
+
+notebooks-test: $(stamp)/notebooks $(stamp)/venv-test $(stamp)/browser # run its notebooks in Chromium, two minutes
+	EDGEWISE_NOTEBOOKS=1 $(python) -m pytest tests/notebook/test_jupyterlite.py -q
 
 wasm: $(stamp)/wasm ## build the engine for the web: web/dist/engine/*.wasm
 native: $(stamp)/native ## build the engine for CPython: python/edgewise/engine/libedgewise*.so
@@ -246,6 +252,17 @@ $(stamp)/wheel-pure: $(python_sources) pyproject.toml LICENSE README.md wasm/pyo
 	@for wheel in dist/edgewise-*-py3-none-any.whl; do node wasm/pyodide/bytecode.mjs "$$wheel" || exit 1; done
 	@mkdir -p web/dist && cp dist/edgewise-*-py3-none-any.whl web/dist/
 	@for wheel in web/dist/edgewise-*.whl; do node wasm/pyodide/snapshot.mjs "$$wheel" "$${wheel%.whl}.snapshot" || exit 1; done
+	@touch $@
+
+# JupyterLite with Pyodide and the wheels of its kernel: about 40 MB are downloaded the first time.
+$(stamp)/venv-notebooks: examples/notebooks/requirements.txt .ci/need.sh | $(stamp)/system
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || .ci/need.sh :python3-venv
+	$(PYTHON) -m venv .build/venv-notebooks
+	.build/venv-notebooks/bin/python -m pip --quiet --disable-pip-version-check install -r examples/notebooks/requirements.txt
+	@touch $@
+
+$(stamp)/notebooks: $(wildcard examples/notebooks/*) $(demo_model) $(stamp)/venv-notebooks $(stamp)/wheel-pure
+	.build/venv-notebooks/bin/python examples/notebooks/build.py "$$(ls -t dist/edgewise-*-py3-none-any.whl | head -1)" .build/notebooks/site
 	@touch $@
 
 # For loadPyodide({lockFileURL}): loadPackage("edgewise") finds the wheel in the lock file's folder.
