@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks notebooks-test clean
+.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -83,7 +83,7 @@ docs: $(stamp)/venv-docs $(stamp)/node-docs ## build the documentation site and 
 notebooks: $(stamp)/notebooks ## build a JupyterLite site with examples/notebooks: .build/notebooks/site/
 	@echo "serve it: python3 -m http.server --directory .build/notebooks/site"
 
-notebooks-test: $(stamp)/notebooks $(stamp)/venv-test $(stamp)/browser # run its notebooks in Chromium, two minutes
+jupyterlite: $(stamp)/notebooks $(stamp)/venv-test $(stamp)/browser ## run the notebooks of that site in Chromium: about three minutes
 	EDGEWISE_NOTEBOOKS=1 $(python) -m pytest tests/notebook/test_jupyterlite.py -q
 
 wasm: $(stamp)/wasm ## build the engine for the web: web/dist/engine/*.wasm

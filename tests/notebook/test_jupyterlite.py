@@ -2,7 +2,7 @@
 that `make notebooks` builds. Nothing is fetched from elsewhere.
 
 Building the site downloads about 40 MB and running it takes more than a minute, so this is not
-part of `make test`: `make notebooks-test` runs it.
+part of `make test`: `make jupyterlite` runs it.
 """
 
 import functools
@@ -22,7 +22,7 @@ NOTEBOOKS = ROOT / "examples/notebooks"
 MINUTES = 4  # for one cell on a busy machine
 
 pytestmark = pytest.mark.skipif(
-    "EDGEWISE_NOTEBOOKS" not in os.environ, reason="run `make notebooks-test`"
+    "EDGEWISE_NOTEBOOKS" not in os.environ, reason="run `make jupyterlite`"
 )
 
 
