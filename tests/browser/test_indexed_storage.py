@@ -39,6 +39,7 @@ def folders(files):
     return "/files/folders.js"
 
 
+# long: a script that runs in the page
 def test_files_in_place(visit, insecure, folders):
     """Random reads, writes and truncations give the same bytes as an array in memory, also after
     the file was closed and opened; a file that is written whole replaces the old one.
