@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 
 import numpy as np
 import onnx
@@ -166,7 +167,7 @@ def test_parameters_and_outputs(tmp_path):
         (dict(additional_output_names=["q"]), "no node"),
         (dict(artifact_directory=__file__), "cannot write"),
     ],
-    ids=str,
+    ids=lambda value: re.sub(r" object at 0x\w+", "", str(value)),
 )
 def test_what_is_refused(kwargs, words, tmp_path):
     with pytest.raises((InputError, UnsupportedField), match=words) as e:
