@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .compile.model_file import TEXT_FILES, pick_model_file
 from .errors import InputError, ModelError
 from .onnx import read_model
 from .onnx.source import FileSource
@@ -65,6 +64,8 @@ def local_path(
     chosen: list[str] = []
 
     def choose(names: list[str]) -> list[str]:
+        from .compile.model_file import pick_model_file  # not needed for models in files
+
         chosen[:] = [pick_model_file(names, dtype)]
         return chosen + _texts(names)
 
@@ -83,6 +84,8 @@ def tokenizer_path(tokenizer: str | os.PathLike[str]) -> str:
 
 
 def _texts(names: Iterable[str]) -> list[str]:
+    from .compile.model_file import TEXT_FILES
+
     return [name for name in names if posixpath.basename(name) in TEXT_FILES]
 
 

@@ -253,7 +253,7 @@ def test_values_of_parameters(flavour, tmp_path, capsys):
             with pytest.raises(
                 EngineError,
                 match=(
-                    r"kernel unary with the value \d+ of a parameter, which this engine was made"
+                    r"kernel unary with the value \d+ of a parameter, which this engine was built"
                     r" without"
                 ),
             ):

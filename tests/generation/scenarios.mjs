@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [bundle, wasm] = process.argv.slice(2);
-const { generate, TextStreamer } = await import(pathToFileURL(bundle));
+const { generate, DecodingStreamer } = await import(pathToFileURL(bundle));
 const memory = new WebAssembly.Memory({ initial: 32, maximum: 65536 });
 const { exports } = new WebAssembly.Instance(new WebAssembly.Module(readFileSync(wasm)), {
   env: { memory },
@@ -83,7 +83,7 @@ for (const { ids, config, object, prefill_chunk, generation_config, processor } 
         tokenizer,
         warn: () => result.warnings++,
         streamer: plain
-          ? new TextStreamer(tokenizer, {
+          ? new DecodingStreamer(tokenizer, {
               callback_function: (text) => (result.text += `${text}|`),
             })
           : undefined,

@@ -190,7 +190,7 @@ def test_the_command(perceptron, tmp_path, capsys):
     assert "--dims n=1" in capsys.readouterr().err
     assert cli.main(["bench", str(tmp_path / "none.onnx")]) == 1
     assert cli.main(["bench", MODEL, "--prompt", "600", "--alone"]) == 1
-    assert "do not fit" in capsys.readouterr().err
+    assert "exceed the maximum length" in capsys.readouterr().err
     assert cli.main(["bench", perceptron, "--dims", "n"]) == 1
     assert "edgewise bench --help" in capsys.readouterr().err
 

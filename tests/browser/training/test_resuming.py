@@ -164,7 +164,7 @@ def test_pause_generate_resume_abort(visit, server, trainable):
     assert (
         got["during"]
         and got["beside"]
-        and "already" in got["second"]
+        and "another training run is active" in got["second"]
         and "no training run is active" in got["gone"]
     )
     assert got["losses"] >= len(got["steps"]) and got["adapters"][0]["active"]

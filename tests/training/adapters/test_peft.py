@@ -197,7 +197,7 @@ def test_broken_folders(tmp_path):
     for files, words in (
         ({CONFIG: b"{}"}, "adapter_model.safetensors missing"),
         (folder({"base_model.model.q.lora_A.weight": a}), "lora_A alone"),
-        (folder({"q.lora_A.weight": a, "q.lora_B.weight": a}), "do not fit"),
+        (folder({"q.lora_A.weight": a, "q.lora_B.weight": a}), "are incompatible"),
         (
             folder({"q.lora_A.weight": a, "q.lora_B.weight": a.T.copy()}, r=3),
             "rank 2, the configuration says 3",

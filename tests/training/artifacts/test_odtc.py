@@ -178,9 +178,9 @@ def test_written_and_read(monkeypatch):
             array(mine.groups["group0"].momentums["w"]["momentum1"]), c.requires_grad["w"] * 2
         )
     )
-    number = odtc_read._Buffer.number
+    number = odtc_read._FlatBuffer.number
     monkeypatch.setattr(
-        odtc_read._Buffer,
+        odtc_read._FlatBuffer,
         "number",
         lambda self, code, at: (
             number(self, code, at)
@@ -330,7 +330,7 @@ def test_random_damage():
 def test_shared_text_is_bounded():
     """Many strings that lie over each other must not make gigabytes of a small file."""
     count, size = 20000, 200000
-    b = odtc_write._Builder()
+    b = odtc_write._FlatBufferBuilder()
     b.data += bytes(4) + odtc_write.IDENTIFIER
     root, at = b.table((0, "i", odtc_write.VERSION), (3, "offset", None))
     b.point(0, root)

@@ -162,10 +162,10 @@ test("feeds and outputs must match a plan's slots", () => {
   refused((p) => (p.outputs.y = ["y", "float32", [2, 2], 8]), /do not match float32/);
   refused(
     (p) => (p.inputs = { ...p.inputs, z: ["float32", [1]] } as Plan["inputs"]),
-    /no input of the model/,
+    /not an input of the model/,
   );
-  refused((p) => (p.known = { z: "00" } as unknown as Plan["known"]), /no input/);
-  refused((p) => (p.passed = { z: "y" }), /no input/);
+  refused((p) => (p.known = { z: "00" } as unknown as Plan["known"]), /is not an input/);
+  refused((p) => (p.passed = { z: "y" }), /is not an input/);
   refused((p) => (p.passed = { y: "x" } as unknown as Plan["passed"]), /computed as well/);
   refused((p) => (p.seed = "x"), /not an input slot of 8 bytes/);
   refused((p) => (p.seed = "y"), /not an input slot of 8 bytes/);
