@@ -149,10 +149,10 @@ $(stamp)/venv-bench: pyproject.toml | $(stamp)/venv-test
 	$(pip) install -r .build/requirements-bench.txt
 	@touch $@
 
-$(stamp)/venv-wheels: wheels/requirements.txt .ci/need.sh | $(stamp)/system
+$(stamp)/venv-wheels: python/wheels/requirements.txt .ci/need.sh | $(stamp)/system
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || .ci/need.sh :python3-venv
 	$(PYTHON) -m venv .build/venv-wheels
-	.build/venv-wheels/bin/python -m pip --quiet --disable-pip-version-check install -r wheels/requirements.txt
+	.build/venv-wheels/bin/python -m pip --quiet --disable-pip-version-check install -r python/wheels/requirements.txt
 	@touch $@
 
 $(stamp)/venv-docs: docs/requirements.txt .ci/need.sh | $(stamp)/system
@@ -276,6 +276,6 @@ $(stamp)/wheel: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists
 	@touch $@
 
 # Compiling for all platforms takes minutes, so `make test` does not do it.
-$(stamp)/wheels: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists.txt LICENSE README.md $(wildcard wheels/*) $(stamp)/native $(stamp)/venv-wheels
-	.build/venv-wheels/bin/python wheels/build.py
+$(stamp)/wheels: $(core_sources) $(python_sources) pyproject.toml core/CMakeLists.txt LICENSE README.md $(wildcard python/wheels/*) $(stamp)/native $(stamp)/venv-wheels
+	.build/venv-wheels/bin/python python/wheels/build.py
 	@touch $@

@@ -185,7 +185,9 @@ def test_token_ids(refused):
         assert lm.length(s) == 3, e
     lm.truncate(s, 2)
     assert np.allclose(lm.logits(lm.forward(s, [3])), want, atol=1e-4)
-    refused(lambda: lm.forward(s, [1] * lm.max_length), InputError, "exceed the model's maximum length")
+    refused(
+        lambda: lm.forward(s, [1] * lm.max_length), InputError, "exceed the model's maximum length"
+    )
     for call in (
         lambda: lm.forward(99, [1]),
         lambda: lm.close(99),

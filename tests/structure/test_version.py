@@ -6,7 +6,7 @@ import sys
 import pytest
 from repository import ROOT, tracked
 
-sys.path.insert(0, str(ROOT / "wheels"))
+sys.path.insert(0, str(ROOT / "python/wheels"))
 import version  # noqa: E402
 
 

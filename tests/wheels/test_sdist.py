@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("scikit_build_core")
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "wheels"))
+sys.path.insert(0, str(ROOT / "python/wheels"))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-# CMake toolchain: compiles for another system with zig (see wheels/build.py). Needs
+# CMake toolchain: compiles for another system with zig (see python/wheels/build.py). Needs
 # EDGEWISE_SYSTEM (Linux, Darwin or Windows), EDGEWISE_PROCESSOR and EDGEWISE_TARGET (as `zig cc
 # -target` takes it).
 set(CMAKE_SYSTEM_NAME ${EDGEWISE_SYSTEM})

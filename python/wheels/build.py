@@ -18,7 +18,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".build/wheels"
 
 
@@ -79,7 +79,7 @@ def build_wheel(source: Path, platform: Platform, folder: Path, zig: str) -> Pat
     settings = {
         "wheel.tags": f"py3-none-{platform.tag}",
         "build-dir": str(WORK / platform.tag),
-        "cmake.define.CMAKE_TOOLCHAIN_FILE": str(ROOT / "wheels/zig.cmake"),
+        "cmake.define.CMAKE_TOOLCHAIN_FILE": str(ROOT / "python/wheels/zig.cmake"),
         "cmake.define.EDGEWISE_SYSTEM": platform.system,
         "cmake.define.EDGEWISE_PROCESSOR": platform.processor,
         "cmake.define.EDGEWISE_TARGET": platform.target,

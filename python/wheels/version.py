@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # file: what stands before the version, and how many times (the lock file names the package twice)
 PLACES = {
     "pyproject.toml": (r'^version = "', 1),
