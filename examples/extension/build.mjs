@@ -24,6 +24,7 @@ const engines = existsSync(join(dist, "engine")) ? readdirSync(join(dist, "engin
 const LIBRARY = [
   "edgewise.js",
   "worker.js",
+  ...(existsSync(dist) ? readdirSync(dist) : []).filter((name) => /^worker-\w+\.js$/.test(name)),
   "extension.js",
   ...engines.filter((name) => !name.includes("-full")).map((name) => `engine/${name}`),
 ];

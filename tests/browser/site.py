@@ -16,7 +16,7 @@ ISOLATION = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
 }
-PARTS = ("edgewise.js", "worker.js", "offline.js", "sw.js", "engine", "demo")
+PARTS = ("edgewise.js", "worker*.js", "offline.js", "sw.js", "engine", "demo")
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -54,12 +54,11 @@ class Site:
 
     def __init__(self, folder: Path, headers: dict[str, str]):
         self.folder, self.headers, self.log = folder, headers, []
-        for name in PARTS:
-            source = WEB / "dist" / name
+        for source in (path for name in PARTS for path in (WEB / "dist").glob(name)):
             if source.is_dir():
-                shutil.copytree(source, folder / name)
+                shutil.copytree(source, folder / source.name)
             else:
-                shutil.copy(source, folder / name)
+                shutil.copy(source, folder)
         (folder / "blank.html").write_text(BLANK)
         self.port = 0
         self.start()

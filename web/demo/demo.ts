@@ -156,7 +156,8 @@ async function loadBuiltIn(): Promise<void> {
   if (compileHere) await load(STORYTELLER, { dtype: "q4" });
   else {
     const address = await versioned(PACKAGE);
-    await load(address, { cache_files: true });
+    // with `training` nothing is requested later
+    await load(address, { cache_files: true, training: true });
     void forgetOtherVersions(address).catch(console.warn);
   }
 }

@@ -13,6 +13,7 @@
 import { StorageError } from "../shared/errors.ts";
 import { chooseBuild, platform } from "../shared/platform.ts";
 import { message } from "../shared/words.ts";
+import { WORKER_PARTS } from "../shared/worker-parts.ts";
 import { cachePrefix, type KeepAnswer, type KeepRequest, type KeptFiles } from "./messages.ts";
 
 export type { KeptFiles } from "./messages.ts";
@@ -93,7 +94,8 @@ async function reloadToIsolate(scope: string): Promise<void> {
 
 /**
  * Keeps the page's files for visits without a network: the document, all files of the page's origin
- * that it has loaded so far (scripts, styles, fonts, images, workers), the engine, and `files`.
+ * that it has loaded so far (scripts, styles, fonts, images, workers), the engine, the parts of the
+ * worker (`worker-*.js`), and `files`.
  * Copies of an earlier call are refreshed; without a network they stay as they are. Call it when
  * the page has loaded what it needs, on every visit. Models are not kept here: load them with
  * `cache_files: true`.
@@ -159,7 +161,10 @@ export async function forgetOffline(): Promise<boolean> {
 const FILES = new Set(["css", "img", "link", "script", "other"]); // what elements and workers load
 const MODULE = new URL(import.meta.url);
 
-/** The files of the page's origin that it has loaded, and the engine if it has its own files. */
+/**
+ * The files of the page's origin that it has loaded; where it has loaded worker.js, the engine and
+ * the worker's parts too, which the page may need later.
+ */
 function loaded(): Set<string> {
   const found = new Set<string>();
   for (const entry of performance.getEntriesByType("resource") as PerformanceResourceTiming[]) {
@@ -167,8 +172,10 @@ function loaded(): Set<string> {
     if (url.origin === location.origin && FILES.has(entry.initiatorType)) found.add(url.href);
   }
   // What workers fetch is not among the page's entries.
-  if (found.has(new URL("worker.js", MODULE).href))
+  if (found.has(new URL("worker.js", MODULE).href)) {
     found.add(new URL(`engine/edgewise-${chooseBuild(platform()).flavour}.wasm`, MODULE).href);
+    for (const name of WORKER_PARTS) found.add(new URL(`${name}.js`, MODULE).href);
+  }
   return found;
 }
 

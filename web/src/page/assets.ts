@@ -3,6 +3,7 @@
 // module (pack.mjs).
 
 import type { EngineFiles } from "../protocol/loading.ts";
+import type { WorkerPart } from "../shared/worker-parts.ts";
 
 declare const __WHEEL__: string;
 
@@ -24,7 +25,7 @@ export const assets = {
 };
 
 /** Scripts that worker.js loads when it needs them, by name. */
-export const parts: Record<string, string> = {
+export const parts: Record<WorkerPart, string> = {
   "worker-inference": new URL("./worker-inference.js", import.meta.url).href,
   "worker-templates": new URL("./worker-templates.js", import.meta.url).href,
   "worker-training": new URL("./worker-training.js", import.meta.url).href,

@@ -49,6 +49,7 @@ export interface PipelineOptions extends DeviceChoice {
   /**
    * Compile the .onnx model for training as well: `true` for LoRA of rank 8 on all linear layers,
    * or {@link TrainingPrograms}. Packages contain the training programs that they were built with.
+   * The script that trains is then loaded with the model, otherwise when training begins.
    * Default: false.
    */
   training?: boolean | TrainingPrograms;

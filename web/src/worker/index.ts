@@ -129,7 +129,10 @@ const methods: {
   ) => ReturnType<Methods[M]> | Promise<ReturnType<Methods[M]>>;
 } = {
   async load(request, id, signal) {
+    // The page will train: it needs no network for that later. A failure is reported then.
+    const trains = request.programs && import("./training/index.ts").catch(() => undefined);
     const loaded = await loadModel(request, signal, (progress) => post({ id, progress }));
+    await trains;
     models.set(nextModel, loaded);
     return { model: nextModel++, info: loaded.info };
   },
