@@ -73,9 +73,24 @@ def test_model(engine):
     session.free()
 
 
+def logits_of(flavour, threads, parts):
+    """The logits after each of these runs of tokens in one sequence of the demo's model."""
+    engine = NodeEngine(flavour, threads)
+    try:
+        assert engine.flavour == "simd128"
+        assert engine.call("ew_threads", engine.handle) == threads
+        model = DecoderModel(ROOT / "web/demo/model", engine=engine)
+        sequence = model.open()
+        logits = [np.array(model.logits(model.forward(sequence, part))) for part in parts]
+        model.free()
+        return np.array(logits)
+    finally:
+        engine.close()
+
+
 def test_simd128_with_and_without_threads():
-    """The two flavours are the same code; the results of a language model with caches are equal bit
-    for bit, whatever the number of threads.
+    """The two flavours are the same code. The results of a language model with caches are equal bit
+    for bit with one thread; and with several, as long as these only share rows and columns.
     """
     for kind in ("", "-full"):
         single, shared = (
@@ -83,21 +98,20 @@ def test_simd128_with_and_without_threads():
             for name in ("simd128", "simd128-threads")
         )
         assert [(a, b) for a, b in zip(single, shared, strict=True) if a != b] == [(1, 3)]
-    ids = [5, 60, 700, 8, 9] * 20
-    logits = {}
-    for flavour, threads in (("simd128", 1), ("simd128-threads", 2), ("simd128-threads", 3)):
-        engine = NodeEngine(flavour, threads)
-        try:
-            assert engine.flavour == "simd128"
-            model = DecoderModel(ROOT / "web/demo/model", engine=engine)
-            sequence = model.open()
-            parts = (ids, [17], [18, 19], [20])
-            logits[threads] = [
-                np.array(model.logits(model.forward(sequence, part))) for part in parts
-            ]
-            model.free()
-        finally:
-            engine.close()
-    for threads in (2, 3):
-        for got, want in zip(logits[threads], logits[1], strict=True):
-            np.testing.assert_array_equal(got, want)
+    short, long = [5, 60, 700, 8] * 15, [5, 60, 700, 8, 9] * 40
+    more = ([17], [18, 19], [20])
+    want = logits_of("simd128", 1, (short, *more))
+    for threads in (1, 2, 3):
+        got = logits_of("simd128-threads", threads, (short, *more))
+        np.testing.assert_array_equal(got, want, f"{threads} threads")
+    # Attention of few tokens divides 128 keys or more among threads unless the heads occupy them:
+    # three here, as the model has two heads of keys. Then the order of additions is another.
+    want = logits_of("simd128", 1, (long, *more))
+    for threads in (1, 2, 3):
+        got = logits_of("simd128-threads", threads, (long, *more))
+        again = logits_of("simd128-threads", threads, (long, *more))
+        np.testing.assert_array_equal(again, got, f"{threads} threads, again")
+        if threads < 3:
+            np.testing.assert_array_equal(got, want, f"{threads} threads")
+        else:
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
