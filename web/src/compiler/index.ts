@@ -68,6 +68,7 @@ function compile(
   const [manifest, made] = value as [string, Map<string, Uint8Array<ArrayBuffer>>];
   const reads = Object.fromEntries(Array.from(given, ([name, s]) => [name, joined(s.ranges)]));
   return {
+    buffers: [...new Set(Array.from(made.values(), (bytes) => bytes.buffer))],
     compiled: {
       manifest,
       files: made,
@@ -93,9 +94,8 @@ addEventListener("message", async ({ data }: MessageEvent<ToCompiler>) => {
   try {
     const ready = await started!;
     reply = "error" in ready ? ready : compile(ready, data.files, data.options);
-    const transfer =
-      "compiled" in reply ? Array.from(reply.compiled.files.values(), (b) => b.buffer) : [];
-    (postMessage as (m: FromCompiler, t: Transferable[]) => void)(reply, [...new Set(transfer)]);
+    const transfer = ("compiled" in reply && reply.buffers) || [];
+    (postMessage as (m: FromCompiler, t: Transferable[]) => void)(reply, transfer);
   } catch (e) {
     postMessage(
       failure(

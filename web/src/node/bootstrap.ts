@@ -5,7 +5,6 @@ import { openAsBlob } from "node:fs";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parentPort, type TransferListItem, workerData } from "node:worker_threads";
-import { NodeWorker } from "./worker.ts";
 
 type Listener = (event: { data: unknown }) => void;
 
@@ -17,7 +16,6 @@ Object.assign(globalThis, {
   self: globalThis,
   name,
   WorkerGlobalScope: Object,
-  Worker: NodeWorker, // of the engine's threads
   postMessage: (message: unknown, transfer?: TransferListItem[]) =>
     parentPort!.postMessage(message, transfer),
   close: () => process.exit(),

@@ -11,6 +11,7 @@ import { Aborted, type EdgewiseError, EngineError, TokenizerError } from "../sha
 import { newLife, watchLife } from "../shared/lives.ts";
 import { workerRemedy, workerScript } from "../shared/script.ts";
 import { seconds, setStallTimeout, stallTimeout, Watchdog } from "../shared/watchdog.ts";
+import { Children } from "./children.ts";
 import { env, full, partUrls } from "./env.ts";
 import { createWorker } from "./realm.ts";
 
@@ -51,6 +52,10 @@ const START_PATIENCE = 4;
 /** A connection from the page to its worker. */
 export class Client {
   private readonly worker: Worker;
+  /** Their messages arrive also while the worker ends, which waits for threads that start. */
+  private readonly children = new Children((message, transfer) =>
+    this.worker.postMessage(message satisfies ToWorker, transfer),
+  );
   private readonly lives = new Map<string, () => void>();
   private readonly start: Watchdog;
   /** Of work in the worker that may never end. */
@@ -225,12 +230,17 @@ export class Client {
     this.late.clear();
     // The worker ends its own threads first. A busy or dead worker does not answer: hence the
     // timer.
-    const timer = setTimeout(() => this.worker.terminate(), END_GRACE_MS);
+    const terminate = (): void => {
+      this.worker.terminate();
+      this.children.end();
+    };
+    const timer = setTimeout(terminate, END_GRACE_MS);
     this.worker.onerror = (e) => e.preventDefault?.();
     this.worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
+      if ("child" in data) this.children.receive(data);
       if (!("ended" in data)) return;
       clearTimeout(timer);
-      this.worker.terminate();
+      terminate();
     };
     this.worker.postMessage({ end: true } satisfies ToWorker);
     for (const id of [...this.open.keys()]) this.settle(id)?.reject(error);
@@ -254,6 +264,10 @@ export class Client {
   private receive(data: FromWorker): void {
     if ("started" in data) {
       this.start.stop();
+      return;
+    }
+    if ("child" in data) {
+      this.children.receive(data);
       return;
     }
     if ("life" in data) {

@@ -1,5 +1,6 @@
 // Messages between a worker and its compiler (Python in a worker of its own).
 
+import type { WithBuffers } from "../shared/spawn.ts";
 import type { PlainError } from "./errors.ts";
 
 /**
@@ -36,5 +37,5 @@ export type FromCompiler =
   | { alive: true }
   | { life: string }
   | { started: true }
-  | { compiled: Compiled }
+  | ({ compiled: Compiled } & WithBuffers)
   | { error: PlainError; missing: string | undefined };

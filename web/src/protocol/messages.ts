@@ -1,6 +1,7 @@
 // Messages between page and worker. A call carries an id; its reply and its events (progress,
 // tokens) carry the same id. Replies come in any order. Errors are sent as plain data.
 
+import type { FromParent, ToParent } from "../shared/spawn.ts";
 import type { PlainError } from "./errors.ts";
 import type { ProgressEvent } from "./loading.ts";
 import type { Methods } from "./methods.ts";
@@ -13,6 +14,7 @@ export type Call = {
 /** Messages from the page. */
 export type ToWorker =
   | Call
+  | FromParent
   | { id: number; abort: true; reason: string | undefined }
   /**
    * The first message. `life`: the lock that the worker holds while it lives (lives.ts). `parts`:
@@ -23,6 +25,7 @@ export type ToWorker =
   | { end: true };
 /** Messages from the worker. */
 export type FromWorker =
+  | ToParent
   | { started: true }
   | { ended: true }
   /** The worker or one of its threads holds this lock; or that thread is about to be ended. */

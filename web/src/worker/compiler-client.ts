@@ -9,6 +9,7 @@ import { aborted } from "../shared/abort.ts";
 import { EngineError } from "../shared/errors.ts";
 import { newLife, watchLife } from "../shared/lives.ts";
 import { workerScript } from "../shared/script.ts";
+import { type Child, spawn } from "../shared/spawn.ts";
 import { seconds, stallTimeout, Watchdog } from "../shared/watchdog.ts";
 
 /** Receives the stage of a compilation. */
@@ -43,7 +44,7 @@ export async function compilersEnded(): Promise<void> {
 /** Python in a worker. */
 export class Compiler {
   /** Undefined until the script is there. */
-  private worker: Worker | undefined;
+  private worker: Child | undefined;
   /** Messages to send when the worker is there. */
   private unsent: ToCompiler[] = [];
   /**
@@ -93,7 +94,7 @@ export class Compiler {
       this.heard();
       return;
     }
-    this.worker = new Worker(script, { type: "module", name: "edgewise compiler" });
+    this.worker = spawn(script, "edgewise compiler");
     this.worker.onerror = (e) => {
       e.preventDefault?.();
       this.end(

@@ -14,6 +14,7 @@ import { NotFound } from "../shared/files/connection.ts";
 import { HttpSource } from "../shared/files/http.ts";
 import { toBlob } from "../shared/files/source.ts";
 import { holdLife, life } from "../shared/lives.ts";
+import { receiveFromPage, spawnByPage } from "../shared/spawn.ts";
 import { setStallTimeout } from "../shared/watchdog.ts";
 import { compilersEnded } from "./compiler-client.ts";
 import type { Answer, InferenceService } from "./inference/service.ts";
@@ -297,6 +298,7 @@ async function end(): Promise<void> {
 
 /** Serves the pipeline or session that this worker is made for. */
 export function serveWorker(): void {
+  spawnByPage(post);
   addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
     if ("start" in data) {
       setStallTimeout(data.start.stallTimeout);
@@ -305,7 +307,8 @@ export function serveWorker(): void {
       life.report = (name, held) => post({ life: name, held });
       holdLife(life.name, () => life.report(life.name, true));
       post({ started: true });
-    } else if ("end" in data) void end();
+    } else if ("child" in data) receiveFromPage(data);
+    else if ("end" in data) void end();
     else if ("abort" in data)
       running.get(data.id)?.abort(data.reason === undefined ? undefined : new Error(data.reason));
     else void answer(data);

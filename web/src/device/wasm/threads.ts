@@ -2,6 +2,7 @@
 
 import type { FromThread, ThreadStart } from "../../protocol/thread.ts";
 import { life } from "../../shared/lives.ts";
+import { type Child, spawn } from "../../shared/spawn.ts";
 import { seconds, stallTimeout, within } from "../../shared/watchdog.ts";
 import type { EngineExports } from "./exports.ts";
 
@@ -10,7 +11,7 @@ let made = 0;
 
 /** The worker of a thread; `life`: the lock that it holds. */
 export interface Thread {
-  worker: Worker;
+  worker: Child;
   life: string;
 }
 
@@ -35,7 +36,7 @@ export async function startThreads(
       const tls = exports.malloc((exports.__tls_size!.value as number) + align) >>> 0;
       if (!stack || !tls) throw new Error("out of memory");
       const thread = {
-        worker: new Worker(url, { type: "module", name: `edgewise thread ${index}` }),
+        worker: spawn(url, `edgewise thread ${index}`),
         life: life.name && `${life.name} ${++made}`,
       };
       all.push(thread);
@@ -73,7 +74,7 @@ function started({ worker, life: name }: Thread, url: string): Promise<void> {
       resolve();
     };
     worker.onerror = (e) => {
-      e.preventDefault?.();
+      e.preventDefault();
       reject(new Error(e.message || `${url} could not be loaded as a worker`));
     };
   });
