@@ -122,6 +122,7 @@ def limits():
                 emcc,
                 "-O3",
                 "-msimd128",
+                f"-I{ROOT}/core",
                 "-ffp-contract=off",
                 "-fno-math-errno",
                 *flags,
