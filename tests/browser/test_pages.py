@@ -316,6 +316,22 @@ def test_the_demo_generates_at_once(visit, server):
     assert v.page.locator("#error").is_hidden()
 
 
+def test_the_demo_offers_a_larger_model(visit, server, files):
+    """From the hub, compiled for learning; the storyteller stays if it cannot be loaded."""
+    v = visit(server, f"/?write=0&host={server}/files/larger/", start=False)
+    v.page.wait_for_function("!document.querySelector('#generate').disabled")
+    v.page.check("#sources [value=larger]")
+    v.page.wait_for_selector("#error:visible")
+    assert "SmolLM2" in v.page.inner_text("#error") and v.page.is_enabled("#generate")
+    folder = files / "larger/HuggingFaceTB/SmolLM2-135M-Instruct/resolve/main"
+    shutil.copytree(MODEL, folder)
+    v.page.check("#sources [value=package]")
+    v.page.wait_for_function("document.querySelector('#status').dataset.origin === 'package'")
+    v.page.check("#sources [value=larger]")
+    v.page.wait_for_function("document.querySelector('#status').dataset.origin === 'compiled'")
+    assert v.page.locator("#error").is_hidden() and v.page.locator("#untrainable").is_hidden()
+
+
 def test_the_demo_shows_errors(visit, server):
     v = visit(server, "/?write=0", start=False)
     v.page.wait_for_function("!document.querySelector('#generate').disabled")

@@ -1,6 +1,6 @@
 // The demo page. Uses only the public API of Edgewise, by the address of the bundle.
 //
-// Settings in the address: ?model=ADDRESS-OR-ID, ?source=onnx, ?threads=N, ?flavour=simd128,
+// Settings in the address: ?model=ADDRESS-OR-ID, ?source=onnx or larger, ?threads=N, ?flavour=simd128,
 // ?seed=N, ?write=0 (do not start writing).
 
 import {
@@ -36,6 +36,13 @@ const LESSONS: PipelineOptions["training"] = {
   r: 16,
   lora_alpha: 32,
   optimizer: { type: "AdamW", lr: 4e-3 },
+};
+/** A model that also answers questions; with options to fine-tune its 4-bit weights by LoRA. */
+const LARGER = "HuggingFaceTB/SmolLM2-135M-Instruct";
+const LARGER_OPTIONS: PipelineOptions = {
+  dtype: "q4",
+  capacity: 512,
+  training: { r: 8, batch_size: 1, sequence_length: 128 },
 };
 const BEGINNINGS = [
   "Once upon a time",
@@ -150,10 +157,10 @@ async function load(source: ModelSource, options: PipelineOptions = {}): Promise
 }
 
 async function loadBuiltIn(): Promise<void> {
-  const compileHere =
-    document.querySelector<HTMLInputElement>("#sources input:checked")?.value === "onnx";
+  const source = document.querySelector<HTMLInputElement>("#sources input:checked")?.value;
   $("file-list").replaceChildren();
-  if (compileHere) await load(STORYTELLER, { dtype: "q4" });
+  if (source === "onnx") await load(STORYTELLER, { dtype: "q4" });
+  else if (source === "larger") await load(LARGER, LARGER_OPTIONS);
   else {
     const address = await versioned(PACKAGE);
     // with `training` nothing is requested later
@@ -406,8 +413,8 @@ async function begin(): Promise<void> {
 
 // Start: load the model and write.
 if (query.has("host")) env.remoteHost = query.get("host")!;
-if (query.get("source") === "onnx")
-  document.querySelector<HTMLInputElement>("#sources [value=onnx]")!.checked = true;
+for (const radio of document.querySelectorAll<HTMLInputElement>("#sources input"))
+  if (radio.value === query.get("source")) radio.checked = true;
 showStatus();
 void showKept();
 const asked = query.get("model");
