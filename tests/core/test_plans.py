@@ -11,7 +11,13 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-PROGRAMS = {"fuzz_plan": 15000, "fuzz_step": 15000, "fuzz_splice": 15000, "fuzz_package": 60000}
+PROGRAMS = {
+    "fuzz_plan": 15000,
+    "fuzz_step": 15000,
+    "fuzz_splice": 15000,
+    "fuzz_package": 60000,
+    "fuzz_media": 4000,
+}
 
 
 def program(folder: str, name: str) -> pathlib.Path:
@@ -32,7 +38,8 @@ def seeds(tmp_path_factory):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_plans_do_no_harm(name, seed, seeds):
     """Mutated plans, single steps with large parameters, steps of real plans exchanged, plans
-    changed together with the memory that they name: under sanitizers.
+    changed together with the memory that they name, pictures and sound of all sizes: under
+    sanitizers.
     """
     command = [
         program("sanitize", name),

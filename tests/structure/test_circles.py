@@ -22,6 +22,7 @@ INCLUDES = {
     "": {"gen", "simd"},
     "gen": {""},
     "simd": set(),
+    "media": {"", "gen"},
     "sampling": {"", "gen"},
     "kernels/elementwise": {""},
     **dict.fromkeys(

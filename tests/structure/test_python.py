@@ -26,6 +26,7 @@ ORDER = [
     {"sums"},
     {"package"},
     {"plan"},
+    {"processors"},
     {"compile", "profile"},
     {"hub"},
     {"session"},
