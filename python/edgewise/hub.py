@@ -75,6 +75,34 @@ def local_path(
     return graph
 
 
+def task_folder(
+    model: str, revision: str | None, choose: Callable[[list[str]], list[str]]
+) -> str:
+    """The folder of a model of the hub in the cache, after files of it have been downloaded.
+
+    Args:
+        model: its id.
+        revision: branch, tag or commit. Default: "main".
+        choose: function(names of the model's files) that returns those to download; the external
+            data of .onnx files among them is downloaded, too.
+
+    Raises:
+        InputError: the hub has no such model or revision, or `huggingface_hub` is missing.
+        ModelError: a download failed.
+    """
+    chosen: list[str] = []
+
+    def keep(names: list[str]) -> list[str]:
+        chosen[:] = choose(names)
+        return chosen
+
+    folder = _snapshot(model, revision, keep)
+    for name in chosen:
+        if name.endswith(".onnx"):
+            read_model(_Downloading(os.path.join(folder, *name.split("/")), model, folder))
+    return folder
+
+
 def tokenizer_path(tokenizer: str | os.PathLike[str]) -> str:
     """As `local_path`, for a tokenizer: of an id only configuration and tokenizer are downloaded,
     and the folder is returned.

@@ -1,42 +1,64 @@
-"""`pipeline(task, model)`: a model with its tokenizer, as in transformers."""
+"""`pipeline(task, model)`: a model with its processor, as in transformers."""
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
 from ..errors import InputError
-from .text_generation import TextGenerationPipeline
 
 __all__ = ["TextGenerationPipeline", "pipeline"]
 
-TASKS = {"text-generation": TextGenerationPipeline}
+TASKS: dict[str, tuple[str, str]] = {
+    "text-generation": ("text_generation", "TextGenerationPipeline"),
+}
+"""{task or alias: (module of this package, class)}. Modules are imported on first use."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, kind in TASKS.values():
+        if kind == name:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), kind)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def pipeline(
     task: str,
-    model: str | os.PathLike[str] | Any,
+    model: str | os.PathLike[str] | Any = None,
     tokenizer: str | os.PathLike[str] | Any = None,
     **options: Any,
-) -> TextGenerationPipeline:
+) -> Any:
     """Creates a pipeline for a task. Mirrors transformers' `pipeline`.
 
     Example: `pipeline("text-generation", "models/smollm2")("Once upon a time", max_new_tokens=32)`
 
     Args:
-        task: "text-generation".
+        task: such as "text-generation"; see docs/guide/pipelines.md.
         model: path of a model folder, an .onnx or an .edge file; the id of a model of the hub,
             such as "HuggingFaceTB/SmolLM2-135M-Instruct" (needs `edgewise[hub]`); or a loaded
-            decoder (edgewise.CausalLM).
+            model (edgewise.CausalLM for text generation, else an InferenceSession).
         tokenizer: default: the one beside the model. A path, or any object with encode(text) and
             decode(ids, skip_special_tokens=).
-        **options: how to load the model; see edgewise.CausalLM.
+        **options: how to load the model, see edgewise.CausalLM and edgewise.pipelines.base, and
+            defaults of the options of calls.
+
+    Returns:
+        the pipeline of the task, which is called with inputs and options
 
     Raises:
         InputError, ModelError, PackageError, UnsupportedOp, TokenizerError.
     """
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         raise InputError(
             f"there is no pipeline for {task!r}", "pipeline", f"There are: {', '.join(TASKS)}."
         )
-    return TASKS[task](model, tokenizer, **options)
+    if model is None:
+        raise InputError(
+            "there is no model",
+            f'pipeline("{task}")',
+            "Give a model: no task has a default model.",
+        )
+    module, kind = TASKS[task]
+    made = getattr(importlib.import_module(f"{__name__}.{module}"), kind)
+    return made(model, tokenizer, **options)
