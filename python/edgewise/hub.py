@@ -75,9 +75,7 @@ def local_path(
     return graph
 
 
-def task_folder(
-    model: str, revision: str | None, choose: Callable[[list[str]], list[str]]
-) -> str:
+def task_folder(model: str, revision: str | None, choose: Callable[[list[str]], list[str]]) -> str:
     """The folder of a model of the hub in the cache, after files of it have been downloaded.
 
     Args:

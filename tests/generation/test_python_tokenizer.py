@@ -16,6 +16,7 @@ from edgewise.errors import TokenizerError
 from edgewise.text import Tokenizer
 from edgewise.text.tokenization import NotSupported, PythonTokenizer
 from edgewise.text.tokenization.patterns import Pattern
+from pipelines import tiny
 
 from . import tokenizer_files
 
@@ -192,3 +193,61 @@ def test_long_texts_take_linear_time():
     rng = random.Random(1)
     for text in ("ab" * 100_000, "a" * 200_000, "".join(rng.choices("ab", k=200_000))):
         assert ours.encode(text).ids == theirs.encode(text).ids
+
+
+OFFSET_TEXTS = [
+    *tokenizer_files.TEXT[:6],
+    "Élise ate a crème brûlée in Montréal.  Two  spaces, 漢字 and ☃!",
+    "e\u0301 decomposed, ﬁ ligature, İ, ß, ½ and \u200b",
+    " leads and trails ",
+    "unbelievably [MASK] tokens<mask>here </s>",
+]
+
+
+def offsets_of(backend, text):
+    if isinstance(backend, PythonTokenizer):
+        return [tuple(t) for t in backend.tokens(text)]
+    found = backend.encode(text, add_special_tokens=False)
+    return [(i, *o, w) for i, o, w in zip(found.ids, found.offsets, found.word_ids)]
+
+
+def trained(kind):
+    """tokenizer.json of the tiny models of tests/pipelines."""
+    return json.loads(tiny.tokenizer_of(kind).backend_tokenizer.to_str())
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_pipelines_run_without_the_library(kind, monkeypatch):
+    """Encodings of pairs, overlapping parts and words are the same with both backends."""
+    pytest.importorskip("transformers")
+    text = json.dumps(trained(kind))
+    config = {"model_max_length": 40}
+    theirs = Tokenizer(text, config)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    ours = Tokenizer(text, config)
+    assert isinstance(ours.backend, PythonTokenizer)
+    for a, b in zip(tiny.TEXTS, tiny.TEXTS[1:]):
+        long = f"{a} {b} {a}"
+        assert ours.encodings(a, b, truncation="only_second", stride=5) == theirs.encodings(
+            a, b, truncation="only_second", stride=5
+        )
+        assert ours.encodings(long, truncation=True, stride=7) == theirs.encodings(
+            long, truncation=True, stride=7
+        )
+        assert ours.encodings(a.split()) == theirs.encodings(a.split())
+
+
+@pytest.mark.parametrize("path", SHARED, ids=lambda p: p.parent.name)
+def test_offsets_and_words_are_those_of_the_library(path):
+    value = json.loads(path.read_text())
+    try:
+        ours = PythonTokenizer(value)
+    except NotSupported:
+        pytest.skip("it needs the library")
+    theirs = tokenizers.Tokenizer.from_str(path.read_text())
+    theirs.no_truncation()
+    theirs.no_padding()
+    if ours.marks.byte_level and "Ġ" not in ours.model.vocabulary:
+        pytest.skip("it drops characters, after which the library's offsets are shifted")
+    for text in OFFSET_TEXTS:
+        assert offsets_of(ours, text) == offsets_of(theirs, text), text

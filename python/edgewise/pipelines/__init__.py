@@ -12,6 +12,15 @@ __all__ = ["TextGenerationPipeline", "pipeline"]
 
 TASKS: dict[str, tuple[str, str]] = {
     "text-generation": ("text_generation", "TextGenerationPipeline"),
+    "feature-extraction": ("feature_extraction", "FeatureExtractionPipeline"),
+    "embeddings": ("feature_extraction", "FeatureExtractionPipeline"),
+    "text-classification": ("text_classification", "TextClassificationPipeline"),
+    "sentiment-analysis": ("text_classification", "TextClassificationPipeline"),
+    "zero-shot-classification": ("text_classification", "ZeroShotClassificationPipeline"),
+    "token-classification": ("token_classification", "TokenClassificationPipeline"),
+    "ner": ("token_classification", "TokenClassificationPipeline"),
+    "fill-mask": ("fill_mask", "FillMaskPipeline"),
+    "question-answering": ("question_answering", "QuestionAnsweringPipeline"),
 }
 """{task or alias: (module of this package, class)}. Modules are imported on first use."""
 
@@ -55,9 +64,7 @@ def pipeline(
         )
     if model is None:
         raise InputError(
-            "there is no model",
-            f'pipeline("{task}")',
-            "Give a model: no task has a default model.",
+            "there is no model", f'pipeline("{task}")', "Give a model: no task has a default model."
         )
     module, kind = TASKS[task]
     made = getattr(importlib.import_module(f"{__name__}.{module}"), kind)

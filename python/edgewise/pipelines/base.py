@@ -196,9 +196,7 @@ class Pipeline(Owner):
             path = self.files.graphs.get(stem) if self.files is not None else None
             if path is None:
                 raise InputError(f"the model has no graph {stem!r}", self.task)
-            self.sessions[stem] = InferenceSession(
-                path, self.session_options, engine=self.engine
-            )
+            self.sessions[stem] = InferenceSession(path, self.session_options, engine=self.engine)
         return self.sessions[stem]
 
     def need_output(self, stem: str, *names: str) -> str:

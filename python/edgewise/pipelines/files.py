@@ -81,7 +81,9 @@ class ModelFiles:
         if model_file_name is not None:
             if len(stems) != 1 or optional:
                 raise InputError(
-                    "the task has several graphs", "model_file_name", "Give the folder that has them."
+                    "the task has several graphs",
+                    "model_file_name",
+                    "Give the folder that has them.",
                 )
             stems = (model_file_name,)
         names = [s for stem in stems for s in ((stem,) if isinstance(stem, str) else stem)]
@@ -224,7 +226,7 @@ def check_dtype(dtype: Dtype, stems: Iterable[str]) -> dict[str, str]:
             raise InputError(
                 f"{name!r} is not a dtype", "dtype", f"Give one of: auto, {', '.join(DTYPES)}."
             )
-    return {stem: name for stem, name in given.items() if name not in (None, "auto")}  # type: ignore[misc]
+    return {stem: name for stem, name in given.items() if name is not None and name != "auto"}
 
 
 def _listed(root: str) -> list[str]:

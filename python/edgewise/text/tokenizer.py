@@ -16,6 +16,17 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import InputError, OutOfMemory, TokenizerError
 from ..json_text import parse_json_object
 from .chat_template import COPY, ChatTemplate
+from .cleaning import clean_up
+from .encoding import (
+    Encoding,
+    Template,
+    Token,
+    joined_words,
+    library_tokens,
+    read_template,
+    surrounding,
+    truncated,
+)
 from .limits import LIMITS, LimitError, check_tokenizer
 from .tokenization import NotSupported, PythonTokenizer
 
@@ -54,6 +65,7 @@ class Tokenizer:
             tokens, None if there is none. Each has an id: bos_token_id, ...
         chat_template: the template's text, or None.
         model_max_length: as in tokenizer_config.json.
+        continuing_subword_prefix: what tokens within a word begin with, such as "##", or None.
 
     Raises:
         TokenizerError: a file is broken, or needs the `tokenizers` library, which is not installed.
@@ -83,6 +95,12 @@ class Tokenizer:
         self.backend = self._guarded(
             functools.partial(_backend, tokenizer_json, value), "not a valid tokenizer file"
         )
+        self._post_processor = value.get("post_processor")
+        self._template: Template | None = None
+        model = value.get("model")
+        self.continuing_subword_prefix = (
+            model.get("continuing_subword_prefix") if isinstance(model, dict) else None
+        ) or None
         del value
         for name in _SPECIAL:
             token = self.config.get(name, (special_tokens or {}).get(name))
@@ -213,11 +231,11 @@ class Tokenizer:
             if self.config.get("add_eos_token", False) and self.eos_token_id is not None
             else None
         )
+        first = [cast(int, self.bos_token_id)] if bos else []
+        last = [cast(int, self.eos_token_id)] if eos else []
+        self._template = surrounding(first, last)
         if isinstance(self.backend, PythonTokenizer):
-            self.backend.surround(
-                [cast(int, self.bos_token_id)] if bos else [],
-                [cast(int, self.eos_token_id)] if eos else [],
-            )
+            self.backend.surround(first, last)
             return
         from tokenizers.processors import TemplateProcessing
 
@@ -294,6 +312,92 @@ class Tokenizer:
             lambda: self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         )
 
+    def encodings(
+        self,
+        text: str | Sequence[str],
+        pair: str | None = None,
+        *,
+        add_special_tokens: bool = True,
+        truncation: bool | str = False,
+        max_length: int | None = None,
+        stride: int = 0,
+    ) -> list[Encoding]:
+        """A text or a pair with offsets, words and masks, as transformers' `tokenizer(text, pair)`
+        with `return_overflowing_tokens`.
+
+        Args:
+            text: a text, or a list of words.
+            pair: a second text.
+            add_special_tokens: whether the tokenizer's special tokens are added.
+            truncation: True or "longest_first", "only_first", "only_second"; False or
+                "do_not_truncate": no limit.
+            max_length: of each encoding in tokens. Default: model_max_length.
+            stride: tokens that neighboring parts share.
+
+        Returns:
+            [what truncation keeps, the parts that it cuts off ...]
+
+        Raises:
+            TokenizerError: the tokenizer cannot be used. InputError: an argument is not valid.
+            TypeError: a text is not a string.
+        """
+        if self._template is None:
+            self._template = self._guarded(lambda: read_template(self._post_processor))
+        strategy = truncation
+        if not isinstance(strategy, str):
+            strategy = "longest_first" if truncation else "do_not_truncate"
+        return truncated(
+            self._template,
+            self._tokens(text),
+            None if pair is None else self._tokens(pair),
+            strategy,
+            self.longest if max_length is None else max_length,
+            stride,
+            self.config.get("truncation_side", "right"),
+            add_special_tokens,
+        )
+
+    @property
+    def longest(self) -> int | None:
+        """model_max_length; None if it is missing or stands for no limit."""
+        most = self.model_max_length
+        return int(most) if isinstance(most, (int, float)) and 0 < most < 1e20 else None
+
+    def _tokens(self, text: str | Sequence[str]) -> list[Token]:
+        if not isinstance(text, str) and not all(isinstance(w, str) for w in text):
+            raise TypeError("encodings needs a string or a list of strings")
+        self._bounded(len(text) if isinstance(text, str) else sum(map(len, text)), "encode")
+
+        def call() -> list[Token]:
+            if not isinstance(self.backend, PythonTokenizer):
+                return library_tokens(self.backend, text)
+            if isinstance(text, str):
+                return self.backend.tokens(text)
+            return joined_words(self.backend.tokens, text)
+
+        found: list[Token] = self._guarded(call)
+        return found
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """The tokens of ids, as in transformers; None for ids without a token."""
+        return [self._guarded(functools.partial(self.backend.id_to_token, i)) for i in ids]
+
+    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
+        """The text of tokens, as in transformers."""
+        if isinstance(self.backend, PythonTokenizer):
+            return cast(str, self._guarded(lambda: self.backend.join(tokens)))
+        decoder = self.backend.decoder
+        return (
+            " ".join(tokens)
+            if decoder is None
+            else self._guarded(lambda: decoder.decode(list(tokens)))
+        )
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token, or None."""
+        found: int | None = self._guarded(lambda: self.backend.token_to_id(token))
+        return found
+
     def decode(
         self,
         ids: Any,
@@ -328,7 +432,7 @@ class Tokenizer:
             if clean_up_tokenization_spaces is None
             else clean_up_tokenization_spaces
         )
-        return _clean_up(text) if clean else text
+        return clean_up(text) if clean else text
 
     def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": self.encode(text, add_special_tokens)}
@@ -376,24 +480,6 @@ class Tokenizer:
             **{**special, **variables},
         )
         return self.encode(text, add_special_tokens=False) if tokenize else text
-
-
-def _clean_up(text: str) -> str:
-    """clean_up_tokenization of transformers' tokenization_utils_base.py."""
-    for old, new in (
-        (" .", "."),
-        (" ?", "?"),
-        (" !", "!"),
-        (" ,", ","),
-        (" ' ", "'"),
-        (" n't", "n't"),
-        (" 'm", "'m"),
-        (" 's", "'s"),
-        (" 've", "'ve"),
-        (" 're", "'re"),
-    ):
-        text = text.replace(old, new)
-    return text
 
 
 def _backend(tokenizer_json: str, value: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .alignment import Span, normalized_spans
 from .characters import SPACES, is_word
 from .component import Component
 from .normalizers import Normalizers
@@ -99,6 +100,24 @@ class AddedTokens:
             normalized, kept = self.normalizers(part)
             pieces += self._split(normalized, self.normal, first and kept)
         return pieces
+
+    def aligned(self, text: str) -> list[tuple[Piece, list[Span]]]:
+        """As `split`, with the span in the text of each character of a piece."""
+        found: list[tuple[Piece, list[Span]]] = []
+        at = 0
+        for part, number, first in self._split(text, self.plain, True):
+            end = at + len(part)
+            if number is not None:
+                found.append(((part, number, first), [(i, i + 1) for i in range(at, end)]))
+            else:
+                normalized, kept = self.normalizers(part)
+                spans = normalized_spans(self.normalizers, part, at)
+                place = 0
+                for piece in self._split(normalized, self.normal, first and kept):
+                    found.append((piece, spans[place : place + len(piece[0])]))
+                    place += len(piece[0])
+            at = end
+        return found
 
     def _split(self, text: str, finder: _Finder, first: bool) -> list[Piece]:
         pieces: list[Piece] = []

@@ -121,10 +121,15 @@ def _form(form: str) -> Callable[[Component], Normalizer]:
     return make
 
 
-def _replace(component: Component) -> Normalizer:
-    pattern = Pattern.of(component.part("pattern"))
-    content = component.text("content")
-    return lambda text: pattern.replace(text, content)
+class Replace:
+    """Replaces the matches of a pattern."""
+
+    def __init__(self, component: Component) -> None:
+        self.pattern = Pattern.of(component.part("pattern"))
+        self.content = component.text("content")
+
+    def __call__(self, text: str) -> str:
+        return self.pattern.replace(text, self.content)
 
 
 def _prepend(component: Component) -> Normalizer:
@@ -143,7 +148,7 @@ MAKERS: dict[str, Callable[[Component], Normalizer]] = {
     "Nmt": lambda component: _nmt,
     "Precompiled": lambda component: Charsmap(component.text("precompiled_charsmap")).normalize,
     "Prepend": _prepend,
-    "Replace": _replace,
+    "Replace": Replace,
     "Strip": _Strip,
     "StripAccents": lambda component: strip_marks,
 }

@@ -1,0 +1,200 @@
+"""What the pipelines of texts share: tokenization, inputs and outputs of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ..arrays import Array, as_input
+from ..declare.dtypes import unpack
+from ..errors import InputError
+from ..text.encoding import Encoding
+from .base import Pipeline
+
+PADDINGS = (None, True, False, "longest", "max_length", "do_not_pad")
+"""Values of `padding`, which has no effect: each text runs alone and needs none."""
+# Models whose positions begin after that of the padding token.
+OFFSET_POSITIONS = (
+    "roberta",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "roberta-prelayernorm",
+    "camembert",
+    "mpnet",
+    "longformer",
+    "data2vec-text",
+    "xmod",
+    "luke",
+)
+
+
+class Numbers:
+    """An output of a graph, of which parts are read as Python numbers.
+
+    Attributes:
+        shape: dimensions.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.code, self.shape, data = as_input(value, "output")
+        self.data = memoryview(data).cast("B")
+
+    def read(self, start: int, count: int) -> list[float]:
+        """`count` numbers from the flat index `start` on."""
+        size = len(self.data) // max(1, self.count)
+        return unpack(self.code, self.data[start * size : (start + count) * size], count)
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    def row(self, *index: int) -> list[float]:
+        """The numbers of the last dimension at an index of the others."""
+        at = 0
+        for i, d in zip(index, self.shape):
+            at = at * d + i
+        return self.read(at * self.shape[-1], self.shape[-1])
+
+
+class TextPipeline(Pipeline):
+    """A pipeline of a tokenizer and one graph. Each text runs alone, in a plan for a range of
+    lengths, so its result does not depend on what is processed with it, and nothing is padded.
+    """
+
+    TOKENIZER = True
+    ENCODING: ClassVar[Mapping[str, Any]] = {
+        "truncation": True,
+        "max_length": None,
+        "padding": False,
+        "add_special_tokens": True,
+    }
+    """Options of calls for the tokenizer, of pipelines that take them."""
+
+    def check_encoding(self, options: Mapping[str, Any]) -> None:
+        """Checks the options of ENCODING. Raises InputError."""
+        if options["padding"] not in PADDINGS:
+            raise InputError(f"{options['padding']!r} is not a way of padding", "padding")
+        most = options["max_length"]
+        if most is not None and (type(most) is not int or most < 1):
+            raise InputError(f"{most!r} is not a positive integer", "max_length")
+        if type(options["add_special_tokens"]) is not bool:
+            raise InputError("it is neither True nor False", "add_special_tokens")
+
+    def encodings(self, text: Any, pair: str | None = None, **options: Any) -> list[Encoding]:
+        """The encodings of a text or a pair; see Tokenizer.encodings. By default it is cut to the
+        length that the model takes.
+        """
+        encode = getattr(self.tokenizer, "encodings", None)
+        if encode is None:
+            raise InputError(
+                f"a {type(self.tokenizer).__name__} gives no offsets and masks",
+                "tokenizer",
+                "Pass the path of a tokenizer, or an edgewise.text.Tokenizer.",
+            )
+        if options.get("max_length") is None:
+            options["max_length"] = self.longest
+        found: list[Encoding] = encode(text, pair, **options)
+        return found
+
+    @property
+    def longest(self) -> int | None:
+        """The greatest number of tokens that tokenizer and model take; None: not known."""
+        most = self.config.get("max_position_embeddings")
+        known = [self.tokenizer.longest]
+        if type(most) is int and most > 0 and self.config.get("position_biased_input") is not False:
+            offset = self.config.get("model_type") in OFFSET_POSITIONS
+            known.append(most - (self.config.get("pad_token_id", 1) + 1 if offset else 0))
+        found = [k for k in known if k is not None]
+        return min(found) if found else None
+
+    def forward(self, encoding: Encoding, *outputs: str, stem: str = "model") -> list[Numbers]:
+        """Runs the graph on one encoding.
+
+        Args:
+            encoding: its inputs.
+            outputs: names of outputs.
+            stem: of the graph.
+
+        Returns:
+            the outputs
+
+        Raises:
+            InputError: the graph needs other inputs, or the text is empty.
+        """
+        if not encoding.ids:
+            raise InputError("the text has no tokens", self.task, "Give a text.")
+        session = self.session(stem)
+        feeds = {name: self._feed(session.inputs[name], encoding) for name in session.inputs}
+        return [Numbers(x) for x in session.run(list(outputs), feeds)]
+
+    def _feed(self, info: Any, encoding: Encoding) -> Any:
+        """The value of an input of the graph. Raises InputError."""
+        n = len(encoding.ids)
+        if info.name == "input_ids":
+            return [encoding.ids]
+        if info.name == "attention_mask":
+            return [[1] * n]
+        if info.name == "token_type_ids":
+            return [encoding.type_ids]
+        if info.name == "position_ids":
+            first = 0
+            if self.config.get("model_type") in OFFSET_POSITIONS:
+                first = self.config.get("pad_token_id", 1) + 1
+            return [list(range(first, first + n))]
+        if info.name.startswith("past_key_values."):  # a decoder: nothing precedes the text
+            sizes = [d if isinstance(d, int) else None for d in info.shape or ()]
+            if len(sizes) == 4 and sizes[1] and sizes[3]:
+                dtype = {1: "float32", 10: "float16"}.get(info.dtype, "float32")
+                return Array((1, sizes[1], 0, sizes[3]), dtype, b"")
+        raise InputError(
+            f"the graph needs an input {info.name!r}",
+            self.task,
+            "It was exported for another task: give a model of this one.",
+        )
+
+
+def need_text(given: Any, where: str) -> str:
+    """The text of an input. Raises InputError if it is none."""
+    if not isinstance(given, str):
+        raise InputError(
+            f"a {type(given).__name__} is not a text", where, "Give a string or a list of strings."
+        )
+    return given
+
+
+def joiner(tokenizer: Any) -> Callable[[list[str]], str]:
+    """The function that makes text of tokens."""
+    join: Callable[[list[str]], str] = tokenizer.convert_tokens_to_string
+    return join
+
+
+def labels_of(config: Mapping[str, Any], count: int) -> dict[str, str]:
+    """id2label of config.json, for `count` labels."""
+    given = config.get("id2label") or {}
+    return {str(i): str(given.get(str(i), given.get(i, f"LABEL_{i}"))) for i in range(count)}
+
+
+def label_ids(config: Mapping[str, Any]) -> dict[str, int]:
+    """label2id of config.json, or the reverse of its id2label."""
+    given = config.get("label2id")
+    if not given:
+        given = {label: int(i) for i, label in (config.get("id2label") or {}).items()}
+    return {str(label): int(i) for label, i in given.items()}
+
+
+def check_flag(value: Any, name: str) -> None:
+    """Raises InputError unless a value is True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{value!r} is neither True nor False", name)
+
+
+def check_choice(value: Any, name: str, choices: Sequence[Any]) -> None:
+    """Raises InputError unless a value is one of some."""
+    if value not in choices:
+        raise InputError(
+            f"it is {value!r}", name, f"Use one of {', '.join(repr(c) for c in choices)}."
+        )

@@ -1,0 +1,159 @@
+"""Search in many vectors: one matrix product and one selection in the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..arrays import as_input
+from ..declare.dtypes import FLOAT, INT8, INT64, pack, unpack
+from ..errors import InputError
+from ..ir import Graph, Info, Node, Tensor
+from ..session import InferenceSession
+from .post.classification import check_top_k
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+PRECISIONS = ("float32", "int8")
+
+
+class VectorIndex:
+    """Vectors that are compared with a query by their dot products, which for vectors of length 1
+    is the cosine.
+
+    Args:
+        vectors: [count, size]; nested lists or an array.
+        precision: "float32"; "int8": each vector as integers and a scale.
+        engine: the Engine to use; by default that of the process.
+
+    Raises:
+        InputError: the vectors are not a matrix.
+    """
+
+    def __init__(
+        self, vectors: Any = (), precision: str = "float32", engine: Engine | None = None
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise InputError(f"it is {precision!r}", "precision", f"Use {', '.join(PRECISIONS)}.")
+        self.precision, self.engine = precision, engine
+        self.size = 0
+        self.count = 0
+        self.data = bytearray()  # rows
+        self.scales = bytearray()  # of rows, for int8
+        self.sessions: dict[int, InferenceSession] = {}  # by top_k
+        self.add(vectors)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, vectors: Any) -> None:
+        """Adds vectors [count, size]. Raises InputError."""
+        count, size, rows = _matrix(vectors)
+        if not count:
+            return
+        if self.count and size != self.size:
+            raise InputError(f"they have {size} numbers, those in the index {self.size}", "vectors")
+        self.size = size
+        if self.precision == "float32":
+            self.data += rows
+        else:
+            for i in range(count):
+                self._add_integers(unpack(FLOAT, rows[i * size * 4 : (i + 1) * size * 4], size))
+        self.count += count
+        self.close()  # compiled for the vectors there were
+
+    def _add_integers(self, vector: Sequence[float]) -> None:
+        scale = max(map(abs, vector)) / 127 or 1.0
+        self.data += pack(INT8, [round(x / scale) for x in vector])
+        self.scales += pack(FLOAT, [scale])
+
+    def search(self, queries: Any, top_k: int = 10) -> list[list[dict[str, Any]]]:
+        """The vectors with the greatest dot products.
+
+        Args:
+            queries: [count, size].
+            top_k: how many.
+
+        Returns:
+            for each query [{"corpus_id": index of a vector, "score"}], the highest first
+
+        Raises:
+            InputError: the queries have another size.
+        """
+        check_top_k(top_k, all_allowed=False)
+        count, size, rows = _matrix(queries)
+        if not self.count or not count:
+            return [[] for _ in range(count)]
+        if size != self.size:
+            raise InputError(f"they have {size} numbers, those in the index {self.size}", "queries")
+        top_k = min(top_k, self.count)
+        if top_k not in self.sessions:
+            self.sessions[top_k] = InferenceSession(self._graph(top_k), engine=self.engine)
+        results = []
+        for i in range(count):
+            query = memoryview(rows)[i * size * 4 : (i + 1) * size * 4].cast("f", [1, size])
+            scores, ids = self.sessions[top_k].run(["scores", "ids"], {"query": query})
+            results.append(
+                [
+                    {"corpus_id": int(n), "score": float(s)}
+                    for s, n in zip(_flat(scores), _flat(ids))
+                ]
+            )
+        return results
+
+    def close(self) -> None:
+        """Frees the engine's copy of the vectors; a later search makes it again."""
+        for session in self.sessions.values():
+            session.free()
+        self.sessions.clear()
+
+    def _graph(self, top_k: int) -> Graph:
+        """The scores of a query [1, size] and the indices of the best, each [1, top_k]."""
+        matrix = Tensor(
+            "vectors",
+            FLOAT if self.precision == "float32" else INT8,
+            (self.count, self.size),
+            data=bytes(self.data),
+        )
+        constants = {"vectors": matrix, "k": Tensor.of("k", INT64, [1], [top_k])}
+        if self.precision == "float32":
+            nodes = [Node("Gemm", ["query", "vectors"], ["all"], {"transB": 1})]
+        else:
+            constants["scales"] = Tensor("scales", FLOAT, (1, self.count), data=bytes(self.scales))
+            constants["zero"] = Tensor.of("zero", INT8, [], [0])
+            nodes = [
+                Node("DynamicQuantizeLinear", ["query"], ["q", "scale", "point"]),
+                Node("Transpose", ["vectors"], ["columns"], {"perm": [1, 0]}),
+                Node("MatMulInteger", ["q", "columns", "point", "zero"], ["sums"]),
+                Node("Cast", ["sums"], ["real"], {"to": FLOAT}),
+                Node("Mul", ["real", "scale"], ["scaled"]),
+                Node("Mul", ["scaled", "scales"], ["all"]),
+            ]
+        nodes.append(Node("TopK", ["all", "k"], ["scores", "ids"], {"axis": 1}))
+        return Graph(
+            "vectors",
+            nodes,
+            [Info("query", FLOAT, [1, self.size])],
+            [Info("scores", FLOAT, [1, top_k]), Info("ids", INT64, [1, top_k])],
+            constants,
+            opsets={"": 17},
+        )
+
+
+def _matrix(values: Any) -> tuple[int, int, bytes]:
+    """(rows, columns, float32 data) of vectors. Raises InputError."""
+    if isinstance(values, (list, tuple)) and not values:
+        return 0, 0, b""
+    code, shape, data = as_input(values, "vectors", FLOAT)
+    if len(shape) != 2 or code != FLOAT:
+        raise InputError(f"it has the shape {list(shape)}, not [count, size] of float32", "vectors")
+    return shape[0], shape[1], bytes(memoryview(data).cast("B"))
+
+
+def _flat(values: Any) -> list[Any]:
+    code, shape, data = as_input(values, "")
+    return unpack(code, data, shape[0] * shape[1])
+
+
+__all__ = ["VectorIndex"]

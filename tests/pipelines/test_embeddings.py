@@ -1,0 +1,210 @@
+"""feature-extraction: states as transformers', embeddings as sentence-transformers', search."""
+
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+
+import edgewise
+import pytest
+from edgewise.errors import InputError, ModelError
+
+from . import tiny
+from .tiny import TEXTS
+
+transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+np = pytest.importorskip("numpy")
+
+REAL = Path(os.environ.get("EDGEWISE_REAL", "/nowhere")) / "all-MiniLM-L6-v2"
+
+
+@pytest.fixture(scope="module")
+def models(tiny_model):
+    """{kind: (folder, transformers' model and tokenizer)}"""
+    made = {}
+    for kind in ("bert", "roberta"):
+        folder = tiny_model(kind, "base")
+        made[kind] = (
+            folder,
+            transformers.AutoModel.from_pretrained(folder).eval(),
+            transformers.AutoTokenizer.from_pretrained(folder),
+        )
+    return made
+
+
+def states(model, tokenizer, text, **options):
+    with torch.no_grad():
+        given = tokenizer(text, return_tensors="pt", **options)
+        return model(**given).last_hidden_state[0]
+
+
+def pooled(x, how):
+    """One vector of states [tokens, size], as sentence-transformers' Pooling."""
+    n, each = len(x), torch.arange(1, len(x) + 1)[:, None]
+    return {
+        "mean": lambda: x.mean(0),
+        "cls": lambda: x[0],
+        "first_token": lambda: x[0],
+        "max": lambda: x.max(0).values,
+        "mean_sqrt_len": lambda: x.sum(0) / math.sqrt(n),
+        "weightedmean": lambda: (x * each).sum(0) / each.sum(),
+        "last_token": lambda: x[-1],
+        "eos": lambda: x[-1],
+    }[how]()
+
+
+def close(ours, theirs, atol=1e-5):
+    np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), atol=atol, rtol=5e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_states_are_those_of_transformers(models, kind):
+    folder, *_ = models[kind]
+    ours = edgewise.pipeline("feature-extraction", folder)
+    theirs = transformers.pipeline("feature-extraction", model=str(folder), device="cpu")
+    for given in (TEXTS[0], TEXTS):
+        mine, other = ours(given), theirs(given)
+        assert isinstance(mine, list) and len(mine) == len(other)
+        for a, b in zip(mine, other):
+            close(a, b)
+    close(ours(TEXTS[0], return_tensors=True), theirs(TEXTS[0], return_tensors=True))
+    long = " ".join(TEXTS * 3)
+    kwargs = {"truncation": True, "max_length": 12}
+    close(ours(long, tokenize_kwargs=kwargs), theirs(long, tokenize_kwargs=kwargs))
+    close(ours(long, max_length=12), theirs(long, tokenize_kwargs=kwargs))
+    close(ours(long), theirs(long, truncation=True))
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_pooling_and_what_follows(models, kind):
+    folder, model, tokenizer = models[kind]
+    pipe = edgewise.pipeline("embeddings", folder)
+    for how in ("mean", "cls", "first_token", "max", "mean_sqrt_len", "weightedmean",
+                "last_token", "eos"):  # fmt: skip
+        expected = [pooled(states(model, tokenizer, t), how) for t in TEXTS]
+        close(pipe(TEXTS, pooling=how), torch.stack(expected))
+    expected = torch.stack([pooled(states(model, tokenizer, t), "mean") for t in TEXTS])
+    normal = torch.nn.functional.normalize
+    close(pipe(TEXTS, pooling="mean", normalize=True), normal(expected, dim=1))
+    close(pipe(TEXTS, pooling="mean", normalize=True, dimensions=8), normal(expected[:, :8], dim=1))
+    array = pipe(TEXTS, pooling="mean", return_tensors=True)
+    assert array.shape == (len(TEXTS), 32) and str(array.dtype) == "float32"
+    bits = np.packbits(expected.numpy() > 0, axis=1)
+    ubinary = pipe(TEXTS, pooling="mean", quantize=True, precision="ubinary", return_tensors=True)
+    assert ubinary.dtype == np.uint8 and (ubinary == bits).all()
+    binary = pipe(TEXTS, pooling="mean", quantize=True, return_tensors=True)
+    assert binary.dtype == np.int8 and (binary == (bits.astype(int) - 128)).all()
+    assert pipe(TEXTS, pooling="mean") == [pipe(t, pooling="mean") for t in TEXTS]
+    with pytest.raises(InputError, match="between 1 and 32"):
+        pipe("a", pooling="mean", dimensions=33)
+    with pytest.raises(InputError, match="multiple of 8"):
+        pipe("a", pooling="mean", dimensions=9, quantize=True)
+    with pytest.raises(InputError, match="Set pooling"):
+        pipe("a", precision="binary")
+
+
+@pytest.fixture
+def sentence_model(models, tmp_path):
+    """function(pooling, **config) that returns a folder with the files of sentence-transformers."""
+
+    def make(pooling, normalize=True, **config):
+        folder = tmp_path / "model"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(models["bert"][0], folder)
+        tiny.as_sentence_transformer(folder, pooling, normalize, **config)
+        return folder
+
+    return make
+
+
+def test_pooling_is_read_from_the_model(models, sentence_model):
+    _, model, tokenizer = models["bert"]
+    normal = torch.nn.functional.normalize
+    x = states(model, tokenizer, TEXTS[0])
+    both = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
+    for pooling, names in (
+        ({"pooling_mode_mean_tokens": True}, ["mean"]),
+        ({"pooling_mode": "lasttoken"}, ["last_token"]),
+        (both, ["cls", "mean"]),
+    ):
+        expected = torch.cat([pooled(x, n) for n in names])
+        folder = sentence_model(pooling)
+        close(edgewise.pipeline("embeddings", folder)(TEXTS[0]), normal(expected, dim=0))
+        folder = sentence_model(pooling, normalize=False)
+        close(edgewise.pipeline("embeddings", folder)(TEXTS[0]), expected)
+    with pytest.raises(ModelError, match="no way of pooling"):
+        edgewise.pipeline("embeddings", sentence_model({}))
+
+
+def test_prompts(models, sentence_model):
+    _, model, tokenizer = models["bert"]
+    prompts = {"query": "the fox: ", "document": "the dog: "}
+    mean = {"pooling_mode_mean_tokens": True}
+    folder = sentence_model(mean, False, prompts=prompts, default_prompt_name="document")
+    pipe = edgewise.pipeline("embeddings", folder)
+
+    def expected(prompt):
+        return pooled(states(model, tokenizer, prompt + TEXTS[0]), "mean")
+
+    close(pipe(TEXTS[0]), expected("the dog: "))
+    close(pipe(TEXTS[0], prompt_name="query"), expected("the fox: "))
+    close(pipe(TEXTS[0], prompt="in "), expected("in "))
+    close(pipe(TEXTS[0], prompt=""), expected(""))
+    with pytest.raises(InputError, match="no prompt 'other'"):
+        pipe("a", prompt_name="other")
+    folder = sentence_model({**mean, "include_prompt": False}, False, prompts=prompts)
+    pipe = edgewise.pipeline("embeddings", folder, prompt_name="query")
+    skip = len(tokenizer("the fox: ")["input_ids"]) - 1  # without [SEP]
+    close(pipe(TEXTS[0]), states(model, tokenizer, "the fox: " + TEXTS[0])[skip:].mean(0))
+
+
+def test_modules_that_the_graph_lacks(sentence_model):
+    folder = sentence_model({"pooling_mode_mean_tokens": True})
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    pipe = edgewise.pipeline("embeddings", folder)
+    with pytest.raises(InputError, match="need Dense"):
+        pipe("a")
+    assert len(pipe("a", pooling="mean")) == 32
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_search(sentence_model, precision):
+    pipe = edgewise.pipeline("embeddings", sentence_model({"pooling_mode_mean_tokens": True}))
+    index = pipe.index(TEXTS[:3], precision=precision)
+    index.add(TEXTS[3:])
+    vectors = np.array(pipe(TEXTS))
+    for query in TEXTS:
+        scores = vectors @ np.array(pipe(query))
+        found = index.search(query, top_k=3)
+        order = [r["corpus_id"] for r in found]
+        assert order[0] == TEXTS.index(query) and found[0]["text"] == query
+        close([r["score"] for r in found], scores[order], 1e-5 if precision == "float32" else 0.03)
+        if precision == "float32":
+            assert order == np.argsort(-scores)[:3].tolist()
+    assert len(index.search(TEXTS, top_k=50)) == len(TEXTS)
+    assert len(index.search(TEXTS[0], top_k=50)) == len(TEXTS)
+    assert pipe.index().search("nothing is kept") == []
+    with pytest.raises(InputError, match="top_k"):
+        index.search("a", top_k=0)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="EDGEWISE_REAL has no all-MiniLM-L6-v2")
+@pytest.mark.parametrize("dtype, least", [("fp32", 0.99999), ("q8", 0.9999)])
+def test_minilm(dtype, least):
+    """Against onnxruntime on the same file, pooled as sentence-transformers pools."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    name = "model.onnx" if dtype == "fp32" else "model_quantized.onnx"
+    session = onnxruntime.InferenceSession(str(REAL / "onnx" / name))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(REAL, model_max_length=256)
+    texts = ["cat", "kitten", "stocks", *TEXTS, " ".join(TEXTS * 9)]
+    pipe = edgewise.pipeline("feature-extraction", REAL, dtype=dtype)
+    for text, ours in zip(texts, pipe(texts)):
+        given = tokenizer(text, truncation=True, return_tensors="np", return_token_type_ids=True)
+        feeds = {i.name: given[i.name].astype(np.int64) for i in session.get_inputs()}
+        (x,) = session.run([session.get_outputs()[0].name], feeds)
+        theirs = x[0].mean(0) / np.linalg.norm(x[0].mean(0))
+        assert float(np.dot(ours, theirs)) >= least
