@@ -213,6 +213,7 @@ KERNEL_NAMES = {k.name for k in TABLE}
 # in which they are.
 HOMONYMS = {
     "batch_norm": ["training/program.py"],
+    "resample": ["processors/images/reader.py", "processors/images/types.py"],
     "conv": ["passes/layers.py", "passes/lora.py", "training/export.py", "training/state_plans.py"],
     "cross_entropy": ["training/losses.py"],
     "fill": [

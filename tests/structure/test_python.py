@@ -30,6 +30,7 @@ ORDER = [
     {"compile", "profile"},
     {"hub"},
     {"session"},
+    {"processors"},
     {"text"},
     {"training"},
     {"pipelines", "custom_engine", "page"},
@@ -120,6 +121,7 @@ def test_nothing_is_needed_but_python():
         ("text/template_sandbox.py", "jinja2"),
         ("training/onnxblock/_graph_utils.py", "onnx"),
         ("backend.py", "onnx"),
+        ("processors/images/pictures.py", "PIL"),
         ("bench/peer.py", "numpy"),
         ("bench/peer.py", "onnxruntime"),
     }

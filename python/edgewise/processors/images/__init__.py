@@ -1,0 +1,20 @@
+"""Image processors: from preprocessor_config.json to a description of resizing, cropping and
+padding, and a graph for the arithmetic on numbers.
+"""
+
+from .description import Description
+from .geometry import MAX_PIXELS, Layout, layout
+from .pictures import Picture, read_picture
+from .processor import ImageProcessor
+from .reader import read_description
+
+__all__ = [
+    "MAX_PIXELS",
+    "Description",
+    "ImageProcessor",
+    "Layout",
+    "Picture",
+    "layout",
+    "read_description",
+    "read_picture",
+]

@@ -1,0 +1,276 @@
+"""Sizes and boxes of image processing: what is done to a picture of a given size.
+
+A description has rules (`shortest`, `center`, ...); `layout` applies them to the size of a picture
+and returns operations with numbers. web/src/worker/pipelines/images.ts does the same;
+tests/conformance/image_layouts.json compares both with transformers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import InputError
+
+Rule = Mapping[str, Any]
+Size = tuple[int, int]
+"""Height and width in pixels."""
+
+MAX_PIXELS = 100_000_000
+"""Pixels of the largest picture, as given and after each operation: 300 MB."""
+
+
+@dataclass
+class Layout:
+    """What is done to one picture.
+
+    Attributes:
+        steps: in order, each one of
+            {"op": "resize", "height", "width", "filter"};
+            {"op": "window", "top", "left", "height", "width", "color"}: a part of the picture, or
+            more than the picture: what is outside has the color `color`, or for "symmetric" is
+            mirrored with the edge;
+            {"op": "rotate"}: by 90 degrees, clockwise.
+        height, width: of the result.
+        valid: (top, left, bottom, right) of the picture in the result, without the padding that
+            is zero after normalization.
+    """
+
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    height: int = 0
+    width: int = 0
+    valid: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
+def layout(steps: Sequence[Rule], height: int, width: int) -> Layout:
+    """Applies the rules of a description to the size of a picture.
+
+    Args:
+        steps: rules of an image processor; see `description.py`.
+        height, width: of the picture.
+
+    Raises:
+        InputError: the picture is empty, or an operation would make it empty or too large.
+    """
+    out = Layout([], height, width, (0, 0, height, width))
+    _check(height, width)
+    for rule in steps:
+        _OPERATIONS[rule["op"]](out, rule)
+        _check(out.height, out.width)
+    return out
+
+
+def _check(height: int, width: int) -> None:
+    if height < 1 or width < 1:
+        raise InputError(
+            f"a picture of {height} x {width} pixels is empty", "image", "Give a larger picture."
+        )
+    if height * width > MAX_PIXELS:
+        raise InputError(
+            f"a picture of {height} x {width} pixels has more than {MAX_PIXELS}",
+            "image",
+            "Reduce it before.",
+        )
+
+
+def _resize(out: Layout, rule: Rule) -> None:
+    height, width = _SIZES[rule["rule"]](rule, out.height, out.width)
+    if (height, width) != (out.height, out.width):
+        _check(height, width)
+        step = {"op": "resize", "height": height, "width": width, "filter": rule["filter"]}
+        out.steps.append(step)
+    _set(out, height, width)
+
+
+def _crop(out: Layout, rule: Rule) -> None:
+    if rule["rule"] == "fraction":
+        least = min(out.height, out.width)
+        height, width = int(rule["height"] * least), int(rule["width"] * least)
+    else:
+        height, width = rule["height"], rule["width"]
+    top, left = _centered(out.height, height), _centered(out.width, width)
+    _window(out, top, left, height, width, [0, 0, 0])
+    _set(out, height, width)
+
+
+def _centered(have: int, size: int) -> int:
+    """Where a centered window begins, as transformers' center_crop."""
+    return (have - size) // 2 if have >= size else -((size - have + 1) // 2)
+
+
+def _pad(out: Layout, rule: Rule) -> None:
+    if rule["rule"] == "symmetric":
+        divisor = rule["divisor"]
+        height = (out.height // divisor + 1) * divisor
+        width = (out.width // divisor + 1) * divisor
+        _window(out, 0, 0, height, width, "symmetric")
+    else:
+        height, width = rule["height"], rule["width"]
+        half = _letterbox_margin if rule["rule"] == "letterbox" else _half
+        top, left = half(height - out.height), half(width - out.width)
+        _window(out, -top, -left, height, width, rule["color"])
+    _set(out, height, width)
+
+
+def _half(space: int) -> int:
+    return space // 2
+
+
+def _letterbox_margin(space: int) -> int:
+    return round(space / 2 - 0.1)
+
+
+def _frame(out: Layout, rule: Rule) -> None:
+    """Padding that is zero after normalization: the plan sets it to zero."""
+    height, width = out.height, out.width
+    if rule["rule"] == "divisor":
+        height = -(-height // rule["divisor"]) * rule["divisor"]
+        width = -(-width // rule["divisor"]) * rule["divisor"]
+        top, left = (height - out.height) // 2, (width - out.width) // 2
+    else:
+        height, width, top, left = rule["height"], rule["width"], 0, 0
+        if height < out.height or width < out.width:
+            raise InputError(
+                f"a picture of {out.height} x {out.width} pixels does not fit into {height} x"
+                f" {width}",
+                "pad_size",
+                "Choose a larger pad_size or a smaller size.",
+            )
+    valid = (top, left, top + out.height, left + out.width)
+    _window(out, -top, -left, height, width, [0, 0, 0])
+    _set(out, height, width)
+    out.valid = valid
+
+
+def _rotate(out: Layout, rule: Rule) -> None:
+    height, width = rule["height"], rule["width"]
+    if (width < height and out.width > out.height) or (width > height and out.width < out.height):
+        out.steps.append({"op": "rotate"})
+        _set(out, out.width, out.height)
+
+
+def _window(out: Layout, top: int, left: int, height: int, width: int, color: Any) -> None:
+    if (top, left, height, width) != (0, 0, out.height, out.width):
+        _check(height, width)
+        box = {"top": top, "left": left, "height": height, "width": width}
+        out.steps.append({"op": "window", **box, "color": color})
+
+
+def _set(out: Layout, height: int, width: int) -> None:
+    out.height, out.width, out.valid = height, width, (0, 0, height, width)
+
+
+_OPERATIONS: dict[str, Callable[[Layout, Rule], None]] = {
+    "resize": _resize,
+    "crop": _crop,
+    "pad": _pad,
+    "frame": _frame,
+    "rotate": _rotate,
+}
+
+
+def _exact(rule: Rule, height: int, width: int) -> Size:
+    return rule["height"], rule["width"]
+
+
+def _shortest(rule: Rule, height: int, width: int) -> Size:
+    """As torchvision's Resize of an integer with max_size."""
+    short, long = rule["size"], int(rule["size"] * max(height, width) / min(height, width))
+    longest, divisor = rule.get("longest"), rule.get("divisor", 1)
+    if longest is not None and long > longest:
+        short, long = int(longest * short / long), longest
+    size = (long, short) if width <= height else (short, long)
+    return -(-size[0] // divisor) * divisor, -(-size[1] // divisor) * divisor
+
+
+def _longest(rule: Rule, height: int, width: int) -> Size:
+    scale = rule["size"] / max(height, width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def _aspect(rule: Rule, height: int, width: int) -> Size:
+    """As get_size_with_aspect_ratio of DETR; with a divisor, of YOLOS."""
+    size: float = rule["size"]
+    raw: float = size
+    longest, divisor = rule["longest"], rule.get("divisor", 1)
+    if longest is not None and max(height, width) / min(height, width) * size > longest:
+        raw = longest * float(min(height, width)) / max(height, width)
+        size = round(raw)
+    short = int(size)
+    if min(height, width) == short and (divisor == 1 or height <= width):
+        new = height, width
+    elif width < height:
+        new = int(raw * height / width), short
+    else:
+        new = short, int(raw * width / height)
+    return new[0] // divisor * divisor, new[1] // divisor * divisor
+
+
+def _fit(rule: Rule, height: int, width: int) -> Size:
+    scale = min(rule["height"] / height, rule["width"] / width)
+    return int(height * scale), int(width * scale)
+
+
+def _letterbox(rule: Rule, height: int, width: int) -> Size:
+    """As ultralytics' LetterBox."""
+    scale = min(rule["height"] / height, rule["width"] / width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def _multiple(rule: Rule, height: int, width: int) -> Size:
+    """As get_resize_output_image_size of DPT."""
+    down, across = rule["height"] / height, rule["width"] / width
+    if rule["keep"]:
+        down = across = across if abs(1 - across) < abs(1 - down) else down
+    multiple = rule["multiple"]
+
+    def near(size: float) -> int:
+        nearest = round(size / multiple) * multiple
+        return nearest if nearest >= 0 else math.ceil(size / multiple) * multiple
+
+    return near(down * height), near(across * width)
+
+
+def _floor(rule: Rule, height: int, width: int) -> Size:
+    return height // rule["divisor"] * rule["divisor"], width // rule["divisor"] * rule["divisor"]
+
+
+def _bounded(rule: Rule, height: int, width: int) -> Size:
+    """As get_resize_output_image_size of ViLT."""
+    size, longest, divisor = rule["size"], rule["longest"], rule["divisor"]
+    scale = size / min(height, width)
+    new_height, new_width = (
+        (size, scale * width) if height < width else (scale * height, float(size))
+    )
+    if max(new_height, new_width) > longest:
+        scale = longest / max(new_height, new_width)
+        new_height, new_width = scale * new_height, scale * new_width
+    return (int(new_height + 0.5) // divisor * divisor, int(new_width + 0.5) // divisor * divisor)
+
+
+def _thumbnail(rule: Rule, height: int, width: int) -> Size:
+    """As DonutImageProcessor.thumbnail: never larger than the picture."""
+    new_height, new_width = min(height, rule["height"]), min(width, rule["width"])
+    if (new_height, new_width) == (height, width):
+        return height, width
+    if height > width:
+        new_width = int(width * new_height / height)
+    elif width > height:
+        new_height = int(height * new_width / width)
+    return new_height, new_width
+
+
+_SIZES: dict[str, Callable[[Rule, int, int], Size]] = {
+    "exact": _exact,
+    "shortest": _shortest,
+    "longest": _longest,
+    "aspect": _aspect,
+    "fit": _fit,
+    "letterbox": _letterbox,
+    "multiple": _multiple,
+    "floor": _floor,
+    "bounded": _bounded,
+    "thumbnail": _thumbnail,
+}

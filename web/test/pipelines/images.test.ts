@@ -1,0 +1,36 @@
+// Sizes of pictures: tests/conformance/image_layouts.json, which tests/processors/test_images.py
+// reads as well.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { InputError } from "../../src/shared/errors.ts";
+import { type ImageDescription, layout, type Step } from "../../src/worker/pipelines/images.ts";
+import { vectors } from "../common/vectors.ts";
+
+interface Entry {
+  description: ImageDescription;
+  layouts: {
+    picture: [number, number];
+    steps: Step[];
+    size: [number, number];
+    valid: number[];
+  }[];
+}
+
+test("what image processors do to sizes", () => {
+  for (const { description, layouts } of vectors<Entry[]>("image_layouts"))
+    for (const { picture, steps, size, valid } of layouts) {
+      const done = layout(description.steps, ...picture);
+      assert.deepEqual(
+        { steps: done.steps, size: [done.height, done.width], valid: done.valid },
+        { steps, size, valid },
+        `${description.type} ${picture}`,
+      );
+    }
+});
+
+test("pictures that are empty or too large are refused", () => {
+  const steps = [{ op: "resize", rule: "floor", divisor: 32, filter: "bilinear" }];
+  assert.throws(() => layout(steps, 31, 64), InputError);
+  assert.throws(() => layout([], 0, 64), InputError);
+  assert.throws(() => layout([], 20_000, 20_000), InputError);
+});
