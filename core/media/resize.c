@@ -1,5 +1,5 @@
-/* Pillow's Image.resize (libImaging/Resample.c, and the nearest pixel of Geometry.c): bit for bit
- * for uint8, of which Pillow's filters are integers of 22 bits, and float32, which it sums in
+/* Pillow's Image.resize (libImaging/Resample.c, and the nearest pixel of Geometry.c): the same
+ * bits for uint8, where the weights are integers of 22 bits, and for float32, which is summed in
  * float64. Pillow changes the width first, and rounds, except where it is quicker to change the
  * height first (since version 13; the results differ by rounding). The rows that an output row
  * needs are in a ring, so the source may arrive in pieces of any number of rows. */

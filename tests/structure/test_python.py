@@ -26,7 +26,6 @@ ORDER = [
     {"sums"},
     {"package"},
     {"plan"},
-    {"processors"},
     {"compile", "profile"},
     {"hub"},
     {"session"},

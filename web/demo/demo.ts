@@ -1,7 +1,7 @@
 // The demo page. Uses only the public API of Edgewise, by the address of the bundle.
 //
-// Settings in the address: ?model=ADDRESS-OR-ID, ?source=onnx or larger, ?threads=N, ?flavour=simd128,
-// ?seed=N, ?write=0 (do not start writing).
+// Settings in the address: ?model=ADDRESS-OR-ID, ?source=onnx or larger, ?threads=N,
+// ?flavour=simd128, ?seed=N, ?write=0 (do not start writing).
 
 import {
   cacheBytes,

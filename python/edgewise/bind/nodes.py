@@ -1,4 +1,4 @@
-"""Binding of one node: shapes, constants that are known, and what stands for composite ops."""
+"""Binding of one node: shapes, known constants, and the decomposition of composite ops."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class NodeBinder:
         except NotStatic:
             return None
 
-    # ---- what stands for a node
+    # ---- decompositions
     def _replaced(self, decl: Op, n: BoundNode, outputs: Sequence[str]) -> list[Any] | None:
         """The outputs of what stands for a node: itself on other element types, or what it is
         composed of; None where it is bound as it is.
@@ -372,7 +372,7 @@ class NodeBinder:
     def differentiate(
         self, seeds: Sequence[tuple[Value, Value | None]], sources: Sequence[Value]
     ) -> list[Value | None]:
-        """Adds the gradients of what is bound by now; as autodiff.add_gradients."""
+        """Adds the gradients of the nodes bound so far; as autodiff.add_gradients."""
         return add_gradients(self.bound, seeds, sources)
 
 

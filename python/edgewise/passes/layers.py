@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WEIGHTS = {name: weight for name, weight in declared("weight").items() if weight.kind}
 # A value that these nodes make of a weight is still that weight.
 _VIEWS = ("Transpose", "Cast", "Identity", "DequantizeLinear", "QuantizeDequantize", "Reshape")
-# The end of a node's name that stands for its operator, also of what quantizers make of it:
+# The suffix of a node's name that stands for its operator, also after quantizers renamed it:
 # MatMul_Q4, MatMul_quant_output_scale_mul.
 _TAIL = re.compile(r"/(MatMul|Gemm|Conv|Gather|FusedMatMul)[^/]*$")
 # The end of a weight's name. re.S: no newline makes it backtrack.

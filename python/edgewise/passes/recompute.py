@@ -229,7 +229,7 @@ def recompute_cheap(bound: BoundGraph, last: Value) -> BoundGraph:
 
 
 def _cheap_nodes(forward: list[BoundNode], backward: list[BoundNode]) -> dict[int, BoundNode]:
-    """{id of a value: its node} of what is computed again from values that are kept."""
+    """{id of a value: its node} for the values computed again from kept values."""
     made = {id(o) for n in forward for o in n.outputs if o is not None}
     needed = {id(v) for n in backward for v in n.inputs if v is not None and id(v) in made}
     again: dict[int, BoundNode] = {}
@@ -259,7 +259,7 @@ def _along_with_gradients(
 
     Args:
         backward: the backward part.
-        again: {id of a value: its node} of what is computed again; what is given is removed.
+        again: {id of a value: its node} for the values computed again; removes the given ones.
 
     Returns:
         the backward part

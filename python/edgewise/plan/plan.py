@@ -108,7 +108,7 @@ class Plan:
 
     @staticmethod
     def assemble(builder: Builder, registers: Sequence[Register]) -> Plan:
-        """The Plan of what a Builder has, after `finish`.
+        """The Plan of a finished Builder.
 
         Args:
             builder: the builder.

@@ -55,7 +55,7 @@ class StepWriter(Buffers):
         steps: those of each run.
         init_steps: those that run once, when weights are there.
         label: the node that is being lowered.
-        laid_out: {description: view} of constants that init steps lay out anew.
+        laid_out: {description: view} of constants that init steps rearrange.
     """
 
     def __init__(self, target: Target) -> None:

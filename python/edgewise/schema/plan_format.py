@@ -252,7 +252,7 @@ def typescript(table: object) -> str:
         f"export const STEP_FLAGS = {{ EMPTY: {EMPTY}, REGISTERS: {REGISTERS} }} as const;",
         "/** Structs of core/gen/plan_format.h: size in bytes and offset of each member. */",
         *_layout("LAYOUT", STRUCTS),
-        "/** The same of what ew_plan_resolve writes. */",
+        "/** Layout of the steps that ew_plan_resolve writes. */",
         *_layout("RESOLVED_LAYOUT", RESOLVED),
     ]
     out += ["/** Error codes: name and text by code; 0 is success. */"]

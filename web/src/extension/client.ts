@@ -175,7 +175,7 @@ function lostError(why: string): RemoteError {
   return new RemoteError({
     name: "ConnectionLost",
     message: `the connection to the model was lost (${why})`,
-    remedy: "Try again: the model is loaded anew.",
+    remedy: "Try again: the model will be loaded again.",
   });
 }
 

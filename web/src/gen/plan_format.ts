@@ -82,7 +82,7 @@ export const LAYOUT = {
     },
   },
 } as const;
-/** The same of what ew_plan_resolve writes. */
+/** Layout of the steps that ew_plan_resolve writes. */
 export const RESOLVED_LAYOUT = {
   resolvedStep: {
     bytes: 16,

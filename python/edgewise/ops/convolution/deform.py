@@ -137,7 +137,7 @@ col2im = Op("Col2Im")
 
 @col2im.decompose
 def col2im_decompose(node: BoundNode, graph: Binder) -> Decomposed:
-    """A transposed convolution with weights that are 1 where a row of a block meets its own tap."""
+    """A transposed convolution with weights of 1 where the row of a block is that of the tap."""
     takes(node, (FLOAT,), 0)
     x, image, block = node.inputs[0], ints(node, 1), ints(node, 2)
     dims, taps = len(image), product(block)

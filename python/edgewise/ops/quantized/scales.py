@@ -77,7 +77,7 @@ def dense_input(builder: Builder, v: View, block: int) -> tuple[View, list[int]]
 
 
 def sum_to_scale(graph: Gradients, node: BoundNode, d: Value) -> Value:
-    """The gradient of a node's scale from the gradient of what per_element makes of it."""
+    """The gradient of a node's scale from the gradient of the scales of its elements."""
     x, scale, (outer, axis, inner, block) = node.inputs[0], node.inputs[1], scale_layout(node)
     if block <= 0:
         shape = (
