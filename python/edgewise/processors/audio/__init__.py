@@ -1,0 +1,32 @@
+"""Sound before a model: reading, resampling, and the graphs of transformers' feature extractors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .kaldi import seamless, spectrogram_transformer, wespeaker
+from .log_mel import clap, parakeet, whisper
+from .processor import AudioProcessor, Length, Mask
+from .waveform import dac, encodec, moonshine, pyannote, speecht5, wav2vec2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["EXTRACTORS", "AudioProcessor", "Length", "Mask"]
+
+EXTRACTORS: dict[str, Callable[[Mapping[str, Any]], AudioProcessor]] = {
+    "ASTFeatureExtractor": spectrogram_transformer,
+    "ClapFeatureExtractor": clap,
+    "DacFeatureExtractor": dac,
+    "EncodecFeatureExtractor": encodec,
+    "MoonshineFeatureExtractor": moonshine,
+    "ParakeetFeatureExtractor": parakeet,
+    "PyAnnoteFeatureExtractor": pyannote,
+    "SeamlessM4TFeatureExtractor": seamless,
+    "SnacFeatureExtractor": dac,
+    "SpeechT5FeatureExtractor": speecht5,
+    "Wav2Vec2FeatureExtractor": wav2vec2,
+    "WeSpeakerFeatureExtractor": wespeaker,
+    "WhisperFeatureExtractor": whisper,
+}
+"""{feature_extractor_type: makes its processor}"""
