@@ -1,0 +1,99 @@
+"""Post-processing of text tasks gives the results of transformers: tests/conformance."""
+
+import pytest
+from conformance.vectors import vectors
+from edgewise.pipelines.post import classification, embeddings, questions, tokens
+
+CASES = vectors("text_tasks")
+
+
+def close(ours, theirs):
+    """Compares numbers to float32's precision, all else exactly."""
+    if isinstance(theirs, dict):
+        assert set(ours) == set(theirs)
+        for name in theirs:
+            close(ours[name], theirs[name])
+    elif isinstance(theirs, list):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs):
+            close(one, other)
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-7)
+    else:
+        assert ours == theirs
+
+
+def joined(words):
+    """How make_text_tasks.py makes text of tokens."""
+    return " ".join(words).replace(" ##", "")
+
+
+def test_embeddings():
+    for case in CASES["embeddings"]:
+        vector = embeddings.pool(case["states"], case["size"], case["mask"], case["pooling"])
+        close(vector, case["pooled"])
+        short = embeddings.shortened(vector, case["dimensions"])
+        close(embeddings.normalized(short), case["normalized"])
+        for precision in ("binary", "ubinary"):
+            assert embeddings.packed(vector, precision) == case[precision]
+
+
+def test_classification():
+    for case in CASES["classification"]:
+        logits = case["logits"]
+        function = case["function"] or classification.function_for(
+            case["problem_type"], len(logits)
+        )
+        labels = {str(i): f"label {i}" for i in range(len(logits))}
+        scores = classification.scores_of(logits, function)
+        close(classification.best(scores, labels, case["top_k"]), case["result"])
+
+
+def test_zero_shot():
+    for case in CASES["zero_shot"]:
+        entailment = classification.entailment_of(case["label2id"])
+        found = classification.zero_shot(
+            case["logits"], case["labels"], entailment, case["multi_label"]
+        )
+        close(list(found), case["result"])
+
+
+def test_fill_mask():
+    for case in CASES["fill_mask"]:
+        found = classification.fill_mask(case["logits"], case["top_k"], case["targets"])
+        close([list(f) for f in found], case["result"])
+
+
+def test_entities():
+    for case in CASES["entities"]:
+        text, prefix = case["text"], case["prefix"]
+        scored = []
+        for i, (t, logits) in enumerate(zip(case["tokens"], case["logits"])):
+            start, end, unknown = t["start"], t["end"], t["unknown"]
+            word = text[start:end] if unknown else t["token"]
+            inside = not unknown and tokens.is_subword(text, word, start, end, prefix)
+            scores = classification.softmax(logits)
+            scored.append(tokens.Scored(word, scores, start, end, i, inside))
+        labels = {str(i): label for i, label in enumerate(case["labels"])}
+        found = tokens.entities_of(scored, labels, case["strategy"], case["ignored"], joined)
+        close(found, case["result"])
+
+
+def test_answers():
+    for case in CASES["answers"]:
+        candidates, null = [], questions.NO_SCORE
+        top_k = case["top_k"] * 2 + 10 if case["align"] else case["top_k"]
+        for part in case["parts"]:
+            spans, score = questions.spans_of(
+                part["start"], part["end"], part["allowed"], top_k, case["max_answer_len"]
+            )
+            null = min(null, score)
+            for first, last, s in spans:
+                begin, end = questions.answer_chars(
+                    part["offsets"], part["words"], part["sequences"], (first, last), case["align"]
+                )
+                candidates.append((begin, end, s))
+        found = questions.merge_answers(
+            candidates, case["context"], case["top_k"], null if case["impossible"] else None
+        )
+        close(found, case["result"])
