@@ -61,7 +61,8 @@ class FeatureExtractionPipeline(TextPipeline):
             check_pooling(options["pooling"])
         check_choice(options["normalize"], "normalize", (None, True, False))
         check_choice(options["precision"], "precision", (None, *PRECISIONS))
-        check_flag(options["quantize"], "quantize")
+        for flag in ("quantize", "return_tensors"):
+            check_flag(options[flag], flag)
         prompt, name = options["prompt"], options["prompt_name"]
         if prompt is not None and not isinstance(prompt, str):
             raise InputError("it is not a string", "prompt")

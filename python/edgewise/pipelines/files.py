@@ -78,6 +78,7 @@ class ModelFiles:
         self.root: str = path
         self.names: list[str] = []
         self.subfolder = subfolder
+        self.named = subfolder != "onnx" or model_file_name is not None
         if model_file_name is not None:
             if len(stems) != 1 or optional:
                 raise InputError(
@@ -152,10 +153,10 @@ class ModelFiles:
                     found[one] = file
                     break
             else:
-                if len(stems) == 1 and len(graphs) == 1 and dtypes.get(choices[0]) is None:
+                asked = dtypes.get(choices[0])
+                if len(stems) == len(graphs) == 1 and asked is None and not self.named:
                     found[choices[0]] = graphs[0]  # the only graph there is
                     continue
-                asked = dtypes.get(choices[0])
                 raise InputError(
                     f"there is no {' or '.join(f'{c}.onnx' for c in choices)}"
                     + (f" of dtype {asked!r}" if asked else ""),

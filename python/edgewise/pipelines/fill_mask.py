@@ -77,7 +77,10 @@ class FillMaskPipeline(TextPipeline):
         if targets is None:
             return None
         found: list[int] = []
-        for target in [targets] if isinstance(targets, str) else targets:
+        targets = [targets] if isinstance(targets, str) else targets
+        if not isinstance(targets, (list, tuple)):
+            raise InputError("it is no list of tokens", "targets")
+        for target in targets:
             number = self.tokenizer.token_to_id(need_text(target, "targets"))
             if number is None:
                 ids = self.tokenizer.encode(target, add_special_tokens=False)

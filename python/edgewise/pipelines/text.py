@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from ..arrays import Array, as_input
 from ..declare.dtypes import unpack
 from ..errors import InputError
-from ..text.encoding import Encoding
+from ..session import InferenceSession
+from ..text.encoding import STRATEGIES, Encoding
 from .base import Pipeline
 
 PADDINGS = (None, True, False, "longest", "max_length", "do_not_pad")
@@ -60,9 +61,14 @@ class Numbers:
         return self.read(at * self.shape[-1], self.shape[-1])
 
 
+MAX_PLANS = 512
+"""Plans that are kept: one for each length of a text. Attention multiplies the length with itself,
+so no plan serves a range of lengths."""
+
+
 class TextPipeline(Pipeline):
-    """A pipeline of a tokenizer and one graph. Each text runs alone, in a plan for a range of
-    lengths, so its result does not depend on what is processed with it, and nothing is padded.
+    """A pipeline of a tokenizer and one graph. Each text runs alone and nothing is padded, so its
+    result does not depend on what is processed with it.
     """
 
     TOKENIZER = True
@@ -74,8 +80,15 @@ class TextPipeline(Pipeline):
     }
     """Options of calls for the tokenizer, of pipelines that take them."""
 
+    def session(self, stem: str) -> InferenceSession:
+        """As Pipeline.session."""
+        session = super().session(stem)
+        session.MAX_PLANS = MAX_PLANS
+        return session
+
     def check_encoding(self, options: Mapping[str, Any]) -> None:
         """Checks the options of ENCODING. Raises InputError."""
+        check_choice(options["truncation"], "truncation", (True, False, *STRATEGIES))
         if options["padding"] not in PADDINGS:
             raise InputError(f"{options['padding']!r} is not a way of padding", "padding")
         most = options["max_length"]

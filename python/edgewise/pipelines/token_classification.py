@@ -113,9 +113,9 @@ class TokenClassificationPipeline(TextPipeline):
         self, text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]], logits: Any
     ) -> list[Scored]:
         """The tokens that are not special, with their probabilities."""
-        if len(offsets) != len(encoding.ids):
+        if not isinstance(offsets, (list, tuple)) or len(offsets) != len(encoding.ids):
             raise InputError(
-                f"there are {len(offsets)} pairs for {len(encoding.ids)} tokens",
+                f"it is no list of {len(encoding.ids)} pairs, one for each token",
                 "offset_mapping",
                 "Give one pair for each token, special ones included.",
             )
