@@ -58,7 +58,19 @@ SIZES = _bytes(
 """Bytes of an element, of the types of a page's tensors."""
 STATE_SIZES = _bytes("float32", "int64", "int32", "float16", "bfloat16", "int8", "uint8")
 CACHE_DTYPES = ("float32", "float16")  # of keys and values
-TASKS = ("text-generation", "inference")
+PROGRAM_TASKS = (
+    "feature-extraction",
+    "text-classification",
+    "zero-shot-classification",
+    "token-classification",
+    "fill-mask",
+    "question-answering",
+    "image-classification",
+    "image-feature-extraction",
+    "audio-classification",
+)
+"""Tasks whose packages have `programs`; see compile.task."""
+TASKS = ("text-generation", "inference", *PROGRAM_TASKS)
 KINDS = ("weight", "computed", "cache", "state", "input", "output")  # of slots
 WRITABLE_KINDS = ("computed", "cache", "state", "output")
 STATE_KINDS = ("parameter", "adapter", "buffer", "optimizer", "gradient", "step")
@@ -90,6 +102,7 @@ def typescript(table: object) -> str:
     ]
     lists = {
         "TASKS": TASKS,
+        "PROGRAM_TASKS": PROGRAM_TASKS,
         "KINDS": KINDS,
         "WRITABLE_KINDS": WRITABLE_KINDS,
         "STATE_KINDS": STATE_KINDS,

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..hub import local_path
 from ..manifest_limits import CACHE_DTYPES
 from .options import (
     add_command,
@@ -37,9 +38,20 @@ def add_parser(commands: Commands) -> None:
     _add_engine(parser)
     add_dtype(parser)
     parser.add_argument(
+        "--task",
+        metavar="TASK",
+        help=(
+            "the pipeline that the package is for, such as feature-extraction (default:"
+            " text-generation, or any model with --dims)"
+        ),
+    )
+    parser.add_argument(
         "--max-length",
         type=int,
-        help="maximum number of tokens of a sequence (default: the model's limit, at most 1024)",
+        help=(
+            "maximum number of tokens of a sequence (default: the model's limit, at most 1024; with"
+            " --task 512)"
+        ),
     )
     parser.add_argument(
         "--cache-dtype",
@@ -121,6 +133,8 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
     """Compiles one model, or opens it if it is an .edge package."""
     from ..session.decoder import open_package
 
+    if args.task not in (None, "text-generation") and not model.endswith(".edge"):
+        return _compile_task(args, model)
     if args.dims is not None and not model.endswith(".edge"):
         return _compile_inference(args, model)
     if args.train:
@@ -140,6 +154,22 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
             cache_dtype=args.cache_dtype,
         )
     return open_package(model, args.dtype, args.max_length, cache_dtype=args.cache_dtype)
+
+
+def _compile_task(args: argparse.Namespace, model: str) -> Package:
+    """Compiles a model for a pipeline."""
+    from ..compile.task import compile_task
+    from ..session.open import folder_files, name_in
+
+    for option in ("dims", "train", "cache_dtype"):
+        if getattr(args, option) is not None:
+            raise InputError(
+                "it is for other packages", f"--{option.replace('_', '-')}", "Remove it or --task."
+            )
+    path = local_path(model, args.dtype)
+    files, root = folder_files(path)
+    chosen = name_in(root, path) if os.path.isfile(path) else None
+    return compile_task(files, args.task, args.dtype, args.max_length, chosen)
 
 
 def _compile_inference(args: argparse.Namespace, model: str) -> Package:
@@ -167,6 +197,13 @@ def _write_package(path: str, package: Package) -> None:
         if os.path.exists(part):
             os.unlink(part)
     size = f"{path}: {os.path.getsize(path) / 1e6:.2f} MB"
+    if "programs" in package.manifest:
+        programs = ", ".join(
+            f"{name} ({len(program['plans'])} plans)"
+            for name, program in package.manifest["programs"].items()
+        )
+        print(f"{size}, {package.manifest['task']}: {programs}")
+        return
     if "inference" in package.manifest:
         for plan in package.manifest["inference"]["plans"]:
             inputs = [f"{name} {dtype}{shape}" for name, (dtype, shape) in plan["inputs"].items()]

@@ -87,23 +87,25 @@ def inference_package(graph: Graph, files: Mapping[str, Source], target: Target 
 def add_inference_plan(
     package: Package,
     graph: Graph,
-    shapes: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, Sequence[int | Sym]],
     dtypes: Mapping[str, int],
     outputs: Sequence[str] | None = None,
     known: Mapping[str, Sequence[Any]] | None = None,
     file: str | None = None,
     target: Target = CPU,
+    register: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     """Compiles a graph for inputs of these shapes, and puts the plan into a package.
 
     Args:
         package: of task "inference".
         graph: the model.
-        shapes, dtypes: of the inputs.
+        shapes, dtypes: of the inputs. With `register`, dimensions may be Syms of register 0.
         outputs: names to compute; default: all.
         known: {value name: flat numbers} that are fixed.
         file: name of the part; default: by the number of plans so far.
         target: device that the plan is for.
+        register: range of the length that Syms in the shapes follow; None: they are fixed.
 
     Returns:
         the plan's description in the manifest: file, inputs {name: [type, shape]}, outputs {name:
@@ -125,9 +127,12 @@ def add_inference_plan(
         outputs=list(outputs or (o.name for o in graph.outputs)),
         transform=lambda bound: passed.update(bound.take_passed()),
         run_seed=True,
+        registers=() if register is None else [("length", *register)],
         target=target,
     )
     described = describe_plan(package, plan, bound, list(bound.outputs), shapes, dtypes, file)
+    if register is not None:
+        described["register"] = list(register)
     if passed:
         described["passed"] = passed
     return described

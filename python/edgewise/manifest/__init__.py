@@ -11,12 +11,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ..manifest_limits import FORMAT, LIMITS, TASKS, TRAINING_PLANS
+from ..manifest_limits import FORMAT, LIMITS, PROGRAM_TASKS, TASKS, TRAINING_PLANS
 from .checker import Checker, JsonObject, read_json
 from .decoder import check_decoder
 from .files import Contents, check_files, check_weights
 from .inference import check_inference
 from .slots import check_slot_table
+from .task import check_programs
 from .training import check_training
 
 __all__ = ["check_format", "check_manifest", "check_slot_table", "plans_of", "read_json"]
@@ -69,15 +70,21 @@ def check_manifest(
         check_training(c, manifest["training"], contents)
     if task == "inference":
         check_inference(c, manifest.get("inference"), contents)
+    elif task in PROGRAM_TASKS:
+        check_programs(c, manifest, contents)
     else:
         check_decoder(c, manifest.get("decoder"), contents)
 
 
 def plans_of(manifest: JsonObject) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """File and slots of every plan of a checked manifest."""
-    part = "inference" if manifest["task"] == "inference" else "decoder"
-    for plan in manifest[part]["plans"]:
-        yield plan["file"], plan["slots"]
+    if manifest["task"] in PROGRAM_TASKS:
+        parts = list(manifest["programs"].values())
+    else:
+        parts = [manifest["inference" if manifest["task"] == "inference" else "decoder"]]
+    for part in parts:
+        for plan in part["plans"]:
+            yield plan["file"], plan["slots"]
     for program in manifest.get("training", ()):
         for kind in TRAINING_PLANS:
             yield program["plans"][kind]["file"], program["plans"][kind]["slots"]

@@ -14,27 +14,36 @@ Inputs = dict[str, tuple[str, list[int]]]  # dtype and largest shape of each
 Range = tuple[int, int]  # lowest and highest value of a register
 
 
-def check_inference(c: Checker, value: object, contents: Contents) -> None:
-    """Checks `inference`, the part of a package of task "inference"."""
-    inference = c.read_object(value, "inference")
-    declared = _check_declared(c, inference, "inputs")
-    _check_declared(c, inference, "outputs")
+def check_inference(
+    c: Checker, value: object, contents: Contents, where: str = "inference"
+) -> None:
+    """Checks `inference`, the part of a package of task "inference", or one of its `programs`.
+
+    Args:
+        c: the checker.
+        value: the value.
+        contents: what the plans may refer to.
+        where: its position in the manifest.
+    """
+    inference = c.read_object(value, where)
+    declared = _check_declared(c, inference, f"{where}.inputs", "inputs")
+    _check_declared(c, inference, f"{where}.outputs", "outputs")
     if inference.get("programs"):
-        c.fail("inference.programs", "are only valid in a page's own storage")
-    plans = c.read_list(inference.get("plans"), "inference.plans", LIMITS["MAX_INFERENCE_PLANS"])
-    for i, entry in enumerate(plans):
-        at = f"inference.plans[{i}]"
+        c.fail(f"{where}.programs", "are only valid in a page's own storage")
+    most = LIMITS["MAX_INFERENCE_PLANS"]
+    for i, entry in enumerate(c.read_list(inference.get("plans"), f"{where}.plans", most)):
+        at = f"{where}.plans[{i}]"
         for name in _check_plan(c, c.read_object(entry, at), at, contents):
             if name not in declared:
                 c.fail(f"{at}.inputs", f"has '{name}', which is not an input of the model")
 
 
-def _check_declared(c: Checker, inference: JsonObject, key: str) -> set[str]:
+def _check_declared(c: Checker, inference: JsonObject, at: str, key: str) -> set[str]:
     """Checks the inputs or outputs as the model declares them; returns their names."""
     names = set()
-    entries = c.read_list(inference.get(key), f"inference.{key}", LIMITS["MAX_VALUES"])
+    entries = c.read_list(inference.get(key), at, LIMITS["MAX_VALUES"])
     for i, entry in enumerate(entries):
-        path = f"inference.{key}[{i}]"
+        path = f"{at}[{i}]"
         tensor = c.read_object(entry, path)
         for field in ("name", "type", "dtype"):
             c.read_text(tensor.get(field), f"{path}.{field}")

@@ -32,7 +32,7 @@ def folder_files(path: str | os.PathLike[str]) -> tuple[dict[str, Source], str]:
     path = os.fspath(path)
     root = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
     files = {}
-    for base in (root, os.path.join(root, "onnx")):
+    for base in (root, os.path.join(root, "onnx"), os.path.join(root, "1_Pooling")):
         if os.path.isdir(base):
             for name in sorted(os.listdir(base)):
                 full = os.path.join(base, name)

@@ -19,6 +19,7 @@
 export type { GenerationFields, Message } from "../protocol/generation.ts";
 export type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
 export type { Limits } from "../protocol/profile.ts";
+export type { TaskInfo } from "../protocol/tasks.ts";
 export type {
   AdapterInfo,
   KeptAdapter,
@@ -45,6 +46,9 @@ export {
 } from "./inference/session.ts";
 export { type CachedFile, type CachedModel, type CachedModelOptions, models } from "./models.ts";
 export { type Info, info, pipeline } from "./pipeline.ts";
+export type { ImageInput, RawImage } from "./pipelines/pictures.ts";
+export type { RawSound, SoundInput } from "./pipelines/sounds.ts";
+export type * from "./pipelines/types.ts";
 export {
   type MemoryRow,
   type NodeRow,

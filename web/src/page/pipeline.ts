@@ -3,6 +3,7 @@
 import { TRAINING_DEFAULTS } from "../gen/training_defaults.ts";
 import type { GenerateRequest, Message } from "../protocol/generation.ts";
 import type { LoadRequest, ModelInfo } from "../protocol/loading.ts";
+import type { TaskInfo } from "../protocol/tasks.ts";
 import { InputError } from "../shared/errors.ts";
 import { hand } from "../shared/files/source.ts";
 import {
@@ -16,6 +17,8 @@ import { VERSION } from "../shared/version.ts";
 import { type Client, startClient } from "./client.ts";
 import { deviceOf } from "./device.ts";
 import { env, urls } from "./env.ts";
+import { TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
+import type { TaskPipelines } from "./pipelines/types.ts";
 import { watched } from "./profile.ts";
 import { baseUrl } from "./realm.ts";
 import {
@@ -48,7 +51,7 @@ export interface Info {
   whyNotThreads: string;
 }
 
-let last: ModelInfo | undefined;
+let last: ModelInfo | TaskInfo | undefined;
 
 /**
  * Capabilities of the page. Before the first pipeline: what was detected, restricted by `env`;
@@ -98,22 +101,49 @@ function now(): { flavour: Flavour; threads: number; whyNotThreads: string } {
 export async function pipeline(
   task: "text-generation",
   model: ModelSource,
+  options?: PipelineOptions,
+): Promise<TextGenerationPipeline>;
+/**
+ * Loads a model for another task: `feature-extraction`, `text-classification`,
+ * `zero-shot-classification`, `token-classification`, `fill-mask` or `question-answering`.
+ *
+ * @param task name of the task, or an alias of transformers.js
+ * @param model as above; packages are built with `edgewise build --task`
+ * @param options see {@link PipelineOptions}
+ * @returns a callable pipeline; see {@link TaskPipelines}
+ * @throws as above
+ */
+export async function pipeline<T extends keyof TaskPipelines>(
+  task: T,
+  model: ModelSource,
+  options?: PipelineOptions,
+): Promise<TaskPipelines[T]>;
+export async function pipeline(
+  task: string,
+  model: ModelSource,
   options: PipelineOptions = {},
-): Promise<TextGenerationPipeline> {
-  if ((task as string) !== "text-generation")
+): Promise<unknown> {
+  const other = taskOf(task);
+  if (task !== "text-generation" && !other)
     throw new InputError(
       `the task is '${String(task)}'`,
       "pipeline",
-      "This version of Edgewise has 'text-generation'.",
+      `This version of Edgewise has text-generation, ${TASK_NAMES.join(", ")}.`,
     );
+  const known = other ? OPTIONS.filter((name) => !GENERATION_OPTIONS.includes(name)) : OPTIONS;
   for (const name of Object.keys(options))
-    if (!OPTIONS.includes(name))
+    if (!known.includes(name))
       throw new InputError(
         `there is no option '${name}'`,
         "pipeline",
-        `Options are: ${OPTIONS.join(", ")}.`,
+        `Options are: ${known.join(", ")}.`,
       );
-  const request = await loadRequest(model, options);
+  const request = await loadRequest(other ?? task, model, options);
+  if (other) {
+    const made = await taskPipeline(request, options);
+    last = made.info;
+    return made;
+  }
   const client = await startClient();
   try {
     const transfer =
@@ -130,6 +160,12 @@ export async function pipeline(
   }
 }
 
+const GENERATION_OPTIONS: readonly string[] = [
+  "capacity",
+  "cache_dtype",
+  "training",
+] satisfies (keyof PipelineOptions)[];
+
 const OPTIONS: readonly string[] = [
   "dtype",
   "progress_callback",
@@ -142,6 +178,7 @@ const OPTIONS: readonly string[] = [
   "capacity",
   "cache_dtype",
   "training",
+  "max_length",
   "cache",
   "cache_files",
   "integrity",
@@ -151,9 +188,15 @@ const OPTIONS: readonly string[] = [
 ] satisfies (keyof PipelineOptions)[];
 
 /** The request to load a model, with defaults filled in. */
-async function loadRequest(model: ModelSource, options: PipelineOptions): Promise<LoadRequest> {
+async function loadRequest(
+  task: string,
+  model: ModelSource,
+  options: PipelineOptions,
+): Promise<LoadRequest> {
   const { fetch_options: fetchOptions } = options;
   return {
+    task,
+    max_length: options.max_length,
     model: sources(model),
     base: baseUrl()!,
     urls: await urls(),

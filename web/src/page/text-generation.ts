@@ -47,6 +47,11 @@ export interface PipelineOptions extends DeviceChoice {
    */
   cache_dtype?: CacheDType;
   /**
+   * Maximum number of tokens of a text, for tasks other than text generation, if the model is
+   * compiled in the page. Default: what the model takes, at most 512.
+   */
+  max_length?: number;
+  /**
    * Compile the .onnx model for training as well: `true` for LoRA of rank 8 on all linear layers,
    * or {@link TrainingPrograms}. Packages contain the training programs that they were built with.
    * The script that trains is then loaded with the model, otherwise when training begins.

@@ -44,6 +44,8 @@ export type CacheDType = "float32" | "float16";
 
 /** A model to load: PipelineOptions and Env with defaults resolved. */
 export interface LoadRequest {
+  /** Name of the task, not an alias. */
+  task: string;
   /** Model id, address, files, or the bytes of a package, served through a port. */
   model: string | { name: string; blob: Blob }[] | Handed;
   /** Base URL of the page. */
@@ -60,6 +62,8 @@ export interface LoadRequest {
   threads: number | undefined;
   capacity: number | undefined;
   cache_dtype: CacheDType | undefined;
+  /** Most tokens of a text, for tasks other than text-generation. */
+  max_length: number | undefined;
   /** Training programs to compile, as python/edgewise/training/package.py takes them. */
   programs: Record<string, unknown>[] | undefined;
   cache: boolean;

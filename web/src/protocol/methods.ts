@@ -6,6 +6,7 @@ import type { Generated, GenerateRequest, Message } from "./generation.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
 import type { Loaded, LoadRequest, Urls } from "./loading.ts";
 import type { ProfileData } from "./profile.ts";
+import type { TaskCall, TaskInfo } from "./tasks.ts";
 import type {
   AdapterInfo,
   KeptAdapter,
@@ -67,6 +68,11 @@ export interface Methods {
   profile_start(request: { model: number | undefined }): void;
   profile_stop(request: { model: number | undefined; wanted: boolean }): ProfileData | undefined;
   profile_trace(request: { data: ProfileData }): Blob;
+
+  /** Loads the pipeline of this worker, for a task other than text generation. */
+  task_open(request: LoadRequest): TaskInfo;
+  /** One result for each input, as src/worker/pipelines describes them. */
+  task_call(request: TaskCall): unknown[];
 
   inference_open(request: OpenRequest): OpenInfo;
   inference_run(request: RunRequest): RunAnswer;

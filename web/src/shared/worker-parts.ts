@@ -1,7 +1,12 @@
 // The scripts that worker.js loads when it needs them; worker.mjs builds them.
 
 /** Names of the scripts, which are beside worker.js. */
-export const WORKER_PARTS = ["worker-inference", "worker-templates", "worker-training"] as const;
+export const WORKER_PARTS = [
+  "worker-inference",
+  "worker-pipelines",
+  "worker-templates",
+  "worker-training",
+] as const;
 
 /** Name of such a script. */
 export type WorkerPart = (typeof WORKER_PARTS)[number];

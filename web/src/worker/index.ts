@@ -23,6 +23,7 @@ import type { Model } from "./model/model.ts";
 import { notThere } from "./model/not-there.ts";
 import { generateText } from "./model/text-generation.ts";
 import { parts } from "./parts.ts";
+import type { TaskHost } from "./pipelines/index.ts";
 import { Recorder } from "./profile/recorder.ts";
 import { working } from "./text/working.ts";
 import type { ArtifactSession } from "./training/artifacts.ts";
@@ -60,6 +61,9 @@ function training(id: number): TrainingRun {
 
 /** The InferenceSession of this worker, if it has one. */
 let inference: InferenceService | undefined;
+
+/** The pipeline of this worker, if it is not one for text generation. */
+let task: TaskHost | undefined;
 
 /** The TrainingSession of this worker, if it has one. */
 let artifacts: ArtifactSession | undefined;
@@ -209,6 +213,20 @@ const methods: {
   },
   profile_trace: ({ data }) =>
     new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
+
+  async task_open(request, id, signal) {
+    await import("./inference/service.ts"); // pipelines run models with its modules
+    const { TaskHost } = await import("./pipelines/index.ts");
+    throwIfAborted(signal);
+    task = await TaskHost.open(request, signal, (progress) => post({ id, progress }));
+    return task.info;
+  },
+  task_call: (request, _, signal) =>
+    turn(0, async () => {
+      throwIfAborted(signal);
+      const { runTask } = await import("./pipelines/index.ts");
+      return runTask(task!, request, signal);
+    }),
 
   async inference_open(request, id, signal) {
     const { InferenceService } = await import("./inference/service.ts");

@@ -1,6 +1,6 @@
 // The programs of a model with their parts, plans and constants, and their compilation by Python.
 
-import type { Device } from "../../device/device.ts";
+import type { Device, PlanHandle } from "../../device/device.ts";
 import type { OpenInfo } from "../../protocol/inference.ts";
 import {
   EngineError,
@@ -12,11 +12,11 @@ import {
 } from "../../shared/errors.ts";
 import { gather } from "../../shared/files/source.ts";
 import type { Weights } from "../model/weights.ts";
-import { Checker, type Json, type Weight } from "../package/checker.ts";
+import { Checker, type Json, type ManifestSlot, type Weight } from "../package/checker.ts";
 import { NOTES } from "../package/notes.ts";
 import type { ModelFiles } from "./files.ts";
 import type { KeptPlans, Made } from "./kept.ts";
-import { CONSTANTS, type InferencePlan, parsePlan } from "./manifest.ts";
+import { CONSTANTS, type InferenceInfo, type InferencePlan, parsePlan } from "./manifest.ts";
 import { Pool } from "./memory.ts";
 import { type LoadedPlan, Part, shapeBytes, slotsOf } from "./part.ts";
 import type { Constant, GraphProgram, NodeUnit, PartUnit, Unit } from "./program.ts";
@@ -304,12 +304,9 @@ export class PlanLibrary implements Library {
     release: boolean,
   ): Promise<LoadedPlan> {
     const { device, weights } = this;
-    const where = `${this.where}, ${info.file}`;
-    const numbers = Array.from(info.numbers, ([name, value]) => ({ name, value }));
-    if (!info.file || !data)
-      return { info, plan: undefined, where, ...slotsOf(info, inputs), numbers };
-    const plan = device.loadPlan(data, where, info.file, notes);
-    const loaded: LoadedPlan = { info, plan, where, ...slotsOf(info, inputs), numbers };
+    const loaded = this.place(info, inputs, data, notes);
+    const { plan, where } = loaded;
+    if (plan === undefined) return loaded;
     try {
       const computes = !weights.hasComputed(info.slots);
       const needed = Array.from(info.slots.entries()).filter(
@@ -321,15 +318,8 @@ export class PlanLibrary implements Library {
       if (gone.length) await this.fill(new Map(gone));
       for (const [slot, { name }] of needed)
         device.bind(plan, slot, weights.buffer(name), `${where}, slot '${name}'`);
-      const others = Array.from(this.parts.values(), (p) => p.plans)
-        .flat()
-        .flatMap((one) =>
-          one.plan === undefined
-            ? []
-            : [{ plan: one.plan, slots: one.info.slots, where: one.where }],
-        );
       weights.compute(
-        [{ plan, slots: info.slots, where }, ...others],
+        [{ plan, slots: info.slots, where }, ...this.plansInUse()],
         release,
         (name) => this.constants.has(name) || this.described.get(name)?.file === CONSTANTS,
       );
@@ -338,6 +328,57 @@ export class PlanLibrary implements Library {
       throw e;
     }
     return loaded;
+  }
+
+  /** Gives a plan to the engine, without its weights. */
+  private place(
+    info: InferencePlan,
+    inputs: readonly string[],
+    data: Uint8Array | undefined,
+    notes: Uint8Array | undefined,
+  ): LoadedPlan {
+    const where = `${this.where}, ${info.file}`;
+    const numbers = Array.from(info.numbers, ([name, value]) => ({ name, value }));
+    const plan =
+      info.file && data ? this.device.loadPlan(data, where, info.file, notes) : undefined;
+    return { info, plan, where, ...slotsOf(info, inputs), numbers };
+  }
+
+  /**
+   * Adds the plans of a package, whose weights are in memory. `Weights.compute` must follow, with
+   * the plans of all libraries that share the weights (`plansInUse`).
+   * @throws PackageError if a plan lacks an input or an output of the model
+   */
+  addPackaged(
+    { inputs, outputs, plans }: InferenceInfo,
+    files: ReadonlyMap<string, Uint8Array>,
+  ): void {
+    const names = inputs.map((i) => i.name);
+    const damaged = (what: string): PackageError =>
+      new PackageError(what, this.where, "Build the package again with `edgewise build`.");
+    for (const info of plans) {
+      const lacks = outputs.find((o) => !info.outputs.has(o.name) && !info.passed.has(o.name));
+      if (lacks)
+        throw damaged(`its plan '${info.file}' does not compute the output '${lacks.name}'`);
+      const without = names.find((name) => !info.inputs.has(name));
+      if (without !== undefined)
+        throw damaged(`its plan '${info.file}' has no shape for the input '${without}'`);
+      const loaded = this.place(info, names, files.get(info.file), files.get(NOTES));
+      const { plan, where } = loaded;
+      for (const [slot, { name, kind }] of info.slots.entries())
+        if (kind === "weight" && plan !== undefined)
+          this.device.bind(plan, slot, this.weights.buffer(name), `${where}, slot '${name}'`);
+      for (const old of this.part("").add(names, loaded)) this.release(old);
+    }
+  }
+
+  /** The plans in the engine, for `Weights.compute`. */
+  plansInUse(): { plan: PlanHandle; slots: ManifestSlot[]; where: string }[] {
+    return Array.from(this.parts.values(), (p) => p.plans)
+      .flat()
+      .flatMap(({ plan, info: { slots }, where }) =>
+        plan === undefined ? [] : [{ plan, slots, where }],
+      );
   }
 
   private release({ plan }: LoadedPlan): void {

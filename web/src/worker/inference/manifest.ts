@@ -100,8 +100,9 @@ export function planJson({
 }
 
 /**
- * Parses and checks the `inference` entry of a manifest.
+ * Parses and checks the `inference` entry of a manifest, or one of its `programs`.
  * @param own whether it is from the page's own storage, where programs are allowed
+ * @param at position in the manifest
  * @throws PackageError
  */
 export function parseInference(
@@ -111,47 +112,46 @@ export function parseInference(
   weights: ReadonlyMap<string, Weight>,
   computed: Map<string, number>,
   own: boolean,
+  at = "inference",
 ): InferenceInfo {
-  const root = c.object(json, "inference");
-  if (!own) refuseOwn(c, root);
+  const root = c.object(json, at);
+  if (!own) refuseOwn(c, root, at);
   const values = (of: "inputs" | "outputs") =>
     c
-      .list(root.get(of), `inference.${of}`, MAX_VALUES)
-      .map((entry, i) => parseValue(c, entry, `inference.${of}[${i}]`));
+      .list(root.get(of), `${at}.${of}`, MAX_VALUES)
+      .map((entry, i) => parseValue(c, entry, `${at}.${of}[${i}]`));
   const [inputs, outputs] = [values("inputs"), values("outputs")];
   const declared = new Set(inputs.map((i) => i.name));
   const programs = (
-    own ? c.list(root.get("programs") ?? [], "inference.programs", MAX_VALUES) : []
-  ).map((entry, i) => parseProgram(c, entry, `inference.programs[${i}]`));
+    own ? c.list(root.get("programs") ?? [], `${at}.programs`, MAX_VALUES) : []
+  ).map((entry, i) => parseProgram(c, entry, `${at}.programs[${i}]`));
   const parts = new Map(
     programs.flatMap((p) =>
       p.units.flatMap((u) => (u.kind === "part" ? [[u.part, u] as const] : [])),
     ),
   );
-  const plans = c
-    .list(root.get("plans"), "inference.plans", MAX_INFERENCE_PLANS)
-    .map((entry, i) => {
-      const plan = parsePlan(c, entry, `inference.plans[${i}]`, files, weights, computed);
-      const unit = parts.get(plan.part);
-      if (plan.part && !unit)
-        c.fail(`inference.plans[${i}].part`, `is '${plan.part}', which is missing`);
-      for (const name of plan.inputs.keys())
-        if (!(unit ? unit.inputs.includes(name) : declared.has(name)))
-          c.fail(
-            `inference.plans[${i}].inputs`,
-            `has '${name}', which is not an input of ${unit ? "its part" : "the model"}`,
-          );
-      for (const name of unit?.inputs ?? [])
-        if (!plan.inputs.has(name)) c.fail(`inference.plans[${i}].inputs`, `lacks '${name}'`);
-      for (const name of unit?.outputs ?? [])
-        if (!plan.outputs.has(name) && !plan.passed.has(name) && !plan.numbers.has(name))
-          c.fail(`inference.plans[${i}].outputs`, `lacks '${name}'`);
-      return plan;
-    });
+  const plans = c.list(root.get("plans"), `${at}.plans`, MAX_INFERENCE_PLANS).map((entry, i) => {
+    const path = `${at}.plans[${i}]`;
+    const plan = parsePlan(c, entry, path, files, weights, computed);
+    const unit = parts.get(plan.part);
+    if (plan.part && !unit) c.fail(`${path}.part`, `is '${plan.part}', which is missing`);
+    for (const name of plan.inputs.keys())
+      if (!(unit ? unit.inputs.includes(name) : declared.has(name)))
+        c.fail(
+          `${path}.inputs`,
+          `has '${name}', which is not an input of ${unit ? "its part" : "the model"}`,
+        );
+    for (const name of unit?.inputs ?? [])
+      if (!plan.inputs.has(name)) c.fail(`${path}.inputs`, `lacks '${name}'`);
+    for (const name of unit?.outputs ?? [])
+      if (!plan.outputs.has(name) && !plan.passed.has(name) && !plan.numbers.has(name))
+        c.fail(`${path}.outputs`, `lacks '${name}'`);
+    return plan;
+  });
   return { inputs, outputs, plans, programs };
 }
 
-function refuseOwn(c: Checker, root: Map<string, Json>): void {
+function refuseOwn(c: Checker, root: Map<string, Json>, at: string): void {
   const there = (x: Json | undefined) =>
     x !== undefined &&
     x !== null &&
@@ -160,14 +160,14 @@ function refuseOwn(c: Checker, root: Map<string, Json>): void {
     x !== false &&
     !(typeof x === "object" && !Object.keys(x).length);
   if (there(root.get("programs")))
-    c.fail("inference.programs", "are only valid in a page's own storage");
+    c.fail(`${at}.programs`, "are only valid in a page's own storage");
   const plans = root.get("plans");
   if (Array.isArray(plans))
     plans.forEach((plan, i) => {
       if (typeof plan !== "object" || plan === null) return;
       for (const field of ["part", "known", "numbers"])
         if (there((plan as Record<string, Json>)[field]))
-          c.fail(`inference.plans[${i}].${field}`, "is only valid in a page's own storage");
+          c.fail(`${at}.plans[${i}].${field}`, "is only valid in a page's own storage");
     });
 }
 

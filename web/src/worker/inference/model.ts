@@ -28,7 +28,10 @@ export class InferenceModel {
   constructor(
     readonly library: PlanLibrary,
     readonly info: OpenInfo,
-    private readonly request: OpenRequest,
+    private readonly request: Pick<
+      OpenRequest,
+      "max_loop_trips" | "max_compilations" | "max_run_seconds"
+    >,
   ) {
     this.driver = new Driver(library);
   }

@@ -21,7 +21,6 @@ import { fillBeside } from "../model/fill.ts";
 import { dtypeOf } from "../model/hub.ts";
 import { notThere } from "../model/not-there.ts";
 import { Weights } from "../model/weights.ts";
-import { NOTES } from "../package/notes.ts";
 import { openPackage } from "../package/package.ts";
 import { ModelFiles } from "./files.ts";
 import { type FoundPlans, KeptPlans, notesFile } from "./kept.ts";
@@ -278,8 +277,8 @@ async function fromPackage(
     throw new PackageError(
       `its task is '${manifest.task}'`,
       where,
-      "Load it with pipeline(); InferenceSession takes .onnx files and packages made with " +
-        "`edgewise build --dims`.",
+      `Load it with pipeline("${manifest.task}"); InferenceSession takes .onnx files and ` +
+        "packages made with `edgewise build --dims`.",
     );
   const device = await withKernels(base, options, manifest.kernels, where);
   const weights = new Weights(device, manifest);
@@ -287,34 +286,7 @@ async function fromPackage(
   const { inputs, outputs } = inference;
   const model = made(device, weights, where, { inputs, outputs }, request, undefined);
   const { library } = model;
-  for (const plan of inference.plans) {
-    const lacks = outputs.find((o) => !plan.outputs.has(o.name) && !plan.passed.has(o.name));
-    if (lacks)
-      throw new PackageError(
-        `its plan '${plan.file}' does not compute the output '${lacks.name}'`,
-        where,
-        "Build the package again with `edgewise build`.",
-      );
-    const names = inputs.map((i) => i.name);
-    const without = names.find((name) => !plan.inputs.has(name));
-    if (without !== undefined)
-      throw new PackageError(
-        `its plan '${plan.file}' has no shape for the input '${without}'`,
-        where,
-        "Build the package again with `edgewise build`.",
-      );
-    library
-      .part("")
-      .add(
-        names,
-        await library.load(
-          plan,
-          names,
-          files.get(plan.file),
-          files.get(NOTES),
-          plan === inference.plans.at(-1),
-        ),
-      );
-  }
+  library.addPackaged(inference, files);
+  weights.compute(library.plansInUse(), true);
   return model;
 }

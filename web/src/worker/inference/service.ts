@@ -5,7 +5,10 @@ import type { Device } from "../../device/device.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../../shared/files/cached.ts";
-import type { InferenceModel } from "./model.ts";
+import type { Weights } from "../model/weights.ts";
+import { PlanLibrary } from "./library.ts";
+import type { InferenceInfo } from "./manifest.ts";
+import { InferenceModel } from "./model.ts";
 import { openModel } from "./open.ts";
 
 /** Ends a run: `aborted` is polled between parts and loop iterations. */
@@ -17,6 +20,31 @@ export interface Ending {
 export interface Answer<T> {
   value: T;
   transfer: Transferable[];
+}
+
+/** Maximum bytes of the values that a run of a packaged graph holds at once. */
+const MAX_MEMORY = 0xffff_0000;
+
+/**
+ * A graph of a package that has several, which share a device and weights. `Weights.compute` must
+ * follow, with the plans of all libraries (`PlanLibrary.plansInUse`).
+ * @throws PackageError
+ */
+export function makePackaged(
+  device: Device,
+  weights: Weights,
+  where: string,
+  graph: InferenceInfo,
+  files: ReadonlyMap<string, Uint8Array>,
+): InferenceModel {
+  const library = new PlanLibrary(device, weights, where, MAX_MEMORY, undefined);
+  library.addPackaged(graph, files);
+  const { inputs, outputs } = graph;
+  return new InferenceModel(
+    library,
+    { inputs, outputs, device: device.info },
+    { max_loop_trips: 0, max_compilations: 0, max_run_seconds: undefined },
+  );
 }
 
 /** A session. */

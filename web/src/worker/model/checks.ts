@@ -55,9 +55,9 @@ export function decoderOf(manifest: Manifest, where: string): DecoderInfo {
     throw new PackageError(
       `its task is '${manifest.task}'`,
       where,
-      manifest.inference
-        ? "Run it with InferenceSession; a pipeline takes packages for text-generation."
-        : "This version of Edgewise runs packages for text-generation and inference.",
+      manifest.programs
+        ? `Load it with pipeline("${manifest.task}").`
+        : "Run it with InferenceSession; this pipeline takes packages for text-generation.",
     );
   return manifest.decoder;
 }

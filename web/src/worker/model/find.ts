@@ -22,7 +22,7 @@ import type { Listing } from "../files/listing.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";
 import { fillBeside } from "./fill.ts";
-import { FOLDER_TEXTS, locate, sortFiles, TEXT_FILES } from "./hub.ts";
+import { folderTexts, locate, sortFiles, TASK_FILES, TEXT_FILES } from "./hub.ts";
 import type { Job, Texts } from "./job.ts";
 import type { Onnx } from "./model.ts";
 
@@ -52,7 +52,7 @@ export async function find(job: Job, device: Promise<Device>): Promise<FoundMode
   const given = sortFiles(request.model, request.dtype);
   if (given.kind === "package") return fromPackage(job.blob(given.file, given.name));
   const texts: Texts = new Map();
-  for (const name of TEXT_FILES) {
+  for (const name of [...TEXT_FILES, ...TASK_FILES]) {
     const blob = given.files.get(name);
     if (blob) texts.set(name, await blob.text());
   }
@@ -84,7 +84,7 @@ async function fromPackage(source: ByteSource): Promise<FoundModel> {
 
 function textsOf(opened: OpenPackage): Texts {
   const texts: Texts = new Map();
-  for (const name of TEXT_FILES) {
+  for (const name of [...TEXT_FILES, ...TASK_FILES]) {
     const bytes = opened.files.get(name);
     if (bytes) texts.set(name, new TextDecoder().decode(bytes));
   }
@@ -92,8 +92,11 @@ function textsOf(opened: OpenPackage): Texts {
 }
 
 async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<string> {
-  const { capacity = null, cache_dtype = null, programs } = job.request;
-  const options = { capacity, cache_dtype, ...(programs ? { programs } : {}), what };
+  const { capacity = null, cache_dtype = null, programs, task, max_length = null } = job.request;
+  const options =
+    task === "text-generation"
+      ? { capacity, cache_dtype, ...(programs ? { programs } : {}), what }
+      : { task, max_length, what };
   return compiledKey((await device).tableHash, options, job.downloads?.model.key);
 }
 
@@ -103,7 +106,7 @@ async function fromAddress(
   folder: string,
   device: Promise<Device>,
 ): Promise<FoundModel> {
-  const downloads = await job.begin(folder, (listing) => wantedFiles(listing, graphs, folder));
+  const downloads = await job.begin(folder, (listing) => wantedFiles(listing, graphs, folder, job));
   const reading = job.texts(folder);
   reading.catch(() => undefined);
   const { graph, dtype } = await firstGraph(job, graphs);
@@ -121,6 +124,9 @@ async function fromAddress(
           validator: graph.validator,
           size: graph.size,
           config: texts.get("config.json") ?? "",
+          ...(job.request.task === "text-generation"
+            ? {}
+            : { texts: [...texts].filter(([name]) => name !== "tokenizer.json").sort() }),
         })
       : undefined;
   const stored = key && (await matchStored(key, graph, beside));
@@ -145,10 +151,17 @@ async function fromAddress(
 }
 
 /** The files of a hub's listing that loading reads. */
-function wantedFiles(listing: Listing, graphs: { url: string }[], folder: string): string[] {
+function wantedFiles(
+  listing: Listing,
+  graphs: { url: string }[],
+  folder: string,
+  { request: { task } }: Job,
+): string[] {
   const { url: graph } = graphs.find(({ url }) => listing.find(url)) ?? graphs[0]!;
   return [
-    ...FOLDER_TEXTS.map((name) => new URL(name, folder).href).filter((url) => listing.find(url)),
+    ...folderTexts(task)
+      .map((name) => new URL(name, folder).href)
+      .filter((url) => listing.find(url)),
     graph,
     ...listing.from(`${graph}_data`),
   ];
@@ -268,13 +281,14 @@ async function compile(
   files: Map<string, Blob>,
   fetchMissing: ((name: string) => Promise<void>) | undefined,
 ): Promise<Compiled> {
-  const { capacity, cache_dtype, programs } = job.request;
+  const { task, capacity, cache_dtype, programs, max_length } = job.request;
   const options = {
-    of: "package",
+    ...(task === "text-generation" ? { of: "package" } : { of: "task", task }),
     model_file: graph,
     ...(capacity === undefined ? {} : { capacity }),
     ...(cache_dtype === undefined ? {} : { cache_dtype }),
     ...(programs ? { programs } : {}),
+    ...(max_length === undefined ? {} : { max_length }),
   };
   const onStage = (stage: "pyodide" | "compile" | "done", words: string) =>
     job.progress({ status: "compile", name: job.model, stage, message: words });

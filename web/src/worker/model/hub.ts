@@ -115,8 +115,21 @@ export const TEXT_FILES = [
   "chat_template.jinja",
 ] as const;
 
-/** Those of them that every model at an address is asked for. */
-export const FOLDER_TEXTS = TEXT_FILES.slice(0, 4);
+/** Further files that pipelines read, by their paths (python/edgewise/compile/task.py). */
+export const TASK_FILES = [
+  "preprocessor_config.json",
+  "modules.json",
+  "1_Pooling/config.json",
+  "config_sentence_transformers.json",
+] as const;
+
+/** The files that a model at an address is asked for, apart from its graph. */
+export function folderTexts(task: string): string[] {
+  const [config, generation, ...tokenizer] = TEXT_FILES.slice(0, 4) as [string, string, string];
+  if (task === "text-generation") return [config, generation, ...tokenizer];
+  if (/^(image|audio|object|depth)-/.test(task)) return [config, TASK_FILES[0]];
+  return [config, ...tokenizer, ...(task === "feature-extraction" ? TASK_FILES.slice(1) : [])];
+}
 
 /** The files of a model. */
 export type Given =

@@ -10,7 +10,7 @@ import { Downloads, nameOf, type Remote } from "../files/downloads.ts";
 import { KeptSource } from "../files/kept-source.ts";
 import { checkGit, type Listing } from "../files/listing.ts";
 import { parseConfig, Tokenizer } from "../text/tokenizer.ts";
-import { FOLDER_TEXTS } from "./hub.ts";
+import { folderTexts } from "./hub.ts";
 import { notThere } from "./not-there.ts";
 
 export type Progress = (event: ProgressEvent) => void;
@@ -88,7 +88,10 @@ export class Job {
     return found;
   }
 
-  readTexts(texts: Texts, where: string): Tokenizer {
+  /** Makes the tokenizer. Only text generation requires one here. */
+  readTexts(texts: Texts, where: string): Tokenizer | undefined {
+    const { task } = this.request;
+    if (task !== "text-generation" && !texts.has("tokenizer.json")) return undefined;
     return (this.tokenizer ??= new Tokenizer(
       texts.get("tokenizer.json"),
       texts.get("tokenizer_config.json"),
@@ -177,12 +180,13 @@ export class Job {
         if (![403, 404, 410].includes(e.status)) throw notThere(e);
       }
     };
-    await Promise.all(FOLDER_TEXTS.map(get));
+    await Promise.all(folderTexts(this.request.task).map(get));
     const config = texts.get("tokenizer_config.json");
     // Since 2025 templates may have their own file, which is requested only if the config has no
     // chat_template field (null means that there is none).
     if (
       config !== undefined &&
+      this.request.task === "text-generation" &&
       !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href))
     )
       await get("chat_template.jinja");

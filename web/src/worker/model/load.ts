@@ -29,14 +29,30 @@ import type { Model } from "./model.ts";
 import { notThere } from "./not-there.ts";
 import { Weights } from "./weights.ts";
 
-/** Loads a model. If it fails, all resources are freed. */
-export async function loadModel(
+/** A model whose weights are in device memory. */
+export interface Filled {
+  job: Job;
+  device: Device;
+  found: FoundModel;
+  weights: Weights;
+  /** Plans and other parts of the package. */
+  files: Map<string, Uint8Array>;
+  texts: Texts;
+}
+
+/**
+ * Loads the weights of a model. If it fails, all resources are freed.
+ * @param check checks the manifest before anything is allocated
+ * @param make makes the result from what was loaded
+ */
+export async function fillModel<T>(
   request: LoadRequest,
   signal: AbortSignal,
   progress: Progress,
-): Promise<Model> {
+  check: (manifest: Manifest, where: string) => void,
+  make: (filled: Filled) => T | Promise<T>,
+): Promise<T> {
   const job = new Job(request, signal, progress);
-  const started = performance.now();
   const { urls, device: name, flavour, threads } = request;
   const options = { ...urls, device: name, flavour, ...(threads === undefined ? {} : { threads }) };
   let opening = openDevice(options);
@@ -46,9 +62,7 @@ export async function loadModel(
     throwIfAborted(signal);
     const { manifest, where } = found;
     checkTable(await opening, manifest, where);
-    const described = decoderOf(manifest, where);
-    checkCacheType(request, described);
-    checkRoom(manifest, described, where);
+    check(manifest, where);
     opening = withKernels(await opening, options, manifest.kernels, where);
     const device = await opening;
     throwIfAborted(signal);
@@ -61,26 +75,10 @@ export async function loadModel(
       request.cache && found.origin !== "package",
     );
     throwIfAborted(signal);
-    const decoder = makeDecoder(device, found, weights, described, files, texts);
-    const tokenizer = job.readTexts(texts, where);
+    const made = await make({ job, device, found, weights, files, texts });
     await recording;
-    progress({ status: "ready", name: job.model, task: "text-generation" });
-    const info = infoOf(device, found, weights, decoder, tokenizer);
-    info.ms.load = performance.now() - started;
-    return {
-      device,
-      decoder,
-      tokenizer,
-      info,
-      weights,
-      adapters: new Adapters(device, weights, decoder, manifest),
-      programs: manifest.training,
-      files: trainingFiles(manifest, files),
-      key: keyOf(manifest),
-      where,
-      urls,
-      onnx: found.onnx,
-    };
+    progress({ status: "ready", name: job.model, task: request.task });
+    return made;
   } catch (e) {
     opening.then(
       (device) => device.close(),
@@ -92,6 +90,43 @@ export async function loadModel(
   } finally {
     job.close();
   }
+}
+
+/** Loads a language model. If it fails, all resources are freed. */
+export async function loadModel(
+  request: LoadRequest,
+  signal: AbortSignal,
+  progress: Progress,
+): Promise<Model> {
+  const started = performance.now();
+  let described: DecoderInfo;
+  const check = (manifest: Manifest, where: string): void => {
+    described = decoderOf(manifest, where);
+    checkCacheType(request, described);
+    checkRoom(manifest, described, where);
+  };
+  const model = await fillModel(request, signal, progress, check, (filled) => {
+    const { job, device, found, weights, files, texts } = filled;
+    const { manifest, where } = found;
+    const decoder = makeDecoder(device, found, weights, described, files, texts);
+    const tokenizer = job.readTexts(texts, where)!;
+    return {
+      device,
+      decoder,
+      tokenizer,
+      info: infoOf(device, found, weights, decoder, tokenizer),
+      weights,
+      adapters: new Adapters(device, weights, decoder, manifest),
+      programs: manifest.training,
+      files: trainingFiles(manifest, files),
+      key: keyOf(manifest),
+      where,
+      urls: request.urls,
+      onnx: found.onnx,
+    };
+  });
+  model.info.ms.load = performance.now() - started;
+  return model;
 }
 
 /** @throws InputError if another cache type is requested than the package has */

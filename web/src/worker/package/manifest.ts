@@ -2,7 +2,7 @@
 
 import type { CacheDType } from "../../protocol/loading.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
-import type { ManifestSlot, Weight } from "./checker.ts";
+import type { Json, ManifestSlot, Weight } from "./checker.ts";
 
 /**
  * A plan for `tokens` tokens. `registers`: numbers of the registers with the past length and the
@@ -71,7 +71,7 @@ export interface ProgramInfo {
 export interface Manifest {
   /** Checksum of the kernel table that it was built for. */
   tableHash: number;
-  /** `text-generation` or `inference`. */
+  /** `text-generation`, `inference`, or one of PROGRAM_TASKS. */
   task: string;
   /** Names of the kernels used by its plans. */
   kernels: string[];
@@ -84,6 +84,10 @@ export interface Manifest {
   decoder: DecoderInfo | undefined;
   /** For packages of any other model. */
   inference: InferenceInfo | undefined;
+  /** For packages of other pipelines: their graphs by name. */
+  programs: Map<string, InferenceInfo> | undefined;
+  /** What a pipeline does with its inputs before they reach a graph; it checks the fields. */
+  processor: { readonly [field: string]: Json };
   /** Training programs by name; empty if there are none. */
   training: Map<string, ProgramInfo>;
   /** For packages in the page's own storage: what the compiler read (compiled.ts). */

@@ -30,11 +30,13 @@ export interface OpenPackage {
 function plansOf({
   decoder,
   inference,
+  programs,
   training,
 }: Manifest): { file: string; slots: readonly ManifestSlot[] }[] {
   return [
     ...(decoder?.plans ?? []),
     ...(inference?.plans ?? []).filter((p) => p.file),
+    ...[...(programs?.values() ?? [])].flatMap(({ plans }) => plans),
     ...[...training.values()].flatMap(({ plans }) => [...plans.values()]),
   ];
 }

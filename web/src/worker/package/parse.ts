@@ -4,12 +4,14 @@ import {
   FORMAT,
   MAX_FILE,
   MAX_KERNELS,
+  MAX_PROGRAMS,
   MAX_SIZE,
   PIECE,
+  PROGRAM_TASKS,
   TASKS,
   WEIGHT_FILES,
 } from "../../gen/manifest.ts";
-import { parseInference } from "../inference/manifest.ts";
+import { type InferenceInfo, parseInference } from "../inference/manifest.ts";
 import { Checker, type Json, tooDeep } from "./checker.ts";
 import { ALIGN } from "./container.ts";
 import type { Manifest } from "./manifest.ts";
@@ -49,9 +51,14 @@ export function parseManifest(
     task === "inference"
       ? parseInference(c, root.get("inference"), files, weights, computed, beside)
       : undefined;
-  const decoder = inference
-    ? undefined
-    : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
+  const programs = PROGRAM_TASKS.includes(task)
+    ? parsePrograms(c, root.get("programs"), files, weights, computed)
+    : undefined;
+  const decoder =
+    inference || programs
+      ? undefined
+      : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
+  const processor = (programs && root.get("processor")) ?? null;
   return {
     tableHash,
     task,
@@ -61,9 +68,30 @@ export function parseManifest(
     weights,
     decoder,
     inference,
+    programs,
+    processor: processor === null ? {} : Object.fromEntries(c.object(processor, "processor")),
     training,
     cache: root.get("cache"),
   };
+}
+
+/** The graphs of a pipeline. */
+function parsePrograms(
+  c: Checker,
+  json: Json | undefined,
+  files: Manifest["files"],
+  weights: Manifest["weights"],
+  computed: Map<string, number>,
+): Map<string, InferenceInfo> {
+  const entries = [...c.object(json, "programs")];
+  if (!entries.length || entries.length > MAX_PROGRAMS)
+    c.fail("programs", `has ${entries.length} entries`);
+  return new Map(
+    entries.map(([name, program]) => [
+      c.text(name, "the name of a program"),
+      parseInference(c, program, files, weights, computed, false, `programs['${name}']`),
+    ]),
+  );
 }
 
 /**

@@ -4,7 +4,7 @@
 import { Tokenizer as Backend } from "@huggingface/tokenizers";
 import { TEXT_LIMITS } from "../../gen/text_limits.ts";
 import type { Message } from "../../protocol/generation.ts";
-import { TokenizerError } from "../../shared/errors.ts";
+import { InputError, TokenizerError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import type { ChatTemplate } from "./chat-template.ts";
 import { checkTokenizer, type Growth, LimitError, mayTakeForever } from "./tokenizer-limits.ts";
@@ -88,6 +88,8 @@ export class Tokenizer {
   private readonly backend: Backend;
   private readonly special = new Map<string, string>();
   private readonly template: unknown;
+  /** tokenizer.json */
+  private readonly json: Config;
   private readonly growth: Growth;
   /** Whether its regular expressions may need exponential time: the page is told of each use. */
   private readonly slow: boolean;
@@ -121,6 +123,7 @@ export class Tokenizer {
     const json = parseConfig(tokenizerJson, place("tokenizer.json"), TEXT_LIMITS.file_bytes);
     const config = parseConfig(configJson, place("tokenizer_config.json"));
     const special = parseConfig(specialJson, place("special_tokens_map.json"));
+    this.json = json;
     this.growth = growthOf(json, place("tokenizer.json"));
     this.slow = mayTakeForever(json);
     this.backend = makeBackend(json, config, place("tokenizer.json"));
@@ -184,14 +187,56 @@ export class Tokenizer {
   encode(text: string, addSpecialTokens = true): number[] {
     this.bounded(text.length, "encode");
     const encoded = (add_special_tokens: boolean) =>
-      this.watched(() => this.backend.encode(text, { add_special_tokens }).ids);
+      this.backend.encode(text, { add_special_tokens }).ids;
+    return this.failing("text", () =>
+      addSpecialTokens && this.prefix
+        ? [...this.prefix, ...encoded(false), ...this.suffix]
+        : encoded(addSpecialTokens),
+    );
+  }
+
+  /** The special token of a name (`mask_token`, ...). */
+  token(name: string): string | undefined {
+    return this.special.get(name);
+  }
+
+  /** Id of a token; undefined if it is not in the vocabulary. */
+  idOf(token: string): number | undefined {
+    return this.backend.token_to_id(token);
+  }
+
+  /** Text of tokens, as transformers' convert_tokens_to_string. */
+  join(tokens: readonly string[]): string {
+    const { decoder } = this.backend;
+    return decoder ? String(decoder([...tokens])) : tokens.join(" ");
+  }
+
+  /**
+   * Works on a text with the library's tokenizer, its file, and the ids that are put around a text
+   * instead of those of the file.
+   * @param chars length of the text
+   * @throws TokenizerError
+   */
+  use<T>(
+    chars: number,
+    work: (
+      backend: Backend,
+      json: Config,
+      around: { prefix: number[]; suffix: number[] } | undefined,
+    ) => T,
+  ): T {
+    this.bounded(chars, "encode");
+    const { prefix, suffix } = this;
+    return this.failing("text", () => work(this.backend, this.json, prefix && { prefix, suffix }));
+  }
+
+  private failing<T>(on: "text" | "ids", work: () => T): T {
     try {
-      if (addSpecialTokens && this.prefix)
-        return [...this.prefix, ...encoded(false), ...this.suffix];
-      return encoded(addSpecialTokens);
+      return this.watched(work);
     } catch (e) {
+      if (e instanceof InputError) throw e;
       throw new TokenizerError(
-        `the tokenizer failed on the text (${message(e)})`,
+        `the tokenizer failed on the ${on} (${message(e)})`,
         "tokenizer.json",
         "Its kind may not be supported by @huggingface/tokenizers.",
       );
@@ -208,15 +253,7 @@ export class Tokenizer {
   ): string {
     if (!ids.length) return "";
     this.bounded(ids.length, "decode");
-    try {
-      return this.watched(() => this.backend.decode(Array.from(ids), options));
-    } catch (e) {
-      throw new TokenizerError(
-        `the tokenizer failed on the ids (${message(e)})`,
-        "tokenizer.json",
-        "Its kind may not be supported by @huggingface/tokenizers.",
-      );
-    }
+    return this.failing("ids", () => this.backend.decode(Array.from(ids), options));
   }
 
   /**

@@ -1,0 +1,268 @@
+"""Packages of pipelines: the graphs of a task and the files that its processor reads.
+
+A page runs such a package without Python. `edgewise build --task` makes one ahead of time; a page
+that has only the model's files asks `page_task` for the same package and keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..declare.op import TooLong
+from ..declare.symbolic import NeedsHost, NotStatic, Sym
+from ..errors import InputError, UnsupportedOp
+from ..ir import Graph, NeedsValue
+from ..json_text import parse_json
+from ..manifest_limits import PROGRAM_TASKS
+from ..onnx import read_model
+from ..onnx.source import Source
+from ..package import Package
+from ..plan.explain import AHEAD_OF_TIME, explained
+from ..targets import CPU, Target
+from .model_file import MAX_TEXT, TEXT_FILES, pick_model_file, read_texts
+from .programs import Programs
+
+# Further files that pipelines read, by their paths in the model's folder.
+TASK_FILES = (
+    "preprocessor_config.json",
+    "modules.json",
+    "1_Pooling/config.json",
+    "config_sentence_transformers.json",
+)
+ALIASES = {
+    "sentiment-analysis": "text-classification",
+    "ner": "token-classification",
+    "embeddings": "feature-extraction",
+}
+DEFAULT_LENGTH = 512  # tokens of a text, where the model itself does not allow fewer
+LEAST_LENGTH = 2  # dimensions of 0 and 1 are broadcast by other rules
+# Lengths of plans for graphs that have no plan for a range of lengths; texts are padded.
+FIXED_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a package for a task has.
+
+    Attributes:
+        kind: what the model's inputs are made of: "text", "image" or "audio".
+        outputs: names of outputs that the pipeline reads, the first that exists of each tuple;
+            where none exists, the graph's first output.
+    """
+
+    kind: str
+    outputs: tuple[tuple[str, ...], ...]
+
+
+_LOGITS = (("logits",),)
+TASKS = {
+    "feature-extraction": Task("text", (("last_hidden_state", "token_embeddings", "logits"),)),
+    "text-classification": Task("text", _LOGITS),
+    "zero-shot-classification": Task("text", _LOGITS),
+    "token-classification": Task("text", _LOGITS),
+    "fill-mask": Task("text", _LOGITS),
+    "question-answering": Task("text", (("start_logits",), ("end_logits",))),
+}
+
+
+def task_name(task: str) -> str:
+    """The name of a task, or that of the task that an alias stands for.
+
+    Raises:
+        InputError: there are no packages for this task.
+    """
+    name = ALIASES.get(task, task)
+    if name not in TASKS:
+        raise InputError(
+            f"there are no packages for {task!r}",
+            "task",
+            f"There are: {', '.join(sorted({*TASKS, *ALIASES}))}.",
+        )
+    assert name in PROGRAM_TASKS
+    return name
+
+
+def compile_task(
+    files: Mapping[str, Source],
+    task: str,
+    dtype: str | None = None,
+    max_length: int | None = None,
+    model_file: str | None = None,
+    target: Target = CPU,
+    compare: bool = True,
+) -> Package:
+    """Compiles the model of a pipeline.
+
+    Args:
+        files: {file name: Source} of a model folder (Hugging Face layout).
+        task: name of the task, as in transformers and transformers.js, or an alias.
+        dtype: which .onnx file, by suffix (pick_model_file).
+        max_length: most tokens of a text; default: the model's own limit, at most DEFAULT_LENGTH.
+        model_file: which .onnx file, by name.
+        target: device that the plans are for.
+        compare: whether weights of different files are compared, so that equal ones are stored
+            once.
+
+    Returns:
+        the package; its weights stay in their files until it is written
+
+    Raises:
+        InputError: there is no such task or file, or an option has no sensible value.
+        ModelError, UnsupportedOp: the model is damaged, or is none of this task.
+    """
+    name = task_name(task)
+    graph = read_model(files[model_file or pick_model_file(files, dtype)])
+    texts = task_texts(files)
+    programs = Programs(name, files, texts, target, compare)
+    with explained(AHEAD_OF_TIME, graph.name or "model"):
+        length = _add_text_model(programs, graph, TASKS[name], _limit(texts, max_length))
+    programs.package.manifest["processor"] = {"text": {"max_length": length}}
+    return programs.package
+
+
+def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
+    """Answers a page's question for a package (page.py).
+
+    Args:
+        files: {name: Source}.
+        options: "task", "model_file" and, where they are given, "max_length".
+
+    Returns:
+        (manifest JSON, {file name: bytes}). Weights stay in the page's files.
+    """
+    package = compile_task(
+        files,
+        options["task"],
+        max_length=options.get("max_length"),
+        model_file=options.get("model_file"),
+        compare=False,  # the page would have to read all weights again on each visit
+    )
+    return json.dumps(package.manifest), package.blobs
+
+
+def task_texts(files: Mapping[str, Source]) -> dict[str, bytes]:
+    """{path: bytes} of the small files of a model folder that pipelines read."""
+    texts = read_texts({name: files[name] for name in files if not name.startswith("1_Pooling/")})
+    for name in TASK_FILES:
+        if name in files and files[name].size <= MAX_TEXT:
+            texts[name] = files[name].read_all(MAX_TEXT)
+    return texts
+
+
+def _limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
+    """The most tokens of a text: `max_length`, or what the tokenizer and the config say."""
+    if max_length is not None:
+        if max_length < LEAST_LENGTH:
+            raise InputError(
+                f"{max_length} is not a valid length", "max_length", "Give 2 or more tokens."
+            )
+        return max_length
+    lengths = [DEFAULT_LENGTH]
+    for file, field in (
+        ("tokenizer_config.json", "model_max_length"),
+        ("config.json", "max_position_embeddings"),
+    ):
+        config = parse_json(texts[file], file) if file in texts else {}
+        value = config.get(field) if isinstance(config, dict) else None
+        if type(value) is int and value >= LEAST_LENGTH:
+            lengths.append(value)
+    return min(lengths)
+
+
+def _add_text_model(programs: Programs, graph: Graph, task: Task, limit: int) -> int:
+    """Adds the program "model" of a text encoder for one text of up to `limit` tokens.
+
+    Returns:
+        the most tokens of a text
+    """
+    outputs = _outputs(graph, task)
+    has_mask = any(i.name == "attention_mask" for i in graph.input_names())
+    high = limit
+    for _ in range(3):
+        # Not packed: attention weights have two such dimensions. The tensors that a page feeds and
+        # reads have one, behind a batch of 1: they are contiguous (`_check_ends`).
+        length = Sym(0, 1, 0, LEAST_LENGTH, high)
+        runs: list[Any] = [(_text_shapes(graph, length), (LEAST_LENGTH, high))]
+        if not has_mask:  # a text of one token cannot be padded
+            runs.append((_text_shapes(graph, 1), None))
+        try:
+            programs.add("model", graph, runs, outputs, _check_ends)
+            return high
+        except TooLong as e:  # the table of positions is shorter
+            high -= max(1, e.excess)
+            if high < LEAST_LENGTH:
+                raise
+        except (NotStatic, NeedsValue, NeedsHost):
+            break
+    if not has_mask:
+        raise UnsupportedOp(
+            "it has no attention_mask, and its shapes are not linear in the length of the text",
+            graph.name or "model",
+            "Export the model with an attention_mask.",
+        )
+    lengths = [n for n in FIXED_LENGTHS if n < high] + [high]
+    programs.add("model", graph, [(_text_shapes(graph, n), None) for n in lengths], outputs)
+    return high
+
+
+def _check_ends(plan: Mapping[str, Any]) -> None:
+    """Checks that the inputs and outputs of a plan are contiguous at each length.
+
+    Raises:
+        NotStatic: they are not.
+    """
+    for _, shape in plan["inputs"].values():
+        _check_contiguous(shape)
+    for _, _, shape, _ in plan["outputs"].values():
+        _check_contiguous(shape)
+
+
+def _check_contiguous(shape: Sequence[Any]) -> None:
+    if any(isinstance(d, list) and shape[:i] != [1] * i for i, d in enumerate(shape)):
+        raise NotStatic("an output that is not contiguous")
+
+
+def _text_shapes(graph: Graph, length: Sym | int) -> dict[str, list[Any]]:
+    """Shapes of the inputs for one text. Dimensions that the file fixes keep their size."""
+    shapes: dict[str, list[Any]] = {}
+    for info in graph.input_names():
+        if info.name not in TEXT_INPUTS or info.shape is None or len(info.shape) != 2:
+            raise UnsupportedOp(
+                f"its input '{info.name}' is none that this task feeds",
+                graph.name or "model",
+                f"Export the model with {', '.join(TEXT_INPUTS)} of [batch, sequence].",
+            )
+        free = [not (isinstance(d, int) and d > 0) for d in info.shape]
+        shapes[info.name] = [1 if free[0] else info.shape[0], length if free[1] else info.shape[1]]
+    if "input_ids" not in shapes:
+        raise UnsupportedOp(
+            f"its inputs are {', '.join(shapes) or 'none'}",
+            graph.name or "model",
+            "A task on text needs a model with input_ids.",
+        )
+    return shapes
+
+
+def _outputs(graph: Graph, task: Task) -> list[str]:
+    names = [o.name for o in graph.outputs]
+    found = [_first(names, wanted) for wanted in task.outputs]
+    if len(found) > 1 and None in found:
+        raise UnsupportedOp(
+            f"its outputs are {', '.join(names)[:200]}",
+            graph.name or "model",
+            f"This task needs {' and '.join(wanted[0] for wanted in task.outputs)}.",
+        )
+    return [name for name in found if name is not None] or names[:1]
+
+
+def _first(names: Iterable[str], wanted: Iterable[str]) -> str | None:
+    """The first wanted name that exists."""
+    there = set(names)
+    return next((name for name in wanted if name in there), None)
+
+
+__all__ = ["ALIASES", "TASKS", "TASK_FILES", "TEXT_FILES", "compile_task", "page_task", "task_name"]

@@ -1,0 +1,175 @@
+// pipeline() for tasks other than text generation: decodes the inputs, sends them to the worker and
+// gives its results their form. Names and forms are those of transformers.js.
+
+import type { LoadRequest } from "../../protocol/loading.ts";
+import type { TaskInfo, TaskInput } from "../../protocol/tasks.ts";
+import { Aborted, InputError } from "../../shared/errors.ts";
+import { type Client, startClient } from "../client.ts";
+import { Tensor } from "../tensor.ts";
+import { type ImageInput, readImage } from "./pictures.ts";
+import { readSound, type SoundInput } from "./sounds.ts";
+import type { CallOptions, TaskPipelines } from "./types.ts";
+
+/** What the inputs of each task are. */
+const KINDS = {
+  "feature-extraction": "text",
+  "text-classification": "text",
+  "zero-shot-classification": "text",
+  "token-classification": "text",
+  "fill-mask": "text",
+  "question-answering": "text",
+  "image-classification": "image",
+  "audio-classification": "sound",
+} as const;
+
+const ALIASES: Readonly<Record<string, keyof typeof KINDS>> = {
+  embeddings: "feature-extraction",
+  "sentiment-analysis": "text-classification",
+  ner: "token-classification",
+};
+
+/** Names of the tasks and their aliases. */
+export const TASK_NAMES: readonly string[] = [...Object.keys(KINDS), ...Object.keys(ALIASES)];
+
+/** A task of a page, by its name or an alias; undefined if there is none. */
+export function taskOf(name: string): keyof typeof KINDS | undefined {
+  const task = ALIASES[name] ?? name;
+  return Object.hasOwn(KINDS, task) ? (task as keyof typeof KINDS) : undefined;
+}
+
+/** Loads a pipeline. */
+export async function taskPipeline(
+  request: LoadRequest,
+  { signal, progress_callback: onProgress }: CallOptions & { progress_callback?: unknown },
+): Promise<TaskPipelines[keyof TaskPipelines]> {
+  const client = await startClient();
+  try {
+    const transfer =
+      typeof request.model === "object" && "port" in request.model ? [request.model.port] : [];
+    const info = await client.call("task_open", request, {
+      signal,
+      onProgress: onProgress as never,
+      transfer,
+    });
+    return callable(client, request.task as keyof typeof KINDS, info);
+  } catch (e) {
+    client.end(); // each pipeline has its own worker, so this frees everything
+    throw e;
+  }
+}
+
+type Many = readonly unknown[];
+
+function callable(
+  client: Client,
+  task: keyof typeof KINDS,
+  info: TaskInfo,
+): TaskPipelines[keyof TaskPipelines] {
+  const call = (...given: unknown[]): unknown => {
+    const [input, options] = sorted(task, given);
+    if (typeof input === "object" && input !== null && Symbol.asyncIterator in input)
+      return each(input as AsyncIterable<unknown>, (one) => run(one, options));
+    return run(input, options);
+  };
+  const run = async (input: unknown, options: Record<string, unknown>): Promise<unknown> => {
+    const { signal, ...rest } = options as CallOptions;
+    if (signal?.aborted) throw new Aborted("the call was aborted by its signal", task, "");
+    const several = Array.isArray(input);
+    const inputs: TaskInput[] = [];
+    for (const one of several ? input : [input]) inputs.push(await read(task, one, signal));
+    const results = await client.call(
+      "task_call",
+      {
+        inputs,
+        options: Object.fromEntries(Object.entries(rest).filter(([, v]) => v !== undefined)),
+      },
+      { signal, transfer: inputs.flatMap(buffersOf) },
+    );
+    return formed(task, results, several, rest);
+  };
+  return Object.assign(call, { task, info, dispose: async () => client.end() }) as never;
+}
+
+/** The input and the options of a call; labels and contexts are arguments of their own. */
+function sorted(task: string, given: Many): [unknown, Record<string, unknown>] {
+  const [first, second] = given;
+  if (task === "zero-shot-classification")
+    return [first, { ...(given[2] as object), candidate_labels: second }];
+  if (task !== "question-answering" || (typeof second !== "string" && !Array.isArray(second)))
+    return [first, (second ?? {}) as Record<string, unknown>];
+  const questions: Many = Array.isArray(first) ? first : [first];
+  const contexts: Many = Array.isArray(second) ? second : questions.map(() => second);
+  if (questions.length !== contexts.length)
+    throw new InputError(
+      `there are ${questions.length} questions and ${contexts.length} contexts`,
+      task,
+      "Give one context, or one for each question.",
+    );
+  const pairs = questions.map((question, i) => ({ question, context: contexts[i] }));
+  return [Array.isArray(first) ? pairs : pairs[0], (given[2] ?? {}) as Record<string, unknown>];
+}
+
+/** An input for the worker. */
+async function read(
+  task: keyof typeof KINDS,
+  input: unknown,
+  signal: AbortSignal | undefined,
+): Promise<TaskInput> {
+  if (KINDS[task] === "image") return { image: await readImage(input as ImageInput, signal) };
+  if (KINDS[task] === "sound") return { sound: await readSound(input as SoundInput, signal) };
+  const texts = typeof input === "string" ? [input] : Object.values(input ?? {});
+  if (!texts.length || !texts.every((text) => typeof text === "string"))
+    throw new InputError("the input is no text", task, "Give a string or a list of strings.");
+  return input as TaskInput;
+}
+
+function buffersOf(input: TaskInput): Transferable[] {
+  if (typeof input === "object" && "image" in input) return [input.image.data.buffer];
+  if (typeof input === "object" && "sound" in input) return [input.sound.samples.buffer];
+  return [];
+}
+
+/** One result for each item of an async iterable. */
+async function* each(
+  inputs: AsyncIterable<unknown>,
+  run: (input: unknown) => Promise<unknown>,
+): AsyncGenerator<unknown> {
+  for await (const input of inputs) yield await run(input);
+}
+
+/** The results of a call in the form of transformers.js. */
+function formed(
+  task: keyof typeof KINDS,
+  results: Many,
+  several: boolean,
+  options: Record<string, unknown>,
+): unknown {
+  if (task === "feature-extraction") return stacked(results as Vectors[], options);
+  if (task === "text-classification" && (options.top_k ?? 1) === 1 && options.top_k !== null)
+    return results.flat();
+  const one = several ? undefined : results[0];
+  if (task === "question-answering" && (options.top_k ?? 1) === 1)
+    return several ? results.flat() : (one as Many)[0];
+  return several ? results : one;
+}
+
+interface Vectors {
+  /** [tokens], or none for one vector. */
+  dims: number[];
+  data: number[];
+}
+
+/** One tensor of all vectors; where texts have several, shorter ones are filled with zeros. */
+function stacked(results: readonly Vectors[], options: Record<string, unknown>): Tensor {
+  const tokens = Math.max(...results.map(({ dims }) => dims[0] ?? 1));
+  const size = results.length ? results[0]!.data.length / (results[0]!.dims[0] ?? 1) : 0;
+  const type =
+    options.quantize !== true ? "float32" : options.precision === "ubinary" ? "uint8" : "int8";
+  const Kind = { float32: Float32Array, uint8: Uint8Array, int8: Int8Array }[type];
+  const all = new Kind(results.length * tokens * size);
+  results.forEach(({ data }, i) => {
+    all.set(data, i * tokens * size);
+  });
+  const flat = results.every(({ dims }) => !dims.length);
+  return new Tensor(type, all, [results.length, ...(flat ? [] : [tokens]), size]);
+}

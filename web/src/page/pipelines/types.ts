@@ -1,0 +1,241 @@
+// Types of the pipelines for tasks other than text generation. Names are those of transformers.js.
+
+import type { TaskInfo } from "../../protocol/tasks.ts";
+import type { Tensor } from "../tensor.ts";
+import type { ImageInput } from "./pictures.ts";
+import type { SoundInput } from "./sounds.ts";
+
+/** Options of every call. */
+export interface CallOptions {
+  /** Cancels the call: the promise rejects with {@link Aborted}. */
+  signal?: AbortSignal;
+}
+
+/** Options for the tokenizer. */
+export interface TokenizerOptions {
+  /** Cut texts to the length that the model takes. Default: true. */
+  truncation?: boolean;
+  /** Most tokens of a text, if the model takes more. */
+  max_length?: number;
+  /** Has no effect: each text runs alone, so nothing is padded. */
+  padding?: boolean;
+  /** Default: true. */
+  add_special_tokens?: boolean;
+}
+
+/** Options of feature-extraction. */
+export interface FeatureExtractionOptions extends CallOptions, TokenizerOptions {
+  /**
+   * How the vectors of tokens become one: `none`, `mean`, `cls` (`first_token`), `last_token`
+   * (`eos`), `max`, `mean_sqrt_len` or `weightedmean`. Default: as the model's own files say (for
+   * sentence-transformers), else `none`.
+   */
+  pooling?: string;
+  /** Divide vectors by their length. Default: as the model's own files say, else false. */
+  normalize?: boolean;
+  /** Keep so many numbers of each vector (matryoshka embeddings). Default: all. */
+  dimensions?: number;
+  /** Pack the signs of a vector, eight to a byte. Default: false. */
+  quantize?: boolean;
+  /** Bytes of packed signs: `binary` is int8, `ubinary` uint8. Default: `binary`. */
+  precision?: "binary" | "ubinary";
+}
+
+/** A label with its score. */
+export interface LabelScore {
+  label: string;
+  score: number;
+}
+
+/** Options of text-classification. */
+export interface TextClassificationOptions extends CallOptions, TokenizerOptions {
+  /** How many labels; null: all. Default: 1. */
+  top_k?: number | null;
+  /** Default: as the model's config says. */
+  function_to_apply?: "default" | "softmax" | "sigmoid" | "none";
+}
+
+/** Options of zero-shot-classification. */
+export interface ZeroShotOptions extends CallOptions {
+  /** A sentence with {} for the label. Default: "This example is {}." */
+  hypothesis_template?: string;
+  /** Whether several labels may be true; else their scores add up to 1. Default: false. */
+  multi_label?: boolean;
+}
+
+/** The labels of a text and their scores, the highest first. */
+export interface ZeroShotResult {
+  sequence: string;
+  labels: string[];
+  scores: number[];
+}
+
+/** Options of token-classification. */
+export interface TokenClassificationOptions extends CallOptions {
+  /** Labels that are left out. Default: ["O"]. */
+  ignore_labels?: string[];
+  /** How tokens become entities. Default: "none". */
+  aggregation_strategy?: "none" | "simple" | "first" | "average" | "max";
+}
+
+/** An entity: a token or, with an aggregation strategy, neighboring tokens of one label. */
+export interface TokenEntity {
+  /** Label of a token. */
+  entity?: string;
+  /** Label of a group. */
+  entity_group?: string;
+  score: number;
+  /** Of the token. */
+  index?: number;
+  word: string;
+  /** First character in the text. */
+  start: number;
+  /** Behind the last character in the text. */
+  end: number;
+}
+
+/** Options of fill-mask. */
+export interface FillMaskOptions extends CallOptions {
+  /** How many tokens. Default: 5. */
+  top_k?: number;
+  /** Tokens to choose from. Default: all. */
+  targets?: string | string[];
+}
+
+/** A token for the mask. */
+export interface FillMaskResult {
+  score: number;
+  token: number;
+  token_str: string;
+  /** The text with the token. */
+  sequence: string;
+}
+
+/** Options of question-answering. */
+export interface QuestionAnsweringOptions extends CallOptions {
+  /** How many answers. Default: 1. */
+  top_k?: number;
+  /** A long context is divided into parts that share as many tokens. Default: 128. */
+  doc_stride?: number;
+  /** Of an answer in tokens. Default: 15. */
+  max_answer_len?: number;
+  /** Of question and part of the context together. Default: 384, or what the model takes. */
+  max_seq_len?: number;
+  /** Whether "" may be the answer. Default: false. */
+  handle_impossible_answer?: boolean;
+  /** Extend answers to whole words. Default: true. */
+  align_to_words?: boolean;
+}
+
+/** A part of the context that answers the question. */
+export interface AnswerResult {
+  answer: string;
+  score: number;
+  /** First character in the context. */
+  start: number;
+  /** Behind the last character in the context. */
+  end: number;
+}
+
+/** Options of image-classification and audio-classification. */
+export interface ClassificationOptions extends CallOptions {
+  /** How many labels; null: all. Default: 5. */
+  top_k?: number | null;
+  /** Default: as the model's config says. */
+  function_to_apply?: "default" | "softmax" | "sigmoid" | "none";
+}
+
+/** What all pipelines have. */
+export interface PipelineBase {
+  /** Name of the task. */
+  readonly task: string;
+  /** What was loaded, and on which device. */
+  readonly info: TaskInfo;
+  /** Ends the worker and frees all memory. */
+  dispose(): Promise<void>;
+}
+
+/** A call with one input, a list, or an async iterable, which gives an async iterable. */
+interface Calls<Input, Options, One, Many = One[]> {
+  (input: Input, options?: Options): Promise<One>;
+  (inputs: readonly Input[], options?: Options): Promise<Many>;
+  (inputs: AsyncIterable<Input>, options?: Options): AsyncIterable<One>;
+}
+
+/** Computes embeddings. Result: float32 [texts, size], or [texts, tokens, size] without pooling. */
+export interface FeatureExtractionPipeline
+  extends PipelineBase,
+    Calls<string, FeatureExtractionOptions, Tensor, Tensor> {}
+
+/**
+ * Classifies texts, or pairs of texts. Result of a text: a list of labels; of several texts: one
+ * label each with `top_k: 1`, else a list each.
+ */
+export interface TextClassificationPipeline
+  extends PipelineBase,
+    Calls<
+      string | { text: string; text_pair: string },
+      TextClassificationOptions,
+      LabelScore[],
+      LabelScore[] | LabelScore[][]
+    > {}
+
+/** Classifies texts by any labels, with a model of natural language inference. */
+export interface ZeroShotClassificationPipeline extends PipelineBase {
+  (text: string, labels: string | string[], options?: ZeroShotOptions): Promise<ZeroShotResult>;
+  (
+    texts: readonly string[],
+    labels: string | string[],
+    options?: ZeroShotOptions,
+  ): Promise<ZeroShotResult[]>;
+  (
+    texts: AsyncIterable<string>,
+    labels: string | string[],
+    options?: ZeroShotOptions,
+  ): AsyncIterable<ZeroShotResult>;
+}
+
+/** Finds entities, such as names, in texts. */
+export interface TokenClassificationPipeline
+  extends PipelineBase,
+    Calls<string, TokenClassificationOptions, TokenEntity[]> {}
+
+/** Fills masked tokens; a text with several gives a list for each. */
+export interface FillMaskPipeline
+  extends PipelineBase,
+    Calls<string, FillMaskOptions, FillMaskResult[]> {}
+
+/** Finds answers in a context. With `top_k` above 1 the result is a list. */
+export interface QuestionAnsweringPipeline extends PipelineBase {
+  (question: string, context: string, options?: QuestionAnsweringOptions): Promise<AnswerResult>;
+  (
+    questions: readonly string[],
+    contexts: string | readonly string[],
+    options?: QuestionAnsweringOptions,
+  ): Promise<AnswerResult[]>;
+}
+
+/** Classifies pictures. */
+export interface ImageClassificationPipeline
+  extends PipelineBase,
+    Calls<ImageInput, ClassificationOptions, LabelScore[]> {}
+
+/** Classifies sounds. */
+export interface AudioClassificationPipeline
+  extends PipelineBase,
+    Calls<SoundInput, ClassificationOptions, LabelScore[]> {}
+
+/** Pipelines by the names of their tasks. */
+export interface TaskPipelines {
+  "feature-extraction": FeatureExtractionPipeline;
+  embeddings: FeatureExtractionPipeline;
+  "text-classification": TextClassificationPipeline;
+  "sentiment-analysis": TextClassificationPipeline;
+  "zero-shot-classification": ZeroShotClassificationPipeline;
+  "token-classification": TokenClassificationPipeline;
+  ner: TokenClassificationPipeline;
+  "fill-mask": FillMaskPipeline;
+  "question-answering": QuestionAnsweringPipeline;
+  "image-classification": ImageClassificationPipeline;
+  "audio-classification": AudioClassificationPipeline;
+}

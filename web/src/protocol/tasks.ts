@@ -1,0 +1,50 @@
+// Messages of pipelines other than text generation.
+
+import type { ModelInfo } from "./loading.ts";
+
+/** Properties of a loaded pipeline. */
+export interface TaskInfo
+  extends Pick<
+    ModelInfo,
+    "device" | "flavour" | "threads" | "isolated" | "whyNotThreads" | "origin" | "dtype"
+  > {
+  /** Bytes. `engine` is the total that the engine holds, of which `weights` are a part. */
+  memory: { engine: number; weights: number };
+  /** As `ModelInfo.ms`. */
+  ms: ModelInfo["ms"];
+}
+
+/** A tensor in a message. `data`: its bytes, little-endian. */
+export interface TaskTensor {
+  type: string;
+  dims: number[];
+  data: Uint8Array<ArrayBuffer>;
+}
+
+/** A picture: RGBA, 4 bytes a pixel, row by row. */
+export interface TaskImage {
+  width: number;
+  height: number;
+  data: Uint8ClampedArray<ArrayBuffer>;
+}
+
+/** A sound: samples of one channel. */
+export interface TaskSound {
+  sampling_rate: number;
+  samples: Float32Array<ArrayBuffer>;
+}
+
+/** One input of a call, after the page has decoded it. */
+export type TaskInput =
+  | string
+  | { text: string; text_pair: string }
+  | { question: string; context: string }
+  | { image: TaskImage }
+  | { sound: TaskSound };
+
+/** A call of a pipeline. */
+export interface TaskCall {
+  inputs: TaskInput[];
+  /** Options of the task, as the caller gave them, without undefined ones. */
+  options: Record<string, unknown>;
+}

@@ -1,0 +1,178 @@
+// The graphs of a pipeline on one device, and the files that belong to them.
+
+import type { Device } from "../../device/device.ts";
+import type { LoadRequest } from "../../protocol/loading.ts";
+import type { TaskInfo, TaskTensor } from "../../protocol/tasks.ts";
+import { Aborted, InputError, ModelError, PackageError } from "../../shared/errors.ts";
+import { platform } from "../../shared/platform.ts";
+import type { InferenceInfo } from "../inference/manifest.ts";
+import type { InferenceModel } from "../inference/model.ts";
+import { makePackaged } from "../inference/service.ts";
+import type { Progress, Texts } from "../model/job.ts";
+import { type Filled, fillModel } from "../model/load.ts";
+import type { Json } from "../package/checker.ts";
+import type { Manifest } from "../package/manifest.ts";
+import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
+
+/** Ends a call: polled between the parts of a run. */
+export interface Ending {
+  readonly aborted: boolean;
+}
+
+/** A loaded pipeline. */
+export class TaskHost {
+  private readonly configs = new Map<string, Record<string, unknown>>();
+
+  private constructor(
+    readonly task: string,
+    readonly device: Device,
+    readonly tokenizer: Tokenizer | undefined,
+    /** What happens to inputs before they reach a graph (python/edgewise/compile/task.py). */
+    readonly processor: { readonly [field: string]: Json },
+    readonly info: TaskInfo,
+    private readonly graphs: ReadonlyMap<string, InferenceInfo>,
+    private readonly models: ReadonlyMap<string, InferenceModel>,
+    private readonly texts: Texts,
+    private readonly where: string,
+  ) {}
+
+  /**
+   * Loads a pipeline: from a package, with the plans of an earlier visit, or by compiling it. If it
+   * fails, all resources are freed.
+   * @throws as `fillModel`; PackageError if the package is for another task
+   */
+  static async open(
+    request: LoadRequest,
+    signal: AbortSignal,
+    progress: Progress,
+  ): Promise<TaskHost> {
+    const started = performance.now();
+    const { task } = request;
+    const check = (manifest: Manifest, where: string): void => checkTask(manifest, task, where);
+    const host = await fillModel(request, signal, progress, check, (filled) =>
+      TaskHost.of(filled, task),
+    );
+    host.info.ms.load = performance.now() - started;
+    return host;
+  }
+
+  private static of(filled: Filled, task: string): TaskHost {
+    const { job, device, found, weights, files, texts } = filled;
+    const { manifest, where, origin, dtype, compileMs } = found;
+    const graphs = manifest.programs!;
+    const models = new Map<string, InferenceModel>();
+    for (const [name, graph] of graphs)
+      models.set(name, makePackaged(device, weights, where, graph, files));
+    const { bytes } = weights;
+    weights.compute(
+      [...models.values()].flatMap(({ library }) => library.plansInUse()),
+      true,
+    );
+    const info: TaskInfo = {
+      ...device.choice,
+      device: device.info,
+      isolated: platform().isolated,
+      origin,
+      dtype,
+      memory: { engine: device.memoryBytes, weights: bytes },
+      ms: { engine: device.instantiateMs, compile: compileMs, load: 0 },
+    };
+    const tokenizer = job.readTexts(texts, where);
+    const { processor } = manifest;
+    return new TaskHost(task, device, tokenizer, processor, info, graphs, models, texts, where);
+  }
+
+  /**
+   * Runs a graph.
+   * @param name of the graph
+   * @param feeds tensors by the names of its inputs
+   * @returns all outputs by name
+   * @throws InputError, OutOfMemory, Aborted
+   */
+  async run(
+    name: string,
+    feeds: Record<string, TaskTensor>,
+    ending?: Ending,
+  ): Promise<Record<string, TaskTensor>> {
+    if (ending?.aborted) throw new Aborted("the call was aborted by its signal", this.task, "");
+    const outputs = this.graph(name).outputs.map((o) => o.name);
+    const request = { feeds, outputs, seed: undefined, pinned: undefined, copied: false };
+    const made = await this.models.get(name)!.run(request, [], ending, () => undefined);
+    this.info.memory.engine = this.device.memoryBytes;
+    return Object.fromEntries(
+      made.map((value, i) => {
+        const fed = value && "fed" in value ? feeds[value.fed] : undefined;
+        return [outputs[i]!, fed ?? (value as TaskTensor)];
+      }),
+    );
+  }
+
+  /** Whether there is a graph of a name. */
+  has(name: string): boolean {
+    return this.graphs.has(name);
+  }
+
+  /**
+   * A graph: its inputs, outputs and plans.
+   * @throws PackageError if there is none of the name
+   */
+  graph(name: string): InferenceInfo {
+    const graph = this.graphs.get(name);
+    if (!graph)
+      throw new PackageError(
+        `it has no program '${name}'`,
+        this.where,
+        "Build it again with this version: `edgewise build --task`.",
+      );
+    return graph;
+  }
+
+  /**
+   * A JSON file of the model; empty if there is none.
+   * @throws ModelError
+   */
+  config(name = "config.json"): Record<string, unknown> {
+    let config = this.configs.get(name);
+    if (!config) {
+      try {
+        config = parseConfig(this.texts.get(name), name);
+      } catch (e) {
+        const { what, where, remedy } = e as ModelError;
+        throw new ModelError(what, where, remedy);
+      }
+      this.configs.set(name, config);
+    }
+    return config;
+  }
+
+  /** Text of a file of the model; undefined if there is none. */
+  text(name: string): string | undefined {
+    return this.texts.get(name);
+  }
+
+  /**
+   * The tokenizer.
+   * @throws InputError if the model has none
+   */
+  needTokenizer(): Tokenizer {
+    if (!this.tokenizer)
+      throw new InputError(
+        "the model has no tokenizer.json",
+        this.where,
+        "Put it beside the model, and build the package again if it is one.",
+      );
+    return this.tokenizer;
+  }
+}
+
+/** @throws PackageError if a package is for another task */
+function checkTask({ task: of, programs }: Manifest, task: string, where: string): void {
+  if (of === task && programs) return;
+  throw new PackageError(
+    `it was built for '${of}', not for '${task}'`,
+    where,
+    programs || of === "text-generation"
+      ? `Load it with pipeline("${of}"), or build it with \`edgewise build --task ${task}\`.`
+      : `Build it with \`edgewise build --task ${task}\`.`,
+  );
+}

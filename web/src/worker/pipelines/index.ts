@@ -1,0 +1,4 @@
+// The part of the worker for pipelines other than text generation.
+
+export { TaskHost } from "./host.ts";
+export { runTask } from "./tasks.ts";

@@ -1,0 +1,302 @@
+// Tasks with a tokenizer and one graph. Names, options and results are those of transformers.js;
+// the post-processing is that of python/edgewise/pipelines/post.
+
+import type { TaskInput } from "../../protocol/tasks.ts";
+import { InputError } from "../../shared/errors.ts";
+import { marksContinuations } from "../text/encoding.ts";
+import {
+  best,
+  entailmentOf,
+  fillMask as fill,
+  functionFor,
+  scoresOf,
+  softmax,
+  zeroShot,
+} from "./classification.ts";
+import { checkPooling, normalized, packed, pool, shortened } from "./embeddings.ts";
+import type { TaskHost } from "./host.ts";
+import type { Options } from "./options.ts";
+import { answerChars, mergeAnswers, spansOf } from "./questions.ts";
+import type { TaskRunner } from "./runner.ts";
+import { encodings, forward, labelsOf, longest, output, row } from "./text.ts";
+import { entitiesOf, isSubword, type Scored, STRATEGIES } from "./tokens.ts";
+
+/** Options for the tokenizer, of pipelines that take them. */
+const ENCODING = ["truncation", "max_length", "padding", "add_special_tokens"] as const;
+
+function encodingOptions(options: Options): Parameters<typeof encodings>[3] {
+  options.flag("padding", true); // has no effect: each text runs alone
+  const truncation = options.flag("truncation", true);
+  const most = options.count("max_length", undefined, undefined);
+  return {
+    ...(truncation ? {} : { truncation: "do_not_truncate" as const }),
+    ...(most === undefined ? {} : { max_length: most }),
+    add_special_tokens: options.flag("add_special_tokens", true),
+  };
+}
+
+function needText(input: TaskInput, task: string): string {
+  if (typeof input === "string") return input;
+  throw new InputError("the input is no text", task, "Give a string or a list of strings.");
+}
+
+/** `pipe(texts, {pooling, normalize, dimensions, quantize, precision})` */
+export const featureExtraction: TaskRunner = {
+  options: ["pooling", "normalize", "dimensions", "quantize", "precision", ...ENCODING],
+  prepare(host, options) {
+    const own = poolingOf(host);
+    const pooling = checkPooling(options.text("pooling", own.pooling));
+    const normalize = options.flag("normalize", own.normalize);
+    const dimensions = options.count("dimensions", undefined, undefined);
+    const precision = options.choice("precision", "binary", ["binary", "ubinary"]);
+    const quantize = options.flag("quantize", false);
+    const encode = encodingOptions(options);
+    return async (input, ending) => {
+      const [encoding] = encodings(host, needText(input, host.task), undefined, encode);
+      const outputs = await forward(host, encoding!, true, ending);
+      const states = output(host, outputs, "last_hidden_state", "token_embeddings", "logits");
+      const [, tokens, size] = states.dims as [number, number, number];
+      const finish = (vector: number[]): number[] => {
+        const short = shortened(vector, dimensions);
+        const unit = normalize ? normalized(short) : short;
+        return quantize ? packed(unit, precision) : unit;
+      };
+      if (pooling !== "none") {
+        const mask = new Array<number>(tokens).fill(1);
+        return { dims: [], data: finish(pool(states.data, size, mask, pooling)) };
+      }
+      const rows = Array.from({ length: tokens }, (_, i) => finish([...row(states, 0, i)]));
+      return { dims: [tokens], data: rows.flat() };
+    };
+  },
+};
+
+/** The pooling that the model's own files declare, as sentence-transformers reads them. */
+function poolingOf(host: TaskHost): { pooling: string; normalize: boolean } {
+  const pooling = host.config("1_Pooling/config.json");
+  const mode = Object.keys(pooling).find(
+    (key) => key.startsWith("pooling_mode_") && pooling[key] === true,
+  );
+  const modules = host.text("modules.json") ?? "";
+  return {
+    pooling: mode ? mode.slice("pooling_mode_".length) : "none",
+    normalize: mode !== undefined && modules.includes("models.Normalize"),
+  };
+}
+
+/** `pipe(texts, {top_k, function_to_apply})` */
+export const textClassification: TaskRunner = {
+  options: ["top_k", "function_to_apply", ...ENCODING],
+  prepare(host, options) {
+    const topK = options.count("top_k", 1, null);
+    const wanted = options.choice("function_to_apply", "default", [
+      "default",
+      "softmax",
+      "sigmoid",
+      "none",
+    ]);
+    const encode = encodingOptions(options);
+    return async (input, ending) => {
+      const [text, pair] =
+        typeof input === "object" && "text" in input
+          ? [input.text, input.text_pair]
+          : [needText(input, host.task), undefined];
+      const [encoding] = encodings(host, text, pair, encode);
+      const outputs = await forward(host, encoding!, false, ending);
+      const logits = row(output(host, outputs, "logits"), 0);
+      const kind = host.config().problem_type;
+      const apply =
+        wanted === "default"
+          ? functionFor(typeof kind === "string" ? kind : undefined, logits.length)
+          : wanted;
+      return best(scoresOf([...logits], apply), labelsOf(host, logits.length), topK);
+    };
+  },
+};
+
+/** `pipe(texts, candidate_labels, {hypothesis_template, multi_label})` */
+export const zeroShotClassification: TaskRunner = {
+  options: ["candidate_labels", "hypothesis_template", "multi_label"],
+  prepare(host, options) {
+    const template = options.text("hypothesis_template", "This example is {}.");
+    if (!template.includes("{}"))
+      throw new InputError(
+        "it has no place for the label",
+        "options.hypothesis_template",
+        "Put {} where the label belongs.",
+      );
+    const labels = labelList(options);
+    const multi = options.flag("multi_label", false);
+    const entailment = entailmentOf(label2id(host));
+    return async (input, ending) => {
+      const sequence = needText(input, host.task);
+      const rows: number[][] = [];
+      for (const label of labels) {
+        const hypothesis = template.replaceAll("{}", () => label);
+        const [encoding] = encodings(host, sequence, hypothesis, { truncation: "only_first" });
+        const outputs = await forward(host, encoding!, false, ending);
+        rows.push([...row(output(host, outputs, "logits"), 0)]);
+      }
+      const [ordered, scores] = zeroShot(rows, labels, entailment, multi);
+      return { sequence, labels: ordered, scores };
+    };
+  },
+};
+
+function labelList(options: Options): string[] {
+  const labels = options.texts("candidate_labels", []) ?? [];
+  const list = labels.length === 1 ? labels[0]!.split(",").map((label) => label.trim()) : labels;
+  if (list.length && list.every(Boolean)) return list;
+  throw new InputError(
+    "there are no labels",
+    "candidate_labels",
+    'Give a list of strings: pipe(texts, ["sport", "politics"]).',
+  );
+}
+
+/** `label2id` of config.json, or the reverse of its `id2label`. */
+function label2id(host: TaskHost): Record<string, number> {
+  const { label2id: given, id2label } = host.config() as {
+    label2id?: Record<string, number>;
+    id2label?: Record<string, string>;
+  };
+  return (
+    given ??
+    Object.fromEntries(Object.entries(id2label ?? {}).map(([id, label]) => [label, Number(id)]))
+  );
+}
+
+/** `pipe(texts, {ignore_labels, aggregation_strategy})` */
+export const tokenClassification: TaskRunner = {
+  options: ["ignore_labels", "aggregation_strategy"],
+  prepare(host, options) {
+    const ignored = options.texts("ignore_labels", ["O"])!;
+    const strategy = options.choice("aggregation_strategy", "none", STRATEGIES);
+    return async (input, ending) => {
+      const text = needText(input, host.task);
+      const tokenizer = host.needTokenizer();
+      const [encoding] = encodings(host, text, undefined);
+      const outputs = await forward(host, encoding!, true, ending);
+      const logits = output(host, outputs, "logits");
+      const unknown = tokenizer.id("unk_token");
+      const prefix = marksContinuations(tokenizer);
+      const scored = encoding!.flatMap((token, index): Scored[] => {
+        const { id, start, end, sequence } = token;
+        if (sequence === undefined) return [];
+        const isUnknown = id === unknown;
+        return [
+          {
+            word: isUnknown ? text.slice(start, end) : token.text,
+            scores: softmax([...row(logits, 0, index)]),
+            ...{ start, end, index },
+            isSubword: !isUnknown && isSubword(text, token.text, start, end, prefix),
+          },
+        ];
+      });
+      const labels = labelsOf(host, logits.dims.at(-1)!);
+      return entitiesOf(scored, labels, strategy, ignored, (tokens) => tokenizer.join(tokens));
+    };
+  },
+};
+
+/** `pipe(texts, {top_k, targets})` */
+export const fillMask: TaskRunner = {
+  options: ["top_k", "targets"],
+  prepare(host, options) {
+    const tokenizer = host.needTokenizer();
+    const topK = options.count("top_k", 5, null) ?? 5;
+    const mask = tokenizer.id("mask_token");
+    if (mask === undefined)
+      throw new InputError(
+        "the tokenizer has no mask token",
+        host.task,
+        "Give a masked language model.",
+      );
+    const targets = options.texts("targets", undefined)?.flatMap((target) => {
+      const id = tokenizer.idOf(target) ?? tokenizer.encode(target, false)[0];
+      return id === undefined ? [] : [id];
+    });
+    const among = targets && [...new Set(targets)];
+    return async (input, ending) => {
+      const [encoding] = encodings(host, needText(input, host.task), undefined);
+      const ids = encoding!.map((token) => token.id);
+      const masked = ids.flatMap((id, i) => (id === mask ? [i] : []));
+      if (!masked.length)
+        throw new InputError(
+          `there is no ${tokenizer.token("mask_token")} in the text`,
+          host.task,
+          "Put one in it.",
+        );
+      const logits = output(host, await forward(host, encoding!, true, ending), "logits");
+      const results = masked.map((at) =>
+        fill(row(logits, 0, at), topK, among).map(([token, score]) => ({
+          score,
+          token,
+          token_str: tokenizer.decode([token]),
+          sequence: tokenizer.decode(
+            ids.map((id, i) => (i === at ? token : id)),
+            { skip_special_tokens: masked.length === 1 },
+          ),
+        })),
+      );
+      return masked.length === 1 ? results[0] : results;
+    };
+  },
+};
+
+/** `pipe(question, context, {top_k, doc_stride, max_answer_len, ...})` */
+export const questionAnswering: TaskRunner = {
+  options: [
+    "top_k",
+    "doc_stride",
+    "max_answer_len",
+    "max_seq_len",
+    "handle_impossible_answer",
+    "align_to_words",
+  ],
+  prepare(host, options) {
+    const topK = options.count("top_k", 1, null) ?? 1;
+    const room = Math.min(longest(host) ?? 384, 384);
+    const most = options.count("max_seq_len", room, null) ?? room;
+    const stride = options.count("doc_stride", Math.min(Math.floor(most / 2), 128), null, 0) ?? 0;
+    const longestAnswer = options.count("max_answer_len", 15, null) ?? 15;
+    const impossible = options.flag("handle_impossible_answer", false);
+    const align = options.flag("align_to_words", true);
+    const spans = align ? topK * 2 + 10 : topK;
+    return async (input, ending) => {
+      if (typeof input !== "object" || !("question" in input))
+        throw new InputError(
+          "the input is no question with a context",
+          host.task,
+          "Give pipe(question, context).",
+        );
+      const { question, context } = input;
+      const parts = encodings(host, question, context, {
+        ...{ truncation: "only_second", max_length: most, stride },
+      });
+      const cls = host.needTokenizer().id("cls_token");
+      const candidates: [number, number, number][] = [];
+      let none = Infinity;
+      for (const encoding of parts) {
+        const outputs = await forward(host, encoding, true, ending);
+        const [start, end] = ["start_logits", "end_logits"].map((name) =>
+          row(output(host, outputs, name), 0),
+        ) as [Float32Array, Float32Array];
+        const allowed = encoding.map(({ sequence, id }) => sequence === 1 || id === cls);
+        const [found, score] = spansOf(start, end, allowed, spans, longestAnswer);
+        none = Math.min(none, score);
+        for (const [i, j, s] of found) {
+          const [from, to] = answerChars(
+            encoding.map((t): [number, number] => [t.start, t.end]),
+            encoding.map((t) => t.word),
+            encoding.map((t) => t.sequence),
+            [i, j],
+            align,
+          );
+          candidates.push([from, to, s]);
+        }
+      }
+      return mergeAnswers(candidates, context, topK, impossible ? none : undefined);
+    };
+  },
+};
