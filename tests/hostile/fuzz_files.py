@@ -66,7 +66,7 @@ class Files:
         from edgewise.session.decoder import open_package
         from edgewise.training.package import compile_training_package
 
-        from hostile.packages import decoder, feeds, plan, slot, step
+        from hostile.packages import decoder, feeds, plan, slot, step, task
         from hostile.page_reader import CHECKPOINT, PageReader, framed
         from hostile.seeds import small
 
@@ -84,6 +84,7 @@ class Files:
                 capacity=8,
                 chunks=(1, 4),
             ),
+            "task": task(),
         }
         self.packages = {}
         for name, package in made.items():

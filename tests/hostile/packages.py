@@ -6,10 +6,11 @@ import hashlib
 import json
 import struct
 
+from edgewise.compile.task import compile_task
 from edgewise.manifest_limits import FORMAT
 from edgewise.onnx import BytesSource
 from edgewise.ops.table import kernel_table
-from edgewise.package import MAGIC, _signed
+from edgewise.package import MAGIC, Package, _signed
 from edgewise.plan.plan import HEADER, NONE, OPERAND, REGISTER, STEP, WRITABLE
 from edgewise.sums import source_sums
 
@@ -204,3 +205,18 @@ def feeds(tokens: int, vocabulary: int = 16) -> list:
         slot("input_ids", "input", 8 * tokens, "int64"),
         slot("logits", "output", 4 * vocabulary, "float32"),
     ]
+
+
+def task() -> Package:
+    """A package of task "feature-extraction": one program, whose plan is for a range of lengths."""
+    from .seeds import F, I, _rand, c, model, node, value
+
+    graph = model(
+        [node("Gather", "table input_ids", "e"), node("MatMul", "e w", "last_hidden_state")],
+        [value("input_ids", I, ("b", "s"))],
+        [value("last_hidden_state", F, ("b", "s", 4))],
+        [c("table", _rand(8, 16)), c("w", _rand(16, 4))],
+    )
+    files = {"model.onnx": graph, "config.json": b"{}", "tokenizer.json": b"{}"}
+    sources = {name: BytesSource(data, name) for name, data in files.items()}
+    return compile_task(sources, "feature-extraction", max_length=16)

@@ -20,7 +20,7 @@ from edgewise.plan.plan import Slot
 from edgewise.session.decoder import DecoderModel, open_package
 from edgewise.training.package import compile_model_for_training
 
-from .packages import decoder, feeds, joined, places, plan, slot, split, step, with_sums
+from .packages import decoder, feeds, joined, places, plan, slot, split, step, task, with_sums
 from .page_reader import PLAY, READ, ROOT
 from .seeds import ROOT as TESTS
 from .seeds import small
@@ -67,6 +67,7 @@ def packages():
             ({"b": 1, "s": 2}, {"b": 2, "s": 3}),
         ),
     }
+    made["task"] = task()
     out = {}
     for name, package in made.items():
         target = io.BytesIO()
@@ -379,7 +380,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("name", ["decoder", "training", "inference", "lengths"])
+@pytest.mark.parametrize("name", ["decoder", "training", "inference", "lengths", "task"])
 def test_every_field(name, packages, page):
     """Each field is removed or replaced by other values: both readers agree."""
     data = packages[name]

@@ -22,7 +22,7 @@ from ..onnx.source import Source
 from ..package import Package
 from ..plan.explain import AHEAD_OF_TIME, explained
 from ..targets import CPU, Target
-from .model_file import MAX_TEXT, TEXT_FILES, pick_model_file, read_texts
+from .model_file import MAX_TEXT, OFFSET_POSITIONS, pick_model_file, read_texts
 from .programs import Programs
 
 # Further files that pipelines read, by their paths in the model's folder.
@@ -66,6 +66,7 @@ TASKS = {
     "token-classification": Task("text", _LOGITS),
     "fill-mask": Task("text", _LOGITS),
     "question-answering": Task("text", (("start_logits",), ("end_logits",))),
+    "image-classification": Task("image", _LOGITS),
 }
 
 
@@ -118,9 +119,16 @@ def compile_task(
     graph = read_model(files[model_file or pick_model_file(files, dtype)])
     texts = task_texts(files)
     programs = Programs(name, files, texts, target, compare)
+    task_of = TASKS[name]
+    if task_of.kind != "text" and max_length is not None:
+        raise InputError("this task has no texts", "max_length", "Leave it out.")
     with explained(AHEAD_OF_TIME, graph.name or "model"):
-        length = _add_text_model(programs, graph, TASKS[name], _limit(texts, max_length))
-    programs.package.manifest["processor"] = {"text": {"max_length": length}}
+        if task_of.kind == "text":
+            limit = _limit(texts, max_length)
+            processor = {"text": {"max_length": _add_text_model(programs, graph, task_of, limit)}}
+        else:
+            processor = {"image": _add_image_model(programs, graph, task_of, texts)}
+    programs.package.manifest["processor"] = processor
     return programs.package
 
 
@@ -166,8 +174,12 @@ def _limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
         ("tokenizer_config.json", "model_max_length"),
         ("config.json", "max_position_embeddings"),
     ):
-        config = parse_json(texts[file], file) if file in texts else {}
-        value = config.get(field) if isinstance(config, dict) else None
+        found = parse_json(texts[file], file) if file in texts else {}
+        config = found if isinstance(found, dict) else {}
+        value = config.get(field)
+        if type(value) is int and config.get("model_type") in OFFSET_POSITIONS:
+            padding = config.get("pad_token_id")
+            value -= (padding if type(padding) is int else 1) + 1
         if type(value) is int and value >= LEAST_LENGTH:
             lengths.append(value)
     return min(lengths)
@@ -247,6 +259,59 @@ def _text_shapes(graph: Graph, length: Sym | int) -> dict[str, list[Any]]:
     return shapes
 
 
+def _add_image_model(
+    programs: Programs, graph: Graph, task: Task, texts: Mapping[str, bytes]
+) -> dict[str, Any]:
+    """Adds the programs "pre", from the resized picture to numbers, and "model".
+
+    Returns:
+        the description of what happens to a picture before "pre"
+    """
+    from ..processors.images import read_description
+    from ..processors.images.graph import image_graph
+
+    file = "preprocessor_config.json"
+    if file not in texts:
+        raise InputError(
+            "there is none", file, "Put the model's preprocessor_config.json into its folder."
+        )
+    config = parse_json(texts[file], file)
+    description = read_description(config if isinstance(config, dict) else {}, file)
+    size = description.size
+    if size is None:
+        raise UnsupportedOp(
+            "its pictures have no fixed size",
+            file,
+            "A package needs one: set do_center_crop with crop_size, or a size of height and"
+            " width.",
+        )
+    height, width = size
+    pre = image_graph(description, height, width)
+    pre_shapes: dict[str, list[Any]] = {"pixels": [height, width, 3]}
+    if description.frame:
+        pre_shapes["valid"] = [4]
+    programs.add("pre", pre, [(pre_shapes, None)])
+    shapes: dict[str, list[Any]] = {}
+    for info in graph.input_names():
+        wanted = [1, height, width] if info.name == "pixel_mask" else [1, 3, height, width]
+        if info.shape is None or len(info.shape) != len(wanted):
+            raise UnsupportedOp(
+                f"its input '{info.name}' is none that this task feeds",
+                graph.name or "model",
+                "Export the model with pixel_values of [batch, 3, height, width].",
+            )
+        fixed = [d if isinstance(d, int) and d > 0 else w for d, w in zip(info.shape, wanted)]
+        if fixed != wanted:
+            raise InputError(
+                f"it has the shape {fixed}, but the processor gives {wanted}",
+                f"input '{info.name}'",
+                f"Do the model and its {file} belong together?",
+            )
+        shapes[info.name] = wanted
+    programs.add("model", graph, [(shapes, None)], _outputs(graph, task))
+    return description.to_dict()
+
+
 def _outputs(graph: Graph, task: Task) -> list[str]:
     names = [o.name for o in graph.outputs]
     found = [_first(names, wanted) for wanted in task.outputs]
@@ -263,6 +328,3 @@ def _first(names: Iterable[str], wanted: Iterable[str]) -> str | None:
     """The first wanted name that exists."""
     there = set(names)
     return next((name for name in wanted if name in there), None)
-
-
-__all__ = ["ALIASES", "TASKS", "TASK_FILES", "TEXT_FILES", "compile_task", "page_task", "task_name"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..arrays import Array, as_input
+from ..compile.model_file import OFFSET_POSITIONS
 from ..declare.dtypes import unpack
 from ..errors import InputError
 from ..session import InferenceSession
@@ -14,19 +15,6 @@ from .base import Pipeline
 
 PADDINGS = (None, True, False, "longest", "max_length", "do_not_pad")
 """Values of `padding`, which has no effect: each text runs alone and needs none."""
-# Models whose positions begin after that of the padding token.
-OFFSET_POSITIONS = (
-    "roberta",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "roberta-prelayernorm",
-    "camembert",
-    "mpnet",
-    "longformer",
-    "data2vec-text",
-    "xmod",
-    "luke",
-)
 
 
 class Numbers:

@@ -3,6 +3,7 @@
 import type { TaskCall } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Ending, TaskHost } from "./host.ts";
+import { imageClassification } from "./image-tasks.ts";
 import { Options } from "./options.ts";
 import type { TaskRunner } from "./runner.ts";
 import {
@@ -21,6 +22,7 @@ const TASKS: Record<string, TaskRunner> = {
   "token-classification": tokenClassification,
   "fill-mask": fillMask,
   "question-answering": questionAnswering,
+  "image-classification": imageClassification,
 };
 
 /**

@@ -1,0 +1,60 @@
+// Tasks with a picture and one graph. Names, options and results are those of transformers.js.
+
+import type { TaskInput } from "../../protocol/tasks.ts";
+import { InputError } from "../../shared/errors.ts";
+import { best, functionFor, scoresOf } from "./classification.ts";
+import type { Ending, TaskHost } from "./host.ts";
+import type { Options } from "./options.ts";
+import { pixelValues } from "./pictures.ts";
+import type { TaskRunner } from "./runner.ts";
+import { labelsOf, type Numbers, numbers, output, row } from "./text.ts";
+
+/** Outputs of the graph "model" for a picture. */
+async function forward(
+  host: TaskHost,
+  input: TaskInput,
+  ending: Ending,
+): Promise<Record<string, Numbers>> {
+  if (typeof input !== "object" || !("image" in input))
+    throw new InputError("the input is no picture", host.task, "Give a picture.");
+  const made = await pixelValues(host, input.image, ending);
+  const feeds = Object.fromEntries(
+    host.graph("model").inputs.map(({ name }, i) => {
+      const value = made[name] ?? (i === 0 ? made.pixel_values : undefined);
+      if (value) return [name, value];
+      throw new InputError(
+        `the graph has an input '${name}', which this pipeline does not feed`,
+        host.task,
+        "Export the model for this task.",
+      );
+    }),
+  );
+  const outputs = await host.run("model", feeds, ending);
+  return Object.fromEntries(Object.entries(outputs).map(([name, t]) => [name, numbers(t)]));
+}
+
+/** From logits to labels, as options and config say. */
+export function labeler(
+  host: TaskHost,
+  options: Options,
+): (logits: Float32Array) => { label: string; score: number }[] {
+  const topK = options.count("top_k", 5, null);
+  const choices = ["default", "softmax", "sigmoid", "none"] as const;
+  const wanted = options.choice("function_to_apply", "default", choices);
+  const kind = host.config().problem_type;
+  return (logits) => {
+    const own = functionFor(typeof kind === "string" ? kind : undefined, logits.length);
+    const scores = scoresOf(logits, wanted === "default" ? own : wanted);
+    return best(scores, labelsOf(host, logits.length), topK);
+  };
+}
+
+/** `pipe(pictures, {top_k, function_to_apply})` */
+export const imageClassification: TaskRunner = {
+  options: ["top_k", "function_to_apply"],
+  prepare(host, options) {
+    const labels = labeler(host, options);
+    return async (input, ending) =>
+      labels(row(output(host, await forward(host, input, ending), "logits"), 0));
+  },
+};

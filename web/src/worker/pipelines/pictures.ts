@@ -1,0 +1,107 @@
+// From a decoded picture to the inputs of a model: the operations on its size, then the graph
+// "pre". Mirrors python/edgewise/processors/images/pictures.py.
+
+import type { Device } from "../../device/device.ts";
+import type { TaskImage, TaskTensor } from "../../protocol/tasks.ts";
+import { PackageError } from "../../shared/errors.ts";
+import { type Filter, resizeImage } from "../media.ts";
+import type { Ending, TaskHost } from "./host.ts";
+import { type ImageDescription, layout, type Step } from "./images.ts";
+
+/** RGB, 3 bytes a pixel, row by row. */
+interface Picture {
+  height: number;
+  width: number;
+  pixels: Uint8Array<ArrayBuffer>;
+}
+
+/**
+ * The inputs of a model for one picture.
+ * @returns `pixel_values` and, if the model has it, `pixel_mask`
+ * @throws InputError if the picture is too large or becomes empty
+ */
+export async function pixelValues(
+  host: TaskHost,
+  { width, height, data }: TaskImage,
+  ending: Ending,
+): Promise<Record<string, TaskTensor>> {
+  const { steps } = descriptionOf(host);
+  const { steps: operations, valid } = layout(steps, height, width);
+  const pixels = new Uint8Array(3 * width * height);
+  for (let i = 0, j = 0; i < data.length; i += 4, j += 3) {
+    pixels[j] = data[i]!;
+    pixels[j + 1] = data[i + 1]!;
+    pixels[j + 2] = data[i + 2]!;
+  }
+  let picture: Picture = { height, width, pixels };
+  for (const step of operations) picture = applied(host.device, picture, step);
+  const feeds: Record<string, TaskTensor> = {
+    pixels: { type: "uint8", dims: [picture.height, picture.width, 3], data: picture.pixels },
+    valid: {
+      type: "int64",
+      dims: [4],
+      data: new Uint8Array(BigInt64Array.from(valid, BigInt).buffer),
+    },
+  };
+  const inputs = host.graph("pre").inputs.map((input) => [input.name, feeds[input.name]!]);
+  return host.run("pre", Object.fromEntries(inputs) as typeof feeds, ending);
+}
+
+/** @throws PackageError if the manifest's description is not one of this version */
+function descriptionOf(host: TaskHost): ImageDescription {
+  const { image } = host.processor;
+  const found = image as unknown as ImageDescription | undefined;
+  if (Array.isArray(found?.steps)) return found;
+  throw new PackageError(
+    "its processor has no description of pictures",
+    host.task,
+    "Build the package again with this version: `edgewise build --task`.",
+  );
+}
+
+function applied(device: Device, picture: Picture, step: Step): Picture {
+  if (step.op === "rotate") return rotated(picture);
+  const { height, width } = step;
+  if (step.op === "window") return { height, width, pixels: windowOf(picture, step) };
+  const sizes = {
+    ...{ height: picture.height, width: picture.width, channels: 3 },
+    ...{ outHeight: height, outWidth: width },
+  };
+  const pixels = resizeImage(device, picture.pixels, sizes, step.filter as Filter);
+  return { height, width, pixels };
+}
+
+/** A part of a picture, or more than the picture. */
+function windowOf(
+  { height: rows, width: columns, pixels: source }: Picture,
+  { top, left, height, width, color }: Extract<Step, { op: "window" }>,
+): Uint8Array<ArrayBuffer> {
+  const pixels = new Uint8Array(3 * height * width);
+  const mirrored = (i: number, size: number): number => {
+    const at = ((i % (2 * size)) + 2 * size) % (2 * size);
+    return at < size ? at : 2 * size - 1 - at;
+  };
+  for (let y = 0; y < height; y++)
+    for (let x = 0; x < width; x++) {
+      let [row, column] = [top + y, left + x];
+      if (color === "symmetric") {
+        row = mirrored(row, rows);
+        column = mirrored(column, columns);
+      }
+      const inside = row >= 0 && row < rows && column >= 0 && column < columns;
+      const at = 3 * (row * columns + column);
+      for (let c = 0; c < 3; c++)
+        pixels[3 * (y * width + x) + c] = inside ? source[at + c]! : Number(color[c]);
+    }
+  return pixels;
+}
+
+/** A quarter turn clockwise: a column from the bottom up becomes a row. */
+function rotated({ height, width, pixels: source }: Picture): Picture {
+  const pixels = new Uint8Array(source.length);
+  for (let y = 0; y < height; y++)
+    for (let x = 0; x < width; x++)
+      for (let c = 0; c < 3; c++)
+        pixels[3 * (x * height + height - 1 - y) + c] = source[3 * (y * width + x) + c]!;
+  return { height: width, width: height, pixels };
+}
