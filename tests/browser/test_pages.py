@@ -366,7 +366,8 @@ def test_the_pages_thread_is_never_blocked(visit, server, model):
     got = greedy(v, model, {"threads": 1}, max_new_tokens=100)
     assert "error" not in got, got
     v.run("await new Promise((r) => setTimeout(r, 200))")
-    assert v.run("return long") == []
+    # a busy machine makes tasks longer; a compilation on this thread would take seconds
+    assert max(v.run("return long"), default=0) < 500
 
 
 # long: the script of a page and the checks of what it returns
