@@ -13,7 +13,8 @@ from browser.training.conftest import trainable  # noqa: F401
 from .drivers import Browser, Chromium, Firefox, Tab, WebKit, missing
 
 BROWSERS = {"chromium": Chromium, "firefox": Firefox, "webkit": WebKit}
-PATIENCE = 120  # seconds for a call of a page on a busy machine
+# Seconds for a call of a page: longer than all timeouts of the library, which name what stalled.
+PATIENCE = 300
 START = """
     async () => {
       window.troubles = [];
