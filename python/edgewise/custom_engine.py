@@ -51,7 +51,11 @@ def _full_engine(folder: str, flavour: str) -> str:
 
 
 def build_engine(
-    plans: Iterable[bytes], target: str, flavours: Sequence[str], folder: str | None = None
+    plans: Iterable[bytes],
+    target: str,
+    flavours: Sequence[str],
+    folder: str | None = None,
+    media: bool = False,
 ) -> tuple[list[str], list[tuple[str, int, int]]]:
     """Writes engines that contain only the kernels of these plans, and of those only the code for
     the values that their parameters have.
@@ -62,6 +66,7 @@ def build_engine(
             look for.
         flavours: of FLAVOURS.
         folder: of the full engines.
+        media: include the functions that resample pictures and sound.
 
     Returns:
         (names of the kernels, [(path, bytes, bytes as deflate)] of the files).
@@ -88,7 +93,7 @@ def build_engine(
         full = _full_engine(folder, flavour)
         path = target if is_file else os.path.join(target, f"edgewise-{flavour}.wasm")
         with open(full, "rb") as f:
-            made[path] = shake(f.read(), sorted(kernels), full, values)
+            made[path] = shake(f.read(), sorted(kernels), full, values, media)
     if not is_file:
         os.makedirs(target, exist_ok=True)
     for path, data in made.items():

@@ -51,12 +51,14 @@ def full(flavour):
 def test_base_and_full(flavour, full):
     every = [k.name for k in kernel_table().kernels]
     assert kernels_of(full) == every
-    assert kernels_of((ENGINES / f"edgewise-{flavour}.wasm").read_bytes()) == [
-        k.name for k in kernel_table().kernels if not k.c.rare
-    ]
+    base = (ENGINES / f"edgewise-{flavour}.wasm").read_bytes()
+    assert kernels_of(base) == [k.name for k in kernel_table().kernels if not k.c.rare]
     assert (
         kernels_of(shake(full, every)) == every and abs(len(shake(full, every)) - len(full)) < 1000
     )
+    assert b"ew_resize_open" in full and b"ew_resample_open" in full
+    for small in (base, shake(full, every, media=False)):
+        assert b"ew_resize" not in small and b"ew_resample" not in small
 
 
 def test_the_rest_works(flavour, full, tmp_path):

@@ -235,7 +235,8 @@ def _write_engine(args: argparse.Namespace, packages: list[Package]) -> None:
     else:
         flavours = list(FLAVOURS[:1] if args.engine.endswith(".wasm") else FLAVOURS)
     plans = [plan for package in packages for plan in plans_of(package)]
-    kernels, written = build_engine(plans, args.engine, flavours, args.source)
+    media = any({"image", "audio"} & {*p.manifest.get("processor", ())} for p in packages)
+    kernels, written = build_engine(plans, args.engine, flavours, args.source, media)
     print(f"{len(kernels)} kernels: {', '.join(kernels)}")
     for path, size, compressed in written:
         print(f"{path}: {size / 1000:.1f} kB, {compressed / 1000:.1f} kB as deflate")

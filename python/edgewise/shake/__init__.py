@@ -4,8 +4,8 @@ reached.
 - `shake(wasm, keep) -> bytes`: an engine with only the kernels named in `keep`; of kernels with
   `values`, only the code for these values of their parameters.
 - `kernels_of(wasm) -> [name]`: the kernels of an engine.
-- `python -m edgewise.shake full.wasm base.wasm`: without the kernels declared `rare`, as
-  wasm/Makefile does.
+- `python -m edgewise.shake full.wasm base.wasm`: without the kernels declared `rare` and without
+  core/media, as wasm/Makefile does.
 
 Kernels are reached through one block of data, `ew_code` in core/table.h: a mark, the table's hash,
 then two function pointers per kernel. Zeros there remove a kernel; the engine then refuses plans
@@ -35,6 +35,7 @@ def shake(
     keep: Iterable[str],
     name: str = "engine",
     values: Mapping[tuple[str, str], set[int] | None] | None = None,
+    media: bool = True,
 ) -> bytes:
     """An engine with only some kernels, and what they need.
 
@@ -44,6 +45,7 @@ def shake(
         name: of the file, for errors.
         values: {(kernel, parameter): the values that plans have, or None for any} of the parameters
             that CImplementation's `variants` name; None: all values stay.
+        media: the functions that resample pictures and sound stay.
 
     Raises:
         EngineError: it is not an engine of this version, or lacks one of the kernels.
@@ -60,7 +62,7 @@ def shake(
             )
         if values is not None:
             module.narrow(keep, values)
-        return module.without(keep)
+        return module.without(keep, media)
 
     return _guarded(without, wasm, name)
 
@@ -86,7 +88,7 @@ def _guarded(f: Callable[[WasmModule], T], wasm: bytes, name: str) -> T:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Writes the base engine: the full one without the kernels declared `rare`.
+    """Writes the base engine: the full one without the kernels declared `rare` and core/media.
 
     Args:
         arguments: paths of the full engine and of the base engine.
@@ -95,4 +97,5 @@ def main(arguments: Sequence[str]) -> None:
     with open(source, "rb") as f:
         wasm = f.read()
     with open(target, "wb") as f:
-        f.write(shake(wasm, [k.name for k in kernel_table().kernels if not k.c.rare], source))
+        common = [k.name for k in kernel_table().kernels if not k.c.rare]
+        f.write(shake(wasm, common, source, media=False))

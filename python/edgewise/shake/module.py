@@ -30,6 +30,7 @@ MARK = b"EDGEWISE KERNELS"  # EW_CODE_MARK
 HEAD = struct.Struct("<16sII")
 # Number of a kernel, word of its parameters, bits of the values that there is code for
 VARIANT = struct.Struct("<HHQ")
+MEDIA = (b"ew_resize_", b"ew_resample_")  # the exports of core/media
 T = TypeVar("T")
 
 
@@ -162,8 +163,10 @@ class WasmModule:
             for f in self.functions
         ]
 
-    def without(self, kernels: Collection[str]) -> bytes:
-        """The bytes of the module with these kernels alone."""
+    def without(self, kernels: Collection[str], media: bool = True) -> bytes:
+        """The bytes of the module with these kernels alone, and with core/media if `media`."""
+        if not media:
+            self.exports = [e for e in self.exports if not e[0].startswith(MEDIA)]
         functions, slots = self.reached(kernels)
         kept = sorted(functions)
         new = {index: self.imported + i for i, index in enumerate(kept)} | {

@@ -14,6 +14,9 @@ export interface DeviceUrls {
   threadUrl: string;
 }
 
+/** The name, among those of kernels, of the functions that resample pictures and sound. */
+export const MEDIA = "media";
+
 /** Options of `openDevice`. */
 export interface DeviceOptions extends DeviceUrls {
   /** Device to use. Default: `auto`, the fastest available. */
@@ -22,6 +25,6 @@ export interface DeviceOptions extends DeviceUrls {
   flavour?: Flavour | "auto";
   /** Number of compute threads, 1 to 64. Default: by the number of processors. */
   threads?: number;
-  /** Use the build with all kernels, including rare ones. Default: false. */
+  /** Use the build with all kernels, including rare ones, and {@link MEDIA}. Default: false. */
   full?: boolean;
 }

@@ -8,7 +8,7 @@ import type { EngineExports } from "../../src/device/wasm/exports.ts";
 /** The functions of an engine that a Device offers as `host`. */
 export async function openHost(): Promise<Host> {
   const memory = new WebAssembly.Memory({ initial: 32, maximum: 16384 });
-  const bytes = readFileSync("dist/engine/edgewise-simd128.wasm");
+  const bytes = readFileSync("dist/engine/edgewise-simd128-full.wasm");
   const { instance } = await WebAssembly.instantiate(bytes, { env: { memory } });
   const engine = instance.exports as unknown as EngineExports;
   engine.__wasm_call_ctors();

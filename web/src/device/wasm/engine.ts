@@ -9,7 +9,7 @@ import { type EdgewiseError, EngineError, OutOfMemory } from "../../shared/error
 import { type Choice, type DeviceInfo, deviceInfo } from "../../shared/platform.ts";
 import { megabytes, message } from "../../shared/words.ts";
 import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../device.ts";
-import type { DeviceOptions } from "../options.ts";
+import { type DeviceOptions, MEDIA } from "../options.ts";
 import { stepsOf } from "../plan-header.ts";
 import { addressOf, LinearBuffer } from "./buffer.ts";
 import type { EngineExports } from "./exports.ts";
@@ -147,11 +147,15 @@ export class Engine implements Device {
     return this.call(() => this.exports.ew_table_hash()) >>> 0;
   }
 
-  /** The subset of the named kernels that this build does not contain. */
+  /**
+   * The subset of the named kernels that this build does not contain. The name `media` means the
+   * functions that resample pictures and sound.
+   */
   lacks(kernels: readonly string[]): string[] {
-    return kernels.filter(
-      (name) =>
-        !this.call(() => this.exports.ew_has_kernel(KERNELS.findIndex(([k]) => k === name))),
+    return kernels.filter((name) =>
+      name === MEDIA
+        ? !this.exports.ew_resize_open
+        : !this.call(() => this.exports.ew_has_kernel(KERNELS.findIndex(([k]) => k === name))),
     );
   }
 

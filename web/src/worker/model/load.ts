@@ -3,6 +3,7 @@
 
 import type { Device } from "../../device/device.ts";
 import { openDevice, withKernels } from "../../device/open.ts";
+import { MEDIA } from "../../device/options.ts";
 import { warm } from "../../device/warm.ts";
 import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
@@ -63,7 +64,7 @@ export async function fillModel<T>(
     const { manifest, where } = found;
     checkTable(await opening, manifest, where);
     check(manifest, where);
-    opening = withKernels(await opening, options, manifest.kernels, where);
+    opening = withKernels(await opening, options, needs(manifest), where);
     const device = await opening;
     throwIfAborted(signal);
     const weights = new Weights(device, manifest);
@@ -127,6 +128,11 @@ export async function loadModel(
   });
   model.info.ms.load = performance.now() - started;
   return model;
+}
+
+/** What the device must have: kernels, and the functions for pictures or sound. */
+function needs({ kernels, processor }: Manifest): readonly string[] {
+  return "image" in processor || "audio" in processor ? [...kernels, MEDIA] : kernels;
 }
 
 /** @throws InputError if another cache type is requested than the package has */
