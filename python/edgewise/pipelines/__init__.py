@@ -21,6 +21,9 @@ TASKS: dict[str, tuple[str, str]] = {
     "ner": ("token_classification", "TokenClassificationPipeline"),
     "fill-mask": ("fill_mask", "FillMaskPipeline"),
     "question-answering": ("question_answering", "QuestionAnsweringPipeline"),
+    "audio-classification": ("audio_classification", "AudioClassificationPipeline"),
+    "voice-activity-detection": ("voice_activity", "VoiceActivityPipeline"),
+    "speaker-verification": ("speaker_verification", "SpeakerVerificationPipeline"),
 }
 """{task or alias: (module of this package, class)}. Modules are imported on first use."""
 

@@ -69,7 +69,7 @@ class AudioFeatures:
 
 
 def _fitted(data: memoryview, nbytes: int, repeat: str) -> bytes:
-    """The bytes of samples, cut or filled with zeros, after repeating them as Length.repeat says."""
+    """The bytes of samples, repeated as Length.repeat says, cut, or filled with zeros."""
     if len(data) >= nbytes:
         return bytes(data[:nbytes])
     if repeat == "repeat":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .kaldi import seamless, spectrogram_transformer, wespeaker
-from .log_mel import clap, parakeet, whisper
+from .log_mel import clap, parakeet, resemblyzer, whisper
 from .processor import AudioProcessor, Length, Mask
 from .waveform import dac, encodec, moonshine, pyannote, speecht5, wav2vec2
 
@@ -22,6 +22,7 @@ EXTRACTORS: dict[str, Callable[[Mapping[str, Any]], AudioProcessor]] = {
     "MoonshineFeatureExtractor": moonshine,
     "ParakeetFeatureExtractor": parakeet,
     "PyAnnoteFeatureExtractor": pyannote,
+    "ResemblyzerFeatureExtractor": resemblyzer,
     "SeamlessM4TFeatureExtractor": seamless,
     "SnacFeatureExtractor": dac,
     "SpeechT5FeatureExtractor": speecht5,

@@ -59,8 +59,8 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
     if len(channels) > 1 and not mono:
         raise InputError(f"there are {len(channels)} channels", where, "Give one channel.")
     samples = channels[0] if len(channels) == 1 else _mean(channels)
-    samples = Array((count,), "float32", memoryview(samples).cast("B").tobytes())
-    return Sound(samples if found == rate else resample_audio(samples, found, rate), rate)
+    sound = Array((count,), "float32", memoryview(samples).cast("B").tobytes())
+    return Sound(sound if found == rate else resample_audio(sound, found, rate), rate)
 
 
 Channels = list["array.array[float]"]

@@ -79,6 +79,28 @@ def _mel(b: Builder, audio: str, window: list[float], fft: int, hop: int, filter
     return spectrum.mel(b, spectrum.power(b, rows, window, fft), filters)
 
 
+def resemblyzer(config: Mapping[str, Any]) -> AudioProcessor:
+    """Filter banks of Resemblyzer's speaker encoder, librosa's `melspectrogram` without a
+    logarithm: {"feature_extractor_type": "ResemblyzerFeatureExtractor"}.
+
+    Raises:
+        InputError: a field is unknown or has a value that is not supported.
+    """
+    f = Fields(config, "ResemblyzerFeatureExtractor")
+    f.only("sampling_rate", 16000)
+    f.finish()
+
+    def build() -> Graph:
+        b = Builder("resemblyzer")
+        audio = padded(b, b.input("audio", [1, "samples"]), 200, 200, "constant")
+        filters = mel_filters(201, 40, 0, 8000.0, 16000, "slaney", slaney_norm=True)
+        mel = _mel(b, audio, hann(400, True), 400, 160, filters)
+        b.output("mels", b.op("Unsqueeze", mel, b.indices(0)), [1, "frames", 40])
+        return b.graph
+
+    return AudioProcessor("Resemblyzer", 16000, Length(), build)
+
+
 def clap(config: Mapping[str, Any]) -> AudioProcessor:
     """ClapFeatureExtractor. Of a longer clip with truncation "rand_trunc" the beginning is used,
     where transformers takes a random part; with "fusion", which mixes random parts, a longer clip

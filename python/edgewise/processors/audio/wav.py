@@ -6,6 +6,7 @@ import array
 import struct
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from ...errors import InputError
 
@@ -44,7 +45,7 @@ class Wav:
         return self.channels * self.bits // 8
 
 
-def _native(values: array.array[float]) -> array.array[float]:
+def _native(values: array.array[Any]) -> array.array[Any]:
     if sys.byteorder == "big":
         values.byteswap()
     return values

@@ -1,0 +1,49 @@
+"""Cosine scores of voices, and error rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...errors import InputError
+
+
+def unit(vector: Sequence[float]) -> list[float]:
+    """A vector of length 1; zeros stay zeros."""
+    length = math.sqrt(math.fsum(x * x for x in vector))
+    return [x / length for x in vector] if length else list(vector)
+
+
+def mean_voice(voices: Sequence[Sequence[float]]) -> list[float]:
+    """The mean of unit vectors, as a unit vector."""
+    rows = [unit(v) for v in voices]
+    return unit([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])
+
+
+def cosine(a: Sequence[float], b: Sequence[float]) -> float:
+    """The cosine of two vectors."""
+    return math.fsum(x * y for x, y in zip(unit(a), unit(b), strict=True))
+
+
+def equal_error_rate(same: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """The equal error rate of scores.
+
+    Args:
+        same: scores of a speaker's own recordings.
+        other: scores of others' recordings.
+
+    Returns:
+        (rate, threshold): where as many of `same` are below the threshold as of `other` are at or
+        above it, or the mean of both rates where they differ least; the lowest such threshold
+
+    Raises:
+        InputError: one of the lists is empty.
+    """
+    if not same or not other:
+        raise InputError("there are no scores", "equal_error_rate", "Give scores of both kinds.")
+    best = (2.0, 0.0, 0.0)
+    for threshold in sorted({*same, *other, math.nextafter(max(*same, *other), math.inf)}):
+        refused = sum(s < threshold for s in same) / len(same)
+        accepted = sum(s >= threshold for s in other) / len(other)
+        best = min(best, (abs(refused - accepted), (refused + accepted) / 2, threshold))
+    return best[1], best[2]

@@ -1,0 +1,151 @@
+"""Segments of speech from probabilities: silero-vad's get_speech_timestamps, and its VADIterator
+for streams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class VoiceRules:
+    """How probabilities become segments.
+
+    Attributes:
+        sampling_rate: Hz.
+        window: samples of a probability.
+        threshold: speech begins where a probability reaches it.
+        neg_threshold: speech may end where one is below it.
+        min_speech_ms: shorter segments are dropped.
+        max_speech_s: longer segments are divided, at their longest silence if possible.
+        min_silence_ms: shorter silences do not end a segment.
+        pad_ms: what is added at both ends.
+        min_silence_at_max_ms: silences at which a segment that is too long may be divided.
+    """
+
+    sampling_rate: int = 16000
+    window: int = 512
+    threshold: float = 0.5
+    neg_threshold: float = 0.35
+    min_speech_ms: float = 250
+    max_speech_s: float = float("inf")
+    min_silence_ms: float = 100
+    pad_ms: float = 30
+    min_silence_at_max_ms: float = 98
+
+    def samples(self, milliseconds: float) -> float:
+        """A duration in samples."""
+        return self.sampling_rate * milliseconds / 1000
+
+
+Segment = dict[str, int]
+
+
+def segments_of(
+    probabilities: Sequence[float], rules: VoiceRules, length: int | None = None
+) -> list[Segment]:
+    """The segments of a recording.
+
+    Args:
+        probabilities: of each window.
+        rules: thresholds and durations.
+        length: samples of the recording; by default all windows are whole.
+
+    Returns:
+        [{"start", "end"}] in samples
+    """
+    total = len(probabilities) * rules.window if length is None else length
+    return _padded(_found(probabilities, rules, total), rules, total)
+
+
+def _found(probabilities: Sequence[float], rules: VoiceRules, total: int) -> list[Segment]:
+    least, pad = rules.samples(rules.min_speech_ms), rules.samples(rules.pad_ms)
+    most = rules.sampling_rate * rules.max_speech_s - rules.window - 2 * pad
+    silence = rules.samples(rules.min_silence_ms)
+    divides = rules.samples(rules.min_silence_at_max_ms)
+    segments: list[Segment] = []
+    start: int | None = None  # of the current segment
+    quiet = 0  # where the current silence began; 0: there is none
+    silences: list[tuple[int, int]] = []  # (start, samples) within the segment
+    for i, probability in enumerate(probabilities):
+        at = rules.window * i
+        if probability >= rules.threshold:
+            if quiet:
+                if at - quiet > divides:
+                    silences.append((quiet, at - quiet))
+                quiet = 0
+            if start is None:
+                start = at
+                continue
+        if start is not None and at - start > most:
+            if not silences:
+                segments.append({"start": start, "end": at})
+                start, quiet = None, 0
+                continue
+            end, samples = max(silences, key=lambda s: s[1])
+            segments.append({"start": start, "end": end})
+            start, quiet, silences = end + samples, 0, []
+        if start is not None and probability < rules.neg_threshold:
+            quiet = quiet or at
+            if at - quiet >= silence:
+                if quiet - start > least:
+                    segments.append({"start": start, "end": quiet})
+                start, quiet, silences = None, 0, []
+    if start is not None and total - start > least:
+        segments.append({"start": start, "end": total})
+    return segments
+
+
+def _padded(segments: list[Segment], rules: VoiceRules, total: int) -> list[Segment]:
+    """Adds pad_ms at both ends; neighbours share a silence that is too short for it."""
+    pad = rules.samples(rules.pad_ms)
+    for i, segment in enumerate(segments):
+        if not i:
+            segment["start"] = int(max(0, segment["start"] - pad))
+        if i == len(segments) - 1:
+            segment["end"] = int(min(total, segment["end"] + pad))
+            break
+        following = segments[i + 1]
+        silence = following["start"] - segment["end"]
+        if silence < 2 * pad:
+            segment["end"] += silence // 2
+            following["start"] = max(0, following["start"] - silence // 2)
+        else:
+            segment["end"] = int(min(total, segment["end"] + pad))
+            following["start"] = int(max(0, following["start"] - pad))
+    return segments
+
+
+class VoiceEvents:
+    """Beginnings and ends of speech in a stream of probabilities.
+
+    Args:
+        rules: thresholds and durations; min_speech_ms and max_speech_s are for recordings.
+    """
+
+    def __init__(self, rules: VoiceRules) -> None:
+        self.rules = rules
+        self.at = self.quiet = 0
+        self.speaking = False
+
+    def next(self, probability: float) -> Segment | None:
+        """{"start": sample} or {"end": sample} if speech begins or ends, else None."""
+        rules = self.rules
+        self.at += rules.window
+        pad = rules.samples(rules.pad_ms)
+        if probability >= rules.threshold:
+            self.quiet = 0
+            if not self.speaking:
+                self.speaking = True
+                return {"start": int(max(0, self.at - pad - rules.window))}
+        if probability < rules.neg_threshold and self.speaking:
+            self.quiet = self.quiet or self.at
+            if self.at - self.quiet >= rules.samples(rules.min_silence_ms):
+                end = int(self.quiet + pad - rules.window)
+                self.quiet, self.speaking = 0, False
+                return {"end": end}
+        return None

@@ -1,0 +1,231 @@
+"""Pipelines of sound: classification against transformers, voice activity against silero-vad's own
+segments, speakers.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance.vectors import vectors
+from edgewise import InferenceSession, pipeline
+from edgewise.errors import InputError
+from edgewise.pipelines.audio_features import AudioFeatures
+from edgewise.pipelines.post.speakers import equal_error_rate
+from edgewise.pipelines.post.voice_activity import VoiceEvents, VoiceRules, segments_of
+from edgewise.processors.reader import audio_processor
+
+from . import tiny_audio
+
+REAL = Path(os.environ.get("EDGEWISE_REAL", "/nowhere"))
+SILERO = REAL / "silero-vad" / "silero_vad.onnx"
+JFK = REAL / "audio" / "jfk16k.wav"
+needs_real = pytest.mark.skipif(not SILERO.exists(), reason="EDGEWISE_REAL has no models")
+
+
+def sound(seed: int, count: int = 20000) -> np.ndarray:
+    t = np.arange(count) / 16000
+    noise = np.random.default_rng(seed).standard_normal(count)
+    return (0.3 * np.sin(2 * np.pi * (200 + 90 * seed) * t) + 0.02 * noise).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    pytest.importorskip("transformers")
+    made = {}
+
+    def get(kind, **config):
+        key = (kind, *config.items())
+        if key not in made:
+            made[key] = tiny_audio.make(tmp_path_factory.mktemp(kind), kind, **config)
+        return made[key]
+
+    return get
+
+
+@pytest.mark.parametrize("kind", ["AST", "Wav2Vec2", "Hubert"])
+@pytest.mark.parametrize("options", [{"top_k": 5}, {"top_k": None, "function_to_apply": "sigmoid"}])
+@pytest.mark.filterwarnings("ignore")
+def test_classification_equals_transformers(model, kind, options):
+    from transformers import pipeline as reference
+
+    folder = model(kind)
+    ours = pipeline("audio-classification", folder)
+    theirs = reference("audio-classification", str(folder), device="cpu")
+    sounds = [sound(1), sound(2, 9000), {"raw": sound(3, 16000), "sampling_rate": 16000}]
+    for found, expected in zip(
+        ours(sounds, **options),
+        theirs([dict(s) if isinstance(s, dict) else s for s in sounds], **options),
+        strict=True,
+    ):
+        assert [f["label"] for f in found] == [e["label"] for e in expected]
+        assert np.allclose(
+            [f["score"] for f in found], [e["score"] for e in expected], rtol=1e-3, atol=1e-5
+        )
+
+
+def test_several_labels_of_a_sound(model):
+    """problem_type decides; transformers needs function_to_apply="sigmoid" here."""
+    pipe = pipeline("audio-classification", model("AST", problem_type="multi_label_classification"))
+    assert pipe(sound(1)) == pipe(sound(1), function_to_apply="sigmoid")
+
+
+@pytest.mark.parametrize(
+    "given, options, text",
+    [
+        (np.zeros(0, "f"), {}, "no samples"),
+        (b"no sound", {}, "soundfile|decoded"),
+        (np.zeros(100, "f"), {}, "AST needs 400"),
+        (np.zeros(900, "f"), {"top_k": 0}, "top_k"),
+        (np.zeros(900, "f"), {"function_to_apply": "tanh"}, "function_to_apply"),
+        (np.zeros(900, "f"), {"loud": True}, "no option 'loud'"),
+    ],
+)
+def test_classification_refuses(model, given, options, text):
+    pipe = pipeline("audio-classification", model("AST"))
+    with pytest.raises(InputError, match=text):
+        pipe(given, **options)
+    assert len(pipe(sound(1))) == 5  # it goes on working
+
+
+@pytest.mark.parametrize("case", vectors("voice_activity"), ids=lambda c: str(len(c["segments"])))
+def test_speech_of_silero_vad(case):
+    rules = VoiceRules(**case["rules"])
+    assert segments_of(case["probabilities"], rules, case["length"]) == case["segments"]
+    events = map(VoiceEvents(rules).next, case["probabilities"])
+    assert [e for e in events if e is not None] == case["events"]
+
+
+@needs_real
+def test_silero_vad():
+    """The research's crossings, and onnxruntime's probabilities with 64 samples of context."""
+    import onnxruntime
+
+    pipe = pipeline("voice-activity-detection", SILERO)
+    found = pipe(JFK, return_seconds=True, time_resolution=2)
+    assert [(s["start"], s["end"]) for s in found] == [
+        (0.32, 2.27),
+        (3.27, 4.45),
+        (5.38, 7.68),
+        (8.16, 10.62),
+    ]
+    from edgewise.processors.audio.decode import read_sound
+
+    samples = read_sound(JFK, 16000).samples
+    whole = np.concatenate([np.zeros(64, "f"), np.asarray(samples)])
+    session, state = onnxruntime.InferenceSession(str(SILERO)), np.zeros((2, 1, 128), "f")
+    ours = pipe.probabilities(samples)
+    for i in range(100):
+        window = whole[None, 512 * i : 512 * i + 576]
+        feeds = {"input": window, "state": state, "sr": np.array(16000)}
+        p, state = session.run(None, feeds)
+        assert abs(ours[i] - p[0, 0]) < 1e-5
+
+
+@needs_real
+def test_speech_in_a_stream():
+    from edgewise.processors.audio.decode import read_sound
+
+    pipe = pipeline("voice-activity-detection", SILERO)
+    samples = np.asarray(read_sound(JFK, 16000).samples)
+    stream = pipe.stream()
+    events = [e for at in range(0, len(samples), 777) for e in stream.feed(samples[at : at + 777])]
+    starts = [e["start"] for e in events if "start" in e]
+    assert starts[0] == 5152 and len(starts) >= 4
+    assert [*events[0]] == ["start"] and [*events[1]] == ["end"]
+
+
+@needs_real
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"threshold": 2}, "threshold"),
+        ({"sampling_rate": 44100}, "sampling rate 44100"),
+        ({"return_seconds": 1}, "return_seconds"),
+        ({"time_resolution": -1}, "time_resolution"),
+    ],
+)
+def test_voice_activity_refuses(options, text):
+    with pytest.raises(InputError, match=text):
+        pipeline("voice-activity-detection", SILERO)(JFK, **options)
+
+
+def test_another_model_finds_no_speech(model):
+    path = model("AST") / "onnx" / "model.onnx"
+    with pytest.raises(InputError, match="Silero"):
+        pipeline("voice-activity-detection", path)(sound(1))
+
+
+def test_speakers(model):
+    """Any model of vectors; here the logits of a tiny one."""
+    pipe = pipeline("speaker-verification", model("Wav2Vec2"))
+    with pytest.raises(InputError, match="no voice is enrolled"):
+        pipe(sound(1))
+    pipe.enrol("a", [sound(1), sound(2)])
+    pipe.enrol("b", sound(3))
+    (first,) = [r for r in pipe(sound(3)) if r["label"] == "b"]
+    assert first["score"] == pytest.approx(1) and first["accepted"]
+    a, b = (np.array(pipe.embed(sound(i))) for i in (1, 2))
+    mean = (a + b) / np.linalg.norm(a + b)
+    assert np.allclose(pipe.voices["a"], mean)
+    score = float(mean @ np.array(pipe.embed(sound(4))))
+    assert pipe.verify("a", sound(4), threshold=1.0) == {
+        "label": "a",
+        "score": pytest.approx(score),
+        "accepted": False,
+    }
+    for call, text in (
+        (lambda: pipe.verify("c", sound(1)), "'c' is not enrolled"),
+        (lambda: pipe.enrol("c", []), "no recording"),
+        (lambda: pipe(sound(1), threshold="high"), "not a cosine"),
+    ):
+        with pytest.raises(InputError, match=text):
+            call()
+
+
+def test_equal_error_rate():
+    assert equal_error_rate([0.9, 0.8], [0.1, 0.2]) == (0.0, 0.8)
+    rate, threshold = equal_error_rate([0.9, 0.8, 0.3, 0.7], [0.1, 0.2, 0.75, 0.4])
+    assert rate == 0.25 and threshold == 0.7
+    with pytest.raises(InputError):
+        equal_error_rate([], [0.5])
+
+
+@needs_real
+def test_resemblyzer():
+    """Halves of one recording are closer than its reverse; the vectors are onnxruntime's on the
+    same filter banks.
+    """
+    import onnxruntime
+    from edgewise.processors.audio.decode import read_sound
+    from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
+
+    path = REAL / "resemblyzer" / "model.onnx"
+    config = {"feature_extractor_type": "ResemblyzerFeatureExtractor"}
+    pipe = pipeline("speaker-verification", path, feature_extractor=config)
+    samples = np.asarray(read_sound(JFK, 16000).samples)
+    mels = (
+        spectrogram(
+            samples,
+            window_function(400, "hann"),
+            400,
+            160,
+            power=2.0,
+            pad_mode="constant",
+            mel_filters=mel_filter_bank(201, 40, 0.0, 8000.0, 16000, "slaney", "slaney"),
+            mel_floor=0.0,
+        )
+        .T[None]
+        .astype("f")
+    )
+    ours = np.asarray(AudioFeatures(audio_processor(config))(samples)["mels"])
+    assert np.abs(ours - mels).max() < 3e-5 * mels.max()
+    expected = onnxruntime.InferenceSession(str(path)).run(None, {"mels": mels})[0][0]
+    assert np.abs(np.array(pipe.embed(samples)) - expected / np.linalg.norm(expected)).max() < 1e-4
+    half = len(samples) // 2
+    pipe.enrol("jfk", samples[:half])
+    same = pipe.verify("jfk", samples[half:])["score"]
+    assert same > 0.7 and same > pipe.verify("jfk", sound(1, 40000))["score"] + 0.1
+    assert isinstance(pipe.session("model"), InferenceSession)

@@ -1,0 +1,73 @@
+"""Tiny random models of sound, saved and exported as tiny.py's."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+LABELS = ["yes", "no", "stop", "go", "left", "right"]
+WAVE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "conv_dim": (16, 16, 16),
+    "conv_kernel": (10, 3, 3),
+    "conv_stride": (5, 4, 4),
+    "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+    "classifier_proj_size": 16,
+    "initializer_range": 0.4,
+}
+
+
+def make(folder: Path, kind: str, **config) -> Path:
+    """Makes a model for classification. kind: "AST", "Wav2Vec2" or "Hubert"."""
+    import torch
+    import transformers
+
+    torch.manual_seed(len(kind))
+    labels = {
+        "id2label": dict(enumerate(LABELS)),
+        "label2id": {name: i for i, name in enumerate(LABELS)},
+    }
+    if kind == "AST":
+        extractor = transformers.ASTFeatureExtractor(max_length=100, num_mel_bins=32)
+        settings = transformers.ASTConfig(
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_length=100,
+            num_mel_bins=32,
+            initializer_range=0.4,
+            **labels,
+            **config,
+        )
+        model = transformers.ASTForAudioClassification(settings)
+        axes = {0: "batch_size"}
+    else:
+        extractor = transformers.Wav2Vec2FeatureExtractor(return_attention_mask=False)
+        settings = getattr(transformers, f"{kind}Config")(**WAVE, **labels, **config)
+        model = getattr(transformers, f"{kind}ForSequenceClassification")(settings)
+        axes = {0: "batch_size", 1: "samples"}
+    model.eval().save_pretrained(folder)
+    extractor.save_pretrained(folder)
+    (folder / "onnx").mkdir()
+    example = extractor(np.zeros(16000, "f"), sampling_rate=16000, return_tensors="pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model,
+            (example["input_values"],),
+            str(folder / "onnx" / "model.onnx"),
+            input_names=["input_values"],
+            output_names=["logits"],
+            dynamic_axes={"input_values": axes, "logits": {0: "batch_size"}},
+            opset_version=17,
+            dynamo=False,
+        )
+    return folder
