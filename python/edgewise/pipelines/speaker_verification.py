@@ -73,8 +73,10 @@ class SpeakerVerificationPipeline(AudioPipeline):
         Raises:
             InputError: there is no such voice.
         """
-        extra = {} if threshold is None else {"threshold": threshold}
-        result: dict[str, Any] = self(sound, name=name, **extra)[0]
+        options: dict[str, Any] = {"name": name}
+        if threshold is not None:
+            options["threshold"] = threshold
+        result: dict[str, Any] = self(sound, **options)[0]
         return result
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
