@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
 import transformers
 from edgewise.errors import InputError
 from edgewise.pipelines.audio_features import AudioFeatures
+from edgewise.processors.audio import EXTRACTORS as EXTRACTORS_BY_NAME
 from edgewise.processors.reader import audio_processor
 from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
 
@@ -180,3 +183,35 @@ def test_lengths_that_a_model_does_not_take():
     config = {"feature_extractor_type": "ClapFeatureExtractor", "max_length_s": 1}
     with pytest.raises(InputError, match="takes 48000"):
         AudioFeatures(audio_processor(config))({"array": voice(48001), "sampling_rate": 48000})
+
+
+@pytest.mark.parametrize("kind", EXTRACTORS_BY_NAME)
+def test_random_configurations_are_accepted_or_refused(kind):
+    """Values of all kinds in the fields that transformers writes."""
+    values = [None, 0, -1, 1e9, 2.5, float("inf"), float("nan"), "x", [], {}, True, 2**70, 1, 16000]
+    try:
+        fields = [*getattr(transformers, kind)().to_dict(), "unknown"]
+    except (AttributeError, ImportError):  # of transformers.js, or it needs librosa
+        fields = ["sampling_rate", "unknown"]
+    draw = np.random.default_rng(0)
+    accepted = 0
+    for _ in range(300):
+        config = {f: values[draw.integers(len(values))] for f in draw.choice(fields, 1)}
+        try:
+            processor = audio_processor({**config, "feature_extractor_type": kind})
+            json.dumps(processor.description(), allow_nan=False)
+            accepted += 1
+        except InputError as error:
+            assert str(error)
+    assert 0 < accepted < 300
+    for config in (None, [], {"feature_extractor": 3}):
+        with pytest.raises(InputError):
+            audio_processor(config)
+
+
+def test_description_has_what_a_page_needs():
+    config = {"feature_extractor_type": "EncodecFeatureExtractor", "chunk_length_s": 1}
+    found = audio_processor({**config, "overlap": 0.01}).description()
+    assert found["sampling_rate"] == 24000 and found["channels"] == 1
+    assert found["length"]["chunk"] == 24000 and found["length"]["stride"] == 23760
+    assert found["mask"]["name"] == "padding_mask"

@@ -132,6 +132,7 @@ def test_equals_scipy():
     x = np.random.default_rng(0).standard_normal(3000)
     t = np.arange(-128, 129)
     taps = np.sinc(0.95 * t / 2) * np.kaiser(257, 9.0)
+    taps[[0, -1]] = 0
     expected = signal.resample_poly(x, 1, 2, window=taps / taps.sum())
     y = np.asarray(resample_audio(x.astype("f"), 16000, 8000))
     assert np.abs(y - expected).max() < 2e-6

@@ -23,7 +23,8 @@ def audio_processor(config: Mapping[str, Any]) -> AudioProcessor:
     Raises:
         InputError: its type is not supported, or a field is unknown or not valid.
     """
-    config = config.get("feature_extractor", config)
+    config = config.get("feature_extractor", config) if isinstance(config, dict) else {}
+    config = config if isinstance(config, dict) else {}
     kind = config.get("feature_extractor_type")
     if not isinstance(kind, str) or kind not in EXTRACTORS:
         raise InputError(

@@ -108,7 +108,7 @@ def _of_array(values: Any) -> Channels:
     elif dtype == DOUBLE:
         flat = array.array("f", array.array("d", raw.tobytes()))
     elif dtype == INT16:
-        flat = array.array("f", [v / 32768 for v in array.array("h", raw.tobytes())])
+        flat = array.array("f", map((1 / 32768).__mul__, array.array("h", raw.tobytes())))
     elif dtype in (INT32, INT64) and isinstance(values, (list, tuple)):
         flat = array.array("f", unpack(dtype, raw.tobytes(), count * (len(shape) == 1 or shape[0])))
     else:
@@ -122,7 +122,7 @@ def _of_array(values: Any) -> Channels:
 
 def _mean(channels: Sequence[array.array[float]]) -> array.array[float]:
     share = 1 / len(channels)
-    return array.array("f", [sum(values) * share for values in zip(*channels, strict=True)])
+    return array.array("f", (sum(values) * share for values in zip(*channels, strict=True)))
 
 
 def _of_file(data: bytes, where: str) -> tuple[Channels, int]:

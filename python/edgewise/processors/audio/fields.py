@@ -38,7 +38,7 @@ class Fields:
     def integer(self, name: str, default: int, low: int = 1, high: int = 1 << 24) -> int:
         """A field that is an integer from `low` to `high`. Raises InputError."""
         value = self._value(name, default)
-        if isinstance(value, float) and value == int(value):
+        if isinstance(value, float) and value.is_integer():
             value = int(value)
         if type(value) is not int or not low <= value <= high:
             raise self.error(name, f"It must be an integer from {low} to {high}.")
@@ -59,6 +59,11 @@ class Fields:
         if type(value) is not bool:
             raise self.error(name, "It must be true or false.")
         return value
+
+    def refuse(self, name: str, wrong: bool, remedy: str) -> None:
+        """Raises InputError with the value of a field if it is wrong."""
+        if wrong:
+            raise self.error(name, remedy)
 
     def choice(self, name: str, default: str, *choices: str) -> str:
         """A field that is one of `choices`. Raises InputError."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ...ir import Graph
 
 PER_LN = 1 / math.log(10)
+MOST_SAMPLES = 1 << 25  # of a graph with a fixed size
 
 
 def whisper(config: Mapping[str, Any]) -> AudioProcessor:
@@ -37,6 +38,8 @@ def whisper(config: Mapping[str, Any]) -> AudioProcessor:
     mels, fft = f.integer("feature_size", 80, 1, 1024), f.integer("n_fft", 400, 16, 1 << 14)
     rate, hop = f.integer("sampling_rate", 16000, 1000, 1 << 20), f.integer("hop_length", 160)
     seconds = f.integer("chunk_length", 30, 1, 3600)
+    f.refuse("hop_length", hop > fft // 2, "It must be at most n_fft / 2.")
+    f.refuse("chunk_length", seconds * rate > MOST_SAMPLES, "Make it shorter.")
     masked = f.flag("return_attention_mask", False)
     f.unused("n_samples", "nb_max_frames")
     f.finish()
@@ -116,6 +119,8 @@ def clap(config: Mapping[str, Any]) -> AudioProcessor:
     seconds = f.integer("max_length_s", 10, 1, 3600)
     low = f.number("frequency_min", 0, 0, rate)
     high = f.number("frequency_max", 14000, 0, rate)
+    f.refuse("frequency_max", high <= low, "It must be above frequency_min.")
+    f.refuse("max_length_s", seconds * rate > MOST_SAMPLES, "Make it shorter.")
     fusion = f.choice("truncation", "fusion", "fusion", "rand_trunc") == "fusion"
     repeat = f.choice("padding", "repeatpad", "repeatpad", "repeat", "pad")
     f.only("return_attention_mask", False)
