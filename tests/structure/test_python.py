@@ -120,6 +120,7 @@ def test_nothing_is_needed_but_python():
         ("text/template_sandbox.py", "jinja2"),
         ("training/onnxblock/_graph_utils.py", "onnx"),
         ("backend.py", "onnx"),
+        ("processors/audio/decode.py", "soundfile"),
         ("processors/images/pictures.py", "PIL"),
         ("bench/peer.py", "numpy"),
         ("bench/peer.py", "onnxruntime"),
