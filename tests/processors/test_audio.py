@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from conformance.vectors import vectors
 from edgewise.errors import InputError
 from edgewise.pipelines.audio_features import AudioFeatures
 from edgewise.processors.audio import EXTRACTORS as EXTRACTORS_BY_NAME
 from edgewise.processors.reader import audio_processor
 from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
+
+from processors.make_lengths import cases
 
 
 def voice(count: int, rate: int = 16000) -> np.ndarray:
@@ -215,3 +218,7 @@ def test_description_has_what_a_page_needs():
     assert found["sampling_rate"] == 24000 and found["channels"] == 1
     assert found["length"]["chunk"] == 24000 and found["length"]["stride"] == 23760
     assert found["mask"]["name"] == "padding_mask"
+
+
+def test_inputs_of_graphs_are_those_of_pages():
+    assert cases() == vectors("audio_inputs")

@@ -1,0 +1,98 @@
+// What happens to samples before a processor's graph, as its description in a package says.
+// Mirrors Length and Mask of python/edgewise/processors/audio/processor.py.
+
+import { InputError } from "../../shared/errors.ts";
+
+/** How many samples the graph gets; see Length in Python. */
+export interface AudioLength {
+  exact: number | null;
+  multiple: number;
+  least: number;
+  chunk: number;
+  stride: number;
+  truncate: boolean;
+  repeat: "" | "repeat" | "repeatpad";
+}
+
+/** A mask that is an input of the model; see Mask in Python. */
+export interface AudioMask {
+  name: string;
+  hop: number;
+  base: number;
+  valid: number;
+  more: number;
+  group: number;
+}
+
+/** A processor of sound in a package. */
+export interface AudioDescription {
+  type: string;
+  /** Hz */
+  sampling_rate: number;
+  channels: number;
+  length: AudioLength;
+  mask?: AudioMask;
+  /** Samples of a frame, and from one to the next: the graph has the input `valid`. */
+  frames?: [frame: number, hop: number];
+}
+
+/** Inputs of a processor's graph, and the model's mask. */
+export interface AudioInput {
+  /** [1, n] */
+  audio: Float32Array;
+  /** [1]: frames within the sound */
+  valid: bigint | undefined;
+  /** [1, n] of ones and zeros */
+  mask: BigInt64Array | undefined;
+}
+
+/**
+ * Cuts, repeats or fills samples.
+ * @param samples one channel at the processor's rate
+ * @throws InputError if there are too few or too many
+ */
+export function audioInput(description: AudioDescription, samples: Float32Array): AudioInput {
+  const { length, mask, frames } = description;
+  const count = samples.length;
+  if (count < length.least)
+    throw new InputError(
+      `the sound has ${count} samples, ${description.type} needs ${length.least}`,
+      "audio",
+      "Give a longer recording.",
+    );
+  const total = totalOf(length, count);
+  if (count > total && !length.truncate)
+    throw new InputError(
+      `the sound has ${count} samples, ${description.type} takes ${total}`,
+      "audio",
+      `Cut it to ${total / description.sampling_rate} s.`,
+    );
+  const used = Math.min(count, total);
+  return {
+    audio: fitted(samples, total, length.repeat),
+    valid: frames && BigInt(Math.floor((used - frames[0]) / frames[1]) + 1),
+    mask: mask && maskOf(mask, used, total),
+  };
+}
+
+function totalOf(length: AudioLength, count: number): number {
+  if (length.exact !== null) return length.exact;
+  if (length.chunk) return (Math.ceil(count / length.stride) - 1) * length.stride + length.chunk;
+  return Math.ceil(count / length.multiple) * length.multiple;
+}
+
+function fitted(samples: Float32Array, total: number, repeat: AudioLength["repeat"]) {
+  if (samples.length === total) return samples;
+  const out = new Float32Array(total);
+  const whole = Math.max(1, repeat ? Math.floor(total / samples.length) : 1);
+  const end = repeat === "repeat" ? total : Math.min(total, whole * samples.length);
+  for (let at = 0; at < end; at += samples.length) out.set(samples.subarray(0, total - at), at);
+  return out;
+}
+
+function maskOf(mask: AudioMask, count: number, total: number): BigInt64Array {
+  const valid = Math.max(0, Math.floor((count - mask.base) / mask.hop) + mask.valid);
+  const steps = Math.floor((total - mask.base) / mask.hop) + mask.more;
+  const out = new BigInt64Array(Math.ceil(steps / mask.group));
+  return out.fill(1n, 0, Math.floor(valid / mask.group));
+}
