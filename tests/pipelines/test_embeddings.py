@@ -171,6 +171,35 @@ def test_modules_that_the_graph_lacks(sentence_model):
     assert len(pipe("a", pooling="mean")) == 32
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_batches_are_padded(models, kind):
+    """Texts that run together have the results that they have alone, in the order of the list."""
+    pipe = edgewise.pipeline("embeddings", models[kind][0], pooling="mean")
+    texts = [*TEXTS, "a", " ".join(TEXTS), "b c"]
+    assert pipe.can_pad
+    alone, together = pipe(texts), pipe(texts, batch_size=3)
+    assert len(pipe.session("model").plans) > 5
+    close(together, alone)
+    close(list(pipe(iter(texts), batch_size=4)), alone)
+    for how in ("cls", "max", "last_token"):
+        close(pipe(texts, batch_size=3, pooling=how), pipe(texts, pooling=how))
+    for a, b in zip(pipe(texts, batch_size=3, pooling="none"), pipe(texts, pooling="none")):
+        close(a, b)
+
+
+def test_dynamically_quantized_models_run_each_text_alone(models, tmp_path):
+    """They quantize over all tokens of a run, so neighbors would change the result."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    folder = tmp_path / "model"
+    shutil.copytree(models["bert"][0], folder)
+    path = folder / "onnx" / "model.onnx"
+    quantization.quantize_dynamic(path, folder / "onnx" / "model_quantized.onnx")
+    pipe = edgewise.pipeline("embeddings", folder, dtype="q8", pooling="mean")
+    assert not pipe.can_pad
+    assert pipe(TEXTS, batch_size=3) == pipe(TEXTS) == [pipe(t) for t in TEXTS]
+    close(pipe(TEXTS), pipe(TEXTS[::-1])[::-1], atol=0)
+
+
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_search(sentence_model, precision):
     pipe = edgewise.pipeline("embeddings", sentence_model({"pooling_mode_mean_tokens": True}))
@@ -208,3 +237,5 @@ def test_minilm(dtype, least):
         (x,) = session.run([session.get_outputs()[0].name], feeds)
         theirs = x[0].mean(0) / np.linalg.norm(x[0].mean(0))
         assert float(np.dot(ours, theirs)) >= least
+    assert pipe.can_pad  # its weights alone are quantized
+    close(pipe(texts, batch_size=4), pipe(texts), atol=2e-6)

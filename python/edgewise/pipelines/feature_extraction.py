@@ -4,13 +4,14 @@ of transformers.js and transformers, and encode of sentence-transformers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..arrays import as_output
 from ..declare.dtypes import FLOAT, INT8, UINT8, pack
 from ..errors import InputError
 from ..text.encoding import Encoding
+from .base import check_batch_size
 from .pooling import Recipe, read_recipe
 from .post.embeddings import PRECISIONS, check_pooling, normalized, packed, pool, shortened
 from .text import TextPipeline, check_choice, check_flag, need_text
@@ -36,6 +37,10 @@ class FeatureExtractionPipeline(TextPipeline):
         return_tensors: return arrays instead of lists.
         truncation, max_length, padding, add_special_tokens: of the tokenizer; also as a dict in
             tokenize_kwargs. Default: a text is cut to the length that the model takes.
+
+    With a batch_size, the texts of a list run together, ordered by length and padded, if the graph
+    has an attention mask and no dynamic quantization: this saves about a third of the time, and
+    changes results by rounding errors.
 
     Returns:
         for each text a vector [size], or with pooling "none" [1, tokens, size]; nested lists of
@@ -96,36 +101,61 @@ class FeatureExtractionPipeline(TextPipeline):
             return _stacked(results)
         return results
 
-    def one(self, given: Any, options: dict[str, Any]) -> Any:
-        text, prompt = need_text(given, self.task), self._prompt(options)
-        if self.recipe.lower_case:
-            text = text.lower()
-        encoding = self.encodings(prompt + text, **self._encoding_options(options))[0]
+    def run(self, inputs: Any, options: dict[str, Any], batch_size: int | None = None) -> Any:
+        """As Pipeline.run; with a batch_size, texts of similar lengths run together."""
+        size = self.batch_size if batch_size is None else check_batch_size(batch_size)
+        if size == 1 or not self.is_list(inputs) or not self.can_pad:
+            return super().run(inputs, options, size)
+        order = sorted(range(len(inputs)), key=lambda i: len(need_text(inputs[i], self.task)))
+        whole = len(inputs) // size * size  # a smaller batch would need other plans
+        results = super().run([inputs[i] for i in order[:whole]], options, size)
+        results += super().run([inputs[i] for i in order[whole:]], options, 1)
+        return [result for _, result in sorted(zip(order, results), key=lambda r: r[0])]
+
+    def batch(self, inputs: Sequence[Any], options: dict[str, Any]) -> list[Any]:
+        prompt, extra = self._prompt(options), self._encoding_options(options)
+        encodings = []
+        for given in inputs:
+            text = need_text(given, self.task)
+            text = text.lower() if self.recipe.lower_case else text
+            encodings.append(self.encodings(prompt + text, **extra)[0])
         poolings, own = self._poolings(options)
-        precision = _precision(options)
+        pooled = own and _POOLED in self.session("model").outputs
+        name = _POOLED if pooled else self.need_output("model", *_STATES)
+        results = []
+        for group in [encodings] if self.can_pad else [[e] for e in encodings]:
+            (values,) = self.forward(*group, outputs=[name])
+            for i, encoding in enumerate(group):
+                if pooled:
+                    rows = [values.row(i)]
+                elif poolings:
+                    mask = self._mask(encoding, prompt, own)
+                    width = values.shape[-1]
+                    flat = values.read(i * values.shape[1] * width, len(mask) * width)
+                    rows = [[x for how in poolings for x in pool(flat, width, mask, how)]]
+                else:
+                    rows = [values.row(i, j) for j in range(len(encoding.ids))]
+                results.append(self._finished(rows, bool(pooled or poolings), own, options))
+        return results
+
+    def _finished(
+        self, rows: list[list[float]], is_one: bool, own: bool, options: Mapping[str, Any]
+    ) -> Any:
+        """The array of a text: of its vector if `is_one`, else of its states [1, tokens, size]."""
         normalize = own and self.recipe.normalize
         if options["normalize"] is not None:
             normalize = options["normalize"]
         size = options["dimensions"] or (self.recipe.dimensions if own else None)
-
-        def finish(vector: list[float]) -> list[float]:
-            vector = shortened(vector, size)
-            return normalized(vector) if normalize else vector
-
-        if own and _POOLED in self.session("model").outputs:
-            vector = self.forward(encoding, _POOLED)[0].row(0)
-            return _array(finish(vector), precision)
-        (states,) = self.forward(encoding, self.need_output("model", *_STATES))
-        if not poolings:
-            if precision != "float32":
-                raise InputError("only pooled vectors become bits", "precision", "Set pooling.")
-            rows = [finish(states.row(0, i)) for i in range(len(encoding.ids))]
-            flat = [x for row in rows for x in row]
-            return as_output(FLOAT, [1, len(rows), len(rows[0])], pack(FLOAT, flat))
-        width, mask = states.shape[-1], self._mask(encoding, prompt, own)
-        flat = states.read(0, len(mask) * width)
-        vector = [x for how in poolings for x in pool(flat, width, mask, how)]
-        return _array(finish(vector), precision)
+        precision = _precision(options)
+        rows = [shortened(row, size) for row in rows]
+        rows = [normalized(row) for row in rows] if normalize else rows
+        if is_one:
+            return _array(rows[0], precision)
+        if precision != "float32":
+            raise InputError("only pooled vectors become bits", "precision", "Set pooling.")
+        return as_output(
+            FLOAT, [1, len(rows), len(rows[0])], pack(FLOAT, [x for row in rows for x in row])
+        )
 
     def index(self, texts: Any = (), precision: str = "float32", **options: Any) -> TextIndex:
         """An index of texts to search in.

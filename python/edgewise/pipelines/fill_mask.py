@@ -50,7 +50,7 @@ class FillMaskPipeline(TextPipeline):
             raise InputError(
                 f"no {self.tokenizer.mask_token} in the text", self.task, "Put one in it."
             )
-        (logits,) = self.forward(encoding, self.need_output("model", "logits"))
+        (logits,) = self.forward(encoding, outputs=[self.need_output("model", "logits")])
         top_k = 5 if options["top_k"] is None else options["top_k"]
         targets = self._targets(options["targets"])
         result = []

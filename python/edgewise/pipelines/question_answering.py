@@ -118,7 +118,7 @@ class QuestionAnsweringPipeline(TextPipeline):
         align, place = options["align_to_words"], 1 if first else 0
         candidates, null = [], NO_SCORE
         for e in encodings:
-            start, end = (n.row(0) for n in self.forward(e, *names))
+            start, end = (n.row(0) for n in self.forward(e, outputs=names))
             allowed = [
                 s == place or number == self.tokenizer.cls_token_id
                 for s, number in zip(e.sequences, e.ids)

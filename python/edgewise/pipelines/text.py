@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..arrays import Array, as_input
@@ -49,6 +49,10 @@ class Numbers:
         return self.read(at * self.shape[-1], self.shape[-1])
 
 
+BUCKET = 16
+"""Texts that run together are padded to a multiple of this length."""
+QUANTIZING = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
+"""Operators whose result for a token depends on all tokens of a run."""
 MAX_PLANS = 512
 """Plans that are kept: one for each length of a text. Attention multiplies the length with itself,
 so no plan serves a range of lengths."""
@@ -56,8 +60,10 @@ so no plan serves a range of lengths."""
 
 class TextPipeline(Pipeline):
     """A pipeline of a tokenizer and one graph. Each text runs alone and nothing is padded, so its
-    result does not depend on what is processed with it.
+    result does not depend on what is processed with it (but see FeatureExtractionPipeline).
     """
+
+    _padding = (0, False)  # of which session `can_pad` was found out
 
     TOKENIZER = True
     ENCODING: ClassVar[Mapping[str, Any]] = {
@@ -112,13 +118,23 @@ class TextPipeline(Pipeline):
         found = [k for k in known if k is not None]
         return min(found) if found else None
 
-    def forward(self, encoding: Encoding, *outputs: str, stem: str = "model") -> list[Numbers]:
-        """Runs the graph on one encoding.
+    @property
+    def can_pad(self) -> bool:
+        """Whether texts of different lengths can run together without a change of their results
+        beyond rounding: the graph has a mask, and does not quantize over all tokens of a run.
+        """
+        session = self.session("model")
+        if id(session) != self._padding[0]:
+            quantizes = any(n.op in QUANTIZING for n in session.graph.every_node())
+            self._padding = (id(session), "attention_mask" in session.inputs and not quantizes)
+        return self._padding[1]
+
+    def forward(self, *encodings: Encoding, outputs: Sequence[str]) -> list[Numbers]:
+        """Runs the graph on one encoding, or on several that are padded.
 
         Args:
-            encoding: its inputs.
+            encodings: its inputs; several only if `can_pad`.
             outputs: names of outputs.
-            stem: of the graph.
 
         Returns:
             the outputs
@@ -126,31 +142,37 @@ class TextPipeline(Pipeline):
         Raises:
             InputError: the graph needs other inputs, or the text is empty.
         """
-        if not encoding.ids:
+        if not all(e.ids for e in encodings):
             raise InputError("the text has no tokens", self.task, "Give a text.")
-        session = self.session(stem)
-        feeds = {name: self._feed(session.inputs[name], encoding) for name in session.inputs}
+        session = self.session("model")
+        n = max(len(e.ids) for e in encodings)
+        if len(encodings) > 1:  # few plans
+            n = min(-(-n // BUCKET) * BUCKET, max(n, self.longest or n))
+        feeds = {name: self._feed(session.inputs[name], encodings, n) for name in session.inputs}
         return [Numbers(x) for x in session.run(list(outputs), feeds)]
 
-    def _feed(self, info: Any, encoding: Encoding) -> Any:
-        """The value of an input of the graph. Raises InputError."""
-        n = len(encoding.ids)
+    def _feed(self, info: Any, encodings: Sequence[Encoding], n: int) -> Any:
+        """The value of an input of the graph for texts of n tokens. Raises InputError."""
+
+        def padded(lists: Iterable[list[int]], value: int) -> list[list[int]]:
+            return [one + [value] * (n - len(one)) for one in lists]
+
         if info.name == "input_ids":
-            return [encoding.ids]
+            return padded((e.ids for e in encodings), self.tokenizer.pad_token_id or 0)
         if info.name == "attention_mask":
-            return [[1] * n]
+            return padded(([1] * len(e.ids) for e in encodings), 0)
         if info.name == "token_type_ids":
-            return [encoding.type_ids]
+            return padded((e.type_ids for e in encodings), 0)
         if info.name == "position_ids":
             first = 0
             if self.config.get("model_type") in OFFSET_POSITIONS:
                 first = self.config.get("pad_token_id", 1) + 1
-            return [list(range(first, first + n))]
+            return [list(range(first, first + n))] * len(encodings)
         if info.name.startswith("past_key_values."):  # a decoder: nothing precedes the text
             sizes = [d if isinstance(d, int) else None for d in info.shape or ()]
             if len(sizes) == 4 and sizes[1] and sizes[3]:
                 dtype = {1: "float32", 10: "float16"}.get(info.dtype, "float32")
-                return Array((1, sizes[1], 0, sizes[3]), dtype, b"")
+                return Array((len(encodings), sizes[1], 0, sizes[3]), dtype, b"")
         raise InputError(
             f"the graph needs an input {info.name!r}",
             self.task,

@@ -62,7 +62,7 @@ class TextClassificationPipeline(TextPipeline):
         text, pair = _text_and_pair(given)
         extra = {name: options[name] for name in self.ENCODING if name != "padding"}
         encoding = self.encodings(text, pair, **extra)[0]
-        (logits,) = self.forward(encoding, self.need_output("model", "logits"))
+        (logits,) = self.forward(encoding, outputs=[self.need_output("model", "logits")])
         row = logits.row(0)
         labels = labels_of(self.config, len(row))
         function = options["function_to_apply"]
@@ -155,7 +155,7 @@ class ZeroShotClassificationPipeline(TextPipeline):
         rows = []
         for label in labels:
             encoding = self._encoding(text, template.format(label))
-            rows.append(self.forward(encoding, name)[0].row(0))
+            rows.append(self.forward(encoding, outputs=[name])[0].row(0))
         multi = options["multi_class"]
         multi = options["multi_label"] if multi is None else multi
         entailment = entailment_of(label_ids(self.config))

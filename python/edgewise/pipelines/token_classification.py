@@ -96,7 +96,7 @@ class TokenClassificationPipeline(TextPipeline):
         ignored = ["O"] if options["ignore_labels"] is None else options["ignore_labels"]
         entities = []
         for encoding in parts:
-            (logits,) = self.forward(encoding, name)
+            (logits,) = self.forward(encoding, outputs=[name])
             offsets = options["offset_mapping"] or encoding.offsets
             if words is not None:
                 offsets = _in_text(encoding, words, len(delimiter))
