@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..arrays import as_input
-from ..declare.dtypes import FLOAT, INT8, INT64, pack, unpack
+from ..declare.dtypes import FLOAT, INT64, UINT8, pack, unpack
 from ..errors import InputError
 from ..ir import Graph, Info, Node, Tensor
 from ..session import InferenceSession
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..engine import Engine
 
 PRECISIONS = ("float32", "int8")
+BLOCK = 128
+ZERO = 128
+"""The byte that stands for 0: MatMulNBits' default."""
 
 
 class VectorIndex:
@@ -24,7 +27,7 @@ class VectorIndex:
 
     Args:
         vectors: [count, size]; nested lists or an array.
-        precision: "float32"; "int8": each vector as integers and a scale.
+        precision: "float32"; "int8": bytes, with a scale for every BLOCK numbers.
         engine: the Engine to use; by default that of the process.
 
     Raises:
@@ -40,7 +43,7 @@ class VectorIndex:
         self.size = 0
         self.count = 0
         self.data = bytearray()  # rows
-        self.scales = bytearray()  # of rows, for int8
+        self.scales = bytearray()  # of blocks, for int8
         self.sessions: dict[int, InferenceSession] = {}  # by top_k
         self.add(vectors)
 
@@ -64,9 +67,12 @@ class VectorIndex:
         self.close()  # compiled for the vectors there were
 
     def _add_integers(self, vector: Sequence[float]) -> None:
-        scale = max(map(abs, vector)) / 127 or 1.0
-        self.data += pack(INT8, [round(x / scale) for x in vector])
-        self.scales += pack(FLOAT, [scale])
+        for i in range(0, len(vector), BLOCK):
+            block = vector[i : i + BLOCK]
+            scale = max(map(abs, block)) / 127 or 1.0
+            codes = [round(x / scale) + ZERO for x in block]
+            self.data += bytes(codes + [ZERO] * (BLOCK - len(codes)))
+            self.scales += pack(FLOAT, [scale])
 
     def search(self, queries: Any, top_k: int = 10) -> list[list[dict[str, Any]]]:
         """The vectors with the greatest dot products.
@@ -110,26 +116,21 @@ class VectorIndex:
 
     def _graph(self, top_k: int) -> Graph:
         """The scores of a query [1, size] and the indices of the best, each [1, top_k]."""
-        matrix = Tensor(
-            "vectors",
-            FLOAT if self.precision == "float32" else INT8,
-            (self.count, self.size),
-            data=bytes(self.data),
-        )
-        constants = {"vectors": matrix, "k": Tensor.of("k", INT64, [1], [top_k])}
+        constants = {"k": Tensor.of("k", INT64, [1], [top_k])}
         if self.precision == "float32":
+            shape: tuple[int, ...] = (self.count, self.size)
+            constants["vectors"] = Tensor("vectors", FLOAT, shape, data=bytes(self.data))
             nodes = [Node("Gemm", ["query", "vectors"], ["all"], {"transB": 1})]
         else:
-            constants["scales"] = Tensor("scales", FLOAT, (1, self.count), data=bytes(self.scales))
-            constants["zero"] = Tensor.of("zero", INT8, [], [0])
-            nodes = [
-                Node("DynamicQuantizeLinear", ["query"], ["q", "scale", "point"]),
-                Node("Transpose", ["vectors"], ["columns"], {"perm": [1, 0]}),
-                Node("MatMulInteger", ["q", "columns", "point", "zero"], ["sums"]),
-                Node("Cast", ["sums"], ["real"], {"to": FLOAT}),
-                Node("Mul", ["real", "scale"], ["scaled"]),
-                Node("Mul", ["scaled", "scales"], ["all"]),
-            ]
+            blocks = -(-self.size // BLOCK)
+            shape = (self.count, blocks, BLOCK)
+            constants["vectors"] = Tensor("vectors", UINT8, shape, data=bytes(self.data))
+            scales = Tensor("scales", FLOAT, (self.count * blocks,), data=bytes(self.scales))
+            constants["scales"] = scales
+            attrs = {"K": self.size, "N": self.count, "bits": 8, "block_size": BLOCK}
+            attrs["accuracy_level"] = 4  # a query becomes bytes, too
+            inputs = ["query", "vectors", "scales"]
+            nodes = [Node("MatMulNBits", inputs, ["all"], attrs, "com.microsoft")]
         nodes.append(Node("TopK", ["all", "k"], ["scores", "ids"], {"axis": 1}))
         return Graph(
             "vectors",
@@ -137,7 +138,7 @@ class VectorIndex:
             [Info("query", FLOAT, [1, self.size])],
             [Info("scores", FLOAT, [1, top_k]), Info("ids", INT64, [1, top_k])],
             constants,
-            opsets={"": 17},
+            opsets={"": 17, "com.microsoft": 1},
         )
 
 
