@@ -140,6 +140,29 @@ def test_session_and_pipeline_take_ids(hub, run):
     assert "no such revision" in error and "tests/story: other" in error
 
 
+def test_files_of_a_task(hub, run, models):
+    """The graphs of the dtype with external data, and the small files, those of folders included."""
+    pooling = models / "tests/story/1_Pooling/config.json"
+    pooling.parent.mkdir()
+    pooling.write_text('{"pooling_mode_mean_tokens": true}')
+    code = """
+        import edgewise
+        from edgewise.pipelines.files import ModelFiles
+        files = ModelFiles("tests/story", dtype={"model": "q4f16"}, revision=%r)
+        session = edgewise.InferenceSession(files.graphs["model"])
+        print(json.dumps([session.get_inputs()[0].name, files.json("1_Pooling/config.json")]))
+    """
+    try:
+        found = run(code % COMMIT, HF_ENDPOINT=hub.url)
+        assert found == ["input_ids", {"pooling_mode_mean_tokens": True}]
+        graphs = {name for name in hub.downloads if not name.endswith((".json", ".txt"))}
+        assert graphs == {"model_q4f16.onnx", "somewhere.else"}
+        assert run(code % COMMIT, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1") == found
+        assert "no such revision" in run(code % "other", HF_ENDPOINT=hub.url)
+    finally:
+        shutil.rmtree(pooling.parent)
+
+
 def test_token(hub, run):
     hub.private.add("tests/story")
     code = GENERATE.format(model="tests/story", dtype="q4")
