@@ -8,7 +8,9 @@ import shutil
 
 import edgewise
 import pytest
+from edgewise.compile import compile_inference
 from edgewise.errors import InputError, ModelError
+from edgewise.onnx import FileSource
 from edgewise.pipelines import TASKS
 from edgewise.pipelines.files import DTYPES, ModelFiles
 
@@ -176,6 +178,15 @@ def test_tasks():
         edgewise.pipeline("fill-mask")
     with pytest.raises(InputError, match="no such file"):
         edgewise.pipeline("fill-mask", "/nowhere/at/all")
+
+
+def test_packages_run_in_pages(tiny_model, tmp_path):
+    graph = FileSource(str(tiny_model("bert", "base") / "onnx/model.onnx"))
+    dims = [{"batch_size": 1, "sequence_length": 8}]
+    with open(tmp_path / "model.edge", "wb") as file:
+        compile_inference({"model.onnx": graph}, dims).write(file)
+    with pytest.raises(InputError, match="packages of tasks run in pages"):
+        edgewise.pipeline("embeddings", tmp_path / "model.edge")
 
 
 def test_a_model_of_another_task(tiny_model):

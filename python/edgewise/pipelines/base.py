@@ -29,8 +29,8 @@ class Pipeline(Owner):
     generator for an iterator, as in transformers.
 
     Args:
-        model: path of a model folder, of an .onnx file or of an .edge package; the id of a model
-            of the hub (needs `edgewise[hub]`); an InferenceSession, or {stem: InferenceSession}.
+        model: path of a model folder or of an .onnx file; the id of a model of the hub (needs
+            `edgewise[hub]`); an InferenceSession, or {stem: InferenceSession}.
         tokenizer: a Tokenizer, a path or an id. Default: the model's.
         processor, feature_extractor, image_processor: a processor, or the contents of its
             preprocessor_config.json as a dict. Default: the model's.
@@ -99,6 +99,12 @@ class Pipeline(Owner):
             self.files = ModelFiles(
                 model, self.STEMS, self.OPTIONAL, dtype, revision, subfolder, model_file_name
             )
+            if self.files.package is not None:
+                raise InputError(
+                    "packages of tasks run in pages",
+                    self.files.where,
+                    "In Python give the model's folder or .onnx file.",
+                )
         else:
             self._take(model)
         self.config = self._json("config.json") if config is None else dict(config)
@@ -187,12 +193,6 @@ class Pipeline(Owner):
                 "the pipeline is closed", self.task, "Create it again with `pipeline`."
             )
         if stem not in self.sessions:
-            if self.files is not None and self.files.package is not None:
-                raise InputError(
-                    "a package runs in pages",
-                    self.files.where,
-                    "In Python give the model's folder or .onnx file.",
-                )
             path = self.files.graphs.get(stem) if self.files is not None else None
             if path is None:
                 raise InputError(f"the model has no graph {stem!r}", self.task)
