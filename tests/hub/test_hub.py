@@ -141,7 +141,7 @@ def test_session_and_pipeline_take_ids(hub, run):
 
 
 def test_files_of_a_task(hub, run, models):
-    """The graphs of the dtype with external data, and the small files, those of folders included."""
+    """The graph of the dtype with external data, and the small files, also those in folders."""
     pooling = models / "tests/story/1_Pooling/config.json"
     pooling.parent.mkdir()
     pooling.write_text('{"pooling_mode_mean_tokens": true}')
