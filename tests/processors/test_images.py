@@ -9,7 +9,6 @@ import pytest
 np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")  # transformers' image processors need it
 transformers = pytest.importorskip("transformers")
-pytest.importorskip("edgewise.processors.media")
 
 from edgewise.errors import InputError  # noqa: E402
 from edgewise.processors.images import (  # noqa: E402

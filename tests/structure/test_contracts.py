@@ -235,7 +235,7 @@ HOMONYMS = {
         "training/trainer/options.py",
         "training/trainer/run_file.py",
     ],
-    "pool": ["session/memory.py"],
+    "pool": ["pipelines/image_classification.py", "session/memory.py"],
     "product": ["declare/op.py"],
     "top_k": ["cli/generate.py", "text/config.py", "text/fields.py"],
     "unique": ["ops/host/data_dependent.py"],

@@ -24,6 +24,16 @@ TASKS: dict[str, tuple[str, str]] = {
     "audio-classification": ("audio_classification", "AudioClassificationPipeline"),
     "voice-activity-detection": ("voice_activity", "VoiceActivityPipeline"),
     "speaker-verification": ("speaker_verification", "SpeakerVerificationPipeline"),
+    "image-classification": ("image_classification", "ImageClassificationPipeline"),
+    "image-feature-extraction": ("image_classification", "ImageFeatureExtractionPipeline"),
+    "object-detection": ("object_detection", "ObjectDetectionPipeline"),
+    "image-segmentation": ("image_segmentation", "ImageSegmentationPipeline"),
+    "background-removal": ("image_segmentation", "BackgroundRemovalPipeline"),
+    "depth-estimation": ("depth_estimation", "DepthEstimationPipeline"),
+    "zero-shot-image-classification": (
+        "zero_shot_image_classification",
+        "ZeroShotImageClassificationPipeline",
+    ),
 }
 """{task or alias: (module of this package, class)}. Modules are imported on first use."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from ...arrays import Array, as_input
 from ...declare.dtypes import NAME, UINT8
 from ...errors import InputError
+from ..media import resize_image
 from .geometry import MAX_PIXELS, Layout
 
 __all__ = ["Picture", "apply", "read_picture", "to_pillow"]
@@ -164,8 +165,6 @@ def apply(picture: Picture, done: Layout) -> Picture:
 
 
 def _resize(picture: Picture, step: dict[str, Any]) -> Picture:
-    from ..media import resize_image
-
     height, width = step["height"], step["width"]
     pixels = resize_image(
         picture.pixels, picture.height, picture.width, 3, height, width, step["filter"]

@@ -1,0 +1,142 @@
+"""What the pipelines of pictures share: reading, preprocessing, and the model's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..arrays import as_input
+from ..declare.dtypes import FLOAT, pack, unpack
+from ..errors import InputError
+from ..processors.images import Description, ImageProcessor, Picture, read_picture
+from .base import Pipeline
+from .image_graphs import ImageGraphs
+
+__all__ = ["ImagePipeline", "Plane"]
+
+
+class Plane:
+    """An output of a graph as flat numbers.
+
+    Attributes:
+        shape: dimensions.
+        numbers: elements in row-major order.
+    """
+
+    def __init__(self, value: Any) -> None:
+        code, self.shape, data = as_input(value, "output")
+        count = 1
+        for d in self.shape:
+            count *= d
+        self.numbers: Any = (
+            memoryview(data).cast("B").cast("f")
+            if code == FLOAT and count
+            else unpack(code, bytes(data), count)
+        )
+
+    def array(self, *shape: int) -> Any:
+        """The elements as float32 of another shape."""
+        from ..arrays import Array
+
+        given = self.numbers
+        data = given.cast("B") if isinstance(given, memoryview) else pack(FLOAT, given)
+        return Array(shape or self.shape, "float32", data)
+
+
+class ImagePipeline(Pipeline):
+    """A pipeline of an image processor and a graph. Pictures run one by one.
+
+    Inputs are paths, bytes of a file, PIL.Images, or arrays of uint8 [height, width, 3]; or a list
+    of these.
+
+    Attributes:
+        processor: the ImageProcessor.
+        graphs: of post-processing.
+    """
+
+    STEM = "model"
+    """The graph that takes the picture."""
+
+    def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
+        super().__init__(model, tokenizer, **options)
+        self.graphs = ImageGraphs(self.engine)
+        if not isinstance(self.processor, ImageProcessor):
+            config = self.processor
+            if config is None:
+                config = self._json("preprocessor_config.json") or self.default_processor()
+            if not isinstance(config, (Mapping, Description)):
+                raise InputError(
+                    f"a {type(config).__name__} is not an image processor",
+                    "processor",
+                    "Pass an ImageProcessor, or the contents of preprocessor_config.json.",
+                )
+            self.processor = ImageProcessor(config, engine=self.engine)
+
+    def default_processor(self) -> dict[str, Any]:
+        """The configuration of a processor for a model without preprocessor_config.json."""
+        raise InputError(
+            "the model has no preprocessor_config.json",
+            self.task,
+            "Pass image_processor= with its contents.",
+        )
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """id2label of config.json."""
+        found = self.config.get("id2label")
+        return found if isinstance(found, dict) else {}
+
+    def close(self) -> None:
+        super().close()
+        self.graphs.close()
+        if isinstance(self.processor, ImageProcessor):
+            self.processor.close()
+
+    def forward(
+        self, picture: Picture, *outputs: str, feeds: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """Runs the model on a picture.
+
+        Args:
+            picture: what the processor takes.
+            outputs: names of outputs.
+            feeds: other inputs of the graph.
+
+        Returns:
+            the outputs
+
+        Raises:
+            InputError: the graph has inputs that are not known.
+        """
+        session = self.session(self.STEM)
+        values = self.processor(picture)
+        given = {**values, **(feeds or {})}
+        if "pixel_values" not in session.inputs and len(session.inputs) == 1:
+            given = {next(iter(session.inputs)): values["pixel_values"]}
+        missing = [name for name in session.inputs if name not in given]
+        if missing:
+            raise InputError(
+                f"the model has inputs that are not known: {', '.join(missing)}",
+                self.task,
+                "It was exported for another task: give a model of this one.",
+            )
+        return session.run(list(outputs), {name: given[name] for name in session.inputs})
+
+    def picture(self, given: Any) -> Picture:
+        """Reads an input. Raises InputError."""
+        return read_picture(given)
+
+
+def check_part(options: Mapping[str, Any], *names: str) -> None:
+    """Raises InputError for options that are not numbers from 0 to 1."""
+    for name in names:
+        value = options[name]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise InputError(f"{value!r} is not a number from 0 to 1", name)
+
+
+def check_flag(options: Mapping[str, Any], *names: str) -> None:
+    """Raises InputError for options that are neither True nor False."""
+    for name in names:
+        if not isinstance(options[name], bool):
+            raise InputError(f"{options[name]!r} is neither True nor False", name)

@@ -1,0 +1,313 @@
+"""Tasks of pictures against transformers' pipelines, from pixels on."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy")
+Image = pytest.importorskip("PIL.Image")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from edgewise import pipeline  # noqa: E402
+from edgewise.errors import InputError  # noqa: E402
+
+from . import tiny_images  # noqa: E402
+
+REAL = Path(os.environ.get("EDGEWISE_REAL", "/nonexistent"))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """function(kind, **changes) that returns the folder of a tiny random model."""
+    made = {}
+
+    def get(kind, **changes):
+        key = (kind, *sorted(changes.items()))
+        if key not in made:
+            made[key] = tiny_images.make(tmp_path_factory.mktemp(kind), kind, **changes)
+        return made[key]
+
+    return get
+
+
+def pictures():
+    """Pictures with areas and noise, of several shapes."""
+    rng = np.random.default_rng(3)
+    for height, width in ((64, 96), (90, 61)):
+        pixels = rng.integers(0, 60, (height, width, 3))
+        pixels[height // 4 : height // 2, : width // 2] += [180, 20, 40]
+        pixels[height // 2 :, width // 3 :] += [10, 150, 190]
+        yield Image.fromarray(pixels.astype(np.uint8))
+
+
+def both(task, folder, **options):
+    """Our pipeline and transformers'."""
+    theirs = transformers.pipeline(
+        task, str(folder), framework="pt", use_fast=False, device="cpu", **options
+    )
+    return pipeline(task, folder), theirs
+
+
+def same_scores(ours, theirs, atol=1e-4):
+    assert [r["label"] for r in ours] == [r["label"] for r in theirs]
+    for a, b in zip(ours, theirs):
+        assert a["score"] == pytest.approx(b["score"], abs=atol)
+
+
+@pytest.mark.parametrize("problem", [None, "multi_label_classification"])
+def test_classification(tiny, problem):
+    ours, theirs = both("image-classification", tiny("vit", problem_type=problem))
+    for image in pictures():
+        same_scores(ours(image), theirs(image))
+        same_scores(ours(image, top_k=2), theirs(image, top_k=2))
+        for function in ("softmax", "sigmoid", "none"):
+            options = {"top_k": 5, "function_to_apply": function}
+            same_scores(ours(image, **options), theirs(image, **options), 1e-3)
+    several = ours(list(pictures()))
+    assert len(several) == 2 and several[1] == ours(list(pictures())[1])
+
+
+def test_features(tiny):
+    ours, theirs = both("image-feature-extraction", tiny("vit-base"))
+    for image in pictures():
+        for pool in (False, True):
+            expected = np.array(theirs(image, pool=pool))
+            np.testing.assert_allclose(np.array(ours(image, pool=pool)), expected, atol=1e-4)
+        assert ours(image, return_tensors=True).shape == (1, 17, 32)
+
+
+@pytest.mark.parametrize("kind", ["detr", "yolos", "rt-detr"])
+def test_detection(tiny, kind):
+    ours, theirs = both("object-detection", tiny(kind))
+    for image in pictures():
+        for threshold in (0.2, 0.5):
+            found = ours(image, threshold=threshold)
+            expected = theirs(image, threshold=threshold)
+            assert threshold > 0.2 or expected
+            same_scores(found, expected)
+            for a, b in zip(found, expected):
+                for side, x in a["box"].items():
+                    assert type(x) is int and abs(x - b["box"][side]) <= 1
+        parts = ours(image, threshold=0.2, percentage=True)
+        assert all(0 <= abs(x) <= 3 for one in parts for x in one["box"].values())
+
+
+def masks_agree(ours, theirs, part=0.002):
+    """Masks may differ where two values are nearly equal."""
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs):
+        assert a["label"] == b["label"]
+        assert (a["score"] is None) == (b["score"] is None)
+        if a["score"] is not None:
+            assert a["score"] == pytest.approx(b["score"], abs=1e-4)
+        mask, expected = np.array(a["mask"]), np.array(b["mask"])
+        assert a["mask"].mode == "L" and mask.shape == expected.shape
+        assert (mask != expected).mean() <= part
+
+
+def test_semantic_segmentation(tiny):
+    ours, theirs = both("image-segmentation", tiny("segformer"))
+    count = 0
+    for image in pictures():
+        expected = theirs(image)
+        count += len(expected)
+        masks_agree(ours(image), expected)
+    assert count > 2
+    with pytest.raises(InputError, match="subtask"):
+        ours(image, subtask="panoptic")
+
+
+QUERIES = {"threshold": 0.2, "mask_threshold": 0.1, "overlap_mask_area_threshold": 0.05}
+
+
+def test_segmentation_with_queries(tiny):
+    ours, theirs = both("image-segmentation", tiny("detr-masks"))
+    count = 0
+    for image in pictures():
+        for subtask in (None, "panoptic", "semantic", "instance"):
+            options = {"subtask": subtask, **QUERIES}
+            expected = theirs(image, **options)
+            count += len(expected)
+            masks_agree(ours(image, **options), expected)
+        assert ours(image, threshold=1.0) == []
+    assert count > 4
+
+
+@pytest.mark.parametrize("kind", ["maskformer", "mask2former"])
+def test_maskformer(tmp_path, kind):
+    rng = np.random.default_rng(5)
+    logits = rng.standard_normal((1, 9, 6)).astype(np.float32) * 3
+    masks = rng.standard_normal((1, 9, 12, 16)).astype(np.float32) * 2
+    outputs = {"class_queries_logits": logits, "masks_queries_logits": masks}
+    ours = pipeline("image-segmentation", tiny_images.constant(tmp_path / kind, kind, outputs))
+    name = {"maskformer": "MaskFormer", "mask2former": "Mask2Former"}[kind]
+    theirs = getattr(transformers, f"{name}ImageProcessor")()
+    tensors = transformers.utils.ModelOutput(
+        {key: torch.tensor(value) for key, value in outputs.items()}
+    )
+    for image in pictures():
+        sizes = [image.size[::-1]]
+        for fused in ([], [0, 1]):
+            expected = theirs.post_process_panoptic_segmentation(
+                tensors, **QUERIES, target_sizes=sizes, label_ids_to_fuse=set(fused)
+            )[0]
+            found = ours(image, **QUERIES, label_ids_to_fuse=fused)
+            ids = {s["id"]: s for s in reversed(expected["segments_info"])}
+            if not fused:  # transformers counts on from the id that it fused with
+                assert len(found) == len(ids) > 2
+            for one, number in zip(found, sorted(ids) if not fused else []):
+                mask = np.array(one["mask"]) == 255
+                assert (mask != (expected["segmentation"].numpy() == number)).mean() < 0.002
+                assert one["score"] == pytest.approx(ids[number]["score"], abs=1e-4)
+                assert one["label"] == tiny_images.LABELS[ids[number]["label_id"]]
+            if fused:
+                assert len([f for f in found if f["label"] in ("cat", "dog")]) <= 2
+        classes = theirs.post_process_semantic_segmentation(tensors, target_sizes=sizes)[0].numpy()
+        found = ours(image, subtask="semantic")
+        assert [f["label"] for f in found] == [tiny_images.LABELS[c] for c in np.unique(classes)]
+        for one, c in zip(found, np.unique(classes)):
+            assert ((np.array(one["mask"]) == 255) != (classes == c)).mean() < 0.002
+    with pytest.raises(InputError, match="instances"):
+        ours(image, subtask="instance")
+
+
+@pytest.mark.parametrize("kind", ["glpn", "dpt"])
+def test_depth(tiny, kind):
+    ours, theirs = both("depth-estimation", tiny(kind))
+    for image in pictures():
+        found, expected = ours(image), theirs(image)
+        values = expected["predicted_depth"].numpy()
+        scale = np.abs(values).max()
+        np.testing.assert_allclose(found["predicted_depth"], values, atol=1e-4 * scale)
+        gray, reference = (np.array(x["depth"]).astype(int) for x in (found, expected))
+        assert found["depth"].size == image.size and np.abs(gray - reference).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_zero_shot(tiny, kind):
+    ours, theirs = both("zero-shot-image-classification", tiny(kind))
+    labels = ["a cat", "dog", "two very large trees"]
+    for image in pictures():
+        options = {"candidate_labels": labels}
+        for extra in ({}, {"hypothesis_template": "{}!"}):
+            results = (p(image, **options, **extra) for p in (ours, theirs))
+            same_scores(*(sorted(r, key=lambda one: one["label"]) for r in results))
+        assert ours(image, ", ".join(labels)) == ours(image, **options)
+        scores = [one["score"] for one in ours(image, labels)]
+        assert scores == sorted(scores, reverse=True)
+    with pytest.raises(InputError, match="candidate_labels"):
+        ours(image)
+
+
+def test_yolo(tmp_path):
+    """Boxes against onnxruntime's NonMaxSuppression on the same output."""
+    ort = pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    path = tiny_images.yolo(tmp_path)
+    detect = pipeline("object-detection", path)
+    h = onnx.helper
+    names = ["boxes", "scores", "most", "iou", "threshold"]
+    node = h.make_node("NonMaxSuppression", names, ["chosen"], center_point_box=1)
+    kinds = [1, 1, 7, 1, 1]
+    shapes = [[1, None, 4], [1, None, None], [1], [1], [1]]
+    graph = h.make_graph(
+        [node],
+        "nms",
+        [h.make_tensor_value_info(n, k, s) for n, k, s in zip(names, kinds, shapes)],
+        [h.make_tensor_value_info("chosen", 7, [None, 3])],
+    )
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9)
+    suppress = ort.InferenceSession(model.SerializeToString())
+    run = ort.InferenceSession(path)
+    for image in pictures():
+        pixels = detect.processor(image)["pixel_values"]
+        assert pixels.shape == (1, 3, 64, 64)
+        (output,) = run.run(None, {"images": np.asarray(pixels)})
+        boxes, scores = output[:, :4].transpose(0, 2, 1), output[:, 4:].copy()
+        best = scores.argmax(1)
+        for c in range(scores.shape[1]):  # each box has one class
+            scores[0, c, best[0] != c] = 0
+        feeds = dict(zip(names, [boxes, scores, np.array([300]), [0.45], [0.5]]))
+        feeds = {n: np.asarray(x, dtype=np.int64 if n == "most" else "f") for n, x in feeds.items()}
+        chosen = suppress.run(None, feeds)[0]
+        scale = min(64 / image.height, 64 / image.width)
+        left = round((64 - round(image.width * scale)) / 2 - 0.1)
+        top = round((64 - round(image.height * scale)) / 2 - 0.1)
+        expected = []
+        for _, label, anchor in chosen:
+            x, y, w, h_ = boxes[0, anchor]
+            box = np.array([x - w / 2 - left, y - h_ / 2 - top, x + w / 2 - left, y + h_ / 2 - top])
+            high = [image.width, image.height] * 2
+            box = np.clip(box / scale, 0, high)
+            expected.append((float(scores[0, label, anchor]), tiny_images.LABELS[label], box))
+        expected.sort(key=lambda e: -e[0])
+        found = detect(image, percentage=True)
+        assert len(found) == len(expected) > 3
+        for a, (score, label, box) in zip(found, expected):
+            assert a["score"] == pytest.approx(score, abs=1e-4) and a["label"] == label
+            np.testing.assert_allclose(list(a["box"].values()) * np.array(high), box, atol=0.1)
+
+
+def test_background_removal(tiny, tmp_path):
+    """A model with one plane: alpha is the plane at the size of the picture."""
+    onnx = pytest.importorskip("onnx")
+    h = onnx.helper
+    graph = h.make_graph(
+        [h.make_node("ReduceMean", ["pixel_values"], ["alpha"], axes=[1], keepdims=1)],
+        "matte",
+        [h.make_tensor_value_info("pixel_values", 1, [1, 3, 32, 32])],
+        [h.make_tensor_value_info("alpha", 1, [1, 1, 32, 32])],
+    )
+    path = tmp_path / "matte.onnx"
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9), path)
+    for normalize in (False, True):  # probabilities, then logits
+        config = {
+            "image_processor_type": "ViTImageProcessor",
+            "size": 32,
+            "do_normalize": normalize,
+        }
+        remove = pipeline("background-removal", path, image_processor=config)
+        for image in pictures():
+            plane = torch.tensor(np.asarray(remove.processor(image)["pixel_values"])).mean(1)
+            plane = plane.sigmoid() if normalize else plane
+            large = torch.nn.functional.interpolate(
+                plane[None], size=image.size[::-1], mode="bilinear", align_corners=False
+            )
+            result = remove(image)
+            assert result.mode == "RGBA" and result.size == image.size
+            assert np.array_equal(np.array(result)[:, :, :3], np.array(image))
+            expected = (large[0, 0].numpy() * 255).round()
+            assert np.abs(np.array(result)[:, :, 3] - expected).max() <= 1
+
+
+def test_other_models_and_bad_pictures(tiny):
+    """An error names what is wrong, and the pipeline goes on working."""
+    with pytest.raises(InputError, match="pred_boxes"):
+        pipeline("object-detection", tiny("vit"))(next(pictures()))
+    classify = pipeline("image-classification", tiny("vit"))
+    first = classify(next(pictures()))
+    for bad in (b"damaged", "missing.png", np.zeros((0, 3, 3), np.uint8), 3):
+        with pytest.raises(InputError):
+            classify(bad)
+    for options in ({"top_k": 0}, {"function_to_apply": "tanh"}, {"other": 1}):
+        with pytest.raises(InputError):
+            classify(next(pictures()), **options)
+    assert classify(next(pictures())) == first
+    with pytest.raises(InputError, match="preprocessor_config"):
+        pipeline("image-classification", tiny("vit") / "onnx/model.onnx", image_processor=3)
+
+
+@pytest.mark.skipif(not (REAL / "efficientnet-lite0").exists(), reason="EDGEWISE_REAL has no model")
+def test_real_classification():
+    classify = pipeline("image-classification", REAL / "efficientnet-lite0")
+    expected = {
+        "chelsea.png": "cat",
+        "coffee.png": "espresso",
+        "camera.png": "tripod",
+        "motorcycle_left.png": "moped",
+    }
+    for name, word in expected.items():
+        best = classify(REAL / "images" / name)[0]
+        assert word in best["label"], (name, best)

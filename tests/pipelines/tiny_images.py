@@ -1,0 +1,295 @@
+"""Tiny random models of image tasks, as transformers saves them and as optimum exports them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+LABELS = ["cat", "dog", "cup", "tree", "moped"]
+SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+SQUARE = {"size": {"height": 32, "width": 32}}
+DETR_SIZE = {"size": {"shortest_edge": 64, "longest_edge": 96}}
+
+
+def _vit(transformers):
+    config = transformers.ViTConfig(**SMALL, image_size=32, patch_size=8, initializer_range=0.5)
+    return config, "ViTImageProcessor", SQUARE
+
+
+def _resnet_backbone(transformers):
+    return transformers.ResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[8, 16, 16, 32],
+        depths=[1, 1, 1, 1],
+        layer_type="basic",
+        out_features=["stage1", "stage2", "stage3", "stage4"],
+    )
+
+
+def _detr(transformers):
+    config = transformers.DetrConfig(
+        use_timm_backbone=False,
+        backbone=None,
+        backbone_config=_resnet_backbone(transformers),
+        use_pretrained_backbone=False,
+        num_queries=8,
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        init_std=1.0,
+        init_xavier_std=5.0,
+    )
+    return config, "DetrImageProcessor", DETR_SIZE
+
+
+def _yolos(transformers):
+    config = transformers.YolosConfig(
+        **SMALL, image_size=[48, 64], patch_size=16, num_detection_tokens=8, initializer_range=0.5
+    )
+    return config, "YolosImageProcessor", {"size": {"height": 48, "width": 64}}
+
+
+def _rt_detr(transformers):
+    config = transformers.RTDetrConfig(
+        use_timm_backbone=False,
+        backbone=None,
+        backbone_config=transformers.RTDetrResNetConfig(
+            embedding_size=8,
+            hidden_sizes=[8, 16, 16, 32],
+            depths=[1, 1, 1, 1],
+            layer_type="basic",
+            out_features=["stage2", "stage3", "stage4"],
+        ),
+        use_pretrained_backbone=False,
+        encoder_in_channels=[16, 16, 32],
+        encoder_hidden_dim=32,
+        encoder_ffn_dim=32,
+        encoder_layers=1,
+        d_model=32,
+        num_queries=20,
+        decoder_in_channels=[32, 32, 32],
+        decoder_ffn_dim=32,
+        decoder_layers=1,
+        decoder_attention_heads=2,
+        encoder_attention_heads=2,
+        num_denoising=0,
+        anchor_image_size=None,
+        initializer_range=0.5,
+        disable_custom_kernels=True,
+    )
+    return config, "RTDetrImageProcessor", {"size": {"height": 64, "width": 64}}
+
+
+def _segformer(transformers):
+    config = transformers.SegformerConfig(
+        hidden_sizes=[8, 16, 16, 16],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 2, 2],
+        decoder_hidden_size=16,
+        initializer_range=0.5,
+    )
+    return config, "SegformerImageProcessor", {"size": {"height": 64, "width": 64}}
+
+
+def _glpn(transformers):
+    config = transformers.GLPNConfig(
+        hidden_sizes=[8, 16, 16, 16],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 2, 2],
+        decoder_hidden_size=16,
+        initializer_range=0.5,
+    )
+    return config, "GLPNImageProcessor", {}
+
+
+def _dpt(transformers):
+    config = transformers.DPTConfig(
+        **SMALL,
+        image_size=32,
+        patch_size=8,
+        backbone_out_indices=[0, 0, 1, 1],
+        neck_hidden_sizes=[8, 8, 16, 16],
+        fusion_hidden_size=16,
+        initializer_range=0.5,
+        is_hybrid=False,
+    )
+    config.num_hidden_layers = 4
+    config.backbone_out_indices = [0, 1, 2, 3]
+    return config, "DPTImageProcessor", SQUARE
+
+
+def _clip(transformers, kind="CLIP", processor="CLIPImageProcessor"):
+    text = dict(**SMALL, vocab_size=400, max_position_embeddings=64 if kind == "Siglip" else 40)
+    vision = dict(**SMALL, image_size=32, patch_size=8)
+    extra = {"projection_dim": 16} if kind == "CLIP" else {}
+    if kind == "CLIP":
+        text["eos_token_id"] = 2
+    config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=vision, **extra)
+    size = {"size": {"height": 32, "width": 32}}
+    if kind == "CLIP":
+        size = {"size": {"shortest_edge": 32}, "crop_size": 32}
+    return config, processor, size
+
+
+def _siglip(transformers):
+    return _clip(transformers, "Siglip", "SiglipImageProcessor")
+
+
+KINDS = {
+    "vit": (_vit, "ViTForImageClassification", ["logits"]),
+    "vit-base": (_vit, "ViTModel", ["last_hidden_state", "pooler_output"]),
+    "detr": (_detr, "DetrForObjectDetection", ["logits", "pred_boxes"]),
+    "detr-masks": (_detr, "DetrForSegmentation", ["logits", "pred_boxes", "pred_masks"]),
+    "yolos": (_yolos, "YolosForObjectDetection", ["logits", "pred_boxes"]),
+    "rt-detr": (_rt_detr, "RTDetrForObjectDetection", ["logits", "pred_boxes"]),
+    "segformer": (_segformer, "SegformerForSemanticSegmentation", ["logits"]),
+    "glpn": (_glpn, "GLPNForDepthEstimation", ["predicted_depth"]),
+    "dpt": (_dpt, "DPTForDepthEstimation", ["predicted_depth"]),
+    "clip": (_clip, "CLIPModel", ["logits_per_image"]),
+    "siglip": (_siglip, "SiglipModel", ["logits_per_image"]),
+}
+
+
+def _inputs(torch, kind):
+    """Inputs to export a model with, and their free dimensions."""
+    inputs = {"pixel_values": torch.rand(1, 3, 64, 64)}
+    if kind in ("vit", "vit-base", "dpt", "clip", "siglip"):
+        inputs["pixel_values"] = torch.rand(1, 3, 32, 32)
+    if kind == "yolos":
+        inputs["pixel_values"] = torch.rand(1, 3, 48, 64)
+    axes = {"pixel_values": {2: "height", 3: "width"}}
+    if kind.startswith("detr"):
+        inputs["pixel_mask"] = torch.ones(1, 64, 64, dtype=torch.int64)
+        axes["pixel_mask"] = {1: "height", 2: "width"}
+    if kind in ("clip", "siglip"):
+        inputs["input_ids"] = torch.tensor([[0, 5, 6, 2], [0, 7, 8, 2]])
+        axes = {"input_ids": {0: "texts", 1: "length"}}
+        if kind == "clip":
+            inputs["attention_mask"] = torch.ones(2, 4, dtype=torch.int64)
+            axes["attention_mask"] = {0: "texts", 1: "length"}
+    return inputs, axes
+
+
+def make(folder: Path, kind: str, **changes) -> Path:
+    """Makes a model and returns its folder. changes: of its configuration."""
+    import torch
+    import transformers
+
+    from .tiny import tokenizer_of
+
+    configure, model_class, outputs = KINDS[kind]
+    torch.manual_seed(len(kind))
+    config, processor_class, fields = configure(transformers)
+    config.id2label = dict(enumerate(LABELS))
+    config.label2id = {label: i for i, label in enumerate(LABELS)}
+    for name, value in changes.items():
+        setattr(config, name, value)
+    model = getattr(transformers, model_class)(config).eval()
+    model.save_pretrained(folder)
+    processor = getattr(transformers, processor_class)(**fields)
+    processor.save_pretrained(folder)
+    if kind in ("clip", "siglip"):
+        tokenizer = tokenizer_of("roberta")
+        if kind == "siglip":
+            tokenizer.model_input_names = ["input_ids"]
+        tokenizer.save_pretrained(folder)
+    inputs, axes = _inputs(torch, kind)
+
+    class Exported(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *values):
+            got = self.model(**dict(zip(inputs, values)))
+            return tuple(got[name] for name in outputs)
+
+    (folder / "onnx").mkdir()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Exported(),
+            tuple(inputs.values()),
+            folder / "onnx/model.onnx",
+            input_names=list(inputs),
+            output_names=outputs,
+            dynamic_axes=axes,
+            opset_version=17,
+            dynamo=False,
+        )
+    return folder
+
+
+def yolo(folder: Path, classes: int = 3, size: int = 64) -> Path:
+    """A model with YOLO's output: boxes and scores are linear in the colors of a grid of cells."""
+    import onnx
+    import torch
+
+    torch.manual_seed(1)
+
+    class Yolo(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scores = torch.nn.Conv2d(3, classes, 8, 8)
+            self.sizes = torch.nn.Conv2d(3, 2, 8, 8)
+            self.scores.weight.data *= 12
+            y, x = torch.meshgrid(torch.arange(size // 8), torch.arange(size // 8), indexing="ij")
+            self.register_buffer("centers", torch.stack([x, y])[None] * 8.0 + 4)
+
+        def forward(self, images):
+            sizes = 16 + 12 * self.sizes(images).sigmoid()
+            found = torch.cat([self.centers, sizes, self.scores(images).sigmoid()], 1)
+            return found.flatten(2)
+
+    path = folder / "yolo.onnx"
+    with torch.no_grad():
+        torch.onnx.export(
+            Yolo(),
+            torch.rand(1, 3, size, size),
+            path,
+            input_names=["images"],
+            output_names=["output0"],
+            opset_version=17,
+            dynamo=False,
+        )
+    model = onnx.load(path)
+    entry = model.metadata_props.add()
+    entry.key, entry.value = (
+        "names",
+        json.dumps({}) if not classes else str(dict(enumerate(LABELS[:classes]))),
+    )
+    onnx.save(model, path)
+    return path
+
+
+def constant(folder: Path, kind: str, outputs: dict) -> Path:
+    """A model of MaskFormer's family with constant outputs (transformers' needs scipy)."""
+    import onnx
+    import transformers
+
+    h = onnx.helper
+    nodes = [h.make_node("ReduceMean", ["pixel_values"], ["mean"], axes=[0, 1, 2, 3], keepdims=0)]
+    nodes.append(h.make_node("Mul", ["mean", "zero"], ["nothing"]))
+    tensors = [h.make_tensor("zero", 1, [], [0.0])]
+    for name, value in outputs.items():
+        tensors.append(onnx.numpy_helper.from_array(value, f"{name}_value"))
+        nodes.append(h.make_node("Add", [f"{name}_value", "nothing"], [name]))
+    graph = h.make_graph(
+        nodes,
+        "constant",
+        [h.make_tensor_value_info("pixel_values", 1, [1, 3, "height", "width"])],
+        [h.make_tensor_value_info(n, 1, v.shape) for n, v in outputs.items()],
+        tensors,
+    )
+    folder.mkdir()
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, folder / "model.onnx")
+    labels = {str(i): label for i, label in enumerate(LABELS)}
+    (folder / "config.json").write_text(json.dumps({"model_type": kind, "id2label": labels}))
+    transformers.MaskFormerImageProcessor(**DETR_SIZE).save_pretrained(folder)
+    return folder

@@ -1,0 +1,168 @@
+// Segments of a picture. Mirrors python/edgewise/pipelines/post/segmentation.py, and the graphs of
+// python/edgewise/pipelines/image_graphs.py; tests/conformance/segmentation.json compares with
+// transformers.
+
+import { likeliest } from "./detection.ts";
+import { Interpolation } from "./interpolation.ts";
+
+type Numbers = ArrayLike<number>;
+type Size = readonly [height: number, width: number];
+
+/** A query that shows something. */
+export interface Query {
+  query: number;
+  label: number;
+  score: number;
+}
+
+/** A segment; `id` is its value in the map. */
+export interface Segment {
+  id: number;
+  labelId: number;
+  wasFused: boolean;
+  score: number;
+}
+
+/**
+ * The class of each pixel: the logits are enlarged before they are compared.
+ * @param logits [classes, height, width] of `from`
+ * @returns [height, width] of `to`
+ */
+export function semanticMap(logits: Numbers, classes: number, from: Size, to: Size): Uint16Array {
+  const pixels = to[0] * to[1];
+  const [plane, best] = [new Float32Array(pixels), new Float32Array(pixels).fill(-Infinity)];
+  const map = new Uint16Array(pixels);
+  const enlarge = new Interpolation("linear", ...from, ...to);
+  for (let c = 0; c < classes; c++) {
+    enlarge.run(logits, c * from[0] * from[1], plane);
+    for (let i = 0; i < pixels; i++)
+      if (plane[i]! > best[i]!) {
+        best[i] = plane[i]!;
+        map[i] = c;
+      }
+  }
+  return map;
+}
+
+/**
+ * The planes of classes that queries with masks stand for, which `semanticMap` takes.
+ * @param logits [queries, classes]; the last class is "no object"
+ * @param masks [queries, pixels], logits
+ * @returns [classes - 1, pixels]
+ */
+export function classPlanes(
+  logits: Numbers,
+  masks: Numbers,
+  classes: number,
+  pixels: number,
+): Float32Array {
+  const planes = new Float32Array((classes - 1) * pixels);
+  const mask = new Float32Array(pixels);
+  for (let q = 0; q < logits.length / classes; q++) {
+    for (let i = 0; i < pixels; i++) mask[i] = sigmoid(masks[q * pixels + i]!);
+    const { label, score } = likeliest(logits, q, classes, false);
+    const most = logits[q * classes + label]!;
+    for (let c = 0; c < classes - 1; c++) {
+      const p = Math.exp(logits[q * classes + c]! - most) * score;
+      for (let i = 0; i < pixels; i++) planes[c * pixels + i]! += p * mask[i]!;
+    }
+  }
+  return planes;
+}
+
+const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
+
+/** The queries whose likeliest class is an object with a score above the threshold. */
+export function chooseQueries(logits: Numbers, classes: number, threshold: number): Query[] {
+  const kept: Query[] = [];
+  for (let query = 0; query < logits.length / classes; query++) {
+    const { label, score } = likeliest(logits, query, classes, false);
+    if (label !== classes - 1 && score > threshold) kept.push({ query, label, score });
+  }
+  return kept;
+}
+
+/** Options of `segmentMap`, with transformers' names. */
+export interface SegmentOptions {
+  maskThreshold: number;
+  overlapMaskAreaThreshold: number;
+  /** Classes whose segments become one. */
+  labelIdsToFuse: readonly number[];
+}
+
+/**
+ * The segment of each pixel, of queries with masks.
+ * @param chosen as from `chooseQueries`
+ * @param masks [queries, height, width] of `from`, logits
+ * @returns `map` [height, width] of `to`: a segment's id, 0 for none; and the segments
+ */
+export function segmentMap(
+  chosen: readonly Query[],
+  masks: Numbers,
+  from: Size,
+  to: Size,
+  options: SegmentOptions,
+): { map: Uint16Array; segments: Segment[] } {
+  const [pixels, small] = [to[0] * to[1], from[0] * from[1]];
+  const [plane, best] = [new Float32Array(pixels), new Float32Array(pixels).fill(-Infinity)];
+  const [owner, mask] = [new Uint16Array(pixels), new Float32Array(small)];
+  const enlarge = new Interpolation("linear", ...from, ...to);
+  const whole = chosen.map(({ query, score }, k) => {
+    for (let i = 0; i < small; i++) mask[i] = sigmoid(masks[query * small + i]!);
+    enlarge.run(mask, 0, plane);
+    let area = 0;
+    for (let i = 0; i < pixels; i++) {
+      const value = plane[i]! * score;
+      if (value >= options.maskThreshold) area++;
+      if (value > best[i]!) {
+        best[i] = value;
+        owner[i] = k;
+      }
+    }
+    return area;
+  });
+  const areas = chosen.map(() => 0);
+  if (chosen.length) for (const k of owner) areas[k]!++;
+  const { numbers, segments } = segmentsOf(chosen, areas, whole, options);
+  return { map: owner.map((k) => numbers[k] ?? 0), segments };
+}
+
+/** Which queries become segments: the number of each one's segment, 0: none. */
+export function segmentsOf(
+  chosen: readonly Query[],
+  areas: readonly number[],
+  whole: readonly number[],
+  { overlapMaskAreaThreshold, labelIdsToFuse }: SegmentOptions,
+): { numbers: number[]; segments: Segment[] } {
+  const segments: Segment[] = [];
+  const idOf = new Map<number, number>(); // of classes whose segments become one
+  const numbers = chosen.map(({ label, score }, k) => {
+    if (!areas[k] || !whole[k] || !(areas[k]! / whole[k]! > overlapMaskAreaThreshold)) return 0;
+    if (idOf.has(label)) return idOf.get(label)!;
+    const id = segments.length + 1;
+    const wasFused = labelIdsToFuse.includes(label);
+    if (wasFused) idOf.set(label, id);
+    segments.push({ id, labelId: label, wasFused, score: Math.round(score * 1e6) / 1e6 });
+    return id;
+  });
+  return { numbers, segments };
+}
+
+/** 255 where the map has the value, else 0. */
+export function maskOf(map: Uint16Array, value: number): Uint8Array {
+  return Uint8Array.from(map, (v) => (v === value ? 255 : 0));
+}
+
+/**
+ * How much of each pixel belongs to the foreground, 0 to 255, of a model with one output plane.
+ * @param values [height, width] of `from`: probabilities, or logits if one is not in 0 to 1
+ * @returns [height, width] of `to`
+ */
+export function foreground(values: Numbers, from: Size, to: Size): Uint8Array {
+  const parts = Float32Array.from(values);
+  if (parts.some((v) => v < -1e-5 || v > 1 + 1e-5))
+    for (const [i, v] of parts.entries()) parts[i] = sigmoid(v);
+  const out = new Float32Array(to[0] * to[1]);
+  new Interpolation("linear", ...from, ...to).run(parts, 0, out);
+  return Uint8Array.from(out, (v) => Math.min(Math.max(Math.floor(v * 255 + 0.5), 0), 255));
+}
