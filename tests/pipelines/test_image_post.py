@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 
 from edgewise.arrays import Array, as_input  # noqa: E402
 from edgewise.pipelines.image_graphs import ImageGraphs  # noqa: E402
-from edgewise.pipelines.post.detection import focal, named_box, set_prediction, unletterbox, yolo  # noqa: E402
+from edgewise.pipelines.post import detection  # noqa: E402
 from edgewise.pipelines.post.segmentation import choose_queries, segments  # noqa: E402
 
 from tests.conformance.vectors import FOLDER, vectors  # noqa: E402
@@ -140,13 +140,13 @@ def test_files_are_those_of_transformers():
 
 
 @pytest.mark.parametrize("case", range(4))
-def test_detection(case):
+def test_queries(case):
     v = vectors("detection")[case]
     arguments = (v["logits"], v["boxes"], v["classes"], v["threshold"], *v["size"])
     if v["kind"] == "set":
-        found = set_prediction(*arguments)
+        found = detection.set_prediction(*arguments)
     else:
-        found = focal(*arguments, v["most"])
+        found = detection.focal(*arguments, v["most"])
     assert found and close([[s, label, list(box)] for s, label, box in found], v["found"])
 
 
@@ -193,13 +193,15 @@ def test_boxes():
     """YOLO's boxes; test_image_tasks.py compares more with onnxruntime."""
     v = vectors("detection_yolo")
     for case in v["cases"]:
-        found = yolo(v["output"], v["anchors"], *case["arguments"])
+        found = detection.yolo(v["output"], v["anchors"], *case["arguments"])
         assert close([[s, c, list(b)] for s, c, b in found], case["found"])
     for case in v["letterbox"]:
-        found = unletterbox([(1.0, 0, tuple(case["box"]))], case["model"], *case["picture"])
+        found = detection.unletterbox(
+            [(1.0, 0, tuple(case["box"]))], case["model"], *case["picture"]
+        )
         assert close(list(found[0][2]), case["expected"])
         height, width = case["picture"]
-        assert named_box(found[0][2], height, width, False) == case["named"]
+        assert detection.named_box(found[0][2], height, width, False) == case["named"]
 
 
 def made_yolo():

@@ -1,6 +1,9 @@
 """Tasks of pictures against transformers' pipelines, from pixels on."""
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -297,6 +300,93 @@ def test_other_models_and_bad_pictures(tiny):
     assert classify(next(pictures())) == first
     with pytest.raises(InputError, match="preprocessor_config"):
         pipeline("image-classification", tiny("vit") / "onnx/model.onnx", image_processor=3)
+
+
+# {task: (model, {option: a value})}
+OPTIONS = {
+    "image-classification": ("vit", {"top_k": 2, "function_to_apply": "sigmoid"}),
+    "image-feature-extraction": ("vit-base", {"pool": True, "return_tensors": True}),
+    "object-detection": (
+        "yolos",
+        {"threshold": 0.1, "percentage": True, "iou": 0.2, "agnostic_nms": True},
+    ),
+    "image-segmentation": (
+        "segformer",
+        {
+            "subtask": "semantic",
+            "threshold": 0.1,
+            "mask_threshold": 0.2,
+            "overlap_mask_area_threshold": 0.3,
+            "label_ids_to_fuse": [1],
+        },
+    ),
+    "depth-estimation": ("glpn", {}),
+    "zero-shot-image-classification": (
+        "clip",
+        {"candidate_labels": ["a", "b"], "hypothesis_template": "{}."},
+    ),
+}
+# Of transformers and transformers.js, without an effect here.
+REFUSED = ["timeout", "image_processor_kwargs", "tokenizer_kwargs", "parameters", "target_sizes"]
+
+
+@pytest.mark.parametrize("task", OPTIONS)
+def test_every_option_works_or_raises(tiny, task):
+    kind, values = OPTIONS[task]
+    pipe, image = pipeline(task, tiny(kind)), next(pictures())
+    assert set(values) == set(type(pipe).CALL)
+    needed = {k: v for k, v in values.items() if k == "candidate_labels"}
+    for name, value in values.items():
+        once = pipe(image, **{**needed, name: value})
+        again = pipeline(task, tiny(kind), **{name: value})(image, **needed)
+        if name != "return_tensors":
+            assert agree(*(plain(result) for result in (again, once)))
+        with pytest.raises(InputError):
+            pipe(image, **{**needed, name: object()})
+    for name in REFUSED:
+        with pytest.raises(InputError, match=f"no option '{name}'"):
+            pipe(image, **needed, **{name: 1})
+
+
+SCRIPT = """
+import json, sys
+sys.modules.update({"numpy": None, "PIL": None})
+import edgewise
+folders = json.loads(sys.argv[1])
+image = edgewise.Array((40, 60, 3), "uint8", bytes(i % 251 for i in range(7200)))
+out = []
+for task, folder in folders.items():
+    extra = {"candidate_labels": ["a", "b"]} if task.startswith("zero") else {}
+    out.append(edgewise.pipeline(task, folder)(image, **extra))
+plain = lambda x: x.tolist() if isinstance(x, edgewise.Array) else str(x)
+print(json.dumps(out, default=plain))
+"""
+
+
+def test_without_numpy_and_pillow(tiny):
+    """Results are the same; pictures are arrays."""
+    folders = {task: str(tiny(kind)) for task, (kind, _) in OPTIONS.items()}
+    run = [sys.executable, "-c", SCRIPT, json.dumps(folders)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pixels = np.array([i % 251 for i in range(7200)], np.uint8).reshape(40, 60, 3)
+    for (task, folder), result in zip(folders.items(), json.loads(done.stdout)):
+        extra = {"candidate_labels": ["a", "b"]} if task.startswith("zero") else {}
+        expected = pipeline(task, folder)(pixels, **extra)
+        assert agree(result, plain(expected)), task
+
+
+def plain(result):
+    """A result with masks and arrays as lists."""
+    return json.loads(json.dumps(result, default=lambda x: np.asarray(x).tolist()))
+
+
+def agree(a, b):
+    if isinstance(a, dict):
+        return set(a) == set(b) and all(agree(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(agree, a, b))
+    return a == pytest.approx(b, abs=1e-5) if isinstance(a, float) else a == b
 
 
 @pytest.mark.skipif(not (REAL / "efficientnet-lite0").exists(), reason="EDGEWISE_REAL has no model")

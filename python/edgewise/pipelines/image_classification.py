@@ -67,7 +67,9 @@ class ImageFeatureExtractionPipeline(ImagePipeline):
     CALL = {"pool": False, "return_tensors": False}
 
     def check(self, options: Mapping[str, Any]) -> None:
-        check_flag({"pool": bool(options["pool"])}, "pool")
+        check_flag(options, "return_tensors")
+        if options["pool"] is not None:
+            check_flag(options, "pool")
 
     def one(self, given: Any, options: dict[str, Any]) -> Any:
         names = (

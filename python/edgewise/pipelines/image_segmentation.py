@@ -59,8 +59,10 @@ class ImageSegmentationPipeline(ImagePipeline):
                 "There are: semantic, instance, panoptic.",
             )
         fused = options["label_ids_to_fuse"]
-        if fused is not None and not all(type(i) is int for i in fused):
-            raise InputError("it is not a list of class numbers", "label_ids_to_fuse")
+        if fused is not None and not (
+            isinstance(fused, (list, tuple, set, frozenset)) and all(type(i) is int for i in fused)
+        ):
+            raise InputError("it is not a list of numbers of classes", "label_ids_to_fuse")
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         picture = self.picture(given)

@@ -47,6 +47,8 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
         template = options["hypothesis_template"]
         if not isinstance(template, str) or "{}" not in template:
             raise InputError("it is not a text with {}", "hypothesis_template", "Add {}.")
+        if options["candidate_labels"] is not None:
+            _labels(options["candidate_labels"])
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         labels = _labels(options["candidate_labels"])
