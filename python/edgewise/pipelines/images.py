@@ -8,9 +8,10 @@ from typing import Any
 from ..arrays import as_input
 from ..declare.dtypes import FLOAT, pack, unpack
 from ..errors import InputError
-from ..processors.images import Description, ImageProcessor, Picture, read_picture
+from ..processors.images import Description, Picture, read_picture
 from .base import Pipeline
 from .image_graphs import ImageGraphs
+from .image_processor import ImageProcessor
 
 __all__ = ["ImagePipeline", "Plane"]
 

@@ -5,13 +5,11 @@ padding, and a graph for the arithmetic on numbers.
 from .description import Description
 from .geometry import MAX_PIXELS, Layout, layout
 from .pictures import Picture, read_picture
-from .processor import ImageProcessor
 from .reader import read_description
 
 __all__ = [
     "MAX_PIXELS",
     "Description",
-    "ImageProcessor",
     "Layout",
     "Picture",
     "layout",

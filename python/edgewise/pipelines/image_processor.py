@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...session import InferenceSession
-from .description import Description
-from .geometry import layout
-from .graph import image_graph
-from .pictures import Picture, apply, read_picture
-from .reader import read_description
+from ..arrays import Array
+from ..processors.images import Description, Picture, layout, read_description, read_picture
+from ..processors.images.graph import image_graph
+from ..processors.images.pictures import apply
+from ..session import InferenceSession
 
 if TYPE_CHECKING:
-    from ...engine import Engine
+    from ..engine import Engine
 
 __all__ = ["ImageProcessor"]
 
@@ -79,7 +78,8 @@ class ImageProcessor:
             InputError: the picture is damaged, empty or too large.
         """
         picture, valid = self.resized(image)
-        feeds: dict[str, Any] = {"pixels": _array(picture)}
+        shape = (picture.height, picture.width, 3)
+        feeds: dict[str, Any] = {"pixels": Array(shape, "uint8", picture.pixels)}
         if self.description.frame:
             feeds["valid"] = list(valid)
         values = self.session.run(None, feeds)
@@ -88,9 +88,3 @@ class ImageProcessor:
     def close(self) -> None:
         """Frees the memory of the graph."""
         self.session.free()
-
-
-def _array(picture: Picture) -> Any:
-    from ...arrays import Array
-
-    return Array((picture.height, picture.width, 3), "uint8", picture.pixels)
