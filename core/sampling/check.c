@@ -39,6 +39,10 @@ int32_t ew_sampling_check(const ew_sampling *p, const int32_t *lists) {
   if (!p->max_length || p->max_length > 1u << 28) return bad_field(EW_FIELD_MAX_LENGTH);
   if (!(p->repetition_penalty > 0) || !is_finite(p->repetition_penalty))
     return bad_field(EW_FIELD_REPETITION_PENALTY);
+  if (!(p->encoder_repetition_penalty > 0) || !is_finite(p->encoder_repetition_penalty))
+    return bad_field(EW_FIELD_ENCODER_REPETITION_PENALTY);
+  if (p->timestamp_begin >= p->vocab_size || (p->timestamp_begin && !p->eos_n))
+    return bad_field(EW_FIELD_TIMESTAMP_BEGIN);
   if (!is_finite(p->presence_penalty)) return bad_field(EW_FIELD_PRESENCE_PENALTY);
   if (!is_finite(p->frequency_penalty)) return bad_field(EW_FIELD_FREQUENCY_PENALTY);
   if (!is_finite(p->exponential_decay_factor)) return bad_field(EW_FIELD_EXPONENTIAL_DECAY_FACTOR);
@@ -63,6 +67,7 @@ int32_t ew_sampling_check(const ew_sampling *p, const int32_t *lists) {
   if ((e = check_list(p, lists, p->forced_eos_at, p->forced_eos_n))) return e;
   if ((e = check_list(p, lists, p->suppress_at, p->suppress_n))) return e;
   if ((e = check_list(p, lists, p->begin_suppress_at, p->begin_suppress_n))) return e;
+  if ((e = check_list(p, lists, p->encoder_at, p->encoder_n))) return e;
   if ((e = check_sequences(p, lists, p->bad_words_at, p->bad_words_n, 0))) return e;
   return check_sequences(p, lists, p->bias_at, p->bias_n, 1);
 }

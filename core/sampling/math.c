@@ -78,3 +78,19 @@ void ew_s_log_softmax(float *score, uint32_t n) {
   double shift = (double)top + ew_s_ln(sum);
   for (uint32_t i = 0; i < n; i++) score[i] = (float)(score[i] - shift);
 }
+
+EW_API(ew_sampling_log_probability)
+int32_t ew_sampling_log_probability(const float *scores, uint32_t vocab, uint32_t token, float *x) {
+  if (!vocab || vocab > MAX_VOCAB) return bad_field(EW_FIELD_VOCAB_SIZE);
+  if (token >= vocab) return EW_S_BAD_TOKEN;
+  double factor = *x, highest = NEG_INF, sum = 0;
+  if (!(factor > 0)) return EW_S_BAD_CALL;
+  for (uint32_t i = 0; i < vocab; i++) {
+    if (!FINITE_OR_NEG_INF(scores[i])) return EW_S_NOT_FINITE;
+    if (scores[i] > highest) highest = scores[i];
+  }
+  if (highest == NEG_INF) return EW_S_NO_TOKEN;
+  for (uint32_t i = 0; i < vocab; i++) sum += ew_s_exp((scores[i] - highest) * factor);
+  *x = (float)((scores[token] - highest) * factor - ew_s_ln(sum));
+  return 0;
+}

@@ -37,6 +37,19 @@ static void add_bias(const ew_sampling *p, const int32_t *lists, const int32_t *
   }
 }
 
+/* encoder_repetition_penalty. count: scratch of `vocab` elements. */
+static void follow_encoder(const ew_sampling *p, const int32_t *lists, float *score,
+                           int32_t *count) {
+  if (p->encoder_repetition_penalty == 1) return;
+  const int32_t *encoder = lists + p->encoder_at;
+  float penalty = 1 / p->encoder_repetition_penalty;
+  memset(count, 0, p->vocab_size * sizeof *count);
+  for (uint32_t i = 0; i < p->encoder_n; i++) {
+    float *s = score + encoder[i];
+    if (!count[encoder[i]]++) *s = *s < 0 ? *s * penalty : *s / penalty;
+  }
+}
+
 /* repetition_penalty over all tokens; presence_penalty and frequency_penalty, as defined by OpenAI
  * and vLLM, over new tokens only. count: scratch of `vocab` elements. */
 static void penalize(const ew_sampling *p, const int32_t *ids, uint32_t n, float *score,
@@ -59,7 +72,7 @@ static void penalize(const ew_sampling *p, const int32_t *ids, uint32_t n, float
   }
 }
 
-/* no_repeat_ngram_size and bad_words_ids */
+/* no_repeat_ngram_size, encoder_no_repeat_ngram_size and bad_words_ids */
 static void forbid_sequences(const ew_sampling *p, const int32_t *lists, const int32_t *ids,
                              uint32_t n, float *score) {
   uint32_t gram = p->no_repeat_ngram_size;
@@ -67,6 +80,12 @@ static void forbid_sequences(const ew_sampling *p, const int32_t *lists, const i
     for (uint32_t i = 0; i + gram <= n; i++)
       if (!memcmp(ids + i, ids + n - (gram - 1), (gram - 1) * sizeof *ids))
         score[ids[i + gram - 1]] = NEG_INF;
+  gram = p->encoder_no_repeat_ngram_size;
+  const int32_t *encoder = lists + p->encoder_at;
+  if (gram && n >= gram - 1)
+    for (uint32_t i = 0; gram <= p->encoder_n && i <= p->encoder_n - gram; i++)
+      if (!memcmp(encoder + i, ids + n - (gram - 1), (gram - 1) * sizeof *ids))
+        score[encoder[i + gram - 1]] = NEG_INF;
   for (uint32_t i = 0; i < p->bad_words_n;) {
     const int32_t *words = lists + p->bad_words_at + i + 1;
     uint32_t length = (uint32_t)words[-1];
@@ -106,6 +125,39 @@ static void raise_eos(const ew_sampling *p, const int32_t *eos, uint32_t n, floa
   }
 }
 
+/* Whisper's rules of times (WhisperTimeStampLogitsProcessor): they come in pairs, never decrease,
+ * and one is forced where all times together are likelier than any text. */
+static void time_tokens(const ew_sampling *p, const int32_t *lists, const int32_t *ids, uint32_t n,
+                        float *score) {
+  uint32_t begin = p->timestamp_begin, vocab = p->vocab_size, at = p->prompt_length;
+  if (!begin) return;
+  score[begin - 1] = NEG_INF; /* <|notimestamps|> */
+  uint32_t new_tokens = n > at ? n - at : 0;
+  int last = new_tokens && (uint32_t)ids[n - 1] >= begin;
+  int before = new_tokens < 2 || (uint32_t)ids[n - 2] >= begin;
+  if (last && before) fill(score + begin, vocab - begin, NEG_INF);
+  if (last && !before) fill(score, (uint32_t)lists[p->eos_at], NEG_INF);
+  for (uint32_t i = n; i > at; i--) {
+    uint32_t time = (uint32_t)ids[i - 1];
+    if (time < begin) continue;
+    fill(score + begin, time - begin + !(last && !before), NEG_INF);
+    break;
+  }
+  if (n == at) {
+    fill(score, begin, NEG_INF);
+    int64_t allowed = (int64_t)begin + p->max_initial_timestamp + 1;
+    if (p->max_initial_timestamp >= 0 && allowed < vocab)
+      fill(score + allowed, vocab - (uint32_t)allowed, NEG_INF);
+  }
+  float text = NEG_INF, time = NEG_INF;
+  for (uint32_t i = 0; i < begin; i++) text = score[i] > text ? score[i] : text;
+  for (uint32_t i = begin; i < vocab; i++) time = score[i] > time ? score[i] : time;
+  if (time == NEG_INF) return;
+  double sum = 0;
+  for (uint32_t i = begin; i < vocab; i++) sum += ew_s_exp((double)score[i] - time);
+  if (time + ew_s_ln(sum) > text) fill(score, begin, NEG_INF);
+}
+
 EW_API(ew_sampling_process)
 int32_t ew_sampling_process(const ew_sampling *p, const int32_t *lists, const int32_t *ids,
                             uint32_t n, const float *logits, void *work) {
@@ -126,6 +178,7 @@ int32_t ew_sampling_process(const ew_sampling *p, const int32_t *lists, const in
   if (p->num_beams > 1) ew_s_log_softmax(score, vocab);
 
   add_bias(p, lists, ids, n, score);
+  follow_encoder(p, lists, score, (int32_t *)c.key);
   penalize(p, ids, n, score, (int32_t *)c.key);
   forbid_sequences(p, lists, ids, n, score);
   force_tokens(p, lists, n, score);
@@ -134,5 +187,6 @@ int32_t ew_sampling_process(const ew_sampling *p, const int32_t *lists, const in
   set_all(score, lists + p->suppress_at, p->suppress_n, NEG_INF);
   if (n == p->begin_index)
     set_all(score, lists + p->begin_suppress_at, p->begin_suppress_n, NEG_INF);
+  time_tokens(p, lists, ids, n, score);
   return 0;
 }

@@ -46,6 +46,11 @@ int32_t ew_sampling_pick(const ew_sampling *, void *work, ew_rng *);
 int32_t ew_sampling_next(const ew_sampling *, const int32_t *lists, const int32_t *ids, uint32_t n,
                          const float *logits, void *work, ew_rng *);
 
+/* Sets *x to the logarithm of a token's probability: log_softmax(scores * *x)[token]. scores:
+ * float32[vocab_size], such as those in `work`; *x: a factor above 0, such as a temperature. */
+int32_t ew_sampling_log_probability(const float *scores, uint32_t vocab_size, uint32_t token,
+                                    float *x);
+
 /* Beam search over one prompt. One step: for each running beam b, process its logits, warp them and
  * call ew_beams_offer(b); then ew_beams_rank; then the host may set `done` of candidates that meet
  * its own stopping criteria; then ew_beams_advance. The rows of the state hold the token ids of

@@ -146,7 +146,11 @@ class GenerationConfig:
                 )
 
     def pack(
-        self, vocab_size: int, prompt_length: int, max_length: int
+        self,
+        vocab_size: int,
+        prompt_length: int,
+        max_length: int,
+        encoder_ids: Iterable[int] | None = None,
     ) -> tuple[dict[str, float], list[int]]:
         """The configuration for one prompt, as the engine reads it.
 
@@ -154,6 +158,8 @@ class GenerationConfig:
             vocab_size: token ids are smaller.
             prompt_length: in tokens.
             max_length: of prompt and new tokens together, from arguments.length_limit.
+            encoder_ids: token ids of the encoder's input, which encoder_* fields need; None: there
+                is no encoder, or its input is no text.
 
         Returns:
             (members of ew_sampling, its lists as int32)
@@ -161,7 +167,7 @@ class GenerationConfig:
         Raises:
             InputError: a value or a token id is out of range; names the field.
         """
-        lists, spans = self._lists(vocab_size)
+        lists, spans = self._lists(vocab_size, encoder_ids)
         if self.forced_bos_token_id is not None:
             _check_ids([self.forced_bos_token_id], vocab_size, "forced_bos_token_id")
         decay = self.exponential_decay_length_penalty
@@ -185,6 +191,9 @@ class GenerationConfig:
             "min_length": 0 if self.min_new_tokens is not None else self.min_length or 0,
             "min_new_tokens": self.min_new_tokens or 0,
             "no_repeat_ngram_size": self.no_repeat_ngram_size or 0,
+            "encoder_no_repeat_ngram_size": self.encoder_no_repeat_ngram_size or 0,
+            "timestamp_begin": self._timestamp_begin(vocab_size),
+            "max_initial_timestamp": _or(self.max_initial_timestamp_index, -1),
             "forced_bos_token_id": _or(self.forced_bos_token_id, -1),
             "exponential_decay_start": -1 if decay is None else int(decay[0]),
             "exponential_decay_factor": 1 if decay is None else float(decay[1]),
@@ -201,7 +210,22 @@ class GenerationConfig:
         }
         return members, lists
 
-    def _lists(self, vocab_size: int) -> tuple[list[int], dict[str, int]]:
+    def _timestamp_begin(self, vocab_size: int) -> int:
+        """The id of Whisper's first time; 0: times are not generated."""
+        if not self.return_timestamps:
+            return 0
+        if self.no_timestamps_token_id is None or not self.eos_token_ids:
+            raise InputError(
+                "return_timestamps needs no_timestamps_token_id and eos_token_id",
+                "GenerationConfig",
+                "Put Whisper's generation_config.json beside the model.",
+            )
+        _check_ids([self.no_timestamps_token_id + 1], vocab_size, "no_timestamps_token_id")
+        return int(self.no_timestamps_token_id) + 1
+
+    def _lists(
+        self, vocab_size: int, encoder_ids: Iterable[int] | None
+    ) -> tuple[list[int], dict[str, int]]:
         """The lists of ew_sampling, and the members that say where each begins and how long it
         is.
         """
@@ -233,6 +257,15 @@ class GenerationConfig:
             ids = _sequence(words, vocab_size, "sequence_bias or logit_bias")
             biases += [len(ids), *ids, struct.unpack("<i", struct.pack("<f", value))[0]]
         put("bias", biases)
+        needs = {"encoder_repetition_penalty": (None, 1), "encoder_no_repeat_ngram_size": (None, 0)}
+        needed = [n for n, off in needs.items() if getattr(self, n) not in off]
+        if needed and encoder_ids is None:
+            raise UnsupportedField(
+                f"the generation field {needed[0]!r} is about the text that an encoder reads",
+                "GenerationConfig",
+                "The model has no encoder of text; remove the field.",
+            )
+        put("encoder", list(encoder_ids or []) if needed else [])
         return lists, spans
 
     def _biases(self) -> Iterator[tuple[list[Any], float]]:
@@ -259,6 +292,7 @@ _FLAGS = ("remove_invalid_values", "renormalize_logits", "do_sample")
 # Members whose field may be None, with the value that has no effect.
 _NEUTRAL = {
     "repetition_penalty": 1,
+    "encoder_repetition_penalty": 1,
     "presence_penalty": 0,
     "frequency_penalty": 0,
     "temperature": 1,

@@ -32,6 +32,11 @@ STRUCTS = {
         ("presence_penalty", "f32"),  # 0: off
         ("frequency_penalty", "f32"),  # 0: off
         ("no_repeat_ngram_size", "u32"),  # 0: off
+        ("encoder_repetition_penalty", "f32"),  # 1: off
+        ("encoder_no_repeat_ngram_size", "u32"),  # 0: off
+        # id of Whisper's <|0.00|>; the id before is <|notimestamps|>, all behind are times. 0: off
+        ("timestamp_begin", "u32"),
+        ("max_initial_timestamp", "i32"),  # largest first time, from timestamp_begin; -1: any
         ("forced_bos_token_id", "i32"),  # -1: off
         ("remove_invalid_values", "u32"),
         ("exponential_decay_start", "i32"),  # -1: off; new tokens before it sets in
@@ -61,6 +66,8 @@ STRUCTS = {
         ("bad_words_n", "u32"),  # length, ids..., length, ids...
         ("bias_at", "u32"),
         ("bias_n", "u32"),  # length, ids..., bits of a float32, length, ...
+        ("encoder_at", "u32"),
+        ("encoder_n", "u32"),  # ids of the encoder's input
     ],
     # Head of the state of a beam search; `*_at` are byte offsets from its start.
     "ew_beams": [
@@ -114,7 +121,6 @@ REASONS = {
     "stopping_criteria": 5,
 }
 
-_ENCODER = "It belongs to encoder-decoder models, and this is a decoder-only one; remove the field."
 _GROUPS = (
     "transformers itself removed group and constrained beam search from its core; use num_beams"
     " without it."
@@ -196,8 +202,13 @@ GENERATION_FIELDS = {
     "_from_model_config": (False, "accepted", ""),
     "_commit_hash": (None, "accepted", ""),
     "transformers_version": (None, "accepted", ""),
-    "encoder_repetition_penalty": (1.0, "refused", _ENCODER),
-    "encoder_no_repeat_ngram_size": (0, "refused", _ENCODER),
+    # for encoder-decoder models; `pack` refuses them for others
+    "encoder_repetition_penalty": (1.0, "used", ""),
+    "encoder_no_repeat_ngram_size": (0, "used", ""),
+    # Whisper's
+    "return_timestamps": (False, "used", ""),
+    "no_timestamps_token_id": (None, "used", ""),
+    "max_initial_timestamp_index": (None, "used", ""),
     "token_healing": (
         False,
         "refused",
@@ -251,6 +262,9 @@ INTEGERS = {
     "top_k": 0,
     "no_repeat_ngram_size": 0,
     "num_return_sequences": 1,
+    "encoder_no_repeat_ngram_size": 0,
+    "no_timestamps_token_id": 0,
+    "max_initial_timestamp_index": 0,
     "forced_bos_token_id": 0,
     "bos_token_id": 0,
 }
@@ -263,6 +277,7 @@ FLOATS = [
     "epsilon_cutoff",
     "eta_cutoff",
     "repetition_penalty",
+    "encoder_repetition_penalty",
     "presence_penalty",
     "frequency_penalty",
     "length_penalty",
@@ -279,8 +294,6 @@ OFF_VALUES: dict[str, list[Any]] = {
     "token_healing": [None],
     "num_beam_groups": [None],
     "diversity_penalty": [None],
-    "encoder_repetition_penalty": [None],
-    "encoder_no_repeat_ngram_size": [None],
 }
 
 # Fields that do something only with do_sample, or only with num_beams > 1: given by hand without

@@ -59,6 +59,9 @@ class Decoder(Protocol):
         engine: memory and C functions.
         prefill_chunk: optional; prompts are given to `forward` in pieces of this many ids, so that
             an abort is noticed between them.
+        encoder_input_ids: optional; token ids of the encoder's input.
+        scored: optional; without beams called with the address of float32[vocab_size], the
+            processed scores, and the token that was chosen from them.
         lock: optional; a re-entrant lock, held over `forward` and the copy of its logits, so that
             generations of several threads take turns. `forward` then takes a third argument, a
             function that returns an error if the run is to end early, or None.
@@ -153,7 +156,12 @@ class Generation:
 
     def allocate(self) -> None:
         """Takes the engine memory of the run."""
-        members, lists = self.config.pack(self.decoder.vocab_size, len(self.prompt), self.limit)
+        members, lists = self.config.pack(
+            self.decoder.vocab_size,
+            len(self.prompt),
+            self.limit,
+            getattr(self.decoder, "encoder_input_ids", None),
+        )
         self.params = self.alloc(size("ew_sampling"), pack("ew_sampling", members))
         self.lists = self.alloc(4 * max(1, len(lists)), struct.pack(f"<{len(lists)}i", *lists))
         self.checked("ew_sampling_check", self.params, self.lists)

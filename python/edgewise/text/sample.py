@@ -46,6 +46,7 @@ class Sampling(Generation):
     ) -> Generator[int, None, None]:
         """One sequence after the prompt. logits: address of those after the prompt."""
         eos, streamer = set(self.config.eos_token_ids), self.host.streamer
+        scored = getattr(self.decoder, "scored", None)
         ids = list(self.prompt)
         self.current = [ids]
         while True:
@@ -53,6 +54,8 @@ class Sampling(Generation):
             self.length = len(ids)
             raw = self.floats(logits) if self.config.output_logits else None
             token = self._next(ids, logits)
+            if scored is not None:
+                scored(self.work, token)
             record.append((self.floats(self.work) if self.config.output_scores else None, raw))
             self.write_ids(len(ids), [token])
             ids.append(token)

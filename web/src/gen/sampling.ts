@@ -1,9 +1,9 @@
 // Made by python/edgewise/text/emit.py from fields.py, where each member is explained. Do not edit.
 
 export const Sampling = {
-  bytes: 156,
-  at: {"vocab_size": 0, "prompt_length": 4, "max_length": 8, "lists_length": 12, "min_length": 16, "min_new_tokens": 20, "repetition_penalty": 24, "presence_penalty": 28, "frequency_penalty": 32, "no_repeat_ngram_size": 36, "forced_bos_token_id": 40, "remove_invalid_values": 44, "exponential_decay_start": 48, "exponential_decay_factor": 52, "begin_index": 56, "renormalize_logits": 60, "do_sample": 64, "temperature": 68, "top_k": 72, "top_p": 76, "min_p": 80, "typical_p": 84, "epsilon_cutoff": 88, "eta_cutoff": 92, "num_beams": 96, "early_stopping": 100, "length_penalty": 104, "eos_at": 108, "eos_n": 112, "forced_eos_at": 116, "forced_eos_n": 120, "suppress_at": 124, "suppress_n": 128, "begin_suppress_at": 132, "begin_suppress_n": 136, "bad_words_at": 140, "bad_words_n": 144, "bias_at": 148, "bias_n": 152},
-  kind: {"vocab_size": "u32", "prompt_length": "u32", "max_length": "u32", "lists_length": "u32", "min_length": "u32", "min_new_tokens": "u32", "repetition_penalty": "f32", "presence_penalty": "f32", "frequency_penalty": "f32", "no_repeat_ngram_size": "u32", "forced_bos_token_id": "i32", "remove_invalid_values": "u32", "exponential_decay_start": "i32", "exponential_decay_factor": "f32", "begin_index": "u32", "renormalize_logits": "u32", "do_sample": "u32", "temperature": "f32", "top_k": "u32", "top_p": "f32", "min_p": "f32", "typical_p": "f32", "epsilon_cutoff": "f32", "eta_cutoff": "f32", "num_beams": "u32", "early_stopping": "u32", "length_penalty": "f32", "eos_at": "u32", "eos_n": "u32", "forced_eos_at": "u32", "forced_eos_n": "u32", "suppress_at": "u32", "suppress_n": "u32", "begin_suppress_at": "u32", "begin_suppress_n": "u32", "bad_words_at": "u32", "bad_words_n": "u32", "bias_at": "u32", "bias_n": "u32"},
+  bytes: 180,
+  at: {"vocab_size": 0, "prompt_length": 4, "max_length": 8, "lists_length": 12, "min_length": 16, "min_new_tokens": 20, "repetition_penalty": 24, "presence_penalty": 28, "frequency_penalty": 32, "no_repeat_ngram_size": 36, "encoder_repetition_penalty": 40, "encoder_no_repeat_ngram_size": 44, "timestamp_begin": 48, "max_initial_timestamp": 52, "forced_bos_token_id": 56, "remove_invalid_values": 60, "exponential_decay_start": 64, "exponential_decay_factor": 68, "begin_index": 72, "renormalize_logits": 76, "do_sample": 80, "temperature": 84, "top_k": 88, "top_p": 92, "min_p": 96, "typical_p": 100, "epsilon_cutoff": 104, "eta_cutoff": 108, "num_beams": 112, "early_stopping": 116, "length_penalty": 120, "eos_at": 124, "eos_n": 128, "forced_eos_at": 132, "forced_eos_n": 136, "suppress_at": 140, "suppress_n": 144, "begin_suppress_at": 148, "begin_suppress_n": 152, "bad_words_at": 156, "bad_words_n": 160, "bias_at": 164, "bias_n": 168, "encoder_at": 172, "encoder_n": 176},
+  kind: {"vocab_size": "u32", "prompt_length": "u32", "max_length": "u32", "lists_length": "u32", "min_length": "u32", "min_new_tokens": "u32", "repetition_penalty": "f32", "presence_penalty": "f32", "frequency_penalty": "f32", "no_repeat_ngram_size": "u32", "encoder_repetition_penalty": "f32", "encoder_no_repeat_ngram_size": "u32", "timestamp_begin": "u32", "max_initial_timestamp": "i32", "forced_bos_token_id": "i32", "remove_invalid_values": "u32", "exponential_decay_start": "i32", "exponential_decay_factor": "f32", "begin_index": "u32", "renormalize_logits": "u32", "do_sample": "u32", "temperature": "f32", "top_k": "u32", "top_p": "f32", "min_p": "f32", "typical_p": "f32", "epsilon_cutoff": "f32", "eta_cutoff": "f32", "num_beams": "u32", "early_stopping": "u32", "length_penalty": "f32", "eos_at": "u32", "eos_n": "u32", "forced_eos_at": "u32", "forced_eos_n": "u32", "suppress_at": "u32", "suppress_n": "u32", "begin_suppress_at": "u32", "begin_suppress_n": "u32", "bad_words_at": "u32", "bad_words_n": "u32", "bias_at": "u32", "bias_n": "u32", "encoder_at": "u32", "encoder_n": "u32"},
 } as const;
 
 export const Beams = {
@@ -24,7 +24,7 @@ export const Finished = {
   kind: {"score": "f32", "length": "u32", "row": "u32", "reason": "u32"},
 } as const;
 
-export const SAMPLING_MEMBERS = ["vocab_size", "prompt_length", "max_length", "lists_length", "min_length", "min_new_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty", "no_repeat_ngram_size", "forced_bos_token_id", "remove_invalid_values", "exponential_decay_start", "exponential_decay_factor", "begin_index", "renormalize_logits", "do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "num_beams", "early_stopping", "length_penalty", "eos_at", "eos_n", "forced_eos_at", "forced_eos_n", "suppress_at", "suppress_n", "begin_suppress_at", "begin_suppress_n", "bad_words_at", "bad_words_n", "bias_at", "bias_n"] as const;
+export const SAMPLING_MEMBERS = ["vocab_size", "prompt_length", "max_length", "lists_length", "min_length", "min_new_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size", "timestamp_begin", "max_initial_timestamp", "forced_bos_token_id", "remove_invalid_values", "exponential_decay_start", "exponential_decay_factor", "begin_index", "renormalize_logits", "do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "num_beams", "early_stopping", "length_penalty", "eos_at", "eos_n", "forced_eos_at", "forced_eos_n", "suppress_at", "suppress_n", "begin_suppress_at", "begin_suppress_n", "bad_words_at", "bad_words_n", "bias_at", "bias_n", "encoder_at", "encoder_n"] as const;
 export const SAMPLING_ERRORS = {"BAD_TOKEN": -1, "NOT_FINITE": -2, "NO_TOKEN": -3, "BAD_LIST": -4, "BAD_CALL": -5, "BAD_FIELD": -1000} as const;
 export const FINISH_REASONS = ["running", "eos", "length", "stop_string", "max_time", "stopping_criteria"] as const;
 export const SAMPLING_ONLY: readonly string[] = ["temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"];
@@ -91,8 +91,11 @@ export const GENERATION_FIELDS: Readonly<Record<string, readonly [unknown, Field
   _from_model_config: [false, "accepted", ""],
   _commit_hash: [null, "accepted", ""],
   transformers_version: [null, "accepted", ""],
-  encoder_repetition_penalty: [1.0, "refused", "It belongs to encoder-decoder models, and this is a decoder-only one; remove the field."],
-  encoder_no_repeat_ngram_size: [0, "refused", "It belongs to encoder-decoder models, and this is a decoder-only one; remove the field."],
+  encoder_repetition_penalty: [1.0, "used", ""],
+  encoder_no_repeat_ngram_size: [0, "used", ""],
+  return_timestamps: [false, "used", ""],
+  no_timestamps_token_id: [null, "used", ""],
+  max_initial_timestamp_index: [null, "used", ""],
   token_healing: [false, "refused", "Drop the last token of the prompt yourself, or remove the field."],
   guidance_scale: [null, "refused", "Pass a logits_processor that mixes in the logits of your negative prompt, or set it to 1."],
   watermarking_config: [null, "refused", "Pass a logits_processor that adds the watermark, or remove the field."],
@@ -108,10 +111,10 @@ export const GENERATION_FIELDS: Readonly<Record<string, readonly [unknown, Field
   force_words_ids: [null, "refused", "transformers itself removed group and constrained beam search from its core; use num_beams without it."],
 };
 /** values besides the default that mean "off" */
-export const OFF_VALUES: Readonly<Record<string, readonly unknown[]>> = {"guidance_scale": [1, 1.0], "output_attentions": [null], "output_hidden_states": [null], "token_healing": [null], "num_beam_groups": [null], "diversity_penalty": [null], "encoder_repetition_penalty": [null], "encoder_no_repeat_ngram_size": [null]};
+export const OFF_VALUES: Readonly<Record<string, readonly unknown[]>> = {"guidance_scale": [1, 1.0], "output_attentions": [null], "output_hidden_states": [null], "token_healing": [null], "num_beam_groups": [null], "diversity_penalty": [null]};
 /** fields that are integers, with their smallest values */
-export const INTEGERS: Readonly<Record<string, number>> = {"max_length": 1, "max_new_tokens": 1, "min_length": 0, "min_new_tokens": 0, "num_beams": 1, "top_k": 0, "no_repeat_ngram_size": 0, "num_return_sequences": 1, "forced_bos_token_id": 0, "bos_token_id": 0};
+export const INTEGERS: Readonly<Record<string, number>> = {"max_length": 1, "max_new_tokens": 1, "min_length": 0, "min_new_tokens": 0, "num_beams": 1, "top_k": 0, "no_repeat_ngram_size": 0, "num_return_sequences": 1, "encoder_no_repeat_ngram_size": 0, "no_timestamps_token_id": 0, "max_initial_timestamp_index": 0, "forced_bos_token_id": 0, "bos_token_id": 0};
 /** fields that are numbers */
-export const FLOATS: readonly string[] = ["temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "repetition_penalty", "presence_penalty", "frequency_penalty", "length_penalty", "max_time"];
+export const FLOATS: readonly string[] = ["temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "repetition_penalty", "encoder_repetition_penalty", "presence_penalty", "frequency_penalty", "length_penalty", "max_time"];
 /** fields whose default stands in the place of null */
 export const NOT_NULL: readonly string[] = ["num_beams", "num_return_sequences", "early_stopping", "length_penalty"];

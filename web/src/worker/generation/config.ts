@@ -134,14 +134,16 @@ export class GenerationConfig {
    * @param vocab size of the vocabulary
    * @param promptLength tokens in the prompt
    * @param maxLength maximum number of tokens, prompt included
+   * @param encoderIds token ids of the encoder's input; null: there is no encoder of text
    * @throws InputError for token ids outside the vocabulary and malformed fields
    */
   pack(
     vocab: number,
     promptLength: number,
     maxLength: number,
+    encoderIds: readonly number[] | null = null,
   ): { members: Record<string, number>; lists: Int32Array } {
-    const { lists, spans } = this.lists(vocab);
+    const { lists, spans } = this.lists(vocab, encoderIds);
     const bos = this.get("forced_bos_token_id");
     if (bos !== null) checkIds([bos], vocab, "forced_bos_token_id");
     const decay = this.lengthDecay();
@@ -159,6 +161,10 @@ export class GenerationConfig {
       presence_penalty: this.get("presence_penalty") ?? 0,
       frequency_penalty: this.get("frequency_penalty") ?? 0,
       no_repeat_ngram_size: this.get("no_repeat_ngram_size") ?? 0,
+      encoder_repetition_penalty: this.get("encoder_repetition_penalty") ?? 1,
+      encoder_no_repeat_ngram_size: this.get("encoder_no_repeat_ngram_size") ?? 0,
+      timestamp_begin: this.timestampBegin(vocab),
+      max_initial_timestamp: this.get("max_initial_timestamp_index") ?? -1,
       forced_bos_token_id: bos ?? -1,
       remove_invalid_values: +!!this.get("remove_invalid_values"),
       exponential_decay_start: decay ? Math.trunc(decay[0]) : -1,
@@ -183,7 +189,10 @@ export class GenerationConfig {
   }
 
   /** The lists of token ids, and the members of ew_sampling with their offsets and lengths. */
-  private lists(vocab: number): { lists: number[]; spans: Record<string, number> } {
+  private lists(
+    vocab: number,
+    encoderIds: readonly number[] | null,
+  ): { lists: number[]; spans: Record<string, number> } {
     const lists: number[] = [];
     const spans: Record<string, number> = {};
     const put = (name: string, words: number[]) => {
@@ -213,7 +222,32 @@ export class GenerationConfig {
         return [found.length, ...found, floatBits(bias)];
       }),
     );
+    const needed = [
+      ["encoder_repetition_penalty", 1] as const,
+      ["encoder_no_repeat_ngram_size", 0] as const,
+    ].find(([name, off]) => (this.get(name) ?? off) !== off);
+    if (needed && !encoderIds)
+      throw new UnsupportedField(
+        `the generation field '${needed[0]}' is about the text that an encoder reads`,
+        WHERE,
+        "The model has no encoder of text; remove the field.",
+      );
+    put("encoder", needed ? [...encoderIds!] : []);
     return { lists, spans };
+  }
+
+  /** The id of Whisper's first time; 0: times are not generated. */
+  private timestampBegin(vocab: number): number {
+    if (!this.get("return_timestamps")) return 0;
+    const before = this.get("no_timestamps_token_id");
+    if (before === null || !ids(this.get("eos_token_id"), "eos_token_id").length)
+      throw new InputError(
+        "return_timestamps needs no_timestamps_token_id and eos_token_id",
+        WHERE,
+        "Put Whisper's generation_config.json beside the model.",
+      );
+    checkIds([before + 1], vocab, "no_timestamps_token_id");
+    return before + 1;
   }
 
   private lengthDecay(): [start: number, factor: number] | null {
