@@ -53,7 +53,7 @@ def pick_model_file(names: Iterable[str], dtype: str | None = None) -> str:
             "Give the exported model's folder.",
         )
     if dtype:
-        suffix = {"fp32": "", "q8": "_quantized"}.get(dtype, f"_{dtype}")
+        suffix = _suffix(dtype)
         found = _first(models, [f"{stem}{suffix}.onnx" for stem in STEMS])
         if found is None:
             raise InputError(
@@ -72,6 +72,23 @@ def pick_model_file(names: Iterable[str], dtype: str | None = None) -> str:
             "Name the file, or pass dtype.",
         )
     return found
+
+
+def find_model_file(names: Iterable[str], stem: str, dtype: str | None = None) -> str | None:
+    """One of several .onnx files of a model, such as encoder_model.onnx; None where there is none.
+
+    Args:
+        names: file names, with folders.
+        stem: name of the file without suffix and ending.
+        dtype: as of pick_model_file; None: the first suffix of SUFFIXES that exists.
+    """
+    suffixes = SUFFIXES if dtype is None else [_suffix(dtype)]
+    models = sorted(n for n in names if n.endswith(".onnx"))
+    return _first(models, [f"{stem}{suffix}.onnx" for suffix in suffixes])
+
+
+def _suffix(dtype: str) -> str:
+    return {"fp32": "", "q8": "_quantized"}.get(dtype, f"_{dtype}")
 
 
 def _first(paths: Iterable[str], wanted: Iterable[str]) -> str | None:

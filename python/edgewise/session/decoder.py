@@ -15,7 +15,7 @@ from ..package import Package as Package
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
-from ..targets import target_of
+from ..targets import Target, target_of
 from .chunks import choose_run
 from .open import check_cache_dtype
 from .open import open_package as open_package
@@ -79,13 +79,11 @@ class DecoderModel(Owner):
         self.package = (
             check_cache_dtype(model, cache_dtype)
             if isinstance(model, Package)
-            else open_package(
-                model, dtype, capacity, cache_dtype=cache_dtype, target=target, revision=revision
-            )
+            else self._open_package(model, dtype, capacity, cache_dtype, target, revision)
         )
         described = self._read_manifest(self.package.manifest)
         self.store = WeightStore(self.device, self.states, self._checks() if verify else None)
-        self.plans: list[_DecoderPlan] = []
+        self.plans: list[DecoderPlan] = []
         # by number: the caches by name, and the tokens so far
         self.sequences: dict[int, list[Any]] = {}
         self.next = 1  # number of the next sequence
@@ -95,11 +93,28 @@ class DecoderModel(Owner):
         self.owned: list[Buffer] = []
         self.filled = 0  # ids in the input buffer
         try:
-            for p in sorted(described["plans"], key=lambda p: p["tokens"]):
-                self.plans.append(_DecoderPlan(self, p))
+            self._load(described)
         except BaseException:
             self.free()
             raise
+
+    def _open_package(
+        self,
+        model: str | os.PathLike[str],
+        dtype: Any,
+        capacity: int | None,
+        cache_dtype: str | None,
+        target: Target,
+        revision: str | None,
+    ) -> Package:
+        return open_package(
+            model, dtype, capacity, cache_dtype=cache_dtype, target=target, revision=revision
+        )
+
+    def _load(self, described: dict[str, Any]) -> None:
+        """Loads the plans. described: the manifest's entry "decoder"."""
+        for p in sorted(described["plans"], key=lambda p: p["tokens"]):
+            self.plans.append(DecoderPlan(self, p))
 
     def _read_manifest(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Sets attributes from the manifest, and returns its entry "decoder". Raises
@@ -201,6 +216,10 @@ class DecoderModel(Owner):
         if self.closed:
             raise InputError("the model was freed", "CausalLM", "Load it again.")
 
+    def memory_of(self, sequence: int) -> Mapping[str, Buffer]:
+        """{name: Buffer} of the caches that plans read and write for a sequence."""
+        return cast("Mapping[str, Buffer]", self.sequences[sequence][0])
+
     def state(self, sequence: int) -> list[Any]:
         """[caches, tokens] of an open sequence. Raises InputError if it is not open."""
         state = self.sequences.get(sequence) if isinstance(sequence, int) else None
@@ -219,7 +238,7 @@ class DecoderModel(Owner):
         Raises InputError if it is not open.
         """
         self.state(sequence)
-        caches, _ = self.sequences.pop(sequence)
+        caches = self.sequences.pop(sequence)[0]
         # Not freed here: a finalizer of a generator may call this, and must not wait.
         self.closing.append(caches)
         if self.lock.acquire(blocking=False):
@@ -338,7 +357,7 @@ class DecoderModel(Owner):
             del state[1][before:]
             raise
 
-    def _choose(self, count: int, past: int) -> _DecoderPlan:
+    def _choose(self, count: int, past: int) -> DecoderPlan:
         """The plan for the next run of a prompt of which `count` tokens remain."""
         size = choose_run([p.tokens for p in self.plans], count, past, self.max_length)
         if size is None:
@@ -349,6 +368,9 @@ class DecoderModel(Owner):
                 "Use a shorter sequence; a model with a plan for single tokens reaches its limit.",
             )
         return next(p for p in self.plans if p.tokens == size)
+
+    def set_registers(self, plan: DecoderPlan, sequence: int) -> None:
+        """Sets registers that depend on more than tokens."""
 
     def profile(self) -> Profile:
         """Records what the model runs in a `with` block: `with lm.profile() as p: generate(lm,
@@ -389,12 +411,23 @@ class DecoderModel(Owner):
             pass
 
 
-class _DecoderPlan:
-    """A plan for runs of a fixed number of tokens."""
+class DecoderPlan:
+    """A plan for runs of a fixed number of tokens.
 
-    def __init__(self, lm: DecoderModel, described: dict[str, Any]) -> None:
+    Args:
+        lm: the model.
+        described: its description in the manifest.
+        prefix: of the names of the buffers for inputs and outputs that `lm` keeps.
+
+    Attributes:
+        inputs, outputs: {name: Buffer}.
+    """
+
+    def __init__(self, lm: DecoderModel, described: dict[str, Any], prefix: str = "") -> None:
         self.lm, self.tokens = lm, described["tokens"]
         self.bound: int | None = None
+        self.inputs: dict[str, Buffer] = {}
+        self.outputs: dict[str, Buffer] = {}
         slots = [
             Slot(s["name"], s["kind"], 2, [s["bytes"]], s["bytes"]) for s in described["slots"]
         ]
@@ -425,19 +458,12 @@ class _DecoderPlan:
         fresh = lm.store.connect(self.loaded)
         for i, s in enumerate(slots):
             if s.kind in ("input", "output"):
-                buffer = lm.buffer(
-                    s.name,
-                    (
-                        s.nbytes
-                        if s.kind == "output"
-                        else 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"])
-                    ),
-                )
+                nbytes = s.nbytes
+                if s.name == "input_ids" and not prefix:  # shared by plans for any number of ids
+                    nbytes = 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"])
+                buffer = lm.buffer(prefix + s.name, nbytes)
                 self.loaded.bind(i, buffer)
-                if s.kind == "input":
-                    self.input = buffer
-                else:
-                    self.output = buffer
+                (self.inputs if s.kind == "input" else self.outputs)[s.name] = buffer
             elif s.kind == "state":
                 self.loaded.bind(i, lm.state_buffer(s.name, s.nbytes))
         if fresh:
@@ -446,7 +472,7 @@ class _DecoderPlan:
 
     def bind_caches(self, sequence: int | None) -> None:
         """Binds the caches of a sequence; None: memory that all sequences share."""
-        caches = self.lm.sequences[sequence][0] if sequence is not None else None
+        caches = self.lm.memory_of(sequence) if sequence is not None else None
         for i, s in enumerate(self.slots):
             if s.kind == "cache":
                 if caches:
@@ -460,12 +486,15 @@ class _DecoderPlan:
         if self.bound != sequence:
             self.bind_caches(sequence)
         lm = self.lm
-        lm.device.write(self.input, struct.pack(f"<{len(ids)}q", *ids))
+        given = self.inputs["input_ids"]
+        lm.device.write(given, struct.pack(f"<{len(ids)}q", *ids))
         if lm.filled > len(ids):  # from a longer run; the memory was zeroed at first
-            lm.device.fill(self.input, 0, 8 * len(ids), 8 * (lm.filled - len(ids)))
+            lm.device.fill(given, 0, 8 * len(ids), 8 * (lm.filled - len(ids)))
         lm.filled = len(ids)
         if "past" in self.registers:
             self.loaded.register(self.registers["past"], past)
             self.loaded.register(self.registers["last"], len(ids) - 1)
+        lm.set_registers(self, sequence)
         self.loaded.run()
-        return lm.device.hosted(self.output)
+        (output,) = self.outputs.values()
+        return lm.device.hosted(output)
