@@ -34,6 +34,14 @@ TASKS: dict[str, tuple[str, str]] = {
         "zero_shot_image_classification",
         "ZeroShotImageClassificationPipeline",
     ),
+    "automatic-speech-recognition": (
+        "automatic_speech_recognition",
+        "AutomaticSpeechRecognitionPipeline",
+    ),
+    "text2text-generation": ("text2text", "Text2TextGenerationPipeline"),
+    "summarization": ("text2text", "SummarizationPipeline"),
+    "translation": ("text2text", "TranslationPipeline"),
+    "asr": ("automatic_speech_recognition", "AutomaticSpeechRecognitionPipeline"),
 }
 """{task or alias: (module of this package, class)}. Modules are imported on first use."""
 

@@ -1,0 +1,339 @@
+"""Speech to text. Mirrors transformers/pipelines/automatic_speech_recognition.py and
+transformers.js' AutomaticSpeechRecognitionPipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..arrays import Array, as_input
+from ..declare.dtypes import FLOAT
+from ..errors import InputError
+from ..processors.audio.decode import read_sound
+from ..processors.reader import audio_processor
+from ..text.fields import GENERATION_FIELDS
+from ..text.speech.join import Joiner, Window
+from ..text.speech.languages import LANGUAGES
+from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
+from .base import Pipeline
+from .whisper_features import WhisperFeatures
+
+if TYPE_CHECKING:
+    from ..session.seq2seq import Seq2SeqModel
+
+__all__ = ["AutomaticSpeechRecognitionPipeline"]
+
+RATE = 16000  # Hz, of Whisper
+HOP = 160  # samples of a frame
+# Options that WhisperOptions has under the same name.
+_WHISPER = (
+    "language",
+    "task",
+    "prompt_ids",
+    "prompt_condition_type",
+    "condition_on_prev_tokens",
+    "temperature",
+    "compression_ratio_threshold",
+    "logprob_threshold",
+    "no_speech_threshold",
+    "streamer",
+    "signal",
+)
+
+
+@dataclass
+class _Piece:
+    """A part of a recording that is transcribed by itself.
+
+    Attributes:
+        samples: float32 [n].
+        stride: (length, left overlap, right overlap) in samples; None: it is the whole recording.
+    """
+
+    samples: Array
+    stride: tuple[int, int, int] | None
+
+
+class AutomaticSpeechRecognitionPipeline(Pipeline):
+    """Transcribes recordings: `pipe(audio)`, `pipe(audio, return_timestamps="word")`.
+
+    Recordings of more than 30 seconds are transcribed window by window, each from where the last
+    one ended (sequentially); with `chunk_length_s` in overlapping chunks, whose texts are merged.
+
+    Args:
+        model: folder of a Whisper model (encoder_model.onnx and decoder_model_merged.onnx) or the
+            id of one of the hub; or a Seq2SeqModel.
+        tokenizer, processor, options: as of Pipeline. A processor is called as transformers'
+            feature extractors.
+
+    Options of a call, with transformers' and transformers.js' names:
+        return_timestamps: True: chunks with times; "word": words with times.
+        return_language: chunks have the `language`.
+        language, task: of the speech, and "transcribe" or "translate" (to English). By default the
+            language is detected. Not for models for English only.
+        chunk_length_s, stride_length_s: seconds of chunks, 0: none; and of their overlap at both
+            ends, or [left, right]. Default: a sixth.
+        prompt_ids, prompt_condition_type, condition_on_prev_tokens, temperature,
+        compression_ratio_threshold, logprob_threshold, no_speech_threshold: see WhisperOptions.
+        generate_kwargs: more of these and of the fields of GenerationConfig, which may also be
+            given by themselves.
+        num_frames: frames of sound, for times of words. Default: those of the recording.
+        force_full_sequences: raise InputError where the last chunk has no end.
+        streamer, signal: as of edgewise.generate.
+        on_progress: called with (frames that are done, frames).
+
+    Returns:
+        {"text": ..., "chunks": [{"text": ..., "timestamp": (start, end)}]}; without
+        return_timestamps and return_language there are no chunks. An end is None where the model
+        gives none.
+    """
+
+    task = "automatic-speech-recognition"
+    STEMS = (("encoder_model", "model"),)
+    OPTIONAL = ("decoder_model_merged", "decoder_model", "decoder_with_past_model")
+    TOKENIZER = True
+    CALL: Mapping[str, Any] = {  # type: ignore[misc]
+        "return_timestamps": None,
+        "return_language": False,
+        "chunk_length_s": 0,
+        "stride_length_s": None,
+        "generate_kwargs": None,
+        "num_frames": None,
+        "force_full_sequences": False,
+        "ignore_warning": None,
+        "decoder_kwargs": None,
+        "on_progress": None,
+        **dict.fromkeys(_WHISPER),
+    }
+
+    def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
+        self._model: Seq2SeqModel | None = None
+        super().__init__(model, tokenizer, **options)
+        if self.files is not None and "encoder_model" not in self.files.graphs:
+            raise InputError(
+                "the model has no encoder_model.onnx",
+                self.files.where,
+                "Whisper's models are supported; run others with InferenceSession.",
+            )
+
+    def _take(self, model: Any) -> None:
+        from ..session.seq2seq import Seq2SeqModel
+
+        if not isinstance(model, Seq2SeqModel):
+            super()._take(model)
+        self._model = model
+
+    def _json(self, name: str) -> dict[str, Any]:
+        if self.files is None and self._model is not None:
+            return dict(self._model.package.json(name, {}))
+        return super()._json(name)
+
+    @property
+    def model(self) -> Seq2SeqModel:
+        """The model, which is loaded on first use."""
+        if self._model is None:
+            from ..session.seq2seq import Seq2SeqModel
+
+            assert self.files is not None
+            self._model = Seq2SeqModel.from_graphs(
+                self.files.root, self.files.graphs, engine=self.engine
+            )
+        return self._model
+
+    def close(self) -> None:
+        """Frees the model, if the pipeline has loaded it."""
+        if self._model is not None and self.files is not None:
+            self._model.free()
+        if isinstance(self.processor, WhisperFeatures):
+            self.processor.close()
+        super().close()
+
+    # ---- options
+    def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+        """As Pipeline.options; fields of GenerationConfig are collected in `generate_kwargs`."""
+        given = dict(given)
+        given = {**(given.pop("generate_kwargs", None) or {}), **given}
+        fields = {
+            n: given.pop(n) for n in list(given) if n in GENERATION_FIELDS and n not in self.CALL
+        }
+        found = super().options(given, where)
+        found["generate_kwargs"] = {**(found["generate_kwargs"] or {}), **fields}
+        return found
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        times = options["return_timestamps"]
+        if times not in (None, False, True, "word"):
+            raise InputError(
+                f"Whisper has no times of kind {times!r}",
+                "return_timestamps",
+                'Give False, True or "word".',
+            )
+        if options["decoder_kwargs"] is not None:
+            raise InputError(
+                "they are for CTC models with a language model", "decoder_kwargs", "Leave it out."
+            )
+        if options["prompt_condition_type"] not in (None, "first-segment", "all-segments"):
+            raise InputError(
+                f"there is no {options['prompt_condition_type']!r}",
+                "prompt_condition_type",
+                'Give "first-segment" or "all-segments".',
+            )
+        if (
+            options["prompt_condition_type"] == "all-segments"
+            and not (options["condition_on_prev_tokens"])
+        ):
+            raise InputError(
+                '"all-segments" needs condition_on_prev_tokens=True', "prompt_condition_type"
+            )
+        if options["no_speech_threshold"] is not None and options["logprob_threshold"] is None:
+            raise InputError(
+                "it has an effect only with logprob_threshold", "no_speech_threshold", "Give both."
+            )
+
+    def is_list(self, inputs: Any) -> bool:
+        """A list of numbers is one recording."""
+        return isinstance(inputs, (list, tuple)) and not (
+            inputs and isinstance(inputs[0], (int, float))
+        )
+
+    # ---- one recording
+    def one(self, given: Any, options: dict[str, Any]) -> Any:
+        samples, extra = self._samples(given)
+        whisper = self._whisper_options(options, samples.size)
+        transcriber = WhisperTranscriber(self.model, whisper)
+        asked = options["return_timestamps"] or False
+        eos = transcriber.eos
+        joiner = Joiner(
+            lambda ids: str(self.tokenizer.decode(ids)),
+            transcriber.begin if eos is None else eos,
+            transcriber.begin,
+            words=asked == "word",
+            times=bool(asked),
+            segment_size=self.model.encoders[0][1],
+        )
+        for piece in self._pieces(samples, options):
+            joiner.add(self._transcribe(transcriber, piece, options))
+        text, chunks = joiner.end()
+        if asked and options["force_full_sequences"] and chunks:
+            if chunks[-1]["timestamp"][1] is None:
+                raise InputError(
+                    "the model gave no end of the last chunk", "force_full_sequences", "Set False."
+                )
+        return {"text": text, **self._chunks(chunks, bool(asked), options), **extra}
+
+    def _chunks(
+        self, chunks: Sequence[dict[str, Any]], times: bool, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The result's "chunks", if they were asked for."""
+        language = options["return_language"]
+        if not times and not language:
+            return {}
+        return {
+            "chunks": [
+                {
+                    **({"language": chunk["language"]} if language else {}),
+                    **({"timestamp": tuple(chunk["timestamp"])} if times else {}),
+                    "text": chunk["text"],
+                }
+                for chunk in chunks
+            ]
+        }
+
+    def _whisper_options(self, options: Mapping[str, Any], count: int) -> WhisperOptions:
+        config = self.model.generation_config
+        given = {n: options[n] for n in _WHISPER if options[n] is not None}
+        for name in _WHISPER[3:9]:
+            if name not in given and config.get(name) is not None and name != "temperature":
+                given[name] = config[name]
+        fields = dict(options["generate_kwargs"] or {})
+        if fields.get("num_return_sequences", 1) != 1 or fields.get("do_sample"):
+            name = "do_sample" if fields.get("do_sample") else "num_return_sequences"
+            raise InputError(
+                "transcripts have one text; `temperature` draws at random", name, "Leave it out."
+            )
+        long = not options["chunk_length_s"] and count > self.model.encoders[0][0] * HOP
+        times = options["return_timestamps"]
+        return WhisperOptions(
+            times=bool(times) or long,
+            word_times=times == "word",
+            on_progress=options["on_progress"],
+            fields=fields,
+            **given,
+        )
+
+    def _transcribe(
+        self, transcriber: WhisperTranscriber, piece: _Piece, options: Mapping[str, Any]
+    ) -> Window:
+        features = self._features(piece.samples, options)
+        segments = transcriber.transcribe(features)
+        times = None
+        if transcriber.options.word_times:
+            times = [t for s in segments for t in s.token_times or []]
+        stride = piece.stride and (
+            piece.stride[0] / RATE,
+            piece.stride[1] / RATE,
+            piece.stride[2] / RATE,
+        )
+        ids = {i: t for t, i in (self.model.generation_config.get("lang_to_id") or {}).items()}
+        code = ids.get(transcriber.language or -1, "")
+        return Window(
+            [t for s in segments for t in s.tokens], times, stride, LANGUAGES.get(code.strip("<|>"))
+        )
+
+    # ---- sound
+    def _samples(self, given: Any) -> tuple[Array, dict[str, Any]]:
+        """(float32 [n] at 16 kHz, entries of a dict that belong into the result)"""
+        extra: dict[str, Any] = {}
+        if isinstance(given, Mapping):
+            known = ("raw", "array", "sampling_rate", "path")
+            extra = {n: v for n, v in given.items() if n not in known}
+            given = {n: v for n, v in given.items() if n in known}
+        return read_sound(given, RATE).samples, extra
+
+    def _pieces(self, samples: Array, options: Mapping[str, Any]) -> Iterator[_Piece]:
+        """The recording, or its overlapping chunks."""
+        seconds, stride = options["chunk_length_s"], options["stride_length_s"]
+        if not seconds:
+            yield _Piece(samples, None)
+            return
+        stride = seconds / 6 if stride is None else stride
+        left, right = [stride, stride] if isinstance(stride, (int, float)) else stride
+        size, before, after = (int(round(s * RATE)) for s in (seconds, left, right))
+        if size <= before + after or min(before, after) < 0:
+            raise InputError(
+                f"chunks of {seconds} s with overlaps of {left} and {right} s do not advance",
+                "stride_length_s",
+                "Give a smaller overlap.",
+            )
+        data = memoryview(samples.data).cast("B")
+        for start in range(0, samples.size, size - before - after):
+            part = data[4 * start : 4 * (start + size)]
+            count = len(part) // 4
+            last = start + size >= samples.size
+            overlap = 0 if start == 0 else before
+            if count > overlap:
+                piece = Array((count,), "float32", bytes(part))
+                yield _Piece(piece, (count, overlap, 0 if last else after))
+            if last:
+                return
+
+    def _features(self, samples: Array, options: Mapping[str, Any]) -> Features:
+        """Log-mel features; those of a chunk, or of a recording that fits, of a whole window."""
+        if self.processor is None or isinstance(self.processor, Mapping):
+            config = self.processor or self._json("preprocessor_config.json")
+            self.processor = WhisperFeatures(audio_processor(config), self.engine)
+        if isinstance(self.processor, WhisperFeatures):
+            found = self.processor(samples)
+        else:  # as transformers' feature extractors are called
+            long = samples.size > self.model.encoders[0][0] * HOP
+            length = {"truncation": False, "padding": "longest"} if long else {}
+            given = memoryview(samples.data).cast("B").cast("f").tolist()
+            out = self.processor(given, sampling_rate=RATE, **length)["input_features"]
+            _, shape, data = as_input(out[0] if isinstance(out, list) else out, "features", FLOAT)
+            values = memoryview(data).cast("B").cast("f")
+            found = Features(values, shape[-2], shape[-1], -(-samples.size // HOP))
+        if options["num_frames"] is not None:
+            found.spoken = int(options["num_frames"])
+        return found

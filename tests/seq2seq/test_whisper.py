@@ -1,0 +1,160 @@
+"""Whisper's transcription against transformers', on a tiny random model (make.py)."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from edgewise.errors import InputError
+from edgewise.pipelines import pipeline
+from edgewise.session.seq2seq import Seq2SeqModel
+from edgewise.text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
+
+HERE = Path(__file__).parent / "models"
+CASES = json.loads((HERE / "whisper.json").read_text())
+FIELDS = ("num_beams", "no_repeat_ngram_size", "repetition_penalty")
+
+
+@pytest.fixture(scope="module")
+def model():
+    opened = Seq2SeqModel(str(HERE / "whisper"))
+    yield opened
+    opened.free()
+
+
+def features(frames, seed):
+    found = np.random.default_rng(seed).standard_normal((1, 8, frames)).astype(np.float32)[0]
+    padded = np.zeros((8, max(100, frames)), np.float32)
+    padded[:, :frames] = found
+    return Features(memoryview(padded), 8, padded.shape[1], frames)
+
+
+def transcribe(model, case):
+    given = dict(case["options"])
+    fields = {name: given.pop(name) for name in FIELDS if name in given}
+    times, words = given.pop("return_timestamps", False), given.pop("return_token_timestamps", 0)
+    options = WhisperOptions(times=times, word_times=bool(words), fields=fields, **given)
+    return WhisperTranscriber(model, options).transcribe(features(case["frames"], case["seed"]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tokens_and_times_are_those_of_transformers(model, name):
+    case = CASES[name]
+    found, wanted = transcribe(model, case), case["segments"]
+    assert [s.tokens for s in found] == [s["tokens"] for s in wanted]
+    assert [s.start for s in found] == pytest.approx([s["start"] for s in wanted])
+    assert [s.end for s in found] == pytest.approx([s["end"] for s in wanted])
+    for got, expected in zip(found, wanted):
+        if expected["times"]:
+            assert got.token_times == pytest.approx(expected["times"], abs=0.02)
+
+
+def test_progress_and_streamer(model):
+    seen, put = [], []
+
+    class Streamer:
+        def put(self, ids):
+            put.append(list(ids))
+
+        def end(self):
+            put.append(None)
+
+    options = WhisperOptions(
+        times=True,
+        streamer=Streamer(),
+        on_progress=lambda done, total: seen.append((done, total)),
+        fields={"max_new_tokens": 5},
+    )
+    segments = WhisperTranscriber(model, options).transcribe(features(220, 3))
+    assert segments and seen[0] == (0, 220) and seen[-1] == (220, 220)
+    assert [d for d, _ in seen] == sorted(d for d, _ in seen) and put.count(None) == len(seen) - 1
+
+
+def test_fallback_tries_higher_temperatures(model):
+    tried = []
+    options = WhisperOptions(temperature=(0.0, 0.4, 0.8), logprob_threshold=-0.0001)
+    transcriber = WhisperTranscriber(model, options)
+    attempt = transcriber._attempt
+    transcriber._attempt = lambda s, p, t: tried.append(t) or attempt(s, p, t)
+    transcriber.transcribe(features(100, 1))
+    assert tried[:3] == [0.0, 0.4, 0.8]
+
+
+class Extractor:
+    """In place of a feature extractor: as many frames as there are samples / 160."""
+
+    def __call__(self, samples, sampling_rate, **length):
+        assert sampling_rate == 16000
+        frames = -(-len(samples) // 160)
+        found = features(frames, 5)
+        if length.get("padding") == "longest":
+            assert frames > 100
+        return {"input_features": np.array(found.data).reshape(1, 8, -1)}
+
+
+class Words:
+    """In place of a tokenizer."""
+
+    def decode(self, ids, **_):
+        return "".join(f" w{i}" for i in ids)
+
+
+@pytest.fixture(scope="module")
+def pipe(model):
+    return pipeline("asr", model, Words(), processor=Extractor())
+
+
+def sound(seconds):
+    return np.zeros(int(16000 * seconds), np.float32)
+
+
+def test_pipeline_outputs(pipe):
+    plain = pipe(sound(1))
+    assert set(plain) == {"text"} and plain["text"].startswith(" w")
+    timed = pipe(sound(1), return_timestamps=True)
+    assert set(timed) == {"text", "chunks"} and timed["chunks"][0]["timestamp"][0] is not None
+    words = pipe(sound(1), return_timestamps="word", return_language=True)
+    assert {len(c["timestamp"]) for c in words["chunks"]} == {2}
+    assert {c["language"] for c in words["chunks"]} <= {"english", "french"}
+    assert "".join(c["text"] for c in words["chunks"]) == words["text"]
+    assert [type(r) for r in pipe([sound(1), sound(0.5)])] == [dict, dict]
+    long, chunked = pipe(sound(2.4)), pipe(sound(2.4), chunk_length_s=1)
+    assert len(long["text"]) > len(plain["text"]) and chunked["text"]
+    both = pipe({"array": sound(1), "sampling_rate": 16000, "name": "clip"})
+    assert both == {**plain, "name": "clip"}
+
+
+def test_pipeline_refuses(pipe):
+    for options in (
+        {"return_timestamps": "char"},
+        {"language": "klingon"},
+        {"task": "sing"},
+        {"num_return_sequences": 2},
+        {"do_sample": True},
+        {"no_speech_threshold": 0.5},
+        {"prompt_condition_type": "all-segments"},
+        {"decoder_kwargs": {}},
+        {"unknown": 1},
+        {"chunk_length_s": 1, "stride_length_s": 0.5},
+        {"max_new_tokens": 47},
+    ):
+        with pytest.raises(InputError):
+            pipe(sound(1), **options)
+    for wrong in (sound(0), {"array": sound(1)}, np.zeros((1, 2, 3), np.float32)):
+        with pytest.raises(InputError):
+            pipe(wrong)
+    assert pipe(sound(1))["text"]
+
+
+def test_sequences_of_a_source_share_cross_keys(model):
+    source = model.encode(features(100, 0).data.cast("B").cast("f"))
+    first, second = source.open(), source.open()
+    shared = [c["name"] for c in model.cross_caches]
+    a, b = model.memory_of(first), model.memory_of(second)
+    assert all(a[name] is b[name] for name in shared)
+    assert not any(a[c["name"]] is b[c["name"]] for c in model.caches)
+    source.close(first)
+    source.close(second)
+    source.close()
+    with pytest.raises(InputError, match="closed"):
+        source.open()
