@@ -87,6 +87,16 @@ export interface GenerationFields {
   length_penalty?: number | null;
   /** Size of n-grams that must not occur twice. Default: 0 (off). */
   no_repeat_ngram_size?: number | null;
+  /** As repetition_penalty, raising the tokens of the encoder's input. Default: 1 (off). */
+  encoder_repetition_penalty?: number | null;
+  /** Size of n-grams of the encoder's input that must not be generated. Default: 0 (off). */
+  encoder_no_repeat_ngram_size?: number | null;
+  /** Whisper: generate times, by its rules. Default: false. */
+  return_timestamps?: boolean | null;
+  /** Whisper: id of `<|notimestamps|>`, behind which times begin. Default: the model's. */
+  no_timestamps_token_id?: number | null;
+  /** Whisper: highest first time, in units of 0.02 s. Default: the model's. */
+  max_initial_timestamp_index?: number | null;
   /** Sequences of token ids that must not be generated. Default: null (none). */
   bad_words_ids?: number[][] | null;
   /** Normalize scores to log-probabilities after all processors. Default: false. */
