@@ -13,12 +13,7 @@ Image = pytest.importorskip("PIL.Image")  # transformers' image processors need 
 
 import torch  # noqa: E402
 from edgewise.cli import main  # noqa: E402
-from transformers import (  # noqa: E402
-    CLIPImageProcessor,
-    ViTConfig,
-    ViTForImageClassification,
-    pipeline,
-)
+from transformers import CLIPImageProcessor, ViTConfig, ViTForImageClassification, pipeline  # noqa: E402
 
 from .test_text import close  # noqa: E402
 

@@ -77,30 +77,41 @@ function normalized(text: string, base: number, normalize: (text: string) => str
   for (const part of text.match(/\P{M}\p{M}*|\p{M}+/gsu) ?? []) {
     const end = at + part.length;
     const own = normalize(part);
-    const forms = [own, own.replace(META, ""), own.trim()].filter(Boolean);
+    // A normalizer may put META before each text: here only before the whole.
+    const short = own.replace(META, "");
     const p = from.length;
+    const forms = [...(p ? [short, own] : [own, short]), own.trim()].filter(Boolean);
     // What was inserted before it, such as spaces around ideographs, has no source.
-    const found = forms.flatMap((form) =>
-      [0, 1, 2].flatMap((skip) => (whole.startsWith(form, p + skip) ? [{ form, skip }] : [])),
+    const found = [0, 1, 2].flatMap((skip) =>
+      forms.flatMap((form) => (whole.startsWith(form, p + skip) ? [{ form, skip }] : [])),
     )[0];
     if (found) {
       take(p + found.skip, at, at);
       take(p + found.skip + found.form.length, at, end);
-    } else if (forms.length) take(Math.min(whole.length, p + forms[0]!.length), at, end);
+    } else if (forms.length && part.trim())
+      take(Math.min(whole.length, p + forms[0]!.length), at, end);
     at = end;
   }
   take(whole.length, at, at);
   return { text: whole, from: from.slice(0, whole.length), to: to.slice(0, whole.length) };
 }
 
-/** The bytes of a text as the units of the result, which are only counted. */
+/** GPT-2's characters for bytes: printable ones stand for themselves, others follow 255. */
+const BYTE_CHARS: readonly string[] = (() => {
+  const printable = (b: number) => (b > 32 && b < 127) || (b > 160 && b !== 173);
+  let next = 256;
+  return Array.from({ length: 256 }, (_, b) => String.fromCharCode(printable(b) ? b : next++));
+})();
+const SPACE = BYTE_CHARS[32]!;
+
+/** A text with a character for each of its bytes. */
 function inBytes({ text, from, to }: Mapped): Mapped {
   const made: Mapped = { text: "", from: [], to: [] };
+  const encoder = new TextEncoder();
   let i = 0;
   for (const char of text) {
-    const code = char.codePointAt(0)!;
-    const bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (let b = 0; b < bytes; b++) {
+    for (const byte of encoder.encode(char)) {
+      made.text += BYTE_CHARS[byte]!;
       made.from.push(from[i]!);
       made.to.push(to[i + char.length - 1]!);
     }
@@ -110,45 +121,25 @@ function inBytes({ text, from, to }: Mapped): Mapped {
 }
 
 /** A text in words, as the model's pre-tokenizer divides it. */
-function inWords(source: Mapped, words: readonly string[], bytes: boolean): [Mapped, number[]] {
-  const text = words.join("");
-  const made: Mapped = { text, from: [], to: [] };
+function inWords(source: Mapped, words: readonly string[]): [Mapped, number[]] {
+  const made: Mapped = { text: words.join(""), from: [], to: [] };
   const word: number[] = [];
-  const give = (from: number, to: number, index: number): void => {
-    made.from.push(from);
-    made.to.push(to);
-    word.push(index);
-  };
-  if (bytes) {
-    const all = inBytes(source);
-    const added = Math.max(0, text.length - all.from.length); // a space before the text
-    words.forEach((one, index) => {
-      for (let i = 0; i < one.length; i++) {
-        const at = made.from.length - added;
-        give(
-          all.from[Math.max(at, 0)] ?? 0,
-          at < 0 ? (all.from[0] ?? 0) : (all.to[at] ?? 0),
-          index,
-        );
-      }
-    });
-    return [made, word];
-  }
   let p = 0;
   words.forEach((one, index) => {
-    for (let i = 0; i < one.length; i++) {
-      const c = one[i]!;
-      if (c === META && source.text[p] !== META && source.text[p] !== " ") {
-        const here = source.from[p] ?? source.to.at(-1) ?? 0;
-        give(here, here, index);
-        continue;
-      }
+    for (const c of one.split("")) {
       const same = (q: number) => source.text[q] === c || (c === META && source.text[q] === " ");
-      let q = p;
-      while (q < source.text.length && !same(q)) q++;
-      if (q < source.text.length) p = q;
-      give(source.from[p] ?? 0, source.to[p] ?? 0, index);
-      p++;
+      // A space that was inserted has the source of what follows.
+      const inserted = (c === META || c === SPACE) && !same(p);
+      if (!inserted) {
+        let q = p;
+        while (q < source.text.length && !same(q)) q++;
+        if (q < source.text.length) p = q;
+      }
+      const end = source.to.at(-1) ?? 0;
+      made.from.push(source.from[p] ?? end);
+      made.to.push(source.to[p] ?? end);
+      word.push(index);
+      if (!inserted) p++;
     }
   });
   return [made, word];
@@ -184,7 +175,7 @@ export function tokensOf(backend: Backend, writing: Writing, text: string): Toke
       const mine = tokens.slice(at, end < 0 ? undefined : end);
       const source = normalized(section, base, (t) => parts.normalizer?.(t) ?? t);
       const words = parts.pre_tokenizer?.(source.text, { section_index: index }) ?? [source.text];
-      const [units, wordOf] = inWords(source, divided(words), writing.bytes);
+      const [units, wordOf] = inWords(writing.bytes ? inBytes(source) : source, divided(words));
       locate(mine, units, wordOf, writing, parts.model.unk_token).forEach(([start, stop, w], i) => {
         add(at + i, start, stop, w === undefined ? undefined : word + w);
       });
@@ -235,8 +226,8 @@ function locate(
     p = end;
     const w = wordOf[start];
     if (bytes && trims) {
-      while (start < stop && text[start] === "\u0120") start++; // a space
-      while (stop > start && text[stop - 1] === "\u0120") stop--;
+      while (start < stop && text[start] === SPACE) start++;
+      while (stop > start && text[stop - 1] === SPACE) stop--;
     }
     const last = from.at(-1) ?? 0;
     return [from[start] ?? last, stop > start ? to[stop - 1]! : (from[start] ?? last), w];
