@@ -66,8 +66,6 @@ PROGRAM_TASKS = (
     "fill-mask",
     "question-answering",
     "image-classification",
-    "image-feature-extraction",
-    "audio-classification",
 )
 """Tasks whose packages have `programs`; see compile.task."""
 TASKS = ("text-generation", "inference", *PROGRAM_TASKS)

@@ -49,7 +49,7 @@ class Task:
     """What a package for a task has.
 
     Attributes:
-        kind: what the model's inputs are made of: "text", "image" or "audio".
+        kind: what the model's inputs are made of: "text" or "image".
         outputs: names of outputs that the pipeline reads, the first that exists of each tuple;
             where none exists, the graph's first output.
     """

@@ -47,7 +47,6 @@ export {
 export { type CachedFile, type CachedModel, type CachedModelOptions, models } from "./models.ts";
 export { type Info, info, pipeline } from "./pipeline.ts";
 export type { ImageInput, RawImage } from "./pipelines/pictures.ts";
-export type { RawSound, SoundInput } from "./pipelines/sounds.ts";
 export type * from "./pipelines/types.ts";
 export {
   type MemoryRow,

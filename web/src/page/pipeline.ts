@@ -105,7 +105,8 @@ export async function pipeline(
 ): Promise<TextGenerationPipeline>;
 /**
  * Loads a model for another task: `feature-extraction`, `text-classification`,
- * `zero-shot-classification`, `token-classification`, `fill-mask` or `question-answering`.
+ * `zero-shot-classification`, `token-classification`, `fill-mask`, `question-answering` or
+ * `image-classification`.
  *
  * @param task name of the task, or an alias of transformers.js
  * @param model as above; packages are built with `edgewise build --task`

@@ -21,26 +21,20 @@ export interface TaskTensor {
   data: Uint8Array<ArrayBuffer>;
 }
 
-/** A picture: RGBA, 4 bytes a pixel, row by row. */
-export interface TaskImage {
-  width: number;
-  height: number;
-  data: Uint8ClampedArray<ArrayBuffer>;
-}
+/** A picture: an absolute address, a file, a bitmap, or pixels. */
+export type TaskPicture =
+  | string
+  | Blob
+  | ImageBitmap
+  | ImageData
+  | { data: Uint8Array | Uint8ClampedArray; width: number; height: number; channels: number };
 
-/** A sound: samples of one channel. */
-export interface TaskSound {
-  sampling_rate: number;
-  samples: Float32Array<ArrayBuffer>;
-}
-
-/** One input of a call, after the page has decoded it. */
+/** One input of a call. */
 export type TaskInput =
   | string
   | { text: string; text_pair: string }
   | { question: string; context: string }
-  | { image: TaskImage }
-  | { sound: TaskSound };
+  | { image: TaskPicture };
 
 /** A call of a pipeline. */
 export interface TaskCall {

@@ -1,9 +1,9 @@
-// Decodes the pictures that a page passes to pipelines.
+// The pictures that a page passes to pipelines. The worker decodes them.
 
-import type { TaskImage } from "../../protocol/tasks.ts";
+import type { TaskPicture } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
-import { fetched, inputName } from "./inputs.ts";
+import { full } from "../env.ts";
 
 /** Pixels: `channels` bytes each (1: gray, 3: RGB, 4: RGBA), row by row. */
 export interface RawImage {
@@ -15,140 +15,30 @@ export interface RawImage {
 
 /**
  * A picture: an address, a file, an element of the page, pixels. Files may be of any format that
- * the browser decodes; they are turned as their EXIF data says, and converted to sRGB.
+ * the browser decodes; they are turned as their EXIF data says, and converted to sRGB. What is
+ * transparent keeps its color.
  */
 export type ImageInput = string | URL | Blob | ImageData | RawImage | CanvasImageSource;
 
-/** Maximum number of pixels. */
-const MOST_PIXELS = 1 << 27;
-
-function checkSize(width: number, height: number, name: string): void {
-  const valid = [width, height].every((n) => Number.isInteger(n) && n > 0);
-  if (valid && width * height <= MOST_PIXELS) return;
-  throw new InputError(
-    `the picture has ${width} x ${height} pixels`,
-    name,
-    `Give one of at least one and at most ${MOST_PIXELS} pixels.`,
-  );
-}
-
 /**
- * Decodes a picture.
- * @throws InputError, which names the picture; Aborted
+ * A picture in a form that can be sent to the worker.
+ * @throws InputError
  */
-export async function readImage(
-  input: ImageInput,
-  signal: AbortSignal | undefined,
-): Promise<TaskImage> {
-  const name = inputName(input, "picture");
-  if (typeof input === "string" || input instanceof URL)
-    return decode(await fetched(input, signal), name);
-  if (input instanceof Blob) return decode(input, name);
-  if (typeof input === "object" && input !== null && "data" in input)
-    return fromPixels(input, name);
-  return draw(input, name);
-}
-
-async function decode(file: Blob, name: string): Promise<TaskImage> {
-  const [width, height] = await declaredSize(file);
-  if (width !== undefined) checkSize(width, height!, name);
-  let bitmap: ImageBitmap;
+export async function sendable(input: ImageInput): Promise<TaskPicture> {
+  if (typeof input === "string" || input instanceof URL) return full(String(input));
+  if (input instanceof Blob) return input;
+  if (typeof input === "object" && input !== null && "data" in input) {
+    if (!("channels" in input)) return input;
+    const { data, width, height, channels } = input;
+    return { data, width, height, channels };
+  }
   try {
-    bitmap = await createImageBitmap(file, {
-      imageOrientation: "from-image",
-      premultiplyAlpha: "none",
-      colorSpaceConversion: "default",
-    });
+    return await createImageBitmap(input as ImageBitmapSource);
   } catch (e) {
     throw new InputError(
-      `the picture cannot be decoded (${message(e)})`,
-      name,
-      "Give a file of a format that the browser shows, such as PNG, JPEG or WebP.",
-    );
-  }
-  try {
-    return draw(bitmap, name);
-  } finally {
-    bitmap.close();
-  }
-}
-
-/** The size that a file declares, so that a huge one is refused before it is decoded. */
-async function declaredSize(file: Blob): Promise<[number?, number?]> {
-  const view = new DataView(await file.slice(0, 1 << 16).arrayBuffer());
-  const at = (i: number, bytes: 2 | 4, little = false): number =>
-    i + bytes > view.byteLength
-      ? 0
-      : bytes === 2
-        ? view.getUint16(i, little)
-        : view.getUint32(i, little);
-  const magic = at(0, 4);
-  if (magic === 0x89504e47) return [at(16, 4), at(20, 4)]; // PNG
-  if (magic === 0x47494638) return [at(6, 2, true), at(8, 2, true)]; // GIF
-  if (magic === 0x52494646 && at(12, 4) === 0x56503858)
-    return [1 + (at(24, 4, true) & 0xffffff), 1 + (at(27, 4, true) & 0xffffff)]; // WebP, extended
-  if (magic >>> 8 === 0xffd8ff)
-    for (let i = 2; i + 9 < view.byteLength && view.getUint8(i) === 0xff; i += 2 + at(i + 2, 2)) {
-      const marker = view.getUint8(i + 1);
-      if (marker >= 0xc0 && marker <= 0xcf && ![0xc4, 0xc8, 0xcc].includes(marker))
-        return [at(i + 7, 2), at(i + 5, 2)]; // JPEG, start of frame
-    }
-  return [];
-}
-
-/** Pixels of what a canvas can draw. */
-function draw(input: CanvasImageSource, name: string): TaskImage {
-  const of = input as {
-    naturalWidth?: number;
-    naturalHeight?: number;
-    videoWidth?: number;
-    videoHeight?: number;
-    displayWidth?: number;
-    displayHeight?: number;
-    width?: number;
-    height?: number;
-  };
-  const width = of?.naturalWidth ?? of?.videoWidth ?? of?.displayWidth ?? of?.width;
-  const height = of?.naturalHeight ?? of?.videoHeight ?? of?.displayHeight ?? of?.height;
-  if (typeof width !== "number" || typeof height !== "number")
-    throw new InputError(
-      "the input is no picture",
-      name,
+      `the input is no picture (${message(e)})`,
+      "the picture",
       "Give an address, a file, an image, a canvas, a video, ImageData or pixels.",
     );
-  checkSize(width, height, name);
-  try {
-    const context = new OffscreenCanvas(width, height).getContext("2d", {
-      willReadFrequently: true,
-    })!;
-    context.drawImage(input, 0, 0, width, height);
-    const { data } = context.getImageData(0, 0, width, height);
-    return { width, height, data: data as TaskImage["data"] };
-  } catch (e) {
-    throw new InputError(
-      `the picture's pixels cannot be read (${message(e)})`,
-      name,
-      "A picture of another site needs crossorigin=anonymous and a server that allows it.",
-    );
   }
-}
-
-function fromPixels(input: ImageData | RawImage, name: string): TaskImage {
-  const { data, width, height } = input;
-  const channels = "channels" in input ? input.channels : 4;
-  checkSize(width, height, name);
-  if (![1, 3, 4].includes(channels) || data?.length !== width * height * channels)
-    throw new InputError(
-      `${data?.length} bytes do not match ${width} x ${height} pixels of ${channels} channels`,
-      name,
-      "Give {data, width, height, channels} with 1, 3 or 4 channels of a byte.",
-    );
-  const made = new Uint8ClampedArray(4 * width * height);
-  if (channels === 4) made.set(data);
-  else
-    for (let i = 0; i < width * height; i++) {
-      for (let c = 0; c < 3; c++) made[4 * i + c] = data[channels * i + (channels === 1 ? 0 : c)]!;
-      made[4 * i + 3] = 255;
-    }
-  return { width, height, data: made };
 }

@@ -6,8 +6,7 @@ import type { TaskInfo, TaskInput } from "../../protocol/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { type Client, startClient } from "../client.ts";
 import { Tensor } from "../tensor.ts";
-import { type ImageInput, readImage } from "./pictures.ts";
-import { readSound, type SoundInput } from "./sounds.ts";
+import { type ImageInput, sendable } from "./pictures.ts";
 import type { CallOptions, TaskPipelines } from "./types.ts";
 
 /** What the inputs of each task are. */
@@ -19,7 +18,6 @@ const KINDS = {
   "fill-mask": "text",
   "question-answering": "text",
   "image-classification": "image",
-  "audio-classification": "sound",
 } as const;
 
 const ALIASES: Readonly<Record<string, keyof typeof KINDS>> = {
@@ -76,7 +74,7 @@ function callable(
     if (signal?.aborted) throw new Aborted("the call was aborted by its signal", task, "");
     const several = Array.isArray(input);
     const inputs: TaskInput[] = [];
-    for (const one of several ? input : [input]) inputs.push(await read(task, one, signal));
+    for (const one of several ? input : [input]) inputs.push(await read(task, one));
     const results = await client.call(
       "task_call",
       {
@@ -110,13 +108,8 @@ function sorted(task: string, given: Many): [unknown, Record<string, unknown>] {
 }
 
 /** An input for the worker. */
-async function read(
-  task: keyof typeof KINDS,
-  input: unknown,
-  signal: AbortSignal | undefined,
-): Promise<TaskInput> {
-  if (KINDS[task] === "image") return { image: await readImage(input as ImageInput, signal) };
-  if (KINDS[task] === "sound") return { sound: await readSound(input as SoundInput, signal) };
+async function read(task: keyof typeof KINDS, input: unknown): Promise<TaskInput> {
+  if (KINDS[task] === "image") return { image: await sendable(input as ImageInput) };
   const texts = typeof input === "string" ? [input] : Object.values(input ?? {});
   if (!texts.length || !texts.every((text) => typeof text === "string"))
     throw new InputError("the input is no text", task, "Give a string or a list of strings.");
@@ -124,8 +117,8 @@ async function read(
 }
 
 function buffersOf(input: TaskInput): Transferable[] {
-  if (typeof input === "object" && "image" in input) return [input.image.data.buffer];
-  if (typeof input === "object" && "sound" in input) return [input.sound.samples.buffer];
+  if (typeof input === "object" && "image" in input)
+    return typeof input.image === "object" && "close" in input.image ? [input.image] : [];
   return [];
 }
 

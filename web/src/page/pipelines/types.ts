@@ -3,7 +3,6 @@
 import type { TaskInfo } from "../../protocol/tasks.ts";
 import type { Tensor } from "../tensor.ts";
 import type { ImageInput } from "./pictures.ts";
-import type { SoundInput } from "./sounds.ts";
 
 /** Options of every call. */
 export interface CallOptions {
@@ -137,7 +136,7 @@ export interface AnswerResult {
   end: number;
 }
 
-/** Options of image-classification and audio-classification. */
+/** Options of image-classification. */
 export interface ClassificationOptions extends CallOptions {
   /** How many labels; null: all. Default: 5. */
   top_k?: number | null;
@@ -220,11 +219,6 @@ export interface ImageClassificationPipeline
   extends PipelineBase,
     Calls<ImageInput, ClassificationOptions, LabelScore[]> {}
 
-/** Classifies sounds. */
-export interface AudioClassificationPipeline
-  extends PipelineBase,
-    Calls<SoundInput, ClassificationOptions, LabelScore[]> {}
-
 /** Pipelines by the names of their tasks. */
 export interface TaskPipelines {
   "feature-extraction": FeatureExtractionPipeline;
@@ -237,5 +231,4 @@ export interface TaskPipelines {
   "fill-mask": FillMaskPipeline;
   "question-answering": QuestionAnsweringPipeline;
   "image-classification": ImageClassificationPipeline;
-  "audio-classification": AudioClassificationPipeline;
 }

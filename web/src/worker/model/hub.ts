@@ -127,7 +127,7 @@ export const TASK_FILES = [
 export function folderTexts(task: string): string[] {
   const [config, generation, ...tokenizer] = TEXT_FILES.slice(0, 4) as [string, string, string];
   if (task === "text-generation") return [config, generation, ...tokenizer];
-  if (/^(image|audio|object|depth)-/.test(task)) return [config, TASK_FILES[0]];
+  if (/^image-/.test(task)) return [config, TASK_FILES[0]];
   return [config, ...tokenizer, ...(task === "feature-extraction" ? TASK_FILES.slice(1) : [])];
 }
 

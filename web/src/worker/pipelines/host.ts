@@ -15,9 +15,7 @@ import type { Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 
 /** Ends a call: polled between the parts of a run. */
-export interface Ending {
-  readonly aborted: boolean;
-}
+export type Ending = AbortSignal;
 
 /** A loaded pipeline. */
 export class TaskHost {

@@ -3,6 +3,7 @@
 import type { TaskInput } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import { best, functionFor, scoresOf } from "./classification.ts";
+import { readImage } from "./decode.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import type { Options } from "./options.ts";
 import { pixelValues } from "./pictures.ts";
@@ -17,7 +18,7 @@ async function forward(
 ): Promise<Record<string, Numbers>> {
   if (typeof input !== "object" || !("image" in input))
     throw new InputError("the input is no picture", host.task, "Give a picture.");
-  const made = await pixelValues(host, input.image, ending);
+  const made = await pixelValues(host, await readImage(input.image, ending), ending);
   const feeds = Object.fromEntries(
     host.graph("model").inputs.map(({ name }, i) => {
       const value = made[name] ?? (i === 0 ? made.pixel_values : undefined);

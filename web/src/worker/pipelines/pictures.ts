@@ -2,9 +2,10 @@
 // "pre". Mirrors python/edgewise/processors/images/pictures.py.
 
 import type { Device } from "../../device/device.ts";
-import type { TaskImage, TaskTensor } from "../../protocol/tasks.ts";
+import type { TaskTensor } from "../../protocol/tasks.ts";
 import { PackageError } from "../../shared/errors.ts";
 import { type Filter, resizeImage } from "../media.ts";
+import type { TaskImage } from "./decode.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import { type ImageDescription, layout, type Step } from "./images.ts";
 

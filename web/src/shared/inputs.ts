@@ -1,9 +1,8 @@
 // What pictures and sounds have in common as inputs of pipelines.
 
-import { aborted } from "../../shared/abort.ts";
-import { InputError } from "../../shared/errors.ts";
-import { message } from "../../shared/words.ts";
-import { full } from "../env.ts";
+import { aborted } from "./abort.ts";
+import { InputError } from "./errors.ts";
+import { message } from "./words.ts";
 
 /** The name of an input in errors. */
 export function inputName(input: unknown, kind: string): string {
@@ -14,11 +13,12 @@ export function inputName(input: unknown, kind: string): string {
 
 /**
  * Downloads a file.
+ * @param url absolute address
  * @throws InputError, Aborted
  */
-export async function fetched(url: string | URL, signal: AbortSignal | undefined): Promise<Blob> {
+export async function fetched(url: string, signal: AbortSignal | undefined): Promise<Blob> {
   try {
-    const answer = await fetch(full(String(url)), signal ? { signal } : {});
+    const answer = await fetch(url, signal ? { signal } : {});
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     return await answer.blob();
   } catch (e) {
