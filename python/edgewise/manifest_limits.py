@@ -67,7 +67,7 @@ PROGRAM_TASKS = (
     "question-answering",
     "image-classification",
 )
-"""Tasks whose packages have `programs`; see compile.task."""
+"""Tasks whose packages have `programs`; see task_package."""
 TASKS = ("text-generation", "inference", *PROGRAM_TASKS)
 KINDS = ("weight", "computed", "cache", "state", "input", "output")  # of slots
 WRITABLE_KINDS = ("computed", "cache", "state", "output")

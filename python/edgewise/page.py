@@ -19,7 +19,7 @@ from .onnx.source import MissingFile, Source
 # ({name: Source}, options) and returns (JSON text, {file name: bytes}).
 CALLS = {
     "package": ("edgewise.page", "compile_package"),
-    "task": ("edgewise.compile.task", "page_task"),
+    "task": ("edgewise.task_package", "page_task"),
     "inference": ("edgewise.session.inference_calls", "call"),
     "artifacts": ("edgewise.training.artifact_files.calls", "call"),
 }

@@ -6,13 +6,13 @@ import hashlib
 import json
 import struct
 
-from edgewise.compile.task import compile_task
 from edgewise.manifest_limits import FORMAT
 from edgewise.onnx import BytesSource
 from edgewise.ops.table import kernel_table
 from edgewise.package import MAGIC, Package, _signed
 from edgewise.plan.plan import HEADER, NONE, OPERAND, REGISTER, STEP, WRITABLE
 from edgewise.sums import source_sums
+from edgewise.task_package import compile_task
 
 
 def split(package: bytes) -> tuple[dict, bytes]:

@@ -158,8 +158,8 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
 
 def _compile_task(args: argparse.Namespace, model: str) -> Package:
     """Compiles a model for a pipeline."""
-    from ..compile.task import compile_task
     from ..session.open import folder_files, name_in
+    from ..task_package import compile_task
 
     for option in ("dims", "train", "cache_dtype"):
         if getattr(args, option) is not None:

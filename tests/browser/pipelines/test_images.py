@@ -12,8 +12,8 @@ import pytest
 Image = pytest.importorskip("PIL.Image")  # transformers' image processors need it
 
 import torch  # noqa: E402
+import transformers  # noqa: E402
 from edgewise.cli import main  # noqa: E402
-from transformers import CLIPImageProcessor, ViTConfig, ViTForImageClassification, pipeline  # noqa: E402
 
 from .test_text import close  # noqa: E402
 
@@ -27,7 +27,7 @@ def reference(files):
     (folder / "vit/onnx").mkdir(parents=True)
     torch.manual_seed(1)
     names = {i: f"class {i}" for i in range(7)}
-    config = ViTConfig(
+    config = transformers.ViTConfig(
         image_size=32,
         patch_size=8,
         hidden_size=32,
@@ -37,10 +37,10 @@ def reference(files):
         id2label=names,
         label2id={v: k for k, v in names.items()},
     )
-    model = ViTForImageClassification(config).eval()
+    model = transformers.ViTForImageClassification(config).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-    processor = CLIPImageProcessor(size={"shortest_edge": 40}, crop_size=32)
+    processor = transformers.CLIPImageProcessor(size={"shortest_edge": 40}, crop_size=32)
     processor.save_pretrained(folder / "vit")
     (folder / "vit/config.json").write_text(json.dumps(config.to_dict()))
     torch.onnx.export(
@@ -65,7 +65,7 @@ def reference(files):
     (folder / "huge.png").write_bytes(
         b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head))
     )
-    pipe = pipeline("image-classification", model=model, image_processor=processor)
+    pipe = transformers.pipeline("image-classification", model=model, image_processor=processor)
     return lambda name, **options: pipe(Image.open(folder / name), **options)
 
 

@@ -4,7 +4,7 @@
 import pytest
 import torch
 from edgewise.cli import main
-from edgewise.compile.task import ALIASES
+from edgewise.task_package import ALIASES
 from transformers import pipeline
 
 from .models import CONTEXT, KINDS, LABELS, QUESTION, TEXTS, save

@@ -115,7 +115,7 @@ export const TEXT_FILES = [
   "chat_template.jinja",
 ] as const;
 
-/** Further files that pipelines read, by their paths (python/edgewise/compile/task.py). */
+/** Further files that pipelines read, by their paths (python/edgewise/task_package.py). */
 export const TASK_FILES = [
   "preprocessor_config.json",
   "modules.json",

@@ -4,6 +4,7 @@ import type { TaskPicture } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import { fetched, inputName } from "../../shared/inputs.ts";
 import { message } from "../../shared/words.ts";
+import { MAX_PIXELS } from "./images.ts";
 
 /** A picture: RGBA, 4 bytes a pixel, row by row. */
 export interface TaskImage {
@@ -12,16 +13,13 @@ export interface TaskImage {
   data: Uint8Array | Uint8ClampedArray;
 }
 
-/** Maximum number of pixels. */
-const MOST_PIXELS = 1 << 27;
-
 function checkSize(width: number, height: number, name: string): void {
   const valid = [width, height].every((n) => Number.isInteger(n) && n > 0);
-  if (valid && width * height <= MOST_PIXELS) return;
+  if (valid && width * height <= MAX_PIXELS) return;
   throw new InputError(
     `the picture has ${width} x ${height} pixels`,
     name,
-    `Give one of at least one and at most ${MOST_PIXELS} pixels.`,
+    `Give one of at least one and at most ${MAX_PIXELS} pixels.`,
   );
 }
 

@@ -25,7 +25,7 @@ export class TaskHost {
     readonly task: string,
     readonly device: Device,
     readonly tokenizer: Tokenizer | undefined,
-    /** What happens to inputs before they reach a graph (python/edgewise/compile/task.py). */
+    /** What happens to inputs before they reach a graph (python/edgewise/task_package.py). */
     readonly processor: { readonly [field: string]: Json },
     readonly info: TaskInfo,
     private readonly graphs: ReadonlyMap<string, InferenceInfo>,
