@@ -105,6 +105,7 @@ def bundle():
         "--log-level=error",
         "--define:__VERSION__='bench'",
         "--define:__COMPILER__='bench'",
+        "--define:__PYODIDE__='bench'",
         "--define:__WHEEL__='bench'",
         f"--outdir={out}",
     )

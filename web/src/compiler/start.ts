@@ -5,6 +5,7 @@ import type { FromCompiler, PythonUrls } from "../protocol/compiler.ts";
 import { type PlainError, plainError } from "../protocol/errors.ts";
 import { bytesOf, HttpSource } from "../shared/files/http.ts";
 import { isEdgewise } from "../shared/files/stream.ts";
+import { PYODIDE } from "../shared/version.ts";
 import { stalled, stallTimeout, within } from "../shared/watchdog.ts";
 import { message } from "../shared/words.ts";
 import { alive, compileWasm, NO_LIBRARY, streamOf, watchedFetch } from "./downloads.ts";
@@ -102,8 +103,9 @@ export async function startPython(urls: PythonUrls): Promise<PythonRuntime | Fai
     return failure(
       "the location of Python's files is not configured in this bundle",
       urls.pyodideUrl ? "env.wheelUrl" : "env.pyodideUrl",
-      "Serve the folder pyodide/ and the wheel of Edgewise's package, and set env.pyodideUrl and " +
-        "env.wheelUrl; or give the page a package made by `edgewise build`.",
+      `Run \`npm install pyodide@${PYODIDE}\`, serve the files of that package and the wheel ` +
+        "and snapshot in node_modules/edgewise/dist, and set env.pyodideUrl and env.wheelUrl; or " +
+        "give the page a package made by `edgewise build`.",
     );
   const parts = requestParts(urls.pyodideUrl);
   const opened = openSnapshot(urls.snapshotUrl);

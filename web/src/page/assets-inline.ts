@@ -3,8 +3,7 @@
 
 import { compiler, engines, worker } from "edgewise:packed";
 import type { EngineFiles } from "../protocol/loading.ts";
-
-declare const __WHEEL__: string;
+import { ownFile, pythonFiles } from "./own-files.ts";
 
 /** Stands for a script that is inside of this file. */
 const SCHEME = "edgewise-inline:";
@@ -23,12 +22,8 @@ export const parts: Record<string, string> = {};
 /** The address of this file, as a module or as a classic script; a bundle's is as good. */
 const own = import.meta.url ?? (globalThis.document?.currentScript as HTMLScriptElement)?.src;
 
-function besideThis(name: string): string | undefined {
-  return /^(https?|[a-z]+-extension):/.test(own ?? "") ? new URL(name, own).href : undefined;
-}
-
 /** As in assets.ts. */
-export const python = { pyodideUrl: besideThis("pyodide/"), wheelUrl: besideThis(__WHEEL__) };
+export const python = pythonFiles(own);
 
 const scripts: Record<string, string> = { worker, compiler };
 const made = new Map<string, unknown>();
@@ -55,7 +50,7 @@ function engineFiles(): EngineFiles {
   const packed = new Blob([Uint8Array.from(atob(deflated), (c) => c.charCodeAt(0))]);
   builds.forEach((name, index) => {
     files[name] = { packed, sizes, pieces, index };
-    const url = besideThis(`engine/edgewise-${name}-full.wasm`); // of models that few pages have
+    const url = ownFile(`engine/edgewise-${name}-full.wasm`, own); // of models that few pages have
     if (url) files[`${name}-full`] = url;
   });
   return files;

@@ -4,8 +4,7 @@
 
 import type { EngineFiles } from "../protocol/loading.ts";
 import type { WorkerPart } from "../shared/worker-parts.ts";
-
-declare const __WHEEL__: string;
+import { pythonFiles } from "./own-files.ts";
 
 /** Defaults of `env`. */
 export const assets = {
@@ -32,17 +31,8 @@ export const parts: Record<WorkerPart, string> = {
   "worker-training": new URL("./worker-training.js", import.meta.url).href,
 };
 
-/**
- * An address beside this module; undefined where the module has no address that a page can load
- * from: webpack gives it a `file:` address.
- */
-function besideThis(name: string): string | undefined {
-  const { url } = import.meta;
-  return /^(https?|[a-z]+-extension):/.test(url) ? new URL(name, url).href : undefined;
-}
-
-/** Python's files, for pages that compile models: Pyodide's folder, and the wheel. */
-export const python = { pyodideUrl: besideThis("pyodide/"), wheelUrl: besideThis(__WHEEL__) };
+/** Python's files. */
+export const python = pythonFiles(import.meta.url);
 
 /** The address or content that stands for one of `assets`. */
 export const resolve = <T>(value: T): T => value;

@@ -28,7 +28,8 @@ export interface Env {
   engineUrl: string | EngineFiles;
   /**
    * Folder of Pyodide's files (npm package `pyodide` 314.0.7), ending in `/`. Needed only to
-   * compile models in the page. Default: undefined, which means pyodide/ next to edgewise.js.
+   * compile models in the page. Default: undefined, which means pyodide/ next to edgewise.js, or
+   * that package on the CDN of npm (jsDelivr, unpkg) that the library comes from.
    */
   pyodideUrl: string | undefined;
   /**
