@@ -61,3 +61,10 @@ def test_actions_are_pinned() -> None:
         )
         assert not re.search(r"secrets\.|NODE_AUTH_TOKEN|password:", text)
         assert re.search(r"(?m)^permissions:\n  contents: read\n", text)
+
+
+def test_only_wheels_with_a_native_engine_go_to_pypi() -> None:
+    """`make wheels` writes those; the workflow adds none to their folder."""
+    text = (ROOT / ".github/workflows/publish.yml").read_text()
+    assert "none-any" not in text and "packages-dir: packages/wheels" in text
+    assert not re.search(r"\b(cp|mv)\b", text)
