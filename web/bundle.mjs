@@ -21,6 +21,14 @@ function compilerId() {
   return hash.digest("hex").slice(0, 16);
 }
 
+/**
+ * The file name of the wheel for Pyodide.
+ * @param npmVersion version of the npm package; the wheel's is the same in the form of PEP 440
+ */
+export function wheelName(npmVersion) {
+  return `edgewise-${npmVersion.replace(/-(a|b|rc)\.(\d+)$/, "$1$2")}-py3-none-any.whl`;
+}
+
 /** The options of every bundle. */
 export const options = {
   bundle: true,
@@ -34,7 +42,7 @@ export const options = {
     __VERSION__: JSON.stringify(version),
     __COMPILER__: JSON.stringify(compilerId()),
     __PYODIDE__: JSON.stringify(devDependencies.pyodide),
-    __WHEEL__: JSON.stringify(`edgewise-${version}-py3-none-any.whl`),
+    __WHEEL__: JSON.stringify(wheelName(version)),
   },
 };
 

@@ -1,7 +1,11 @@
 """One version: of the Python package, the npm package, the recipe and the release notes."""
 
+import json
 import re
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from repository import ROOT, tracked
@@ -14,17 +18,49 @@ def test_all_files_state_the_version() -> None:
     assert version.different() == {}
 
 
-def test_a_new_version_reaches_all_files(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_version_reaches_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate, and the release after it; npm takes the candidate as it is written."""
     for file in version.PLACES:
-        copy = tmp_path / file  # type: ignore[operator]
+        copy = tmp_path / file
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((ROOT / file).read_bytes())
     monkeypatch.setattr(version, "ROOT", tmp_path)
     version.write("7.8.9rc1")
     assert version.different() == {}
-    assert set(sum(version.versions().values(), [])) == {"7.8.9rc1"}
+    found = version.versions()
+    assert found.pop("web/package.json") == ["7.8.9-rc.1"]
+    assert found.pop("web/package-lock.json") == ["7.8.9-rc.1"] * 2
+    assert set(sum(found.values(), [])) == {"7.8.9rc1"}
+    npm = ["npm", "pack", "--dry-run", "--json"]
+    [packed] = json.loads(subprocess.check_output(npm, cwd=tmp_path / "web", text=True))
+    assert packed["version"] == "7.8.9-rc.1"
+    version.write("7.8.9")
+    assert version.different() == {}
+    assert set(sum(version.versions().values(), [])) == {"7.8.9"}
     monkeypatch.undo()
-    assert "7.8.9rc1" not in (ROOT / "pyproject.toml").read_text()
+    assert version.versions()["pyproject.toml"] != ["7.8.9"]
+
+
+def test_a_file_in_the_form_of_others_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in version.PLACES:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+    monkeypatch.setattr(version, "ROOT", tmp_path)
+    version.write("7.8.9rc1")
+    package = tmp_path / "web/package.json"
+    package.write_text(package.read_text().replace("7.8.9-rc.1", "7.8.9rc1"))
+    assert list(version.different()) == ["web/package.json"]
+
+
+@pytest.mark.parametrize("name", ["0.2.0", "0.2.0a1", "0.2.0b2", "0.2.0rc10"])
+def test_a_page_finds_the_wheel_of_a_candidate(name: str) -> None:
+    """Wheels are named by Python's form of the version, the npm package by npm's."""
+    script = 'import("./bundle.mjs").then((m) => console.log(m.wheelName(process.argv[1])))'
+    command = ["node", "-e", script, version.npm_form(name)]
+    found = subprocess.check_output(command, cwd=ROOT / "web", text=True).strip()
+    assert found == f"edgewise-{name}-py3-none-any.whl"
 
 
 def test_release_notes() -> None:
