@@ -99,7 +99,7 @@ wheels: $(stamp)/wheels ## build the sdist and, with zig, the wheels for Linux, 
 	.build/venv-wheels/bin/python -m pytest tests/wheels -q -p no:cacheprovider --noconftest
 
 clean: ## remove build results, but not tools (rm -rf .build web/node_modules removes those)
-	rm -rf dist web/dist docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure demo-model)
+	rm -rf dist web/dist web/LICENSE web/THIRD-PARTY-LICENSES.txt docs/api/typescript .build/docs .build/wasm .build/native .build/sanitize .build/threads $(addprefix $(stamp)/,wasm native sanitize threads web wheel wheel-pure demo-model)
 	rm -f python/edgewise/engine/*.so
 
 # Tools
@@ -196,7 +196,7 @@ $(stamp)/threads: $(core_sources) $(core_tests) core/CMakeLists.txt | $(stamp)/s
 	@touch $@
 
 # The library with the engine in one file, for npm and script tags.
-$(stamp)/pack: web/pack.mjs $(stamp)/web $(stamp)/wasm
+$(stamp)/pack: web/pack.mjs web/licenses.mjs LICENSE $(stamp)/web $(stamp)/wasm
 	npm --prefix web run --silent pack
 	@touch $@
 

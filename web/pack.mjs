@@ -1,11 +1,12 @@
 // npm run pack: edgewise.inline.js and edgewise.global.js, each the whole library in one file:
 // scripts of workers as text, the engines compressed. Runs after build.mjs, when dist/engine/ is
-// there.
+// there. It also writes the licences.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { deflateRawSync } from "node:zlib";
 import { build } from "esbuild";
 import { here, markImports, options, out, squeeze, squeezeFile } from "./bundle.mjs";
+import { writeLicenses } from "./licenses.mjs";
 
 // those with all kernels stay files beside it
 const BUILDS = ["simd128", "simd128-threads", "relaxed-threads"];
@@ -16,14 +17,18 @@ const BUILDS = ["simd128", "simd128-threads", "relaxed-threads"];
  */
 const PIECES = 40;
 
+const inputs = []; // of all scripts
+
 /** A script of a worker as text. */
 async function script(entry) {
-  const { outputFiles } = await build({
+  const { outputFiles, metafile } = await build({
     ...options,
     entryPoints: [join(here, entry)],
     sourcemap: false,
     write: false,
+    metafile: true,
   });
+  inputs.push(...Object.keys(metafile.inputs));
   return (await squeeze(outputFiles[0].text)).code;
 }
 const worker = await script("src/entry/everything.ts");
@@ -60,12 +65,14 @@ const packed = {
   },
 };
 const entry = join(here, "src/page/index.ts");
-await build({
+const { metafile } = await build({
   ...options,
   entryPoints: { "edgewise.inline": entry },
   outdir: out,
   plugins: [packed],
+  metafile: true,
 });
+writeLicenses([...inputs, ...Object.keys(metafile.inputs)]);
 await build({
   ...options,
   format: "iife",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -35,6 +36,21 @@ def test_fields_and_declarations() -> None:
     [archive] = BUNDLERS.glob("edgewise-*.tgz")
     attw = [BIN / "attw", archive, "--profile", "esm-only", "--no-emoji"]
     run(*attw, "--exclude-entrypoints", "sw.js")
+
+
+def test_licences() -> None:
+    """The package has its licence, and that of each package whose code its scripts contain."""
+    package = BUNDLERS / "node_modules" / "edgewise"
+    assert (package / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    maps = [json.loads(path.read_text()) for path in (package / "dist").glob("*.js.map")]
+    sources = "\n".join(source for found in maps for source in found["sources"])
+    contained = set(re.findall(r"node_modules/((?:@[^/\n]+/)?[^/\n]+)", sources))
+    assert {"@huggingface/jinja", "@huggingface/tokenizers"} <= contained
+    texts = (package / "THIRD-PARTY-LICENSES.txt").read_text()
+    for name in contained:
+        assert (ROOT / "web" / "node_modules" / name / "LICENSE").read_text() in texts, name
+    for part in ("CPython", "Pyodide", "Emscripten"):
+        assert part in texts
 
 
 def test_declarations_are_one_file() -> None:
