@@ -2,6 +2,8 @@
 import type { TextGenerationPipeline } from "edgewise";
 
 declare global {
+  /** What edgewise.global.js defines, for scripts of pages that load it. */
+  var edgewise: typeof import("edgewise");
   /** A loaded model. */
   const write: TextGenerationPipeline;
   /** What the visitor pasted. */
