@@ -16,7 +16,7 @@ PROGRAMS = {
     "fuzz_step": 15000,
     "fuzz_splice": 15000,
     "fuzz_package": 60000,
-    "fuzz_media": 4000,
+    "fuzz_media": 1500,
 }
 
 
