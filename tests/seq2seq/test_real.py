@@ -3,7 +3,6 @@
 import os
 
 import pytest
-
 from edgewise.pipelines import pipeline
 
 REAL = os.environ.get("EDGEWISE_REAL", "")
