@@ -11,8 +11,9 @@ Image = pytest.importorskip("PIL.Image")  # transformers' image processors need 
 transformers = pytest.importorskip("transformers")
 
 from edgewise.errors import InputError  # noqa: E402
-from edgewise.pipelines.image_processor import ImageProcessor  # noqa: E402
-from edgewise.processors.images import Description, layout, read_description, read_picture  # noqa: E402
+from edgewise.pipelines.images.image_processor import ImageProcessor  # noqa: E402
+from edgewise.processors.images import Description, layout, read_description  # noqa: E402
+from edgewise.processors.images.pictures import read_picture  # noqa: E402
 from edgewise.processors.images.types import TYPES  # noqa: E402
 
 from tests.conformance.vectors import FOLDER, vectors  # noqa: E402

@@ -184,7 +184,7 @@ def known_names_ts(path: Path) -> list[str]:
     text = path.read_text()
     words = re.findall(r"""["'`](\w+)["'`]""", text)
     keys = [k for k in re.findall(r"[{,]\s*(\w+):", text) if "_" in k or k in KEYS]
-    known = WORDS | WORDS_OF_PAGES | (OPTIONS if path.parent.name == "pipelines" else set())
+    known = WORDS | WORDS_OF_PAGES | (OPTIONS if "pipelines" in path.parts else set())
     return [w for w in (*words, *keys) if w in KERNEL_NAMES - known]
 
 
@@ -235,15 +235,15 @@ HOMONYMS = {
         "training/trainer/options.py",
         "training/trainer/run_file.py",
     ],
-    "pool": ["pipelines/image_classification.py", "session/memory.py"],
+    "pool": ["pipelines/images/image_classification.py", "session/memory.py"],
     "product": ["declare/op.py"],
     "top_k": ["cli/generate.py", "text/config.py", "text/fields.py"],
     "unique": ["ops/host/data_dependent.py"],
     "where": ["session/described.py"],
 }
-# The same as arguments of functions, and in TypeScript.
 # Options of pipelines, and their values.
 OPTIONS = {"binary", "quantize", "softmax", "top_k"}
+# The homonyms as arguments of functions, and in TypeScript.
 WORDS = {*HOMONYMS, "copy", "range"}
 # In TypeScript also a field of a plan, a method of tensors, a function of chat templates.
 WORDS_OF_PAGES = {"copy", "range"}

@@ -2,7 +2,7 @@
 // tests/conformance, which tests/pipelines/test_image_post.py computes from transformers and reads.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { depthMap } from "../../src/worker/pipelines/depth.ts";
+import { depthMap } from "../../src/worker/pipelines/images/depth.ts";
 import {
   type Box,
   type Detection,
@@ -11,7 +11,7 @@ import {
   setPrediction,
   unletterbox,
   yolo,
-} from "../../src/worker/pipelines/detection.ts";
+} from "../../src/worker/pipelines/images/detection.ts";
 import {
   chooseQueries,
   classPlanes,
@@ -20,7 +20,7 @@ import {
   segmentMap,
   segmentsOf,
   semanticMap,
-} from "../../src/worker/pipelines/segmentation.ts";
+} from "../../src/worker/pipelines/images/segmentation.ts";
 import { vectors } from "../common/vectors.ts";
 
 type Size = [number, number];

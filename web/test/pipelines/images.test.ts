@@ -3,7 +3,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { InputError } from "../../src/shared/errors.ts";
-import { type ImageDescription, layout, type Step } from "../../src/worker/pipelines/images.ts";
+import {
+  type ImageDescription,
+  layout,
+  type Step,
+} from "../../src/worker/pipelines/images/images.ts";
 import { vectors } from "../common/vectors.ts";
 
 interface Entry {

@@ -1,7 +1,7 @@
 """Sizes and boxes of image processing: what is done to a picture of a given size.
 
 A description has rules (`shortest`, `center`, ...); `layout` applies them to the size of a picture
-and returns operations with numbers. web/src/worker/pipelines/images.ts does the same;
+and returns operations with numbers. web/src/worker/pipelines/images/images.ts does the same;
 tests/conformance/image_layouts.json compares both with transformers.
 """
 

@@ -3,7 +3,7 @@
 import type { TaskCall } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Ending, TaskHost } from "./host.ts";
-import { imageClassification } from "./image-tasks.ts";
+import { imageClassification } from "./images/image-tasks.ts";
 import { Options } from "./options.ts";
 import type { TaskRunner } from "./runner.ts";
 import {

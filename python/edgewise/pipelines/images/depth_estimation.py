@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..arrays import as_input
-from ..processors.images.pictures import Picture, to_pillow
-from .images import ImagePipeline, Plane
+from ...arrays import as_input
+from ...processors.images.pictures import Picture, to_pillow
+from .base import ImagePipeline, Plane
 
 __all__ = ["DepthEstimationPipeline"]
 

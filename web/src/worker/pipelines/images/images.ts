@@ -1,7 +1,7 @@
 // Sizes and boxes of image processing: what is done to a picture of a given size. The same as
 // python/edgewise/processors/images/geometry.py; tests/conformance/image_layouts.json compares.
 
-import { InputError } from "../../shared/errors.ts";
+import { InputError } from "../../../shared/errors.ts";
 
 /** A rule of a description: the operation, the rule's name, and its numbers. */
 export interface Rule {

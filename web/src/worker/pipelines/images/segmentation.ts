@@ -1,6 +1,5 @@
-// Segments of a picture. Mirrors python/edgewise/pipelines/post/segmentation.py, and the graphs of
-// python/edgewise/pipelines/image_graphs.py; tests/conformance/segmentation.json compares with
-// transformers.
+// Segments of a picture. Mirrors post/segmentation.py and the graphs of images/image_graphs.py in
+// python/edgewise/pipelines/; tests/conformance/segmentation.json compares with transformers.
 
 import { likeliest } from "./detection.ts";
 import { Interpolation } from "./interpolation.ts";

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import InputError
-from .images import ImagePipeline, Plane, check_flag
-from .post.classification import FUNCTIONS, best, check_top_k, function_for, scores_of
+from ...errors import InputError
+from ..post.classification import FUNCTIONS, best, check_top_k, function_for, scores_of
+from .base import ImagePipeline, Plane, check_flag
 
 __all__ = ["ImageClassificationPipeline", "ImageFeatureExtractionPipeline"]
 

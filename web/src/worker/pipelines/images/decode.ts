@@ -1,9 +1,9 @@
 // Decodes the pictures of pipelines.
 
-import type { TaskPicture } from "../../protocol/tasks.ts";
-import { InputError } from "../../shared/errors.ts";
-import { fetched, inputName } from "../../shared/inputs.ts";
-import { message } from "../../shared/words.ts";
+import type { TaskPicture } from "../../../protocol/tasks.ts";
+import { InputError } from "../../../shared/errors.ts";
+import { fetched, inputName } from "../../../shared/inputs.ts";
+import { message } from "../../../shared/words.ts";
 import { MAX_PIXELS } from "./images.ts";
 
 /** A picture: RGBA, 4 bytes a pixel, row by row. */

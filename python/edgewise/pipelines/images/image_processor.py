@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import Array
-from ..processors.images import Description, Picture, layout, read_description, read_picture
-from ..processors.images.graph import image_graph
-from ..processors.images.pictures import apply
-from ..session import InferenceSession
+from ...arrays import Array
+from ...processors.images import Description, Picture, layout, read_description, read_picture
+from ...processors.images.graph import image_graph
+from ...processors.images.pictures import apply
+from ...session import InferenceSession
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ...engine import Engine
 
 __all__ = ["ImageProcessor"]
 

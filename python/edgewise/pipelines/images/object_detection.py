@@ -8,11 +8,11 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import InputError
-from ..processors.images import Picture
-from .images import ImagePipeline, Plane, check_flag, check_part
-from .post.classification import label_of
-from .post.detection import Detection, focal, named_box, set_prediction, unletterbox, yolo
+from ...errors import InputError
+from ...processors.images import Picture
+from ..post.classification import label_of
+from ..post.detection import Detection, focal, named_box, set_prediction, unletterbox, yolo
+from .base import ImagePipeline, Plane, check_flag, check_part
 
 __all__ = ["ObjectDetectionPipeline"]
 

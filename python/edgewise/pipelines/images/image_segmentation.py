@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..arrays import Array, as_input
-from ..declare.dtypes import FLOAT, INT64, pack
-from ..errors import InputError
-from ..processors.images.pictures import Picture, to_pillow
+from ...arrays import Array, as_input
+from ...declare.dtypes import FLOAT, INT64, pack
+from ...errors import InputError
+from ...processors.images.pictures import Picture, to_pillow
+from ..post.classification import label_of
+from ..post.segmentation import choose_queries, segments
+from .base import ImagePipeline, Plane, check_part
 from .image_graphs import GROUP
-from .images import ImagePipeline, Plane, check_part
-from .post.classification import label_of
-from .post.segmentation import choose_queries, segments
 
 __all__ = ["BackgroundRemovalPipeline", "ImageSegmentationPipeline"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InputError
-from .images import ImagePipeline, Plane
-from .post.classification import sigmoid, softmax
+from ...errors import InputError
+from ..post.classification import sigmoid, softmax
+from .base import ImagePipeline, Plane
 
 __all__ = ["ZeroShotImageClassificationPipeline"]
 

@@ -1,7 +1,7 @@
 """Graphs of post-processing: what takes arithmetic for each pixel.
 
-A page's worker does the same in web/src/worker/pipelines/segmentation.ts and depth.ts, since a
-package's plans have fixed sizes.
+A page's worker does the same in segmentation.ts and depth.ts of web/src/worker/pipelines/images/,
+since a package's plans have fixed sizes.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..declare.dtypes import FLOAT, INT32, INT64, UINT8
-from ..ir import Graph, Info, Node, Tensor
-from ..session import InferenceSession
+from ...declare.dtypes import FLOAT, INT32, INT64, UINT8
+from ...ir import Graph, Info, Node, Tensor
+from ...session import InferenceSession
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ...engine import Engine
 
 __all__ = ["ImageGraphs"]
 

@@ -1,6 +1,6 @@
 """Makes text_tasks.json: inputs and results of the post-processing of text tasks.
 
-    PYTHONPATH=python:tests python tests/conformance/make_text_tasks.py
+    PYTHONPATH=python:tests python tests/pipelines/make_text_tasks.py
 
 The results are those of transformers' pipelines, called without a model, and for embeddings those
 of PyTorch and NumPy by the formulas of sentence-transformers.
@@ -28,7 +28,7 @@ from transformers.pipelines.token_classification import (
 )
 from transformers.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
 
-FILE = Path(__file__).parent / "text_tasks.json"
+FILE = Path(__file__).parents[1] / "conformance/text_tasks.json"
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
@@ -293,7 +293,7 @@ def main() -> None:
         f'  "{name}": [\n' + ",\n".join(f"    {json.dumps(c)}" for c in cases) + "\n  ]"
         for name, cases in made.items()
     ]
-    about = "Post-processing of text tasks; tests/conformance/make_text_tasks.py makes it."
+    about = "Post-processing of text tasks; tests/pipelines/make_text_tasks.py makes it."
     FILE.write_text("{\n" + ",\n".join([f'  "about": {json.dumps(about)}', *lines]) + "\n}\n")
 
 

@@ -1,14 +1,14 @@
 // Tasks with a picture and one graph. Names, options and results are those of transformers.js.
 
-import type { TaskInput } from "../../protocol/tasks.ts";
-import { InputError } from "../../shared/errors.ts";
-import { best, functionFor, scoresOf } from "./classification.ts";
+import type { TaskInput } from "../../../protocol/tasks.ts";
+import { InputError } from "../../../shared/errors.ts";
+import { best, functionFor, scoresOf } from "../classification.ts";
+import type { Ending, TaskHost } from "../host.ts";
+import type { Options } from "../options.ts";
+import type { TaskRunner } from "../runner.ts";
+import { labelsOf, type Numbers, numbers, output, row } from "../text.ts";
 import { readImage } from "./decode.ts";
-import type { Ending, TaskHost } from "./host.ts";
-import type { Options } from "./options.ts";
 import { pixelValues } from "./pictures.ts";
-import type { TaskRunner } from "./runner.ts";
-import { labelsOf, type Numbers, numbers, output, row } from "./text.ts";
 
 /** Outputs of the graph "model" for a picture. */
 async function forward(

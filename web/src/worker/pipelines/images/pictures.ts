@@ -1,12 +1,12 @@
 // From a decoded picture to the inputs of a model: the operations on its size, then the graph
 // "pre". Mirrors python/edgewise/processors/images/pictures.py.
 
-import type { Device } from "../../device/device.ts";
-import type { TaskTensor } from "../../protocol/tasks.ts";
-import { PackageError } from "../../shared/errors.ts";
-import { type Filter, resizeImage } from "../media.ts";
+import type { Device } from "../../../device/device.ts";
+import type { TaskTensor } from "../../../protocol/tasks.ts";
+import { PackageError } from "../../../shared/errors.ts";
+import { type Filter, resizeImage } from "../../media.ts";
+import type { Ending, TaskHost } from "../host.ts";
 import type { TaskImage } from "./decode.ts";
-import type { Ending, TaskHost } from "./host.ts";
 import { type ImageDescription, layout, type Step } from "./images.ts";
 
 /** RGB, 3 bytes a pixel, row by row. */

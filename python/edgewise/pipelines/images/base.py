@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..arrays import as_input
-from ..declare.dtypes import FLOAT, pack, unpack
-from ..errors import InputError
-from ..processors.images import Description, Picture, read_picture
-from .base import Pipeline
+from ...arrays import as_input
+from ...declare.dtypes import FLOAT, pack, unpack
+from ...errors import InputError
+from ...processors.images import Description, Picture, read_picture
+from ..base import Pipeline
 from .image_graphs import ImageGraphs
 from .image_processor import ImageProcessor
 
@@ -37,7 +37,7 @@ class Plane:
 
     def array(self, *shape: int) -> Any:
         """The elements as float32 of another shape."""
-        from ..arrays import Array
+        from ...arrays import Array
 
         given = self.numbers
         data = given.cast("B") if isinstance(given, memoryview) else pack(FLOAT, given)
