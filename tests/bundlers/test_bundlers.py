@@ -6,8 +6,11 @@ engine; `edgewise/files` has them as files, which a bundler must copy.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
+import threading
 
 import pytest
 
@@ -65,6 +68,44 @@ def test_bundler(browser, serve, text, bundler, package) -> None:
         (out / "index.html").write_text(HTML + tag + "</script>")
     shutil.copy(MODEL, out / "model.edge")
     assert title(browser, serve(out) + "/index.html") == f"wrote {text}"
+
+
+@pytest.mark.parametrize("package", ["edgewise", "edgewise/files"])
+def test_development_server_of_vite(browser, text, package) -> None:
+    """Vite's own server, which bundles each package before the page. Without `--force` it would
+    keep that of an older build.
+    """
+    source = BUNDLERS / "source" / f"vite-serve-{package.replace('/', '-')}"
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir(parents=True)
+    (source / "main.js").write_text(PAGE.replace("PACKAGE", package))
+    (source / "index.html").write_text(HTML + MODULE.replace("main.js", "./main.js") + "</script>")
+    (source / "public").mkdir()
+    shutil.copy(MODEL, source / "public" / "model.edge")
+    server = subprocess.Popen(
+        [BIN / "vite", source, "--port", "0", "--host", "localhost", "--force"],
+        cwd=BUNDLERS,
+        env=os.environ | {"NO_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    patience = threading.Timer(60, server.kill)
+    patience.start()
+    try:
+        printed = []
+        for line in server.stdout:
+            printed.append(line)
+            if address := re.search(r"http://localhost:\d+/", line):
+                break
+        else:
+            pytest.fail("".join(printed))
+        patience.cancel()
+        assert title(browser, address[0]) == f"wrote {text}"
+    finally:
+        patience.cancel()
+        server.terminate()
+        server.wait()
 
 
 @pytest.mark.parametrize("file", ["edgewise.js", "edgewise.inline.js", "edgewise.global.js"])
