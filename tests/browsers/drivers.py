@@ -360,7 +360,11 @@ class WebKitTab:
 
 
 def missing(name: str) -> str | None:
-    """The reason why a browser cannot be used here, or None."""
+    """The reason why a browser cannot be used here, or None.
+
+    Raises:
+        BrowserError: the browser is missing where CI=1 says that all of them must be tested.
+    """
     needed = {
         "firefox": {FIREFOX: "firefox-esr"},
         "webkit": {
@@ -374,4 +378,9 @@ def missing(name: str) -> str | None:
         for what, package in needed.items()
         if not (shutil.which(what) or os.path.exists(what))
     ]
-    return f"{name} is not installed: {', '.join(absent)} is missing" if absent else None
+    if not absent:
+        return None
+    reason = f"{name} is not installed: {', '.join(absent)} is missing"
+    if os.environ.get("CI") in ("1", "true"):
+        raise BrowserError(reason)
+    return reason
