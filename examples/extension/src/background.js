@@ -23,16 +23,24 @@ api.sidePanel?.setPanelBehavior({ openPanelOnActionClick: true });
 api.action.onClicked.addListener(() => void api.sidebarAction?.toggle());
 
 api.contextMenus.onClicked.addListener((info, tab) => {
-  if (info.menuItemId === "write-on" && info.editable) return void writeInPage(info, tab);
+  if (info.menuItemId === "write-on" && info.editable) {
+    writeInPage(info, tab).catch(leaveError);
+    return;
+  }
   // The browser opens the panel only here, before anything is awaited.
   openPanel(tab).catch((e) =>
     console.warn(`Open the panel by the extension's button: ${e.message}`),
   );
-  void handOver(info, tab);
+  handOver(info, tab).catch(leaveError);
 });
 
 function openPanel(tab) {
   return api.sidebarAction ? api.sidebarAction.open() : api.sidePanel.open({ tabId: tab.id });
+}
+
+/** The panel shows it: the browser's own pages and its store forbid scripts. */
+function leaveError(e) {
+  return api.storage.session.set({ task: { error: `The page cannot be used: ${e.message}` } });
 }
 
 /** Lets a script in the page continue the text before its caret. */

@@ -11,7 +11,7 @@ const tokens = Number(new URLSearchParams(location.search).get("tokens")) || und
 
 let running;
 
-/** Runs one task at a time; Stop aborts it. */
+/** Runs one task at a time, then the one that came meanwhile; Stop aborts it. */
 async function run(work) {
   if (running) return;
   running = new AbortController();
@@ -26,6 +26,7 @@ async function run(work) {
   running = undefined;
   $("write").disabled = false;
   $("stop").disabled = true;
+  void takeTask();
 }
 
 function write() {
@@ -62,11 +63,12 @@ function show({ flavour, threads, whyNotThreads, styles, style }) {
   $("style").value = style ?? "";
 }
 
-/** Does what the context menu left. */
+/** Does what the context menu left: while something runs, it stays there. */
 async function takeTask() {
   const { task } = await api.storage.session.get("task");
   if (!task || running) return;
   await api.storage.session.remove("task");
+  if (task.error) return void ($("error").textContent = task.error);
   if (task.menuItemId === "learn") return learn(task.text, task.title);
   $("prompt").value = task.text;
   return write();
@@ -83,4 +85,3 @@ $("style").addEventListener("change", () =>
 api.storage.session.onChanged.addListener(({ task }) => task?.newValue && void takeTask());
 
 await run(async () => show(await call("info")));
-await takeTask();
