@@ -106,6 +106,7 @@ def bundle():
         "--define:__VERSION__='bench'",
         "--define:__COMPILER__='bench'",
         "--define:__PYODIDE__='bench'",
+        "--define:__PYODIDE__='bench'",
         "--define:__WHEEL__='bench'",
         f"--outdir={out}",
     )

@@ -19,6 +19,7 @@ from edgewise.session import NodeArg, inference_calls
 from edgewise.training.artifact_files import calls as artifact_calls
 
 ROOT = Path(__file__).parents[2]
+DEFINES = ("VERSION", "COMPILER", "WHEEL", "PYODIDE")  # of web/bundle.mjs
 _process = None
 
 
@@ -30,7 +31,7 @@ def _host():
         out = ROOT / ".build" / f"page_host-{worker}.mjs"
         esbuild = ROOT / "web/node_modules/.bin/esbuild"
         source = ROOT / "tests/engines/page_host.ts"
-        defines = [f'--define:__{name}__="test"' for name in ("VERSION", "COMPILER", "WHEEL")]
+        defines = [f'--define:__{name}__="test"' for name in DEFINES]
         subprocess.run(
             [
                 esbuild,
