@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arrays import Array, as_input
 from ..declare.dtypes import FLOAT
@@ -17,11 +17,8 @@ from ..text.fields import GENERATION_FIELDS
 from ..text.speech.join import Joiner, Window
 from ..text.speech.languages import LANGUAGES
 from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
-from .base import Pipeline
+from .seq2seq import Seq2SeqPipeline
 from .whisper_features import WhisperFeatures
-
-if TYPE_CHECKING:
-    from ..session.seq2seq import Seq2SeqModel
 
 __all__ = ["AutomaticSpeechRecognitionPipeline"]
 
@@ -56,7 +53,7 @@ class _Piece:
     stride: tuple[int, int, int] | None
 
 
-class AutomaticSpeechRecognitionPipeline(Pipeline):
+class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     """Transcribes recordings: `pipe(audio)`, `pipe(audio, return_timestamps="word")`.
 
     Recordings of more than 30 seconds are transcribed window by window, each from where the last
@@ -92,8 +89,6 @@ class AutomaticSpeechRecognitionPipeline(Pipeline):
 
     task = "automatic-speech-recognition"
     STEMS = (("encoder_model", "model"),)
-    OPTIONAL = ("decoder_model_merged", "decoder_model", "decoder_with_past_model")
-    TOKENIZER = True
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
         "return_timestamps": None,
         "return_language": False,
@@ -109,7 +104,6 @@ class AutomaticSpeechRecognitionPipeline(Pipeline):
     }
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
-        self._model: Seq2SeqModel | None = None
         super().__init__(model, tokenizer, **options)
         if self.files is not None and "encoder_model" not in self.files.graphs:
             raise InputError(
@@ -118,34 +112,14 @@ class AutomaticSpeechRecognitionPipeline(Pipeline):
                 "Whisper's models are supported; run others with InferenceSession.",
             )
 
-    def _take(self, model: Any) -> None:
-        from ..session.seq2seq import Seq2SeqModel
-
-        if not isinstance(model, Seq2SeqModel):
-            super()._take(model)
-        self._model = model
-
     def _json(self, name: str) -> dict[str, Any]:
         if self.files is None and self._model is not None:
             return dict(self._model.package.json(name, {}))
         return super()._json(name)
 
-    @property
-    def model(self) -> Seq2SeqModel:
-        """The model, which is loaded on first use."""
-        if self._model is None:
-            from ..session.seq2seq import Seq2SeqModel
-
-            assert self.files is not None
-            self._model = Seq2SeqModel.from_graphs(
-                self.files.root, self.files.graphs, engine=self.engine
-            )
-        return self._model
-
     def close(self) -> None:
-        """Frees the model, if the pipeline has loaded it."""
-        if self._model is not None and self.files is not None:
-            self._model.free()
+        """Frees the model, if the pipeline has loaded it, and the graph of features."""
+        super().close()
         if isinstance(self.processor, WhisperFeatures):
             self.processor.close()
         super().close()

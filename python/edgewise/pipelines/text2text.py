@@ -5,22 +5,19 @@ transformers/pipelines/text2text_generation.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..errors import InputError
 from ..text import generate
 from ..text.fields import GENERATION_FIELDS
-from .base import Pipeline
-
-if TYPE_CHECKING:
-    from ..session.seq2seq import Seq2SeqModel
+from .seq2seq import Seq2SeqPipeline
 
 __all__ = ["SummarizationPipeline", "Text2TextGenerationPipeline", "TranslationPipeline"]
 
 _HOST = ("streamer", "signal", "stopping_criteria", "logits_processor")
 
 
-class Text2TextGenerationPipeline(Pipeline):
+class Text2TextGenerationPipeline(Seq2SeqPipeline):
     """Generates text from text: `pipe("translate English to German: Hello")`.
 
     Args:
@@ -45,8 +42,6 @@ class Text2TextGenerationPipeline(Pipeline):
 
     task = "text2text-generation"
     STEMS = ("encoder_model",)
-    OPTIONAL = ("decoder_model_merged", "decoder_model", "decoder_with_past_model")
-    TOKENIZER = True
     NAME: ClassVar[str] = "generated"
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
         "return_tensors": None,
@@ -57,35 +52,6 @@ class Text2TextGenerationPipeline(Pipeline):
         "generate_kwargs": None,
         **dict.fromkeys(_HOST),
     }
-
-    def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
-        self._model: Seq2SeqModel | None = None
-        super().__init__(model, tokenizer, **options)
-
-    def _take(self, model: Any) -> None:
-        from ..session.seq2seq import Seq2SeqModel
-
-        if not isinstance(model, Seq2SeqModel):
-            super()._take(model)
-        self._model = model
-
-    @property
-    def model(self) -> Seq2SeqModel:
-        """The model, which is loaded on first use."""
-        if self._model is None:
-            from ..session.seq2seq import Seq2SeqModel
-
-            assert self.files is not None
-            self._model = Seq2SeqModel.from_graphs(
-                self.files.root, self.files.graphs, engine=self.engine
-            )
-        return self._model
-
-    def close(self) -> None:
-        """Frees the model, if the pipeline has loaded it."""
-        if self._model is not None and self.files is not None:
-            self._model.free()
-        super().close()
 
     def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
         """As Pipeline.options; fields of GenerationConfig are collected in `generate_kwargs`."""

@@ -13,15 +13,13 @@ from ..arrays import Array, as_input
 from ..declare.dtypes import FLOAT
 from ..engine import default_engine
 from ..errors import EngineError, InputError, OutOfMemory
+from .filters import FILTERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..declare.dtypes import BytesLike
     from ..engine import Engine
-
-FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
-"""Name of a filter: its number in Pillow and in preprocessor_config.json (`resample`)."""
 
 LARGEST = 1 << 20  # pixels of a side; Hz
 LARGEST_RATIO = 256  # between two sampling rates
@@ -268,7 +266,7 @@ def _resize(
             "resize",
             "Pass as many bytes as the sizes need.",
         )
-    spec = struct.pack("<7I4f", *sizes, FILTERS[filter_name], is_float, *box)
+    spec = struct.pack("<7I4f", *sizes, FILTERS.index(filter_name), is_float, *box)
     engine, out_bytes = default_engine(), (4 if is_float else 1) * out_height * out_width * channels
     with ExitStack() as memory:
         spec_at = _allocate(engine, memory, len(spec))

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import InputError
+from ..filters import FILTERS
 from .description import Description
 from .types import ALIASES, EXTRA, TYPES
 
 __all__ = ["FILTERS", "is_image_config", "read_description"]
 
-FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-"""By the numbers of PIL.Image.Resampling."""
 MAX_SIZE = 1 << 16
 
 Fields = dict[str, Any]

@@ -1,0 +1,53 @@
+"""The base of pipelines that run an encoder and a decoder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .base import Pipeline
+
+if TYPE_CHECKING:
+    from ..session.seq2seq import Seq2SeqModel
+
+__all__ = ["Seq2SeqPipeline"]
+
+
+class Seq2SeqPipeline(Pipeline):
+    """A pipeline that has a Seq2SeqModel: a given one, or one that it loads on first use.
+
+    Args:
+        model: model folder, id of a model of the hub, or a Seq2SeqModel, which stays the caller's.
+        tokenizer, options: as of Pipeline.
+    """
+
+    OPTIONAL = ("decoder_model_merged", "decoder_model", "decoder_with_past_model")
+    TOKENIZER = True
+
+    def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
+        self._model: Seq2SeqModel | None = None
+        super().__init__(model, tokenizer, **options)
+
+    def _take(self, model: Any) -> None:
+        from ..session.seq2seq import Seq2SeqModel
+
+        if not isinstance(model, Seq2SeqModel):
+            super()._take(model)
+        self._model = model
+
+    @property
+    def model(self) -> Seq2SeqModel:
+        """The model, which is loaded on first use."""
+        if self._model is None:
+            from ..session.seq2seq import Seq2SeqModel
+
+            assert self.files is not None
+            self._model = Seq2SeqModel.from_graphs(
+                self.files.root, self.files.graphs, engine=self.engine
+            )
+        return self._model
+
+    def close(self) -> None:
+        """Frees the model, if the pipeline has loaded it."""
+        if self._model is not None and self.files is not None:
+            self._model.free()
+        super().close()
