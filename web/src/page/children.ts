@@ -6,6 +6,7 @@ import { createWorker } from "./realm.ts";
 /** The workers of one worker. */
 export class Children {
   private readonly workers = new Map<number, Worker>();
+  private ended = false;
 
   /** @param send sends a message to the worker that they belong to */
   constructor(private readonly send: (message: FromParent, transfer: Transferable[]) => void) {}
@@ -13,6 +14,7 @@ export class Children {
   /** Does what the worker asks for. */
   receive(data: ToParent): void {
     const { child } = data;
+    if (this.ended) return;
     if ("url" in data) this.start(child, data.url, data.name);
     else if ("message" in data) this.workers.get(child)?.postMessage(data.message, data.transfer);
     else {
@@ -21,8 +23,9 @@ export class Children {
     }
   }
 
-  /** Terminates all. */
+  /** Terminates all; later requests of the worker start none. */
   end(): void {
+    this.ended = true;
     for (const worker of this.workers.values()) worker.terminate();
     this.workers.clear();
   }
