@@ -10,8 +10,9 @@ import numpy as np
 
 from .browser import WORK, Bench, say
 from .contenders import ONE, ORT_ONE
-from .real import FIRST, PAGES, SECOND, Visits, cells, row_name, write_feeds, write_page
+from .real import PAGES, address, write_feeds, write_page
 from .real_models import FOLDER, MODELS, RealModel
+from .visits import FIRST, SECOND, Visits, cells, row_name
 
 FIRST_RESULT = "first_result"  # name of the result
 TITLES = (
@@ -34,7 +35,7 @@ def visit_in_turns(
     times: dict[str, dict[str, list[float]]] = {FIRST: {}, SECOND: {}}
     for _round in range(rounds):
         for who in PAGES:
-            visits = Visits(bench, who, model, feeds)
+            visits = Visits(bench, address(bench, who, model, feeds))
             try:
                 for what in (FIRST, SECOND):
                     times[what].setdefault(who, []).append(visits.visit()["first"])

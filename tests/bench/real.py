@@ -17,23 +17,18 @@ from urllib.parse import quote
 
 import numpy as np
 
-from .browser import WORK, Bench, cpu_ms, renderers, say
+from .browser import WORK, Bench, say
 from .contenders import NATIVE, ONE, ORT_ONE, Native, leave_out, native_session
 from .real_models import FOLDER, MODELS, Feeds, RealModel
-from .stats import ratio, show, summary
+from .stats import show
+from .visits import FIRST, SECOND, STEADY, STEADY_MS, Visits, cells, row_name
 
 CASES = ("real",)
 NATIVE_EDGEWISE = "native Edgewise, 1 thread"
 INLINE, ORT_WORKER = "Edgewise, page's thread", "onnxruntime-web, in a worker"
 PAGES = {ONE: "edgewise", ORT_ONE: "ort"}  # by default, Edgewise computes in a worker
 OTHER_THREAD = {INLINE: "edgewise&proxy=false", ORT_WORKER: "ort&proxy=true"}
-STEADY_MS = 200
-FIRST, SECOND, STEADY, NATIVELY = "first visit", "second visit", "steady", "native"
-
-
-def row_name(title: str, what: str) -> str:
-    """The name of a row of the case's values, for goals.py."""
-    return f"{title}: {what}"
+NATIVELY = "native"
 
 
 def write_feeds(feeds: Feeds, target: Path) -> None:
@@ -63,51 +58,22 @@ def write_page() -> None:
     (WORK / "page/real.html").write_text(page + "<script type=module src=real.js></script>")
 
 
-class Visits:
-    """A browser profile in which one engine's page is opened several times."""
+def address(bench: Bench, who: str, model: RealModel, feeds: str) -> str:
+    """The page in which a contender runs a model."""
+    url = (
+        f"{bench.url}/bench/page/real.html?engine={(PAGES | OTHER_THREAD)[who]}"
+        f"&model=/real/{model.file}&feeds={feeds}"
+    )
+    if model.passed:
+        url += f"&prompt={feeds}-prompt&passed={quote(json.dumps(model.passed))}"
+    return url
 
-    def __init__(self, bench: Bench, who: str, model: RealModel, feeds: str) -> None:
-        self.bench, self.peak, self.page = bench, 0, None
-        self.url = (
-            f"{bench.url}/bench/page/real.html?engine={(PAGES | OTHER_THREAD)[who]}"
-            f"&model=/real/{model.file}&feeds={feeds}"
-        )
-        if model.passed:
-            self.url += f"&prompt={feeds}-prompt&passed={quote(json.dumps(model.passed))}"
-        self.context = bench.chromium.new_context()
-        self.context.set_default_timeout(120_000)
 
-    def visit(self) -> dict[str, float]:
-        """Opens a new page; returns {"created", "first"} in milliseconds since the start of
-        navigation.
-        """
-        if self.page:
-            self.page.close()
-        before = {pid: cpu_ms(pid) for pid in renderers()}
-        self.page = self.context.new_page()
-        self.page.goto(self.url)
-        self.page.wait_for_function("window.visited")
-        visited = self.page.evaluate("window.visited")
-        if "error" in visited:
-            raise RuntimeError(visited["error"])
-        worked = {pid: cpu_ms(pid) - before.get(pid, 0) for pid in renderers()}
-        process = max(worked, key=worked.get, default=None)
-        found = renderers().get(process)
-        self.peak = max(self.peak, found["peak"] if found else 0)
-        return visited
-
-    def steady(self) -> float:
-        """Median milliseconds of a run in the open page."""
-        return float(np.median(self.page.evaluate("window.runs", STEADY_MS)[1:]))
-
-    def output(self) -> np.ndarray:
-        """The first output of the last run, as float32."""
-        found = self.page.evaluate("window.output()")
-        data = np.frombuffer(base64.b64decode(found["data"]), np.float32)
-        return data.reshape(found["dims"])
-
-    def close(self) -> None:
-        self.context.close()
+def output(visits: Visits) -> np.ndarray:
+    """The first output of the last run, as float32."""
+    found = visits.page.evaluate("window.output()")
+    data = np.frombuffer(base64.b64decode(found["data"]), np.float32)
+    return data.reshape(found["dims"])
 
 
 def difference(model: RealModel, y: np.ndarray, reference: np.ndarray) -> float:
@@ -192,12 +158,12 @@ def run_in_pages(
                     continue
                 if who in open_now:
                     open_now.pop(who).close()
-                visits = open_now[who] = Visits(bench, who, model, feeds)
+                visits = open_now[who] = Visits(bench, address(bench, who, model, feeds))
                 for what in (FIRST, SECOND):
                     if visited := attempt(who, visits.visit):
                         times[what].setdefault(who, []).append(visited["first"])
         for who in OTHER_THREAD:
-            open_now[who] = Visits(bench, who, model, feeds)
+            open_now[who] = Visits(bench, address(bench, who, model, feeds))
             attempt(who, open_now[who].visit)
         for _number in range(rounds):
             for who in [w for w in open_now if w not in failed]:
@@ -207,24 +173,15 @@ def run_in_pages(
         for who in [w for w in open_now if w not in failed]:
             if who in PAGES:
                 memory[who] = open_now[who].peak / 1024
-            output = attempt(who, open_now[who].output)
-            if output is not None and reference is not None:
-                off[who] = difference(model, output, reference)
+            made = attempt(who, lambda visits=open_now[who]: output(visits))
+            if made is not None and reference is not None:
+                off[who] = difference(model, made, reference)
         allowed = dict.fromkeys(off, model.tolerance)
         leave_out(bench, model.title, off, allowed, *times.values(), memory)
     finally:
         for visits in open_now.values():
             visits.close()
     found |= times
-
-
-def cells(times: dict[str, list[float]], ours: str, theirs: str) -> list[str]:
-    """The table cells: our figure, theirs, and the ratio of speeds."""
-    middle = [
-        show(summary(times[who])["median"]) if times.get(who) else "–" for who in (ours, theirs)
-    ]
-    r = ratio(times.get(theirs), times.get(ours))
-    return [*middle, f"**{r['median']:.2f}×**" if r else "–"]
 
 
 # long: the rounds of one case and its report

@@ -8,9 +8,10 @@ from statistics import median
 from ..binding import ARENA
 from ..contenders import NATIVE, ONE, ORT_ONE, TF, TRAINING_ONE, TWO, WLLAMA_ONE
 from ..first_result import FIRST_RESULT
-from ..real import FIRST, INLINE, NATIVE_EDGEWISE, NATIVELY, ORT_WORKER, SECOND, STEADY, row_name
+from ..real import INLINE, NATIVE_EDGEWISE, NATIVELY, ORT_WORKER
 from ..start import COMPILED, FIRST_PROMPT, FIRST_TOKEN, IMPORTED
 from ..stats import ratio, show, summary
+from ..visits import FIRST, SECOND, STEADY, row_name
 
 KERNELS = 0.85  # minimum fraction of the binding limit, for each single kernel
 
