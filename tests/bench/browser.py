@@ -30,6 +30,15 @@ FLAGS = [
 ]
 BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>bench</title>"
 
+PEERS = (  # (path on the server, folder below node_modules)
+    ("ort", "onnxruntime-web/dist"),
+    ("ort-training", "onnxruntime-web-training/dist"),
+    ("transformers", "@huggingface/transformers/dist"),
+    ("transformers-ort", "@huggingface/transformers/node_modules/onnxruntime-web/dist"),
+    ("jax", "@jax-js/jax/dist"),
+    ("tf", "@tensorflow"),
+    ("wllama", "@wllama/wllama/esm"),
+)
 PATIENCE = 90  # seconds after which a call fails
 
 # Runs in each contender's page: starts a worker, and defines call() to call its methods.
@@ -154,21 +163,17 @@ class Bench:
         dist = WORK / "dist"  # a copy, so that a build during the benchmark changes nothing
         shutil.rmtree(dist, ignore_errors=True)
         shutil.copytree(ROOT / "web/dist", dist, ignore=shutil.ignore_patterns("*.map", "types"))
-        mounts = [f"/={dist}", f"/pyodide={ROOT / 'web/node_modules/pyodide'}", f"/bench={WORK}"]
+        mounts = [
+            f"/={dist}",
+            f"/pyodide={ROOT / 'web/node_modules/pyodide'}",
+            f"/bench={WORK}",
+            f"/made={WORK / 'pipelines'}",
+        ]
         if REAL_MODELS.is_dir():
             mounts.append(f"/real={REAL_MODELS}")
         try:
             found = peers()
-            mounts += [
-                f"/{path}={found / folder}"
-                for path, folder in (
-                    ("ort", "onnxruntime-web/dist"),
-                    ("ort-training", "onnxruntime-web-training/dist"),
-                    ("jax", "@jax-js/jax/dist"),
-                    ("tf", "@tensorflow"),
-                    ("wllama", "@wllama/wllama/esm"),
-                )
-            ]
+            mounts += [f"/{path}={found / folder}" for path, folder in PEERS]
         except RuntimeError as e:
             self.failed("the npm packages", e)
         self.server = subprocess.Popen(

@@ -1,0 +1,63 @@
+// A page as a user would write it: a pipeline and its first result, with the API that Edgewise and
+// transformers.js share. ?engine=edgewise|transformers&task=TASK&model=ADDRESS&call=JSON (the
+// arguments of a call; {"$url": ADDRESS} is a file's address)&options=JSON&threads=N.
+const query = new URLSearchParams(location.search);
+const here = (path) => new URL(path, location.href).href;
+const threads = Number(query.get("threads"));
+
+async function openPipeline() {
+  const [task, options] = [query.get("task"), JSON.parse(query.get("options"))];
+  if (query.get("engine") === "edgewise") {
+    const { env, pipeline } = await import(here("/edgewise.js"));
+    env.threads = threads;
+    return pipeline(task, here(query.get("model")), options);
+  }
+  const { env, pipeline } = await import(here("/transformers/transformers.min.js"));
+  env.allowRemoteModels = false;
+  env.allowLocalModels = true;
+  env.localModelPath = "/"; // with an address it would look for some files at the hub only
+  env.backends.onnx.wasm.wasmPaths = here("/transformers-ort/");
+  env.backends.onnx.wasm.numThreads = threads;
+  env.backends.onnx.logLevel = "error";
+  // The same files: transformers.js would take 8 bits on wasm unless told otherwise.
+  return pipeline(task, query.get("model").slice(1), { device: "wasm", dtype: "fp32", ...options });
+}
+
+/** What a call takes: the addresses of files in full. */
+function argumentsOf(value) {
+  if (Array.isArray(value)) return value.map(argumentsOf);
+  return value?.$url ? here(value.$url) : value;
+}
+
+/** A result as JSON of limited length: arrays of numbers by their first ones. */
+function shown(value) {
+  return JSON.parse(
+    JSON.stringify(value, (_key, v) => {
+      if (ArrayBuffer.isView(v)) return Array.from(v.subarray(0, 400), Number);
+      if (v?.dims && v.data) return { dims: v.dims, data: v.data }; // a tensor of either engine
+      return typeof v === "bigint" ? Number(v) : v;
+    }),
+  );
+}
+
+async function visit() {
+  const pipe = await openPipeline();
+  const call = argumentsOf(JSON.parse(query.get("call")));
+  const result = await pipe(...call);
+  const first = performance.now();
+  window.result = () => shown(result);
+
+  /** Milliseconds of each call: at least two, and as many as take `ms` together. */
+  window.runs = async (ms) => {
+    const times = [];
+    for (const begin = performance.now(); times.length < 2 || performance.now() - begin < ms; ) {
+      const from = performance.now();
+      await pipe(...call);
+      times.push(performance.now() - from);
+    }
+    return times;
+  };
+  return { first };
+}
+
+window.visited = await visit().catch((e) => ({ error: String(e?.message ?? e) }));

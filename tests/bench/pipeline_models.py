@@ -1,0 +1,224 @@
+"""The models of case `pipelines`, in the layout of the Hugging Face hub.
+
+Some are pre-trained and are searched in the folder of tests/bench/real_models.py. The others have
+random weights and the sizes of small models that people use; they are exported by PyTorch once,
+below .build/bench/pipelines.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .browser import WORK
+from .real_models import FOLDER
+
+MADE = WORK / "pipelines"
+TOKENIZER = FOLDER / "all-MiniLM-L6-v2"
+TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+MINILM = {
+    "vocab_size": 30522,
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+}
+VIT_SMALL = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
+VIT_TINY = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768}
+SQUARE = {"size": {"height": 224, "width": 224}}
+LABELS = {"id2label": {i: f"label {i}" for i in range(10)}}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of transformers with random weights.
+
+    Args:
+        name: name of its folder.
+        model: class of transformers.
+        config: fields of its configuration.
+        outputs: names of its outputs.
+        inputs: returns example inputs by name.
+        axes: {input: {axis: name}} of free dimensions.
+        processor: class of its image processor or feature extractor, and fields.
+    """
+
+    name: str
+    model: str
+    config: dict[str, Any]
+    outputs: tuple[str, ...]
+    inputs: Callable[[], dict[str, Any]]
+    axes: dict[str, dict[int, str]] = field(default_factory=dict)
+    processor: tuple[str, dict[str, Any]] | None = None
+
+
+def tokens() -> dict[str, Any]:
+    """Inputs of a BERT."""
+    import torch
+
+    ids = torch.randint(1000, 30000, (1, 16))
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "token_type_ids": torch.zeros_like(ids),
+    }
+
+
+def numbers(name: str, *shape: int) -> Callable[[], dict[str, Any]]:
+    """One float32 input."""
+
+    def make() -> dict[str, Any]:
+        import torch
+
+        return {name: torch.rand(shape)}
+
+    return make
+
+
+TOKENS = {
+    name: {0: "batch_size", 1: "sequence_length"}
+    for name in ("input_ids", "attention_mask", "token_type_ids")
+}
+PICTURE = {"pixel_values": {0: "batch_size"}}
+
+
+def bert(name: str, head: str, outputs: tuple[str, ...], **config: Any) -> Model:
+    return Model(name, f"BertFor{head}", {**MINILM, **config}, outputs, tokens, TOKENS)
+
+
+MODELS = {
+    model.name: model
+    for model in (
+        bert("bert-classes", "SequenceClassification", ("logits",), **LABELS),
+        bert(
+            "bert-nli",
+            "SequenceClassification",
+            ("logits",),
+            id2label={0: "contradiction", 1: "neutral", 2: "entailment"},
+        ),
+        bert("bert-entities", "TokenClassification", ("logits",), **LABELS),
+        bert("bert-mask", "MaskedLM", ("logits",)),
+        bert("bert-answers", "QuestionAnswering", ("start_logits", "end_logits")),
+        Model(
+            "vit-small",
+            "ViTModel",
+            {**VIT_SMALL, "num_hidden_layers": 12},
+            ("last_hidden_state", "pooler_output"),
+            numbers("pixel_values", 1, 3, 224, 224),
+            PICTURE,
+            ("ViTImageProcessor", SQUARE),
+        ),
+        Model(
+            "yolos-tiny",
+            "YolosForObjectDetection",
+            {**VIT_TINY, "num_hidden_layers": 12, "image_size": [384, 512], **LABELS},
+            ("logits", "pred_boxes"),
+            numbers("pixel_values", 1, 3, 384, 512),
+            PICTURE,
+            ("YolosImageProcessor", {"size": {"height": 384, "width": 512}}),
+        ),
+        Model(
+            "segformer-b0",
+            "SegformerForSemanticSegmentation",
+            LABELS,
+            ("logits",),
+            numbers("pixel_values", 1, 3, 512, 512),
+            PICTURE,
+            ("SegformerImageProcessor", {"size": {"height": 512, "width": 512}}),
+        ),
+        Model(
+            "dpt-small",
+            "DPTForDepthEstimation",
+            {
+                **VIT_SMALL,
+                "num_hidden_layers": 12,
+                "image_size": 224,
+                "backbone_out_indices": [2, 5, 8, 11],
+                "neck_hidden_sizes": [48, 96, 192, 384],
+                "fusion_hidden_size": 64,
+                "is_hybrid": False,
+            },
+            ("predicted_depth",),
+            numbers("pixel_values", 1, 3, 224, 224),
+            PICTURE,
+            ("DPTImageProcessor", SQUARE),
+        ),
+        Model(
+            "ast-tiny",
+            "ASTForAudioClassification",
+            {**VIT_TINY, "num_hidden_layers": 12, **LABELS},
+            ("logits",),
+            numbers("input_values", 1, 1024, 128),
+            {"input_values": {0: "batch_size"}},
+            ("ASTFeatureExtractor", {}),
+        ),
+        Model(
+            "wav2vec2-small",
+            "Wav2Vec2ForSequenceClassification",
+            {
+                "hidden_size": 384,
+                "num_hidden_layers": 6,
+                "num_attention_heads": 6,
+                "intermediate_size": 1536,
+                **LABELS,
+            },
+            ("logits",),
+            numbers("input_values", 1, 16000),
+            {"input_values": {0: "batch_size", 1: "samples"}},
+            ("Wav2Vec2FeatureExtractor", {"return_attention_mask": False}),
+        ),
+    )
+}
+
+
+def make(model: Model) -> Path:
+    """Returns the model's folder, made if it is not there. Text models take MiniLM's tokenizer."""
+    folder = MADE / model.name
+    if (folder / "onnx/model.onnx").exists():
+        return folder
+    import torch
+    import transformers
+
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "onnx").mkdir(parents=True)
+    torch.manual_seed(0)
+    model_class = getattr(transformers, model.model)
+    config = model_class.config_class(**model.config)
+    config.label2id = {label: i for i, label in config.id2label.items()}
+    config.architectures = [model.model]
+    made = model_class(config).eval()
+    config.save_pretrained(folder)
+    if model.processor:
+        name, fields = model.processor
+        getattr(transformers, name)(**fields).save_pretrained(folder)
+    else:
+        for name in TEXT_FILES:
+            shutil.copy(TOKENIZER / name, folder)
+    inputs = model.inputs()
+
+    class Exported(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.made = made
+
+        def forward(self, *values: Any) -> tuple[Any, ...]:
+            found = self.made(**dict(zip(inputs, values)))
+            return tuple(found[name] for name in model.outputs)
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Exported(),
+            tuple(inputs.values()),
+            folder / "onnx/model.onnx",
+            input_names=list(inputs),
+            output_names=list(model.outputs),
+            dynamic_axes=model.axes,
+            opset_version=17,
+            dynamo=False,
+        )
+    return folder

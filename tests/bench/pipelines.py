@@ -1,0 +1,269 @@
+"""Case `pipelines`: tasks in a page, with Edgewise and with transformers.js, on the same weights.
+
+Each model is opened in a page of a new browser profile (first visit) and in a second page of the
+same profile (second visit), and run there repeatedly. Results are compared before figures count.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from . import pipeline_models
+from .browser import WORK, Bench, say
+from .contenders import TWO
+from .real_models import FOLDER
+from .stats import show
+from .visits import FIRST, SECOND, STEADY, Visits, cells, row_name
+
+CASES = ("pipelines",)
+PEER = "transformers.js, 2 threads"
+PAGES = {TWO: "edgewise", PEER: "transformers"}
+TEXT = (
+    "The harbour of the old town lies between two hills, and on clear mornings the fishing boats"
+    " come back before the sun is over the lighthouse. Angela Merkel once stayed in Hamburg for a"
+    " summer and wrote about it."
+)
+QUESTION = "Where did she stay?"
+SOUND = {"$url": "/real/audio/jfk16k.wav"}
+PICTURE = {"$url": "/real/images/astronaut.png"}
+# A call of the second engine may round otherwise; scores of random models are compared loosely.
+TOLERANCE = 0.02
+
+
+def numbers_of(result: Any) -> list[float]:
+    """All numbers of a list of any depth."""
+    if isinstance(result, (int, float)):
+        return [float(result)]
+    return [x for part in result for x in numbers_of(part)]
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Whether two results have equal texts and close numbers in the fields that both have."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        common = [name for name in ours if name in theirs]
+        return bool(common) and all(same(ours[name], theirs[name]) for name in common)
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(same(a, b) for a, b in zip(ours, theirs))
+    if isinstance(ours, (int, float)) and isinstance(theirs, (int, float)):
+        return abs(ours - theirs) <= TOLERANCE
+    return bool(ours == theirs)
+
+
+def same_texts(ours: Any, theirs: Any) -> bool:
+    """Whether the texts of two results are equal."""
+    a, b = ([*r][0] if isinstance(r, list) else r for r in (ours, theirs))
+    name = next(n for n in ("text", "generated_text", "translation_text") if n in a)
+    return a[name].strip() == b[name].strip()
+
+
+def same_vector(ours: Any, theirs: Any) -> bool:
+    """Whether two embeddings have a cosine of 0.999, or 0.99 in 8 bits of other arithmetic."""
+    a, b = (numbers_of(r["data"])[:384] for r in (ours, theirs))
+    lengths = math.sqrt(sum(x * x for x in a) * sum(x * x for x in b))
+    return len(a) == len(b) and sum(x * y for x, y in zip(a, b)) / lengths > 0.99
+
+
+def shared_labels(ours: Any, theirs: Any) -> bool:
+    """Whether the five best labels have one in common: transformers.js lets the browser resize
+    pictures, with other pixels than the image processor that the model was trained with.
+    """
+    return bool({a["label"] for a in ours} & {b["label"] for b in theirs})
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row.
+
+    Args:
+        title: name of the row.
+        task: name of the task.
+        model: folder of a pre-trained model, or the name of one in pipeline_models.py.
+        call: arguments of a call.
+        same: whether two results say the same.
+        options: of pipeline().
+        files: of the model that both engines read, for its size.
+    """
+
+    title: str
+    task: str
+    model: str
+    call: list[Any]
+    same: Callable[[Any, Any], bool] = same
+    options: dict[str, Any] = field(default_factory=dict)
+    files: tuple[str, ...] = ("onnx/model.onnx",)
+
+    @property
+    def made(self) -> bool:
+        return self.model in pipeline_models.MODELS
+
+    @property
+    def folder(self) -> Path:
+        return (pipeline_models.MADE if self.made else FOLDER) / self.model
+
+    @property
+    def address(self) -> str:
+        return f"/made/{self.model}" if self.made else f"/real/{self.model}"
+
+    def url(self, bench: Bench, who: str) -> str:
+        values = {
+            "engine": PAGES[who],
+            "task": self.task,
+            "model": self.address,
+            "call": json.dumps(self.call),
+            "options": json.dumps(self.options),
+            "threads": "2",
+        }
+        fields = "&".join(f"{name}={quote(value)}" for name, value in values.items())
+        return f"{bench.url}/bench/page/pipelines.html?{fields}"
+
+
+EMBEDDING = [TEXT, {"pooling": "mean", "normalize": True}]
+GREEDY = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False}
+SPEECH = ("onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx")
+TASKS = (
+    Task("embeddings, MiniLM", "feature-extraction", "all-MiniLM-L6-v2", EMBEDDING, same_vector),
+    Task(
+        "embeddings, MiniLM, 8 bits",
+        "feature-extraction",
+        "all-MiniLM-L6-v2",
+        EMBEDDING,
+        same_vector,
+        {"dtype": "q8"},
+        ("onnx/model_quantized.onnx",),
+    ),
+    Task("text-classification", "text-classification", "bert-classes", [TEXT]),
+    Task("token-classification", "token-classification", "bert-entities", [TEXT]),
+    Task(
+        "zero-shot-classification, 3 labels",
+        "zero-shot-classification",
+        "bert-nli",
+        [TEXT, ["sea", "town", "sports"]],
+    ),
+    Task("fill-mask", "fill-mask", "bert-mask", ["The boats [MASK] back before noon."]),
+    Task("question-answering", "question-answering", "bert-answers", [QUESTION, TEXT]),
+    Task(
+        "text generation, SmolLM2-135M, 4 bits, 64 tokens",
+        "text-generation",
+        "SmolLM2-135M-Instruct",
+        ["The harbour of the old town", GREEDY],
+        same_texts,
+        {"dtype": "q4"},
+        ("onnx/model_q4.onnx",),
+    ),
+    Task(
+        "image-classification, EfficientNet-Lite0",
+        "image-classification",
+        "efficientnet-lite0",
+        [PICTURE],
+        shared_labels,
+    ),
+    Task("image-feature-extraction", "image-feature-extraction", "vit-small", [PICTURE]),
+    Task("object-detection", "object-detection", "yolos-tiny", [PICTURE, {"threshold": 0.0}]),
+    Task("image-segmentation", "image-segmentation", "segformer-b0", [PICTURE]),
+    Task("depth-estimation", "depth-estimation", "dpt-small", [PICTURE]),
+    Task("audio-classification, spectrogram", "audio-classification", "ast-tiny", [SOUND]),
+    Task("audio-classification, waveform", "audio-classification", "wav2vec2-small", [SOUND]),
+    Task(
+        "speech recognition, Whisper tiny.en, 11 s",
+        "automatic-speech-recognition",
+        "whisper-tiny.en",
+        [SOUND],
+        same_texts,
+        files=SPEECH,
+    ),
+)
+
+
+def measure(
+    bench: Bench, task: Task, rounds: int
+) -> tuple[dict[str, dict[str, list[float]]], dict[str, float]]:
+    """Visits and runs a task in turns. Returns times and peaks of memory in MB, without those of
+    contenders that failed or whose result differs.
+    """
+    times: dict[str, dict[str, list[float]]] = {FIRST: {}, SECOND: {}, STEADY: {}}
+    memory: dict[str, float] = {}
+    results: dict[str, Any] = {}
+    failed: set[str] = set()
+    for _round in range(rounds):
+        for who in [w for w in PAGES if w not in failed]:
+            visits = Visits(bench, task.url(bench, who))
+            try:
+                for what in (FIRST, SECOND):
+                    times[what].setdefault(who, []).append(visits.visit()["first"])
+                times[STEADY].setdefault(who, []).append(visits.steady())
+                memory[who] = max(memory.get(who, 0), visits.peak / 1024)
+                results[who] = visits.page.evaluate("window.result()")
+            except Exception as e:
+                bench.failed(f"{who}, {task.title}", e)
+                failed.add(who)
+            finally:
+                visits.close()
+    if len(results) == len(PAGES) and not task.same(results[TWO], results[PEER]):
+        texts = "; ".join(f"{who}: {json.dumps(r)[:120]}" for who, r in results.items())
+        bench.trouble.append(f"{task.title}: other results: {texts}")
+        failed |= set(PAGES)
+    for by in (*times.values(), memory):
+        for who in failed:
+            by.pop(who, None)
+    return times, memory
+
+
+def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
+    """Runs the case. `seconds` has no effect."""
+    page = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'>"
+    (WORK / "page/pipelines.html").write_text(
+        page + "<script type=module src=pipelines.js></script>"
+    )
+    table, values, memories = [], {}, {}
+    for task in TASKS:
+        begin = time.monotonic()
+        if task.made:
+            pipeline_models.make(pipeline_models.MODELS[task.model])
+        elif not task.folder.is_dir():
+            bench.trouble.append(f"{task.title}: {task.model} is not in {FOLDER}")
+            continue
+        times, memory = measure(bench, task, min(rounds, 3))
+        for what, by in times.items():
+            values[row_name(task.title, what)] = by
+        memories[task.title] = memory
+        size = sum((task.folder / name).stat().st_size for name in task.files) / 1e6
+        parts = (cells(times[what], TWO, PEER) for what in (FIRST, SECOND, STEADY))
+        peaks = (show(memory.get(who)) for who in PAGES)
+        table.append([task.title, f"{size:.3g}", *(c for part in parts for c in part), *peaks])
+        say(f"  {' | '.join(table[-1])} ({time.monotonic() - begin:.0f} s)")
+    columns = ["two threads", "MB"]
+    for what in (FIRST, SECOND, "a call"):
+        columns += [f"{what}: Edgewise, ms", "transformers.js, ms", ""]
+    columns += ["peak of the page: Edgewise, MB", "transformers.js, MB"]
+    notes = [
+        (
+            "First visit: milliseconds from navigation to the first result, in a fresh browser"
+            " profile, the model a folder on a plain local server; second visit: the same in a new"
+            " page of that profile. A call: the median of later ones, from the address of a file or"
+            " the text to the result. Both with two threads and the same files; Edgewise computes"
+            " in a worker, transformers.js in the page's thread."
+        ),
+        (
+            "Embeddings, text generation, image-classification and speech recognition have"
+            " pre-trained models; the others random weights of the size of small models. Results"
+            " were compared before anything counted."
+        ),
+    ]
+    return {
+        "pipelines": {
+            "title": "Tasks, beside transformers.js",
+            "unit": "ms",
+            "values": values,
+            "pipelines_memory": memories,
+            "columns": columns,
+            "table": table,
+            "notes": notes,
+        }
+    }
