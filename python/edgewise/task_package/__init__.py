@@ -11,19 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .compile.model_file import MAX_TEXT, OFFSET_POSITIONS, pick_model_file, read_texts
-from .compile.programs import Programs
-from .declare.op import TooLong
-from .declare.symbolic import NeedsHost, NotStatic, Sym
-from .errors import InputError, UnsupportedOp
-from .ir import Graph, NeedsValue
-from .json_text import parse_json
-from .manifest_limits import PROGRAM_TASKS
-from .onnx import read_model
-from .onnx.source import Source
-from .package import Package
-from .plan.explain import AHEAD_OF_TIME, explained
-from .targets import CPU, Target
+from ..compile.model_file import MAX_TEXT, OFFSET_POSITIONS, pick_model_file, read_texts
+from ..compile.programs import Programs
+from ..declare.op import TooLong
+from ..declare.symbolic import NeedsHost, NotStatic, Sym
+from ..errors import InputError, UnsupportedOp
+from ..ir import Graph, NeedsValue
+from ..json_text import parse_json
+from ..manifest_limits import PROGRAM_TASKS
+from ..onnx import read_model
+from ..onnx.source import Source
+from ..package import Package
+from ..plan.explain import AHEAD_OF_TIME, explained
+from ..targets import CPU, Target
 
 # Further files that pipelines read, by their paths in the model's folder.
 TASK_FILES = (
@@ -267,8 +267,8 @@ def _add_image_model(
     Returns:
         the description of what happens to a picture before "pre"
     """
-    from .processors.images import read_description
-    from .processors.images.graph import image_graph
+    from ..processors.images import read_description
+    from ..processors.images.graph import image_graph
 
     file = "preprocessor_config.json"
     if file not in texts:
