@@ -58,6 +58,13 @@ SIZES = _bytes(
 """Bytes of an element, of the types of a page's tensors."""
 STATE_SIZES = _bytes("float32", "int64", "int32", "float16", "bfloat16", "int8", "uint8")
 CACHE_DTYPES = ("float32", "float16")  # of keys and values
+SEQ2SEQ_TASKS = (
+    "automatic-speech-recognition",
+    "translation",
+    "summarization",
+    "text2text-generation",
+)
+"""Tasks whose packages may have an encoder and a decoder; see compile/seq2seq.py."""
 PROGRAM_TASKS = (
     "feature-extraction",
     "text-classification",
@@ -66,9 +73,22 @@ PROGRAM_TASKS = (
     "fill-mask",
     "question-answering",
     "image-classification",
+    *SEQ2SEQ_TASKS,
 )
 """Tasks whose packages have `programs`; see task_package."""
+GRAPHS = dict.fromkeys(
+    SEQ2SEQ_TASKS,
+    (
+        ("encoder_model", "decoder_model_merged"),
+        ("encoder_model", "decoder_model", "decoder_with_past_model"),
+    ),
+)
+"""The .onnx files of tasks that have several, without dtype's suffix and ending: alternatives, of
+which the first is taken whose files exist. "unet/model" is in a folder of its own, "vae_encoder?"
+may be absent. Other tasks have the file "model"."""
 TASKS = ("text-generation", "inference", *PROGRAM_TASKS)
+RUNS = ("first", "step", "align")  # kinds of a seq2seq decoder's plans
+SOURCES = ("input_ids", "input_features", "input_values")  # inputs of encoders
 KINDS = ("weight", "computed", "cache", "state", "input", "output")  # of slots
 WRITABLE_KINDS = ("computed", "cache", "state", "output")
 STATE_KINDS = ("parameter", "adapter", "buffer", "optimizer", "gradient", "step")
@@ -101,6 +121,8 @@ def typescript(table: object) -> str:
     lists = {
         "TASKS": TASKS,
         "PROGRAM_TASKS": PROGRAM_TASKS,
+        "RUNS": RUNS,
+        "SOURCES": SOURCES,
         "KINDS": KINDS,
         "WRITABLE_KINDS": WRITABLE_KINDS,
         "STATE_KINDS": STATE_KINDS,
@@ -109,6 +131,10 @@ def typescript(table: object) -> str:
     lines += [
         f"export const {name}: readonly string[] = {json.dumps(entries)};"
         for name, entries in lists.items()
+    ]
+    graphs = json.dumps({task: [list(names) for names in each] for task, each in GRAPHS.items()})
+    lines += [
+        f"export const GRAPHS: Readonly<Record<string, readonly (readonly string[])[]>> = {graphs};"
     ]
     plans = json.dumps({kind: list(names) for kind, names in TRAINING_PLANS.items()})
     lines += [

@@ -129,7 +129,7 @@ class JsSource(Source):
         for path in (folder + name, name):
             if path in self.siblings:
                 return self.siblings[path]
-        return super().sibling(name)
+        return super().sibling(folder + name)
 
 
 def page_sources(files: Any) -> dict[str, JsSource]:

@@ -18,6 +18,8 @@ from edgewise.package import Package
 from edgewise.plan import Plan
 from edgewise.plan.plan import Slot
 from edgewise.session.decoder import DecoderModel, open_package
+from edgewise.session.open import folder_files
+from edgewise.task_package import compile_task
 from edgewise.training.package import compile_model_for_training
 
 from .packages import decoder, feeds, joined, places, plan, slot, split, step, task, with_sums
@@ -68,6 +70,8 @@ def packages():
         ),
     }
     made["task"] = task()
+    t5 = TESTS / "seq2seq" / "models" / "t5"
+    made["seq2seq"] = compile_task(folder_files(t5)[0], "translation", max_length=8)
     out = {}
     for name, package in made.items():
         target = io.BytesIO()
@@ -380,7 +384,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("name", ["decoder", "training", "inference", "lengths", "task"])
+@pytest.mark.parametrize("name", ["decoder", "training", "inference", "lengths", "task", "seq2seq"])
 def test_every_field(name, packages, page):
     """Each field is removed or replaced by other values: both readers agree."""
     data = packages[name]

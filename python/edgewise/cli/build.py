@@ -160,16 +160,32 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
     """Compiles a model for a pipeline."""
     from ..session.open import folder_files, name_in
     from ..task_package import compile_task
+    from ..task_package.graphs import folders_of
 
-    for option in ("dims", "train", "cache_dtype"):
+    for option in ("dims", "train"):
         if getattr(args, option) is not None:
             raise InputError(
                 "it is for other packages", f"--{option.replace('_', '-')}", "Remove it or --task."
             )
-    path = local_path(model, args.dtype)
-    files, root = folder_files(path)
+    dtype = _dtypes(args.dtype)
+    path = local_path(model, dtype if isinstance(dtype, str) else None)
+    files, root = folder_files(path, folders_of(args.task))
     chosen = name_in(root, path) if os.path.isfile(path) else None
-    return compile_task(files, args.task, args.dtype, args.max_length, chosen)
+    return compile_task(
+        files, args.task, dtype, args.max_length, chosen, cache_dtype=args.cache_dtype
+    )
+
+
+def _dtypes(given: str | None) -> str | dict[str, str] | None:
+    """--dtype of a task: for all graphs, or for each: "encoder_model=fp32,decoder_model=q8"."""
+    if given is None or "=" not in given:
+        return given
+    pairs = [pair.partition("=") for pair in given.split(",")]
+    if wrong := [file for file, equals, _ in pairs if not equals]:
+        raise InputError(
+            f"'{wrong[0]}' names no file", "--dtype", "Write encoder_model=fp32,decoder_model=q8."
+        )
+    return {file: dtype for file, _, dtype in pairs}
 
 
 def _compile_inference(args: argparse.Namespace, model: str) -> Package:
@@ -198,10 +214,11 @@ def _write_package(path: str, package: Package) -> None:
             os.unlink(part)
     size = f"{path}: {os.path.getsize(path) / 1e6:.2f} MB"
     if "programs" in package.manifest:
-        programs = ", ".join(
-            f"{name} ({len(program['plans'])} plans)"
-            for name, program in package.manifest["programs"].items()
-        )
+        counts = {n: len(p["plans"]) for n, p in package.manifest["programs"].items()}
+        for part in ("encoder", "decoder"):
+            if part in package.manifest:
+                counts[part] = len(package.manifest[part]["plans"])
+        programs = ", ".join(f"{name} ({count} plans)" for name, count in counts.items())
         print(f"{size}, {package.manifest['task']}: {programs}")
         return
     if "inference" in package.manifest:

@@ -30,7 +30,21 @@ OFFSET_POSITIONS = (
     "luke",
 )
 STEMS = ("model", "decoder_model_merged", "decoder_with_past_model", "decoder_model")
+# Suffixes of files by transformers.js' names of their types.
+SUFFIX_OF = {
+    "fp32": ("",),
+    "fp16": ("_fp16",),
+    "q8": ("_quantized", "_q8"),
+    "int8": ("_int8",),
+    "uint8": ("_uint8",),
+    "q4": ("_q4",),
+    "q4f16": ("_q4f16",),
+    "q2": ("_q2",),
+    "q2f16": ("_q2f16",),
+    "bnb4": ("_bnb4",),
+}
 SUFFIXES = ("", "_q4", "_quantized", "_int8", "_uint8", "_q4f16", "_fp16", "_bnb4")
+PREFERRED = ("", "_quantized", "_q8", *SUFFIXES)  # where no dtype is named, of several graphs
 
 
 def pick_model_file(names: Iterable[str], dtype: str | None = None) -> str:

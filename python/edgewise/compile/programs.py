@@ -28,6 +28,7 @@ class Programs:
         texts: {file name: bytes} of small files that the package gets.
         target: device that the plans are for.
         compare: whether weights of different files are compared, which reads them.
+        package: a package that has plans already, which the programs are added to.
 
     Attributes:
         package: the package so far.
@@ -40,11 +41,14 @@ class Programs:
         texts: Mapping[str, bytes],
         target: Target = CPU,
         compare: bool = True,
+        package: Package | None = None,
     ) -> None:
-        self.package = new_package(task, {"programs": {}}, texts, files, target)
+        self.package = package or new_package(task, {}, texts, files, target)
+        self.package.manifest.setdefault("programs", {})
         self.files, self.target, self.compare = files, target, compare
         self._places: dict[Any, str] = {}  # what identifies a weight: its name in the package
-        self._graphs: list[Graph] = []
+        # A package's own plans count as those of a first graph.
+        self._graphs: list[Graph | None] = [] if package is None else [None]
 
     def add(
         self,

@@ -61,6 +61,7 @@ def compile_seq2seq(
     source_lengths: Sequence[int] | None = None,
     alignment_heads: Sequence[Sequence[int]] | None = None,
     graphs: Mapping[str, str] | None = None,
+    task: str = "text2text-generation",
 ) -> Package:
     """Compiles an encoder-decoder model.
 
@@ -78,6 +79,7 @@ def compile_seq2seq(
             Default: generation_config.json's; none: those of the upper half of the layers, for
             Whisper.
         graphs: {"encoder_model": file name, ...}; default: by `dtype`.
+        task: of the package.
 
     Returns:
         Package: with `encoder` and `decoder` in its manifest, see docs/architecture/sessions.md.
@@ -110,13 +112,13 @@ def compile_seq2seq(
     if alignment_heads is None:
         alignment_heads = listed_heads(config, json_of(texts, "generation_config.json"))
     compiler.alignment_heads = [(int(layer), int(head)) for layer, head in alignment_heads]
-    return _package(compiler, files, texts, config, capacity, lengths, cache_dtype)
+    package = new_package(task, {}, texts, files, target)
+    return _compile(compiler, package, config, capacity, lengths, cache_dtype)
 
 
-def _package(
+def _compile(
     compiler: Seq2SeqCompiler,
-    files: Mapping[str, Source],
-    texts: Mapping[str, bytes],
+    package: Package,
     config: Mapping[str, Any],
     capacity: int | None,
     lengths: Mapping[int, int],
@@ -161,7 +163,7 @@ def _package(
         },
         "decoder": decoder,
     }
-    package = new_package("encoder-decoder", fields, texts, files, compiler.target)
+    package.manifest |= fields
     add_plans(package, [*parts, *plans.items()])
     return package
 

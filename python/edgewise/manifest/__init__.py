@@ -80,6 +80,8 @@ def plans_of(manifest: JsonObject) -> Iterator[tuple[str, list[dict[str, Any]]]]
     """File and slots of every plan of a checked manifest."""
     if manifest["task"] in PROGRAM_TASKS:
         parts = list(manifest["programs"].values())
+        if "decoder" in manifest:
+            parts += [manifest["decoder"], *manifest["encoder"]["plans"]]
     else:
         parts = [manifest["inference" if manifest["task"] == "inference" else "decoder"]]
     for part in parts:

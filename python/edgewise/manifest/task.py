@@ -6,15 +6,20 @@ from ..manifest_limits import LIMITS
 from .checker import Checker, JsonObject
 from .files import Contents
 from .inference import check_inference
+from .seq2seq import check_seq2seq
 
 
 def check_programs(c: Checker, manifest: JsonObject, contents: Contents) -> None:
     """Checks `programs` and `processor`, the parts of a package for a pipeline other than
-    "text-generation". `processor` is only checked to be an object: a pipeline checks its fields
-    when it reads them.
+    "text-generation", and `encoder` and `decoder` where it has them. `processor` is only checked to
+    be an object: a pipeline checks its fields when it reads them.
     """
     programs = c.read_object(manifest.get("programs"), "programs")
-    if not 1 <= len(programs) <= LIMITS["MAX_PROGRAMS"]:
+    if "decoder" in manifest:
+        check_seq2seq(c, manifest, contents)
+    elif not programs:
+        c.fail("programs", "has 0 entries")
+    if not 0 <= len(programs) <= LIMITS["MAX_PROGRAMS"]:
         c.fail("programs", f"has {len(programs)} entries")
     for name, program in programs.items():
         c.read_text(name, "the name of a program")

@@ -10,28 +10,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..compile.model_file import MAX_TEXT, SUFFIXES
+from ..compile.model_file import MAX_TEXT, PREFERRED, SUFFIX_OF
 from ..errors import InputError, ModelError
 from ..hub import is_model_id, task_folder
 from ..json_text import parse_json_object
 from ..onnx import FileSource
 from ..package import Package
 
-DTYPES = {
-    "fp32": ("",),
-    "fp16": ("_fp16",),
-    "q8": ("_quantized", "_q8"),
-    "int8": ("_int8",),
-    "uint8": ("_uint8",),
-    "q4": ("_q4",),
-    "q4f16": ("_q4f16",),
-    "q2": ("_q2",),
-    "q2f16": ("_q2f16",),
-    "bnb4": ("_bnb4",),
-}
+DTYPES = SUFFIX_OF
 """Names of the types of weights in transformers.js, and the suffixes of their files."""
-PREFERRED = ("", "_quantized", "_q8", *SUFFIXES)
-"""The order of suffixes where the caller names no dtype."""
 SMALL = re.compile(r".*\.(json|jinja|txt|model|npz|npy)", re.IGNORECASE)
 
 Stem = str | tuple[str, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..compile import compile_package
@@ -23,8 +24,14 @@ def name_in(root: str, path: str) -> str:
     return os.path.relpath(os.path.abspath(path), root).replace(os.sep, "/")
 
 
-def folder_files(path: str | os.PathLike[str]) -> tuple[dict[str, Source], str]:
+def folder_files(
+    path: str | os.PathLike[str], folders: Iterable[str] = ("onnx", "1_Pooling")
+) -> tuple[dict[str, Source], str]:
     """The files of a model folder (Hugging Face layout), or of the folder of an .onnx file.
+
+    Args:
+        path: of the folder or the file.
+        folders: in the folder, whose files are read as well.
 
     Returns:
         ({name relative to the folder: Source}, the folder)
@@ -32,7 +39,7 @@ def folder_files(path: str | os.PathLike[str]) -> tuple[dict[str, Source], str]:
     path = os.fspath(path)
     root = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
     files = {}
-    for base in (root, os.path.join(root, "onnx"), os.path.join(root, "1_Pooling")):
+    for base in (root, *(os.path.join(root, folder) for folder in folders)):
         if os.path.isdir(base):
             for name in sorted(os.listdir(base)):
                 full = os.path.join(base, name)

@@ -7,23 +7,25 @@ that has only the model's files asks `page_task` for the same package and keeps 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compile.model_file import MAX_TEXT, OFFSET_POSITIONS, pick_model_file, read_texts
+from ..compile.model_file import MAX_TEXT, OFFSET_POSITIONS, read_texts
 from ..compile.programs import Programs
 from ..declare.op import TooLong
 from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..errors import InputError, UnsupportedOp
 from ..ir import Graph, NeedsValue
 from ..json_text import parse_json
-from ..manifest_limits import PROGRAM_TASKS
+from ..manifest_limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ..onnx import read_model
 from ..onnx.source import Source
 from ..package import Package
 from ..plan.explain import AHEAD_OF_TIME, explained
 from ..targets import CPU, Target
+from .graphs import Dtype, choose_graphs
+from .seq2seq import seq2seq_package
 
 # Further files that pipelines read, by their paths in the model's folder.
 TASK_FILES = (
@@ -36,6 +38,7 @@ ALIASES = {
     "sentiment-analysis": "text-classification",
     "ner": "token-classification",
     "embeddings": "feature-extraction",
+    "asr": "automatic-speech-recognition",
 }
 DEFAULT_LENGTH = 512  # tokens of a text, where the model itself does not allow fewer
 LEAST_LENGTH = 2  # dimensions of 0 and 1 are broadcast by other rules
@@ -49,7 +52,7 @@ class Task:
     """What a package for a task has.
 
     Attributes:
-        kind: what the model's inputs are made of: "text" or "image".
+        kind: of BUILDERS: what the model's inputs are made of, "text" or "image"; "seq2seq".
         outputs: names of outputs that the pipeline reads, the first that exists of each tuple;
             where none exists, the graph's first output.
     """
@@ -67,6 +70,7 @@ TASKS = {
     "fill-mask": Task("text", _LOGITS),
     "question-answering": Task("text", (("start_logits",), ("end_logits",))),
     "image-classification": Task("image", _LOGITS),
+    **dict.fromkeys(SEQ2SEQ_TASKS, Task("seq2seq", _LOGITS)),
 }
 
 
@@ -90,23 +94,28 @@ def task_name(task: str) -> str:
 def compile_task(
     files: Mapping[str, Source],
     task: str,
-    dtype: str | None = None,
+    dtype: Dtype = None,
     max_length: int | None = None,
     model_file: str | None = None,
     target: Target = CPU,
     compare: bool = True,
+    cache_dtype: str | None = None,
+    graphs: Mapping[str, str] | None = None,
 ) -> Package:
     """Compiles the model of a pipeline.
 
     Args:
         files: {file name: Source} of a model folder (Hugging Face layout).
         task: name of the task, as in transformers and transformers.js, or an alias.
-        dtype: which .onnx file, by suffix (pick_model_file).
+        dtype: which .onnx files, by suffix: for all, or {name of a file: dtype} (choose_graphs).
         max_length: most tokens of a text; default: the model's own limit, at most DEFAULT_LENGTH.
-        model_file: which .onnx file, by name.
+            Of encoder-decoder models: most tokens that are generated; default: the model's limit.
+        model_file: which .onnx file, by name, of a task that has one.
         target: device that the plans are for.
         compare: whether weights of different files are compared, so that equal ones are stored
             once.
+        cache_dtype: type of the keys and values of encoder-decoder models; see compile_seq2seq.
+        graphs: {name of manifest_limits.GRAPHS: file}; default: by `dtype`.
 
     Returns:
         the package; its weights stay in their files until it is written
@@ -116,20 +125,73 @@ def compile_task(
         ModelError, UnsupportedOp: the model is damaged, or is none of this task.
     """
     name = task_name(task)
-    graph = read_model(files[model_file or pick_model_file(files, dtype)])
+    if model_file is not None:
+        if name in GRAPHS:
+            raise InputError("the task has several files", model_file, "Give the model's folder.")
+        graphs = {"model": model_file}
+    chosen = graphs or choose_graphs(files, name, dtype)
+    kind = TASKS[name].kind
+    if cache_dtype is not None and kind != "seq2seq":
+        raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     texts = task_texts(files)
-    programs = Programs(name, files, texts, target, compare)
-    task_of = TASKS[name]
-    if task_of.kind != "text" and max_length is not None:
-        raise InputError("this task has no texts", "max_length", "Leave it out.")
-    with explained(AHEAD_OF_TIME, graph.name or "model"):
-        if task_of.kind == "text":
-            limit = _limit(texts, max_length)
-            processor = {"text": {"max_length": _add_text_model(programs, graph, task_of, limit)}}
-        else:
-            processor = {"image": _add_image_model(programs, graph, task_of, texts)}
-    programs.package.manifest["processor"] = processor
+    request = Request(name, files, chosen, texts, max_length, cache_dtype, target, compare)
+    with explained(AHEAD_OF_TIME, next(iter(chosen.values()))):
+        return BUILDERS[kind](request)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a package is made of.
+
+    Attributes:
+        task: its name.
+        files: {file name: Source} of the model's folder.
+        graphs: {name of manifest_limits.GRAPHS or "model": file}.
+        texts: {path: bytes} of small files, which the package gets.
+        max_length, cache_dtype, target, compare: as of compile_task.
+    """
+
+    task: str
+    files: Mapping[str, Source]
+    graphs: Mapping[str, str]
+    texts: Mapping[str, bytes]
+    max_length: int | None
+    cache_dtype: str | None
+    target: Target
+    compare: bool
+
+    def read(self, name: str) -> Graph:
+        """A graph by its name in `graphs`. Raises ModelError."""
+        return read_model(self.files[self.graphs[name]])
+
+    def programs(self) -> Programs:
+        """A new package, to which graphs are added."""
+        return Programs(self.task, self.files, self.texts, self.target, self.compare)
+
+
+def _text_package(request: Request) -> Package:
+    programs, graph = request.programs(), request.read("model")
+    limit = _limit(request.texts, request.max_length)
+    length = _add_text_model(programs, graph, TASKS[request.task], limit)
+    programs.package.manifest["processor"] = {"text": {"max_length": length}}
     return programs.package
+
+
+def _image_package(request: Request) -> Package:
+    if request.max_length is not None:
+        raise InputError("this task has no texts", "max_length", "Leave it out.")
+    programs, graph = request.programs(), request.read("model")
+    described = _add_image_model(programs, graph, TASKS[request.task], request.texts)
+    programs.package.manifest["processor"] = {"image": described}
+    return programs.package
+
+
+BUILDERS: Mapping[str, Callable[[Request], Package]] = {
+    "text": _text_package,
+    "image": _image_package,
+    "seq2seq": seq2seq_package,
+}
+"""{kind of a task: what makes its package}"""
 
 
 def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dict[str, bytes]]:
@@ -137,7 +199,8 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
 
     Args:
         files: {name: Source}.
-        options: "task", "model_file" and, where they are given, "max_length".
+        options: "task", "graphs": {name: file} and, where they are given, "max_length" and
+            "capacity" (of encoder-decoder models) and "cache_dtype".
 
     Returns:
         (manifest JSON, {file name: bytes}). Weights stay in the page's files.
@@ -145,9 +208,10 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
     package = compile_task(
         files,
         options["task"],
-        max_length=options.get("max_length"),
-        model_file=options.get("model_file"),
+        max_length=options.get("max_length", options.get("capacity")),
         compare=False,  # the page would have to read all weights again on each visit
+        cache_dtype=options.get("cache_dtype"),
+        graphs=options["graphs"],
     )
     return json.dumps(package.manifest), package.blobs
 

@@ -367,7 +367,14 @@ function programsOf(training: PipelineOptions["training"]): LoadRequest["program
 function sources(model: ModelSource): LoadRequest["model"] {
   if (typeof model === "string" && model) return model;
   if (model instanceof URL) return model.href;
-  const named = (blob: Blob) => ({ name: blob instanceof File ? blob.name : "model.edge", blob });
+  // files of a folder have names relative to it: "onnx/model.onnx"
+  const named = (blob: Blob) => ({
+    name:
+      blob instanceof File
+        ? blob.webkitRelativePath?.replace(/^[^/]*\//, "") || blob.name
+        : "model.edge",
+    blob,
+  });
   if (model instanceof Blob) return [named(model)];
   if (model instanceof ArrayBuffer || model instanceof Uint8Array)
     return hand(model instanceof Uint8Array ? model : new Uint8Array(model), "model.edge");

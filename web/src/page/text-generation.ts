@@ -11,9 +11,10 @@ import type { AdapterMethods } from "./training/adapter-methods.ts";
 export interface PipelineOptions extends DeviceChoice {
   /**
    * Precision of the model file, as in transformers.js. `auto` takes the first available of q8, q4,
-   * fp32, fp16, q4f16. Default: `auto`.
+   * fp32, fp16, q4f16. For tasks with several files also by their names: `{encoder_model: "fp32",
+   * decoder_model_merged: "q8"}`. Default: `auto`.
    */
-  dtype?: DType;
+  dtype?: DType | Record<string, DType>;
   /**
    * Receives progress events as in transformers.js (`initiate`, `download`, `progress`, `done`,
    * `ready`), plus `compile` and `warning`.

@@ -54,7 +54,8 @@ export interface LoadRequest {
   remoteHost: string;
   remotePathTemplate: string;
   revision: string;
-  dtype: DType;
+  /** For all files, or by their names. */
+  dtype: DType | Record<string, DType>;
   subfolder: string;
   model_file_name: string;
   device: DeviceName | "auto";

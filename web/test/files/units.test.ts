@@ -3,9 +3,12 @@ import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { makeError, plainError } from "../../src/protocol/errors.ts";
 import { PackageError } from "../../src/shared/errors.ts";
+import { NotFound } from "../../src/shared/files/connection.ts";
 import { BlobSource, scatter } from "../../src/shared/files/source.ts";
 import { chooseBuild, type Platform } from "../../src/shared/platform.ts";
 import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
+import type { Remote } from "../../src/worker/files/downloads.ts";
+import { graphFiles, openGraphs, urlOf } from "../../src/worker/model/graphs.ts";
 import { locate, sortFiles } from "../../src/worker/model/hub.ts";
 import { makePackage, openPackage } from "../../src/worker/package/package.ts";
 import { parseManifest } from "../../src/worker/package/parse.ts";
@@ -129,6 +132,7 @@ test("ranges of a stream are delivered, overlapping ones too", async () => {
 
 test("models are located", () => {
   const options = {
+    task: "text-generation",
     remoteHost: "https://hub.test",
     remotePathTemplate: "{model}/resolve/{revision}/",
     revision: "main",
@@ -139,7 +143,9 @@ test("models are located", () => {
   const page = "https://site.test/app/index.html";
   const graphs = (model: string, more = {}) => {
     const place = locate(model, page, { ...options, ...more });
-    return place.kind === "onnx" ? [place.folder, place.graphs[0]!.url] : [place.url];
+    return place.kind === "onnx"
+      ? [place.folder, urlOf(place.graphs[0]![0]!.candidates[0]!.path, place.graphFolder)]
+      : [place.url];
   };
   assert.deepEqual(graphs("org/name"), [
     "https://hub.test/org/name/resolve/main/",
@@ -159,11 +165,64 @@ test("models are located", () => {
   ]);
   assert.deepEqual(graphs("models/a.edge?v=1"), ["https://site.test/app/models/a.edge?v=1"]);
   const files = (...names: string[]) => names.map((name) => ({ name, blob: new Blob(["x"]) }));
-  const given = sortFiles(files("model.onnx", "model_q4.onnx", "tokenizer.json"), "q4");
-  assert.ok(
-    given.kind === "onnx" && given.graph === "model_q4.onnx" && !given.files.has("model.onnx"),
+  const q4 = { ...options, dtype: "q4" as const };
+  const given = sortFiles(files("model.onnx", "model_q4.onnx", "tokenizer.json"), q4);
+  assert.ok(given.kind === "onnx" && !given.files.has("model.onnx"));
+  assert.deepEqual(given.graphs, [{ stem: "model", name: "model_q4.onnx", dtype: "q4" }]);
+  assert.throws(() => sortFiles(files("a.onnx", "b.onnx"), options), /2 .onnx files/);
+  assert.throws(() => locate("a/b", page, { ...options, dtype: "q3" as never }), /dtype is 'q3'/);
+});
+
+test("the files of a task with several graphs are found", async () => {
+  const options = {
+    task: "translation",
+    dtype: { encoder_model: "fp32", decoder_model: "q8" } as const,
+    model_file_name: "model",
+  };
+  const files = (...names: string[]) => names.map((name) => ({ name, blob: new Blob(["x"]) }));
+  const one = "onnx/encoder_model.onnx";
+  const two = ["decoder_model_quantized.onnx", "decoder_with_past_model_q4.onnx"];
+  const given = sortFiles(files(one, ...two, "encoder_model_q4.onnx", "config.json"), options);
+  assert.ok(given.kind === "onnx");
+  assert.deepEqual(
+    given.graphs.map(({ name, dtype }) => [name, dtype]),
+    [
+      [one, "fp32"],
+      [two[0], "q8"],
+      [two[1], "q4"],
+    ],
   );
-  assert.throws(() => sortFiles(files("a.onnx", "b.onnx"), "auto"), /2 .onnx files/);
+  assert.deepEqual([...given.files.keys()], [one, ...two, "config.json"]);
+  assert.throws(() => sortFiles(files(one, two[0]!), options), /they lack encoder_model.onnx/);
+  assert.throws(
+    () => sortFiles(files(one), { ...options, dtype: { model: "q4" } }),
+    /no file 'model'/,
+  );
+  const there = ["https://a.test/m/onnx/encoder_model_quantized.onnx"];
+  there.push("https://a.test/m/decoder_model_merged.onnx");
+  const asked: string[] = [];
+  const opened = await openGraphs(
+    graphFiles("translation", "auto", "onnx", "model"),
+    "https://a.test/m/",
+    async (url) => {
+      asked.push(url);
+      if (!there.includes(url)) throw new NotFound(url, 404);
+      return { url } as Remote;
+    },
+  );
+  assert.deepEqual(
+    Array.from(opened, ([{ stem, name, dtype }, { url }]) => [stem, name, dtype, url]),
+    [
+      ["encoder_model", "onnx/encoder_model_quantized.onnx", "q8", there[0]],
+      ["decoder_model_merged", "decoder_model_merged.onnx", "fp32", there[1]],
+    ],
+  );
+  await assert.rejects(
+    openGraphs(graphFiles("translation", "q4", "", "model"), "https://a.test/m/", async (url) => {
+      throw new NotFound(url, 404);
+    }),
+    /it lacks encoder_model.onnx, decoder_model_merged.onnx; or/,
+  );
 });
 
 test("builds and threads are chosen, and the reason is given", () => {

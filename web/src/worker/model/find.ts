@@ -1,9 +1,10 @@
 // Finds the plans of a model: in a package, in the browser's storage, or by compiling them.
 
 import type { Device } from "../../device/device.ts";
+import { GRAPHS } from "../../gen/manifest.ts";
 import type { Compiled } from "../../protocol/compiler.ts";
 import type { ModelInfo } from "../../protocol/loading.ts";
-import { ModelError, PackageError } from "../../shared/errors.ts";
+import { PackageError } from "../../shared/errors.ts";
 import { NotFound } from "../../shared/files/connection.ts";
 import { BlobSource, type Extent, toBlob } from "../../shared/files/source.ts";
 import { type ByteSource, isEdgewise } from "../../shared/files/stream.ts";
@@ -18,11 +19,18 @@ import {
 } from "../files/compiled.ts";
 import { compiledKey } from "../files/compiled-key.ts";
 import type { Downloads, Remote } from "../files/downloads.ts";
-import type { Listing } from "../files/listing.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { makePackage, type OpenPackage, openPackage } from "../package/package.ts";
 import { fillBeside } from "./fill.ts";
-import { folderTexts, locate, sortFiles, TASK_FILES, TEXT_FILES } from "./hub.ts";
+import { dtypeWords, type FoundGraph, listedGraphs, openGraphs } from "./graphs.ts";
+import {
+  folderTexts,
+  locate,
+  type ModelLocation,
+  sortFiles,
+  TASK_FILES,
+  TEXT_FILES,
+} from "./hub.ts";
 import type { Job, Texts } from "./job.ts";
 import type { Onnx } from "./model.ts";
 
@@ -46,24 +54,17 @@ export async function find(job: Job, device: Promise<Device>): Promise<FoundMode
       await job.begin(place.url, () => [place.url]);
       return fromPackage(job.http(place.url));
     }
-    return fromAddress(job, place.graphs, place.folder, device);
+    return fromAddress(job, place, device);
   }
   if ("port" in request.model) return fromPackage(job.handed(request.model));
-  const given = sortFiles(request.model, request.dtype);
+  const given = sortFiles(request.model, request);
   if (given.kind === "package") return fromPackage(job.blob(given.file, given.name));
   const texts: Texts = new Map();
   for (const name of [...TEXT_FILES, ...TASK_FILES]) {
     const blob = given.files.get(name);
     if (blob) texts.set(name, await blob.text());
   }
-  return fromFiles(
-    job,
-    given.graph,
-    given.files,
-    texts,
-    request.dtype === "auto" ? "" : request.dtype,
-    device,
-  );
+  return fromFiles(job, given.graphs, given.files, texts, device);
 }
 
 async function fromPackage(source: ByteSource): Promise<FoundModel> {
@@ -96,49 +97,66 @@ async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<
   const options =
     task === "text-generation"
       ? { capacity, cache_dtype, ...(programs ? { programs } : {}), what }
-      : { task, max_length, what };
+      : { task, max_length, capacity, cache_dtype, what };
   return compiledKey((await device).tableHash, options, job.downloads?.model.key);
 }
 
 async function fromAddress(
   job: Job,
-  graphs: { url: string; dtype: string }[],
-  folder: string,
+  { graphs: alternatives, graphFolder, folder }: ModelLocation & { kind: "onnx" },
   device: Promise<Device>,
 ): Promise<FoundModel> {
-  const downloads = await job.begin(folder, (listing) => wantedFiles(listing, graphs, folder, job));
+  const { task, cache } = job.request;
+  const downloads = await job.begin(folder, (listing) => [
+    ...folderTexts(task)
+      .map((name) => new URL(name, folder).href)
+      .filter((url) => listing.find(url)),
+    ...listedGraphs(listing, alternatives, graphFolder),
+  ]);
   const reading = job.texts(folder);
   reading.catch(() => undefined);
-  const { graph, dtype } = await firstGraph(job, graphs);
-  const beside = (name: string) => job.http(new URL(encodeURI(name), graph.url).href);
+  const opened = await openGraphs(alternatives, graphFolder, async (url) => {
+    if (downloads.known(url) === null) throw new NotFound(url, 404);
+    const source = job.http(url);
+    await source.open();
+    return source;
+  });
+  const graphs = [...opened.keys()];
+  const [{ name: first }, graph] = [...opened][0]!;
+  const sources = new Map(Array.from(opened, ([{ name }, source]) => [name, source]));
+  // names of a graph that is alone are relative to its folder, others to the model's
+  const base = GRAPHS[task] ? graphFolder : graph.url;
+  const beside = (name: string) => job.http(new URL(encodeURI(name), base).href);
   const texts = await reading;
   job.readTexts(texts, folder);
 
   // With an ETag or a date, a stored package can be matched without reading the model, and the
   // weights are streamed from the network.
-  const tagged = graph.validator !== undefined && graph.size !== undefined;
+  const versions = Array.from(sources.values(), ({ url, validator, size }) => ({
+    ...{ url, validator, size },
+  }));
+  const tagged = versions.every(
+    ({ validator, size }) => validator !== undefined && size !== undefined,
+  );
   const key =
-    tagged && job.request.cache
+    tagged && cache
       ? await keyOf(job, device, {
-          url: graph.url,
-          validator: graph.validator,
-          size: graph.size,
+          ...(versions.length === 1 ? versions[0] : { versions }),
           config: texts.get("config.json") ?? "",
-          ...(job.request.task === "text-generation"
+          ...(task === "text-generation"
             ? {}
             : { texts: [...texts].filter(([name]) => name !== "tokenizer.json").sort() }),
         })
       : undefined;
-  const stored = key && (await matchStored(key, graph, beside));
-  if (stored) {
-    const { opened, sources } = stored;
+  const stored = key && (await matchStored(key, sources, beside));
+  if (stored)
     return {
-      ...fromCache(opened, sources, texts, dtype, key, graph.name),
-      onnx: () => downloadAll(downloads, graph.name, sources),
+      ...fromCache(stored, sources, texts, dtypeOf(graphs), key, first),
+      onnx: () => downloadAll(downloads, first, sources),
     };
-  }
-  if (tagged || !job.request.cache) job.python();
-  const files = new Map<string, Blob>([[graph.name, await toBlob(graph)]]);
+  if (tagged || !cache) job.python();
+  const files = new Map<string, Blob>();
+  for (const [name, source] of sources) files.set(name, await toBlob(source));
   for (const [name, text] of texts) files.set(name, new Blob([text]));
   const tags: Record<string, string> = {};
   const fetchMissing = async (name: string) => {
@@ -147,72 +165,39 @@ async function fromAddress(
     files.set(name, await toBlob(other));
     tags[name] = `${other.validator} ${other.size}`;
   };
-  return fromFiles(job, graph.name, files, texts, dtype, device, { key, tags, fetchMissing });
+  return fromFiles(job, graphs, files, texts, device, { key, tags, fetchMissing });
 }
 
-/** The files of a hub's listing that loading reads. */
-function wantedFiles(
-  listing: Listing,
-  graphs: { url: string }[],
-  folder: string,
-  { request: { task } }: Job,
-): string[] {
-  const { url: graph } = graphs.find(({ url }) => listing.find(url)) ?? graphs[0]!;
-  return [
-    ...folderTexts(task)
-      .map((name) => new URL(name, folder).href)
-      .filter((url) => listing.find(url)),
-    graph,
-    ...listing.from(`${graph}_data`),
-  ];
-}
-
-/** Opens the first graph that exists. `dtype`: its precision, "" if none was requested. */
-async function firstGraph(
-  job: Job,
-  graphs: { url: string; dtype: string }[],
-): Promise<{ graph: Remote; dtype: string }> {
-  for (const { url, dtype } of graphs) {
-    try {
-      if (job.downloads!.known(url) === null) throw new NotFound(url, 404);
-      const graph = job.http(url);
-      await graph.open();
-      return { graph, dtype: dtype === "auto" ? "" : dtype };
-    } catch (e) {
-      if (!(e instanceof NotFound) || e.status !== 404 || graphs.length === 1) throw e;
-    }
-  }
-  throw new ModelError(
-    "there is no .onnx file of any dtype",
-    new URL(".", graphs[0]!.url).href,
-    `Tried ${graphs.map((g) => g.url.split("/").pop()).join(", ")}. Check the model's ` +
-      "name, or give dtype, subfolder and model_file_name.",
-  );
+/** The precision of the files; "" where none was requested. */
+function dtypeOf(graphs: readonly FoundGraph[]): string {
+  const words = dtypeWords(graphs);
+  return words === "auto" ? "" : words;
 }
 
 /** A stored package, if the server still has the same versions of the files of its weights. */
 async function matchStored(
   key: string,
-  graph: Remote,
+  sources: Map<string, Remote>,
   beside: (name: string) => Remote,
-): Promise<{ opened: OpenPackage; sources: Map<string, Remote> } | undefined> {
+): Promise<OpenPackage | undefined> {
   const cached = await findCompiled(key, undefined);
   const opened = cached && (await openPackage(cached, true));
   if (!opened) return undefined;
   const { manifest } = opened;
-  const sources = new Map([[graph.name, graph]]);
+  const others = new Map<string, Remote>();
   const noted = (manifest.cache as { tags?: Record<string, string> } | undefined)?.tags ?? {};
   let fits = true;
   for (const { file } of manifest.weights.values()) {
-    if (manifest.files.has(file) || sources.has(file)) continue;
+    if (manifest.files.has(file) || sources.has(file) || others.has(file)) continue;
     const other = beside(file);
     await other.open();
-    sources.set(file, other);
+    others.set(file, other);
     fits &&= noted[file] === `${other.validator} ${other.size}`;
   }
-  if (fits) return { opened, sources };
-  for (const [name, source] of sources) if (name !== graph.name) source.cancel();
-  return undefined;
+  for (const [name, source] of others)
+    if (fits) sources.set(name, source);
+    else source.cancel();
+  return fits ? opened : undefined;
 }
 
 /** Reads the files of a model whose plans were stored. */
@@ -230,10 +215,9 @@ async function downloadAll(
 
 async function fromFiles(
   job: Job,
-  graph: string,
+  graphs: readonly FoundGraph[],
   files: Map<string, Blob>,
   texts: Texts,
-  dtype: string,
   device: Promise<Device>,
   from: {
     key?: string | undefined;
@@ -241,6 +225,8 @@ async function fromFiles(
     fetchMissing?: (name: string) => Promise<void>;
   } = {},
 ): Promise<FoundModel> {
+  const graph = graphs[0]!.name;
+  const dtype = dtypeOf(graphs);
   const onnx = async () => ({ graph, files });
   job.readTexts(texts, graph);
   // Files chosen by the user have no ETag: the key consists of their names and sizes, and the
@@ -248,14 +234,14 @@ async function fromFiles(
   const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
   const key = !job.request.cache
     ? undefined
-    : (from.key ?? (await keyOf(job, device, { graph, sizes })));
+    : (from.key ?? (await keyOf(job, device, { graphs: graphs.map((g) => g.name), sizes })));
   if (key && !from.key) {
     const cached = await findCompiled(key, files);
     const opened = cached && (await openPackage(cached, true));
     if (opened)
       return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), onnx };
   }
-  const compiled = await compile(job, graph, files, from.fetchMissing);
+  const compiled = await compile(job, graphs, files, from.fetchMissing);
   job.end();
   const { manifest, reads, ms } = compiled;
   const noted: Reads & { tags: Record<string, string> } = {
@@ -277,14 +263,15 @@ async function fromFiles(
 /** Compiles a model, fetching files that it refers to and that are missing. */
 async function compile(
   job: Job,
-  graph: string,
+  graphs: readonly FoundGraph[],
   files: Map<string, Blob>,
   fetchMissing: ((name: string) => Promise<void>) | undefined,
 ): Promise<Compiled> {
   const { task, capacity, cache_dtype, programs, max_length } = job.request;
   const options = {
-    ...(task === "text-generation" ? { of: "package" } : { of: "task", task }),
-    model_file: graph,
+    ...(task === "text-generation"
+      ? { of: "package", model_file: graphs[0]!.name }
+      : { of: "task", task, graphs: Object.fromEntries(graphs.map((g) => [g.stem, g.name])) }),
     ...(capacity === undefined ? {} : { capacity }),
     ...(cache_dtype === undefined ? {} : { cache_dtype }),
     ...(programs ? { programs } : {}),

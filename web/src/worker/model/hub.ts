@@ -1,20 +1,17 @@
 // The files of a model and their addresses: a package, a folder of a site, a model id of a hub, or
 // files chosen by the user. Knows names and addresses, not contents.
 
-import type { DType } from "../../protocol/loading.ts";
+import { GRAPHS } from "../../gen/manifest.ts";
 import { InputError } from "../../shared/errors.ts";
-
-const SUFFIX: Record<Exclude<DType, "auto">, string> = {
-  fp32: "",
-  fp16: "_fp16",
-  q8: "_quantized",
-  int8: "_int8",
-  uint8: "_uint8",
-  q4: "_q4",
-  q4f16: "_q4f16",
-  bnb4: "_bnb4",
-};
-const AUTO: DType[] = ["q8", "q4", "fp32", "fp16", "q4f16"];
+import {
+  type DTypes,
+  type FoundGraph,
+  type GraphFile,
+  graphFiles,
+  namedGraphs,
+  SUFFIX,
+  wordsOf,
+} from "./graphs.ts";
 
 /** The parts of PipelineOptions and Env that determine the addresses of a model's files. */
 export interface HubOptions {
@@ -22,8 +19,10 @@ export interface HubOptions {
   remoteHost: string;
   /** `env.remotePathTemplate` */
   remotePathTemplate: string;
+  /** Name of the task. */
+  task: string;
   revision: string;
-  dtype: DType;
+  dtype: DTypes;
   /** Folder of the .onnx files in the model: `onnx`. */
   subfolder: string;
   /** Name of the .onnx file without suffix and extension: `model`. */
@@ -33,8 +32,11 @@ export interface HubOptions {
 /** Addresses of a model. */
 export type ModelLocation =
   | { kind: "package"; url: string }
-  /** `graphs`: candidates in order of preference; `folder`, of the other files, ends in `/`. */
-  | { kind: "onnx"; graphs: { url: string; dtype: string }[]; folder: string };
+  /**
+   * `graphs`: alternatives, see graphs.ts, with paths relative to `graphFolder`; `folder`, of the
+   * other files, ends in `/`.
+   */
+  | { kind: "onnx"; graphs: GraphFile[][]; graphFolder: string; folder: string };
 
 /** Precision by the name of an .onnx file; empty for other files. */
 export function dtypeOf(url: string): string {
@@ -44,30 +46,29 @@ export function dtypeOf(url: string): string {
   return suffixed?.[0] ?? "fp32";
 }
 
-/** Whether `dtype` names a precision. */
-export function isDType(dtype: unknown): dtype is DType {
-  return dtype === "auto" || (typeof dtype === "string" && Object.hasOwn(SUFFIX, dtype));
-}
-
 /**
  * Determines the addresses of a model.
  * @param base base URL for relative addresses
  * @throws InputError
  */
 export function locate(model: string, base: string, options: HubOptions): ModelLocation {
-  if (!isDType(options.dtype))
-    throw new InputError(
-      `dtype is '${String(options.dtype)}'`,
-      "options.dtype",
-      `Give one of: auto, ${Object.keys(SUFFIX).join(", ")}.`,
-    );
+  const { task, dtype, subfolder, model_file_name: file } = options;
+  const graphs = graphFiles(task, dtype, subfolder, file);
   const path = model.split(/[?#]/)[0]!;
   if (path.endsWith(".edge")) return { kind: "package", url: absolute(model, base) };
   if (path.endsWith(".onnx")) {
-    const url = absolute(model, base);
-    const here = new URL(".", url);
+    if (GRAPHS[task])
+      throw new InputError("the task has several files", model, "Give the folder that has them.");
+    const here = new URL(".", absolute(model, base));
     const folder = here.pathname.endsWith("/onnx/") ? new URL("..", here) : here;
-    return { kind: "onnx", graphs: [{ url, dtype: options.dtype }], folder: folder.href };
+    const one = typeof dtype === "object" ? (dtype.model ?? "auto") : dtype;
+    const candidates = [{ path: absolute(model, base), dtype: one }];
+    return {
+      kind: "onnx",
+      graphs: [[{ stem: "model", optional: false, candidates }]],
+      graphFolder: here.href,
+      folder: folder.href,
+    };
   }
   let folder: string;
   if (/^[A-Za-z0-9][\w.-]*\/[\w.-]+$/.test(model) && !model.includes("..")) {
@@ -82,15 +83,7 @@ export function locate(model: string, base: string, options: HubOptions): ModelL
     if (!url.pathname.endsWith("/")) url.pathname += "/";
     folder = url.href;
   }
-  const subfolder = options.subfolder ? `${options.subfolder.replace(/^\/+|\/+$/g, "")}/` : "";
-  const graphs = (options.dtype === "auto" ? AUTO : [options.dtype]).map((dtype) => ({
-    url: new URL(
-      `${subfolder}${options.model_file_name}${SUFFIX[dtype as Exclude<DType, "auto">]}.onnx`,
-      folder,
-    ).href,
-    dtype,
-  }));
-  return { kind: "onnx", graphs, folder };
+  return { kind: "onnx", graphs, graphFolder: folder, folder };
 }
 
 function absolute(address: string, base: string): string {
@@ -115,7 +108,7 @@ export const TEXT_FILES = [
   "chat_template.jinja",
 ] as const;
 
-/** Further files that pipelines read, by their paths (python/edgewise/task_package.py). */
+/** Further files that pipelines read, by their paths (python/edgewise/task_package). */
 export const TASK_FILES = [
   "preprocessor_config.json",
   "modules.json",
@@ -128,19 +121,23 @@ export function folderTexts(task: string): string[] {
   const [config, generation, ...tokenizer] = TEXT_FILES.slice(0, 4) as [string, string, string];
   if (task === "text-generation") return [config, generation, ...tokenizer];
   if (/^image-/.test(task)) return [config, TASK_FILES[0]];
+  if (GRAPHS[task]) return [config, generation, ...tokenizer, TASK_FILES[0]];
   return [config, ...tokenizer, ...(task === "feature-extraction" ? TASK_FILES.slice(1) : [])];
 }
 
 /** The files of a model. */
 export type Given =
   | { kind: "package"; file: Blob; name: string }
-  | { kind: "onnx"; graph: string; files: Map<string, Blob> };
+  | { kind: "onnx"; graphs: FoundGraph[]; files: Map<string, Blob> };
 
 /**
- * Sorts files chosen by the user: one package, or one graph and the files that belong to it.
+ * Sorts files chosen by the user: one package, or the graphs and the files that belong to them.
  * @throws InputError if there is none or more than one
  */
-export function sortFiles(list: { name: string; blob: Blob }[], dtype: DType): Given {
+export function sortFiles(
+  list: { name: string; blob: Blob }[],
+  { task, dtype, model_file_name: file }: Pick<HubOptions, "task" | "dtype" | "model_file_name">,
+): Given {
   const packages = list.filter((f) => f.name.endsWith(".edge"));
   if (packages.length) {
     if (packages.length > 1)
@@ -151,33 +148,37 @@ export function sortFiles(list: { name: string; blob: Blob }[], dtype: DType): G
       );
     return { kind: "package", file: packages[0]!.blob, name: packages[0]!.name };
   }
-  const graphs = list.filter((f) => f.name.endsWith(".onnx"));
-  if (!graphs.length)
+  const onnx = list.filter((f) => f.name.endsWith(".onnx"));
+  if (!onnx.length)
     throw new InputError(
       "there is no .onnx and no .edge file among the files",
       names(list),
       "Give a model.onnx with its tokenizer.json and config.json (and its .onnx_data, if it " +
         "has one), or an .edge file.",
     );
-  const wanted = (dtype === "auto" ? AUTO : [dtype]).map(
-    (d) => SUFFIX[d as Exclude<DType, "auto">],
+  const alternatives = graphFiles(task, dtype, "", file);
+  let graphs = namedGraphs(
+    alternatives,
+    onnx.map((f) => f.name),
   );
-  let graph = graphs[0]!;
-  if (graphs.length > 1) {
-    const found = wanted
-      .map((suffix) => graphs.find((g) => g.name === `model${suffix}.onnx`))
-      .find(Boolean);
-    if (!found)
-      throw new InputError(
-        `there are ${graphs.length} .onnx files, and none is model${wanted[0]}.onnx`,
-        names(graphs),
-        "Give one, or set dtype to the one that you mean.",
-      );
-    graph = found;
+  if (onnx.length === 1 && !GRAPHS[task])
+    graphs = [
+      { stem: "model", name: onnx[0]!.name, dtype: typeof dtype === "string" ? dtype : "auto" },
+    ];
+  if (!graphs) {
+    const [first] = alternatives[0]![0]!.candidates;
+    throw new InputError(
+      GRAPHS[task]
+        ? `they lack ${wordsOf(alternatives)}`
+        : `there are ${onnx.length} .onnx files, and none is ${first!.path}`,
+      names(onnx),
+      "Give one, or set dtype to the one that you mean.",
+    );
   }
   const files = new Map<string, Blob>();
-  for (const f of list) if (!f.name.endsWith(".onnx") || f === graph) files.set(f.name, f.blob);
-  return { kind: "onnx", graph: graph.name, files };
+  for (const { name, blob } of list)
+    if (!name.endsWith(".onnx") || graphs.some((g) => g.name === name)) files.set(name, blob);
+  return { kind: "onnx", graphs, files };
 }
 
 function names(list: { name: string }[]): string {

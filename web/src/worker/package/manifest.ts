@@ -67,6 +67,40 @@ export interface ProgramInfo {
   padTokenId: number | undefined;
   eosTokenId: number | undefined;
 }
+/** A plan of an encoder-decoder model; docs/architecture/sessions.md describes the kinds. */
+export interface Seq2SeqPlan {
+  kind: "first" | "step" | "align";
+  tokens: number;
+  file: string;
+  slots: ManifestSlot[];
+}
+/** The encoder for inputs of up to `size`, and the keys and values of what it returns. */
+export interface SourcePlans {
+  size: number;
+  /** Positions of the encoder's output. */
+  positions: number;
+  run: { file: string; slots: ManifestSlot[] };
+  cross: { file: string; slots: ManifestSlot[] };
+}
+/** An encoder-decoder model. Caches: bytes by name. */
+export interface Seq2SeqInfo {
+  /** Maximum number of tokens of a sequence. */
+  capacity: number;
+  vocabSize: number;
+  /** Caches of a sequence. */
+  caches: ReadonlyMap<string, number>;
+  /** Caches of an input, which its sequences share. */
+  cross: ReadonlyMap<string, number>;
+  encoder: {
+    input: string;
+    masked: boolean;
+    /** Whether all inputs have the same size. */
+    fixed: boolean;
+    /** In ascending order of `size`. */
+    plans: SourcePlans[];
+  };
+  plans: Seq2SeqPlan[];
+}
 /** A validated manifest. */
 export interface Manifest {
   /** Checksum of the kernel table that it was built for. */
@@ -86,6 +120,8 @@ export interface Manifest {
   inference: InferenceInfo | undefined;
   /** For packages of other pipelines: their graphs by name. */
   programs: Map<string, InferenceInfo> | undefined;
+  /** For packages of pipelines that generate text with an encoder. */
+  seq2seq: Seq2SeqInfo | undefined;
   /** What a pipeline does with its inputs before they reach a graph; it checks the fields. */
   processor: { readonly [field: string]: Json };
   /** Training programs by name; empty if there are none. */

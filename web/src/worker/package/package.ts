@@ -31,12 +31,15 @@ function plansOf({
   decoder,
   inference,
   programs,
+  seq2seq,
   training,
 }: Manifest): { file: string; slots: readonly ManifestSlot[] }[] {
   return [
     ...(decoder?.plans ?? []),
     ...(inference?.plans ?? []).filter((p) => p.file),
     ...[...(programs?.values() ?? [])].flatMap(({ plans }) => plans),
+    ...(seq2seq?.plans ?? []),
+    ...(seq2seq?.encoder.plans ?? []).flatMap(({ run, cross }) => [run, cross]),
     ...[...training.values()].flatMap(({ plans }) => [...plans.values()]),
   ];
 }

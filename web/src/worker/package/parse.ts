@@ -16,6 +16,7 @@ import { Checker, type Json, tooDeep } from "./checker.ts";
 import { ALIGN } from "./container.ts";
 import type { Manifest } from "./manifest.ts";
 import { parseDecoder } from "./parse-decoder.ts";
+import { parseSeq2Seq } from "./parse-seq2seq.ts";
 import { parseTraining } from "./parse-training.ts";
 
 /**
@@ -51,9 +52,15 @@ export function parseManifest(
     task === "inference"
       ? parseInference(c, root.get("inference"), files, weights, computed, beside)
       : undefined;
-  const programs = PROGRAM_TASKS.includes(task)
-    ? parsePrograms(c, root.get("programs"), files, weights, computed)
+  const entries = PROGRAM_TASKS.includes(task)
+    ? c.object(root.get("programs"), "programs")
     : undefined;
+  const seq2seq =
+    entries && root.has("decoder")
+      ? parseSeq2Seq(c, root, { files, weights, computed })
+      : undefined;
+  if (entries && !seq2seq && !entries.size) c.fail("programs", "has 0 entries");
+  const programs = entries && parsePrograms(c, entries, files, weights, computed);
   const decoder =
     inference || programs
       ? undefined
@@ -69,6 +76,7 @@ export function parseManifest(
     decoder,
     inference,
     programs,
+    seq2seq,
     processor: processor === null ? {} : Object.fromEntries(c.object(processor, "processor")),
     training,
     cache: root.get("cache"),
@@ -78,16 +86,14 @@ export function parseManifest(
 /** The graphs of a pipeline. */
 function parsePrograms(
   c: Checker,
-  json: Json | undefined,
+  entries: Map<string, Json>,
   files: Manifest["files"],
   weights: Manifest["weights"],
   computed: Map<string, number>,
 ): Map<string, InferenceInfo> {
-  const entries = [...c.object(json, "programs")];
-  if (!entries.length || entries.length > MAX_PROGRAMS)
-    c.fail("programs", `has ${entries.length} entries`);
+  if (entries.size > MAX_PROGRAMS) c.fail("programs", `has ${entries.size} entries`);
   return new Map(
-    entries.map(([name, program]) => [
+    [...entries].map(([name, program]) => [
       c.text(name, "the name of a program"),
       parseInference(c, program, files, weights, computed, false, `programs['${name}']`),
     ]),

@@ -1,0 +1,203 @@
+// Which .onnx files a task's model consists of: those of python/edgewise/manifest_limits.py's
+// GRAPHS, each in the first precision that exists.
+
+import { GRAPHS } from "../../gen/manifest.ts";
+import type { DType } from "../../protocol/loading.ts";
+import { InputError, ModelError } from "../../shared/errors.ts";
+import { NotFound } from "../../shared/files/connection.ts";
+import type { Remote } from "../files/downloads.ts";
+import type { Listing } from "../files/listing.ts";
+
+/** Suffixes of files by the precision of their weights. */
+export const SUFFIX: Record<Exclude<DType, "auto">, string> = {
+  fp32: "",
+  fp16: "_fp16",
+  q8: "_quantized",
+  int8: "_int8",
+  uint8: "_uint8",
+  q4: "_q4",
+  q4f16: "_q4f16",
+  bnb4: "_bnb4",
+};
+const AUTO: Exclude<DType, "auto">[] = ["q8", "q4", "fp32", "fp16", "q4f16"];
+
+/** A precision, or one for each file. */
+export type DTypes = DType | Record<string, DType>;
+
+/** A file of a model, and where it may be, in order of preference. */
+export interface GraphFile {
+  /** Name without suffix and extension, as in GRAPHS; for other tasks `model`. */
+  stem: string;
+  /** Whether a model may lack it. */
+  optional: boolean;
+  /** `path` is an address relative to the model's folder. */
+  candidates: { path: string; dtype: string }[];
+}
+
+/** A file that was found. `name` is the one that the compiler knows it by. */
+export interface FoundGraph {
+  stem: string;
+  name: string;
+  dtype: string;
+}
+
+/**
+ * The files of a task's model: alternatives, of which the first is taken whose files exist.
+ * @param name of the file of a task that has one: `model`
+ * @throws InputError if `dtype` is none
+ */
+export function graphFiles(
+  task: string,
+  dtype: DTypes,
+  subfolder: string,
+  name: string,
+): GraphFile[][] {
+  const several = GRAPHS[task];
+  if (several && name !== "model")
+    throw new InputError(
+      "the task has several files",
+      "options.model_file_name",
+      "Give the folder that has them.",
+    );
+  const inner = subfolder ? `${subfolder.replace(/^\/+|\/+$/g, "")}/` : "";
+  const known = several?.flat().map((n) => n.replace("?", "")) ?? [name];
+  for (const given of typeof dtype === "object" ? Object.keys(dtype) : [])
+    if (!known.includes(given))
+      throw new InputError(
+        `the task has no file '${given}'`,
+        "options.dtype",
+        `It has ${[...new Set(known)].join(", ")}.`,
+      );
+  return (several ?? [[name]]).map((names) =>
+    names.map((one) => {
+      const stem = one.replace("?", "");
+      // exporters put the files of several graphs beside config.json as well
+      const folders = stem.includes("/") ? [""] : several ? [...new Set([inner, ""])] : [inner];
+      return {
+        stem,
+        optional: one.endsWith("?"),
+        candidates: folders.flatMap((folder) =>
+          dtypesOf(typeof dtype === "object" ? (dtype[stem] ?? "auto") : dtype).map((d) => ({
+            path: `${folder}${stem}${SUFFIX[d]}.onnx`,
+            dtype: d,
+          })),
+        ),
+      };
+    }),
+  );
+}
+
+function dtypesOf(dtype: DType): Exclude<DType, "auto">[] {
+  if (dtype === "auto") return AUTO;
+  if (Object.hasOwn(SUFFIX, dtype)) return [dtype];
+  throw new InputError(
+    `dtype is '${String(dtype)}'`,
+    "options.dtype",
+    `Give one of: auto, ${Object.keys(SUFFIX).join(", ")}.`,
+  );
+}
+
+/** The files of the first complete alternative; undefined if there is none. */
+function firstOf<T>(
+  alternatives: readonly GraphFile[][],
+  find: (file: GraphFile) => T | undefined,
+): Map<GraphFile, T> | undefined {
+  for (const files of alternatives) {
+    const found = new Map<GraphFile, T>();
+    for (const file of files) {
+      const one = find(file);
+      if (one !== undefined) found.set(file, one);
+    }
+    if (files.every((file) => file.optional || found.has(file))) return found;
+  }
+  return undefined;
+}
+
+/** Addresses of the files in a hub's listing, with external data. */
+export function listedGraphs(
+  listing: Listing,
+  alternatives: readonly GraphFile[][],
+  folder: string,
+): string[] {
+  const urls = ({ candidates }: GraphFile) => candidates.map(({ path }) => urlOf(path, folder));
+  const found = firstOf(alternatives, (file) => urls(file).find((url) => listing.find(url)));
+  const first = found ? [...found.values()] : alternatives[0]!.map((file) => urls(file)[0]!);
+  return first.flatMap((url) => [url, ...listing.from(`${url}_data`)]);
+}
+
+/** The address of a file of a model. */
+export function urlOf(path: string, folder: string): string {
+  return new URL(path, folder).href;
+}
+
+/**
+ * Opens the files at an address.
+ * @param open opens a file
+ * @returns the files with their sources; those of a task with one file are named without folders
+ * @throws ModelError if one is missing
+ */
+export async function openGraphs(
+  alternatives: readonly GraphFile[][],
+  folder: string,
+  open: (url: string) => Promise<Remote>,
+): Promise<Map<FoundGraph, Remote>> {
+  const only = alternatives.length === 1 && alternatives[0]!.length === 1;
+  const opened = new Map<string, [FoundGraph, Remote] | undefined>();
+  const files = new Map(alternatives.flat().map((file) => [file.stem, file]));
+  for (const { stem, candidates } of files.values()) {
+    opened.set(stem, undefined);
+    for (const { path, dtype } of candidates) {
+      try {
+        const source = await open(urlOf(path, folder));
+        opened.set(stem, [{ stem, name: only ? source.name : path, dtype }, source]);
+        break;
+      } catch (e) {
+        const last = only && candidates.length === 1;
+        if (!(e instanceof NotFound) || e.status !== 404 || last) throw e;
+      }
+    }
+    const found = firstOf(alternatives, (file) => opened.get(file.stem));
+    const left = [...files.values()].filter((file) => !opened.has(file.stem));
+    if (found && !left.some(({ optional }) => optional)) return new Map(found.values());
+  }
+  const [{ candidates }] = alternatives[0] as [GraphFile];
+  throw new ModelError(
+    only ? "there is no .onnx file of any dtype" : `it lacks ${wordsOf(alternatives)}`,
+    only ? new URL(".", urlOf(candidates[0]!.path, folder)).href : folder,
+    (only ? `Tried ${candidates.map(({ path }) => path.split("/").pop()).join(", ")}. ` : "") +
+      "Check the model's name, or give dtype, subfolder and model_file_name.",
+  );
+}
+
+/** The names of alternatives, for errors. */
+export function wordsOf(alternatives: readonly GraphFile[][]): string {
+  const words = alternatives.map((files) =>
+    files.flatMap(({ stem, optional }) => (optional ? [] : [`${stem}.onnx`])).join(", "),
+  );
+  return words.join("; or ");
+}
+
+/** The files among names that a user chose; undefined if they are not those of the task. */
+export function namedGraphs(
+  alternatives: readonly GraphFile[][],
+  names: readonly string[],
+): FoundGraph[] | undefined {
+  const found = firstOf(alternatives, ({ stem, candidates }): FoundGraph | undefined => {
+    for (const { path, dtype } of candidates) {
+      // files may have been chosen without their folders
+      const file = stem.includes("/") ? path : path.slice(path.lastIndexOf("/") + 1);
+      const name = names.find((n) => n === file || n.endsWith(`/${file}`));
+      if (name !== undefined) return { stem, name, dtype };
+    }
+    return undefined;
+  });
+  return found && [...found.values()];
+}
+
+/** The precision of all files; those of files that differ with their names. */
+export function dtypeWords(graphs: readonly FoundGraph[]): string {
+  const all = new Set(graphs.map(({ dtype }) => dtype));
+  return all.size === 1
+    ? graphs[0]!.dtype
+    : graphs.map(({ stem, dtype }) => `${stem}: ${dtype}`).join(", ");
+}
