@@ -5,12 +5,14 @@ write, but no compiler.
 import hashlib
 import json
 import struct
+from pathlib import Path
 
 from edgewise.manifest_limits import FORMAT
 from edgewise.onnx import BytesSource
 from edgewise.ops.table import kernel_table
 from edgewise.package import MAGIC, Package, _signed
 from edgewise.plan.plan import HEADER, NONE, OPERAND, REGISTER, STEP, WRITABLE
+from edgewise.session.open import folder_files
 from edgewise.sums import source_sums
 from edgewise.task_package import compile_task
 
@@ -205,6 +207,13 @@ def feeds(tokens: int, vocabulary: int = 16) -> list:
         slot("input_ids", "input", 8 * tokens, "int64"),
         slot("logits", "output", 4 * vocabulary, "float32"),
     ]
+
+
+def tasks() -> dict[str, Package]:
+    """Packages of pipelines: `task`, and a tiny T5."""
+    folder = Path(__file__).parent.parent / "seq2seq" / "models" / "t5"
+    t5 = compile_task(folder_files(folder)[0], "translation", max_length=8)
+    return {"task": task(), "seq2seq": t5}
 
 
 def task() -> Package:

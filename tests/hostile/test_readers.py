@@ -18,11 +18,9 @@ from edgewise.package import Package
 from edgewise.plan import Plan
 from edgewise.plan.plan import Slot
 from edgewise.session.decoder import DecoderModel, open_package
-from edgewise.session.open import folder_files
-from edgewise.task_package import compile_task
 from edgewise.training.package import compile_model_for_training
 
-from .packages import decoder, feeds, joined, places, plan, slot, split, step, task, with_sums
+from .packages import decoder, feeds, joined, places, plan, slot, split, step, tasks, with_sums
 from .page_reader import PLAY, READ, ROOT
 from .seeds import ROOT as TESTS
 from .seeds import small
@@ -69,9 +67,7 @@ def packages():
             ({"b": 1, "s": 2}, {"b": 2, "s": 3}),
         ),
     }
-    made["task"] = task()
-    t5 = TESTS / "seq2seq" / "models" / "t5"
-    made["seq2seq"] = compile_task(folder_files(t5)[0], "translation", max_length=8)
+    made |= tasks()
     out = {}
     for name, package in made.items():
         target = io.BytesIO()

@@ -8,18 +8,15 @@ from .files import Contents
 from .slots import ManifestSlot, check_plan_file, check_slots
 
 Caches = dict[str, int]
+# {"input name" or "output name": (dtype, bytes; None: any number)}
+Ends = dict[str, tuple[str, int | None]]
 
 
 def check_seq2seq(c: Checker, manifest: JsonObject, contents: Contents) -> None:
     """Checks `encoder` and `decoder` of a package for a task of manifest_limits.SEQ2SEQ_TASKS."""
     decoder = c.read_object(manifest.get("decoder"), "decoder")
-    limits = LIMITS
-    capacity = c.read_integer(
-        decoder.get("capacity"), "decoder.capacity", 2, limits["MAX_CAPACITY"]
-    )
-    vocabulary = c.read_integer(
-        decoder.get("vocab_size"), "decoder.vocab_size", 1, limits["MAX_VOCABULARY"]
-    )
+    c.read_integer(decoder.get("capacity"), "decoder.capacity", 2, LIMITS["MAX_CAPACITY"])
+    c.read_integer(decoder.get("vocab_size"), "decoder.vocab_size", 1, LIMITS["MAX_VOCABULARY"])
     if decoder.get("logits_type") != "float32":
         c.fail("decoder.logits_type", "is not 'float32'")
     c.read_one_of(decoder.get("cache_dtype", CACHE_DTYPES[0]), "decoder.cache_dtype", CACHE_DTYPES)
@@ -29,8 +26,16 @@ def check_seq2seq(c: Checker, manifest: JsonObject, contents: Contents) -> None:
     if shared is not None:
         c.fail("decoder.cross", f"has '{shared}' as well")
     positions = _check_encoder(c, manifest, contents, cross)
+    _check_plans(c, decoder, contents, {**caches, **cross}, positions)
+
+
+def _check_plans(
+    c: Checker, decoder: JsonObject, contents: Contents, caches: Caches, positions: int
+) -> None:
+    """Checks the decoder's plans. positions: of the longest output of the encoder."""
+    capacity, vocabulary = decoder["capacity"], decoder["vocab_size"]
     kinds: list[tuple[str, int]] = []
-    plans = c.read_list(decoder.get("plans"), "decoder.plans", limits["MAX_DECODER_PLANS"])
+    plans = c.read_list(decoder.get("plans"), "decoder.plans", LIMITS["MAX_DECODER_PLANS"])
     for i, entry in enumerate(plans):
         at = f"decoder.plans[{i}]"
         plan = c.read_object(entry, at)
@@ -41,16 +46,16 @@ def check_seq2seq(c: Checker, manifest: JsonObject, contents: Contents) -> None:
         if (kind, tokens) in kinds:
             c.fail("decoder.plans", f"has two plans '{kind}' for {tokens} tokens")
         kinds.append((kind, tokens))
-        check_plan_file(c, plan, at, contents)
-        _check_registers(c, plan, at)
-        ends = {"input input_ids": ("int64", 8 * tokens)}
+        ends: Ends = {"input input_ids": ("int64", 8 * tokens)}
         if kind == "align":
             ends["input rows"] = "float32", 4 * tokens
             ends["output alignment"] = "float32", 4 * tokens * positions
         else:
             ends["output logits"] = "float32", 4 * vocabulary
+        check_plan_file(c, plan, at, contents)
+        _check_registers(c, plan, at)
         slots = check_slots(c, plan.get("slots"), f"{at}.slots", contents)
-        _check_slots(c, slots, at, {**caches, **cross}, ends, positions if kind == "align" else 0)
+        _check_slots(c, slots, at, caches, ends, positions if kind == "align" else 0)
     for wanted in (("step", 1), ("first", capacity)):
         if wanted not in kinds:
             c.fail("decoder.plans", f"has no plan '{wanted[0]}' for {wanted[1]} tokens")
@@ -85,30 +90,44 @@ def _check_encoder(c: Checker, manifest: JsonObject, contents: Contents, cross: 
         size = c.read_integer(entry.get("size"), f"{at}.size", 1, LIMITS["MAX_LENGTH"])
         positions = c.read_integer(entry.get("positions"), f"{at}.positions", 1, size)
         most = max(most, positions)
-        both = c.read_tuple(entry.get("plans"), f"{at}.plans", 2)
-        ends: dict[str, tuple[str, int | None]] = {
+        ends: Ends = {
             f"input {name}": ("int64", 8 * size) if name == "input_ids" else ("float32", None),
             **({"input attention_mask": ("int64", 8 * size)} if encoder["masked"] else {}),
         }
-        hidden = -1
-        for k, part in enumerate(both):
-            path = f"{at}.plans[{k}]"
-            plan = c.read_object(part, path)
-            check_plan_file(c, plan, path, contents)
-            slots = check_slots(c, plan.get("slots"), f"{path}.slots", contents)
-            kind = "input" if k else "output"
-            found = [slot for slot in slots if slot.kind == kind]
-            if len(found) != 1 or found[0].dtype != "float32":
-                c.fail(path, f"has not one {kind} of float32")
-            if k and found[0].nbytes != hidden:
-                c.fail(found[0].path, f"has not the {hidden} bytes of the encoder's output")
-            hidden = found[0].nbytes
-            allowed = {} if k else ends
-            allowed = {**allowed, f"{kind} {found[0].name}": ("float32", hidden)}
-            _check_slots(c, slots, path, cross if k else {}, allowed, 0)
+        run, keys = c.read_tuple(entry.get("plans"), f"{at}.plans", 2)
+        hidden = _check_part(c, run, f"{at}.plans[0]", contents, "output", ends)
+        _check_part(c, keys, f"{at}.plans[1]", contents, "input", {}, cross, hidden)
     if not most:
         c.fail("encoder.plans", "has no plan")
     return most
+
+
+def _check_part(
+    c: Checker,
+    value: object,
+    at: str,
+    contents: Contents,
+    kind: str,
+    ends: Ends,
+    caches: Caches | None = None,
+    hidden: int | None = None,
+) -> int:
+    """Checks a plan that writes (`kind` is "output") or reads the encoder's output, of `hidden`
+    bytes; returns these bytes.
+    """
+    plan = c.read_object(value, at)
+    check_plan_file(c, plan, at, contents)
+    slots = check_slots(c, plan.get("slots"), f"{at}.slots", contents)
+    found = [slot for slot in slots if slot.kind == kind]
+    if len(found) != 1 or found[0].dtype != "float32":
+        c.fail(at, f"has not one {kind} of float32")
+    nbytes = found[0].nbytes
+    if hidden not in (None, nbytes):
+        c.fail(found[0].path, f"has not the {hidden} bytes of the encoder's output")
+    _check_slots(
+        c, slots, at, caches or {}, {**ends, f"{kind} {found[0].name}": ("float32", nbytes)}, 0
+    )
+    return nbytes
 
 
 def _check_registers(c: Checker, plan: JsonObject, at: str) -> None:
@@ -120,12 +139,7 @@ def _check_registers(c: Checker, plan: JsonObject, at: str) -> None:
 
 
 def _check_slots(
-    c: Checker,
-    slots: list[ManifestSlot],
-    at: str,
-    caches: Caches,
-    ends: dict[str, tuple[str, int | None]] | dict[str, tuple[str, int]],
-    frames: int,
+    c: Checker, slots: list[ManifestSlot], at: str, caches: Caches, ends: Ends, frames: int
 ) -> None:
     """Checks that a host can bind the slots.
 
@@ -134,7 +148,7 @@ def _check_slots(
         slots: of a plan.
         at: the plan's position in the manifest.
         caches: that it may read or write.
-        ends: {"input name" or "output name": (dtype, bytes or None for any)}, all of which it has.
+        ends: inputs and outputs, all of which it has.
         frames: if not 0, there is also the input `frames`, of at least so many int64.
     """
     missing = set(ends) | ({"input frames"} if frames else set())
