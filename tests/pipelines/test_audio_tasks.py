@@ -90,7 +90,9 @@ def test_classification_refuses(model, given, options, text):
     assert len(pipe(sound(1))) == 5  # it goes on working
 
 
-@pytest.mark.parametrize("case", vectors("voice_activity"), ids=lambda c: str(len(c["segments"])))
+@pytest.mark.parametrize(
+    "case", vectors("audio/voice_activity"), ids=lambda c: str(len(c["segments"]))
+)
 def test_speech_of_silero_vad(case):
     rules = VoiceRules(**case["rules"])
     assert segments_of(case["probabilities"], rules, case["length"]) == case["segments"]

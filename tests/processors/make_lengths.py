@@ -1,4 +1,4 @@
-"""Writes tests/conformance/audio_inputs.json: what processors of sound do to 1, 2, 3, ... before
+"""Writes tests/conformance/audio/inputs.json: what processors of sound do to 1, 2, 3, ... before
 their graphs. test_audio.py compares the same code with transformers.
 """
 
@@ -81,5 +81,5 @@ def cases() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    path = Path(__file__).parents[1] / "conformance" / "audio_inputs.json"
+    path = Path(__file__).parents[1] / "conformance" / "audio" / "inputs.json"
     path.write_text(json.dumps(cases()).replace('{"description"', '\n{"description"') + "\n")

@@ -221,4 +221,4 @@ def test_description_has_what_a_page_needs():
 
 
 def test_inputs_of_graphs_are_those_of_pages():
-    assert cases() == vectors("audio_inputs")
+    assert cases() == vectors("audio/inputs")

@@ -8,8 +8,11 @@ import wave
 
 import numpy as np
 import pytest
+from conformance.vectors import vectors
 from edgewise.errors import InputError
 from edgewise.processors.audio.decode import read_sound
+
+from processors import make_sounds
 
 SAMPLES = (np.sin(np.arange(900) / 7) * 20000).astype(np.int16)
 
@@ -81,6 +84,18 @@ def test_other_files(form):
     found = read(out.getvalue())
     tolerance = 1e-7 if form == "FLAC" else 0.1
     assert found.shape == (900,) and np.abs(found - SAMPLES / 32768).max() < tolerance
+
+
+def test_samples_of_wav_files_are_those_of_pages():
+    """The vectors are current, and soundfile's."""
+    soundfile = pytest.importorskip("soundfile")
+    assert make_sounds.cases() == vectors("audio/sounds")
+    for case in make_sounds.CASES:
+        file = make_sounds.wav(*case[:4])
+        expected, rate = soundfile.read(io.BytesIO(file), dtype="float32", always_2d=True)
+        assert rate == case[3]
+        found = read(file, rate)
+        assert np.abs(found - expected[: len(found)].mean(1, dtype="f8")).max() < 1e-7, case
 
 
 GOOD = wav(SAMPLES)

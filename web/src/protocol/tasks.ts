@@ -29,12 +29,34 @@ export type TaskPicture =
   | ImageData
   | { data: Uint8Array | Uint8ClampedArray; width: number; height: number; channels: number };
 
+/** The samples in a WAV file, as its header describes them. */
+export interface WavSamples {
+  file: Blob;
+  /** First byte of the samples. */
+  at: number;
+  /** Samples of one channel. */
+  length: number;
+  channels: number;
+  /** Of a sample of one channel. */
+  bits: number;
+  float: boolean;
+}
+
+/** A sound: samples of one channel, from -1 to 1, or those of a WAV file. */
+export type TaskSound = {
+  /** For errors. */
+  name: string;
+  /** Hz; 0: that of the model. */
+  sampling_rate: number;
+} & ({ samples: Float32Array<ArrayBuffer> } | { wav: WavSamples });
+
 /** One input of a call. */
 export type TaskInput =
   | string
   | { text: string; text_pair: string }
   | { question: string; context: string }
-  | { image: TaskPicture };
+  | { image: TaskPicture }
+  | { sound: TaskSound };
 
 /** A call of a pipeline. */
 export interface TaskCall {

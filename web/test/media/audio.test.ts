@@ -18,7 +18,7 @@ interface VoiceCase {
 
 test("segments and events of speech are silero-vad's", () => {
   for (const { probabilities, length, rules, segments, events } of vectors<VoiceCase[]>(
-    "voice_activity",
+    "audio/voice_activity",
   )) {
     const all = { ...VOICE_RULES, ...rules };
     assert.deepEqual(segmentsOf(probabilities, all, length), segments);
@@ -39,7 +39,7 @@ interface InputCase {
 
 test("samples are cut, repeated and filled as in Python", () => {
   for (const { description, count, total, digest, mask, valid } of vectors<InputCase[]>(
-    "audio_inputs",
+    "audio/inputs",
   )) {
     const samples = Float32Array.from({ length: count }, (_, i) => i + 1);
     const found = audioInput(description, samples);
@@ -51,6 +51,6 @@ test("samples are cut, repeated and filled as in Python", () => {
     assert.equal(found.mask?.length, mask && size);
     assert.equal(found.mask?.lastIndexOf(1n), mask && ones - 1);
   }
-  const { description } = vectors<InputCase[]>("audio_inputs")[3]!;
+  const { description } = vectors<InputCase[]>("audio/inputs")[3]!;
   assert.throws(() => audioInput(description, new Float32Array(399)), /AST needs 400/);
 });
