@@ -1,0 +1,1 @@
+"""Schedulers of diffusion models, and what pipelines of them share."""
