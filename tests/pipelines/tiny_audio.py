@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
@@ -54,19 +55,44 @@ def make(folder: Path, kind: str, **config) -> Path:
         settings = getattr(transformers, f"{kind}Config")(**WAVE, **labels, **config)
         model = getattr(transformers, f"{kind}ForSequenceClassification")(settings)
         axes = {0: "batch_size", 1: "samples"}
+    return save(folder, model, extractor, axes)
+
+
+def make_ctc(folder: Path, kind: str, tokens: list[str], lower: bool, mask: bool, **config) -> Path:
+    """Makes a CTC model. kind: "Wav2Vec2", "Hubert" or "WavLM". mask: the graph has a mask."""
+    import torch
+    import transformers
+
+    torch.manual_seed(len(kind))
+    settings = getattr(transformers, f"{kind}Config")(
+        **WAVE, vocab_size=len(tokens), pad_token_id=0, **config
+    )
+    model = getattr(transformers, f"{kind}ForCTC")(settings)
+    extractor = transformers.Wav2Vec2FeatureExtractor(return_attention_mask=mask)
+    (folder / "vocab.json").write_text(json.dumps({t: i for i, t in enumerate(tokens)}))
+    tokenizer = transformers.Wav2Vec2CTCTokenizer(folder / "vocab.json", do_lower_case=lower)
+    tokenizer.save_pretrained(folder)
+    return save(folder, model, extractor, {0: "batch_size", 1: "samples"}, mask)
+
+
+def save(folder: Path, model, extractor, axes: dict[int, str], mask: bool = False) -> Path:
+    """Saves and exports a model. mask: whether it has an attention_mask."""
+    import torch
+
     model.eval().save_pretrained(folder)
     extractor.save_pretrained(folder)
     (folder / "onnx").mkdir()
     example = extractor(np.zeros(16000, "f"), sampling_rate=16000, return_tensors="pt")
+    names = ["input_values", *(["attention_mask"] if mask else [])]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             model,
-            (example["input_values"],),
+            tuple(example[name] for name in names),
             str(folder / "onnx" / "model.onnx"),
-            input_names=["input_values"],
+            input_names=names,
             output_names=["logits"],
-            dynamic_axes={"input_values": axes, "logits": {0: "batch_size"}},
+            dynamic_axes={**dict.fromkeys(names, axes), "logits": {0: "batch_size", 1: "frames"}},
             opset_version=17,
             dynamo=False,
         )

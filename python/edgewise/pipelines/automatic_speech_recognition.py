@@ -4,6 +4,7 @@ transformers.js' AutomaticSpeechRecognitionPipeline.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,17 @@ from ..declare.dtypes import FLOAT
 from ..errors import InputError
 from ..processors.audio.decode import read_sound
 from ..processors.reader import audio_processor
+from ..session import InferenceSession
+from ..text.ctc import CTCTokenizer
 from ..text.fields import GENERATION_FIELDS
 from ..text.speech.join import Joiner, Window
 from ..text.speech.languages import LANGUAGES
 from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
+from .base import Pipeline
+from .files import ModelFiles
 from .seq2seq import Seq2SeqPipeline
+from .speech.chunks import chunk_lengths, sound_chunks
+from .speech.ctc import CTCRecognizer
 from .whisper_features import WhisperFeatures
 
 __all__ = ["AutomaticSpeechRecognitionPipeline"]
@@ -56,12 +63,17 @@ class _Piece:
 class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     """Transcribes recordings: `pipe(audio)`, `pipe(audio, return_timestamps="word")`.
 
+    Models with one graph (wav2vec2, HuBERT, WavLM, ...) are CTC models: return_timestamps is "char"
+    or "word", and of the other options chunk_length_s, stride_length_s, on_progress (with samples)
+    and signal apply. The following is about Whisper.
+
     Recordings of more than 30 seconds are transcribed window by window, each from where the last
     one ended (sequentially); with `chunk_length_s` in overlapping chunks, whose texts are merged.
 
     Args:
-        model: folder of a Whisper model (encoder_model.onnx and decoder_model_merged.onnx) or the
-            id of one of the hub; or a Seq2SeqModel.
+        model: folder of a Whisper model (encoder_model.onnx and decoder_model_merged.onnx) or of a
+            CTC model (model.onnx), or the id of one of the hub; a Seq2SeqModel; or an
+            InferenceSession of a CTC model.
         tokenizer, processor, options: as of Pipeline. A processor is called as transformers'
             feature extractors.
 
@@ -104,13 +116,30 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     }
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
+        self.other: CTCRecognizer | None = None
         super().__init__(model, tokenizer, **options)
-        if self.files is not None and "encoder_model" not in self.files.graphs:
-            raise InputError(
-                "the model has no encoder_model.onnx",
-                self.files.where,
-                "Whisper's models are supported; run others with InferenceSession.",
-            )
+
+    def _take(self, model: Any) -> None:
+        if isinstance(model, InferenceSession):
+            model = {"model": model}
+        if isinstance(model, Mapping):
+            Pipeline._take(self, model)
+        else:
+            super()._take(model)
+
+    @property
+    def _is_ctc(self) -> bool:
+        """Whether the model is one graph, and no encoder and decoder."""
+        return "model" in (self.sessions if self.files is None else self.files.graphs)
+
+    def _tokenizer(self, given: Any) -> Any:
+        if not self._is_ctc or (given is not None and not isinstance(given, (str, os.PathLike))):
+            return super()._tokenizer(given)
+        if given is None and self.files is None:
+            return super()._tokenizer(given)
+        files = self.files if given is None else ModelFiles(given, ())
+        assert files is not None
+        return CTCTokenizer.from_files(files.read, files.where)
 
     def _json(self, name: str) -> dict[str, Any]:
         if self.files is None and self._model is not None:
@@ -137,6 +166,11 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         return found
 
     def check(self, options: Mapping[str, Any]) -> None:
+        if self._is_ctc:
+            if self.other is None:
+                self.other = CTCRecognizer(self)
+            self.other.check(options)
+            return
         times = options["return_timestamps"]
         if times not in (None, False, True, "word"):
             raise InputError(
@@ -174,6 +208,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
 
     # ---- one recording
     def one(self, given: Any, options: dict[str, Any]) -> Any:
+        if self.other is not None:
+            return self.other.one(given, options)
         samples, extra = self._samples(given)
         whisper = self._whisper_options(options, samples.size)
         transcriber = WhisperTranscriber(self.model, whisper)
@@ -268,30 +304,13 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
 
     def _pieces(self, samples: Array, options: Mapping[str, Any]) -> Iterator[_Piece]:
         """The recording, or its overlapping chunks."""
-        seconds, stride = options["chunk_length_s"], options["stride_length_s"]
+        seconds = options["chunk_length_s"]
         if not seconds:
             yield _Piece(samples, None)
             return
-        stride = seconds / 6 if stride is None else stride
-        left, right = [stride, stride] if isinstance(stride, (int, float)) else stride
-        size, before, after = (int(round(s * RATE)) for s in (seconds, left, right))
-        if size <= before + after or min(before, after) < 0:
-            raise InputError(
-                f"chunks of {seconds} s with overlaps of {left} and {right} s do not advance",
-                "stride_length_s",
-                "Give a smaller overlap.",
-            )
-        data = memoryview(samples.data).cast("B")
-        for start in range(0, samples.size, size - before - after):
-            part = data[4 * start : 4 * (start + size)]
-            count = len(part) // 4
-            last = start + size >= samples.size
-            overlap = 0 if start == 0 else before
-            if count > overlap:
-                piece = Array((count,), "float32", bytes(part))
-                yield _Piece(piece, (count, overlap, 0 if last else after))
-            if last:
-                return
+        lengths = chunk_lengths(seconds, options["stride_length_s"], RATE)
+        for piece, stride, _ in sound_chunks(samples, *lengths):
+            yield _Piece(piece, stride)
 
     def _features(self, samples: Array, options: Mapping[str, Any]) -> Features:
         """Log-mel features; those of a chunk, or of a recording that fits, of a whole window."""

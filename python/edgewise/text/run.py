@@ -15,6 +15,7 @@ from ..errors import Aborted, InputError
 from .config import GenerationConfig, error_for
 from .fields import pack, size
 from .results import GenerateOutput
+from .signals import is_set
 from .stop_strings import StopStrings
 
 Scores = Any  # array("f") [vocab_size]; its type has no parameter at run time in Python 3.11
@@ -257,14 +258,7 @@ class Generation:
 
     def fired(self) -> bool:
         """Whether the signal is set."""
-        signal = self.host.signal
-        return signal is not None and bool(
-            signal.aborted
-            if hasattr(signal, "aborted")
-            else signal.is_set()
-            if hasattr(signal, "is_set")
-            else signal()
-        )
+        return is_set(self.host.signal)
 
     def forward(self, sequence: Any, ids: list[int]) -> int:
         """The address of the logits after `ids`. All but the last id are in the cache."""

@@ -1,0 +1,1 @@
+"""Pipelines of speech: recognition with CTC models and Moonshine, and synthesis."""

@@ -1,0 +1,61 @@
+"""Recordings in overlapping chunks, as of transformers' automatic-speech-recognition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...arrays import Array
+from ...errors import InputError
+
+__all__ = ["chunk_lengths", "sound_chunks"]
+
+
+def chunk_lengths(
+    seconds: float, stride: float | Sequence[float] | None, rate: int, multiple: int = 1
+) -> tuple[int, int, int]:
+    """Samples of a chunk and of its overlaps at the left and right, multiples of `multiple`.
+
+    Args:
+        seconds, stride: the options chunk_length_s and stride_length_s.
+        rate: Hz.
+        multiple: samples of a frame.
+
+    Raises:
+        InputError: chunks do not advance.
+    """
+    stride = seconds / 6 if stride is None else stride
+    left, right = [stride, stride] if isinstance(stride, (int, float)) else stride
+    size, before, after = (
+        int(round(s * rate / multiple) * multiple) for s in (seconds, left, right)
+    )
+    if size <= before + after or min(before, after) < 0:
+        raise InputError(
+            f"chunks of {seconds} s with overlaps of {left} and {right} s do not advance",
+            "stride_length_s",
+            "Give a smaller overlap.",
+        )
+    return size, before, after
+
+
+def sound_chunks(
+    samples: Array, size: int, before: int, after: int
+) -> Iterator[tuple[Array, tuple[int, int, int], int]]:
+    """Overlapping chunks of a recording, as transformers' `chunk_iter`.
+
+    Args:
+        samples: float32 [n].
+        size, before, after: samples of a chunk and of its overlaps.
+
+    Yields:
+        (samples, (length, left overlap, right overlap), end of the chunk in the recording)
+    """
+    data = memoryview(samples.data).cast("B")
+    for start in range(0, samples.size, size - before - after):
+        part = data[4 * start : 4 * (start + size)]
+        count, last = len(part) // 4, start + size >= samples.size
+        overlap = 0 if start == 0 else before
+        if count > overlap:
+            stride = (count, overlap, 0 if last else after)
+            yield Array((count,), "float32", bytes(part)), stride, start + count
+        if last:
+            return

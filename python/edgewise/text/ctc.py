@@ -1,0 +1,143 @@
+"""Tokenizers of CTC models: from the token of each frame to text and times.
+
+Mirrors transformers' Wav2Vec2CTCTokenizer.decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from ..errors import TokenizerError
+from ..json_text import parse_json_object
+from .cleaning import clean_up
+
+__all__ = ["CTCTokenizer", "Span"]
+
+CLASSES = ("Wav2Vec2CTCTokenizer", "Wav2Vec2Tokenizer", "PreTrainedTokenizerFast")
+COPY = "Copy the tokenizer's files again from the model they belong to."
+
+
+@dataclass(frozen=True)
+class Span:
+    """A character or word, and the frames from `start` to `end` (exclusive) that it was read in."""
+
+    text: str
+    start: int
+    end: int
+
+
+class CTCTokenizer:
+    """The vocabulary of a CTC model.
+
+    Args:
+        vocabulary: {token: id}.
+        config: contents of tokenizer_config.json.
+
+    Attributes:
+        pad_token: the blank, which separates two equal characters.
+        word_delimiter_token: becomes a space.
+    """
+
+    def __init__(self, vocabulary: Mapping[str, int], config: Mapping[str, Any]) -> None:
+        self.tokens = {i: token for token, i in vocabulary.items()}
+        self.pad_token: str = _token(config.get("pad_token"), "<pad>")
+        self.unk_token: str = _token(config.get("unk_token"), "<unk>")
+        self.word_delimiter_token: str = _token(config.get("word_delimiter_token"), "|")
+        self.space: str = config.get("replace_word_delimiter_char", " ")
+        self.lower = bool(config.get("do_lower_case", False))
+        self.clean_up = bool(config.get("clean_up_tokenization_spaces", False))
+
+    @classmethod
+    def from_files(cls, read: Callable[[str], bytes | None], where: str = "") -> CTCTokenizer:
+        """Reads vocab.json, or tokenizer.json where there is none.
+
+        Args:
+            read: function(file name) that returns the bytes of a file of the model, or None.
+            where: the model, for messages.
+
+        Raises:
+            TokenizerError: a file is missing, broken, or of another tokenizer.
+        """
+
+        def read_json(name: str) -> dict[str, Any]:
+            data = read(name)
+            return (
+                {} if data is None else parse_json_object(data, f"{where}/{name}", TokenizerError)
+            )
+
+        config = {**read_json("special_tokens_map.json"), **read_json("tokenizer_config.json")}
+        kind = config.get("tokenizer_class")
+        if kind is not None and kind not in CLASSES:
+            raise TokenizerError(
+                f"{kind} is not supported for CTC models",
+                where,
+                f"Supported are {', '.join(CLASSES)}.",
+            )
+        vocabulary, language = read_json("vocab.json"), config.get("target_lang")
+        if language is not None and isinstance(vocabulary.get(language), dict):
+            vocabulary = vocabulary[language]
+        if not vocabulary:
+            fast = read_json("tokenizer.json")
+            vocabulary = (fast.get("model") or {}).get("vocab") or {}
+            decoder = fast.get("decoder") or {}
+            if decoder.get("type") != "CTC":
+                raise TokenizerError(
+                    "there is neither a vocab.json nor a tokenizer.json with a decoder CTC",
+                    where,
+                    "Put the model's vocab.json into its folder.",
+                )
+            names = ("pad_token", "word_delimiter_token")
+            config = {**config, **{n: decoder[n] for n in names if n in decoder}}
+            vocabulary = {**vocabulary, **_added(fast.get("added_tokens"))}
+        vocabulary = {**vocabulary, **read_json("added_tokens.json")}
+        for i, token in (config.get("added_tokens_decoder") or {}).items():
+            if isinstance(token, dict) and str(i).isdecimal():
+                vocabulary[_token(token, "")] = int(i)
+        if not all(type(i) is int for i in vocabulary.values()):
+            raise TokenizerError("it is not {token: id}", f"{where}/vocab.json", COPY)
+        return cls(vocabulary, config)
+
+    def characters(self, ids: Sequence[int]) -> list[Span]:
+        """The characters that the tokens of the frames are: repeated ones are one, and blanks are
+        left out.
+        """
+        found, at = [], 0
+        for token, group in groupby(self.tokens.get(i, self.unk_token) for i in ids):
+            count = sum(1 for _ in group)
+            if token != self.pad_token:
+                text = self.space if token == self.word_delimiter_token else token
+                found.append(Span(text, at, at + count))
+            at += count
+        return found
+
+    def words(self, characters: Sequence[Span]) -> list[Span]:
+        """The words that characters form."""
+        words = []
+        for is_space, group in groupby(characters, lambda c: c.text == self.space):
+            if not is_space:
+                inside = list(group)
+                text = "".join(c.text for c in inside)
+                words.append(Span(text, inside[0].start, inside[-1].end))
+        return words
+
+    def text(self, characters: Sequence[Span]) -> str:
+        """The text of characters, without spaces at its ends."""
+        text = "".join(c.text for c in characters).strip()
+        text = text.lower() if self.lower else text
+        return clean_up(text) if self.clean_up else text
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """The text of the tokens of all frames."""
+        return self.text(self.characters(ids))
+
+
+def _token(value: Any, default: str) -> str:
+    value = value.get("content") if isinstance(value, dict) else value
+    return value if isinstance(value, str) else default
+
+
+def _added(tokens: Any) -> dict[str, int]:
+    return {t["content"]: t["id"] for t in tokens or () if isinstance(t, dict)}
