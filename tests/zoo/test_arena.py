@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from edgewise.inspect import inspect
-from edgewise.plan.memory import _best, _least
+from edgewise.plan.memory import _best, least_bytes
 from edgewise.targets import CPU
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -105,7 +105,7 @@ BLOCKS = st.lists(
 @given(BLOCKS)
 def test_live_buffers_do_not_overlap(found):
     blocks = [(None, size * ALIGN, first, first + life) for size, first, life in found]
-    least = _least(blocks, 43)
+    least = least_bytes(blocks, 43)
     total, offsets = _best(blocks, least)
     assert (
         least

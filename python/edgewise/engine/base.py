@@ -221,6 +221,7 @@ class LoadedPlan:
                 "The plan is damaged or was made by another version; compile the model again.",
             )
         self.handle, self.ends, self.quick = 0, Ends(), False
+        self.temps: list[int] = []  # addresses of the arenas that are slots
         data = engine.alloc(len(plan.data))
         try:
             engine.write(data, plan.data)
@@ -233,6 +234,14 @@ class LoadedPlan:
                 )[0]
         finally:
             engine.free(data)
+        self.bind_temps()
+
+    def bind_temps(self) -> None:
+        """Binds the slots of kind "temp", in which a plan for another target has its arenas."""
+        for i, slot in enumerate(self.plan.slots):
+            if slot.kind == "temp":
+                self.temps.append(self.engine.alloc(slot.nbytes))
+                self.bind(i, Buffer(self.temps[-1], slot.nbytes))
 
     def check_idle(self) -> None:
         """Raises EngineError in a signal handler that interrupted a run. The caller holds the
@@ -364,3 +373,5 @@ class LoadedPlan:
         handle, self.handle = self.handle, 0
         if handle:
             self.engine.call("ew_plan_free", handle)
+        while self.temps:
+            self.engine.free(self.temps.pop())

@@ -222,11 +222,21 @@ class Builder(Layouts):
                 if v.buffer.kind == "arena" and v.buffer.init:
                     self._keep_computed(v.buffer)
         self.steps = hoist_updates(self.steps, self._is_state, self._last_guard(bound))
-        places = [plan_memory(steps, self.target.memory) for steps in (self.init_steps, self.steps)]
-        self.arena_bytes = max(total for total, _ in places)
-        self.arena_least = max(least for _, least in places)
+        self._place_buffers()
         self.target.check_buffer(self.arena_bytes, "memory between steps")
         self.target.check_buffer(len(self.constants), "constants")
+
+    def _place_buffers(self) -> None:
+        """Gives the buffers between steps their places, in one arena or in several."""
+        phases = (self.init_steps, self.steps)
+        if self.target.memory.several_arenas:
+            from .arenas import place_in_slots
+
+            self.arena_bytes, self.arena_least = place_in_slots(self, phases)
+            return
+        places = [plan_memory(steps, self.target.memory) for steps in phases]
+        self.arena_bytes = max(total for total, _ in places)
+        self.arena_least = max(least for _, least in places)
 
     def _place_output(self, name: str, v: View) -> None:
         """Makes an output's buffer its slot, or copies it to one."""

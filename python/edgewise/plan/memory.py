@@ -24,6 +24,17 @@ def plan_memory(steps: Sequence[Step], rules: MemoryRules = CPU.memory) -> tuple
         (bytes needed, the lower bound: the largest sum of the buffers that are alive at one step,
         in-place outputs counted with their inputs)
     """
+    buffers, blocks = blocks_of(steps, rules)
+    least = least_bytes(blocks, len(steps))
+    total = place(blocks, least)
+    for b in buffers:
+        if b.owner is not None:
+            b.offset = owner_of(b).offset
+    return total, least
+
+
+def blocks_of(steps: Sequence[Step], rules: MemoryRules) -> tuple[list[Storage], list[Block]]:
+    """(all arena buffers of these steps, those that need memory of their own)"""
     buffers: list[Storage] = []
     for i, step in enumerate(steps):
         for v in step.operands:
@@ -35,15 +46,17 @@ def plan_memory(steps: Sequence[Step], rules: MemoryRules = CPU.memory) -> tuple
     if rules.in_place:
         _reuse_inputs(steps)
     align = rules.arena_alignment
-    blocks = [(b, -(-b.nbytes // align) * align, *_life(b)) for b in buffers if b.owner is None]
-    least = _least(blocks, len(steps))
+    return buffers, [
+        (b, -(-b.nbytes // align) * align, *_life(b)) for b in buffers if b.owner is None
+    ]
+
+
+def place(blocks: Sequence[Block], least: int) -> int:
+    """Sets the offsets of blocks in one arena. Returns its bytes. least: of `least_bytes`."""
     total, offsets = _best(blocks, least)
     for (b, *_), at in zip(blocks, offsets):
         b.offset = at
-    for b in buffers:
-        if b.owner is not None:
-            b.offset = _owner(b).offset
-    return total, least
+    return total
 
 
 def _life(buffer: Storage) -> tuple[int, int]:
@@ -70,7 +83,7 @@ def _reuse_inputs(steps: Sequence[Step]) -> None:
             for name in o.inplace:
                 x = step.operands[step.kernel.index[name]]
                 if x is not None and _dies_here(x, y, i) and not _others(step, o.inplace, x, y):
-                    root = _owner(x.buffer)
+                    root = owner_of(x.buffer)
                     y.buffer.owner = root
                     root.last = y.buffer.last
                     break
@@ -81,7 +94,7 @@ def _dies_here(x: View, y: View, step: int) -> bool:
     return (
         x.buffer.kind == "arena"
         and x.buffer is not y.buffer
-        and _owner(x.buffer).last == step
+        and owner_of(x.buffer).last == step
         and x.buffer.nbytes == y.buffer.nbytes
         and _same_memory(x, y)
         and x.dtype == y.dtype
@@ -90,13 +103,13 @@ def _dies_here(x: View, y: View, step: int) -> bool:
 
 def _others(step: Step, allowed: Sequence[str], x: View, y: View) -> bool:
     """Whether the step has another operand in x's buffer that y must not overwrite."""
-    root = _owner(x.buffer)
+    root = owner_of(x.buffer)
     return any(
         v is not None
         and v is not y
         and v is not x
         and v.buffer.kind == "arena"
-        and _owner(v.buffer) is root
+        and owner_of(v.buffer) is root
         and not (k.name in allowed and _same_memory(v, y))
         for k, v in zip(step.kernel.operands, step.operands)
     )
@@ -106,14 +119,15 @@ def _same_memory(a: View, b: View) -> bool:
     return a.offset == b.offset and a.shape == b.shape and a.strides == b.strides
 
 
-def _owner(buffer: Storage) -> Storage:
+def owner_of(buffer: Storage) -> Storage:
+    """The buffer whose memory an in-place step reuses for this one, or the buffer itself."""
     while buffer.owner is not None:
         buffer = buffer.owner
     return buffer
 
 
 # ---- placement
-def _least(blocks: Sequence[Block], count: int) -> int:
+def least_bytes(blocks: Sequence[Block], count: int) -> int:
     """The largest sum of the sizes of blocks that live at one of `count` steps."""
     change = [0] * (count + 1)
     for _, size, first, last in blocks:

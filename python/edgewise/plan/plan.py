@@ -46,7 +46,8 @@ class Slot:
     Attributes:
         name: of the tensor.
         kind: "weight", "computed" (filled by the init steps), "cache", "state" (parameters and what
-            optimizers keep), "input" or "output".
+            optimizers keep), "input", "output", or "temp" (an arena of a target with several,
+            which the device binds itself).
         dtype: ONNX code.
         shape: the largest one.
         nbytes: its size.
@@ -80,7 +81,7 @@ class Plan:
         registers: names, in the order of their numbers.
         labels: the node of each step (init steps first), for errors.
         kernels: names of the kernels of the steps.
-        arena_bytes: size of the arena.
+        arena_bytes: size of the arena, or of all arenas together.
         init_count: number of init steps.
         arena_least: a lower bound of the size of the arena: the most bytes that are alive at one
             step; 0: not known.
@@ -126,7 +127,7 @@ class Plan:
             [name for name, _, _ in registers],
             [s.label.where if s.label is not None else "" for s in steps],
             [s.kernel.name for s in steps],
-            builder.arena_bytes,
+            builder.arena_bytes + sum(s.nbytes for s in builder.slots if s.kind == "temp"),
             len(builder.init_steps),
             builder.arena_least,
             StepNotes.of(builder.steps),
@@ -143,7 +144,8 @@ def _plan_bytes(builder: Builder, registers: Sequence[Register], steps: Sequence
         out += REGISTER.pack(low, high)
     slots_at = _begin_section(out)
     for s in builder.slots:
-        out += SLOT.pack(s.nbytes, WRITABLE if s.kind in WRITABLE_KINDS else 0, 0)
+        writable = s.kind in WRITABLE_KINDS or s.kind == "temp"
+        out += SLOT.pack(s.nbytes, WRITABLE if writable else 0, 0)
     const_at = _begin_section(out)
     out += builder.constants
     steps_at = _begin_section(out)
@@ -214,9 +216,10 @@ def _operand_bytes(v: View) -> bytes:
     buffer, offset, register, scale = v.buffer, v.byte_offset(), 0, 0
     if isinstance(offset, Sym):
         register, scale, offset = offset.reg + 1, offset.scale, offset.add
-    base = buffer.offset if buffer.kind == "arena" else 0
-    where = {"arena": ARENA, "const": CONST}.get(buffer.kind, SLOT0 + buffer.index)
-    return OPERAND.pack(where, register, base + offset, scale)
+    # Behind planning, a buffer of an arena that is a slot has the slot's index and its offset in it.
+    fixed = {"arena": ARENA, "const": CONST}
+    where = fixed[buffer.kind] if buffer.index < 0 else SLOT0 + buffer.index
+    return OPERAND.pack(where, register, buffer.offset + offset, scale)
 
 
 # ---- reading

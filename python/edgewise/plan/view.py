@@ -24,8 +24,8 @@ class Storage:
         nbytes: size in bytes.
         name: name of the slot.
         init: whether init steps write it.
-        index: number of the slot; -1: none.
-        offset: offset in the arena in bytes.
+        index: number of the slot, also of the slot that its arena is; -1: none.
+        offset: offset in the arena in bytes; 0 for slots.
         first, last: the first and the last step that use it; None before steps are known.
         key: identifies the result of an init step, which plans of one model share.
         tensor: the constant of the model in a weight slot.

@@ -1,4 +1,4 @@
-"""Devices that plans are compiled for: `CPU` (C, natively and as WebAssembly) is the only one."""
+"""Devices that plans are compiled for: `CPU` (C, natively and as WebAssembly), and WebGPU."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CPU", "Limits", "LoweringRules", "MemoryRules", "Target", "target_of", "WinogradRange"]
 
-TARGETS = {target.name: target for target in (CPU,)}
+TARGETS = {CPU.name: CPU}  # and "webgpu", on first use
 
 
 def target_of(device: Device) -> Target:
     """What plans for a device are compiled for. Raises KeyError for an unknown target."""
+    if device.target == "webgpu" and "webgpu" not in TARGETS:
+        from .webgpu import WEBGPU
+
+        TARGETS["webgpu"] = WEBGPU
     return TARGETS[device.target]

@@ -30,12 +30,16 @@ class MemoryRules:
             section; a larger one is a weight, which the host binds to a slot.
         in_place: whether an output may take over the memory of an input that nothing reads
             afterwards, where the kernel's contract allows it.
+        several_arenas: buffers lie in several arenas, slots of kind "temp", so that no step reads
+            one of them and writes the same one. The engine's own arena then has the working memory
+            of C functions only.
     """
 
     arena_alignment: int = 64
     constant_alignment: int = 16
     inline_bytes: int = 64
     in_place: bool = True
+    several_arenas: bool = False
 
 
 @dataclass(frozen=True)
