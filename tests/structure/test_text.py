@@ -47,7 +47,9 @@ def test_shared_vectors_are_described() -> None:
         for line in (folder / "README.md").read_text().split("\n")
         if line.startswith("| `")
     ]
-    assert sorted(row[0] for row in rows) == sorted(p.name for p in folder.glob("*.json"))
+    assert sorted(row[0] for row in rows) == sorted(
+        str(p.relative_to(folder)) for p in folder.rglob("*.json")
+    )
     for name, *tests in rows:
         readers = [t for t in tests if t.startswith(("tests/", "web/test/"))]
         assert {t.rpartition(".")[2] for t in readers} == {"py", "ts"} or len(readers) > 1, name

@@ -216,7 +216,7 @@ def _operand_bytes(v: View) -> bytes:
     buffer, offset, register, scale = v.buffer, v.byte_offset(), 0, 0
     if isinstance(offset, Sym):
         register, scale, offset = offset.reg + 1, offset.scale, offset.add
-    # Behind planning, a buffer of an arena that is a slot has the slot's index and its offset in it.
+    # After planning, a buffer in an arena that is a slot has the slot's index and its offset there.
     fixed = {"arena": ARENA, "const": CONST}
     where = fixed[buffer.kind] if buffer.index < 0 else SLOT0 + buffer.index
     return OPERAND.pack(where, register, buffer.offset + offset, scale)
