@@ -16,6 +16,9 @@ const PARTS = {
   "src/worker/training/index.ts": "worker-training",
 };
 
+/** Modules that several parts use and worker.js has for them, though it has no use of its own. */
+const SHARED = ["src/shared/seeds.ts"];
+
 /** Runs a script with the exports of others; Rollup's AMD output calls it. */
 const DEFINE = `
 self.edgewiseParts = new Map();
@@ -61,14 +64,16 @@ export async function buildWorker() {
   const { output } = await bundle.write({
     dir: out,
     format: "amd",
+    manualChunks: (id) =>
+      ["src/entry/worker.ts", ...SHARED].includes(relative(here, id)) ? "worker" : undefined,
     amd: { autoId: true, define: "self.edgewiseDefine" },
     banner: (chunk) => (chunk.isEntry ? DEFINE : ""),
     generatedCode: "es2015",
     minifyInternalExports: true,
     sourcemap: true,
-    chunkFileNames({ facadeModuleId }) {
+    chunkFileNames({ facadeModuleId, moduleIds }) {
       const name = facadeModuleId && PARTS[relative(here, facadeModuleId)];
-      if (!name) throw new Error(`parts share modules that worker.js lacks: ${facadeModuleId}`);
+      if (!name) throw new Error(`parts share modules that worker.js lacks: ${moduleIds}`);
       return `${name}.js`;
     },
   });

@@ -26,8 +26,8 @@ import { parts } from "./parts.ts";
 import type { TaskHost } from "./pipelines/index.ts";
 import { Recorder } from "./profile/recorder.ts";
 import { working } from "./text/working.ts";
+import type { Adapters } from "./training/adapters.ts";
 import type { ArtifactSession } from "./training/artifacts.ts";
-import { forget, keep, listKept, readKept } from "./training/kept.ts";
 import type { TrainingRun } from "./training/trainer.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
@@ -112,11 +112,16 @@ function inTurn<T>(
 }
 
 /** Changes the adapters of a model in its turn, and returns the updated list. */
-function adapters(id: number, change: (model: Model) => unknown): Promise<AdapterInfo[]> {
+function adapters(
+  id: number,
+  change: (adapters: Adapters, model: Model) => unknown,
+): Promise<AdapterInfo[]> {
   return turn(id, async () => {
     const one = model(id);
-    await change(one);
-    return one.adapters.list();
+    const { adaptersOf } = await import("./training/index.ts");
+    const all = adaptersOf(one);
+    await change(all, one);
+    return all.list();
   });
 }
 
@@ -184,16 +189,34 @@ const methods: {
       await run?.close();
     }),
 
-  adapters: ({ model: id }) => adapters(id, () => undefined),
+  adapters: ({ model: id }) => turn(id, () => model(id).adapters?.list() ?? []),
   adapter_load: ({ model: id, files, name }) =>
-    adapters(id, async (m) => m.adapters.load(files ?? (await readKept(m, name)), name)),
-  adapter_use: ({ model: id, name, scale }) => adapters(id, (m) => m.adapters.use(name, scale)),
-  adapter_save: ({ model: id, name }) => turn(id, () => model(id).adapters.save(name)),
-  adapter_rename: ({ model: id, name, to }) => adapters(id, (m) => m.adapters.rename(name, to)),
-  adapter_remove: ({ model: id, name }) => adapters(id, (m) => m.adapters.remove(name)),
-  adapter_keep: ({ model: id, name }) => turn(id, () => keep(model(id), name)),
-  adapter_kept: ({ model: id }) => listKept(model(id)),
-  adapter_forget: ({ model: id, name }) => forget(model(id), name),
+    adapters(id, async (all, one) => {
+      const { readKept } = await import("./training/index.ts");
+      return all.load(files ?? (await readKept(one, name)), name);
+    }),
+  adapter_use: ({ model: id, name, scale }) => adapters(id, (all) => all.use(name, scale)),
+  adapter_save: ({ model: id, name }) =>
+    turn(id, async () => {
+      const { adaptersOf } = await import("./training/index.ts");
+      return adaptersOf(model(id)).save(name);
+    }),
+  adapter_rename: ({ model: id, name, to }) => adapters(id, (all) => all.rename(name, to)),
+  adapter_remove: ({ model: id, name }) => adapters(id, (all) => all.remove(name)),
+  adapter_keep: ({ model: id, name }) =>
+    turn(id, async () => {
+      const { adaptersOf, keep } = await import("./training/index.ts");
+      const one = model(id);
+      return keep({ key: one.key, adapters: adaptersOf(one) }, name);
+    }),
+  async adapter_kept({ model: id }) {
+    const { listKept } = await import("./training/index.ts");
+    return listKept(model(id));
+  },
+  async adapter_forget({ model: id, name }) {
+    const { forget } = await import("./training/index.ts");
+    return forget(model(id), name);
+  },
   async adapter_merge({ model: id, name, files }, _, signal) {
     const { mergedOnnx } = await import("./training/index.ts");
     return mergedOnnx(model(id), name, files, signal);
@@ -274,7 +297,7 @@ function run(request: GenerateRequest, id: number, signal: AbortSignal): Promise
     tokens: (tokens: number[]) => post({ id, tokens }),
   };
   const one = model(request.model);
-  one.adapters.refresh();
+  one.adapters?.refresh();
   return generateText(one, request, sink, signal);
 }
 

@@ -12,11 +12,14 @@ import { checkRoom, checkTable, decoderOf } from "../../src/worker/model/checks.
 import { EngineDecoder } from "../../src/worker/model/decoder.ts";
 import { Weights } from "../../src/worker/model/weights.ts";
 import { openPackage } from "../../src/worker/package/package.ts";
+import { graphs } from "../../src/worker/package/parse.ts";
+import { parseGraphs } from "../../src/worker/package/parse-graphs.ts";
 import { Adapters } from "../../src/worker/training/adapters.ts";
 import { checkpointAnswer } from "./checkpoints.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const WHERE = "model.edge";
+graphs.parse = parseGraphs; // as inference/service.ts does
 
 globalThis.fetch = (async (url: string) =>
   new Response(await readFile(new URL(url)), {

@@ -6,10 +6,14 @@ import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protoco
 import { Aborted, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../../shared/files/cached.ts";
 import type { Weights } from "../model/weights.ts";
+import { graphs } from "../package/parse.ts";
+import { parseGraphs } from "../package/parse-graphs.ts";
 import { PlanLibrary } from "./library.ts";
 import type { InferenceInfo } from "./manifest.ts";
 import { InferenceModel } from "./model.ts";
 import { openModel } from "./open.ts";
+
+graphs.parse = parseGraphs;
 
 /** Ends a run: `aborted` is polled between parts and loop iterations. */
 export interface Ending {

@@ -1,6 +1,7 @@
 // Checks of a package against the engine and its memory, before anything is allocated.
 
 import type { Device } from "../../device/device.ts";
+import { PROGRAM_TASKS } from "../../gen/manifest.ts";
 import { OutOfMemory, PackageError } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
@@ -55,7 +56,7 @@ export function decoderOf(manifest: Manifest, where: string): DecoderInfo {
     throw new PackageError(
       `its task is '${manifest.task}'`,
       where,
-      manifest.programs
+      PROGRAM_TASKS.includes(manifest.task)
         ? `Load it with pipeline("${manifest.task}").`
         : "Run it with InferenceSession; this pipeline takes packages for text-generation.",
     );

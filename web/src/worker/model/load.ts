@@ -20,7 +20,6 @@ import { sha256 } from "../../shared/sha256.ts";
 import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
-import { Adapters } from "../training/adapters.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
 import { EngineDecoder } from "./decoder.ts";
 import { type FoundModel, find } from "./find.ts";
@@ -117,7 +116,7 @@ export async function loadModel(
       tokenizer,
       info: infoOf(device, found, weights, decoder, tokenizer),
       weights,
-      adapters: new Adapters(device, weights, decoder, manifest),
+      adapters: undefined,
       programs: manifest.training,
       files: trainingFiles(manifest, files),
       key: keyOf(manifest),

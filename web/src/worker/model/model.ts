@@ -15,7 +15,8 @@ export interface Model {
   tokenizer: Tokenizer;
   info: ModelInfo;
   weights: Weights;
-  adapters: Adapters;
+  /** Made when they are first needed (training/adapters-of.ts), since few pages load that part. */
+  adapters: Adapters | undefined;
   /** Training programs; empty if it cannot be trained. */
   programs: Map<string, ProgramInfo>;
   /** Plans of the training programs. */

@@ -19,7 +19,7 @@ type Ends = Map<string, [dtype: string, bytes: number | undefined]>;
 type Caches = ReadonlyMap<string, number>;
 
 /** What plans are checked against. */
-interface Parts {
+export interface Parts {
   files: Manifest["files"];
   weights: Manifest["weights"];
   computed: Map<string, number>;

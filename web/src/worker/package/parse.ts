@@ -4,20 +4,24 @@ import {
   FORMAT,
   MAX_FILE,
   MAX_KERNELS,
-  MAX_PROGRAMS,
   MAX_SIZE,
   PIECE,
   PROGRAM_TASKS,
   TASKS,
   WEIGHT_FILES,
 } from "../../gen/manifest.ts";
-import { type InferenceInfo, parseInference } from "../inference/manifest.ts";
 import { Checker, type Json, tooDeep } from "./checker.ts";
 import { ALIGN } from "./container.ts";
 import type { Manifest } from "./manifest.ts";
 import { parseDecoder } from "./parse-decoder.ts";
-import { parseSeq2Seq } from "./parse-seq2seq.ts";
+import type { parseGraphs } from "./parse-graphs.ts";
 import { parseTraining } from "./parse-training.ts";
+
+/**
+ * Parses what packages for other tasks than text generation have. The part of the worker that runs
+ * graphs brings it (inference/service.ts); without that part their manifests lack it.
+ */
+export const graphs: { parse: typeof parseGraphs | undefined } = { parse: undefined };
 
 /**
  * Parses and checks a manifest, by the rules of python/edgewise/manifest/. Memory limits are
@@ -48,24 +52,12 @@ export function parseManifest(
   const computed = new Map<string, number>();
   const training = parseTraining(c, root.get("training"), files, weights, computed);
   const adapters = adapterStates(c, training);
-  const inference =
-    task === "inference"
-      ? parseInference(c, root.get("inference"), files, weights, computed, beside)
-      : undefined;
-  const entries = PROGRAM_TASKS.includes(task)
-    ? c.object(root.get("programs"), "programs")
-    : undefined;
-  const seq2seq =
-    entries && root.has("decoder")
-      ? parseSeq2Seq(c, root, { files, weights, computed })
-      : undefined;
-  if (entries && !seq2seq && !entries.size) c.fail("programs", "has 0 entries");
-  const programs = entries && parsePrograms(c, entries, files, weights, computed);
-  const decoder =
-    inference || programs
-      ? undefined
-      : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
-  const processor = (programs && root.get("processor")) ?? null;
+  const ofGraphs = task === "inference" || PROGRAM_TASKS.includes(task);
+  const decoder = ofGraphs
+    ? undefined
+    : parseDecoder(c, root.get("decoder"), files, weights, adapters, computed);
+  const none = { inference: undefined, programs: undefined, seq2seq: undefined, processor: {} };
+  const parts = { files, weights, computed };
   return {
     tableHash,
     task,
@@ -74,30 +66,10 @@ export function parseManifest(
     sha256: digests,
     weights,
     decoder,
-    inference,
-    programs,
-    seq2seq,
-    processor: processor === null ? {} : Object.fromEntries(c.object(processor, "processor")),
+    ...((ofGraphs && graphs.parse?.(c, root, task, parts, beside)) || none),
     training,
     cache: root.get("cache"),
   };
-}
-
-/** The graphs of a pipeline. */
-function parsePrograms(
-  c: Checker,
-  entries: Map<string, Json>,
-  files: Manifest["files"],
-  weights: Manifest["weights"],
-  computed: Map<string, number>,
-): Map<string, InferenceInfo> {
-  if (entries.size > MAX_PROGRAMS) c.fail("programs", `has ${entries.size} entries`);
-  return new Map(
-    [...entries].map(([name, program]) => [
-      c.text(name, "the name of a program"),
-      parseInference(c, program, files, weights, computed, false, `programs['${name}']`),
-    ]),
-  );
 }
 
 /**

@@ -45,7 +45,7 @@ export class Adapters {
     private readonly device: Device,
     private readonly weights: Weights,
     private readonly decoder: EngineDecoder,
-    private readonly manifest: Manifest,
+    private readonly manifest: Pick<Manifest, "training">,
   ) {}
 
   /** All adapters. */

@@ -10,16 +10,18 @@ import { InputError } from "../../shared/errors.ts";
 import { storageError } from "../../shared/files/cached.ts";
 import { folder, openFolder, removeFrom } from "../../shared/files/folders.ts";
 import type { Folder } from "../../shared/files/stored.ts";
-import type { Model } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
+import type { Adapters } from "./adapters.ts";
 
 const FOLDER = "adapters";
 const CONFIG = "edgewise_config"; // metadata entry with adapter_config.json
 /** Endings of files of earlier versions, which a new save replaces. */
 const SEPARATE = ["adapter_model.safetensors", "model.safetensors", "adapter_config.json"];
 
-/** The parts of a model that are needed here. */
-type Owner = { key: string; adapters: Pick<Model["adapters"], "save"> };
+/** The part of a model that is needed here. */
+interface Owner {
+  key: string;
+}
 interface Save {
   file: string;
   name: string;
@@ -50,7 +52,10 @@ async function saves(dir: Folder, model: Owner): Promise<Save[]> {
  * @returns its size in bytes
  * @throws StorageError
  */
-export async function keep(model: Owner, name: string): Promise<number> {
+export async function keep(
+  model: Owner & { adapters: Pick<Adapters, "save"> },
+  name: string,
+): Promise<number> {
   const files = await model.adapters.save(name);
   const bytes = files.reduce((sum, f) => sum + f.blob.size, 0);
   try {

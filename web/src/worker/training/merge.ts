@@ -5,6 +5,7 @@ import { HttpSource } from "../../shared/files/http.ts";
 import { toBlob } from "../../shared/files/source.ts";
 import { Compiler, MissingFile } from "../compiler-client.ts";
 import type { Model, Onnx } from "../model/model.ts";
+import { adaptersOf } from "./adapters-of.ts";
 
 /**
  * Merges an adapter into an .onnx file.
@@ -17,7 +18,7 @@ export async function mergedOnnx(
   given: { name: string; blob: Blob }[] | string | undefined,
   signal: AbortSignal,
 ): Promise<Blob> {
-  const saved = await model.adapters.save(name);
+  const saved = await adaptersOf(model).save(name);
   if (saved.length < 2)
     throw new InputError(
       "it holds all parameters, not an adapter",

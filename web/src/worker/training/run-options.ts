@@ -9,6 +9,7 @@ import type { Model } from "../model/model.ts";
 import type { LoraInfo, ProgramInfo } from "../package/manifest.ts";
 import { withRank } from "./adapter-config.ts";
 import { rankAxis } from "./adapter-tensors.ts";
+import { adaptersOf } from "./adapters-of.ts";
 import type { Session } from "./session.ts";
 
 export function whole(
@@ -183,6 +184,6 @@ export function lowerRank(session: Session, r: number): void {
 export function freshName(model: Model, base: string): string {
   for (let n = 1; ; n++) {
     const name = n === 1 ? base : `${base} ${n}`;
-    if (!model.adapters.has(name)) return name;
+    if (!adaptersOf(model).has(name)) return name;
   }
 }

@@ -14,6 +14,7 @@ import { factor } from "../../shared/schedules.ts";
 import { message } from "../../shared/words.ts";
 import type { Model } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
+import { adaptersOf } from "./adapters-of.ts";
 import { batchOf, Order } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
 import { type Data, readData } from "./read-data.ts";
@@ -91,7 +92,8 @@ export class TrainingRun {
     signal: AbortSignal,
   ): Promise<TrainingRun> {
     const program = chooseProgram(model, fields.adapter);
-    const { adapters, device } = model;
+    const { device } = model;
+    const adapters = adaptersOf(model);
     adapters.check(program);
     const options = resolveSettings(program, fields);
     const name = fields.name ?? freshName(model, program.lora ? "adapter" : "trained");
@@ -188,7 +190,7 @@ export class TrainingRun {
         "step",
         "Make a new trainer with more epochs.",
       );
-    await this.model.adapters.train(this.adapter);
+    await adaptersOf(this.model).train(this.adapter);
     // the loss before training
     if (this.step === 0 && this.data.held && !this.evaluations.length) await this.evaluateNow();
     const started = performance.now();
@@ -331,7 +333,7 @@ export class TrainingRun {
         "evaluate",
         "Give them as the option evaluation.",
       );
-    return this.model.adapters.during(this.adapter, () => this.evaluateNow());
+    return adaptersOf(this.model).during(this.adapter, () => this.evaluateNow());
   }
 
   private async evaluateNow(): Promise<number> {
@@ -383,7 +385,7 @@ export class TrainingRun {
       config: this.config,
       saved: Date.now(),
     };
-    const bytes = await this.model.adapters.during(this.adapter, () =>
+    const bytes = await adaptersOf(this.model).during(this.adapter, () =>
       checkpoint.file.write(record, states, (name) => session.readState(states.get(name)!)),
     );
     this.checkpointError = "";
@@ -395,7 +397,7 @@ export class TrainingRun {
     if (this.closed) return;
     this.closed = true;
     this.wake?.();
-    await this.model.adapters.end(this.session);
-    if (this.failed) await this.model.adapters.remove(this.adapter);
+    await adaptersOf(this.model).end(this.session);
+    if (this.failed) await adaptersOf(this.model).remove(this.adapter);
   }
 }
