@@ -73,6 +73,9 @@ PROGRAM_TASKS = (
     "fill-mask",
     "question-answering",
     "image-classification",
+    "audio-classification",
+    "voice-activity-detection",
+    "speaker-verification",
     *SEQ2SEQ_TASKS,
 )
 """Tasks whose packages have `programs`; see task_package."""

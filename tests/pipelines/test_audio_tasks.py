@@ -12,7 +12,6 @@ import pytest
 from conformance.vectors import vectors
 from edgewise import InferenceSession, pipeline
 from edgewise.errors import InputError
-from edgewise.pipelines.audio_features import AudioFeatures
 from edgewise.pipelines.post.speakers import equal_error_rate
 from edgewise.pipelines.post.voice_activity import VoiceEvents, VoiceRules, segments_of
 from edgewise.processors.reader import audio_processor
@@ -196,10 +195,29 @@ def test_equal_error_rate():
         equal_error_rate([], [0.5])
 
 
+def slices(count: int) -> list[int]:
+    """First samples of the parts of compute_partial_slices of Resemblyzer 0.1.4, as its
+    embed_utterance uses them.
+    """
+    frames, step = int(np.ceil((count + 1) / 160)), int(np.round((16000 / 1.3) / 160))
+    starts = [160 * i for i in range(0, max(1, frames - 160 + step + 1), step)]
+    if (count - starts[-1]) / 25600 < 0.75 and len(starts) > 1:
+        starts.pop()
+    return starts
+
+
+def test_parts_of_voices_are_those_of_resemblyzer():
+    windows = audio_processor({"feature_extractor_type": "ResemblyzerFeatureExtractor"}).windows
+    for case in vectors("audio/windows"):
+        assert vars(windows) == case["windows"]
+        assert case["starts"] == windows.starts(case["count"]) == slices(case["count"])
+
+
 @needs_real
 def test_resemblyzer():
-    """Halves of one recording are closer than its reverse; the vectors are onnxruntime's on the
-    same filter banks.
+    """The vector is that of embed_utterance: the mean over parts of 1.6 s, with onnxruntime on
+    transformers' filter banks of the whole recording. Halves of one recording are closer than
+    another sound.
     """
     import onnxruntime
     from edgewise.processors.audio.decode import read_sound
@@ -209,26 +227,25 @@ def test_resemblyzer():
     config = {"feature_extractor_type": "ResemblyzerFeatureExtractor"}
     pipe = pipeline("speaker-verification", path, feature_extractor=config)
     samples = np.asarray(read_sound(JFK, 16000).samples)
-    mels = (
-        spectrogram(
-            samples,
-            window_function(400, "hann"),
-            400,
-            160,
-            power=2.0,
-            pad_mode="constant",
-            mel_filters=mel_filter_bank(201, 40, 0.0, 8000.0, 16000, "slaney", "slaney"),
-            mel_floor=0.0,
-        )
-        .T[None]
-        .astype("f")
-    )
-    ours = np.asarray(AudioFeatures(audio_processor(config))(samples)["mels"])
-    assert np.abs(ours - mels).max() < 3e-5 * mels.max()
-    expected = onnxruntime.InferenceSession(str(path)).run(None, {"mels": mels})[0][0]
+    starts = slices(len(samples))
+    end = starts[-1] + 25600
+    mels = spectrogram(
+        np.pad(samples, (0, max(0, end - len(samples)))),
+        window_function(400, "hann"),
+        400,
+        160,
+        power=2.0,
+        pad_mode="constant",
+        mel_filters=mel_filter_bank(201, 40, 0.0, 8000.0, 16000, "slaney", "slaney"),
+        mel_floor=0.0,
+    ).T.astype("f")
+    parts = np.stack([mels[i // 160 : i // 160 + 160] for i in starts])
+    session = onnxruntime.InferenceSession(str(path))
+    expected = np.mean([session.run(None, {"mels": p[None]})[0][0] for p in parts], 0)
     assert np.abs(np.array(pipe.embed(samples)) - expected / np.linalg.norm(expected)).max() < 1e-4
     half = len(samples) // 2
     pipe.enrol("jfk", samples[:half])
     same = pipe.verify("jfk", samples[half:])["score"]
     assert same > 0.7 and same > pipe.verify("jfk", sound(1, 40000))["score"] + 0.1
+    assert len(pipe.embed(samples[:4000])) == len(expected)  # shorter than a part
     assert isinstance(pipe.session("model"), InferenceSession)

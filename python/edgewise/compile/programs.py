@@ -57,6 +57,7 @@ class Programs:
         runs: Sequence[tuple[Mapping[str, Sequence[Any]], tuple[int, int] | None]],
         outputs: Sequence[str] | None = None,
         check: Callable[[Mapping[str, Any]], None] | None = None,
+        fixed: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         """Adds a program.
 
@@ -67,6 +68,7 @@ class Programs:
                 follow or None).
             outputs: names of the outputs to compute; default: all.
             check: called with the description of each plan; what it raises is passed on.
+            fixed: {name of an input: numbers} that never change.
 
         Raises:
             As add_inference_plan. The package is then unchanged.
@@ -85,6 +87,7 @@ class Programs:
                 shapes,
                 dtypes,
                 chosen,
+                fixed,
                 file=f"{name}/plan/{i}",
                 target=self.target,
                 register=register,

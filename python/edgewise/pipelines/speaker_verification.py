@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..arrays import Array
 from ..errors import InputError
+from ..processors.audio import Windows
+from ..processors.audio.decode import read_sound
 from .audio import AudioPipeline
 from .post.speakers import cosine, equal_error_rate, mean_voice, unit
 
 __all__ = ["SpeakerVerificationPipeline", "equal_error_rate"]
 
 OUTPUTS = ("embeddings", "embedding", "embeds", "last_hidden_state", "logits")
+
+
+def _parts(data: memoryview, windows: Windows) -> Iterator[Array]:
+    """The parts of a recording with what lies around them, float32 [size] each. data: float32."""
+    for start in windows.starts(len(data) // 4):
+        first = start - windows.before
+        inner = data[4 * max(first, 0) : 4 * max(first + windows.size, 0)]
+        before = bytes(4 * max(-first, 0))
+        after = bytes(4 * windows.size - len(before) - len(inner))
+        yield Array((windows.size,), "float32", before + bytes(inner) + after)
 
 
 class SpeakerVerificationPipeline(AudioPipeline):
@@ -45,8 +58,13 @@ class SpeakerVerificationPipeline(AudioPipeline):
         """The unit vector of a voice. Raises InputError."""
         outputs = self.session("model").outputs
         name = next(iter(outputs)) if len(outputs) == 1 else self.need_output("model", *OUTPUTS)
+        windows = self.features.processor.windows
         with self.lock:
-            return unit(self.vector(name, self.inputs_of(sound)))
+            if windows is None:
+                return unit(self.vector(name, self.inputs_of(sound)))
+            samples = read_sound(sound, self.features.processor.sampling_rate).samples
+            parts = _parts(memoryview(samples.data).cast("B"), windows)
+            return mean_voice([self.vector(name, self.inputs_of(part)) for part in parts])
 
     def enrol(self, name: str, recordings: Any) -> list[float]:
         """Learns a voice: the mean of the vectors of its recordings. Replaces one of this name.

@@ -26,10 +26,12 @@ from ..plan.explain import AHEAD_OF_TIME, explained
 from ..targets import CPU, Target
 from .graphs import Dtype, choose_graphs
 from .seq2seq import seq2seq_package
+from .sounds import VOICE_OUTPUTS, add_sound_model
 
 # Further files that pipelines read, by their paths in the model's folder.
 TASK_FILES = (
     "preprocessor_config.json",
+    "processor_config.json",
     "modules.json",
     "1_Pooling/config.json",
     "config_sentence_transformers.json",
@@ -52,7 +54,8 @@ class Task:
     """What a package for a task has.
 
     Attributes:
-        kind: of BUILDERS: what the model's inputs are made of, "text" or "image"; "seq2seq".
+        kind: of BUILDERS: what the model's inputs are made of, "text", "image" or "sound";
+            "seq2seq".
         outputs: names of outputs that the pipeline reads, the first that exists of each tuple;
             where none exists, the graph's first output.
     """
@@ -70,6 +73,9 @@ TASKS = {
     "fill-mask": Task("text", _LOGITS),
     "question-answering": Task("text", (("start_logits",), ("end_logits",))),
     "image-classification": Task("image", _LOGITS),
+    "audio-classification": Task("sound", _LOGITS),
+    "voice-activity-detection": Task("sound", (("output",), ("stateN",))),
+    "speaker-verification": Task("sound", (VOICE_OUTPUTS,)),
     **dict.fromkeys(SEQ2SEQ_TASKS, Task("seq2seq", _LOGITS)),
 }
 
@@ -110,6 +116,7 @@ def compile_task(
         dtype: which .onnx files, by suffix: for all, or {name of a file: dtype} (choose_graphs).
         max_length: most tokens of a text; default: the model's own limit, at most DEFAULT_LENGTH.
             Of encoder-decoder models: most tokens that are generated; default: the model's limit.
+            Of models that take sound of any length: most seconds; default: 30, of voices 8.
         model_file: which .onnx file, by name, of a task that has one.
         target: device that the plans are for.
         compare: whether weights of different files are compared, so that equal ones are stored
@@ -186,9 +193,18 @@ def _image_package(request: Request) -> Package:
     return programs.package
 
 
+def _sound_package(request: Request) -> Package:
+    programs, graph = request.programs(), request.read("model")
+    outputs = _outputs(graph, TASKS[request.task])
+    described = add_sound_model(programs, graph, outputs, request.texts, request.max_length)
+    programs.package.manifest["processor"] = {"audio": described}
+    return programs.package
+
+
 BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "text": _text_package,
     "image": _image_package,
+    "sound": _sound_package,
     "seq2seq": seq2seq_package,
 }
 """{kind of a task: what makes its package}"""

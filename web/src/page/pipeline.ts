@@ -105,8 +105,9 @@ export async function pipeline(
 ): Promise<TextGenerationPipeline>;
 /**
  * Loads a model for another task: `feature-extraction`, `text-classification`,
- * `zero-shot-classification`, `token-classification`, `fill-mask`, `question-answering` or
- * `image-classification`.
+ * `zero-shot-classification`, `token-classification`, `fill-mask`, `question-answering`,
+ * `image-classification`, `audio-classification`, `voice-activity-detection` or
+ * `speaker-verification`.
  *
  * @param task name of the task, or an alias of transformers.js
  * @param model as above; packages are built with `edgewise build --task`

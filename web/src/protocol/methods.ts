@@ -6,7 +6,7 @@ import type { Generated, GenerateRequest, Message } from "./generation.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
 import type { Loaded, LoadRequest, Urls } from "./loading.ts";
 import type { ProfileData } from "./profile.ts";
-import type { TaskCall, TaskInfo } from "./tasks.ts";
+import type { TaskCall, TaskFeed, TaskInfo } from "./tasks.ts";
 import type {
   AdapterInfo,
   KeptAdapter,
@@ -73,6 +73,8 @@ export interface Methods {
   task_open(request: LoadRequest): TaskInfo;
   /** One result for each input, as src/worker/pipelines describes them. */
   task_call(request: TaskCall): unknown[];
+  /** What happened in the next samples of a stream of sound. */
+  task_feed(request: TaskFeed): unknown[];
 
   inference_open(request: OpenRequest): OpenInfo;
   inference_run(request: RunRequest): RunAnswer;

@@ -64,3 +64,16 @@ export interface TaskCall {
   /** Options of the task, as the caller gave them, without undefined ones. */
   options: Record<string, unknown>;
 }
+
+/** The next samples of a stream of sound. */
+export interface TaskFeed {
+  /** Number of the stream, which the page chose. */
+  stream: number;
+  samples: Float32Array<ArrayBuffer>;
+  /** Hz; 0: that of the model. */
+  sampling_rate: number;
+  /** Whether these are the last ones. */
+  last: boolean;
+  /** Of the stream, as in a call. */
+  options: Record<string, unknown>;
+}

@@ -250,6 +250,12 @@ const methods: {
       const { runTask } = await import("./pipelines/index.ts");
       return runTask(task!, request, signal);
     }),
+  task_feed: (request, _, signal) =>
+    turn(0, async () => {
+      throwIfAborted(signal);
+      const { feedTask } = await import("./pipelines/index.ts");
+      return feedTask(task!, request, signal);
+    }),
 
   async inference_open(request, id, signal) {
     const { InferenceService } = await import("./inference/service.ts");

@@ -6,6 +6,9 @@ import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { segmentsOf, VOICE_RULES, VoiceEvents } from "../../src/worker/pipelines/audio.ts";
 import { type AudioDescription, audioInput } from "../../src/worker/pipelines/audio-input.ts";
+import { type SoundWindows, windowStarts } from "../../src/worker/pipelines/sounds/features.ts";
+import { cosine, meanVoice, unit } from "../../src/worker/pipelines/sounds/tasks.ts";
+import { rounded } from "../../src/worker/pipelines/sounds/voice-activity.ts";
 import { vectors } from "../common/vectors.ts";
 
 interface VoiceCase {
@@ -53,4 +56,38 @@ test("samples are cut, repeated and filled as in Python", () => {
   }
   const { description } = vectors<InputCase[]>("audio/inputs")[3]!;
   assert.throws(() => audioInput(description, new Float32Array(399)), /AST needs 400/);
+});
+
+test("parts of voices are Resemblyzer's", () => {
+  const cases =
+    vectors<{ windows: SoundWindows; count: number; starts: number[] }[]>("audio/windows");
+  for (const { windows, count, starts } of cases)
+    assert.deepEqual(windowStarts(windows, count), starts);
+});
+
+test("vectors of voices", () => {
+  assert.deepEqual(unit([3, 4]), [0.6, 0.8]);
+  assert.deepEqual(unit([0, 0]), [0, 0]);
+  const mean = meanVoice([
+    [2, 0],
+    [0, 5],
+  ]);
+  assert.ok(mean.every((x) => Math.abs(x - Math.SQRT1_2) < 1e-12));
+  assert.ok(Math.abs(cosine([1, 0], [5, 5]) - Math.SQRT1_2) < 1e-12);
+});
+
+test("times are rounded as by Python", () => {
+  const cases: [number, number, number][] = [
+    [0.25, 1, 0.2],
+    [0.75, 1, 0.8],
+    [1.15, 1, 1.1],
+    [1.45, 1, 1.4],
+    [2.675, 2, 2.67],
+    [0.5, 0, 0],
+    [1.5, 0, 2],
+    [2.5, 0, 2],
+    [3.3333, 3, 3.333],
+    [7, 2, 7],
+  ];
+  for (const [x, digits, wanted] of cases) assert.equal(rounded(x, digits), wanted);
 });

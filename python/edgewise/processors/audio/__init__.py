@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from .kaldi import seamless, spectrogram_transformer, wespeaker
 from .log_mel import clap, parakeet, resemblyzer, whisper
-from .processor import AudioProcessor, Length, Mask
+from .processor import AudioProcessor, Length, Mask, Windows
 from .waveform import dac, encodec, moonshine, pyannote, speecht5, wav2vec2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["EXTRACTORS", "AudioProcessor", "Length", "Mask"]
+__all__ = ["EXTRACTORS", "AudioProcessor", "Length", "Mask", "Windows"]
 
 EXTRACTORS: dict[str, Callable[[Mapping[str, Any]], AudioProcessor]] = {
     "ASTFeatureExtractor": spectrogram_transformer,

@@ -11,7 +11,7 @@ from . import spectrum
 from .build import Builder, normalized, padded, size_less_one
 from .fields import Fields
 from .filters import Matrix, hann, mel_filters
-from .processor import AudioProcessor, Length, Mask
+from .processor import AudioProcessor, Length, Mask, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,8 @@ def _mel(b: Builder, audio: str, window: list[float], fft: int, hop: int, filter
 
 def resemblyzer(config: Mapping[str, Any]) -> AudioProcessor:
     """Filter banks of Resemblyzer's speaker encoder, librosa's `melspectrogram` without a
-    logarithm: {"feature_extractor_type": "ResemblyzerFeatureExtractor"}.
+    logarithm: {"feature_extractor_type": "ResemblyzerFeatureExtractor"}. A recording is divided
+    into parts of 1.6 s, 1.3 of which begin each second, as by VoiceEncoder.embed_utterance.
 
     Raises:
         InputError: a field is unknown or has a value that is not supported.
@@ -92,16 +93,19 @@ def resemblyzer(config: Mapping[str, Any]) -> AudioProcessor:
     f = Fields(config, "ResemblyzerFeatureExtractor")
     f.only("sampling_rate", 16000)
     f.finish()
+    frames = 160
+    size = 400 + 160 * (frames - 1)
 
     def build() -> Graph:
         b = Builder("resemblyzer")
-        audio = padded(b, b.input("audio", [1, "samples"]), 200, 200, "constant")
+        audio = b.input("audio", [1, size])
         filters = mel_filters(201, 40, 0, 8000.0, 16000, "slaney", slaney_norm=True)
         mel = _mel(b, audio, hann(400, True), 400, 160, filters)
-        b.output("mels", b.op("Unsqueeze", mel, b.indices(0)), [1, "frames", 40])
+        b.output("mels", b.op("Unsqueeze", mel, b.indices(0)), [1, frames, 40])
         return b.graph
 
-    return AudioProcessor("Resemblyzer", 16000, Length(), build)
+    windows = Windows(size, 200, 160 * frames, 160, 160 * 77, 0.75)
+    return AudioProcessor("Resemblyzer", 16000, Length(exact=size), build, windows=windows)
 
 
 def clap(config: Mapping[str, Any]) -> AudioProcessor:

@@ -71,6 +71,38 @@ class Mask:
 
 
 @dataclass(frozen=True)
+class Windows:
+    """Overlapping parts of a recording, each of which the graph gets by itself. All in samples.
+
+    Attributes:
+        size: what the graph gets; zeros where there is no recording.
+        before: how many of these lie before the part.
+        span: of a part, without what lies around it.
+        unit: parts begin at multiples of it;
+        hop: from one part to the next, a multiple of `unit`.
+        coverage: a last part with less than this share within the recording is left out.
+    """
+
+    size: int
+    before: int
+    span: int
+    unit: int
+    hop: int
+    coverage: float
+
+    def starts(self, count: int) -> list[int]:
+        """Where the parts of `count` samples begin: those of Resemblyzer's
+        compute_partial_slices.
+        """
+        units = -(-(count + 1) // self.unit)
+        steps = max(1, units - (self.span - self.hop) // self.unit + 1)
+        starts = list(range(0, steps * self.unit, self.hop))
+        if len(starts) > 1 and count - starts[-1] < self.coverage * self.span:
+            starts.pop()
+        return starts
+
+
+@dataclass(frozen=True)
 class AudioProcessor:
     """A preprocessor_config.json of sound.
 
@@ -85,6 +117,7 @@ class AudioProcessor:
         frames: (samples of a frame, hop): the graph has an input `valid`, the number of frames
             that lie within the sound.
         variants: {name: makes another graph}; Whisper's "clip".
+        windows: parts that a recording is divided into, for voices.
     """
 
     kind: str
@@ -95,6 +128,7 @@ class AudioProcessor:
     mask: Mask | None = None
     frames: tuple[int, int] | None = None
     variants: Mapping[str, Callable[[], Graph]] = field(default_factory=dict)
+    windows: Windows | None = None
 
     def graph(self, variant: str = "") -> Graph:
         """The graph from samples to the model's inputs. Raises InputError: no such variant."""
@@ -137,4 +171,6 @@ class AudioProcessor:
             out["mask"] = dict(vars(self.mask))
         if self.frames is not None:
             out["frames"] = list(self.frames)
+        if self.windows is not None:
+            out["windows"] = dict(vars(self.windows))
         return out

@@ -7,6 +7,8 @@ import { Aborted, InputError } from "../../shared/errors.ts";
 import { type Client, startClient } from "../client.ts";
 import { Tensor } from "../tensor.ts";
 import { type ImageInput, sendable } from "./pictures.ts";
+import { soundMethods } from "./sound-methods.ts";
+import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
 import type { CallOptions, TaskPipelines } from "./types.ts";
 
 /** What the inputs of each task are. */
@@ -18,6 +20,9 @@ const KINDS = {
   "fill-mask": "text",
   "question-answering": "text",
   "image-classification": "image",
+  "audio-classification": "sound",
+  "voice-activity-detection": "sound",
+  "speaker-verification": "sound",
 } as const;
 
 const ALIASES: Readonly<Record<string, keyof typeof KINDS>> = {
@@ -63,8 +68,10 @@ function callable(
   task: keyof typeof KINDS,
   info: TaskInfo,
 ): TaskPipelines[keyof TaskPipelines] {
+  const methods = soundMethods(client, task, (input, options) => run(input, options));
   const call = (...given: unknown[]): unknown => {
-    const [input, options] = sorted(task, given);
+    const [input, own] = sorted(task, given);
+    const options = methods.options(own);
     if (typeof input === "object" && input !== null && Symbol.asyncIterator in input)
       return each(input as AsyncIterable<unknown>, (one) => run(one, options));
     return run(input, options);
@@ -74,7 +81,7 @@ function callable(
     if (signal?.aborted) throw new Aborted("the call was aborted by its signal", task, "");
     const several = Array.isArray(input);
     const inputs: TaskInput[] = [];
-    for (const one of several ? input : [input]) inputs.push(await read(task, one));
+    for (const one of several ? input : [input]) inputs.push(await read(task, one, signal));
     const results = await client.call(
       "task_call",
       {
@@ -85,7 +92,8 @@ function callable(
     );
     return formed(task, results, several, rest);
   };
-  return Object.assign(call, { task, info, dispose: async () => client.end() }) as never;
+  const dispose = async () => client.end();
+  return Object.assign(call, { task, info, dispose }, methods.members) as never;
 }
 
 /** The input and the options of a call; labels and contexts are arguments of their own. */
@@ -108,7 +116,12 @@ function sorted(task: string, given: Many): [unknown, Record<string, unknown>] {
 }
 
 /** An input for the worker. */
-async function read(task: keyof typeof KINDS, input: unknown): Promise<TaskInput> {
+async function read(
+  task: keyof typeof KINDS,
+  input: unknown,
+  signal: AbortSignal | undefined,
+): Promise<TaskInput> {
+  if (KINDS[task] === "sound") return { sound: await sendableSound(input as SoundInput, signal) };
   if (KINDS[task] === "image") return { image: await sendable(input as ImageInput) };
   const texts = typeof input === "string" ? [input] : Object.values(input ?? {});
   if (!texts.length || !texts.every((text) => typeof text === "string"))
@@ -119,6 +132,7 @@ async function read(task: keyof typeof KINDS, input: unknown): Promise<TaskInput
 function buffersOf(input: TaskInput): Transferable[] {
   if (typeof input === "object" && "image" in input)
     return typeof input.image === "object" && "close" in input.image ? [input.image] : [];
+  if (typeof input === "object" && "sound" in input) return soundBuffers(input.sound);
   return [];
 }
 

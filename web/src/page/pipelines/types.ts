@@ -3,6 +3,8 @@
 import type { TaskInfo } from "../../protocol/tasks.ts";
 import type { Tensor } from "../tensor.ts";
 import type { ImageInput } from "./pictures.ts";
+import type { Streams } from "./sound-streams.ts";
+import type { SoundInput } from "./sounds.ts";
 
 /** Options of every call. */
 export interface CallOptions {
@@ -144,6 +146,56 @@ export interface ClassificationOptions extends CallOptions {
   function_to_apply?: "default" | "softmax" | "sigmoid" | "none";
 }
 
+/** Options of voice-activity-detection, with the names of silero-vad. */
+export interface VoiceActivityOptions extends CallOptions {
+  /** Hz of arrays, and of the model: 16000 or 8000. Files are resampled. Default: 16000. */
+  sampling_rate?: number;
+  /** Speech begins where the probability reaches it. Default: 0.5. */
+  threshold?: number;
+  /** Speech may end below it. Default: `threshold` - 0.15, at least 0.01. */
+  neg_threshold?: number;
+  /** Shorter speech is dropped, except in streams. Default: 250. */
+  min_speech_duration_ms?: number;
+  /** Longer speech is divided, except in streams. Default: Infinity. */
+  max_speech_duration_s?: number;
+  /** Shorter silences do not divide speech. Default: 100. */
+  min_silence_duration_ms?: number;
+  /** What is added at both ends. Default: 30. */
+  speech_pad_ms?: number;
+  /** ms of a silence at which speech that is too long may be divided. Default: 98. */
+  min_silence_at_max_speech?: number;
+  /** Times in seconds rather than samples, except in streams. Default: false. */
+  return_seconds?: boolean;
+  /** Decimals of seconds. Default: 1. */
+  time_resolution?: number;
+}
+
+/** Speech, in samples at `sampling_rate`, or in seconds. */
+export interface VoiceSegment {
+  start: number;
+  end: number;
+}
+
+/** Speech begins or ends at a sample of a stream, counted at `sampling_rate`. */
+export type VoiceEvent = { start: number } | { end: number };
+
+/** Options of speaker-verification. */
+export interface SpeakerOptions extends CallOptions {
+  /** A voice is accepted from this cosine on. Default: 0.75. */
+  threshold?: number;
+  /** Compare with this voice only. */
+  name?: string;
+}
+
+/** An enrolled voice beside a recording. */
+export interface SpeakerScore {
+  /** Name of the voice. */
+  label: string;
+  /** Cosine. */
+  score: number;
+  accepted: boolean;
+}
+
 /** What all pipelines have. */
 export interface PipelineBase {
   /** Name of the task. */
@@ -219,6 +271,41 @@ export interface ImageClassificationPipeline
   extends PipelineBase,
     Calls<ImageInput, ClassificationOptions, LabelScore[]> {}
 
+/** Classifies sounds. */
+export interface AudioClassificationPipeline
+  extends PipelineBase,
+    Calls<SoundInput, ClassificationOptions, LabelScore[]> {}
+
+/** Finds speech. */
+export interface VoiceActivityPipeline
+  extends PipelineBase,
+    Calls<SoundInput, VoiceActivityOptions, VoiceSegment[]>,
+    Streams<VoiceActivityOptions, VoiceEvent> {}
+
+/** Compares voices by the cosines of their vectors. Results: the best voice first. */
+export interface SpeakerVerificationPipeline
+  extends PipelineBase,
+    Calls<SoundInput, SpeakerOptions, SpeakerScore[]> {
+  /** Unit vectors of the enrolled voices by name. They may be kept, and put back. */
+  voices: Record<string, number[]>;
+  /**
+   * Learns a voice: the mean of its recordings' vectors. Replaces one of this name.
+   * @param recordings a sound, or a list of them; several of different days are better than one
+   * @returns the unit vector
+   */
+  enrol(
+    name: string,
+    recordings: SoundInput | readonly SoundInput[],
+    options?: CallOptions,
+  ): Promise<number[]>;
+  /** Whether a sound is of an enrolled voice. */
+  verify(
+    name: string,
+    sound: SoundInput,
+    options?: Omit<SpeakerOptions, "name">,
+  ): Promise<SpeakerScore>;
+}
+
 /** Pipelines by the names of their tasks. */
 export interface TaskPipelines {
   "feature-extraction": FeatureExtractionPipeline;
@@ -231,4 +318,7 @@ export interface TaskPipelines {
   "fill-mask": FillMaskPipeline;
   "question-answering": QuestionAnsweringPipeline;
   "image-classification": ImageClassificationPipeline;
+  "audio-classification": AudioClassificationPipeline;
+  "voice-activity-detection": VoiceActivityPipeline;
+  "speaker-verification": SpeakerVerificationPipeline;
 }

@@ -120,7 +120,7 @@ export const TASK_FILES = [
 export function folderTexts(task: string): string[] {
   const [config, generation, ...tokenizer] = TEXT_FILES.slice(0, 4) as [string, string, string];
   if (task === "text-generation") return [config, generation, ...tokenizer];
-  if (/^image-/.test(task)) return [config, TASK_FILES[0]];
+  if (/^(image|audio|voice|speaker)-/.test(task)) return [config, TASK_FILES[0]];
   if (GRAPHS[task]) return [config, generation, ...tokenizer, TASK_FILES[0]];
   return [config, ...tokenizer, ...(task === "feature-extraction" ? TASK_FILES.slice(1) : [])];
 }

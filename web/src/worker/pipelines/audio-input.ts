@@ -39,7 +39,7 @@ export interface AudioDescription {
 /** Inputs of a processor's graph, and the model's mask. */
 export interface AudioInput {
   /** [1, n] */
-  audio: Float32Array;
+  audio: Float32Array<ArrayBuffer>;
   /** [1]: frames within the sound */
   valid: bigint | undefined;
   /** [1, n] of ones and zeros */
@@ -51,7 +51,10 @@ export interface AudioInput {
  * @param samples one channel at the processor's rate
  * @throws InputError if there are too few or too many
  */
-export function audioInput(description: AudioDescription, samples: Float32Array): AudioInput {
+export function audioInput(
+  description: AudioDescription,
+  samples: Float32Array<ArrayBuffer>,
+): AudioInput {
   const { length, mask, frames } = description;
   const count = samples.length;
   if (count < length.least)
@@ -81,7 +84,11 @@ function totalOf(length: AudioLength, count: number): number {
   return Math.ceil(count / length.multiple) * length.multiple;
 }
 
-function fitted(samples: Float32Array, total: number, repeat: AudioLength["repeat"]) {
+function fitted(
+  samples: Float32Array<ArrayBuffer>,
+  total: number,
+  repeat: AudioLength["repeat"],
+): Float32Array<ArrayBuffer> {
   if (samples.length === total) return samples;
   const out = new Float32Array(total);
   const whole = Math.max(1, repeat ? Math.floor(total / samples.length) : 1);
@@ -90,7 +97,8 @@ function fitted(samples: Float32Array, total: number, repeat: AudioLength["repea
   return out;
 }
 
-function maskOf(mask: AudioMask, count: number, total: number): BigInt64Array {
+/** The mask of `count` samples that are padded to `total`. */
+export function maskOf(mask: AudioMask, count: number, total: number): BigInt64Array {
   const valid = Math.max(0, Math.floor((count - mask.base) / mask.hop) + mask.valid);
   const steps = Math.floor((total - mask.base) / mask.hop) + mask.more;
   const out = new BigInt64Array(Math.ceil(steps / mask.group));

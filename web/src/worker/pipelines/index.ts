@@ -1,4 +1,4 @@
 // The part of the worker for pipelines other than text generation.
 
 export { TaskHost } from "./host.ts";
-export { runTask } from "./tasks.ts";
+export { feedTask, runTask } from "./tasks.ts";

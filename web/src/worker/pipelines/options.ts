@@ -55,6 +55,23 @@ export class Options {
       : this.refuse(name, `Give an integer of ${least} or more.`);
   }
 
+  /** A number within a range; Infinity only where the range has it. */
+  number(name: string, otherwise: number, low: number, high: number): number {
+    const value = this.given[name] ?? otherwise;
+    return typeof value === "number" && value >= low && value <= high
+      ? value
+      : this.refuse(name, `Give a number from ${low} to ${high}.`);
+  }
+
+  /** Lists of numbers by names. */
+  vectors(name: string): Map<string, number[]> {
+    const found = Object.entries(this.given[name] ?? {});
+    for (const [, list] of found)
+      if (!Array.isArray(list) || !list.length || !list.every((x) => typeof x === "number"))
+        this.refuse(name, "Give a list of numbers for each name.");
+    return new Map(found as [string, number[]][]);
+  }
+
   /** A list of strings, or one string. */
   texts(name: string, otherwise: string[] | undefined): string[] | undefined {
     const value = this.given[name] ?? otherwise;

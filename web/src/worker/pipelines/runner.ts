@@ -12,4 +12,16 @@ export interface TaskRunner {
     host: TaskHost,
     options: Options,
   ): (input: TaskInput, ending: Ending) => unknown | Promise<unknown>;
+  /** For sound that arrives in pieces, where the task takes it. */
+  stream?(host: TaskHost, options: Options): TaskStream;
+}
+
+/** A stream of sound. */
+export interface TaskStream {
+  /** Hz of the samples that it takes. */
+  readonly sampling_rate: number;
+  /** What happens in the next samples. */
+  feed(samples: Float32Array<ArrayBuffer>, ending: Ending): Promise<unknown[]>;
+  /** What is known when no more samples come. */
+  end(ending: Ending): Promise<unknown[]>;
 }

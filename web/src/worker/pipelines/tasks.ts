@@ -1,11 +1,14 @@
 // The tasks of this worker part: from the inputs of a call to its results.
 
-import type { TaskCall } from "../../protocol/tasks.ts";
+import type { TaskCall, TaskFeed } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import { imageClassification } from "./images/image-tasks.ts";
 import { Options } from "./options.ts";
 import type { TaskRunner } from "./runner.ts";
+import { feedStream } from "./sounds/streams.ts";
+import { audioClassification, speakerVerification } from "./sounds/tasks.ts";
+import { voiceActivity } from "./sounds/voice-activity.ts";
 import {
   featureExtraction,
   fillMask,
@@ -23,6 +26,9 @@ const TASKS: Record<string, TaskRunner> = {
   "fill-mask": fillMask,
   "question-answering": questionAnswering,
   "image-classification": imageClassification,
+  "audio-classification": audioClassification,
+  "voice-activity-detection": voiceActivity,
+  "speaker-verification": speakerVerification,
 };
 
 /**
@@ -35,13 +41,7 @@ export async function runTask(
   { inputs, options }: TaskCall,
   ending: Ending,
 ): Promise<unknown[]> {
-  const task = TASKS[host.task];
-  if (!task)
-    throw new InputError(
-      `the task is '${host.task}'`,
-      "pipeline",
-      `This version of Edgewise has ${Object.keys(TASKS).join(", ")} and text-generation.`,
-    );
+  const task = runnerOf(host);
   const run = task.prepare(host, new Options(options, task.options));
   const results: unknown[] = [];
   for (const [i, input] of inputs.entries()) {
@@ -53,4 +53,33 @@ export async function runTask(
     }
   }
   return results;
+}
+
+/**
+ * Gives a stream of sound its next samples.
+ * @returns what happened in them
+ * @throws as runTask
+ */
+export async function feedTask(
+  host: TaskHost,
+  request: TaskFeed,
+  ending: Ending,
+): Promise<unknown[]> {
+  const task = runnerOf(host);
+  const make = () => {
+    if (task.stream) return task.stream(host, new Options(request.options, task.options));
+    throw new InputError("it has no streams", host.task, "Call the pipeline with a sound.");
+  };
+  return feedStream(host, request, make, ending);
+}
+
+/** @throws InputError if this version does not have the task */
+function runnerOf({ task }: TaskHost): TaskRunner {
+  const found = TASKS[task];
+  if (found) return found;
+  throw new InputError(
+    `the task is '${task}'`,
+    "pipeline",
+    `This version of Edgewise has ${Object.keys(TASKS).join(", ")} and text-generation.`,
+  );
 }

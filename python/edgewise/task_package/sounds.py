@@ -1,0 +1,169 @@
+"""Packages of pipelines of sound: the processor's graph and the model's, for fixed lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..compile.programs import Programs
+from ..declare.symbolic import NeedsHost, NotStatic, Sym
+from ..errors import InputError, UnsupportedOp
+from ..ir import Graph, NeedsValue
+from ..json_text import parse_json
+from ..processors.audio import AudioProcessor
+from ..processors.reader import audio_processor
+
+VOICE_OUTPUTS = ("embeddings", "embedding", "embeds", "last_hidden_state", "logits")
+# Seconds of the plans of models that take any length. Sound to classify is followed by silence up
+# to the next of them; voices are cut into overlapping parts of one of them.
+SECONDS = (1, 2, 3, 5, 8, 12, 20, 30)
+VOICE_SECONDS = (1, 2, 4, 8)
+RATES = {16000: 512 + 64, 8000: 256 + 32}  # samples of a run of Silero VAD, by Hz
+SETTINGS = "preprocessor_config.json"
+
+
+def add_sound_model(
+    programs: Programs,
+    graph: Graph,
+    outputs: Sequence[str],
+    texts: Mapping[str, bytes],
+    seconds: int | None = None,
+) -> dict[str, Any]:
+    """Adds the programs of a task on sound: "pre", from samples to the model's inputs, and "model";
+    for voice activity "model", and "model_8000" if the graph takes a sampling rate.
+
+    Args:
+        programs: of the task.
+        graph: the model.
+        outputs: names of the outputs that the task reads.
+        texts: {file name: bytes} of the model's small files.
+        seconds: most seconds of a model that takes any length.
+
+    Returns:
+        the description of what happens to samples before "pre"
+
+    Raises:
+        InputError, UnsupportedOp: the model is none of this task, or has no lengths.
+    """
+    task = programs.package.manifest["task"]
+    if task == "voice-activity-detection":
+        if seconds is not None:
+            raise InputError("this task has no lengths", "max_length", "Leave it out.")
+        return _add_voice_activity(programs, graph, outputs)
+    processor = audio_processor(_settings(texts))
+    if processor.channels != 1:
+        raise UnsupportedOp("its sound has two channels", SETTINGS, "Give a model of one channel.")
+    known: tuple[int, ...] = VOICE_SECONDS if task == "speaker-verification" else SECONDS
+    if seconds is not None and seconds < 1:
+        raise InputError(f"{seconds} is not a valid length", "max_length", "Give seconds.")
+    if seconds is not None:
+        known = (*(s for s in known if s < seconds), seconds)
+    description = processor.description()
+    wanted = [s * processor.sampling_rate for s in known]
+    lengths, any_length = _add_processor(programs, processor, wanted)
+    if lengths and task == "audio-classification" and not any_length:
+        raise UnsupportedOp(
+            f"its features ({processor.kind}) have as many frames as the sound",
+            SETTINGS,
+            "A package needs features of one length, as Whisper's or AST's, or samples.",
+        )
+    sizes = lengths or [processor.total(processor.length.least)]
+    runs = [_model_shapes(graph, _made(programs, processor, size)) for size in sizes]
+    programs.add("model", graph, [(shapes, None) for shapes in runs], outputs)
+    if lengths:
+        description["lengths"] = lengths
+    return description
+
+
+def _settings(texts: Mapping[str, bytes]) -> Mapping[str, Any]:
+    """The contents of preprocessor_config.json, or of processor_config.json."""
+    file = next((f for f in (SETTINGS, "processor_config.json") if f in texts), None)
+    found = parse_json(texts[file], file) if file else None
+    if not isinstance(found, dict):
+        raise InputError(
+            "there is none", SETTINGS, "Put the model's preprocessor_config.json into its folder."
+        )
+    return found
+
+
+def _add_processor(
+    programs: Programs, processor: AudioProcessor, lengths: Sequence[int]
+) -> tuple[list[int], bool]:
+    """Adds "pre".
+
+    Returns:
+        (the numbers of samples that the model gets plans for, none if the processor says one;
+        whether "pre" takes any number)
+    """
+    graph, least = processor.graph(), processor.length.least
+    if processor.length.exact is not None:
+        shapes: dict[str, list[Any]] = {"audio": [1, processor.length.exact]}
+        if processor.frames is not None:
+            shapes["valid"] = [1]
+        programs.add("pre", graph, [(shapes, None)])
+        return [], False
+    sizes = sorted({processor.total(n) for n in lengths})
+    if processor.length.multiple == 1 and not processor.length.chunk:
+        size = Sym(0, 1, 0, max(least, 2), sizes[-1])
+        try:
+            programs.add("pre", graph, [({"audio": [1, size]}, (size.lo, size.hi))])
+            return sizes, True
+        except (NotStatic, NeedsValue, NeedsHost):
+            pass  # frames
+    programs.add("pre", graph, [({"audio": [1, size]}, None) for size in sizes])
+    return sizes, False
+
+
+def _made(programs: Programs, processor: AudioProcessor, size: int) -> dict[str, list[int]]:
+    """{name: shape} of what the model gets for so many samples."""
+    plans = programs.package.manifest["programs"]["pre"]["plans"]
+    plan = next((p for p in plans if p["inputs"]["audio"][1] == [1, size]), plans[0])
+    made = {
+        name: [d[0] * size + d[1] if isinstance(d, list) else d for d in shape]
+        for name, (_, _, shape, _) in plan["outputs"].items()
+    }
+    if processor.mask is not None:
+        made[processor.mask.name] = [1, processor.mask.sizes(size, size)[1]]
+    return made
+
+
+def _model_shapes(graph: Graph, made: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Shapes of the model's inputs."""
+    shapes = {}
+    for info in graph.input_names():
+        if info.name not in made:
+            raise UnsupportedOp(
+                f"its input '{info.name}' is none that its processor gives",
+                graph.name or "model",
+                f"Does {SETTINGS}, which gives {', '.join(made)}, belong to the model?",
+            )
+        shape = made[info.name]
+        fixed = [d if isinstance(d, int) and d > 0 else None for d in info.shape or shape]
+        if len(fixed) != len(shape) or any(d not in (None, n) for d, n in zip(fixed, shape)):
+            raise InputError(
+                f"it has the shape {info.shape}, but the processor gives {shape}",
+                f"input '{info.name}'",
+                f"Do the model and its {SETTINGS} belong together?",
+            )
+        shapes[info.name] = shape
+    return shapes
+
+
+def _add_voice_activity(programs: Programs, graph: Graph, outputs: Sequence[str]) -> dict[str, Any]:
+    names = {i.name for i in graph.input_names()}
+    if not {"input", "state"} <= names <= {"input", "state", "sr"} or len(outputs) < 2:
+        raise UnsupportedOp(
+            f"its inputs are {', '.join(sorted(names))}",
+            graph.name or "model",
+            "Give Silero VAD 5 or 6.",
+        )
+    rates = [rate for rate in RATES if rate == 16000 or "sr" in names]
+    for rate in rates:
+        shapes: dict[str, list[Any]] = {"input": [1, RATES[rate]], "state": [2, 1, 128]}
+        fixed = {"sr": [rate]} if "sr" in names else None
+        if fixed:
+            info = next(i for i in graph.input_names() if i.name == "sr")
+            shapes["sr"] = [1] * len(info.shape or [])
+        name = "model" if rate == 16000 else f"model_{rate}"
+        programs.add(name, graph, [(shapes, None)], outputs, fixed=fixed)
+    return {"type": "Silero", "sampling_rates": rates}

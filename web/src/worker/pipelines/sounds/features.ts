@@ -1,0 +1,132 @@
+// From samples to the inputs of a model: the graph "pre" of a package, and the lengths that its
+// plans have. Mirrors python/edgewise/task_sounds.py, which writes the description.
+
+import type { TaskTensor } from "../../../protocol/tasks.ts";
+import { InputError, PackageError } from "../../../shared/errors.ts";
+import { type AudioDescription, audioInput, maskOf } from "../audio-input.ts";
+import type { Ending, TaskHost } from "../host.ts";
+
+/** Parts that a recording is divided into; see Windows in Python. */
+export interface SoundWindows {
+  size: number;
+  before: number;
+  span: number;
+  unit: number;
+  hop: number;
+  coverage: number;
+}
+
+/** A processor of sound in a package. */
+export interface SoundDescription extends AudioDescription {
+  /** Samples of the model's plans, ascending. None: the processor gives one length. */
+  lengths?: number[];
+  windows?: SoundWindows;
+}
+
+/** @throws PackageError if the manifest's description is not one of this version */
+export function soundDescription(host: TaskHost): SoundDescription {
+  const found = host.processor.audio as unknown as SoundDescription | undefined;
+  if (found?.length && found.sampling_rate > 0) return found;
+  throw new PackageError(
+    "its processor has no description of sound",
+    host.task,
+    "Build the package again with this version: `edgewise build --task`.",
+  );
+}
+
+/**
+ * The model's inputs for samples at the processor's rate.
+ * @throws InputError if there are too few or too many samples
+ */
+export async function soundInputs(
+  host: TaskHost,
+  samples: Float32Array<ArrayBuffer>,
+  ending: Ending,
+): Promise<Record<string, TaskTensor>> {
+  const description = soundDescription(host);
+  const { lengths, sampling_rate: rate, mask: rule } = description;
+  const length = lengths?.find((n) => n >= samples.length);
+  if (lengths && length === undefined)
+    throw new InputError(
+      `the sound has ${(samples.length / rate).toFixed(1)} s, this package takes ` +
+        `${lengths.at(-1)! / rate} s`,
+      host.task,
+      "Give a shorter one, or build the package with a larger --max-length.",
+    );
+  const { audio, valid, mask } = audioInput(description, samples);
+  const feeds: Record<string, TaskTensor> = { audio: floats([1, audio.length], audio) };
+  if (valid !== undefined) feeds.valid = integers([1], BigInt64Array.of(valid));
+  const made = await host.run("pre", feeds, ending);
+  if (length !== undefined && length > audio.length)
+    for (const name of Object.keys(made)) made[name] = padded(made[name]!, length);
+  const ones = rule && length !== undefined ? maskOf(rule, samples.length, length) : mask;
+  if (rule && ones) made[rule.name] = integers([1, ones.length], ones);
+  return Object.fromEntries(
+    host.graph("model").inputs.map(({ name }) => {
+      if (made[name]) return [name, made[name]];
+      throw new PackageError(
+        `its model has an input '${name}', which its processor does not give`,
+        host.task,
+        "Build it again.",
+      );
+    }),
+  );
+}
+
+/** Samples [..., n], followed by zeros. */
+function padded({ type, dims, data }: TaskTensor, length: number): TaskTensor {
+  const more = new Uint8Array(4 * length);
+  more.set(data);
+  return { type, dims: [...dims.slice(0, -1), length], data: more };
+}
+
+const floats = (dims: number[], { buffer }: Float32Array<ArrayBuffer>): TaskTensor => ({
+  type: "float32",
+  dims,
+  data: new Uint8Array(buffer),
+});
+
+const integers = (dims: number[], { buffer }: BigInt64Array): TaskTensor => ({
+  type: "int64",
+  dims,
+  data: new Uint8Array(buffer as ArrayBuffer),
+});
+
+/** The parts of a recording of which a voice's vector is the mean. */
+export function voiceParts(
+  description: SoundDescription,
+  samples: Float32Array<ArrayBuffer>,
+): Float32Array<ArrayBuffer>[] {
+  const { windows, lengths } = description;
+  if (windows)
+    return windowStarts(windows, samples.length).map((start) => {
+      const part = new Float32Array(windows.size);
+      const first = start - windows.before;
+      part.set(samples.subarray(Math.max(first, 0), first + windows.size), Math.max(-first, 0));
+      return part;
+    });
+  if (!lengths) return [samples];
+  const n = samples.length;
+  const size = lengths.findLast((length) => length <= n) ?? lengths[0]!;
+  if (n <= size) {
+    const part = new Float32Array(size);
+    part.set(samples);
+    return [part];
+  }
+  const count = Math.ceil(n / size);
+  return Array.from({ length: count }, (_, i) => {
+    const start = Math.round((i * (n - size)) / (count - 1));
+    return samples.slice(start, start + size);
+  });
+}
+
+/** Where the parts of `count` samples begin. */
+export function windowStarts(windows: SoundWindows, count: number): number[] {
+  const { unit, span, hop, coverage } = windows;
+  const units = Math.ceil((count + 1) / unit);
+  const steps = Math.max(1, units - (span - hop) / unit + 1);
+  const starts: number[] = [];
+  for (let at = 0; at < steps * unit; at += hop) starts.push(at);
+  if (starts.length > 1 && count - starts.at(-1)! < coverage * span) starts.pop();
+  return starts;
+}

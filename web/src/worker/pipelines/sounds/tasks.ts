@@ -1,0 +1,93 @@
+// Tasks that classify a sound, or compare voices. Names, options and results are those of Python.
+
+import { InputError } from "../../../shared/errors.ts";
+import type { Ending, TaskHost } from "../host.ts";
+import { labeler } from "../images/image-tasks.ts";
+import type { TaskRunner } from "../runner.ts";
+import { numbers, output, row } from "../text.ts";
+import { soundDescription, soundInputs, voiceParts } from "./features.ts";
+import { readSound, soundOf } from "./read.ts";
+
+/** An output of the model for samples at the processor's rate. */
+async function vector(
+  host: TaskHost,
+  samples: Float32Array<ArrayBuffer>,
+  ending: Ending,
+  ...names: string[]
+): Promise<Float32Array> {
+  const outputs = await host.run("model", await soundInputs(host, samples, ending), ending);
+  const found = Object.entries(outputs).map(([name, tensor]) => [name, numbers(tensor)]);
+  return row(output(host, Object.fromEntries(found), ...names), 0);
+}
+
+/** `pipe(sounds, {top_k, function_to_apply})` */
+export const audioClassification: TaskRunner = {
+  options: ["top_k", "function_to_apply"],
+  prepare(host, options) {
+    const labels = labeler(host, options);
+    const { sampling_rate: rate } = soundDescription(host);
+    return async (input, ending) => {
+      const sound = soundOf(input, host.task);
+      const samples = await readSound(host.device, sound, rate, ending);
+      return labels(await vector(host, samples, ending, "logits"));
+    };
+  },
+};
+
+const VOICES = ["embeddings", "embedding", "embeds", "last_hidden_state", "logits"];
+
+/** A vector of length 1; zeros stay zeros. */
+export function unit(vector: ArrayLike<number>): number[] {
+  const values = Array.from(vector);
+  const length = Math.hypot(...values);
+  return length ? values.map((x) => x / length) : values;
+}
+
+/** The mean of unit vectors, as a unit vector. */
+export function meanVoice(voices: readonly ArrayLike<number>[]): number[] {
+  const [first, ...others] = voices.map(unit);
+  return unit(others.reduce((sum, voice) => sum.map((x, i) => x + voice[i]!), first!));
+}
+
+/** The cosine of two vectors. */
+export function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  const other = unit(b);
+  return unit(a).reduce((sum, x, i) => sum + x * (other[i] ?? NaN), 0);
+}
+
+/**
+ * Compares voices. `enrol: true` gives vectors: of the n-th input the mean of the first n. Else
+ * `voices` are those to compare with.
+ */
+export const speakerVerification: TaskRunner = {
+  options: ["threshold", "name", "voices", "enrol"],
+  prepare(host, options) {
+    const description = soundDescription(host);
+    const threshold = options.number("threshold", 0.75, -1, 1);
+    const voices = options.vectors("voices");
+    const name = options.has("name") ? options.text("name", "") : undefined;
+    const enrol = options.flag("enrol", false);
+    if (!enrol && (name === undefined ? !voices.size : !voices.has(name)))
+      throw new InputError(
+        name === undefined ? "no voice is enrolled" : `the voice '${name}' is not enrolled`,
+        host.task,
+        "Call enrol first.",
+      );
+    const all: number[][] = [];
+    return async (input, ending) => {
+      const sound = soundOf(input, host.task);
+      const samples = await readSound(host.device, sound, description.sampling_rate, ending);
+      const vectors: Float32Array[] = [];
+      for (const part of voiceParts(description, samples))
+        vectors.push(await vector(host, part, ending, ...VOICES));
+      const heard = meanVoice(vectors);
+      all.push(heard);
+      if (enrol) return meanVoice(all);
+      return [...voices]
+        .filter(([label]) => name === undefined || label === name)
+        .map(([label, voice]) => ({ label, score: cosine(heard, voice) }))
+        .sort((a, b) => b.score - a.score)
+        .map(({ label, score }) => ({ label, score, accepted: score >= threshold }));
+    };
+  },
+};
