@@ -41,6 +41,8 @@ TASKS: dict[str, tuple[str, str]] = {
     "text2text-generation": ("text2text", "Text2TextGenerationPipeline"),
     "summarization": ("text2text", "SummarizationPipeline"),
     "translation": ("text2text", "TranslationPipeline"),
+    "text-to-speech": ("speech.text_to_speech", "TextToSpeechPipeline"),
+    "text-to-audio": ("speech.text_to_speech", "TextToSpeechPipeline"),
     "asr": ("automatic_speech_recognition", "AutomaticSpeechRecognitionPipeline"),
 }
 """{task or alias: (module of this package, class)}. Modules are imported on first use."""

@@ -19,7 +19,7 @@ from ..package import Package
 
 DTYPES = SUFFIX_OF
 """Names of the types of weights in transformers.js, and the suffixes of their files."""
-SMALL = re.compile(r".*\.(json|jinja|txt|model|npz|npy)", re.IGNORECASE)
+SMALL = re.compile(r".*\.(json|jinja|txt|model|npz|npy)|voices/.*\.bin", re.IGNORECASE)
 
 Stem = str | tuple[str, ...]
 """Name of a graph without suffix, such as "model"; a tuple: the first that exists."""

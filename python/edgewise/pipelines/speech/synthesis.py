@@ -1,0 +1,253 @@
+"""Models that speak: VITS as transformers has it, Piper and Kokoro.
+
+Each makes the inputs of its graph of one sentence.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...errors import InputError, ModelError
+from ...text.vits_tokenizer import VitsTokenizer
+from .styles import Styles
+
+if TYPE_CHECKING:
+    from ..base import Pipeline
+
+__all__ = ["Speaker", "speaker_of"]
+
+MOST_TOKENS = 510  # of Kokoro, without those at the ends
+ESPEAK = "such as espeak-ng's; pass phonemizer=str for texts that are phonemes already"
+
+Feeds = dict[str, Any]
+Options = Mapping[str, Any]
+
+
+class Speaker(Protocol):
+    """What a kind of model adds to the pipeline.
+
+    Attributes:
+        rate: Hz of the sound.
+        splits: whether a text is spoken sentence by sentence unless an option says otherwise.
+        takes: names of the options that apply to the model.
+    """
+
+    rate: int
+    splits: bool
+    takes: frozenset[str]
+
+    def feeds(self, text: str, options: Options) -> Iterator[Feeds]:
+        """The inputs of the graph for each part of a sentence."""
+
+
+def speaker_of(pipe: Pipeline) -> Speaker:
+    """The kind of a pipeline's model, by its files and inputs.
+
+    Raises:
+        InputError: it is none that is known. ModelError, TokenizerError: a file is damaged.
+    """
+    inputs = pipe.session("model").inputs
+    if {"input", "input_lengths", "scales"} <= set(inputs):
+        return _Piper(pipe)
+    if {"style", "speed"} <= set(inputs):
+        return _Kokoro(pipe)
+    if "input_ids" in inputs and set(inputs) <= {"input_ids", "attention_mask", "speaker_id"}:
+        return _Vits(pipe)
+    raise InputError(
+        f"its inputs are {', '.join(inputs)}", pipe.task, "Models are VITS, Piper and Kokoro."
+    )
+
+
+class _Vits:
+    """transformers' VitsModel, among them MMS."""
+
+    splits = False
+
+    def __init__(self, pipe: Pipeline) -> None:
+        self.inputs = pipe.session("model").inputs
+        self.rate = int(pipe.config.get("sampling_rate", 16000))
+        self.takes = frozenset({"phonemizer"} | ({"speaker"} & {n[:7] for n in self.inputs}))
+        self.speakers = pipe.config.get("num_speakers", 1)
+        self.tokenizer = pipe.tokenizer
+        if self.tokenizer is None and pipe.files is not None:
+            self.tokenizer = VitsTokenizer.from_files(pipe.files.read, pipe.files.where)
+        if self.tokenizer is None:
+            raise InputError("there is no tokenizer", pipe.task, "Pass tokenizer= with a path.")
+
+    def feeds(self, text: str, options: Options) -> Iterator[Feeds]:
+        """See Speaker."""
+        phonemizer = options["phonemizer"]
+        if isinstance(self.tokenizer, VitsTokenizer):
+            ids = self.tokenizer.encode(text, phonemizer)
+        else:
+            found = self.tokenizer.encode(text if phonemizer is None else str(phonemizer(text)))
+            ids = list(getattr(found, "ids", found))
+        if not ids:
+            raise InputError("the text has no characters that the model knows", "text", "Give one.")
+        feeds: Feeds = {"input_ids": [ids]}
+        if "attention_mask" in self.inputs:
+            feeds["attention_mask"] = [[1] * len(ids)]
+        if "speaker_id" in self.inputs:
+            number = check_speaker(options["speaker"] or 0, self.speakers, {})
+            rank = len(self.inputs["speaker_id"].shape or ())
+            feeds["speaker_id"] = [number] if rank else number
+        yield feeds
+
+
+class _Piper:
+    """Piper's voices: NAME.onnx with NAME.onnx.json."""
+
+    splits = True
+
+    def __init__(self, pipe: Pipeline) -> None:
+        self.inputs = pipe.session("model").inputs
+        config = _piper_config(pipe)
+        self.speakers = config.get("num_speakers", 1)
+        ids = config.get("phoneme_id_map")
+        self.ids: dict[str, list[int]] = ids if isinstance(ids, dict) else {}
+        if not all(c in self.ids for c in "^_$"):
+            raise ModelError(
+                "it has no phoneme_id_map with ^, _ and $",
+                "the voice's .onnx.json",
+                "Copy it again from the voice.",
+            )
+        self.names = config.get("speaker_id_map") or {}
+        self.inference = config.get("inference") or {}
+        self.is_text = config.get("phoneme_type") == "text"
+        self.rate = int((config.get("audio") or {}).get("sample_rate", 22050))
+        names = {"phonemizer", "speed", "noise_scale", "length_scale", "noise_w"}
+        self.takes = frozenset(names | ({"speaker"} if "sid" in self.inputs else set()))
+
+    def feeds(self, text: str, options: Options) -> Iterator[Feeds]:
+        """See Speaker. Phonemes that the voice does not have are left out, as in Piper."""
+        scales = [
+            float(self.inference.get(name, default) if options[name] is None else options[name])
+            for name, default in (("noise_scale", 0.667), ("length_scale", 1.0), ("noise_w", 0.8))
+        ]
+        scales[1] /= options["speed"]
+        for phonemes in self._phonemes(text, options["phonemizer"]):
+            ids = [*self.ids["^"], *self.ids["_"]]
+            for phoneme in phonemes:
+                if phoneme in self.ids:
+                    ids += [*self.ids[phoneme], *self.ids["_"]]
+            ids += self.ids["$"]
+            feeds: Feeds = {"input": [ids], "input_lengths": [len(ids)], "scales": scales}
+            if "sid" in self.inputs:
+                feeds["sid"] = [check_speaker(options["speaker"] or 0, self.speakers, self.names)]
+            yield feeds
+
+    def _phonemes(self, text: str, phonemizer: Callable[[str], Any] | None) -> Iterator[list[str]]:
+        """The phonemes of each sentence."""
+        if phonemizer is None:
+            if not self.is_text:
+                raise InputError(
+                    "the voice reads phonemes",
+                    "phonemizer",
+                    f"Give a function that makes them of a text, {ESPEAK}.",
+                )
+            phonemizer = str
+        found = phonemizer(text)
+        for sentence in [found] if isinstance(found, str) else found:
+            if isinstance(sentence, str):
+                yield list(unicodedata.normalize("NFD", sentence))
+            else:  # a list of phonemes, as Piper's phonemizers return
+                yield [str(phoneme) for phoneme in sentence]
+
+
+def _piper_config(pipe: Pipeline) -> dict[str, Any]:
+    """The contents of the file .onnx.json beside the graph."""
+    if pipe.config.get("phoneme_id_map"):
+        return pipe.config
+    names = [n for n in pipe.files.names if n.endswith(".onnx.json")] if pipe.files else []
+    if pipe.files is not None:
+        graph = pipe.files.graphs["model"].replace("\\", "/")
+        names = [n for n in names if f"{graph}.json".endswith(f"/{n}")] or names
+    if len(names) != 1 or pipe.files is None:
+        raise InputError(
+            "there is no .onnx.json of the voice",
+            pipe.task,
+            "Put it beside the .onnx file, or pass its contents: config={...}.",
+        )
+    return pipe.files.json(names[0]) or {}
+
+
+class _Kokoro:
+    """Kokoro (StyleTTS 2)."""
+
+    splits = True
+    takes = frozenset({"phonemizer", "speed", "voice"})
+    rate = 24000
+
+    def __init__(self, pipe: Pipeline) -> None:
+        inputs = pipe.session("model").inputs
+        self.tokens = "tokens" if "tokens" in inputs else "input_ids"
+        names, read = (
+            ([], lambda name: None) if pipe.files is None else (pipe.files.names, pipe.files.read)
+        )
+        self.styles = Styles(names, read)
+        vocabulary: Any = pipe.config.get("vocab")
+        if vocabulary is None and pipe.files is not None:
+            fast = pipe.files.json("tokenizer.json") or {}
+            vocabulary = (fast.get("model") or {}).get("vocab")
+            if vocabulary is None:
+                vocabulary = pipe.files.json("vocab.json")
+                vocabulary = (vocabulary or {}).get("vocab", vocabulary)
+        if not isinstance(vocabulary, dict) or not all(type(i) is int for i in vocabulary.values()):
+            raise InputError(
+                "there is no vocabulary of phonemes",
+                pipe.task,
+                "Put config.json with `vocab`, tokenizer.json or vocab.json into the folder.",
+            )
+        self.vocabulary = vocabulary
+
+    def feeds(self, text: str, options: Options) -> Iterator[Feeds]:
+        """See Speaker. Phonemes that the model does not have are left out, as in Kokoro."""
+        phonemizer = options["phonemizer"]
+        if phonemizer is None:
+            raise InputError(
+                "the model reads phonemes",
+                "phonemizer",
+                f"Give a function that makes them of a text, {ESPEAK}.",
+            )
+        found = phonemizer(text)
+        for sentence in [found] if isinstance(found, str) else found:
+            phonemes = "".join(sentence)
+            for part in _parts([c for c in phonemes if c in self.vocabulary], MOST_TOKENS):
+                ids = [self.vocabulary[c] for c in part]
+                yield {
+                    self.tokens: [[0, *ids, 0]],
+                    "style": [self.styles.row(options["voice"], len(ids))],
+                    "speed": [options["speed"]],
+                }
+
+
+def _nothing(name: str) -> None:
+    """Reads no file."""
+
+
+def _parts(phonemes: list[str], most: int) -> Iterator[list[str]]:
+    """Parts of at most `most` phonemes, cut behind punctuation or a space where there is one."""
+    while len(phonemes) > most:
+        ends = [
+            max((i for i in range(most // 2, most) if phonemes[i] in marks), default=0)
+            for marks in (".!?…", ";:", ",—", " ")
+        ]
+        end = next((e for e in ends if e), most - 1) + 1
+        yield phonemes[:end]
+        phonemes = phonemes[end:]
+    if any(p.strip() for p in phonemes):
+        yield phonemes
+
+
+def check_speaker(speaker: Any, count: Any, names: Mapping[str, Any]) -> int:
+    """The number of a speaker. Raises InputError: there is no such speaker."""
+    number = names.get(speaker) if isinstance(speaker, str) else speaker
+    if type(number) is not int or not 0 <= number < max(1, int(count)):
+        raise InputError(
+            f"there is no speaker {speaker!r}",
+            "speaker",
+            f"Give a number below {count}" + (f" or one of {', '.join(names)}." if names else "."),
+        )
+    return number
