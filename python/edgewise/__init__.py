@@ -22,6 +22,10 @@ def __getattr__(name: str) -> object:  # imported on first use, to keep `import 
         from . import training
 
         return getattr(training, name)
+    if name == "personalize":
+        from .pipelines.personal import personalize
+
+        return personalize
     if name == "CausalLM":
         from .training.adapters import CausalLM
 
@@ -44,5 +48,6 @@ __all__ = [
     "Trainer",
     "generate",
     "merge_adapter",
+    "personalize",
     "pipeline",
 ]

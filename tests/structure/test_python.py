@@ -32,6 +32,7 @@ ORDER = [
     {"session"},
     {"text"},
     {"training"},
+    {"heads"},
     {"task_package"},
     {"pipelines", "custom_engine", "page"},
     {"inspect", "bench", "snapshot"},

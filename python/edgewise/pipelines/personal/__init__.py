@@ -1,0 +1,84 @@
+"""`personalize(pipe, examples)`: a pipeline that learns labels of its user from a few examples.
+
+backbone: features of a pipeline's inputs
+pipeline: PersonalPipeline
+nearest: classification by the nearest examples
+measures: accuracy, confusion and error rates
+files: heads in safetensors files
+export: models with the head in the graph
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...heads.fit import FitOptions
+from ..base import Pipeline
+from .backbone import Backbone
+from .pipeline import PersonalPipeline
+
+__all__ = ["PersonalPipeline", "personalize"]
+
+
+def personalize(
+    pipe: Pipeline,
+    examples: Mapping[str, Sequence[Any]] | str | os.PathLike[str] | bytes,
+    *,
+    other: Sequence[Any] = (),
+    method: str = "logistic",
+    neighbors: int = 5,
+    c: float = 1.0,
+    class_weight: str | dict[str, float] | None = "balanced",
+    steps: int = 300,
+    learning_rate: float = 0.05,
+    validation_split: float = 0.0,
+    seed: int = 0,
+    pooling: str | None = None,
+    name: str = "default",
+    on_step: Callable[[int, float], None] | None = None,
+) -> PersonalPipeline:
+    """Teaches a pipeline labels of your own.
+
+    Example: `mine = personalize(pipe, {"cup": ["cup1.png", ...], "keys": [...]}); mine("x.png")`
+
+    The model stays as it is. The features of the examples are computed once and kept; a head
+    (logistic regression) is trained on them in the engine, which takes less than a second for a few
+    examples. The head does not depend on the order of examples or on chance.
+
+    Args:
+        pipe: of image-classification, image-feature-extraction, audio-classification,
+            speaker-verification, text-classification or feature-extraction. It can still be used,
+            and must not be closed before the result.
+        examples: {label: [inputs of pipe]}; or a file of PersonalPipeline.save.
+        other: inputs of none of the labels. They get the label "other".
+        method: "logistic", or "knn": by the nearest examples, which works from one example of one
+            label on.
+        neighbors: how many examples "knn" compares with.
+        c, class_weight: as C and class_weight of scikit-learn's LogisticRegression, for features
+            whose mean square is 1.
+        steps, learning_rate: of Adam, each on all examples.
+        validation_split: share of each label's examples on which a head that does not know them
+            is evaluated: `validation` of the result. The head in use is trained on all.
+        seed: that the choice of these examples follows from.
+        pooling: how states of positions become features: "mean" or "first". Default: "first" for
+            transformers of pictures, which have a class token, else "mean".
+        name: of the head.
+        on_step: called with (step, loss) after each step.
+
+    Returns:
+        a pipeline with the call of `pipe` (of text-classification for feature-extraction, of
+        image-classification for image-feature-extraction) and the labels of the examples
+
+    Raises:
+        InputError: an option or an example is not valid, or the pipeline has no features.
+    """
+    options = FitOptions(c, class_weight, steps, learning_rate)
+    backbone = Backbone(pipe, pooling)
+    made = PersonalPipeline(backbone, method, neighbors, options, on_step)
+    if not isinstance(examples, Mapping):
+        made.load(examples)
+        return made
+    made.teach(examples, other, name, validation_split, seed)
+    return made

@@ -1,0 +1,154 @@
+"""Heads in safetensors files, which pages read and write as well (worker/pipelines/heads.ts)."""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...declare.dtypes import FLOAT, INT64, unpack
+from ...errors import InputError, ModelError
+from ...heads.examples import Examples
+from ...heads.fit import FitOptions, Head
+from ...ir import Tensor
+from ...json_text import parse_json
+from ...onnx.source import Source
+from ...training.safetensors import load_safetensors, save_safetensors
+
+FORMAT = "edgewise-head"
+VERSION = 1
+MAX_LABELS = 100_000
+
+
+@dataclass
+class Saved:
+    """A head as it is saved.
+
+    Attributes:
+        name: of the head.
+        task: of the personal pipeline.
+        model: digest of the model.
+        method: "logistic" or "knn".
+        neighbors: of "knn".
+        options: of the training.
+        examples: features by label.
+        head: the trained head; None for "knn".
+    """
+
+    name: str
+    task: str
+    model: str
+    method: str
+    neighbors: int
+    options: FitOptions
+    examples: Examples
+    head: Head | None
+
+
+def write_head(saved: Saved, target: Any) -> bytes | None:
+    """Writes a head. target: as of save_safetensors."""
+    examples, head = saved.examples, saved.head
+    classes = array("q", examples.classes).tobytes()
+    tensors: dict[str, Any] = {
+        "examples": (FLOAT, (len(examples), examples.size), bytes(examples.data)),
+        "classes": (INT64, (len(examples),), classes),
+    }
+    if head is not None:
+        count = len(head.labels)
+        tensors["weight"] = (FLOAT, (examples.size, count), head.weight)
+        tensors["bias"] = (FLOAT, (count,), head.bias)
+    return save_safetensors(
+        tensors,
+        target,
+        {
+            "format": FORMAT,
+            "version": str(VERSION),
+            "name": saved.name,
+            "task": saved.task,
+            "model": saved.model,
+            "method": saved.method,
+            "labels": json.dumps(examples.labels, ensure_ascii=False),
+            "options": json.dumps({"neighbors": saved.neighbors, **asdict(saved.options)}),
+        },
+    )
+
+
+def read_head(source: str | os.PathLike[str] | bytes | Source) -> Saved:
+    """Reads a head. Raises ModelError: the file is damaged, or none of a head."""
+    tensors, metadata = load_safetensors(source)
+    where = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "head"
+    if metadata.get("format") != FORMAT or metadata.get("version") != str(VERSION):
+        raise _broken("it is no head of this version", where)
+    labels = parse_json(metadata.get("labels", ""), where)
+    options = parse_json(metadata.get("options", ""), where)
+    if (
+        not isinstance(labels, list)
+        or not all(isinstance(label, str) for label in labels)
+        or not 1 <= len(set(labels)) == len(labels) <= MAX_LABELS
+        or not isinstance(options, dict)
+    ):
+        raise _broken("it has no labels or options", where)
+    neighbors = options.pop("neighbors", None)
+    try:
+        fitting = FitOptions(**options)
+    except (InputError, TypeError):
+        raise _broken("its options are not valid", where) from None
+    if type(neighbors) is not int or neighbors < 1:
+        raise _broken("its number of neighbors is not valid", where)
+    examples = _examples(tensors, labels, where)
+    method = metadata.get("method", "")
+    head = _head(tensors, examples, where) if method == "logistic" else None
+    if head is None and method != "knn":
+        raise _broken(f"its method is {method!r}", where)
+    return Saved(
+        metadata.get("name", "default"),
+        metadata.get("task", ""),
+        metadata.get("model", ""),
+        method,
+        neighbors,
+        fitting,
+        examples,
+        head,
+    )
+
+
+def _broken(what: str, where: str) -> ModelError:
+    return ModelError(what, where, "Save it again with PersonalPipeline.save.")
+
+
+def _examples(tensors: Mapping[str, Tensor], labels: list[str], where: str) -> Examples:
+    rows, of = tensors.get("examples"), tensors.get("classes")
+    if (
+        rows is None
+        or of is None
+        or rows.dtype != FLOAT
+        or of.dtype != INT64
+        or len(rows.shape) != 2
+        or list(of.shape) != [rows.shape[0]]
+        or not rows.shape[1]
+    ):
+        raise _broken("its examples are missing, or have a wrong type or shape", where)
+    examples = Examples(rows.shape[1])
+    examples.labels = list(labels)
+    examples.classes = unpack(INT64, of.bytes(), of.count)
+    examples.data = bytearray(rows.bytes())
+    if not all(0 <= c < len(labels) for c in examples.classes):
+        raise _broken("an example has a label that is not there", where)
+    return examples
+
+
+def _head(tensors: Mapping[str, Tensor], examples: Examples, where: str) -> Head:
+    weight, bias = tensors.get("weight"), tensors.get("bias")
+    count = len(examples.labels)
+    if (
+        weight is None
+        or bias is None
+        or not weight.dtype == bias.dtype == FLOAT
+        or list(weight.shape) != [examples.size, count]
+        or list(bias.shape) != [count]
+    ):
+        raise _broken("its weights are missing, or have a wrong type or shape", where)
+    return Head(list(examples.labels), weight.bytes(), bias.bytes())
