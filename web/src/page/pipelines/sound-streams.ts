@@ -3,9 +3,9 @@
 import type { TaskFeed } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Client } from "../client.ts";
+import type { CallOptions } from "./call-options.ts";
 import { microphone } from "./microphone.ts";
 import { type RawSound, type Samples, sendableSound, soundBuffers } from "./sounds.ts";
-import type { CallOptions } from "./types.ts";
 
 /** A part of a sound. Arrays have the sampling rate that the model takes. */
 export type SoundPiece = Samples | AudioBuffer | RawSound;

@@ -2,15 +2,12 @@
 
 import type { TaskInfo } from "../../protocol/tasks.ts";
 import type { Tensor } from "../tensor.ts";
+import type { CallOptions } from "./call-options.ts";
 import type { ImageInput } from "./pictures.ts";
 import type { Streams } from "./sound-streams.ts";
 import type { SoundInput } from "./sounds.ts";
 
-/** Options of every call. */
-export interface CallOptions {
-  /** Cancels the call: the promise rejects with {@link Aborted}. */
-  signal?: AbortSignal;
-}
+export type { CallOptions };
 
 /** Options for the tokenizer. */
 export interface TokenizerOptions {
