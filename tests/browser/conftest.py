@@ -5,7 +5,6 @@ No test accesses the network.
 
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -13,21 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from .chromium import CHROMIUM, FLAGS
 from .hub import Hub
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
 MODEL = WEB / "demo" / "model"
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")  # path of another build, for comparisons
-FLAGS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP insecure.test 127.0.0.1",
-]
 
 BLANK = (
     "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>test</title><p>A page"

@@ -9,7 +9,8 @@ import io
 
 import pytest
 
-from .conftest import CHROMIUM, FLAGS, ROOT, Visit
+from .chromium import CHROMIUM, FLAGS
+from .conftest import ROOT, Visit
 
 MODEL = (
     ROOT / "tests" / "zoo" / "models" / "genai_llama_int4_webgpu"

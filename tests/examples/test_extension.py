@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser.conftest import CHROMIUM, FLAGS
+from browser.chromium import CHROMIUM, FLAGS
 from browsers.drivers import Firefox, missing
 from playwright.sync_api import BrowserContext, Page, Playwright, Worker, expect
 

@@ -21,7 +21,7 @@ from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from browser.conftest import CHROMIUM, FLAGS
+from browser.chromium import CHROMIUM, FLAGS
 from bundlers.conftest import BUNDLERS, HTML, MODEL, MODULE, PAGE, Handler
 
 

@@ -14,16 +14,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from browser.chromium import CHROMIUM, FLAGS
 
 ROOT = Path(__file__).parents[2]
-FLAGS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PAGE = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>notebook</title>"
 
 # A single start for the page and the worker: code that a notebook's kernel runs.
@@ -125,7 +118,7 @@ def site(pyodide_folder, wheel, mlp, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(playwright):
-    chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
     yield chromium
     chromium.close()
 

@@ -12,9 +12,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from browser.chromium import CHROMIUM, FLAGS
 from playwright.sync_api import TimeoutError
-
-from .test_chromium import FLAGS
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / ".build/notebooks/site"
@@ -60,7 +59,7 @@ CELLS = """() => [...document.querySelectorAll(".jp-Notebook .jp-CodeCell")].map
 @pytest.fixture
 def page(playwright, address):
     """A page that asks no other server for anything."""
-    browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
     page = browser.new_page(viewport={"width": 1280, "height": 5000})
     outside = []
     page.on(

@@ -23,7 +23,8 @@ import numpy as np
 from playwright.sync_api import TimeoutError as Late
 from playwright.sync_api import sync_playwright
 
-from tests.browser.conftest import BLANK, CHROMIUM, FLAGS, ROOT, WEB, _serve
+from tests.browser.chromium import CHROMIUM, FLAGS
+from tests.browser.conftest import BLANK, ROOT, WEB, _serve
 
 ZOO = ROOT / "tests" / "zoo" / "models"
 F, I = np.float32, np.int64
