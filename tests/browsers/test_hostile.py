@@ -15,8 +15,8 @@ import pytest
 from browser.conftest import MODEL, WEB
 from browser.inference.test_inference_session import F, save
 from browser.loading import error
-from browser.test_hostile_packages import as_parts, mutations
 from browser.training.harness import TEXT
+from hostile import mutations
 from hostile.packages import joined, split, with_sums
 from hostile.test_readers import two_sizes, two_slots_of_one_name
 from onnx import helper
@@ -71,14 +71,10 @@ def in_words(got: object, what: str) -> None:
 
 
 def damaged(package: bytes) -> Iterator[tuple[str, bytes]]:
-    """Returns (description, package)."""
-    for i, (what, edit) in enumerate(mutations(package)):
+    """Returns (description, package). tests/hostile/test_readers.py tests all mutations."""
+    for i, (what, data) in enumerate(mutations.damaged(package)):
         if i % 4 == 0 or "manifest" in what:
-            head, start, edits, length = as_parts(package, edit)
-            data = bytearray((bytes(head) + package[start:])[:length])
-            for at, byte in edits:
-                data[at] = byte
-            yield what, bytes(data)
+            yield what, data
     for kind in ("state", "computed", "cache"):
         yield f"a {kind} of two sizes", two_sizes(kind)
         yield f"two slots of one {kind}", two_slots_of_one_name(kind)

@@ -1,7 +1,7 @@
 // A page's InferenceSession and TrainingSession in Node, for page_session.py: the worker's code
 // with CPython in Pyodide's stead. Lines of JSON over stdin and stdout; bytes are base64. In:
-// {open}, {run}, {artifacts}, {step}, ..., and answers to what it asks; out: {ask} (for Python),
-// then {value} or {error}.
+// {open}, {run}, {kept}, {artifacts}, {step}, ..., and answers to what it asks; out: {ask} (for
+// Python), then {value} or {error}.
 import { readFileSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { makeError, type PlainError, plainError } from "../../web/src/protocol/errors.ts";
@@ -169,6 +169,12 @@ for (let message = await next(); message; message = await next()) {
       } finally {
         clearTimeout(timer);
       }
+    } else if (message.kept !== undefined) {
+      for (const [name, data] of Object.entries(message.kept as Record<string, string>))
+        kept.set(name, new Blob([bytes(data)]));
+      value = {};
+      for (const [name, blob] of kept)
+        (value as Json)[name] = text(new Uint8Array(await blob.arrayBuffer()));
     } else if (message.read !== undefined) value = text(await model!.read(message.read));
     else if (message.artifacts) {
       training?.close();

@@ -155,6 +155,11 @@ class PageSession(_Page):
         """Lets go of outputs that stayed; gives the bytes that are in use then."""
         return self._call({"drop": [p["pinned"] for p in pinned]})
 
+    def kept(self, **instead: bytes) -> dict[str, bytes]:
+        """Replaces files of the browser's storage; returns all of them."""
+        held = self._call({"kept": {name: _text(data) for name, data in instead.items()}})
+        return {name: base64.b64decode(data) for name, data in held.items()}
+
     def get_inputs(self):
         """As InferenceSession.get_inputs, names alone."""
         return [NodeArg(i["name"], "", []) for i in self.info["inputs"]]

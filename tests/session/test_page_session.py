@@ -9,6 +9,7 @@ import edgewise
 import numpy as np
 import onnxruntime
 import pytest
+from browser.inference.damage import DAMAGE
 from edgewise.errors import Aborted, InputError, ModelError, OutOfMemory, UnsupportedOp
 from engines.page_session import PageSession
 from onnx import TensorProto, helper
@@ -89,6 +90,38 @@ def test_shapes_that_grow():
         np.tile(np.float32([1, 2]), 201),
     )
     assert "open" in s.asked  # for the lengths that are new
+
+
+def test_a_damaged_entry_is_made_again():
+    """Whatever is stored: the model is compiled again, with the same result, and stored again."""
+    rng = np.random.default_rng(0)
+    data = model(
+        [
+            n("Conv", "x w", "c", pads=[1, 1, 1, 1]),
+            n("Relu", "c", "r"),
+            n("ReduceMean", "r", "y", keepdims=0),
+        ],
+        [value("x", F, ["b", 3, 8, 8])],
+        [value("y")],
+        [c("w", rng.standard_normal((6, 3, 3, 3)), np.float32)],
+    )
+    x = {"x": rng.standard_normal((1, 3, 8, 8)).astype(np.float32)}
+    first = PageSession(data, cache=True)
+    before = set(first.kept())
+    want = first.run(None, x)
+    same(want, onnxruntime.InferenceSession(data).run(None, x))
+    (name,) = set(first.kept()) - before
+    good = first.kept()[name]
+    for how, damage in DAMAGE.items():
+        bad = damage(good)
+        assert bad != good, how
+        first.kept(**{name: bad})
+        again = PageSession(data, cache=True)
+        same(again.run(None, x), want)
+        assert again.asked and again.kept()[name] == good, how
+    last = PageSession(data, cache=True)
+    same(last.run(None, x), want)
+    assert not last.asked
 
 
 def test_bounds():

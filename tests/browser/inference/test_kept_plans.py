@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from ..conftest import edit_package
 from ..loading import error
 from ..test_pages import no_python
+from .damage import DAMAGE, OF_FILES
 from .test_inference_session import FEED, image, models, same  # noqa: F401
 
 # Runs the model with images of these sizes; `arg.open`: the argument of `create`.
@@ -243,77 +243,13 @@ def test_a_model_that_changes_while_a_session_uses_it(visit, server, models):  #
     assert v.run("return plain(await s.run({x: image(1, 8, 8)}))") == opened
 
 
-def flipped(data):
-    """Flips one bit of the plan, which is the first part."""
-    at = -(-(16 + int.from_bytes(data[8:16], "little")) // 64) * 64 + 100
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-
-def changed(change):
-    def of(data):
-        def edit(manifest):
-            manifest["sha256"] = {}  # whoever changes a part can also change its checksum
-            change(manifest)
-
-        return edit_package(data, edit)
-
-    return of
-
-
-def _slot(manifest, kind):
-    return next(s for s in manifest["inference"]["plans"][0]["slots"] if s["kind"] == kind)
-
-
-def _plan(**fields):
-    return lambda m: m["inference"]["plans"][0].update(fields)
-
-
-DAMAGE = {
-    "cut off": lambda data: data[: len(data) // 2],
-    "empty": lambda data: b"",
-    "another file": lambda data: b"<!doctype html>" * 100,
-    "a flipped bit in the plan": flipped,
-    "no cache entry": changed(lambda m: m.pop("cache")),
-    "marks that are none": changed(lambda m: m["cache"].update(marks=7)),
-    "a mark of a file elsewhere": changed(
-        lambda m: m["cache"]["marks"].update({"//localhost:9/x": "1", "../x": "2"})
-    ),
-    "a mark of a file that is not there": changed(
-        lambda m: m["cache"]["marks"].update({"none.bin": "1"})
-    ),
-    "a mark of no file at all": changed(lambda m: m["cache"]["marks"].update({"\ud800": "1"})),
-    "ranges that are none": changed(lambda m: m["cache"].update(ranges=None)),
-    "no plans": changed(lambda m: m["inference"].update(plans=[])),
-    "an input's slot that is too short": changed(lambda m: _slot(m, "input").update(bytes=4)),
-    "numbers of an input that is none": changed(_plan(known={"y": ["1"]})),
-    "a plan for an input that is none": changed(
-        lambda m: m["inference"]["plans"][0]["inputs"].update(y=["float32", [1]])
-    ),
-    "weights beyond the file": changed(lambda m: [w.update(offset=1 << 30) for w in m["weights"]]),
-    "more weights than there is memory": changed(
-        lambda m: m["weights"].append(
-            {"name": "more", "file": "//constants", "offset": 0, "bytes": 1 << 40}
-        )
-    ),
-    "constants that are not there": changed(
-        lambda m: [w.update(file="//constants") for w in m["weights"]]
-    ),
-    "a plan that is none": changed(
-        lambda m: m["files"].update(
-            {"plan/0": m["files"]["//notes/plan/0"], "//notes/plan/0": m["files"]["plan/0"]}
-        )
-    ),
-    "another table of kernels": changed(lambda m: m.update(table_hash=1)),
-    "a language model": changed(lambda m: m.update(task="text-generation")),
-}
-
-
 def test_a_damaged_entry_is_made_again(visit, server, models):  # noqa: F811
+    """What depends on files and requests; tests/session/test_page_session.py tests all damage."""
     v = visit(server)
     first = run(v, [ONE], **given("cnn.onnx", models))
     good = entry(v)
-    for how, damage in DAMAGE.items():
-        bad = damage(good)
+    for how in OF_FILES:
+        bad = DAMAGE[how](good)
         assert bad != good, how
         entry(v, bad)
         w = visit(server)
