@@ -12,10 +12,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 PROGRAMS = {
-    "fuzz_plan": 15000,
-    "fuzz_step": 15000,
-    "fuzz_splice": 15000,
-    "fuzz_package": 60000,
+    "fuzz_plan": 10000,
+    "fuzz_step": 10000,
+    "fuzz_splice": 10000,
+    "fuzz_package": 40000,
     "fuzz_media": 1500,
 }
 
@@ -34,9 +34,8 @@ def seeds(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_plans_do_no_harm(name, seed, seeds):
+def test_plans_do_no_harm(name, seeds):
     """Mutated plans, single steps with large parameters, steps of real plans exchanged, plans
     changed together with the memory that they name, pictures and sound of all sizes: under
     sanitizers.
@@ -46,7 +45,7 @@ def test_plans_do_no_harm(name, seed, seeds):
         "--runs",
         str(PROGRAMS[name]),
         "--seed",
-        str(seed),
+        "1",
         "--seeds",
         seeds,
     ]
