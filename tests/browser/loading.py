@@ -4,6 +4,19 @@ LOAD = (
     "const p = await ew.pipeline('text-generation', arg.model, arg.options ?? {}); const i ="
     " p.info; await p.dispose(); return {info: i};"
 )
+# Notes what of the engine and of Python runs on the page's own thread: both are WebAssembly. Unlike
+# the length of tasks, this does not depend on the machine.
+WATCH = """
+    window.blocking = [];
+    for (const name of ["compile", "compileStreaming", "instantiate", "instantiateStreaming"]) {
+      const real = WebAssembly[name];
+      WebAssembly[name] = (...all) => (blocking.push(name), real.apply(WebAssembly, all));
+    }
+    for (const name of ["Module", "Instance"]) {
+      const construct = (real, all) => (blocking.push(name), Reflect.construct(real, all));
+      WebAssembly[name] = new Proxy(WebAssembly[name], { construct });
+    }
+"""
 COMPILED = {"model": "/demo/model/", "options": {"dtype": "q4", "cache": False}}
 
 

@@ -163,7 +163,7 @@ def test_files_are_never_stale(context: BrowserContext, site: Site) -> None:
     second = page.evaluate("caches.keys()")
     assert len(first) == len(second) == 1 and first != second
     replaced = "navigator.serviceWorker.getRegistration().then(({ waiting }) => !waiting)"
-    for _ in range(10):  # the browser may notice a second late that no page is open any more
+    for _ in range(60):  # the browser may notice a second late that no page is open any more
         page.goto("about:blank")  # no page of the old version is open: it is replaced
         page.wait_for_timeout(500)
         page = open_demo(context, site)

@@ -367,7 +367,7 @@ def test_profile(pyodide, mlp):
         path=pyodide.put("mlp.onnx", model),
         x=x.tolist(),
     )
-    assert steps and all(0 <= ms < 1000 and kernel for ms, kernel in steps)
+    assert steps and all(ms >= 0 and kernel for ms, kernel in steps)
 
 
 CAUSAL = ["optimum_llama_smollm2", "q4_llama", "dynamo_gpt2_op20"]

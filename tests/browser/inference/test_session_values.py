@@ -147,7 +147,7 @@ def test_outputs_in_the_engine_and_loop_limits(visit, server, models):  # noqa: 
           many = { n: new ew.Tensor("int64", [1e12], []), x };
         await loop.run({ n: new ew.Tensor("int64", [3], []), x });
         const stop = new AbortController();
-        setTimeout(() => stop.abort(), 200);
+        setTimeout(() => stop.abort(), 200); // amid the run of 1e12 rounds, or before it
         let stopped;
         try {
           await loop.run(many, undefined, { signal: stop.signal });
