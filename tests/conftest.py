@@ -2,10 +2,18 @@
 distributed to processes.
 """
 
+import random
+import sys
 from pathlib import Path
 
+import hypothesis
+import numpy as np
 import pytest
 from engines import ENGINES, close_engines, open_engine
+
+# The same examples in each run, however long they take.
+hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
+hypothesis.settings.load_profile("same")
 
 # Folders whose files take long: they begin first, so that no process is left with one at the end.
 LONG = ("core", "browser", "notebook", "bundlers", "browsers", "hostile", "training", "session")
@@ -17,6 +25,15 @@ def engine(request):
     ones in Node).
     """
     return open_engine(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers():
+    """Each test draws the same random numbers in each run, whatever ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session", autouse=True)

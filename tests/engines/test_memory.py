@@ -164,9 +164,7 @@ def execute(steps, bytes_of, worst):
         yield [y.copy() for _, y in outputs]
 
 
-@settings(
-    max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_same_as_memory_of_its_own(steps):
     own = {}
@@ -189,9 +187,7 @@ def test_same_as_memory_of_its_own(steps):
             )
 
 
-@settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_no_two_live_buffers_overlap(steps):
     plan_memory(steps)

@@ -26,7 +26,7 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-HANG = 20  # seconds without output from a child process
+HANG = 300  # seconds without output from a child process, also on a busy machine
 MEMORY = 1 << 30  # limit of the memory that a case adds to the process
 LONGEST = 1500  # limit of a message in characters
 

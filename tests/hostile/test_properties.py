@@ -154,10 +154,7 @@ def node(draw, schema):
 @pytest.mark.parametrize("schema", operators(), ids=lambda s: f"{s.domain}.{s.name}".lstrip("."))
 def test_any_node(schema, refused):
     @settings(
-        max_examples=60,
-        deadline=None,
-        derandomize=True,
-        database=None,
+        max_examples=30,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],
     )

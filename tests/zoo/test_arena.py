@@ -101,7 +101,7 @@ BLOCKS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(BLOCKS)
 def test_live_buffers_do_not_overlap(found):
     blocks = [(None, size * ALIGN, first, first + life) for size, first, life in found]

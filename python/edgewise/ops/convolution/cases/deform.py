@@ -47,15 +47,16 @@ def deform_conv_cases(t: Toolbox) -> Cases:
         )
 
     yield case((1, 1, 3, 3), (1, 1, 2, 2))
-    yield case((2, 4, 7, 8), (6, 4, 3, 3), mask=True, bias=True, pads=[1, 1, 1, 1])
+    # small: ONNX's reference calls an interpreter for each sample
+    yield case((2, 2, 4, 5), (3, 2, 3, 3), mask=True, bias=True, pads=[1, 1, 1, 1])
     yield case(
-        (1, 4, 9, 8), (6, 2, 3, 2), shared=2, mask=True, group=2, strides=[2, 1], pads=[1, 0, 2, 1]
+        (1, 4, 6, 4), (4, 2, 3, 2), shared=2, mask=True, group=2, strides=[2, 1], pads=[1, 0, 2, 1]
     )
     yield case(
-        (1, 4, 9, 9),
-        (4, 1, 3, 3),
-        shared=4,
-        group=4,
+        (1, 3, 5, 5),
+        (3, 1, 3, 3),
+        shared=3,
+        group=3,
         dilations=[2, 2],
         pads=[2, 2, 2, 2],
         bias=True,
