@@ -76,16 +76,28 @@ PROGRAM_TASKS = (
     "audio-classification",
     "voice-activity-detection",
     "speaker-verification",
+    "text-to-image",
     *SEQ2SEQ_TASKS,
 )
 """Tasks whose packages have `programs`; see task_package."""
-GRAPHS = dict.fromkeys(
-    SEQ2SEQ_TASKS,
-    (
-        ("encoder_model", "decoder_model_merged"),
-        ("encoder_model", "decoder_model", "decoder_with_past_model"),
+GRAPHS = {
+    **dict.fromkeys(
+        SEQ2SEQ_TASKS,
+        (
+            ("encoder_model", "decoder_model_merged"),
+            ("encoder_model", "decoder_model", "decoder_with_past_model"),
+        ),
     ),
-)
+    "text-to-image": (
+        (
+            "text_encoder/model",
+            "unet/model",
+            "vae_decoder/model",
+            "vae_encoder/model?",
+            "safety_checker/model?",
+        ),
+    ),
+}
 """The .onnx files of tasks that have several, without dtype's suffix and ending: alternatives, of
 which the first is taken whose files exist. "unet/model" is in a folder of its own, "vae_encoder?"
 may be absent. Other tasks have the file "model"."""

@@ -160,6 +160,39 @@ def reference(name: str, fields: dict, call: dict) -> dict:
     }
 
 
+def guidance(scale: float, rescale: float) -> dict:
+    """Guidance by diffusers, and a preview, of six latents of each of four channels."""
+    import torch
+    from diffusers.pipelines.latent_consistency_models import (
+        pipeline_latent_consistency_text2img as lcm,
+    )
+    from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import rescale_noise_cfg
+
+    without, prompted = (
+        torch.tensor([2 * math.sin(a + 0.7 * i) for i in range(24)]) for a in (0.3, 1.9)
+    )
+    made = without + scale * (prompted - without)
+    if rescale:
+        made = rescale_noise_cfg(made[None], prompted[None], rescale)[0]
+    embedding = lcm.LatentConsistencyModelPipeline.get_guidance_scale_embedding(
+        None, torch.tensor([scale - 1]), 9
+    )
+    colors = torch.tensor(
+        [[0.298, 0.207, 0.208], [0.187, 0.286, 0.173], [-0.158, 0.189, 0.264],
+         [-0.184, -0.271, -0.473]]
+    )  # fmt: skip
+    preview = (prompted.reshape(4, 6).T @ colors + 1) * 127.5
+    return {
+        "without": without.tolist(),
+        "prompted": prompted.tolist(),
+        "scale": scale,
+        "rescale": rescale,
+        "guided": made.tolist(),
+        "embedding": embedding[0].tolist(),
+        "preview": (preview.clamp(0, 255) + 0.5).floor().int().flatten().tolist(),
+    }
+
+
 def all_cases() -> list[dict]:
     """All cases with their results."""
     return [reference(*case) for case in CASES]
@@ -181,5 +214,12 @@ if __name__ == "__main__":
         " of each step. The first latents are sigma * noise(-1); output and noise of step i are"
         " cos(1 + 3.1 i + 1.7 j) and sin(2 + 1.3 i + 2.9 j) for j = 0, 1, 2."
     )
-    lines = ",\n".join("    " + json.dumps(rounded(c)) for c in all_cases())
-    FILE.write_text(f'{{\n  "about": {json.dumps(about)},\n  "schedulers": [\n{lines}\n  ]\n}}\n')
+    others = [guidance(7.5, 0.0), guidance(3.0, 0.7)]
+    lists = [
+        ",\n".join("    " + json.dumps(rounded(c)) for c in cases)
+        for cases in (all_cases(), others)
+    ]
+    FILE.write_text(
+        f'{{\n  "about": {json.dumps(about)},\n  "schedulers": [\n{lists[0]}\n  ],\n'
+        f'  "guidance": [\n{lists[1]}\n  ]\n}}\n'
+    )

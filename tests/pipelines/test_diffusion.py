@@ -2,9 +2,12 @@
 
 import importlib.util
 
+import numpy as np
 import pytest
 from edgewise.errors import InputError
-from edgewise.pipelines.diffusion.schedulers import Request, Stepper, schedule_of
+from edgewise.pipelines.diffusion.guidance import guided, preview_pixels, scale_embedding
+from edgewise.pipelines.diffusion.schedulers import Request, schedule_of
+from edgewise.pipelines.diffusion.stepper import Stepper
 
 from tests.conformance.vectors import vectors
 from tests.pipelines.make_diffusion import all_cases, noise, outputs
@@ -34,6 +37,16 @@ def test_scheduler_equals_diffusers(case):
         stepper.step(outputs(i), noise(i))
         assert close(stepper.latents, latents, schedule.sigma), i
     assert stepper.at == len(schedule.steps)
+
+
+@pytest.mark.parametrize("case", vectors("diffusion")["guidance"], ids=lambda c: c["scale"])
+def test_guidance_and_previews(case):
+    made = guided(case["without"], case["prompted"], case["scale"], case["rescale"])
+    assert close(made, case["guided"])
+    embedding = scale_embedding(case["scale"], len(case["embedding"]))
+    # diffusers' angles are float32, of up to some thousands
+    np.testing.assert_allclose(embedding, case["embedding"], atol=2e-3)
+    assert list(preview_pixels(case["prompted"], 6)) == case["preview"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("diffusers") is None, reason="needs diffusers")

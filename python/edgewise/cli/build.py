@@ -67,7 +67,8 @@ def add_parser(commands: Commands) -> None:
         metavar="NAME=SIZE,...",
         help=(
             "compile a model of any kind, not only a language model, for these sizes of its free"
-            " dimensions ('' if it has none); may be given several times"
+            " dimensions ('' if it has none); may be given several times. With --task"
+            " text-to-image: height=512,width=512"
         ),
     )
     parser.add_argument(
@@ -162,7 +163,8 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
     from ..task_package import compile_task
     from ..task_package.graphs import folders_of
 
-    for option in ("dims", "train"):
+    sized = args.task == "text-to-image"
+    for option in ("train",) if sized else ("dims", "train"):
         if getattr(args, option) is not None:
             raise InputError(
                 "it is for other packages", f"--{option.replace('_', '-')}", "Remove it or --task."
@@ -171,8 +173,9 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
     path = local_path(model, dtype if isinstance(dtype, str) else None)
     files, root = folder_files(path, folders_of(args.task))
     chosen = name_in(root, path) if os.path.isfile(path) else None
+    dims = parse_dims(args.dims[-1:], args.command) if sized and args.dims else None
     return compile_task(
-        files, args.task, dtype, args.max_length, chosen, cache_dtype=args.cache_dtype
+        files, args.task, dtype, args.max_length, chosen, cache_dtype=args.cache_dtype, dims=dims
     )
 
 

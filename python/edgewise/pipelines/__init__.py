@@ -43,6 +43,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "translation": ("text2text", "TranslationPipeline"),
     "text-to-speech": ("speech.text_to_speech", "TextToSpeechPipeline"),
     "text-to-audio": ("speech.text_to_speech", "TextToSpeechPipeline"),
+    "text-to-image": ("text_to_image", "TextToImagePipeline"),
     "asr": ("automatic_speech_recognition", "AutomaticSpeechRecognitionPipeline"),
 }
 """{task or alias: (module of this package, class)}. Modules are imported on first use."""

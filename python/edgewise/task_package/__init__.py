@@ -27,6 +27,7 @@ from ..targets import CPU, Target
 from .graphs import Dtype, choose_graphs
 from .seq2seq import seq2seq_package
 from .sounds import VOICE_OUTPUTS, add_sound_model
+from .text_to_image import text_to_image_package
 
 # Further files that pipelines read, by their paths in the model's folder.
 TASK_FILES = (
@@ -76,6 +77,7 @@ TASKS = {
     "audio-classification": Task("sound", _LOGITS),
     "voice-activity-detection": Task("sound", (("output",), ("stateN",))),
     "speaker-verification": Task("sound", (VOICE_OUTPUTS,)),
+    "text-to-image": Task("diffusion", ()),
     **dict.fromkeys(SEQ2SEQ_TASKS, Task("seq2seq", _LOGITS)),
 }
 
@@ -107,6 +109,7 @@ def compile_task(
     compare: bool = True,
     cache_dtype: str | None = None,
     graphs: Mapping[str, str] | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> Package:
     """Compiles the model of a pipeline.
 
@@ -123,6 +126,7 @@ def compile_task(
             once.
         cache_dtype: type of the keys and values of encoder-decoder models; see compile_seq2seq.
         graphs: {name of manifest_limits.GRAPHS: file}; default: by `dtype`.
+        dims: "height" and "width" of the pictures of text-to-image; default: the model's.
 
     Returns:
         the package; its weights stay in their files until it is written
@@ -140,8 +144,10 @@ def compile_task(
     kind = TASKS[name].kind
     if cache_dtype is not None and kind != "seq2seq":
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
+    if dims is not None and kind != "diffusion":
+        raise InputError("the task has no sizes", "dims", "Leave it out.")
     texts = task_texts(files)
-    request = Request(name, files, chosen, texts, max_length, cache_dtype, target, compare)
+    request = Request(name, files, chosen, texts, max_length, cache_dtype, target, compare, dims)
     with explained(AHEAD_OF_TIME, next(iter(chosen.values()))):
         return BUILDERS[kind](request)
 
@@ -155,17 +161,18 @@ class Request:
         files: {file name: Source} of the model's folder.
         graphs: {name of manifest_limits.GRAPHS or "model": file}.
         texts: {path: bytes} of small files, which the package gets.
-        max_length, cache_dtype, target, compare: as of compile_task.
+        max_length, cache_dtype, target, compare, dims: as of compile_task.
     """
 
     task: str
     files: Mapping[str, Source]
     graphs: Mapping[str, str]
-    texts: Mapping[str, bytes]
+    texts: dict[str, bytes]
     max_length: int | None
     cache_dtype: str | None
     target: Target
     compare: bool
+    dims: Mapping[str, int] | None
 
     def read(self, name: str) -> Graph:
         """A graph by its name in `graphs`. Raises ModelError."""
@@ -206,6 +213,7 @@ BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "image": _image_package,
     "sound": _sound_package,
     "seq2seq": seq2seq_package,
+    "diffusion": text_to_image_package,
 }
 """{kind of a task: what makes its package}"""
 

@@ -14,7 +14,10 @@ Dtype = str | Mapping[str, str] | None
 def folders_of(task: str) -> list[str]:
     """Folders of a model that have files of a task."""
     names = [name for names in GRAPHS.get(task, ()) for name in names]
-    return ["onnx", "1_Pooling", *sorted({n.rsplit("/", 1)[0] for n in names if "/" in n})]
+    inner = {n.rsplit("/", 1)[0] for n in names if "/" in n}
+    if inner:  # as diffusers divides a model
+        inner |= {"scheduler", "tokenizer", "feature_extractor"}
+    return ["onnx", "1_Pooling", *sorted(inner)]
 
 
 def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""What is known of diffusion models before they run: their configuration and small graphs."""
