@@ -225,6 +225,84 @@ def test_what_a_length_decides_has_a_plan_for_each(host):
     session.free()
 
 
+def attention(table=600, batch="b"):
+    """One layer of attention within a text: a mask [1, 1, n, n], and a table of positions."""
+    random, width = np.random.default_rng(5), HEADS * DIM
+
+    def weight(name, *shape):
+        return constant(name, (random.standard_normal(shape) / 3).astype("f4"))
+
+    nodes = [
+        node("Shape", "ids", "length", start=1, end=2),
+        node("Slice", "positions zero length zero", "used"),
+        node("Gather", "words ids", "word"),
+        node("Add", "word used", "x"),
+        node("Reshape", "x split", "x4"),
+        node("Transpose", "x4", "q", perm=[0, 2, 1, 3]),
+        node("Transpose", "x4", "k", perm=[0, 2, 3, 1]),
+        node("MatMul", "q k", "scores"),
+        node("Cast", "mask", "there", to=1),
+        node("Unsqueeze", "there middle", "columns"),
+        node("Unsqueeze", "there outer", "lines"),
+        node("Mul", "columns lines", "pairs"),
+        node("Sub", "pairs one", "away"),
+        node("Mul", "away large", "mask4"),
+        node("Add", "scores mask4", "masked"),
+        node("Softmax", "masked", "shares", axis=-1),
+        node("MatMul", "shares q", "mixed"),
+        node("Transpose", "mixed", "heads", perm=[0, 2, 1, 3]),
+        node("Reshape", "heads join", "flat"),
+        node("MatMul", "flat out", "y"),
+        node("ReduceMean", "y rows", "mean", keepdims=0),
+    ]
+    return model(
+        nodes,
+        [value("ids", I, [batch, "n"]), value("mask", I, [batch, "n"])],
+        [
+            value("y", F, [batch, "n", 5]),
+            value("mean", F, [batch, 5]),
+            value("q", F, [batch, HEADS, "n", DIM]),
+        ],
+        [
+            weight("words", WORDS, width),
+            weight("positions", table, width),
+            weight("out", width, 5),
+            constant("zero", np.array([0])),
+            constant("split", np.array([0, 0, HEADS, DIM])),
+            constant("join", np.array([0, 0, width])),
+            constant("one", np.float32(1)),
+            constant("large", np.float32(1e4)),
+            constant("rows", np.array([1])),
+            constant("middle", np.array([1, 2])),
+            constant("outer", np.array([1, 3])),
+        ],
+    )
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_texts_of_all_lengths_have_one_plan(host):
+    """A mask of pairs is the length times itself: it is laid out for the maximum length."""
+    data, random = attention(), np.random.default_rng(6)
+    make, plans = HOSTS[host]
+    session = make(data)
+    reference = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+
+    def check(names, *lengths, batch=1):
+        for n in lengths:
+            mask = np.ones((batch, n), np.int64)
+            mask[:, n // 2] = n < 3
+            feeds = {"ids": random.integers(0, WORDS, (batch, n)), "mask": mask}
+            same(session.run(names, feeds), reference.run(names, feeds), 1e-5)
+        return plans(session)
+
+    assert check(["y", "mean"], 9, 30, 17, 2, ROOM, 3, 100) == 3
+    assert check(["y", "mean"], 500, 512, 400, 256, 20) <= 5  # replaces the shorter range
+    few = plans(session)
+    assert check(["y"], 9, 30, 17, 90, batch=2) == few + 4  # the texts of a batch are apart
+    assert check(["y", "q"], 9, 30, 17, 90) == few + 8  # so are the heads of q
+    session.free()
+
+
 def test_which_dimension_changes():
     """One more than before, or a third value; dimensions that follow it do so at one distance."""
 

@@ -54,8 +54,8 @@ BUCKET = 16
 QUANTIZING = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
 """Operators whose result for a token depends on all tokens of a run."""
 MAX_PLANS = 512
-"""Plans that are kept: one for each length of a text. Attention multiplies the length with itself,
-so no plan serves a range of lengths."""
+"""Plans that are kept: where positions are relative (T5, DeBERTa, MPNet) there is one for each
+length of a text; elsewhere one for a range of lengths."""
 
 
 class TextPipeline(Pipeline):

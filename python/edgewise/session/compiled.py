@@ -11,6 +11,7 @@ from ..declare.values import RunTensor
 from ..errors import OutOfMemory, PlanError, UnsupportedOp
 from ..manifest_limits import LIMITS
 from ..plan import compile_graph
+from .lengths import contiguous
 from .memory import Borrowed
 
 if TYPE_CHECKING:
@@ -260,6 +261,11 @@ class Known:
         for d in (d for v in bound.outputs.values() for d in v.shape if isinstance(d, Sym)):
             if not 1 <= d.scale <= MAX_LENGTH or abs(d.add) > MAX_LENGTH or d.min < 0:
                 raise NotStatic(f"an output with a dimension {d}")
+        for name, v in bound.outputs.items():
+            if any(isinstance(d, Sym) and not d.packed for d in v.shape) and not contiguous(
+                v.shape
+            ):
+                raise NotStatic(f"the output '{name}', which is not contiguous at each length")
         self.passed = bound.take_passed()
         for name, v in list(bound.outputs.items()):
             if v.numbers is not None and v.tensor is None and not _changing(v):

@@ -1,8 +1,8 @@
 """Plans for a range of lengths: finds the dimensions that change from run to run.
 
 A plan is compiled for fixed shapes. If the length of an input changes from run to run, as that of a
-decoder's caches does, the changing dimensions become Syms of one register, and one plan is used for
-all lengths of a range.
+decoder's caches or of a text does, the changing dimensions become Syms of one register, and one
+plan is used for all lengths of a range.
 """
 
 from __future__ import annotations
@@ -49,16 +49,25 @@ class Lengths:
         shapes: dimensions of each input: ints, and `(add,)` for `register + add`.
         numbers: the numbers that the plan's shapes depend on, as in the key of a plan.
         low, high: range of the register, inclusive.
+        packed: whether the strides of tensors follow the current length. Otherwise they are those
+            of `high`: then a tensor may have several changing dimensions, as the weights of
+            attention have.
 
     Attributes:
         first: (input, axis) of the first dimension that equals the register.
     """
 
     def __init__(
-        self, types: tuple[int, ...], shapes: Pattern, numbers: Numbers, low: int, high: int
+        self,
+        types: tuple[int, ...],
+        shapes: Pattern,
+        numbers: Numbers,
+        low: int,
+        high: int,
+        packed: bool = True,
     ) -> None:
         self.types, self.shapes, self.numbers = types, shapes, numbers
-        self.low, self.high = low, high
+        self.low, self.high, self.packed = low, high, packed
         self.first = next(
             (i, a) for i, s in enumerate(shapes) for a, d in enumerate(s) if d == (0,)
         )
@@ -98,7 +107,7 @@ class Lengths:
         """The shapes, with Syms in place of the changing dimensions."""
         return [
             [
-                d if type(d) is int else Sym(0, 1, d[0], self.low, self.high, packed=True)
+                d if type(d) is int else Sym(0, 1, d[0], self.low, self.high, packed=self.packed)
                 for d in dims
             ]
             for dims in self.shapes
@@ -190,7 +199,8 @@ def compile_lengths(
     lengths: Lengths, now: int, compile_range: Callable[[Lengths], Found]
 ) -> tuple[Lengths, Found] | None:
     """Compiles a plan for a range of lengths. The range is shortened if a table of the model, such
-    as that of positions, is shorter.
+    as that of positions, is shorter. Where tensors cannot be packed they are laid out for the
+    maximum length, if those that the caller feeds and receives are contiguous all the same.
 
     Args:
         lengths: the range.
@@ -200,14 +210,30 @@ def compile_lengths(
     Returns:
         (range, result of compile_range); None if there is no plan for several lengths
     """
-    for _ in range(3):
+    for _ in range(5):
         try:
             return lengths, compile_range(lengths)
         except TooLong as e:
             high = lengths.high - e.excess
             if high < now or e.excess < 1:
                 return None
-            lengths = Lengths(*lengths.skeleton, lengths.low, high)
+            lengths = Lengths(*lengths.skeleton, lengths.low, high, lengths.packed)
+        except NotStatic:
+            high, shorter = lengths.high, 1 << (now - 1).bit_length()
+            if not all(map(contiguous, lengths.symbolic())):
+                return None
+            if not lengths.packed:  # a table may end at a power of two
+                if high <= shorter:
+                    return None
+                high = shorter
+            lengths = Lengths(*lengths.skeleton, lengths.low, high, packed=False)
         except FAILS:
             return None
     return None
+
+
+def contiguous(shape: Sequence[Any]) -> bool:
+    """Whether a tensor is contiguous at each length, though its strides are those of the maximum
+    length: only dimensions of 1 are before the one that changes.
+    """
+    return all(shape[:i] == [1] * i for i, d in enumerate(shape) if isinstance(d, Sym))
