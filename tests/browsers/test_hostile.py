@@ -16,8 +16,8 @@ from browser.conftest import MODEL, WEB
 from browser.inference.test_inference_session import F, save
 from browser.loading import error
 from browser.training.harness import TEXT
-from hostile import mutations
 from hostile.packages import joined, split, with_sums
+from hostile.page import mutations
 from hostile.test_readers import two_sizes, two_slots_of_one_name
 from onnx import helper
 
@@ -71,7 +71,7 @@ def in_words(got: object, what: str) -> None:
 
 
 def damaged(package: bytes) -> Iterator[tuple[str, bytes]]:
-    """Returns (description, package). tests/hostile/test_readers.py tests all mutations."""
+    """Returns (description, package). tests/hostile/page/test_mutations.py tests all mutations."""
     for i, (what, data) in enumerate(mutations.damaged(package)):
         if i % 4 == 0 or "manifest" in what:
             yield what, data

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from edgewise.errors import EdgewiseError
 
-from .page_reader import PageReader
+from .page.page_reader import PageReader
 from .seeds import small
 
 

@@ -67,7 +67,7 @@ class Files:
         from edgewise.training.package import compile_training_package
 
         from hostile.packages import decoder, feeds, plan, slot, step, task
-        from hostile.page_reader import CHECKPOINT, PageReader, framed
+        from hostile.page.page_reader import CHECKPOINT, PageReader, framed
         from hostile.seeds import small
 
         self.page = PageReader()
@@ -186,7 +186,7 @@ class Files:
     def package(self, rng):
         """Both readers, and a run."""
         from hostile.damage import DamagedPackage, damage_bytes
-        from hostile.page_reader import PLAY, READ
+        from hostile.page.page_reader import PLAY, READ
 
         name = rng.choice(("small", "small", "small", "q4", "training", "inference"))
         damaged = DamagedPackage(
@@ -221,7 +221,7 @@ class Files:
     def peft(self, rng):
         """The two files of an adapter, loaded into their package."""
         from hostile.damage import damage_bytes, damage_json
-        from hostile.page_reader import ADAPTER, framed
+        from hostile.page.page_reader import ADAPTER, framed
 
         config, header, data = self.adapter
         which = rng.random()
@@ -260,7 +260,7 @@ class Files:
         from edgewise.training.safetensors import load_safetensors
 
         from hostile.damage import damage_bytes, damage_json
-        from hostile.page_reader import SAFETENSORS
+        from hostile.page.page_reader import SAFETENSORS
 
         _, header, data = self.adapter
         file = (
@@ -283,7 +283,7 @@ class Files:
         Reading never fails, and the result is complete.
         """
         from hostile.damage import damage_bytes
-        from hostile.page_reader import CHECKPOINT, framed
+        from hostile.page.page_reader import CHECKPOINT, framed
 
         side, kept = self.rewritten(rng, self.side), damage_bytes(rng, self.kept)
         theirs = self.page.ask(CHECKPOINT, framed(side, self.side, kept))

@@ -7,7 +7,7 @@ from base64 import b64decode
 import pytest
 
 from .fuzz_files import SANITIZED, files_campaign
-from .page_reader import CHECKPOINT, framed
+from .page.page_reader import CHECKPOINT, framed
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["sanitized", "plain"])

@@ -15,8 +15,8 @@ from ..errors import InputError
 from ..processors.audio.decode import read_sound
 from ..processors.reader import audio_processor
 from ..session import InferenceSession
-from ..text.ctc import CTCTokenizer
 from ..text.fields import GENERATION_FIELDS
+from ..text.speech.ctc import CTCTokenizer
 from ..text.speech.join import Joiner, Window
 from ..text.speech.languages import LANGUAGES
 from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber

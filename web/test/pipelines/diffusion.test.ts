@@ -1,5 +1,5 @@
 // Schedulers of diffusion models: tests/conformance/diffusion.json, which
-// tests/pipelines/test_diffusion.py reads as well.
+// tests/pipelines/diffusion/test_diffusion.py reads as well.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { InputError } from "../../src/shared/errors.ts";

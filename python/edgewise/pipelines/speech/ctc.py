@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ...arrays import Array
 from ...errors import InputError
 from ...processors.audio.decode import read_sound
-from ...text.ctc import CTCTokenizer
 from ...text.signals import check_signal
+from ...text.speech.ctc import CTCTokenizer
 from ..audio import AudioPipeline
 from ..text import Numbers
 from .chunks import chunk_lengths, sound_chunks

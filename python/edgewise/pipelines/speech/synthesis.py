@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError, ModelError
-from ...text.vits_tokenizer import VitsTokenizer
+from ...text.tokenization.vits import VitsTokenizer
 from .styles import Styles
 
 if TYPE_CHECKING:

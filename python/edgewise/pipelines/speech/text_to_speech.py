@@ -96,7 +96,7 @@ class TextToSpeechPipeline(Pipeline):
         return self.speaker.rate
 
     def _tokenizer(self, given: Any) -> Tokenizer | Any:
-        from ...text.vits_tokenizer import VitsTokenizer
+        from ...text.tokenization.vits import VitsTokenizer
         from ..files import ModelFiles
 
         if isinstance(given, (str, os.PathLike)):

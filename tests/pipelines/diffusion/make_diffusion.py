@@ -1,6 +1,6 @@
 """Makes tests/conformance/diffusion.json.
 
-    PYTHONPATH=DIFFUSERS python tests/pipelines/make_diffusion.py
+    PYTHONPATH=DIFFUSERS python tests/pipelines/diffusion/make_diffusion.py
 
 diffusers 0.39.0 is not among the packages of the tests: install it in a folder of its own, without
 its dependencies, and put that on PYTHONPATH.
@@ -12,7 +12,7 @@ import math
 from pathlib import Path
 from unittest import mock
 
-FILE = Path(__file__).parent.parent / "conformance" / "diffusion.json"
+FILE = Path(__file__).parents[2] / "conformance" / "diffusion.json"
 SD = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 SIZE = 3
 

@@ -13,7 +13,7 @@ import pytest
 from edgewise import pipeline
 from edgewise.errors import Aborted, InputError, ModelError
 from edgewise.pipelines.speech.sentences import sentences
-from edgewise.text.vits_tokenizer import VitsTokenizer
+from edgewise.text.tokenization.vits import VitsTokenizer
 
 from . import tiny_voices
 from .spoken import SPOKEN

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from ..errors import TokenizerError
-from ..json_text import parse_json_object
-from .cleaning import clean_up
+from ...errors import TokenizerError
+from ...json_text import parse_json_object
+from ..cleaning import clean_up
 
 __all__ = ["CTCTokenizer", "Span"]
 

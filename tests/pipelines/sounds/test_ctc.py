@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from edgewise import InferenceSession, pipeline
 from edgewise.errors import Aborted, InputError, TokenizerError
-from edgewise.text.ctc import CTCTokenizer
+from edgewise.text.speech.ctc import CTCTokenizer
 
-from . import tiny_audio
+from .. import tiny_audio
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")

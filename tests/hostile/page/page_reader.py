@@ -6,7 +6,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 READ, PLAY, SAFETENSORS, ADAPTER, CHECKPOINT = range(5)
 
 

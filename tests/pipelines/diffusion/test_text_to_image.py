@@ -18,10 +18,10 @@ from edgewise.task_package import compile_task
 from edgewise.task_package.graphs import folders_of
 from edgewise.text import Tokenizer
 from edgewise.text import tokenizer as tokenizers
-from edgewise.text.clip import clip_tokenizer
 from edgewise.text.tokenization import PythonTokenizer
+from edgewise.text.tokenization.clip import clip_tokenizer
 
-from tests.pipelines import tiny_diffusion as tiny
+from tests.pipelines.diffusion import tiny_diffusion as tiny
 
 pytest.importorskip("transformers")
 REAL = Path(os.environ.get("EDGEWISE_REAL", "/nowhere")) / "tiny-random-sd"

@@ -16,7 +16,7 @@ from edgewise.pipelines.post.speakers import equal_error_rate
 from edgewise.pipelines.post.voice_activity import VoiceEvents, VoiceRules, segments_of
 from edgewise.processors.reader import audio_processor
 
-from . import tiny_audio
+from .. import tiny_audio
 
 REAL = Path(os.environ.get("EDGEWISE_REAL", "/nowhere"))
 SILERO = REAL / "silero-vad" / "silero_vad.onnx"

@@ -10,7 +10,7 @@ from edgewise.pipelines.diffusion.schedulers import Request, schedule_of
 from edgewise.pipelines.diffusion.stepper import Stepper
 
 from tests.conformance.vectors import vectors
-from tests.pipelines.make_diffusion import all_cases, noise, outputs
+from tests.pipelines.diffusion.make_diffusion import all_cases, noise, outputs
 
 CASES = vectors("diffusion")["schedulers"]
 
