@@ -77,6 +77,11 @@ PROGRAM_TASKS = (
     "voice-activity-detection",
     "speaker-verification",
     "text-to-image",
+    "image-feature-extraction",
+    "object-detection",
+    "image-segmentation",
+    "background-removal",
+    "depth-estimation",
     *SEQ2SEQ_TASKS,
 )
 """Tasks whose packages have `programs`; see task_package."""

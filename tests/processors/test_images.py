@@ -13,6 +13,7 @@ transformers = pytest.importorskip("transformers")
 from edgewise.errors import InputError  # noqa: E402
 from edgewise.pipelines.images.image_processor import ImageProcessor  # noqa: E402
 from edgewise.processors.images import Description, layout, read_description  # noqa: E402
+from edgewise.processors.images.fixed import with_sizes  # noqa: E402
 from edgewise.processors.images.pictures import read_picture  # noqa: E402
 from edgewise.processors.images.types import TYPES  # noqa: E402
 
@@ -56,6 +57,22 @@ CASES = [
     ("LevitImageProcessor", {"size": {"shortest_edge": 40}, "crop_size": 40}),
     ("TextNetImageProcessor", {"size": {"shortest_edge": 50}, "do_center_crop": True}),
 ]
+# In packages: type, fields, whether the model has a mask, its only size.
+PACKAGED = [
+    ("DetrImageProcessor", {"size": {"shortest_edge": 80, "longest_edge": 133}}, True, None),
+    ("DetrImageProcessor", {"size": {"shortest_edge": 80, "longest_edge": 133}}, False, (64, 96)),
+    ("YolosImageProcessor", {"size": {"shortest_edge": 80, "longest_edge": 100}}, False, None),
+    ("MaskFormerImageProcessor", {"size": 64, "max_size": 90, "size_divisor": 32}, True, None),
+    ("DPTImageProcessor", {"size": 384, "ensure_multiple_of": 32}, False, None),
+    (
+        "DPTImageProcessor",
+        {"size": 70, "keep_aspect_ratio": True, "ensure_multiple_of": 14},
+        False,
+        None,
+    ),
+    ("GLPNImageProcessor", {}, False, None),
+    ("ViTImageProcessor", {}, False, None),
+]
 SMALL = {"size": {"shortest_edge": 96, "longest_edge": 150}}
 NAMES = [f"{name}{i}" for i, (name, _) in enumerate(CASES)]
 
@@ -93,8 +110,14 @@ def made_vectors():
     """The contents of image_layouts.json: descriptions, and what they do to pictures."""
     out = []
     yolo = ("YoloImageProcessor", {"size": {"height": 64, "width": 96}})
-    for name, fields in [*CASES, yolo]:
-        description = read_description({"image_processor_type": name, **fields})
+    described = [
+        read_description({"image_processor_type": name, **fields})
+        for name, fields in [*CASES, yolo]
+    ]
+    for name, fields, masked, only in PACKAGED:
+        given = read_description({"image_processor_type": name, **fields})
+        described.append(with_sizes(given, masked, only, "")[0])
+    for description in described:
         entry = {"description": description.to_dict(), "layouts": []}
         for height, width in [*SIZES, (400, 301)]:
             done = layout(description.steps, height, width)
@@ -104,6 +127,7 @@ def made_vectors():
                     "steps": done.steps,
                     "size": [done.height, done.width],
                     "valid": list(done.valid),
+                    "kept": list(done.kept),
                 }
             )
         out.append(entry)
@@ -115,6 +139,34 @@ def test_layouts():
     transformers. To write them: python -m tests.processors.test_images
     """
     assert vectors("image_layouts") == made_vectors()
+
+
+@pytest.mark.parametrize("case", PACKAGED, ids=[str(i) for i in range(len(PACKAGED))])
+def test_sizes_of_packages(case):
+    """Pictures of every shape get one of the sizes; a frame keeps the pixels that transformers'
+    processor gives, and its mask.
+    """
+    name, fields, masked, only = case
+    given = read_description({"image_processor_type": name, **fields})
+    described, sizes = with_sizes(given, masked, only, "")
+    assert len(sizes) <= 8 and (only is None or sizes == [only])
+    for height, width in [*SIZES, (400, 301), (90, 400), (61, 33)]:
+        done = layout(described.steps, height, width)
+        assert (done.height, done.width) in sizes
+        before = layout(given.steps, height, width)
+        if masked:
+            assert done.kept == (before.height, before.width)
+            theirs = getattr(transformers, name)(**fields)
+            rng = np.random.default_rng(1)
+            pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+            pad = {"pad_size": {"height": done.height, "width": done.width}}
+            expected = theirs(images=Image.fromarray(pixels), return_tensors="np", **pad)
+            values = ImageProcessor(described)(pixels)
+            for key, value in values.items():
+                np.testing.assert_allclose(np.asarray(value), expected[key], atol=3e-6)
+        elif only is None and name != "GLPNImageProcessor" and max(height, width) < 300:
+            for a, b in zip((done.height, done.width), (before.height, before.width)):
+                assert max(a, b) <= 1.8 * min(a, b)
 
 
 def test_description_is_json():

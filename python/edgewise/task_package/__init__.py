@@ -25,6 +25,7 @@ from ..package import Package
 from ..plan.explain import AHEAD_OF_TIME, explained
 from ..targets import CPU, Target
 from .graphs import Dtype, choose_graphs
+from .images import IMAGE_OUTPUTS, image_package
 from .seq2seq import seq2seq_package
 from .sounds import VOICE_OUTPUTS, add_sound_model
 from .text_to_image import text_to_image_package
@@ -56,9 +57,9 @@ class Task:
 
     Attributes:
         kind: of BUILDERS: what the model's inputs are made of, "text", "image" or "sound";
-            "seq2seq".
-        outputs: names of outputs that the pipeline reads, the first that exists of each tuple;
-            where none exists, the graph's first output.
+            "seq2seq"; "diffusion".
+        outputs: of texts and sounds: names of outputs that the pipeline reads, the first that
+            exists of each tuple; where none exists, the graph's first output.
     """
 
     kind: str
@@ -73,11 +74,11 @@ TASKS = {
     "token-classification": Task("text", _LOGITS),
     "fill-mask": Task("text", _LOGITS),
     "question-answering": Task("text", (("start_logits",), ("end_logits",))),
-    "image-classification": Task("image", _LOGITS),
     "audio-classification": Task("sound", _LOGITS),
     "voice-activity-detection": Task("sound", (("output",), ("stateN",))),
     "speaker-verification": Task("sound", (VOICE_OUTPUTS,)),
     "text-to-image": Task("diffusion", ()),
+    **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
     **dict.fromkeys(SEQ2SEQ_TASKS, Task("seq2seq", _LOGITS)),
 }
 
@@ -191,15 +192,6 @@ def _text_package(request: Request) -> Package:
     return programs.package
 
 
-def _image_package(request: Request) -> Package:
-    if request.max_length is not None:
-        raise InputError("this task has no texts", "max_length", "Leave it out.")
-    programs, graph = request.programs(), request.read("model")
-    described = _add_image_model(programs, graph, TASKS[request.task], request.texts)
-    programs.package.manifest["processor"] = {"image": described}
-    return programs.package
-
-
 def _sound_package(request: Request) -> Package:
     programs, graph = request.programs(), request.read("model")
     outputs = _outputs(graph, TASKS[request.task])
@@ -210,7 +202,7 @@ def _sound_package(request: Request) -> Package:
 
 BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "text": _text_package,
-    "image": _image_package,
+    "image": image_package,
     "sound": _sound_package,
     "seq2seq": seq2seq_package,
     "diffusion": text_to_image_package,
@@ -345,59 +337,6 @@ def _text_shapes(graph: Graph, length: Sym | int) -> dict[str, list[Any]]:
             "A task on text needs a model with input_ids.",
         )
     return shapes
-
-
-def _add_image_model(
-    programs: Programs, graph: Graph, task: Task, texts: Mapping[str, bytes]
-) -> dict[str, Any]:
-    """Adds the programs "pre", from the resized picture to numbers, and "model".
-
-    Returns:
-        the description of what happens to a picture before "pre"
-    """
-    from ..processors.images import read_description
-    from ..processors.images.graph import image_graph
-
-    file = "preprocessor_config.json"
-    if file not in texts:
-        raise InputError(
-            "there is none", file, "Put the model's preprocessor_config.json into its folder."
-        )
-    config = parse_json(texts[file], file)
-    description = read_description(config if isinstance(config, dict) else {}, file)
-    size = description.size
-    if size is None:
-        raise UnsupportedOp(
-            "its pictures have no fixed size",
-            file,
-            "A package needs one: set do_center_crop with crop_size, or a size of height and"
-            " width.",
-        )
-    height, width = size
-    pre = image_graph(description, height, width)
-    pre_shapes: dict[str, list[Any]] = {"pixels": [height, width, 3]}
-    if description.frame:
-        pre_shapes["valid"] = [4]
-    programs.add("pre", pre, [(pre_shapes, None)])
-    shapes: dict[str, list[Any]] = {}
-    for info in graph.input_names():
-        wanted = [1, height, width] if info.name == "pixel_mask" else [1, 3, height, width]
-        if info.shape is None or len(info.shape) != len(wanted):
-            raise UnsupportedOp(
-                f"its input '{info.name}' is none that this task feeds",
-                graph.name or "model",
-                "Export the model with pixel_values of [batch, 3, height, width].",
-            )
-        fixed = [d if isinstance(d, int) and d > 0 else w for d, w in zip(info.shape, wanted)]
-        if fixed != wanted:
-            raise InputError(
-                f"it has the shape {fixed}, but the processor gives {wanted}",
-                f"input '{info.name}'",
-                f"Do the model and its {file} belong together?",
-            )
-        shapes[info.name] = wanted
-    programs.add("model", graph, [(shapes, None)], _outputs(graph, task))
-    return description.to_dict()
 
 
 def _outputs(graph: Graph, task: Task) -> list[str]:

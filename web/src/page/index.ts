@@ -47,7 +47,7 @@ export {
 export { type CachedFile, type CachedModel, type CachedModelOptions, models } from "./models.ts";
 export { type Info, info, pipeline } from "./pipeline.ts";
 export { type MicrophoneOptions, microphone, type RecordedPiece } from "./pipelines/microphone.ts";
-export type { ImageInput, RawImage } from "./pipelines/pictures.ts";
+export { type ImageInput, type Pixels, RawImage } from "./pipelines/pictures.ts";
 export type { SoundPiece, SoundSource, SoundStream, Streams } from "./pipelines/sound-streams.ts";
 export type { RawSound, Samples, SoundInput } from "./pipelines/sounds.ts";
 export type * from "./pipelines/types.ts";

@@ -63,6 +63,16 @@ export interface TaskCall {
   inputs: TaskInput[];
   /** Options of the task, as the caller gave them, without undefined ones. */
   options: Record<string, unknown>;
+  /** Whether the results are the inputs of the model instead of those of the task. */
+  processor?: true;
+}
+
+/** A picture in a result: `channels` bytes for each pixel. */
+export interface TaskImageResult {
+  data: Uint8Array<ArrayBuffer>;
+  width: number;
+  height: number;
+  channels: 1 | 4;
 }
 
 /** The next samples of a stream of sound. */

@@ -245,11 +245,13 @@ const methods: {
     return task.info;
   },
   task_call: (request, _, signal) =>
-    turn(0, async () => {
-      throwIfAborted(signal);
-      const { runTask } = await import("./pipelines/index.ts");
-      return runTask(task!, request, signal);
-    }),
+    moving(
+      turn(0, async () => {
+        throwIfAborted(signal);
+        const { runTask } = await import("./pipelines/index.ts");
+        return runTask(task!, request, signal);
+      }),
+    ),
   task_feed: (request, _, signal) =>
     turn(0, async () => {
       throwIfAborted(signal);

@@ -17,16 +17,17 @@ interface Entry {
     steps: Step[];
     size: [number, number];
     valid: number[];
+    kept: number[];
   }[];
 }
 
 test("what image processors do to sizes", () => {
   for (const { description, layouts } of vectors<Entry[]>("image_layouts"))
-    for (const { picture, steps, size, valid } of layouts) {
+    for (const { picture, steps, size, valid, kept } of layouts) {
       const done = layout(description.steps, ...picture);
       assert.deepEqual(
-        { steps: done.steps, size: [done.height, done.width], valid: done.valid },
-        { steps, size, valid },
+        { steps: done.steps, size: [done.height, done.width], valid: done.valid, kept: done.kept },
+        { steps, size, valid, kept },
         `${description.type} ${picture}`,
       );
     }

@@ -4,12 +4,12 @@ ultralytics does.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError
 from ...processors.images import Picture
+from ...task_package.images import yolo_labels
 from ..post.classification import label_of
 from ..post.detection import Detection, focal, named_box, set_prediction, unletterbox, yolo
 from .base import ImagePipeline, Plane, check_flag, check_part
@@ -67,16 +67,7 @@ class ObjectDetectionPipeline(ImagePipeline):
     def labels(self) -> dict[str, str]:
         """id2label of config.json, or the names in a YOLO model's metadata."""
         found = super().labels
-        text = self.session(self.STEM).graph.metadata.get("names")
-        if found or text is None:
-            return found
-        try:
-            names = ast.literal_eval(text)
-            return {str(k): str(v) for k, v in dict(names).items()}
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            raise InputError(
-                "its metadata `names` is not a dict of names", self.task, "Export it again."
-            ) from None
+        return found or yolo_labels(self.session(self.STEM).graph)
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         picture = self.picture(given)

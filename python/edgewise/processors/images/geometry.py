@@ -36,12 +36,15 @@ class Layout:
         height, width: of the result.
         valid: (top, left, bottom, right) of the picture in the result, without the padding that
             is zero after normalization.
+        kept: height and width of the part, from the top left on, that a package's frame
+            ("frame", "among") did not add.
     """
 
     steps: list[dict[str, Any]] = field(default_factory=list)
     height: int = 0
     width: int = 0
     valid: tuple[int, int, int, int] = (0, 0, 0, 0)
+    kept: Size = (0, 0)
 
 
 def layout(steps: Sequence[Rule], height: int, width: int) -> Layout:
@@ -59,6 +62,8 @@ def layout(steps: Sequence[Rule], height: int, width: int) -> Layout:
     for rule in steps:
         _OPERATIONS[rule["op"]](out, rule)
         _check(out.height, out.width)
+    if out.kept == (0, 0):
+        out.kept = (out.height, out.width)
     return out
 
 
@@ -125,6 +130,9 @@ def _letterbox_margin(space: int) -> int:
 def _frame(out: Layout, rule: Rule) -> None:
     """Padding that is zero after normalization: the plan sets it to zero."""
     height, width = out.height, out.width
+    if rule["rule"] == "among":
+        _among(out, rule)
+        return
     if rule["rule"] == "divisor":
         height = -(-height // rule["divisor"]) * rule["divisor"]
         width = -(-width // rule["divisor"]) * rule["divisor"]
@@ -142,6 +150,21 @@ def _frame(out: Layout, rule: Rule) -> None:
     _window(out, -top, -left, height, width, [0, 0, 0])
     _set(out, height, width)
     out.valid = valid
+
+
+def _among(out: Layout, rule: Rule) -> None:
+    """The first of several frames that has room for the picture."""
+    have, valid = (out.height, out.width), out.valid
+    found = next((s for s in rule["sizes"] if s[0] >= have[0] and s[1] >= have[1]), None)
+    if found is None:
+        raise InputError(
+            f"a picture of {have[0]} x {have[1]} pixels fits into no frame of the model",
+            "image",
+            "Cut it to a shape that is less long.",
+        )
+    _window(out, 0, 0, found[0], found[1], [0, 0, 0])
+    _set(out, found[0], found[1])
+    out.kept, out.valid = have, valid
 
 
 def _rotate(out: Layout, rule: Rule) -> None:
@@ -262,6 +285,20 @@ def _thumbnail(rule: Rule, height: int, width: int) -> Size:
     return new_height, new_width
 
 
+def _nearest(rule: Rule, height: int, width: int) -> Size:
+    """Of several sizes, the one that is most like the size that another rule gives."""
+    inner = rule["of"]
+    high, wide = _SIZES[inner["rule"]](inner, height, width)
+    _check(high, wide)
+
+    def difference(size: Sequence[int]) -> float:
+        a, b = size[0] / high, size[1] / wide
+        return max(a, 1 / a) * max(b, 1 / b)
+
+    best = min(rule["sizes"], key=difference)
+    return best[0], best[1]
+
+
 _SIZES: dict[str, Callable[[Rule, int, int], Size]] = {
     "exact": _exact,
     "shortest": _shortest,
@@ -273,4 +310,5 @@ _SIZES: dict[str, Callable[[Rule, int, int], Size]] = {
     "floor": _floor,
     "bounded": _bounded,
     "thumbnail": _thumbnail,
+    "nearest": _nearest,
 }

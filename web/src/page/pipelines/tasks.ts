@@ -2,11 +2,17 @@
 // gives its results their form. Names and forms are those of transformers.js.
 
 import type { LoadRequest } from "../../protocol/loading.ts";
-import type { TaskInfo, TaskInput } from "../../protocol/tasks.ts";
+import type {
+  TaskCall,
+  TaskImageResult,
+  TaskInfo,
+  TaskInput,
+  TaskTensor,
+} from "../../protocol/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { type Client, startClient } from "../client.ts";
-import { Tensor } from "../tensor.ts";
-import { type ImageInput, sendable } from "./pictures.ts";
+import { Tensor, tensor } from "../tensor.ts";
+import { type ImageInput, RawImage, sendable } from "./pictures.ts";
 import { soundMethods } from "./sound-methods.ts";
 import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
 import type { CallOptions, TaskPipelines } from "./types.ts";
@@ -23,6 +29,11 @@ const KINDS = {
   "audio-classification": "sound",
   "voice-activity-detection": "sound",
   "speaker-verification": "sound",
+  "image-feature-extraction": "image",
+  "object-detection": "image",
+  "image-segmentation": "image",
+  "background-removal": "image",
+  "depth-estimation": "image",
 } as const;
 
 const ALIASES: Readonly<Record<string, keyof typeof KINDS>> = {
@@ -78,22 +89,30 @@ function callable(
   };
   const run = async (input: unknown, options: Record<string, unknown>): Promise<unknown> => {
     const { signal, ...rest } = options as CallOptions;
-    if (signal?.aborted) throw new Aborted("the call was aborted by its signal", task, "");
     const several = Array.isArray(input);
-    const inputs: TaskInput[] = [];
-    for (const one of several ? input : [input]) inputs.push(await read(task, one, signal));
-    const results = await client.call(
-      "task_call",
-      {
-        inputs,
-        options: Object.fromEntries(Object.entries(rest).filter(([, v]) => v !== undefined)),
-      },
-      { signal, transfer: inputs.flatMap(buffersOf) },
-    );
+    const given = Object.fromEntries(Object.entries(rest).filter(([, v]) => v !== undefined));
+    const results = await send(several ? input : [input], { options: given }, signal);
     return formed(task, results, several, rest);
   };
+  const send = async (
+    given: Many,
+    request: Omit<TaskCall, "inputs">,
+    signal?: AbortSignal,
+  ): Promise<Many> => {
+    if (signal?.aborted) throw new Aborted("the call was aborted by its signal", task, "");
+    const inputs: TaskInput[] = [];
+    for (const one of given) inputs.push(await read(task, one, signal));
+    const transfer = inputs.flatMap(buffersOf);
+    return client.call("task_call", { inputs, ...request }, { signal, transfer });
+  };
+  const processor = async (input: unknown): Promise<Record<string, Tensor>> => {
+    const [made] = await send([input], { options: {}, processor: true });
+    const tensors = Object.entries(made as Record<string, TaskTensor>);
+    return Object.fromEntries(tensors.map(([name, t]) => [name, tensor(t)]));
+  };
+  const more = KINDS[task] === "image" ? { processor } : {};
   const dispose = async () => client.end();
-  return Object.assign(call, { task, info, dispose }, methods.members) as never;
+  return Object.assign(call, { ...more, task, info, dispose }, methods.members) as never;
 }
 
 /** The input and the options of a call; labels and contexts are arguments of their own. */
@@ -154,10 +173,51 @@ function formed(
   if (task === "feature-extraction") return stacked(results as Vectors[], options);
   if (task === "text-classification" && (options.top_k ?? 1) === 1 && options.top_k !== null)
     return results.flat();
+  if (task === "image-feature-extraction") return joined(results as Values[]);
+  const form = FORMS[task];
+  if (form) return several ? results.map(form) : form(results[0]);
   const one = several ? undefined : results[0];
   if (task === "question-answering" && (options.top_k ?? 1) === 1)
     return several ? results.flat() : (one as Many)[0];
   return several ? results : one;
+}
+
+const picture = ({ data, width, height, channels }: TaskImageResult): RawImage =>
+  new RawImage(data, width, height, channels);
+
+/** The forms of results that are no plain objects. */
+const FORMS: Record<string, ((result: unknown) => unknown) | undefined> = {
+  "image-segmentation": (masks) =>
+    (masks as { mask: TaskImageResult }[]).map((one) => ({ ...one, mask: picture(one.mask) })),
+  "background-removal": (result) => picture(result as TaskImageResult),
+  "depth-estimation": (result) => {
+    const found = result as { predicted_depth: Values; depth: TaskImageResult };
+    return { predicted_depth: joined([found.predicted_depth]), depth: picture(found.depth) };
+  },
+};
+
+interface Values {
+  dims: number[];
+  data: Float32Array<ArrayBuffer>;
+}
+
+/** One tensor of all values, whose first dimension is that of the inputs. */
+function joined(results: readonly Values[]): Tensor {
+  const [first] = results;
+  if (!first || results.length === 1)
+    return new Tensor("float32", first?.data ?? new Float32Array(0), first?.dims ?? [0]);
+  const [outer = 1, ...rest] = first.dims;
+  if (results.some(({ dims }) => dims.join() !== first.dims.join()))
+    throw new InputError(
+      "the pictures have different numbers of features",
+      "image-feature-extraction",
+      "Call the pipeline with one picture at a time.",
+    );
+  const all = new Float32Array(results.length * first.data.length);
+  results.forEach(({ data }, i) => {
+    all.set(data, i * first.data.length);
+  });
+  return new Tensor("float32", all, [results.length * outer, ...rest]);
 }
 
 interface Vectors {

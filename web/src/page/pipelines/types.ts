@@ -3,7 +3,7 @@
 import type { TaskInfo } from "../../protocol/tasks.ts";
 import type { Tensor } from "../tensor.ts";
 import type { CallOptions } from "./call-options.ts";
-import type { ImageInput } from "./pictures.ts";
+import type { ImageInput, RawImage } from "./pictures.ts";
 import type { Streams } from "./sound-streams.ts";
 import type { SoundInput } from "./sounds.ts";
 
@@ -193,6 +193,74 @@ export interface SpeakerScore {
   accepted: boolean;
 }
 
+/** Options of image-feature-extraction. */
+export interface ImageFeatureExtractionOptions extends CallOptions {
+  /**
+   * Whether the result is one vector for each picture (the model's output `pooler_output`, or
+   * `image_embeds`) instead of one for each patch. Default: false.
+   */
+  pool?: boolean | null;
+}
+
+/** Options of object-detection. */
+export interface ObjectDetectionOptions extends CallOptions {
+  /** Scores above it are kept. Default: 0.5, as in transformers; transformers.js has 0.9. */
+  threshold?: number;
+  /** Whether boxes are parts of the picture instead of pixels. Default: false. */
+  percentage?: boolean;
+  /** YOLO: of two boxes that overlap more, the lower score is left out. Default: 0.45. */
+  iou?: number;
+  /** YOLO: whether boxes of different classes suppress each other. Default: false. */
+  agnostic_nms?: boolean;
+}
+
+/** An object in a picture. */
+export interface DetectedObject {
+  score: number;
+  label: string;
+  /** Whole pixels, or with `percentage` parts of the picture. */
+  box: { xmin: number; ymin: number; xmax: number; ymax: number };
+}
+
+/** Options of image-segmentation. Defaults are those of transformers. */
+export interface ImageSegmentationOptions extends CallOptions {
+  /**
+   * `semantic`: a mask for each class; `instance`, `panoptic`: for each object. Default: `panoptic`
+   * for models with queries (DETR, MaskFormer, Mask2Former), else `semantic`.
+   */
+  subtask?: "semantic" | "instance" | "panoptic" | null;
+  /** Scores of objects above it are kept. Default: 0.9; transformers.js has 0.5. */
+  threshold?: number;
+  /** A mask has the pixels with at least this probability. Default: 0.5. */
+  mask_threshold?: number;
+  /**
+   * An object is left out if others cover it, so that a smaller part of it remains. Default: 0.5;
+   * transformers.js has 0.8.
+   */
+  overlap_mask_area_threshold?: number;
+  /** Numbers of classes whose objects become one, for `panoptic`. Default: none. */
+  label_ids_to_fuse?: number[] | null;
+  /** Height and width of the masks of each picture. Default: those of the picture. */
+  target_sizes?: [height: number, width: number][] | null;
+}
+
+/** A part of a picture. */
+export interface ImageSegment {
+  /** Null for classes. */
+  score: number | null;
+  label: string;
+  /** One channel: 255 in the part, else 0. */
+  mask: RawImage;
+}
+
+/** The depth of each pixel of a picture. */
+export interface DepthResult {
+  /** float32 [height, width] of the picture. */
+  predicted_depth: Tensor;
+  /** One channel: the least depth is 0, the greatest 255. */
+  depth: RawImage;
+}
+
 /** What all pipelines have. */
 export interface PipelineBase {
   /** Name of the task. */
@@ -263,9 +331,19 @@ export interface QuestionAnsweringPipeline extends PipelineBase {
   ): Promise<AnswerResult[]>;
 }
 
+/** What pipelines of pictures have. */
+export interface ImagePipelineBase extends PipelineBase {
+  /**
+   * Makes the inputs of the model from a picture, as its preprocessor_config.json says.
+   * @returns `pixel_values`, float32 [1, 3, height, width]; `pixel_mask`, int64 [1, height, width],
+   *   if the model has it
+   */
+  processor(picture: ImageInput): Promise<Record<string, Tensor>>;
+}
+
 /** Classifies pictures. */
 export interface ImageClassificationPipeline
-  extends PipelineBase,
+  extends ImagePipelineBase,
     Calls<ImageInput, ClassificationOptions, LabelScore[]> {}
 
 /** Classifies sounds. */
@@ -303,6 +381,34 @@ export interface SpeakerVerificationPipeline
   ): Promise<SpeakerScore>;
 }
 
+/**
+ * Computes features of pictures. Result: float32 [pictures, patches, size], with `pool`
+ * [pictures, size].
+ */
+export interface ImageFeatureExtractionPipeline
+  extends ImagePipelineBase,
+    Calls<ImageInput, ImageFeatureExtractionOptions, Tensor, Tensor> {}
+
+/** Finds objects in pictures: DETR, YOLOS, RT-DETR, D-FINE, YOLO v8 and later. */
+export interface ObjectDetectionPipeline
+  extends ImagePipelineBase,
+    Calls<ImageInput, ObjectDetectionOptions, DetectedObject[]> {}
+
+/** Finds the parts of pictures: SegFormer, DETR, MaskFormer and others. */
+export interface ImageSegmentationPipeline
+  extends ImagePipelineBase,
+    Calls<ImageInput, ImageSegmentationOptions, ImageSegment[]> {}
+
+/** Makes the background of pictures transparent. Result: RGBA. */
+export interface BackgroundRemovalPipeline
+  extends ImagePipelineBase,
+    Calls<ImageInput, CallOptions, RawImage> {}
+
+/** Estimates the depth of each pixel of pictures. */
+export interface DepthEstimationPipeline
+  extends ImagePipelineBase,
+    Calls<ImageInput, CallOptions, DepthResult> {}
+
 /** Pipelines by the names of their tasks. */
 export interface TaskPipelines {
   "feature-extraction": FeatureExtractionPipeline;
@@ -318,4 +424,9 @@ export interface TaskPipelines {
   "audio-classification": AudioClassificationPipeline;
   "voice-activity-detection": VoiceActivityPipeline;
   "speaker-verification": SpeakerVerificationPipeline;
+  "image-feature-extraction": ImageFeatureExtractionPipeline;
+  "object-detection": ObjectDetectionPipeline;
+  "image-segmentation": ImageSegmentationPipeline;
+  "background-removal": BackgroundRemovalPipeline;
+  "depth-estimation": DepthEstimationPipeline;
 }

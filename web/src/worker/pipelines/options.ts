@@ -33,6 +33,14 @@ export class Options {
     return typeof value === "boolean" ? value : this.refuse(name, "Give true or false.");
   }
 
+  /** A number from 0 to 1. */
+  part(name: string, otherwise: number): number {
+    const value = this.given[name] ?? otherwise;
+    return typeof value === "number" && value >= 0 && value <= 1
+      ? value
+      : this.refuse(name, "Give a number from 0 to 1.");
+  }
+
   text(name: string, otherwise: string): string {
     const value = this.given[name] ?? otherwise;
     return typeof value === "string" ? value : this.refuse(name, "Give a string.");
@@ -70,6 +78,13 @@ export class Options {
       if (!Array.isArray(list) || !list.length || !list.every((x) => typeof x === "number"))
         this.refuse(name, "Give a list of numbers for each name.");
     return new Map(found as [string, number[]][]);
+  }
+
+  /** A list whose items pass a check; undefined if there is none. */
+  list<T>(name: string, check: (item: unknown) => item is T, remedy: string): T[] | undefined {
+    const value = this.given[name] ?? undefined;
+    if (value === undefined) return undefined;
+    return Array.isArray(value) && value.every(check) ? value : this.refuse(name, remedy);
   }
 
   /** A list of strings, or one string. */

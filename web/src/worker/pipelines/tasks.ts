@@ -1,9 +1,18 @@
 // The tasks of this worker part: from the inputs of a call to its results.
 
-import type { TaskCall, TaskFeed } from "../../protocol/tasks.ts";
+import type { TaskCall, TaskFeed, TaskInput } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
+import type { Answer } from "../inference/service.ts";
 import type { Ending, TaskHost } from "./host.ts";
-import { imageClassification } from "./images/image-tasks.ts";
+import {
+  backgroundRemoval,
+  depthEstimation,
+  imageFeatureExtraction,
+  imageSegmentation,
+  objectDetection,
+} from "./images/dense-tasks.ts";
+import { imageClassification, imageOf } from "./images/image-tasks.ts";
+import { pixelValues } from "./images/pictures.ts";
 import { Options } from "./options.ts";
 import type { TaskRunner } from "./runner.ts";
 import { feedStream } from "./sounds/streams.ts";
@@ -29,20 +38,27 @@ const TASKS: Record<string, TaskRunner> = {
   "audio-classification": audioClassification,
   "voice-activity-detection": voiceActivity,
   "speaker-verification": speakerVerification,
+  "image-feature-extraction": imageFeatureExtraction,
+  "object-detection": objectDetection,
+  "image-segmentation": imageSegmentation,
+  "background-removal": backgroundRemoval,
+  "depth-estimation": depthEstimation,
 };
 
 /**
  * Executes a call, input after input: results do not depend on what is processed together.
- * @returns one result for each input
+ * @returns one result for each input, and the buffers in them
  * @throws InputError if an option or an input is not valid; Aborted
  */
 export async function runTask(
   host: TaskHost,
-  { inputs, options }: TaskCall,
+  { inputs, options, processor }: TaskCall,
   ending: Ending,
-): Promise<unknown[]> {
+): Promise<Answer<unknown[]>> {
   const task = runnerOf(host);
-  const run = task.prepare(host, new Options(options, task.options));
+  const run = processor
+    ? (input: TaskInput) => processed(host, input, ending)
+    : task.prepare(host, new Options(options, task.options));
   const results: unknown[] = [];
   for (const [i, input] of inputs.entries()) {
     try {
@@ -52,7 +68,20 @@ export async function runTask(
       throw new InputError(e.what, e.where ? `input ${i}, ${e.where}` : `input ${i}`, e.remedy);
     }
   }
-  return results;
+  return { value: results, transfer: [...buffersIn(results)] };
+}
+
+/** The inputs of a model for a picture. */
+async function processed(host: TaskHost, input: TaskInput, ending: Ending): Promise<unknown> {
+  return (await pixelValues(host, await imageOf(host, input, ending), ending)).values;
+}
+
+/** The buffers in results, which are moved to the page. */
+function buffersIn(value: unknown, found = new Set<ArrayBuffer>()): Set<ArrayBuffer> {
+  if (ArrayBuffer.isView(value)) found.add(value.buffer as ArrayBuffer);
+  else if (typeof value === "object" && value !== null && typeof (value as [])[0] !== "number")
+    for (const inner of Object.values(value)) buffersIn(inner, found);
+  return found;
 }
 
 /**

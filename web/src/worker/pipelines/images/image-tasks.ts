@@ -1,4 +1,5 @@
-// Tasks with a picture and one graph. Names, options and results are those of transformers.js.
+// What tasks on pictures share, and image-classification. Names, options and results are those of
+// transformers.js.
 
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
@@ -7,21 +8,34 @@ import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
 import type { TaskRunner } from "../runner.ts";
 import { labelsOf, type Numbers, numbers, output, row } from "../text.ts";
-import { readImage } from "./decode.ts";
+import { readImage, type TaskImage } from "./decode.ts";
+import type { Layout } from "./images.ts";
 import { pixelValues } from "./pictures.ts";
 
-/** Outputs of the graph "model" for a picture. */
-async function forward(
-  host: TaskHost,
-  input: TaskInput,
-  ending: Ending,
-): Promise<Record<string, Numbers>> {
-  if (typeof input !== "object" || !("image" in input))
-    throw new InputError("the input is no picture", host.task, "Give a picture.");
-  const made = await pixelValues(host, await readImage(input.image, ending), ending);
+/** A picture that a model has seen. */
+export interface Seen {
+  image: TaskImage;
+  /** What became of the picture before the model. */
+  done: Layout;
+  outputs: Record<string, Numbers>;
+}
+
+/**
+ * The picture of an input.
+ * @throws InputError, which names the picture
+ */
+export function imageOf(host: TaskHost, input: TaskInput, ending: Ending): Promise<TaskImage> {
+  if (typeof input === "object" && "image" in input) return readImage(input.image, ending);
+  throw new InputError("the input is no picture", host.task, "Give a picture.");
+}
+
+/** Runs the graph "model" on a picture. */
+export async function see(host: TaskHost, input: TaskInput, ending: Ending): Promise<Seen> {
+  const image = await imageOf(host, input, ending);
+  const { values, done } = await pixelValues(host, image, ending);
   const feeds = Object.fromEntries(
     host.graph("model").inputs.map(({ name }, i) => {
-      const value = made[name] ?? (i === 0 ? made.pixel_values : undefined);
+      const value = values[name] ?? (i === 0 ? values.pixel_values : undefined);
       if (value) return [name, value];
       throw new InputError(
         `the graph has an input '${name}', which this pipeline does not feed`,
@@ -31,7 +45,11 @@ async function forward(
     }),
   );
   const outputs = await host.run("model", feeds, ending);
-  return Object.fromEntries(Object.entries(outputs).map(([name, t]) => [name, numbers(t)]));
+  return {
+    image,
+    done,
+    outputs: Object.fromEntries(Object.entries(outputs).map(([name, t]) => [name, numbers(t)])),
+  };
 }
 
 /** From logits to labels, as options and config say. */
@@ -56,6 +74,6 @@ export const imageClassification: TaskRunner = {
   prepare(host, options) {
     const labels = labeler(host, options);
     return async (input, ending) =>
-      labels(row(output(host, await forward(host, input, ending), "logits"), 0));
+      labels(row(output(host, (await see(host, input, ending)).outputs, "logits"), 0));
   },
 };

@@ -16,6 +16,8 @@ export interface Rule {
   divisor?: number;
   multiple?: number;
   keep?: boolean;
+  of?: Rule;
+  sizes?: Size[];
 }
 
 /** What an image processor does: see python/edgewise/processors/images/description.py. */
@@ -42,18 +44,23 @@ export type Step =
     }
   | { op: "rotate" };
 
-/** What is done to a picture; `valid` is top, left, bottom, right of the picture in the result. */
+/**
+ * What is done to a picture. `valid` is top, left, bottom, right of the picture in the result;
+ * `kept` is the part that a package's frame did not add, from the top left on.
+ */
 export interface Layout {
   steps: Step[];
   height: number;
   width: number;
   valid: [number, number, number, number];
+  kept: Size;
 }
 
 /** Pixels of the largest picture, as given and after each operation. */
 export const MAX_PIXELS = 100_000_000;
 
-type Size = [height: number, width: number];
+/** Pixels. */
+export type Size = [height: number, width: number];
 
 /**
  * Applies the rules of a description to the size of a picture.
@@ -61,12 +68,13 @@ type Size = [height: number, width: number];
  * @throws InputError: the picture is empty, or an operation would make it empty or too large.
  */
 export function layout(steps: readonly Rule[], height: number, width: number): Layout {
-  const out: Layout = { steps: [], height, width, valid: [0, 0, height, width] };
+  const out: Layout = { steps: [], height, width, valid: [0, 0, height, width], kept: [0, 0] };
   check(height, width);
   for (const rule of steps) {
     OPERATIONS[rule.op]!(out, rule);
     check(out.height, out.width);
   }
+  if (!out.kept[0]) out.kept = [out.height, out.width];
   return out;
 }
 
@@ -117,6 +125,7 @@ const OPERATIONS: Record<string, (out: Layout, rule: Rule) => void> = {
   },
 
   frame(out, rule) {
+    if (rule.rule === "among") return among(out, rule);
     let [height, width] = [rule.height!, rule.width!];
     let [top, left] = [0, 0];
     if (rule.rule === "divisor") {
@@ -144,6 +153,22 @@ const OPERATIONS: Record<string, (out: Layout, rule: Rule) => void> = {
     }
   },
 };
+
+/** The first of several frames that has room for the picture. */
+function among(out: Layout, { sizes }: Rule): void {
+  const { height, width, valid } = out;
+  const found = sizes!.find(([h, w]) => h >= height && w >= width);
+  if (!found)
+    throw new InputError(
+      `a picture of ${height} x ${width} pixels fits into no frame of the model`,
+      "image",
+      "Cut it to a shape that is less long.",
+    );
+  window(out, 0, 0, ...found);
+  set(out, ...found);
+  out.kept = [height, width];
+  out.valid = valid;
+}
 
 /** Where a centered window begins, as transformers' center_crop. */
 const centered = (have: number, size: number): number =>
@@ -258,6 +283,17 @@ function thumbnail(rule: Rule, height: number, width: number): Size {
   return [high, wide];
 }
 
+/** Of several sizes, the one that is most like the size that another rule gives. */
+function nearest({ of: inner, sizes }: Rule, height: number, width: number): Size {
+  const [high, wide] = SIZES[inner!.rule!]!(inner!, height, width);
+  check(high, wide);
+  const difference = (size: Size) => {
+    const [a, b] = [size[0] / high, size[1] / wide];
+    return Math.max(a, 1 / a) * Math.max(b, 1 / b);
+  };
+  return sizes!.reduce((best, size) => (difference(size) < difference(best) ? size : best));
+}
+
 const SIZES: Record<string, (rule: Rule, height: number, width: number) => Size> = {
   exact,
   shortest,
@@ -269,4 +305,5 @@ const SIZES: Record<string, (rule: Rule, height: number, width: number) => Size>
   floor,
   bounded,
   thumbnail,
+  nearest,
 };

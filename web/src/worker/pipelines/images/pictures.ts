@@ -7,7 +7,7 @@ import { PackageError } from "../../../shared/errors.ts";
 import { type Filter, resizeImage } from "../../media.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { TaskImage } from "./decode.ts";
-import { type ImageDescription, layout, type Step } from "./images.ts";
+import { type ImageDescription, type Layout, layout, type Step } from "./images.ts";
 
 /** RGB, 3 bytes a pixel, row by row. */
 interface Picture {
@@ -18,16 +18,15 @@ interface Picture {
 
 /**
  * The inputs of a model for one picture.
- * @returns `pixel_values` and, if the model has it, `pixel_mask`
+ * @returns `values`: `pixel_values` and, if the model has it, `pixel_mask`; and what was done
  * @throws InputError if the picture is too large or becomes empty
  */
 export async function pixelValues(
   host: TaskHost,
   { width, height, data }: TaskImage,
   ending: Ending,
-): Promise<Record<string, TaskTensor>> {
-  const { steps } = descriptionOf(host);
-  const { steps: operations, valid } = layout(steps, height, width);
+): Promise<{ values: Record<string, TaskTensor>; done: Layout }> {
+  const done = layout(descriptionOf(host).steps, height, width);
   const pixels = new Uint8Array(3 * width * height);
   for (let i = 0, j = 0; i < data.length; i += 4, j += 3) {
     pixels[j] = data[i]!;
@@ -35,21 +34,22 @@ export async function pixelValues(
     pixels[j + 2] = data[i + 2]!;
   }
   let picture: Picture = { height, width, pixels };
-  for (const step of operations) picture = applied(host.device, picture, step);
+  for (const step of done.steps) picture = applied(host.device, picture, step);
   const feeds: Record<string, TaskTensor> = {
     pixels: { type: "uint8", dims: [picture.height, picture.width, 3], data: picture.pixels },
     valid: {
       type: "int64",
       dims: [4],
-      data: new Uint8Array(BigInt64Array.from(valid, BigInt).buffer),
+      data: new Uint8Array(BigInt64Array.from(done.valid, BigInt).buffer),
     },
   };
   const inputs = host.graph("pre").inputs.map((input) => [input.name, feeds[input.name]!]);
-  return host.run("pre", Object.fromEntries(inputs) as typeof feeds, ending);
+  const values = await host.run("pre", Object.fromEntries(inputs) as typeof feeds, ending);
+  return { values, done };
 }
 
 /** @throws PackageError if the manifest's description is not one of this version */
-function descriptionOf(host: TaskHost): ImageDescription {
+export function descriptionOf(host: TaskHost): ImageDescription {
   const { image } = host.processor;
   const found = image as unknown as ImageDescription | undefined;
   if (Array.isArray(found?.steps)) return found;
