@@ -79,7 +79,7 @@ async function processed(host: TaskHost, input: TaskInput, ending: Ending): Prom
 /** The buffers in results, which are moved to the page. */
 function buffersIn(value: unknown, found = new Set<ArrayBuffer>()): Set<ArrayBuffer> {
   if (ArrayBuffer.isView(value)) found.add(value.buffer as ArrayBuffer);
-  else if (typeof value === "object" && value !== null && typeof (value as [])[0] !== "number")
+  else if (typeof value === "object" && value !== null && typeof (value as unknown[])[0] !== "number")
     for (const inner of Object.values(value)) buffersIn(inner, found);
   return found;
 }
