@@ -12,6 +12,7 @@ const { define, target } = options;
 const PARTS = {
   "src/worker/inference/service.ts": "worker-inference",
   "src/worker/pipelines/index.ts": "worker-pipelines",
+  "src/worker/pipelines/seq2seq/index.ts": "worker-generation",
   "src/worker/text/chat-template.ts": "worker-templates",
   "src/worker/training/index.ts": "worker-training",
 };

@@ -22,6 +22,7 @@ export interface CallOptions {
   onStep?: ((event: StepEvent) => void) | undefined;
   onText?: ((text: string, end: boolean) => void) | undefined;
   onTokens?: ((ids: number[]) => void) | undefined;
+  onEvent?: ((event: { name: string; value: unknown }) => void) | undefined;
   transfer?: Transferable[];
   /**
    * Receives the result of a call that was abandoned after an abort, so that the caller can free
@@ -294,6 +295,7 @@ export class Client {
       if ("progress" in data) open.onProgress?.(data.progress);
       else if ("step" in data) open.onStep?.(data.step);
       else if ("tokens" in data) open.onTokens?.(data.tokens);
+      else if ("event" in data) open.onEvent?.(data.event);
       else open.onText?.(data.text, data.end);
     } catch (e) {
       this.send({ id: data.id, abort: true, reason: "a callback of the page failed" });

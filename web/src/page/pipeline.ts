@@ -17,7 +17,7 @@ import { VERSION } from "../shared/version.ts";
 import { type Client, startClient } from "./client.ts";
 import { deviceOf } from "./device.ts";
 import { env, urls } from "./env.ts";
-import { TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
+import { GENERATES, TASK_NAMES, taskOf, taskPipeline } from "./pipelines/tasks.ts";
 import type { TaskPipelines } from "./pipelines/types.ts";
 import { watched } from "./profile.ts";
 import { baseUrl } from "./realm.ts";
@@ -106,8 +106,9 @@ export async function pipeline(
 /**
  * Loads a model for another task: `feature-extraction`, `text-classification`,
  * `zero-shot-classification`, `token-classification`, `fill-mask`, `question-answering`,
- * `image-classification`, `audio-classification`, `voice-activity-detection` or
- * `speaker-verification`.
+ * `image-classification`, `audio-classification`, `voice-activity-detection`,
+ * `speaker-verification`, `automatic-speech-recognition`, `translation`, `summarization` or
+ * `text2text-generation`.
  *
  * @param task name of the task, or an alias of transformers.js
  * @param model as above; packages are built with `edgewise build --task`
@@ -132,7 +133,7 @@ export async function pipeline(
       "pipeline",
       `This version of Edgewise has text-generation, ${TASK_NAMES.join(", ")}.`,
     );
-  const known = other ? OPTIONS.filter((name) => !GENERATION_OPTIONS.includes(name)) : OPTIONS;
+  const known = OPTIONS.filter((name) => !(other && notOf(other).includes(name)));
   for (const name of Object.keys(options))
     if (!known.includes(name))
       throw new InputError(
@@ -162,11 +163,12 @@ export async function pipeline(
   }
 }
 
-const GENERATION_OPTIONS: readonly string[] = [
-  "capacity",
-  "cache_dtype",
-  "training",
-] satisfies (keyof PipelineOptions)[];
+/** Options that a task other than text generation does not have. */
+function notOf(task: string): readonly string[] {
+  return GENERATES.includes(task)
+    ? ["max_length", "training"]
+    : ["capacity", "cache_dtype", "training"];
+}
 
 const OPTIONS: readonly string[] = [
   "dtype",

@@ -37,4 +37,6 @@ export type FromWorker =
   | { id: number; progress: ProgressEvent }
   | { id: number; step: StepEvent }
   | { id: number; text: string; end: boolean }
-  | { id: number; tokens: number[] };
+  | { id: number; tokens: number[] }
+  /** For a callback of a pipeline's call. */
+  | { id: number; event: { name: string; value: unknown } };

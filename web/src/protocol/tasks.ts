@@ -63,6 +63,8 @@ export interface TaskCall {
   inputs: TaskInput[];
   /** Options of the task, as the caller gave them, without undefined ones. */
   options: Record<string, unknown>;
+  /** Whether text is sent while it is generated. */
+  streams: boolean;
   /** Whether the results are the inputs of the model instead of those of the task. */
   processor?: true;
 }

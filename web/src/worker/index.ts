@@ -244,12 +244,16 @@ const methods: {
     task = await TaskHost.open(request, signal, (progress) => post({ id, progress }));
     return task.info;
   },
-  task_call: (request, _, signal) =>
+  task_call: (request, id, signal) =>
     moving(
       turn(0, async () => {
         throwIfAborted(signal);
         const { runTask } = await import("./pipelines/index.ts");
-        return runTask(task!, request, signal);
+        return runTask(task!, request, signal, {
+          streams: request.streams,
+          text: (text, end) => post({ id, text, end }),
+          send: (name, value) => post({ id, event: { name, value } }),
+        });
       }),
     ),
   task_feed: (request, _, signal) =>

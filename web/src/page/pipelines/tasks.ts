@@ -10,12 +10,13 @@ import type {
   TaskTensor,
 } from "../../protocol/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
-import { type Client, startClient } from "../client.ts";
+import { type Client, type CallOptions as ClientCallOptions, startClient } from "../client.ts";
 import { Tensor, tensor } from "../tensor.ts";
+import { TextStreamer } from "../text-generation.ts";
 import { type ImageInput, RawImage, sendable } from "./pictures.ts";
 import { soundMethods } from "./sound-methods.ts";
 import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
-import type { CallOptions, TaskPipelines } from "./types.ts";
+import type { CallOptions, SpeechSegment, TaskPipelines } from "./types.ts";
 
 /** What the inputs of each task are. */
 const KINDS = {
@@ -34,12 +35,25 @@ const KINDS = {
   "image-segmentation": "image",
   "background-removal": "image",
   "depth-estimation": "image",
+  "automatic-speech-recognition": "sound",
+  translation: "text",
+  summarization: "text",
+  "text2text-generation": "text",
 } as const;
+
+/** Tasks whose models have an encoder and a decoder. */
+export const GENERATES: readonly string[] = [
+  "automatic-speech-recognition",
+  "translation",
+  "summarization",
+  "text2text-generation",
+] satisfies (keyof typeof KINDS)[];
 
 const ALIASES: Readonly<Record<string, keyof typeof KINDS>> = {
   embeddings: "feature-extraction",
   "sentiment-analysis": "text-classification",
   ner: "token-classification",
+  asr: "automatic-speech-recognition",
 };
 
 /** Names of the tasks and their aliases. */
@@ -88,25 +102,29 @@ function callable(
     return run(input, options);
   };
   const run = async (input: unknown, options: Record<string, unknown>): Promise<unknown> => {
-    const { signal, ...rest } = options as CallOptions;
+    const { signal, streamer, onProgress, onSegment, ...rest } = options as CallOptions & Callbacks;
     const several = Array.isArray(input);
+    const inputs: Many = several ? input : [input];
+    const listening = { streamer, onProgress, onSegment };
+    checkCallbacks(task, listening, inputs.length);
     const given = Object.fromEntries(Object.entries(rest).filter(([, v]) => v !== undefined));
-    const results = await send(several ? input : [input], { options: given }, signal);
+    const request = { options: given, streams: streamer !== undefined };
+    const results = await send(inputs, request, { signal, ...listeners(listening) });
     return formed(task, results, several, rest);
   };
   const send = async (
     given: Many,
     request: Omit<TaskCall, "inputs">,
-    signal?: AbortSignal,
+    { signal, ...listening }: ClientCallOptions = {},
   ): Promise<Many> => {
     if (signal?.aborted) throw new Aborted("the call was aborted by its signal", task, "");
     const inputs: TaskInput[] = [];
     for (const one of given) inputs.push(await read(task, one, signal));
     const transfer = inputs.flatMap(buffersOf);
-    return client.call("task_call", { inputs, ...request }, { signal, transfer });
+    return client.call("task_call", { inputs, ...request }, { signal, transfer, ...listening });
   };
   const processor = async (input: unknown): Promise<Record<string, Tensor>> => {
-    const [made] = await send([input], { options: {}, processor: true });
+    const [made] = await send([input], { options: {}, streams: false, processor: true });
     const tensors = Object.entries(made as Record<string, TaskTensor>);
     return Object.fromEntries(tensors.map(([name, t]) => [name, tensor(t)]));
   };
@@ -132,6 +150,40 @@ function sorted(task: string, given: Many): [unknown, Record<string, unknown>] {
     );
   const pairs = questions.map((question, i) => ({ question, context: contexts[i] }));
   return [Array.isArray(first) ? pairs : pairs[0], (given[2] ?? {}) as Record<string, unknown>];
+}
+
+/** Functions of a call that the worker sends values to. */
+interface Callbacks {
+  streamer?: TextStreamer | ((text: string) => void);
+  onProgress?: (fraction: number) => void;
+  onSegment?: (segment: SpeechSegment) => void;
+}
+
+/** @throws InputError if a task has no such callback, or a streamer would follow several inputs */
+function checkCallbacks(task: string, given: Callbacks, inputs: number): void {
+  for (const [name, callback] of Object.entries(given)) {
+    if (callback === undefined) continue;
+    const speech = task === "automatic-speech-recognition";
+    if (!(speech || (name === "streamer" && GENERATES.includes(task))))
+      throw new InputError(`there is no option '${name}'`, task, "Leave it out.");
+    if (typeof callback !== "function" && !(callback instanceof TextStreamer))
+      throw new InputError("it is no function", `options.${name}`, "Give a function.");
+  }
+  if (given.streamer && inputs !== 1)
+    throw new InputError("a streamer can follow one input only", "options.streamer", "Give one.");
+}
+
+function listeners({ streamer, onProgress, onSegment }: Callbacks): ClientCallOptions {
+  return {
+    onText: (text, end) => {
+      if (typeof streamer === "function") text && streamer(text);
+      else streamer?.on_finalized_text(text, end);
+    },
+    onEvent: ({ name, value }) => {
+      if (name === "progress") onProgress?.(value as number);
+      else onSegment?.(value as SpeechSegment);
+    },
+  };
 }
 
 /** An input for the worker. */
@@ -176,6 +228,13 @@ function formed(
   if (task === "image-feature-extraction") return joined(results as Values[]);
   const form = FORMS[task];
   if (form) return several ? results.map(form) : form(results[0]);
+  // one text each, as transformers' pipelines; with several sequences a list each
+  if (GENERATES.includes(task) && KINDS[task as keyof typeof KINDS] === "text")
+    return several && ((options.num_return_sequences as number | undefined) ?? 1) === 1
+      ? results.flat()
+      : several
+        ? results
+        : results[0];
   const one = several ? undefined : results[0];
   if (task === "question-answering" && (options.top_k ?? 1) === 1)
     return several ? results.flat() : (one as Many)[0];

@@ -3,10 +3,18 @@
 import type { TaskInfo } from "../../protocol/tasks.ts";
 import type { Tensor } from "../tensor.ts";
 import type { CallOptions } from "./call-options.ts";
+import type {
+  GeneratedText,
+  SpeechOptions,
+  SpeechResult,
+  Text2TextOptions,
+  TranslationOptions,
+} from "./generation-types.ts";
 import type { ImageInput, RawImage } from "./pictures.ts";
 import type { Streams } from "./sound-streams.ts";
 import type { SoundInput } from "./sounds.ts";
 
+export type * from "./generation-types.ts";
 export type { CallOptions };
 
 /** Options for the tokenizer. */
@@ -409,6 +417,16 @@ export interface DepthEstimationPipeline
   extends ImagePipelineBase,
     Calls<ImageInput, CallOptions, DepthResult> {}
 
+/** Transcribes speech. */
+export interface SpeechRecognitionPipeline
+  extends PipelineBase,
+    Calls<SoundInput, SpeechOptions, SpeechResult> {}
+
+/** Generates text from text. Result of a text: a list of num_return_sequences. */
+export interface Text2TextPipeline<Name extends string, Options>
+  extends PipelineBase,
+    Calls<string, Options, GeneratedText<Name>[], GeneratedText<Name>[]> {}
+
 /** Pipelines by the names of their tasks. */
 export interface TaskPipelines {
   "feature-extraction": FeatureExtractionPipeline;
@@ -429,4 +447,9 @@ export interface TaskPipelines {
   "image-segmentation": ImageSegmentationPipeline;
   "background-removal": BackgroundRemovalPipeline;
   "depth-estimation": DepthEstimationPipeline;
+  "automatic-speech-recognition": SpeechRecognitionPipeline;
+  asr: SpeechRecognitionPipeline;
+  translation: Text2TextPipeline<"translation", TranslationOptions>;
+  summarization: Text2TextPipeline<"summary", Text2TextOptions>;
+  "text2text-generation": Text2TextPipeline<"generated", Text2TextOptions>;
 }

@@ -134,14 +134,14 @@ export class GenerationConfig {
    * @param vocab size of the vocabulary
    * @param promptLength tokens in the prompt
    * @param maxLength maximum number of tokens, prompt included
-   * @param encoderIds token ids of the encoder's input; null: there is no encoder of text
+   * @param encoderIds token ids of the encoder's input, if there is an encoder of text
    * @throws InputError for token ids outside the vocabulary and malformed fields
    */
   pack(
     vocab: number,
     promptLength: number,
     maxLength: number,
-    encoderIds: readonly number[] | null = null,
+    encoderIds?: readonly number[] | null,
   ): { members: Record<string, number>; lists: Int32Array } {
     const { lists, spans } = this.lists(vocab, encoderIds);
     const bos = this.get("forced_bos_token_id");
@@ -191,7 +191,7 @@ export class GenerationConfig {
   /** The lists of token ids, and the members of ew_sampling with their offsets and lengths. */
   private lists(
     vocab: number,
-    encoderIds: readonly number[] | null,
+    encoderIds: readonly number[] | null | undefined,
   ): { lists: number[]; spans: Record<string, number> } {
     const lists: number[] = [];
     const spans: Record<string, number> = {};

@@ -1,7 +1,8 @@
 export type { GenerationFields } from "../../protocol/generation.ts";
 export { GenerationConfig } from "./config.ts";
 export { generate, steps } from "./generate.ts";
-export { modelDefaults } from "./inputs.ts";
+export { modelDefaults, resolve } from "./inputs.ts";
+export { GenerationRun } from "./run.ts";
 export { DecodingStreamer, type TextStreamerOptions } from "./streamers.ts";
 export type {
   Decoder,

@@ -27,11 +27,11 @@ export class GenerationRun<S> {
   private readonly sequences: S[] = [];
   private readonly processors: LogitsProcessor[];
   private readonly criteria: StoppingCriterion[];
-  private params = 0;
+  protected params = 0;
   private lists = 0;
-  private work = 0;
+  protected work = 0;
   private rng = 0;
-  private ids = 0;
+  protected ids = 0;
   private state = 0;
 
   constructor(
@@ -56,6 +56,7 @@ export class GenerationRun<S> {
       this.decoder.vocab_size,
       this.prompt.length,
       this.limit,
+      this.decoder.encoder_input_ids,
     );
     this.params = this.alloc(Sampling.bytes, packRecord(Sampling, members));
     this.lists = this.alloc(Math.max(4, lists.byteLength), viewBytes(lists));
@@ -78,13 +79,13 @@ export class GenerationRun<S> {
     return address;
   }
 
-  private checked(name: string, ...args: number[]): number {
+  protected checked(name: string, ...args: number[]): number {
     const code = this.engine.call(name, ...args) | 0;
     if (code < 0) throw errorFor(code);
     return code;
   }
 
-  private writeIds(at: number, ids: number[]): void {
+  protected writeIds(at: number, ids: number[]): void {
     this.engine.write(this.ids + 4 * at, viewBytes(Int32Array.from(ids)));
   }
 
@@ -96,7 +97,7 @@ export class GenerationRun<S> {
     return Array.from(new Int32Array(this.engine.read(address, 4 * n).slice().buffer));
   }
 
-  private open(): S {
+  protected open(): S {
     const sequence = this.decoder.open();
     this.sequences.push(sequence);
     return sequence;
@@ -115,7 +116,7 @@ export class GenerationRun<S> {
   }
 
   /** Runs the last of `ids`, the only one not in the cache. Returns the address of the logits. */
-  private forward(sequence: S, ids: number[]): Promise<number> {
+  protected forward(sequence: S, ids: number[]): Promise<number> {
     if (this.config.get("use_cache") !== false)
       return this.decoder.forward(sequence, ids.slice(-1));
     this.decoder.truncate(sequence, 0);
@@ -130,7 +131,7 @@ export class GenerationRun<S> {
   }
 
   /** Processes logits; the scores are at `this.work`. */
-  private process(idsAt: number, length: number, ids: () => number[], logits: number): void {
+  protected process(idsAt: number, length: number, ids: () => number[], logits: number): void {
     this.checked("ew_sampling_process", this.params, this.lists, idsAt, length, logits, this.work);
     if (!this.processors.length) return;
     let scores = this.floats(this.work);
@@ -218,6 +219,7 @@ export class GenerationRun<S> {
       this.checkAbort([ids]);
       const step = this.step(logits);
       const token = this.nextToken(ids, logits);
+      this.decoder.scored?.(this.work, token);
       if (this.config.get("output_scores")) step.scores = this.floats(this.work);
       record.push(step);
       this.writeIds(ids.length, [token]);

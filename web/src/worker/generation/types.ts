@@ -16,6 +16,13 @@ export interface Decoder<S = unknown> {
   readonly config?: Record<string, unknown>;
   /** Contents of generation_config.json. */
   readonly generation_config?: Record<string, unknown>;
+  /** Token ids of the encoder's input; null or undefined: there is no encoder of text. */
+  readonly encoder_input_ids?: readonly number[] | null;
+  /**
+   * Called, except with beams, with the address of the processed scores, float32 [vocab_size], and
+   * the token that was chosen from them.
+   */
+  scored?: ((scores: number, token: number) => void) | undefined;
   /** C functions for sampling, whose memory receives the logits of `forward`. */
   readonly engine: Host;
   /**

@@ -13,6 +13,7 @@ import { type Filled, fillModel } from "../model/load.ts";
 import type { Json } from "../package/checker.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
+import type { Seq2SeqModel } from "./seq2seq/index.ts";
 
 /** Ends a call: polled between the parts of a run. */
 export type Ending = AbortSignal;
@@ -32,6 +33,7 @@ export class TaskHost {
     private readonly models: ReadonlyMap<string, InferenceModel>,
     private readonly texts: Texts,
     private readonly where: string,
+    private readonly seq2seq: Seq2SeqModel | undefined,
   ) {}
 
   /**
@@ -54,7 +56,7 @@ export class TaskHost {
     return host;
   }
 
-  private static of(filled: Filled, task: string): TaskHost {
+  private static async of(filled: Filled, task: string): Promise<TaskHost> {
     const { job, device, found, weights, files, texts } = filled;
     const { manifest, where, origin, dtype, compileMs } = found;
     const graphs = manifest.programs!;
@@ -62,10 +64,15 @@ export class TaskHost {
     for (const [name, graph] of graphs)
       models.set(name, makePackaged(device, weights, where, graph, files));
     const { bytes } = weights;
-    weights.compute(
-      [...models.values()].flatMap(({ library }) => library.plansInUse()),
-      true,
-    );
+    const plans = [...models.values()].flatMap(({ library }) => library.plansInUse());
+    let seq2seq: Seq2SeqModel | undefined;
+    if (manifest.seq2seq) {
+      const { Seq2SeqModel } = await import("./seq2seq/index.ts");
+      const config = (name: string) => parseConfig(texts.get(name), name);
+      const configs = [config("generation_config.json"), config("config.json")] as const;
+      const { seq2seq: described } = manifest;
+      seq2seq = new Seq2SeqModel(device, described, weights, files, ...configs, where, plans);
+    } else weights.compute(plans, true);
     const info: TaskInfo = {
       ...device.choice,
       device: device.info,
@@ -77,7 +84,9 @@ export class TaskHost {
     };
     const tokenizer = job.readTexts(texts, where);
     const { processor } = manifest;
-    return new TaskHost(task, device, tokenizer, processor, info, graphs, models, texts, where);
+    return new TaskHost(
+      ...[task, device, tokenizer, processor, info, graphs, models, texts, where, seq2seq],
+    );
   }
 
   /**
@@ -141,6 +150,20 @@ export class TaskHost {
       this.configs.set(name, config);
     }
     return config;
+  }
+
+  /**
+   * The encoder-decoder model.
+   * @throws PackageError if there is none
+   */
+  needSeq2Seq(): Seq2SeqModel {
+    if (!this.seq2seq)
+      throw new PackageError(
+        "it has no encoder and decoder",
+        this.where,
+        "Build it again with this version: `edgewise build --task`.",
+      );
+    return this.seq2seq;
   }
 
   /** Text of a file of the model; undefined if there is none. */

@@ -5,7 +5,7 @@ import { InputError } from "../../shared/errors.ts";
 /** Reads the options of a call. All methods throw InputError. */
 export class Options {
   constructor(
-    private readonly given: Readonly<Record<string, unknown>>,
+    readonly given: Readonly<Record<string, unknown>>,
     known: readonly string[],
   ) {
     for (const name of Object.keys(given))
@@ -44,6 +44,32 @@ export class Options {
   text(name: string, otherwise: string): string {
     const value = this.given[name] ?? otherwise;
     return typeof value === "string" ? value : this.refuse(name, "Give a string.");
+  }
+
+  /** A string that may be left out or null. */
+  optional(name: string): string | undefined {
+    const value = this.given[name] ?? undefined;
+    return value === undefined || typeof value === "string"
+      ? value
+      : this.refuse(name, "Give a string.");
+  }
+
+  /** A finite number; null stands for none. */
+  real(name: string, otherwise: number | null): number | null {
+    const value = this.given[name] ?? otherwise;
+    return value === null || Number.isFinite(value)
+      ? (value as number | null)
+      : this.refuse(name, "Give a number.");
+  }
+
+  /** Token ids. */
+  ids(name: string): number[] {
+    const value = this.given[name] ?? [];
+    const list =
+      Array.isArray(value) || ArrayBuffer.isView(value) ? Array.from(value as []) : [NaN];
+    return list.every((id) => Number.isInteger(id) && (id as number) >= 0)
+      ? list
+      : this.refuse(name, "Give a list of token ids.");
   }
 
   /** One of several names. */

@@ -4,6 +4,16 @@ import type { TaskInput } from "../../protocol/tasks.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import type { Options } from "./options.ts";
 
+/** What a call sends to the page while it runs. */
+export interface Events {
+  /** Whether the caller has a streamer. */
+  streams: boolean;
+  /** Sends text for the streamer. */
+  text(piece: string, end: boolean): void;
+  /** Sends a value for a callback of the call. */
+  send(name: string, value: unknown): void;
+}
+
 /** A task: the names of its options, and what it does with one input. */
 export interface TaskRunner {
   options: readonly string[];
@@ -11,6 +21,7 @@ export interface TaskRunner {
   prepare(
     host: TaskHost,
     options: Options,
+    events: Events,
   ): (input: TaskInput, ending: Ending) => unknown | Promise<unknown>;
   /** For sound that arrives in pieces, where the task takes it. */
   stream?(host: TaskHost, options: Options): TaskStream;

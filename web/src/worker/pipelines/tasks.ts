@@ -1,5 +1,6 @@
 // The tasks of this worker part: from the inputs of a call to its results.
 
+import { PROGRAM_TASKS } from "../../gen/manifest.ts";
 import type { TaskCall, TaskFeed, TaskInput } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Answer } from "../inference/service.ts";
@@ -14,7 +15,7 @@ import {
 import { imageClassification, imageOf } from "./images/image-tasks.ts";
 import { pixelValues } from "./images/pictures.ts";
 import { Options } from "./options.ts";
-import type { TaskRunner } from "./runner.ts";
+import type { Events, TaskRunner } from "./runner.ts";
 import { feedStream } from "./sounds/streams.ts";
 import { audioClassification, speakerVerification } from "./sounds/tasks.ts";
 import { voiceActivity } from "./sounds/voice-activity.ts";
@@ -54,11 +55,12 @@ export async function runTask(
   host: TaskHost,
   { inputs, options, processor }: TaskCall,
   ending: Ending,
+  events: Events,
 ): Promise<Answer<unknown[]>> {
-  const task = runnerOf(host);
+  const task = await runnerOf(host);
   const run = processor
     ? (input: TaskInput) => processed(host, input, ending)
-    : task.prepare(host, new Options(options, task.options));
+    : task.prepare(host, new Options(options, task.options), events);
   const results: unknown[] = [];
   for (const [i, input] of inputs.entries()) {
     try {
@@ -79,7 +81,11 @@ async function processed(host: TaskHost, input: TaskInput, ending: Ending): Prom
 /** The buffers in results, which are moved to the page. */
 function buffersIn(value: unknown, found = new Set<ArrayBuffer>()): Set<ArrayBuffer> {
   if (ArrayBuffer.isView(value)) found.add(value.buffer as ArrayBuffer);
-  else if (typeof value === "object" && value !== null && typeof (value as unknown[])[0] !== "number")
+  else if (
+    typeof value === "object" &&
+    value !== null &&
+    typeof (value as unknown[])[0] !== "number"
+  )
     for (const inner of Object.values(value)) buffersIn(inner, found);
   return found;
 }
@@ -94,7 +100,7 @@ export async function feedTask(
   request: TaskFeed,
   ending: Ending,
 ): Promise<unknown[]> {
-  const task = runnerOf(host);
+  const task = await runnerOf(host);
   const make = () => {
     if (task.stream) return task.stream(host, new Options(request.options, task.options));
     throw new InputError("it has no streams", host.task, "Call the pipeline with a sound.");
@@ -103,12 +109,12 @@ export async function feedTask(
 }
 
 /** @throws InputError if this version does not have the task */
-function runnerOf({ task }: TaskHost): TaskRunner {
-  const found = TASKS[task];
+async function runnerOf({ task }: TaskHost): Promise<TaskRunner> {
+  const found = TASKS[task] ?? (await import("./seq2seq/index.ts")).SEQ2SEQ[task];
   if (found) return found;
   throw new InputError(
     `the task is '${task}'`,
     "pipeline",
-    `This version of Edgewise has ${Object.keys(TASKS).join(", ")} and text-generation.`,
+    `This version of Edgewise has ${PROGRAM_TASKS.join(", ")} and text-generation.`,
   );
 }

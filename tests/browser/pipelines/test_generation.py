@@ -1,0 +1,211 @@
+"""Tasks that generate text with an encoder in a page: tiny models whose tokens transformers made
+(tests/seq2seq/make.py), and Whisper as in Python.
+"""
+
+import json
+import shutil
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from edgewise.cli import main
+from edgewise.pipelines import pipeline
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+
+MODELS = Path(__file__).parents[2] / "seq2seq" / "models"
+INPUTS = [[5, 9, 17, 33, 2, 90, 1], [4, 4, 8], list(range(3, 37))]
+FILES = {"text2text-generation": "t5", "summarization": "bart", "translation": "marian_separate"}
+SPECIAL = {100: "<|eos|>", 101: "<|sot|>", 102: "<|en|>", 103: "<|fr|>", 106: "<|prev|>"}
+SPEECH = [
+    {},
+    {"return_timestamps": True, "return_language": True},
+    {"return_timestamps": "word", "language": "fr", "task": "translate"},
+    {"num_beams": 3, "logprob_threshold": -1.0, "temperature": [0.0]},
+    {"prompt_ids": [106, 11, 12, 13], "condition_on_prev_tokens": True, "temperature": 0.0},
+    {"chunk_length_s": 0.8, "return_timestamps": True},
+    {
+        "temperature": [0.0],
+        "compression_ratio_threshold": 1.35,
+        "logprob_threshold": -1.2,
+        "no_speech_threshold": 0.0002,
+    },
+]
+
+
+def tokenizer(folder, size, special=()):
+    """Writes a tokenizer whose token `wN` has the id N."""
+    words = {dict(special).get(i, f"w{i}"): i for i in range(size)}
+    made = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens([AddedToken(name, special=True) for name in dict(special).values()])
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text("{}")
+
+
+@pytest.fixture(scope="module")
+def folder(files):
+    """Folders and packages of the models, and two sounds: of 0.9 and 2.6 s."""
+    target = files / "generation"
+    for name in [*FILES.values(), "whisper"]:
+        shutil.copytree(MODELS / name, target / name)
+    for task, name in FILES.items():
+        tokenizer(target / name, 120)
+        if task != "translation":
+            main(["build", "--task", task, str(target / name), "-o", str(target / f"{name}.edge")])
+    tokenizer(target / "whisper", 181, SPECIAL)
+    config = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 8}
+    config |= {"chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000}
+    (target / "whisper" / "preprocessor_config.json").write_text(json.dumps(config))
+    main(["build", "--task", "asr", str(target / "whisper"), "-o", str(target / "whisper.edge")])
+    for name, seconds, seed in (("short", 0.9, 1), ("long", 2.6, 2)):
+        generator = np.random.default_rng(seed)
+        n = int(seconds * 16000)
+        noise = np.repeat(generator.standard_normal(n // 1600 + 1), 1600)[:n]
+        sound = (noise * generator.standard_normal(n) * 4000).clip(-32768, 32767)
+        with wave.open(str(target / f"{name}.wav"), "wb") as file:
+            file.setparams((1, 2, 16000, 0, "NONE", ""))
+            file.writeframes(sound.astype("<i2").tobytes())
+    return target
+
+
+@pytest.fixture
+def page(visit, server, folder):
+    return visit(server)
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_tokens_are_those_of_transformers(page, task):
+    """Packages, and for translation a folder with two files of the decoder."""
+    name = FILES[task]
+    cases = json.loads((MODELS / f"{name.split('_')[0]}.json").read_text())
+    texts = [" ".join(f"w{i}" for i in ids) for ids in INPUTS]
+    model = f"/files/generation/{name}" + ("/" if task == "translation" else ".edge")
+    found = page.run(
+        """
+            const p = await ew.pipeline(arg.task, arg.model, { dtype: "fp32" });
+            const results = [];
+            for (const options of arg.options)
+              results.push(await p(arg.texts, { ...options, return_tensors: true }));
+            let text = "";
+            const streamer = (piece) => { text += piece; };
+            const [one] = await p(arg.texts[0], { max_new_tokens: 9, streamer });
+            const several = await p(arg.texts[1], { num_beams: 3, num_return_sequences: 2 });
+            const errors = [];
+            for (const [input, options] of [
+              [arg.texts[0], { nonsense: 1 }],
+              [arg.texts[0], { num_beams: 2, streamer }],
+              [arg.texts[0], { max_new_tokens: 5000 }],
+              [Array(600).fill("w5").join(" "), { truncation: false }],
+              [7, {}],
+              ["", {}],
+            ])
+              errors.push(await p(input, options).then(() => "", (e) => `${e.name}: ${e.message}`));
+            const signal = AbortSignal.abort();
+            errors.push(await p(arg.texts[0], { signal }).then(() => "", (e) => e.name));
+            const again = await p(arg.texts[0], { max_new_tokens: 9 });
+            await p.dispose();
+            return { results, one, text, several, errors, again, info: p.info };
+        """,
+        {
+            "task": task,
+            "model": model,
+            "texts": texts,
+            "options": [case["options"] for case in cases.values()],
+        },
+    )
+    assert "error" not in found, found
+    key = {"text2text-generation": "generated", "summarization": "summary"}.get(task, task)
+    for case, got in zip(cases.values(), found["results"]):
+        assert [record[f"{key}_token_ids"] for record in got] == case["sequences"]
+    text = found["one"][f"{key}_text"]  # with the start token, which is not special here
+    assert text.split(" ", 1)[1] == found["text"] and found["again"] == [found["one"]]
+    assert len(found["several"]) == 2
+    unknown, beams, long, large, number, empty, aborted = found["errors"]
+    assert unknown.startswith("InputError") and "nonsense" in unknown
+    assert "streamer" in beams and aborted == "Aborted"
+    assert long == "" or "5000" in long  # the decoder's length is the limit, with a warning
+    assert large.startswith("InputError") and "600 tokens" in large
+    assert number.startswith("InputError") and empty.startswith("InputError")
+    assert found["info"]["origin"] == ("compiled" if task == "translation" else "package")
+
+
+def test_a_compiled_model_is_kept(visit, server, folder):
+    """The second visit takes the stored package."""
+    first, second = (
+        visit(server).run(
+            """
+                const p = await ew.pipeline("translation", "/files/generation/marian_separate/", {
+                  dtype: { encoder_model: "fp32", decoder_model: "fp32" },
+                });
+                const result = await p("w4 w4 w8", { max_new_tokens: 6 });
+                await p.dispose();
+                return [result, p.info.origin];
+            """
+        )
+        for _ in range(2)
+    )
+    assert first[0] == second[0] and second[1] == "cache", (first, second)
+
+
+def test_speech_is_transcribed_as_in_python(page, folder):
+    found = page.run(
+        """
+            const p = await ew.pipeline("asr", "/files/generation/whisper.edge");
+            const results = [];
+            for (const options of arg)
+              for (const name of ["short", "long"])
+                results.push(await p(`/files/generation/${name}.wav`, options));
+            const memory = p.info.memory.engine;
+            const segments = [];
+            const progress = [];
+            const whole = await p("/files/generation/long.wav", {
+              onSegment: (segment) => segments.push(segment.text),
+              onProgress: (fraction) => progress.push(fraction),
+            });
+            const errors = [];
+            for (const [input, options] of [
+              ["/files/generation/none.wav", {}],
+              [new Float32Array(0), {}],
+              [new Blob(["no sound"]), {}],
+              ["/files/generation/short.wav", { language: "klingon" }],
+              ["/files/generation/short.wav", { return_timestamps: "char" }],
+              ["/files/generation/short.wav", { chunk_length_s: 1, stride_length_s: 0.5 }],
+              ["/files/generation/short.wav", { no_speech_threshold: 0.5 }],
+              ["/files/generation/short.wav", { num_return_sequences: 2 }],
+              ["/files/generation/short.wav", { chunk_length: 1 }],
+            ])
+              errors.push(await p(input, options).then(() => "", (e) => `${e.name}: ${e.message}`));
+            const again = await p("/files/generation/long.wav");
+            await p.dispose();
+            return { results, whole, segments, progress, errors, again, memory, info: p.info };
+        """,
+        SPEECH,
+    )
+    assert "error" not in found, found
+    with pipeline("asr", str(folder / "whisper")) as pipe:
+        wanted = [
+            pipe(str(folder / f"{name}.wav"), **options)
+            for options in SPEECH
+            for name in ("short", "long")
+        ]
+    for got, want in zip(found["results"], wanted, strict=True):
+        assert got["text"] == want["text"]
+        assert (
+            got.get("chunks")
+            == [
+                {
+                    **chunk,
+                    **({"timestamp": list(chunk["timestamp"])} if "timestamp" in chunk else {}),
+                }
+                for chunk in want["chunks"]
+            ]
+            if "chunks" in want
+            else "chunks" not in got
+        )
+    assert found["again"] == found["whole"] and len(found["segments"]) > 2
+    words = "".join(found["segments"]).replace(" ", "")  # this tokenizer has no spaces of its own
+    assert words == found["whole"]["text"].replace(" ", "")
+    assert found["progress"] == sorted(found["progress"]) and found["progress"][-1] == 1
+    assert all(e.startswith("InputError") for e in found["errors"]), found["errors"]
+    assert found["info"]["memory"]["engine"] == found["memory"]  # windows leave nothing behind

@@ -1,0 +1,471 @@
+// An encoder-decoder model on a device: the encoder, the keys and values of cross attention, which
+// all sequences of an input share, and the decoder. Mirrors python/edgewise/session/seq2seq.py.
+
+import type { Buffer, Device, Host, PlanHandle } from "../../../device/device.ts";
+import { InputError } from "../../../shared/errors.ts";
+import type { Decoder } from "../../generation/index.ts";
+import type { Weights } from "../../model/weights.ts";
+import type { ManifestSlot } from "../../package/checker.ts";
+import type { Seq2SeqInfo, Seq2SeqPlan } from "../../package/manifest.ts";
+import { NOTES } from "../../package/notes.ts";
+
+/** Registers of the decoder's plans. */
+const [PAST, LAST, SOURCE] = [0, 1, 2];
+type Caches = Map<string, Buffer>;
+
+/** A sequence of the decoder. */
+export interface Sequence {
+  /** Number of tokens in its caches. */
+  past: number;
+  caches: Caches;
+}
+
+interface Loaded {
+  plan: PlanHandle;
+  file: string;
+  slots: readonly ManifestSlot[];
+  where: string;
+}
+interface Run extends Loaded {
+  tokens: number;
+  /** What its caches are bound to. */
+  bound: [EncodedSource, Sequence] | undefined;
+}
+interface SourceRun {
+  size: number;
+  positions: number;
+  run: Loaded;
+  cross: Loaded;
+}
+
+/** An encoder-decoder model. */
+export class Seq2SeqModel {
+  private readonly first: Run[];
+  private readonly step: Run;
+  private readonly encoders: SourceRun[];
+  private readonly aligners = new Map<number, Loaded & { memory: Caches }>();
+  private readonly described: Seq2SeqPlan[];
+  /** Inputs and outputs by name, which plans share. */
+  private readonly memory: Caches = new Map();
+  private readonly ids: BigInt64Array<ArrayBuffer>;
+  /** Caches of closed sequences, for reuse. */
+  private spare: Caches[] = [];
+
+  /**
+   * Loads the plans, and computes what depends on weights alone.
+   * @param others plans of the package that are loaded already
+   * @throws PlanError, OutOfMemory
+   */
+  constructor(
+    readonly device: Device,
+    readonly info: Seq2SeqInfo,
+    private readonly weights: Weights,
+    private readonly files: ReadonlyMap<string, Uint8Array>,
+    readonly generation_config: Record<string, unknown>,
+    readonly config: Record<string, unknown>,
+    private readonly where: string,
+    others: Parameters<Weights["compute"]>[0],
+  ) {
+    const { encoder, plans, capacity, vocabSize } = info;
+    this.ids = new BigInt64Array(capacity);
+    this.share("input_ids", 8 * capacity);
+    this.share("logits", 4 * vocabSize);
+    const largest = (kind: string) => plans.filter((p) => p.kind === kind).sort(descending);
+    const run = (p: Seq2SeqPlan): Run => ({ ...this.load(p), tokens: p.tokens, bound: undefined });
+    // the largest first, so that the arena is allocated once
+    this.encoders = [...encoder.plans].reverse().map(({ size, positions, run: one, cross }) => ({
+      size,
+      positions,
+      run: this.load(one, "source/"),
+      cross: this.load(cross, "source/"),
+    }));
+    this.encoders.reverse();
+    this.first = largest("first").map(run).reverse();
+    this.step = run(plans.find((p) => p.kind === "step")!);
+    this.described = largest("align").reverse();
+    // The plans of `align` are loaded when they are needed, as they are large. The smallest one
+    // says which weights they read.
+    const align = this.described[0] && this.load(this.described[0], undefined);
+    const all = [
+      ...others,
+      ...this.encoders.flatMap((e) => [e.run, e.cross]),
+      ...this.first,
+      this.step,
+      ...(align ? [align] : []),
+    ];
+    weights.compute(all, true);
+    if (align) device.freePlan(align.plan);
+  }
+
+  /** Most tokens of a sequence. */
+  get max_length(): number {
+    return this.info.capacity;
+  }
+
+  /** Most positions of an input. */
+  get longest(): number {
+    return this.encoders.at(-1)!.size;
+  }
+
+  /** Positions of the encoder's output for the longest input. */
+  get positions(): number {
+    return this.encoders.at(-1)!.positions;
+  }
+
+  private share(name: string, bytes: number): Buffer {
+    let buffer = this.memory.get(name);
+    if (!buffer) {
+      buffer = this.device.allocate(bytes, `the ${name} of the model`);
+      this.memory.set(name, buffer);
+    }
+    return buffer;
+  }
+
+  /** Loads a plan. prefix: of names in `memory`; undefined: inputs and outputs are not bound. */
+  private load(
+    { file, slots }: { file: string; slots: readonly ManifestSlot[] },
+    prefix: string | undefined = "",
+  ): Loaded {
+    const { device, files } = this;
+    const where = `${this.where}, ${file}`;
+    const plan = device.loadPlan(files.get(file)!, where, file, files.get(NOTES));
+    slots.forEach(({ name, kind, bytes }, i) => {
+      const what = `${where}, slot '${name}'`;
+      // weights of `align` that only init steps read have been freed
+      if (kind === "weight" && this.weights.has(name))
+        device.bind(plan, i, this.weights.buffer(name), what);
+      else if ((kind === "input" || kind === "output") && prefix !== undefined) {
+        // the encoder's output is what `cross` reads, by another name
+        const hidden = prefix && (kind === "output" || name === "encoder_hidden_states");
+        device.bind(plan, i, this.share(hidden ? "hidden" : prefix + name, bytes), what);
+      }
+    });
+    return { plan, file, slots, where };
+  }
+
+  // The encoder
+
+  /**
+   * Runs the encoder on token ids.
+   * @throws InputError if there are none or too many; OutOfMemory
+   */
+  encodeIds(ids: readonly number[]): EncodedSource {
+    if (!ids.length) throw new InputError("the text has no tokens", "encode", "Give a text.");
+    const found = this.encoders.find((e) => e.size >= ids.length);
+    if (!found)
+      throw new InputError(
+        `the input has ${ids.length} tokens, and the model takes at most ${this.longest}`,
+        "encode",
+        "Shorten the input, or give truncation: true.",
+      );
+    const write = (name: string, value: (i: number) => number) =>
+      this.device.write(
+        this.memory.get(`source/${name}`)!,
+        bytesOf(BigInt64Array.from({ length: found.size }, (_, i) => BigInt(value(i)))),
+      );
+    write("input_ids", (i) => ids[i] ?? 0);
+    if (this.info.encoder.masked) write("attention_mask", (i) => +(i < ids.length));
+    return this.encoded(found, ids.length, [...ids]);
+  }
+
+  /**
+   * Runs the encoder on features.
+   * @throws InputError if they are not as many as the encoder takes; OutOfMemory
+   */
+  encodeFeatures(values: Float32Array<ArrayBuffer>): EncodedSource {
+    const one = this.encoders[0]!;
+    const buffer = this.memory.get(`source/${this.info.encoder.input}`)!;
+    if (values.byteLength !== buffer.bytes)
+      throw new InputError(
+        `there are ${values.length} features, and the encoder takes ${buffer.bytes / 4}`,
+        "encode",
+        "Do the model and its preprocessor_config.json belong together?",
+      );
+    this.device.write(buffer, bytesOf(values));
+    return this.encoded(one, one.positions, null);
+  }
+
+  private encoded(one: SourceRun, positions: number, ids: number[] | null): EncodedSource {
+    const { device } = this;
+    const caches = this.allocate(this.info.cross, "the keys and values of cross attention");
+    try {
+      device.run(one.run.plan, one.run.file);
+      this.bindCaches(one.cross, caches);
+      device.run(one.cross.plan, one.cross.file);
+    } catch (e) {
+      free(device, caches);
+      throw e;
+    }
+    return new EncodedSource(this, caches, positions, ids);
+  }
+
+  private bindCaches({ plan, slots }: Loaded, ...of: Caches[]): void {
+    slots.forEach(({ name, kind }, i) => {
+      if (kind !== "cache") return;
+      const buffer = of.find((caches) => caches.has(name))!.get(name)!;
+      this.device.bind(plan, i, buffer, `the cache '${name}'`);
+    });
+  }
+
+  /** @throws OutOfMemory, after freeing what was allocated */
+  private allocate(sizes: ReadonlyMap<string, number>, what: string): Caches {
+    const caches: Caches = new Map();
+    try {
+      for (const [name, bytes] of sizes)
+        caches.set(name, this.device.allocate(bytes, `${what} ('${name}')`));
+    } catch (e) {
+      free(this.device, caches);
+      throw e;
+    }
+    return caches;
+  }
+
+  // The decoder
+
+  /** @throws OutOfMemory */
+  open(): Sequence {
+    const what = `the keys and values of a sequence of ${this.max_length} tokens`;
+    return { past: 0, caches: this.spare.pop() ?? this.allocate(this.info.caches, what) };
+  }
+
+  /** Frees a sequence. The caches of a few are kept for the next ones. */
+  close(sequence: Sequence): void {
+    this.forget(([, s]) => s === sequence);
+    if (this.spare.length < KEPT) this.spare.push(sequence.caches);
+    else free(this.device, sequence.caches);
+  }
+
+  /** Frees an input. */
+  closeSource(source: EncodedSource): void {
+    this.forget(([s]) => s === source);
+    free(this.device, source.caches);
+  }
+
+  private forget(which: (bound: [EncodedSource, Sequence]) => boolean): void {
+    for (const run of [...this.first, this.step])
+      if (run.bound && which(run.bound)) run.bound = undefined;
+  }
+
+  /** The logits after the last of `ids`, which follow those of the sequence. */
+  forward(source: EncodedSource, sequence: Sequence, ids: ArrayLike<number>): Promise<number> {
+    const { past } = sequence;
+    if (past + ids.length > this.max_length)
+      throw new InputError(
+        `${past + ids.length} tokens exceed the decoder's maximum length, ${this.max_length}`,
+        "forward",
+        "Shorten the prompt or max_new_tokens.",
+      );
+    try {
+      if (!past) this.run(this.first.find((p) => p.tokens >= ids.length)!, source, sequence, ids);
+      else for (let i = 0; i < ids.length; i++) this.run(this.step, source, sequence, [ids[i]!]);
+    } catch (e) {
+      sequence.past = past;
+      throw e;
+    }
+    return this.device.hosted(this.memory.get("logits")!);
+  }
+
+  private run(run: Run, source: EncodedSource, sequence: Sequence, ids: ArrayLike<number>): void {
+    const { device } = this;
+    if (run.bound?.[0] !== source || run.bound[1] !== sequence) {
+      this.bindCaches(run, sequence.caches, source.caches);
+      run.bound = [source, sequence];
+    }
+    this.writeIds(this.memory.get("input_ids")!, run.tokens, ids);
+    device.register(run.plan, PAST, sequence.past);
+    device.register(run.plan, LAST, ids.length - 1);
+    device.register(run.plan, SOURCE, source.positions);
+    device.run(run.plan, run.file);
+    sequence.past += ids.length;
+  }
+
+  private writeIds(buffer: Buffer, tokens: number, ids: ArrayLike<number>): void {
+    const { vocabSize } = this.info;
+    for (let i = 0; i < tokens; i++) {
+      const id = ids[i] ?? 0;
+      if (!(id >= 0 && id < vocabSize && Number.isInteger(id)))
+        throw new InputError(
+          `token id ${id} is outside the vocabulary of ${vocabSize}`,
+          `input id ${i}`,
+          "Do model and tokenizer belong together?",
+        );
+      this.ids[i] = BigInt(id);
+    }
+    this.device.write(buffer, bytesOf(this.ids.subarray(0, tokens)));
+  }
+
+  /**
+   * Weights of cross attention, prepared for dynamic time warping.
+   * @param ids decoder tokens, prompt included
+   * @param skip number of first tokens that do not count
+   * @param length number of positions that count, at least 1
+   * @returns [ids.length - skip] rows of [length]
+   * @throws InputError if the model has no alignment heads, or there are too many ids
+   */
+  async align(
+    source: EncodedSource,
+    ids: readonly number[],
+    skip: number,
+    length: number,
+  ): Promise<Float32Array[]> {
+    const { device, positions } = this;
+    const described = this.described.find((p) => p.tokens >= ids.length);
+    if (!described)
+      throw new InputError(
+        this.described.length
+          ? `${ids.length} tokens are too many for times of words`
+          : "the model was compiled without alignment heads",
+        "align",
+        "Use a Whisper model, with fewer tokens at once.",
+      );
+    const { tokens } = described;
+    const one = this.aligner(described);
+    const own = this.allocate(this.info.caches, "the keys and values of times of words");
+    try {
+      this.bindCaches(one, own, source.caches);
+      this.writeIds(one.memory.get("input_ids")!, tokens, ids);
+      const share = 1 / (ids.length - skip);
+      const rows = Float32Array.from({ length: tokens }, (_, i) =>
+        i >= skip && i < ids.length ? share : 0,
+      );
+      device.write(one.memory.get("rows")!, bytesOf(rows));
+      const frames = one.memory.get("frames")!;
+      const width = frames.bytes / 8 - positions + 1;
+      const at = reflected(length, positions, width).map(BigInt);
+      device.write(frames, bytesOf(BigInt64Array.from(at)));
+      device.register(one.plan, SOURCE, source.positions);
+      device.run(one.plan, one.file);
+      const row = 4 * positions;
+      const bytes = await device.read(
+        one.memory.get("alignment")!,
+        skip * row,
+        (ids.length - skip) * row,
+      );
+      return Array.from(
+        { length: ids.length - skip },
+        (_, i) => new Float32Array(bytes.buffer, bytes.byteOffset + i * row, length),
+      );
+    } finally {
+      free(device, own);
+    }
+  }
+
+  private aligner(described: Seq2SeqPlan): Loaded & { memory: Caches } {
+    let one = this.aligners.get(described.tokens);
+    if (!one) {
+      const { device, weights } = this;
+      const loaded = this.load(described, undefined);
+      const memory: Caches = new Map();
+      described.slots.forEach(({ name, kind, bytes }, i) => {
+        if (kind !== "input" && kind !== "output") return;
+        memory.set(name, device.allocate(bytes, `the ${name} of times of words`));
+        device.bind(loaded.plan, i, memory.get(name)!, `${loaded.where}, slot '${name}'`);
+      });
+      weights.compute([loaded], false);
+      one = { ...loaded, memory };
+      this.aligners.set(described.tokens, one);
+    }
+    return one;
+  }
+}
+
+/** Closed sequences whose caches are kept: those of beams. */
+const KEPT = 8;
+
+/** An input of the encoder: a decoder whose sequences share its keys and values. */
+export class EncodedSource implements Decoder<Sequence> {
+  readonly vocab_size: number;
+  readonly max_length: number;
+  readonly config: Record<string, unknown>;
+  readonly generation_config: Record<string, unknown>;
+  /** See {@link Decoder.scored}. */
+  scored: Decoder["scored"];
+
+  constructor(
+    private readonly model: Seq2SeqModel,
+    readonly caches: Caches,
+    /** Positions of the encoder's output, without padding. */
+    readonly positions: number,
+    readonly encoder_input_ids: readonly number[] | null,
+  ) {
+    this.vocab_size = model.info.vocabSize;
+    this.max_length = model.max_length;
+    this.config = model.config;
+    this.generation_config = Object.fromEntries(
+      Object.entries(model.generation_config).filter(([name]) => !SPEECH_FIELDS.includes(name)),
+    );
+  }
+
+  get engine(): Host {
+    return this.model.device.host;
+  }
+
+  open(): Sequence {
+    return this.model.open();
+  }
+
+  /** Frees a sequence, or (without one) the source, whose sequences must be closed. */
+  close(sequence?: Sequence): void {
+    if (sequence) this.model.close(sequence);
+    else this.model.closeSource(this);
+  }
+
+  copy(source: Sequence, target: Sequence): void {
+    for (const [name, buffer] of source.caches)
+      this.model.device.copy(buffer, target.caches.get(name)!);
+    target.past = source.past;
+  }
+
+  truncate(sequence: Sequence, n: number): void {
+    sequence.past = n;
+  }
+
+  forward(sequence: Sequence, ids: ArrayLike<number>): Promise<number> {
+    return this.model.forward(this, sequence, ids);
+  }
+}
+
+/** Fields of Whisper's generation_config.json that transcription reads itself. */
+const SPEECH_FIELDS = [
+  "alignment_heads",
+  "forced_decoder_ids",
+  "is_multilingual",
+  "lang_to_id",
+  "task_to_id",
+  "language",
+  "task",
+  "prev_sot_token_id",
+  "median_filter_width",
+  "prompt_condition_type",
+  "condition_on_prev_tokens",
+  "compression_ratio_threshold",
+  "logprob_threshold",
+  "no_speech_threshold",
+  "return_timestamps",
+];
+
+/**
+ * Positions that weights are taken from, of which the first `length` count: reflected at both ends,
+ * as python/edgewise/compile/cross_attention.py's.
+ */
+function reflected(length: number, positions: number, width: number): number[] {
+  const half = Math.floor(width / 2);
+  return Array.from({ length: positions + width - 1 }, (_, n) => {
+    let at = Math.abs(Math.min(n - half, length + half - 1));
+    if (at >= length) at = 2 * (length - 1) - at;
+    return Math.min(Math.max(at, 0), length - 1);
+  });
+}
+
+function descending(a: Seq2SeqPlan, b: Seq2SeqPlan): number {
+  return b.tokens - a.tokens;
+}
+
+function free(device: Device, caches: Caches): void {
+  for (const buffer of caches.values()) device.release(buffer);
+  caches.clear();
+}
+
+function bytesOf(array: ArrayBufferView<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+}
