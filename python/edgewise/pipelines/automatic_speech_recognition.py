@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..arrays import Array, as_input
 from ..declare.dtypes import FLOAT
@@ -26,6 +26,10 @@ from .seq2seq import Seq2SeqPipeline
 from .speech.chunks import chunk_lengths, sound_chunks
 from .speech.ctc import CTCRecognizer
 from .whisper_features import WhisperFeatures
+
+if TYPE_CHECKING:
+    from .speech.stream import SpeechStream
+    from .voice_activity import VoiceActivityPipeline
 
 __all__ = ["AutomaticSpeechRecognitionPipeline"]
 
@@ -128,12 +132,12 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             super()._take(model)
 
     @property
-    def _is_ctc(self) -> bool:
+    def is_ctc(self) -> bool:
         """Whether the model is one graph, and no encoder and decoder."""
         return "model" in (self.sessions if self.files is None else self.files.graphs)
 
     def _tokenizer(self, given: Any) -> Any:
-        if not self._is_ctc or (given is not None and not isinstance(given, (str, os.PathLike))):
+        if not self.is_ctc or (given is not None and not isinstance(given, (str, os.PathLike))):
             return super()._tokenizer(given)
         if given is None and self.files is None:
             return super()._tokenizer(given)
@@ -153,6 +157,32 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             self.processor.close()
         super().close()
 
+    def stream(
+        self, *, interval: float = 1.0, vad: VoiceActivityPipeline | None = None, **options: Any
+    ) -> SpeechStream:
+        """A recognizer of sound that arrives in pieces, such as a microphone's.
+
+        Args:
+            interval: seconds of sound after which it is transcribed again.
+            vad: finds speech; silence is then not transcribed.
+            options: as of a call, without those of times and chunks.
+
+        Returns:
+            its `feed(samples)` and `end()` give events {"committed", "partial", "timestamp"}
+
+        Raises:
+            InputError: an option is unknown or has no effect in a stream.
+        """
+        from .speech.stream import SpeechStream
+
+        for name in ("return_timestamps", "chunk_length_s", "stride_length_s", "num_frames"):
+            if name in options:
+                raise InputError("it has no effect in a stream", name, "Leave it out.")
+        if not 0.1 <= interval <= 10:
+            raise InputError(f"{interval!r} is not 0.1 to 10 seconds", "interval")
+        self.check(self.options({**options, "return_timestamps": "word"}))
+        return SpeechStream(self, options, interval, vad)
+
     # ---- options
     def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:
         """As Pipeline.options; fields of GenerationConfig are collected in `generate_kwargs`."""
@@ -166,7 +196,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         return found
 
     def check(self, options: Mapping[str, Any]) -> None:
-        if self._is_ctc:
+        if self.is_ctc:
             if self.other is None:
                 self.other = CTCRecognizer(self)
             self.other.check(options)

@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { segmentsOf, VOICE_RULES, VoiceEvents } from "../../src/worker/pipelines/audio.ts";
 import { type AudioDescription, audioInput } from "../../src/worker/pipelines/audio-input.ts";
+import { Agreement, type Word } from "../../src/worker/pipelines/sounds/agreement.ts";
 import { type SoundWindows, windowStarts } from "../../src/worker/pipelines/sounds/features.ts";
 import { cosine, meanVoice, unit } from "../../src/worker/pipelines/sounds/tasks.ts";
 import { rounded } from "../../src/worker/pipelines/sounds/voice-activity.ts";
@@ -90,4 +91,25 @@ test("times are rounded as by Python", () => {
     [7, 2, 7],
   ];
   for (const [x, digits, wanted] of cases) assert.equal(rounded(x, digits), wanted);
+});
+
+interface Pass {
+  words: Word[];
+  committed: Word[];
+  partial: Word[];
+  forget: number | null;
+}
+
+test("words of a stream are committed as by whisper_streaming", () => {
+  for (const { passes } of vectors<{ passes: Pass[] }[]>("audio/agreement")) {
+    const agreement = new Agreement();
+    for (const { words, committed, partial, forget } of passes) {
+      assert.deepEqual(agreement.add(words), committed);
+      assert.deepEqual(agreement.partial, partial);
+      if (forget !== null) agreement.forget(forget);
+    }
+    const rest = [...agreement.partial];
+    assert.deepEqual(agreement.end(), rest);
+    assert.deepEqual(agreement.partial, []);
+  }
 });

@@ -1,0 +1,229 @@
+"""Speech recognition of sound that arrives in pieces: text that is certain, and text that may still
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...arrays import Array, as_input
+from ...declare.dtypes import FLOAT
+from ...errors import InputError
+from ...processors.media import Resampler, sampling_rate
+from ...text.speech.agreement import Agreement, Word
+
+if TYPE_CHECKING:
+    from ..automatic_speech_recognition import AutomaticSpeechRecognitionPipeline
+    from ..voice_activity import VoiceActivityPipeline, VoiceStream
+
+RATE = 16000  # Hz
+BYTES = 4 * RATE  # of a second
+PROMPT = 200  # characters of committed text that precede what is transcribed
+LONG = 15.0  # seconds: then sound is forgotten up to the end of a committed sentence,
+LONGER = 22.0  # or, if there is none, of a committed word,
+LONGEST = 28.0  # or of what is not committed. A window has 30 s.
+BEFORE = 1.0  # seconds of silence that are kept: speech is noticed some time after it began
+VOICE = {"sampling_rate": RATE, "min_silence_duration_ms": 700, "speech_pad_ms": 200}
+SHORT = 0.3  # seconds: what is shorter has no words
+SENTENCE_ENDS = (".", "?", "!", "。", "？", "！")
+
+
+class SpeechStream:
+    """Transcribes a stream. Every `interval` seconds what is heard is transcribed again, up to 28
+    s; what two transcripts agree on is committed (text.speech.agreement).
+
+    Args:
+        pipe: the pipeline.
+        options: of its calls.
+        interval: seconds between transcripts. Shorter: text comes sooner, for more computation.
+        vad: finds speech. Silence is then not transcribed, which saves time and invented words,
+            and 0.7 s of it commit the text before.
+    """
+
+    def __init__(
+        self,
+        pipe: AutomaticSpeechRecognitionPipeline,
+        options: Mapping[str, Any],
+        interval: float = 1.0,
+        vad: VoiceActivityPipeline | None = None,
+    ) -> None:
+        self.pipe, self.options = pipe, {**options, "return_timestamps": "word"}
+        self.step = max(1, round(interval * RATE)) * 4
+        self.voice: VoiceStream | None = None if vad is None else vad.stream(**VOICE)
+        self.agreement = Agreement()
+        self.said: list[Word] = []  # committed words of sound that is forgotten
+        self.heard = bytearray()  # float32
+        self.first = 0  # sample of the stream with which `heard` begins
+        self.fresh = 0  # bytes since the last transcript was due
+        self.resampler: Resampler | None = None
+        self.rate: int | None = None
+        self.shown = ""
+
+    def feed(self, samples: Any) -> list[dict[str, Any]]:
+        """Takes the next samples, any number of them.
+
+        Args:
+            samples: float32 [n] at 16 kHz, or {"array", "sampling_rate"}, always of one rate.
+
+        Returns:
+            events {"committed": text that is certain, "partial": text behind it that may change,
+            "timestamp": (start, end) of what is committed, in seconds of the stream, or None}.
+            The committed texts joined are the transcript. There is none where nothing changed.
+
+        Raises:
+            InputError: `samples` has another type, rate or several dimensions.
+        """
+        return self._take(self._resampled(samples))
+
+    def end(self) -> list[dict[str, Any]]:
+        """Ends the stream. Returns events; the last one commits what is left."""
+        rest = b""
+        if self.resampler is not None:
+            rest = self.resampler.end()
+            self.close()
+        events = self._take(rest)
+        if self.voice is None or self.voice.speaking:
+            events += self._finish(len(self.heard))
+        return events
+
+    def close(self) -> None:
+        """Frees memory of the engine. `end` does."""
+        if self.resampler is not None:
+            self.resampler.close()
+            self.resampler = None
+
+    # ---- sound
+    def _resampled(self, samples: Any) -> bytes:
+        rate = RATE
+        if isinstance(samples, Mapping):
+            rate = sampling_rate(samples.get("sampling_rate"))
+            samples = samples.get("array", samples.get("raw"))
+        dtype, shape, data = as_input(samples, "samples", FLOAT)
+        if dtype != FLOAT or len(shape) != 1:
+            raise InputError(f"samples of shape {shape}", "feed", "Give float32 [n].")
+        if self.rate not in (None, rate):
+            raise InputError(
+                f"the sampling rate is {rate}, that of the samples before was {self.rate}",
+                "feed",
+                "Give a stream samples of one rate.",
+            )
+        if self.rate is None and rate != RATE:
+            self.resampler = Resampler(rate, RATE, self.pipe.engine)
+        self.rate = rate
+        view = memoryview(data).cast("B") if shape[0] else memoryview(b"")
+        return bytes(view) if self.resampler is None else self.resampler.feed(view)
+
+    def _take(self, data: bytes) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = []
+        at = 0
+        while at < len(data):  # the results do not depend on how the sound is divided
+            piece = data[at : at + max(4, self.step - self.fresh)]
+            at += len(piece)
+            if self.voice is None:
+                self._hear(piece)
+            else:
+                events += self._hear_voice(self.voice, piece)
+            if self.fresh >= self.step:
+                if self.voice is None or self.voice.speaking:
+                    events += self._transcribe()
+                self.fresh = 0
+        return events
+
+    def _hear(self, piece: bytes) -> None:
+        self.heard += piece
+        self.fresh += len(piece)
+
+    def _hear_voice(self, voice: VoiceStream, piece: bytes) -> list[dict[str, Any]]:
+        """Hears a piece; silence is forgotten but for its last second."""
+        spoke, events = voice.speaking, []
+        self._hear(piece)
+        found = voice.feed(Array((len(piece) // 4,), "float32", piece))
+        for event in found:
+            if "start" in event:
+                self._forget(4 * (event["start"] - self.first))
+                spoke = True
+            else:
+                events += self._finish(4 * (event["end"] - self.first))
+                spoke = False
+        if not spoke and not voice.speaking:
+            self._forget(len(self.heard) - int(BEFORE * BYTES))
+        return events
+
+    def _forget(self, count: int) -> None:
+        """Forgets the first bytes of what is heard."""
+        count = min(max(count, 0), len(self.heard))
+        del self.heard[:count]
+        self.first += count // 4
+
+    # ---- text
+    def _transcribe(self) -> list[dict[str, Any]]:
+        """Transcribes what is heard, and forgets what is committed where it is long."""
+        words = self._words(bytes(self.heard))
+        committed = self.agreement.add(words)
+        seconds = len(self.heard) / BYTES
+        if seconds > LONGEST and not self.agreement.committed:
+            committed = self.agreement.end()
+        if seconds > LONG:
+            self._shorten(seconds)
+        return self._event(committed)
+
+    def _finish(self, end: int) -> list[dict[str, Any]]:
+        """Commits the text of the first `end` bytes, and forgets them."""
+        words = self._words(bytes(self.heard[: max(end, 0)]))
+        committed = [*self.agreement.add(words), *self.agreement.end()]
+        self._say(self.agreement.last)
+        self._forget(end)
+        return self._event(committed)
+
+    def _words(self, data: bytes) -> list[Word]:
+        """The words in sound."""
+        if len(data) < SHORT * BYTES:
+            return []
+        prompt = self._prompt()
+        options = {**self.options, **({"prompt_ids": prompt} if prompt else {})}
+        found = self.pipe(Array((len(data) // 4,), "float32", data), **options)
+        first, length = self.first / RATE, len(data) / BYTES
+        return [
+            Word(
+                first + chunk["timestamp"][0],
+                first + (length if chunk["timestamp"][1] is None else chunk["timestamp"][1]),
+                chunk["text"],
+            )
+            for chunk in found["chunks"]
+        ]
+
+    def _prompt(self) -> list[int]:
+        """Tokens of text before what is heard, for Whisper."""
+        if self.pipe.is_ctc or not self.said:
+            return []
+        text = "".join(w.text for w in self.said)[-PROMPT:]
+        text = text[text.find(" ") :] if len(text) == PROMPT else text
+        ids = self.pipe.tokenizer.encode("<|startofprev|>" + text, add_special_tokens=False)
+        return list(getattr(ids, "ids", ids))
+
+    def _shorten(self, seconds: float) -> None:
+        """Forgets sound up to the end of a committed sentence or word."""
+        known = self.agreement.committed
+        ends = [w.end for w in known if w.text.rstrip().endswith(SENTENCE_ENDS)]
+        if not ends and seconds > LONGER:
+            ends = [w.end for w in known]
+        if not ends:
+            return
+        self._say(ends[-1])
+        self._forget(4 * (round(ends[-1] * RATE) - self.first))
+
+    def _say(self, time: float) -> None:
+        """Makes committed words up to a time part of the prompt."""
+        said = [w for w in self.agreement.committed if w.end <= time]
+        self.said = [*self.said, *said][-PROMPT:]  # a word has a character or more
+        self.agreement.forget(time)
+
+    def _event(self, committed: list[Word]) -> list[dict[str, Any]]:
+        partial = "".join(w.text for w in self.agreement.partial)
+        if not committed and partial == self.shown:
+            return []
+        self.shown = partial
+        text = "".join(w.text for w in committed)
+        time = (committed[0].start, committed[-1].end) if committed else None
+        return [{"committed": text, "partial": partial, "timestamp": time}]
