@@ -484,34 +484,35 @@ def test_random_seeds(visit, server, models, name):
     assert a != b and got["refused"][0] == "InputError"
 
 
-@pytest.mark.parametrize(
-    "body, name, text",
-    [
-        ("await s.run({})", "InputError", "missing"),
-        ("await s.run({x: x(1, 4, 4), y: x(1, 4, 4)})", "InputError", "no such input"),
-        ("await s.run({x: new ew.Tensor('int64', [1n], [1])})", "InputError", "float32"),
-        (
-            "await s.run({x: new ew.Tensor('float32', [1, 2], [1, 2])})",
-            "InputError",
-            "[batch, 3, h, w]",
-        ),
-        (
-            "await s.run({x: new ew.Tensor('float32', new Float32Array(16), [1, 1, 4, 4])})",
-            "InputError",
-            "3",
-        ),
-        ("await s.run({x: x(1, 4, 4)}, ['nothing'])", "InputError", "no such output"),
-        ("await s.run({x: 3})", "InputError", "not a tensor"),
-        ("await ew.InferenceSession.create('/files/models/none.onnx')", "ModelError", "404"),
-        ("await ew.InferenceSession.create(new Uint8Array(10))", "ModelError", ""),
-        ("await ew.InferenceSession.create(7)", "InputError", "not a model"),
-        ("await s.release(); await s.run({x: x(1, 4, 4)})", "Aborted", ""),
-    ],
-)
-def test_invalid_arguments(visit, server, models, body, name, text):
+# body, name and text of the error
+INVALID = [
+    ("await s.run({})", "InputError", "missing"),
+    ("await s.run({x: x(1, 4, 4), y: x(1, 4, 4)})", "InputError", "no such input"),
+    ("await s.run({x: new ew.Tensor('int64', [1n], [1])})", "InputError", "float32"),
+    (
+        "await s.run({x: new ew.Tensor('float32', [1, 2], [1, 2])})",
+        "InputError",
+        "[batch, 3, h, w]",
+    ),
+    (
+        "await s.run({x: new ew.Tensor('float32', new Float32Array(16), [1, 1, 4, 4])})",
+        "InputError",
+        "3",
+    ),
+    ("await s.run({x: x(1, 4, 4)}, ['nothing'])", "InputError", "no such output"),
+    ("await s.run({x: 3})", "InputError", "not a tensor"),
+    ("await ew.InferenceSession.create('/files/models/none.onnx')", "ModelError", "404"),
+    ("await ew.InferenceSession.create(new Uint8Array(10))", "ModelError", ""),
+    ("await ew.InferenceSession.create(7)", "InputError", "not a model"),
+    ("await s.release(); await s.run({x: x(1, 4, 4)})", "Aborted", ""),
+]
+
+
+def test_invalid_arguments(visit, server, models):
+    """Each is an error, and the session works until it is released."""
     v = visit(server)
-    got = v.run(
-        FEED + "const s = await ew.InferenceSession.create('/files/models/cnn.onnx');" + body
-    )
-    e = error(got, name)
-    assert text in e["message"] and e["remedy"]
+    v.run("window.s = await ew.InferenceSession.create('/files/models/cnn.onnx');")
+    for body, name, text in INVALID:
+        assert "error" not in v.run(FEED + "return plain(await s.run({x: x(1, 4, 4)}));"), body
+        e = error(v.run(FEED + body), name)
+        assert text in e["message"] and e["remedy"], (body, e)

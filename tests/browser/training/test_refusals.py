@@ -17,6 +17,7 @@ def test_invalid_options(visit, server, trainable):
         "compiled without training",
     )
     error(v.run("return await ew.fineTune({}, arg)", TEXT), "InputError", "pipeline")
+    train(v, "Object.assign(window, { p, greedy });")
     for options, word in (
         ({"epoch": 3}, "epoch"),
         ({"epochs": -1}, "epochs"),
@@ -38,21 +39,20 @@ def test_invalid_options(visit, server, trainable):
         ({"checkpoint": {"name": "x", "every": 0}}, "every"),
         ({"warmup_steps": -1}, "warmup_steps"),
     ):
-        e = error(train(v, "return await ew.fineTune(p, arg.text, arg.o)", o=options), "InputError")
+        got = v.run("return await ew.fineTune(p, arg[0], arg[1])", [TEXT, options])
+        e = error(got, "InputError")
         assert word in e["message"], (options, e["message"])
     for texts in ("", [], [1], None, {"a": 1}):
-        error(train(v, "return await ew.fineTune(p, arg.texts)", texts=texts), "InputError", "text")
-    # After all these errors a model still generates and trains.
-    got = train(
-        v,
+        error(v.run("return await ew.fineTune(p, arg)", texts), "InputError", "text")
+    # After all these errors the model still generates and trains.
+    got = v.run(
         """
-            for (const o of [{ r: 99 }, { evaluation: 2 }])
-              await ew.fineTune(p, arg.text, o).catch(() => undefined);
             const a = await greedy();
-            const r = await ew.fineTune(p, arg.text, { max_steps: 1 });
+            const r = await ew.fineTune(p, arg, { max_steps: 1 });
             await p.dispose();
             return [a, r.step];
         """,
+        TEXT,
     )
     assert got[1] == 1
 

@@ -40,49 +40,53 @@ def test_invalid_arguments(visit, server, artifacts):
             "optimizerModel",
         ),
         "no gradients": (
-            "const s = await open(); await s.runOptimizerStep()",
+            "const s = (window.shared ??= await open()); await s.runOptimizerStep()",
             "InputError",
             "runTrainStep",
         ),
         "a missing feed": (
-            "const s = await open(); await s.runTrainStep({x: batch(0).x})",
+            "const s = (window.shared ??= await open()); await s.runTrainStep({x: batch(0).x})",
             "InputError",
             "labels",
         ),
         "another feed": (
-            "const s = await open(); await s.runTrainStep({...batch(0), y: batch(0).x})",
+            "const s = (window.shared ??= await open()); await s.runTrainStep({...batch(0), y: batch(0).x})",
             "InputError",
             "'y'",
         ),
         "another shape": (
             (
-                "const s = await open(); await s.runTrainStep({...batch(0), x: new"
+                "const s = (window.shared ??= await open()); await s.runTrainStep({...batch(0), x: new"
                 " ew.Tensor('float32', new Float32Array(8), [4, 2])})"
             ),
             "",
             "",
         ),
         "no tensor": (
-            "const s = await open(); await s.runTrainStep({...batch(0), x: [1]})",
+            "const s = (window.shared ??= await open()); await s.runTrainStep({...batch(0), x: [1]})",
             "InputError",
             "Tensor",
         ),
         "dims": ("new ew.Tensor('float32', [1, 2], [3])", "InputError", "dims"),
         "type": ("new ew.Tensor('quaternion', [1, 2])", "InputError", "quaternion"),
         "buffer": (
-            "const s = await open(); await s.loadParametersBuffer(new Uint8Array(4))",
+            "const s = (window.shared ??= await open()); await s.loadParametersBuffer(new Uint8Array(4))",
             "InputError",
             "bytes",
         ),
-        "parameter": ("const s = await open(); await s.getParameter('w9')", "InputError", "w9"),
+        "parameter": (
+            "const s = (window.shared ??= await open()); await s.getParameter('w9')",
+            "InputError",
+            "w9",
+        ),
         "output": (
-            "const s = await open(); await s.exportModel(['nothing'])",
+            "const s = (window.shared ??= await open()); await s.exportModel(['nothing'])",
             "InputError",
             "nothing",
         ),
         "label": (
             (
-                "const s = await open(); await s.runTrainStep({...batch(0), labels: new"
+                "const s = (window.shared ??= await open()); await s.runTrainStep({...batch(0), labels: new"
                 " ew.Tensor('int64', [9, 9, 9, 9, 9, 9, 9, 9])})"
             ),
             "",
