@@ -317,7 +317,7 @@ class Bytes:
 def test_streaming_generation(decoder):
     tokenizer = Bytes()
     expected = tokenizer.decode(generate(decoder, [5, 6, 7], max_new_tokens=12)[0])
-    streamer = TextIteratorStreamer(tokenizer, timeout=20)
+    streamer = TextIteratorStreamer(tokenizer, timeout=600)
     thread = threading.Thread(
         target=generate,
         args=(decoder, [5, 6, 7]),
@@ -326,7 +326,7 @@ def test_streaming_generation(decoder):
     thread.start()
     assert "".join(streamer) == expected
     thread.join()
-    streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=20)
+    streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=600)
     with pytest.raises(InputError):  # and the reader does not wait for ever
         generate(decoder, [5], streamer=streamer, suppress_tokens=list(range(97)))
     assert "".join(streamer) == ""
