@@ -223,7 +223,7 @@ interface Mask {
   mask: TaskImageResult;
 }
 
-const gray = (data: Uint8Array, [height, width]: Size): TaskImageResult => ({
+const gray = (data: Uint8Array<ArrayBuffer>, [height, width]: Size): TaskImageResult => ({
   ...{ data, width, height },
   channels: 1,
 });

@@ -13,7 +13,7 @@ export function depthMap(
   values: ArrayLike<number>,
   [fromHeight, fromWidth]: readonly [number, number],
   [height, width]: readonly [number, number],
-): { depth: Float32Array; picture: Uint8Array } {
+): { depth: Float32Array<ArrayBuffer>; picture: Uint8Array<ArrayBuffer> } {
   const depth = new Float32Array(height * width);
   new Interpolation("cubic", fromHeight, fromWidth, height, width).run(values, 0, depth);
   let [least, most] = [Infinity, -Infinity];

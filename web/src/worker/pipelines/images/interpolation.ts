@@ -1,8 +1,8 @@
 // Enlarging the planes that models compute, as torch.nn.functional.interpolate with
 // align_corners=False and without antialias: in Python the engine's Resize does it.
 
-/** For each position of the result, the positions of the source and their weights. */
-interface Taps {
+/** For each position of the result, `count` positions of the source and their weights. */
+export interface Taps {
   at: Int32Array;
   weights: Float32Array;
   count: number;
@@ -19,7 +19,8 @@ const KERNELS: Record<"linear" | "cubic", (rest: number) => number[]> = {
   },
 };
 
-function taps(from: number, to: number, kind: "linear" | "cubic"): Taps {
+/** The positions that each of `to` positions is computed from. */
+export function taps(from: number, to: number, kind: "linear" | "cubic"): Taps {
   const count = kind === "linear" ? 2 : 4;
   const at = new Int32Array(to * count);
   const weights = new Float32Array(to * count);

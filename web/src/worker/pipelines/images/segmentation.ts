@@ -2,7 +2,7 @@
 // python/edgewise/pipelines/; tests/conformance/segmentation.json compares with transformers.
 
 import { likeliest } from "./detection.ts";
-import { Interpolation } from "./interpolation.ts";
+import { Interpolation, type Taps, taps } from "./interpolation.ts";
 
 type Numbers = ArrayLike<number>;
 type Size = readonly [height: number, width: number];
@@ -28,19 +28,65 @@ export interface Segment {
  * @returns [height, width] of `to`
  */
 export function semanticMap(logits: Numbers, classes: number, from: Size, to: Size): Uint16Array {
-  const pixels = to[0] * to[1];
-  const [plane, best] = [new Float32Array(pixels), new Float32Array(pixels).fill(-Infinity)];
-  const map = new Uint16Array(pixels);
-  const enlarge = new Interpolation("linear", ...from, ...to);
-  for (let c = 0; c < classes; c++) {
-    enlarge.run(logits, c * from[0] * from[1], plane);
-    for (let i = 0; i < pixels; i++)
-      if (plane[i]! > best[i]!) {
-        best[i] = plane[i]!;
-        map[i] = c;
+  const map = new Uint16Array(to[0] * to[1]);
+  const [rows, columns] = [taps(from[0], to[0], "linear"), taps(from[1], to[1], "linear")];
+  const across = runs(columns);
+  for (const [top, bottom] of runs(rows))
+    for (const [left, right] of across) {
+      const ys = [rows.at[2 * top]!, rows.at[2 * top + 1]!].map((y) => y * from[1]);
+      const xs = [columns.at[2 * left]!, columns.at[2 * left + 1]!];
+      const corners = ys.flatMap((y) => xs.map((x) => y + x)) as Corners;
+      const likely = candidates(logits, classes, from[0] * from[1], corners);
+      for (let y = top; y < bottom; y++) {
+        const start = y * to[1];
+        if (likely.length === 1) {
+          map.fill(likely[0]!.label, start + left, start + right);
+          continue;
+        }
+        const [up, down] = [rows.weights[2 * y]!, rows.weights[2 * y + 1]!];
+        for (let x = left; x < right; x++) {
+          const [near, far] = [columns.weights[2 * x]!, columns.weights[2 * x + 1]!];
+          let most = -Infinity;
+          for (const { label, values: v } of likely) {
+            const value = up * (near * v[0] + far * v[1]) + down * (near * v[2] + far * v[3]);
+            if (value > most) {
+              most = value;
+              map[start + x] = label;
+            }
+          }
+        }
       }
-  }
+    }
   return map;
+}
+
+type Corners = [number, number, number, number];
+
+/** Ranges of positions that are computed from the same positions of the source. */
+function runs({ at }: Taps): [first: number, end: number][] {
+  const found: [number, number][] = [];
+  for (let i = 0; i < at.length / 2; i++)
+    if (i && at[2 * i] === at[2 * i - 2] && at[2 * i + 1] === at[2 * i - 1]) found.at(-1)![1]++;
+    else found.push([i, i + 1]);
+  return found;
+}
+
+/**
+ * The classes that can be the strongest between four values: a class whose greatest value is below
+ * the least of another cannot. At most places one class is left.
+ */
+function candidates(
+  logits: Numbers,
+  classes: number,
+  area: number,
+  corners: Corners,
+): { label: number; values: Corners }[] {
+  const all = Array.from({ length: classes }, (_, label) => {
+    const values = corners.map((at) => logits[label * area + at]!) as Corners;
+    return { label, values, least: Math.min(...values), most: Math.max(...values) };
+  });
+  const bound = all.reduce((most, { least }) => Math.max(most, least), -Infinity);
+  return all.filter(({ most }) => most >= bound);
 }
 
 /**
@@ -148,7 +194,7 @@ export function segmentsOf(
 }
 
 /** 255 where the map has the value, else 0. */
-export function maskOf(map: Uint16Array, value: number): Uint8Array {
+export function maskOf(map: Uint16Array, value: number): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(map, (v) => (v === value ? 255 : 0));
 }
 
