@@ -99,7 +99,7 @@ def _own_size(graph: Graph) -> tuple[int, int] | None:
     for info in graph.input_names():
         shape = info.shape or []
         if len(shape) == 4 and all(type(d) is int and d > 0 for d in shape[2:]):
-            return shape[2], shape[3]  # type: ignore[return-value]
+            return shape[2], shape[3]
     return None
 
 

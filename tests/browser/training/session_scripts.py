@@ -12,6 +12,8 @@ CREATE = """
         },
         { flavour: "simd128", ...more.options },
       );
+    // one session of the page, for what cannot change it
+    const shared = async () => (window.shared ??= await open());
     const batch = (i) => ({
       x: new ew.Tensor("float32", Float32Array.from(arg.x[i].flat()), [arg.x[i].length, 6]),
       labels: new ew.Tensor("int64", arg.y[i], [arg.y[i].length]),

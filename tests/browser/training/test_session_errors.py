@@ -40,53 +40,49 @@ def test_invalid_arguments(visit, server, artifacts):
             "optimizerModel",
         ),
         "no gradients": (
-            "const s = (window.shared ??= await open()); await s.runOptimizerStep()",
+            "const s = await shared(); await s.runOptimizerStep()",
             "InputError",
             "runTrainStep",
         ),
         "a missing feed": (
-            "const s = (window.shared ??= await open()); await s.runTrainStep({x: batch(0).x})",
+            "const s = await shared(); await s.runTrainStep({x: batch(0).x})",
             "InputError",
             "labels",
         ),
         "another feed": (
-            "const s = (window.shared ??= await open()); await s.runTrainStep({...batch(0), y: batch(0).x})",
+            "const s = await shared(); await s.runTrainStep({...batch(0), y: batch(0).x})",
             "InputError",
             "'y'",
         ),
         "another shape": (
             (
-                "const s = (window.shared ??= await open()); await s.runTrainStep({...batch(0), x: new"
+                "const s = await shared(); await s.runTrainStep({...batch(0), x: new"
                 " ew.Tensor('float32', new Float32Array(8), [4, 2])})"
             ),
             "",
             "",
         ),
         "no tensor": (
-            "const s = (window.shared ??= await open()); await s.runTrainStep({...batch(0), x: [1]})",
+            "const s = await shared(); await s.runTrainStep({...batch(0), x: [1]})",
             "InputError",
             "Tensor",
         ),
         "dims": ("new ew.Tensor('float32', [1, 2], [3])", "InputError", "dims"),
         "type": ("new ew.Tensor('quaternion', [1, 2])", "InputError", "quaternion"),
         "buffer": (
-            "const s = (window.shared ??= await open()); await s.loadParametersBuffer(new Uint8Array(4))",
+            "const s = await shared(); await s.loadParametersBuffer(new Uint8Array(4))",
             "InputError",
             "bytes",
         ),
-        "parameter": (
-            "const s = (window.shared ??= await open()); await s.getParameter('w9')",
-            "InputError",
-            "w9",
-        ),
+        "parameter": ("const s = await shared(); await s.getParameter('w9')", "InputError", "w9"),
         "output": (
-            "const s = (window.shared ??= await open()); await s.exportModel(['nothing'])",
+            "const s = await shared(); await s.exportModel(['nothing'])",
             "InputError",
             "nothing",
         ),
         "label": (
             (
-                "const s = (window.shared ??= await open()); await s.runTrainStep({...batch(0), labels: new"
+                "const s = await shared(); await s.runTrainStep({...batch(0), labels: new"
                 " ew.Tensor('int64', [9, 9, 9, 9, 9, 9, 9, 9])})"
             ),
             "",
