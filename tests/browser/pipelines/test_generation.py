@@ -148,40 +148,40 @@ def test_a_compiled_model_is_kept(visit, server, folder):
     assert first[0] == second[0] and second[1] == "cache", (first, second)
 
 
+TRANSCRIBE = """
+    const p = await ew.pipeline("asr", "/files/generation/whisper.edge");
+    const results = [];
+    for (const options of arg)
+      for (const name of ["short", "long"])
+        results.push(await p(`/files/generation/${name}.wav`, options));
+    const memory = p.info.memory.engine;
+    const segments = [];
+    const progress = [];
+    const whole = await p("/files/generation/long.wav", {
+      onSegment: (segment) => segments.push(segment.text),
+      onProgress: (fraction) => progress.push(fraction),
+    });
+    const errors = [];
+    for (const [input, options] of [
+      ["/files/generation/none.wav", {}],
+      [new Float32Array(0), {}],
+      [new Blob(["no sound"]), {}],
+      ["/files/generation/short.wav", { language: "klingon" }],
+      ["/files/generation/short.wav", { return_timestamps: "char" }],
+      ["/files/generation/short.wav", { chunk_length_s: 1, stride_length_s: 0.5 }],
+      ["/files/generation/short.wav", { no_speech_threshold: 0.5 }],
+      ["/files/generation/short.wav", { num_return_sequences: 2 }],
+      ["/files/generation/short.wav", { chunk_length: 1 }],
+    ])
+      errors.push(await p(input, options).then(() => "", (e) => `${e.name}: ${e.message}`));
+    const again = await p("/files/generation/long.wav");
+    await p.dispose();
+    return { results, whole, segments, progress, errors, again, memory, info: p.info };
+"""
+
+
 def test_speech_is_transcribed_as_in_python(page, folder):
-    found = page.run(
-        """
-            const p = await ew.pipeline("asr", "/files/generation/whisper.edge");
-            const results = [];
-            for (const options of arg)
-              for (const name of ["short", "long"])
-                results.push(await p(`/files/generation/${name}.wav`, options));
-            const memory = p.info.memory.engine;
-            const segments = [];
-            const progress = [];
-            const whole = await p("/files/generation/long.wav", {
-              onSegment: (segment) => segments.push(segment.text),
-              onProgress: (fraction) => progress.push(fraction),
-            });
-            const errors = [];
-            for (const [input, options] of [
-              ["/files/generation/none.wav", {}],
-              [new Float32Array(0), {}],
-              [new Blob(["no sound"]), {}],
-              ["/files/generation/short.wav", { language: "klingon" }],
-              ["/files/generation/short.wav", { return_timestamps: "char" }],
-              ["/files/generation/short.wav", { chunk_length_s: 1, stride_length_s: 0.5 }],
-              ["/files/generation/short.wav", { no_speech_threshold: 0.5 }],
-              ["/files/generation/short.wav", { num_return_sequences: 2 }],
-              ["/files/generation/short.wav", { chunk_length: 1 }],
-            ])
-              errors.push(await p(input, options).then(() => "", (e) => `${e.name}: ${e.message}`));
-            const again = await p("/files/generation/long.wav");
-            await p.dispose();
-            return { results, whole, segments, progress, errors, again, memory, info: p.info };
-        """,
-        SPEECH,
-    )
+    found = page.run(TRANSCRIBE, SPEECH)
     assert "error" not in found, found
     with pipeline("asr", str(folder / "whisper")) as pipe:
         wanted = [

@@ -239,9 +239,9 @@ const methods: {
 
   async task_open(request, id, signal) {
     await import("./inference/service.ts"); // pipelines run models with its modules
-    const { TaskHost } = await import("./pipelines/index.ts");
+    const { openTask } = await import("./pipelines/index.ts");
     throwIfAborted(signal);
-    task = await TaskHost.open(request, signal, (progress) => post({ id, progress }));
+    task = await openTask(request, signal, (progress) => post({ id, progress }));
     return task.info;
   },
   task_call: (request, id, signal) =>

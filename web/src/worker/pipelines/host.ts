@@ -13,7 +13,7 @@ import { type Filled, fillModel } from "../model/load.ts";
 import type { Json } from "../package/checker.ts";
 import type { Manifest } from "../package/manifest.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
-import type { Seq2SeqModel } from "./seq2seq/index.ts";
+import type { Seq2SeqModel } from "./seq2seq/model.ts";
 
 /** Ends a call: polled between the parts of a run. */
 export type Ending = AbortSignal;
@@ -39,24 +39,30 @@ export class TaskHost {
   /**
    * Loads a pipeline: from a package, with the plans of an earlier visit, or by compiling it. If it
    * fails, all resources are freed.
+   * @param generation loads the part of the worker for models with an encoder and a decoder
    * @throws as `fillModel`; PackageError if the package is for another task
    */
   static async open(
     request: LoadRequest,
     signal: AbortSignal,
     progress: Progress,
+    generation: () => Promise<typeof Seq2SeqModel>,
   ): Promise<TaskHost> {
     const started = performance.now();
     const { task } = request;
     const check = (manifest: Manifest, where: string): void => checkTask(manifest, task, where);
     const host = await fillModel(request, signal, progress, check, (filled) =>
-      TaskHost.of(filled, task),
+      TaskHost.of(filled, task, generation),
     );
     host.info.ms.load = performance.now() - started;
     return host;
   }
 
-  private static async of(filled: Filled, task: string): Promise<TaskHost> {
+  private static async of(
+    filled: Filled,
+    task: string,
+    generation: () => Promise<typeof Seq2SeqModel>,
+  ): Promise<TaskHost> {
     const { job, device, found, weights, files, texts } = filled;
     const { manifest, where, origin, dtype, compileMs } = found;
     const graphs = manifest.programs!;
@@ -67,11 +73,11 @@ export class TaskHost {
     const plans = [...models.values()].flatMap(({ library }) => library.plansInUse());
     let seq2seq: Seq2SeqModel | undefined;
     if (manifest.seq2seq) {
-      const { Seq2SeqModel } = await import("./seq2seq/index.ts");
+      const Model = await generation();
       const config = (name: string) => parseConfig(texts.get(name), name);
       const configs = [config("generation_config.json"), config("config.json")] as const;
       const { seq2seq: described } = manifest;
-      seq2seq = new Seq2SeqModel(device, described, weights, files, ...configs, where, plans);
+      seq2seq = new Model(device, described, weights, files, ...configs, where, plans);
     } else weights.compute(plans, true);
     const info: TaskInfo = {
       ...device.choice,

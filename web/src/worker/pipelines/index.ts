@@ -1,8 +1,8 @@
 // The part of the worker for pipelines other than text generation.
 
 export { TaskHost } from "./host.ts";
-// Parts of their own import what they share with this one from here.
+// What parts of their own share with this one: worker.mjs needs it to be exported here.
 export { Options } from "./options.ts";
 export { soundLength, soundPieces } from "./sounds/read.ts";
-export { feedTask, runTask } from "./tasks.ts";
+export { feedTask, openTask, runTask } from "./tasks.ts";
 export { numbers } from "./text.ts";

@@ -1,10 +1,12 @@
 // The tasks of this worker part: from the inputs of a call to its results.
 
 import { PROGRAM_TASKS } from "../../gen/manifest.ts";
+import type { LoadRequest } from "../../protocol/loading.ts";
 import type { TaskCall, TaskFeed, TaskInput } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Answer } from "../inference/service.ts";
-import type { Ending, TaskHost } from "./host.ts";
+import type { Progress } from "../model/job.ts";
+import { type Ending, TaskHost } from "./host.ts";
 import {
   backgroundRemoval,
   depthEstimation,
@@ -45,6 +47,21 @@ const TASKS: Record<string, TaskRunner> = {
   "background-removal": backgroundRemoval,
   "depth-estimation": depthEstimation,
 };
+
+/** The part for tasks that generate text with an encoder. */
+const generation = () => import("./seq2seq/index.ts");
+
+/**
+ * Loads a pipeline.
+ * @throws as TaskHost.open
+ */
+export function openTask(
+  request: LoadRequest,
+  signal: AbortSignal,
+  progress: Progress,
+): Promise<TaskHost> {
+  return TaskHost.open(request, signal, progress, async () => (await generation()).Seq2SeqModel);
+}
 
 /**
  * Executes a call, input after input: results do not depend on what is processed together.
@@ -110,7 +127,7 @@ export async function feedTask(
 
 /** @throws InputError if this version does not have the task */
 async function runnerOf({ task }: TaskHost): Promise<TaskRunner> {
-  const found = TASKS[task] ?? (await import("./seq2seq/index.ts")).SEQ2SEQ[task];
+  const found = TASKS[task] ?? (await generation()).SEQ2SEQ[task];
   if (found) return found;
   throw new InputError(
     `the task is '${task}'`,

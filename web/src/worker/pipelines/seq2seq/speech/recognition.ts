@@ -5,7 +5,7 @@ import type { TaskSound } from "../../../../protocol/tasks.ts";
 import { InputError } from "../../../../shared/errors.ts";
 import { DecodingStreamer, type Streamer } from "../../../generation/index.ts";
 import type { Ending, TaskHost } from "../../host.ts";
-import { Options } from "../../index.ts";
+import { Options } from "../../options.ts";
 import type { Events, TaskRunner } from "../../runner.ts";
 import { FIELD_NAMES, fieldsOf, spread } from "../fields.ts";
 import { featuresOf, HOP, type Samples } from "./features.ts";

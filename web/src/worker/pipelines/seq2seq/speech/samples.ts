@@ -3,7 +3,7 @@
 
 import type { TaskSound } from "../../../../protocol/tasks.ts";
 import type { Ending, TaskHost } from "../../host.ts";
-import { soundLength, soundPieces } from "../../index.ts";
+import { soundLength, soundPieces } from "../../sounds/read.ts";
 import type { Samples } from "./features.ts";
 
 /** The samples of a sound at a rate, from files and at other rates piece by piece. */
