@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ..arrays import Array
-from ..processors.audio.decode import read_sound
+from ..processors.audio.recording import open_sound
 from ..session import InferenceSession
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class AudioFeatures:
         """The inputs of the model.
 
         Args:
-            sound: see processors.audio.decode.read_sound; the rate of an array is the processor's.
+            sound: see processors.audio.recording.open_sound; the rate of an array is that of the
+                processor.
 
         Returns:
             {name: array} with a batch dimension of 1, as the transformers extractor's
@@ -43,7 +44,13 @@ class AudioFeatures:
         Raises:
             InputError: the sound is too short or too long, or cannot be read.
         """
-        return self.of_samples(read_sound(sound, self.processor.sampling_rate).samples)
+        samples = open_sound(sound, self.processor.sampling_rate)
+        if isinstance(samples, Array):
+            return self.of_samples(samples)
+        with samples:
+            total = self.processor.total(samples.size)  # what is behind it is not read
+            count = min(total, samples.size)
+            return self.of_samples(Array((count,), "float32", samples.read(0, count)))
 
     def of_samples(self, samples: Array) -> dict[str, Any]:
         """As __call__, for float32 [n] at the processor's rate."""

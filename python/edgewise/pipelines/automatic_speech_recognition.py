@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import Array, as_input
+from ..arrays import as_input
 from ..declare.dtypes import FLOAT
 from ..errors import InputError
-from ..processors.audio.decode import read_sound
+from ..processors.audio.recording import Recording, Samples, open_sound, part
 from ..processors.reader import audio_processor
 from ..session import InferenceSession
 from ..text.fields import GENERATION_FIELDS
@@ -56,11 +57,11 @@ class _Piece:
     """A part of a recording that is transcribed by itself.
 
     Attributes:
-        samples: float32 [n].
+        samples: float32 [n], or of a long file.
         stride: (length, left overlap, right overlap) in samples; None: it is the whole recording.
     """
 
-    samples: Array
+    samples: Samples
     stride: tuple[int, int, int] | None
 
 
@@ -241,6 +242,11 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         if self.other is not None:
             return self.other.one(given, options)
         samples, extra = self._samples(given)
+        with samples if isinstance(samples, Recording) else nullcontext():
+            return {**self._transcript(samples, options), **extra}
+
+    def _transcript(self, samples: Samples, options: dict[str, Any]) -> dict[str, Any]:
+        """The result for a recording."""
         whisper = self._whisper_options(options, samples.size)
         transcriber = WhisperTranscriber(self.model, whisper)
         asked = options["return_timestamps"] or False
@@ -261,7 +267,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
                 raise InputError(
                     "the model gave no end of the last chunk", "force_full_sequences", "Set False."
                 )
-        return {"text": text, **self._chunks(chunks, bool(asked), options), **extra}
+        return {"text": text, **self._chunks(chunks, bool(asked), options)}
 
     def _chunks(
         self, chunks: Sequence[dict[str, Any]], times: bool, options: Mapping[str, Any]
@@ -323,16 +329,16 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         )
 
     # ---- sound
-    def _samples(self, given: Any) -> tuple[Array, dict[str, Any]]:
-        """(float32 [n] at 16 kHz, entries of a dict that belong into the result)"""
+    def _samples(self, given: Any) -> tuple[Samples, dict[str, Any]]:
+        """(samples at 16 kHz, entries of a dict that belong into the result)"""
         extra: dict[str, Any] = {}
         if isinstance(given, Mapping):
             known = ("raw", "array", "sampling_rate", "path")
             extra = {n: v for n, v in given.items() if n not in known}
             given = {n: v for n, v in given.items() if n in known}
-        return read_sound(given, RATE).samples, extra
+        return open_sound(given, RATE), extra
 
-    def _pieces(self, samples: Array, options: Mapping[str, Any]) -> Iterator[_Piece]:
+    def _pieces(self, samples: Samples, options: Mapping[str, Any]) -> Iterator[_Piece]:
         """The recording, or its overlapping chunks."""
         seconds = options["chunk_length_s"]
         if not seconds:
@@ -342,7 +348,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         for piece, stride, _ in sound_chunks(samples, *lengths):
             yield _Piece(piece, stride)
 
-    def _features(self, samples: Array, options: Mapping[str, Any]) -> Features:
+    def _features(self, samples: Samples, options: Mapping[str, Any]) -> Features:
         """Log-mel features; those of a chunk, or of a recording that fits, of a whole window."""
         if self.processor is None or isinstance(self.processor, Mapping):
             config = self.processor or self._json("preprocessor_config.json")
@@ -352,7 +358,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         else:  # as transformers' feature extractors are called
             long = samples.size > self.model.encoders[0][0] * HOP
             length = {"truncation": False, "padding": "longest"} if long else {}
-            given = memoryview(samples.data).cast("B").cast("f").tolist()
+            given = memoryview(part(samples, 0, samples.size)).cast("f").tolist()
             out = self.processor(given, sampling_rate=RATE, **length)["input_features"]
             _, shape, data = as_input(out[0] if isinstance(out, list) else out, "features", FLOAT)
             values = memoryview(data).cast("B").cast("f")

@@ -7,12 +7,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from ..arrays import Array, as_input
 from ..declare.dtypes import FLOAT
 from ..errors import InputError
-from ..processors.audio.decode import read_sound
+from ..processors.audio.recording import PIECE, Recording, Samples, open_sound, part
 from ..session import InferenceSession
 from .base import Pipeline
 from .post.voice_activity import Segment, VoiceEvents, VoiceRules, segments_of
@@ -70,8 +71,9 @@ class VoiceActivityPipeline(Pipeline):
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         rules = rules_of(options)
-        samples = read_sound(given, rules.sampling_rate).samples
-        probabilities = self.probabilities(samples, rules.sampling_rate)
+        samples = open_sound(given, rules.sampling_rate)
+        with samples if isinstance(samples, Recording) else nullcontext():
+            probabilities = self.probabilities(samples, rules.sampling_rate)
         found = segments_of(probabilities, rules, samples.size)
         if not options["return_seconds"]:
             return [dict(s) for s in found]
@@ -84,15 +86,17 @@ class VoiceActivityPipeline(Pipeline):
             for s in found
         ]
 
-    def probabilities(self, samples: Array, rate: int = 16000) -> list[float]:
+    def probabilities(self, samples: Samples, rate: int = 16000) -> list[float]:
         """The probability of speech in each window of 512 samples (256 at 8000 Hz).
 
         Args:
-            samples: float32 [n].
+            samples: float32 [n], or of a long file.
             rate: 16000 or 8000.
         """
-        stream = _Windows(self.session("model"), rate)
-        return stream.feed(memoryview(samples.data).cast("B")) + stream.end()
+        stream, found = _Windows(self.session("model"), rate), []
+        for start in range(0, samples.size, PIECE):
+            found += stream.feed(memoryview(part(samples, start, PIECE)))
+        return found + stream.end()
 
     def stream(self, **options: Any) -> VoiceStream:
         """A detector for sound that arrives in pieces.

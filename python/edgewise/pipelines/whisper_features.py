@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ..arrays import Array, as_input
 from ..declare.dtypes import FLOAT
 from ..errors import InputError
+from ..processors.audio.recording import Samples, part
 from ..session import InferenceSession
 from ..text.speech.whisper import Features
 from .audio_features import AudioFeatures
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..engine import Engine
     from ..processors.audio import AudioProcessor
 
@@ -52,13 +55,14 @@ class WhisperFeatures:
         self._short: AudioFeatures | None = None
         self._clip: InferenceSession | None = None
 
-    def __call__(self, samples: Array) -> Features:
-        """The features of samples, float32 [n] at `rate`.
+    def __call__(self, samples: Samples) -> Features:
+        """The features of samples at `rate`.
 
         Those of at most a window are padded to one, longer ones keep their length: a multiple of
-        the hop, without the last frame.
+        the hop, without the last frame. Longer ones are computed when they are read, so the samples
+        must stay.
         """
-        if samples.size <= self.samples:
+        if isinstance(samples, Array) and samples.size <= self.samples:
             if self._short is None:
                 self._short = AudioFeatures(self.processor, self.engine)
             found = _values(self._short.of_samples(samples)["input_features"])
@@ -74,60 +78,76 @@ class WhisperFeatures:
         if self._clip is not None:
             self._clip.free()
 
-    def _long(self, samples: Array) -> Features:
-        """Windows side by side: a first pass finds the recording's maximum."""
+    def _long(self, samples: Samples) -> Features:
+        """Features that are computed where they are needed: a first pass finds the recording's
+        maximum.
+        """
         if self._clip is None:
             self._clip = InferenceSession(self.processor.graph("clip"), engine=self.engine)
-        shape = self._clip.inputs["audio"].shape or []
-        around = int(shape[-1])
-        data = memoryview(samples.data).cast("B").cast("f")
-        starts = range(0, samples.size, self.samples)
-        passes: list[list[Any]] = []
-        floor = LOWEST
-        for _ in range(2):
-            passes.append([self._window(data, start, around, floor) for start in starts])
-            floor = max(highest for _, highest in passes[-1]) - BELOW
-        parts = [rows for rows, _ in passes[-1]]
-        shape, _ = parts[0]
-        bins, size = shape[-2:]
-        frames = samples.size // self.hop
-        rows = bytearray()
-        for i in range(bins):
-            row = b"".join(bytes(values[i * size : (i + 1) * size]) for _, values in parts)
-            rows += row[: 4 * frames]
-        return Features(memoryview(rows).cast("f"), bins, frames, frames)
+        frames, floor = samples.size // self.hop, LOWEST
+        for start in range(0, samples.size, self.samples):
+            (bins, _), _, highest = self._window(samples, start, LOWEST)
+            floor = max(floor, highest - BELOW)
+        return _LongFeatures(
+            lambda frame: self._window(samples, frame * self.hop, floor)[:2], bins, frames
+        )
 
     def _window(
-        self, data: Any, start: int, around: int, floor: float
-    ) -> tuple[tuple[list[int], Any], float]:
-        """((shape, features) of a window, the highest value in it)"""
+        self, samples: Samples, start: int, floor: float
+    ) -> tuple[tuple[int, int], Any, float]:
+        """((bins, frames), features, highest value) of the window from a sample on."""
         assert self._clip is not None
+        around = int((self._clip.inputs["audio"].shape or [])[-1])
         before = (around - self.samples + self.hop) // 2
         feeds = {
-            "audio": Array((1, around), "float32", _around(data, start - before, around)),
+            "audio": Array((1, around), "float32", _around(samples, start - before, around)),
             "floor": Array((1,), "float32", struct.pack("<f", floor)),
         }
         found, highest = self._clip.run(["input_features", "maximum"], feeds)
-        return _values(found), float(_values(highest)[1][0])
+        shape, values = _values(found)
+        return (shape[-2], shape[-1]), values, float(_values(highest)[1][0])
 
 
-def _around(data: Any, start: int, count: int) -> bytes:
+class _LongFeatures(Features):
+    """Features of a recording that are not kept.
+
+    Args:
+        make: gives ((bins, frames), features) from a frame on.
+        bins, frames: of the recording.
+    """
+
+    def __init__(
+        self, make: Callable[[int], tuple[tuple[int, int], Any]], bins: int, frames: int
+    ) -> None:
+        super().__init__(None, bins, frames, frames)
+        self.make = make
+
+    def window(self, start: int, size: int) -> bytes:
+        rows = [bytearray() for _ in range(self.bins)]
+        done, stop = 0, max(0, min(size, self.frames - start))
+        while done < stop:
+            (_, columns), values = self.make(start + done)
+            count = min(columns, stop - done)
+            for i, row in enumerate(rows):
+                row += values[i * columns : i * columns + count].cast("B")
+            done += count
+        rest = bytes(4 * (size - stop))
+        return b"".join(bytes(row) + rest for row in rows)
+
+
+def _around(samples: Samples, start: int, count: int) -> bytes:
     """`count` samples from `start` on, which may be negative: reflected at the recording's ends,
     and zeros further behind.
     """
-    n, size = len(data), count
-    left = [data[min(-i, n - 1)] for i in range(start, 0)]
-    inner = data[max(start, 0) : start + size]
-    missing = size - len(left) - len(inner)
+    n = samples.size
+    first = memoryview(part(samples, 0, 1 - start)).cast("f") if start < 0 else ()
+    left = [first[min(-i, n - 1)] for i in range(start, 0)]
+    inner = part(samples, start, count)
+    missing = count - len(left) - len(inner) // 4
     reach = max(0, min(missing, REFLECTED - max(start - n, 0), n - 1))
-    right = [data[n - 2 - i] for i in range(reach)]
+    right = memoryview(part(samples, n - 1 - reach, reach)).cast("f").tolist()[::-1]
     zeros = bytes(4 * (missing - len(right)))
-    return (
-        struct.pack(f"<{len(left)}f", *left)
-        + bytes(inner)
-        + struct.pack(f"<{len(right)}f", *right)
-        + zeros
-    )
+    return struct.pack(f"<{len(left)}f", *left) + inner + struct.pack(f"<{reach}f", *right) + zeros
 
 
 def _values(x: Any) -> tuple[list[int], Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...arrays import Array
 from ...errors import InputError
+from ...processors.audio.recording import Samples, part
 
 __all__ = ["chunk_lengths", "sound_chunks"]
 
@@ -38,24 +39,23 @@ def chunk_lengths(
 
 
 def sound_chunks(
-    samples: Array, size: int, before: int, after: int
+    samples: Samples, size: int, before: int, after: int
 ) -> Iterator[tuple[Array, tuple[int, int, int], int]]:
     """Overlapping chunks of a recording, as transformers' `chunk_iter`.
 
     Args:
-        samples: float32 [n].
+        samples: of the recording.
         size, before, after: samples of a chunk and of its overlaps.
 
     Yields:
         (samples, (length, left overlap, right overlap), end of the chunk in the recording)
     """
-    data = memoryview(samples.data).cast("B")
     for start in range(0, samples.size, size - before - after):
-        part = data[4 * start : 4 * (start + size)]
-        count, last = len(part) // 4, start + size >= samples.size
+        data = part(samples, start, size)
+        count, last = len(data) // 4, start + size >= samples.size
         overlap = 0 if start == 0 else before
         if count > overlap:
             stride = (count, overlap, 0 if last else after)
-            yield Array((count,), "float32", bytes(part)), stride, start + count
+            yield Array((count,), "float32", data), stride, start + count
         if last:
             return

@@ -58,7 +58,7 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
         raise InputError(f"there are {count} samples", where, "Read the recording in parts.")
     if len(channels) > 1 and not mono:
         raise InputError(f"there are {len(channels)} channels", where, "Give one channel.")
-    samples = channels[0] if len(channels) == 1 else _mean(channels)
+    samples = channels[0] if len(channels) == 1 else mean(channels)
     sound = Array((count,), "float32", memoryview(samples).cast("B").tobytes())
     return Sound(sound if found == rate else resample_audio(sound, found, rate), rate)
 
@@ -120,7 +120,8 @@ def _of_array(values: Any) -> Channels:
     return [flat[i * count : (i + 1) * count] for i in range(shape[0])]
 
 
-def _mean(channels: Sequence[array.array[float]]) -> array.array[float]:
+def mean(channels: Sequence[array.array[float]]) -> array.array[float]:
+    """The mean of channels."""
     share = 1 / len(channels)
     return array.array("f", (sum(values) * share for values in zip(*channels, strict=True)))
 

@@ -16,17 +16,22 @@ MOST_CHANNELS = 64
 
 @dataclass(frozen=True)
 class Wav:
-    """A WAV file's format and its samples as bytes."""
+    """A WAV file's format and its samples as bytes.
+
+    Attributes:
+        offset: of the samples in the file.
+    """
 
     kind: int
     channels: int
     rate: int
     bits: int
     data: memoryview
+    offset: int = 0
 
     def samples(self) -> array.array[float]:
         """The samples of all channels in turn, from -1 to 1: int16 is divided by 32768."""
-        data = self.data[: len(self.data) // self._frame * self._frame]
+        data = self.data[: len(self.data) // self.frame * self.frame]
         if self.kind == FLOAT:
             values = array.array("f" if self.bits == 32 else "d", data.tobytes())
             return _native(values) if self.bits == 32 else array.array("f", _native(values))
@@ -40,7 +45,8 @@ class Wav:
         return _scaled(ints, 1 / (1 << (self.bits - 1)))
 
     @property
-    def _frame(self) -> int:
+    def frame(self) -> int:
+        """Bytes of a sample of all channels."""
         return self.channels * self.bits // 8
 
 
@@ -76,17 +82,17 @@ def read_wav(data: bytes | memoryview, where: str) -> Wav | None:
         elif name == b"data":
             if form is None:
                 raise _damaged("it has no format", where)
-            return _checked(form, body, where)
+            return _checked(form, body, at + 8, where)
         at += 8 + size + size % 2
     raise _damaged("it has no samples", where)
 
 
-def _checked(form: tuple[int, ...], body: memoryview, where: str) -> Wav | None:
+def _checked(form: tuple[int, ...], body: memoryview, offset: int, where: str) -> Wav | None:
     kind, channels, rate, _, _, bits = form
     known = (kind == PCM and bits in (8, 16, 24, 32)) or (kind == FLOAT and bits in (32, 64))
     if not 1 <= channels <= MOST_CHANNELS:
         raise _damaged(f"it has {channels} channels", where)
-    return Wav(kind, channels, rate, bits, body) if known else None
+    return Wav(kind, channels, rate, bits, body, offset) if known else None
 
 
 def _damaged(what: str, where: str) -> InputError:
