@@ -11,6 +11,7 @@ const { define, target } = options;
 /** Names of the scripts by the module that an import() names. */
 const PARTS = {
   "src/worker/inference/service.ts": "worker-inference",
+  "src/worker/pipelines/diffusion/index.ts": "worker-diffusion",
   "src/worker/pipelines/index.ts": "worker-pipelines",
   "src/worker/pipelines/seq2seq/index.ts": "worker-generation",
   "src/worker/text/chat-template.ts": "worker-templates",

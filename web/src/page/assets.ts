@@ -26,6 +26,7 @@ export const assets = {
 /** Scripts that worker.js loads when it needs them, by name. */
 export const parts: Record<WorkerPart, string> = {
   "worker-generation": new URL("./worker-generation.js", import.meta.url).href,
+  "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,
   "worker-inference": new URL("./worker-inference.js", import.meta.url).href,
   "worker-pipelines": new URL("./worker-pipelines.js", import.meta.url).href,
   "worker-templates": new URL("./worker-templates.js", import.meta.url).href,

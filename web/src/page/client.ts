@@ -292,7 +292,7 @@ export class Client {
     if (!open || open.signal?.aborted) return;
     // An exception in one of the page's callbacks ends the call that the callback belongs to.
     try {
-      if ("progress" in data) open.onProgress?.(data.progress);
+      if ("progress" in data) open.onProgress?.(data.progress as ProgressEvent);
       else if ("step" in data) open.onStep?.(data.step);
       else if ("tokens" in data) open.onTokens?.(data.tokens);
       else if ("event" in data) open.onEvent?.(data.event);

@@ -46,6 +46,12 @@ export {
 } from "./inference/session.ts";
 export { type CachedFile, type CachedModel, type CachedModelOptions, models } from "./models.ts";
 export { type Info, info, pipeline } from "./pipeline.ts";
+export type {
+  DrawStep,
+  TextToImageOptions,
+  TextToImagePipeline,
+  TextToImageResult,
+} from "./pipelines/drawing.ts";
 export { type MicrophoneOptions, microphone, type RecordedPiece } from "./pipelines/microphone.ts";
 export { type ImageInput, type Pixels, RawImage } from "./pipelines/pictures.ts";
 export type { SoundPiece, SoundSource, SoundStream, Streams } from "./pipelines/sound-streams.ts";

@@ -2,6 +2,7 @@
 // tokens) carry the same id. Replies come in any order. Errors are sent as plain data.
 
 import type { FromParent, ToParent } from "../shared/spawn.ts";
+import type { DrawEvent } from "./drawing.ts";
 import type { PlainError } from "./errors.ts";
 import type { ProgressEvent } from "./loading.ts";
 import type { Methods } from "./methods.ts";
@@ -34,7 +35,7 @@ export type FromWorker =
   | { working: string | null }
   | { id: number; value: unknown }
   | { id: number; error: PlainError }
-  | { id: number; progress: ProgressEvent }
+  | { id: number; progress: ProgressEvent | DrawEvent }
   | { id: number; step: StepEvent }
   | { id: number; text: string; end: boolean }
   | { id: number; tokens: number[] }

@@ -2,6 +2,7 @@
 
 import type { DeviceName, Flavour } from "../shared/platform.ts";
 import type { ArtifactsInfo, PlainTensor } from "./artifacts.ts";
+import type { DrawCall, Drawn } from "./drawing.ts";
 import type { Generated, GenerateRequest, Message } from "./generation.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
 import type { Loaded, LoadRequest, Urls } from "./loading.ts";
@@ -75,6 +76,11 @@ export interface Methods {
   task_call(request: TaskCall): unknown[];
   /** What happened in the next samples of a stream of sound. */
   task_feed(request: TaskFeed): unknown[];
+
+  /** Loads text-to-image. */
+  draw_open(request: LoadRequest): TaskInfo;
+  /** Makes pictures, sending each step as an event. */
+  draw_call(request: DrawCall): Drawn;
 
   inference_open(request: OpenRequest): OpenInfo;
   inference_run(request: RunRequest): RunAnswer;

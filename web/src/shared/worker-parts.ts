@@ -3,6 +3,7 @@
 /** Names of the scripts, which are beside worker.js. */
 export const WORKER_PARTS = [
   "worker-generation",
+  "worker-diffusion",
   "worker-inference",
   "worker-pipelines",
   "worker-templates",

@@ -2,6 +2,7 @@
 // that the page's thread only exchanges messages.
 
 import { closeDevices } from "../device/open.ts";
+import type { DrawEvent } from "../protocol/drawing.ts";
 import { plainError } from "../protocol/errors.ts";
 import type { Generated, GenerateRequest } from "../protocol/generation.ts";
 import type { Call, FromWorker, ToWorker } from "../protocol/messages.ts";
@@ -23,6 +24,7 @@ import type { Model } from "./model/model.ts";
 import { notThere } from "./model/not-there.ts";
 import { generateText } from "./model/text-generation.ts";
 import { parts } from "./parts.ts";
+import type { DiffusionHost } from "./pipelines/diffusion/index.ts";
 import type { TaskHost } from "./pipelines/index.ts";
 import { Recorder } from "./profile/recorder.ts";
 import { working } from "./text/working.ts";
@@ -64,6 +66,9 @@ let inference: InferenceService | undefined;
 
 /** The pipeline of this worker, if it is not one for text generation. */
 let task: TaskHost | undefined;
+
+/** The text-to-image pipeline of this worker, if it has one. */
+let drawing: DiffusionHost | undefined;
 
 /** The TrainingSession of this worker, if it has one. */
 let artifacts: ArtifactSession | undefined;
@@ -261,6 +266,24 @@ const methods: {
       throwIfAborted(signal);
       const { feedTask } = await import("./pipelines/index.ts");
       return feedTask(task!, request, signal);
+    }),
+
+  async draw_open(request, id, signal) {
+    await import("./inference/service.ts"); // pipelines run models with its modules
+    const { DiffusionHost } = await import("./pipelines/diffusion/index.ts");
+    throwIfAborted(signal);
+    drawing = await DiffusionHost.load(request, signal, (progress) => post({ id, progress }));
+    return drawing.info;
+  },
+  draw_call: (request, id, signal) =>
+    turn(0, async () => {
+      throwIfAborted(signal);
+      const tools = await import("./pipelines/index.ts");
+      const { draw } = await import("./pipelines/diffusion/index.ts");
+      const send = (progress: DrawEvent) => post({ id, progress });
+      const made = await draw(drawing!, request, signal, send, tools);
+      moves.set(made, [...made.pictures.map(({ data }) => data.buffer)]);
+      return made;
     }),
 
   async inference_open(request, id, signal) {

@@ -13,6 +13,7 @@ import { Aborted, InputError } from "../../shared/errors.ts";
 import { type Client, type CallOptions as ClientCallOptions, startClient } from "../client.ts";
 import { Tensor, tensor } from "../tensor.ts";
 import { TextStreamer } from "../text-generation.ts";
+import { drawingPipeline } from "./drawing.ts";
 import { type ImageInput, RawImage, sendable } from "./pictures.ts";
 import { soundMethods } from "./sound-methods.ts";
 import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
@@ -27,6 +28,7 @@ const KINDS = {
   "fill-mask": "text",
   "question-answering": "text",
   "image-classification": "image",
+  "text-to-image": "text",
   "audio-classification": "sound",
   "voice-activity-detection": "sound",
   "speaker-verification": "sound",
@@ -70,6 +72,7 @@ export async function taskPipeline(
   request: LoadRequest,
   { signal, progress_callback: onProgress }: CallOptions & { progress_callback?: unknown },
 ): Promise<TaskPipelines[keyof TaskPipelines]> {
+  if (request.task === "text-to-image") return drawingPipeline(request, { signal, onProgress });
   const client = await startClient();
   try {
     const transfer =

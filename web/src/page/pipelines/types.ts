@@ -10,6 +10,7 @@ import type {
   Text2TextOptions,
   TranslationOptions,
 } from "./generation-types.ts";
+import type { TextToImagePipeline } from "./drawing.ts";
 import type { ImageInput, RawImage } from "./pictures.ts";
 import type { Streams } from "./sound-streams.ts";
 import type { SoundInput } from "./sounds.ts";
@@ -429,6 +430,7 @@ export interface Text2TextPipeline<Name extends string, Options>
 
 /** Pipelines by the names of their tasks. */
 export interface TaskPipelines {
+  "text-to-image": TextToImagePipeline;
   "feature-extraction": FeatureExtractionPipeline;
   embeddings: FeatureExtractionPipeline;
   "text-classification": TextClassificationPipeline;

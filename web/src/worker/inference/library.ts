@@ -381,6 +381,13 @@ export class PlanLibrary implements Library {
       );
   }
 
+  /** Frees the plans and the memory of values between them. The library cannot be used again. */
+  free(): void {
+    for (const { plan } of this.plansInUse()) this.device.freePlan(plan);
+    this.parts.clear();
+    this.pool.free();
+  }
+
   private release({ plan }: LoadedPlan): void {
     if (plan !== undefined) this.device.freePlan(plan);
   }

@@ -146,6 +146,11 @@ export class Pool {
     this.run++;
   }
 
+  /** Frees the blocks that are not in use. */
+  free(): void {
+    this.trim(true);
+  }
+
   private trim(all: boolean): void {
     for (const [size, list] of this.idle) {
       const stay = all ? [] : list.filter((b) => b.run === this.run);

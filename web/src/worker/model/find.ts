@@ -34,6 +34,9 @@ import {
 import type { Job, Texts } from "./job.ts";
 import type { Onnx } from "./model.ts";
 
+/** The task whose weights are filled later, for one graph after the other. */
+export const LATER = "text-to-image";
+
 /** A model whose plans are available and whose weights can be filled. */
 export interface FoundModel {
   manifest: Manifest;
@@ -42,7 +45,10 @@ export interface FoundModel {
   dtype: string;
   compileMs: number;
   onnx?: (() => Promise<Onnx>) | undefined;
-  /** Fills the weights; returns the package's other files, and tokenizer and config files. */
+  /**
+   * Fills the weights; returns the package's other files, and tokenizer and config files. More than
+   * once only for the task LATER.
+   */
   fill(extents: Map<string, Extent[]>): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
 }
 
@@ -52,11 +58,11 @@ export async function find(job: Job, device: Promise<Device>): Promise<FoundMode
     const place = locate(request.model, request.base, request);
     if (place.kind === "package") {
       await job.begin(place.url, () => [place.url]);
-      return fromPackage(job.http(place.url));
+      return fromPackage(await lasting(job, job.http(place.url)));
     }
     return fromAddress(job, place, device);
   }
-  if ("port" in request.model) return fromPackage(job.handed(request.model));
+  if ("port" in request.model) return fromPackage(await lasting(job, job.handed(request.model)));
   const given = sortFiles(request.model, request);
   if (given.kind === "package") return fromPackage(job.blob(given.file, given.name));
   const texts: Texts = new Map();
@@ -65,6 +71,13 @@ export async function find(job: Job, device: Promise<Device>): Promise<FoundMode
     if (blob) texts.set(name, await blob.text());
   }
   return fromFiles(job, given.graphs, given.files, texts, device);
+}
+
+/** A source that can be read more than once and in parts, where the task needs that. */
+async function lasting(job: Job, source: ByteSource): Promise<ByteSource> {
+  if (job.request.task !== LATER) return source;
+  await source.open();
+  return job.blob(await toBlob(source), source.name);
 }
 
 async function fromPackage(source: ByteSource): Promise<FoundModel> {
@@ -149,9 +162,11 @@ async function fromAddress(
         })
       : undefined;
   const stored = key && (await matchStored(key, sources, beside));
+  const kept = new Map<string, ByteSource>(sources);
+  if (stored) for (const [name, source] of sources) kept.set(name, await lasting(job, source));
   if (stored)
     return {
-      ...fromCache(stored, sources, texts, dtypeOf(graphs), key, first),
+      ...fromCache(stored, kept, texts, dtypeOf(graphs), key, first),
       onnx: () => downloadAll(downloads, first, sources),
     };
   if (tagged || !cache) job.python();

@@ -116,11 +116,26 @@ export const TASK_FILES = [
   "config_sentence_transformers.json",
 ] as const;
 
+/** Small files of text-to-image (python/edgewise/processors/diffusion/facts.py). */
+const DIFFUSION_FILES = [
+  "model_index.json",
+  "scheduler/scheduler_config.json",
+  "unet/config.json",
+  "vae_decoder/config.json",
+  "tokenizer/tokenizer.json",
+  "tokenizer/tokenizer_config.json",
+  "tokenizer/special_tokens_map.json",
+  "tokenizer/vocab.json",
+  "tokenizer/merges.txt",
+  "feature_extractor/preprocessor_config.json",
+];
+
 /** The files that a model at an address is asked for, apart from its graph. */
 export function folderTexts(task: string): string[] {
   const [config, generation, ...tokenizer] = TEXT_FILES.slice(0, 4) as [string, string, string];
   if (task === "text-generation") return [config, generation, ...tokenizer];
   if (/^(image|audio|voice|speaker)-/.test(task)) return [config, TASK_FILES[0]];
+  if (task === "text-to-image") return DIFFUSION_FILES;
   if (GRAPHS[task]) return [config, generation, ...tokenizer, TASK_FILES[0]];
   return [config, ...tokenizer, ...(task === "feature-extraction" ? TASK_FILES.slice(1) : [])];
 }

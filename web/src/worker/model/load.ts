@@ -22,7 +22,7 @@ import { NOTES } from "../package/notes.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
 import { EngineDecoder } from "./decoder.ts";
-import { type FoundModel, find } from "./find.ts";
+import { type FoundModel, find, LATER } from "./find.ts";
 import { dtypeOf } from "./hub.ts";
 import { Job, type Progress, type Texts } from "./job.ts";
 import type { Model } from "./model.ts";
@@ -66,8 +66,9 @@ export async function fillModel<T>(
     opening = withKernels(await opening, options, needs(manifest), where);
     const device = await opening;
     throwIfAborted(signal);
-    const weights = new Weights(device, manifest);
-    const filling = found.fill(weights.extents(manifest, where));
+    const now = manifest.task === LATER ? { weights: new Map() } : manifest;
+    const weights = new Weights(device, now);
+    const filling = found.fill(weights.extents(now, where));
     if (manifest.training.size) void warm(device);
     const { files, texts } = await filling;
     const recording = job.downloads?.loaded(
@@ -131,7 +132,8 @@ export async function loadModel(
 
 /** What the device must have: kernels, and the functions for pictures or sound. */
 function needs({ kernels, processor }: Manifest): readonly string[] {
-  return "image" in processor || "audio" in processor ? [...kernels, MEDIA] : kernels;
+  const media = ["image", "audio", "diffusion"].some((kind) => kind in processor);
+  return media ? [...kernels, MEDIA] : kernels;
 }
 
 /** @throws InputError if another cache type is requested than the package has */

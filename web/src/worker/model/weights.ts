@@ -142,6 +142,15 @@ export class Weights {
     });
   }
 
+  /** Frees everything. Plans that are bound to it must be freed before. */
+  free(): void {
+    for (const buffers of [this.at, this.made, this.adapters]) {
+      for (const buffer of buffers.values()) this.device.release(buffer);
+      buffers.clear();
+    }
+    this.bytes = 0;
+  }
+
   /** Frees a weight. */
   drop(name: string): void {
     const buffer = this.at.get(name);

@@ -9,7 +9,7 @@ import { FORMAT, MAX_MANIFEST, WRITABLE_KINDS } from "../../gen/manifest.ts";
 import { LAYOUT, MAGIC as PLAN_MAGIC, SLOT_WRITABLE } from "../../gen/plan_format.ts";
 import { PackageError } from "../../shared/errors.ts";
 import { isMagic, MAGIC } from "../../shared/files/magic.ts";
-import { type Extent, scatter } from "../../shared/files/source.ts";
+import { BlobSource, type Extent, scatter } from "../../shared/files/source.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
 import { sha256 } from "../../shared/sha256.ts";
 import { Checker, type ManifestSlot } from "./checker.ts";
@@ -22,7 +22,10 @@ export interface OpenPackage {
   manifest: Manifest;
   /** Contents of all parts except `weights`; filled by `finish`. */
   files: Map<string, Uint8Array<ArrayBuffer>>;
-  /** Reads the rest: fills `files`, and writes the requested ranges of parts to their extents. */
+  /**
+   * Reads the rest: fills `files`, and writes the requested ranges of parts to their extents. More
+   * than once only if the source is a BlobSource, of which only these ranges are read.
+   */
   finish(wanted: Map<string, Extent[]>): Promise<void>;
 }
 
@@ -104,8 +107,14 @@ export async function openPackage(source: ByteSource, beside = false): Promise<O
     const finish = async (wanted: Map<string, Extent[]>) => {
       const { extents, end } = extentsOf(manifest, dataAt, wanted, files);
       const most = Math.max(end, head.length);
-      const reached = await scatter(prepend(head, stream), 0, extents, most + (1 << 20));
-      if (reached < most) throw endsEarly(where);
+      if (source instanceof BlobSource) {
+        await stream.return(undefined);
+        if (source.size < most) throw endsEarly(where);
+        await source.gather(extents);
+      } else {
+        const reached = await scatter(prepend(head, stream), 0, extents, most + (1 << 20));
+        if (reached < most) throw endsEarly(where);
+      }
       checkFiles(manifest, files, where);
     };
     return { manifest, files, finish };

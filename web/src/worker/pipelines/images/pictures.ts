@@ -9,6 +9,8 @@ import type { Ending, TaskHost } from "../host.ts";
 import type { TaskImage } from "./decode.ts";
 import { type ImageDescription, type Layout, layout, type Step } from "./images.ts";
 
+type Host = Pick<TaskHost, "task" | "device" | "processor" | "graph" | "run">;
+
 /** RGB, 3 bytes a pixel, row by row. */
 interface Picture {
   height: number;
@@ -22,7 +24,7 @@ interface Picture {
  * @throws InputError if the picture is too large or becomes empty
  */
 export async function pixelValues(
-  host: TaskHost,
+  host: Host,
   { width, height, data }: TaskImage,
   ending: Ending,
 ): Promise<{ values: Record<string, TaskTensor>; done: Layout }> {
@@ -49,7 +51,7 @@ export async function pixelValues(
 }
 
 /** @throws PackageError if the manifest's description is not one of this version */
-export function descriptionOf(host: TaskHost): ImageDescription {
+export function descriptionOf(host: Host): ImageDescription {
   const { image } = host.processor;
   const found = image as unknown as ImageDescription | undefined;
   if (Array.isArray(found?.steps)) return found;

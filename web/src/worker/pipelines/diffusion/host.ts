@@ -1,0 +1,165 @@
+// The graphs of a diffusion model, of which one at a time is in memory.
+
+import type { Device } from "../../../device/device.ts";
+import type { LoadRequest } from "../../../protocol/loading.ts";
+import type { TaskInfo, TaskTensor } from "../../../protocol/tasks.ts";
+import { Aborted, PackageError } from "../../../shared/errors.ts";
+import { platform } from "../../../shared/platform.ts";
+import type { InferenceInfo } from "../../inference/manifest.ts";
+import type { InferenceModel } from "../../inference/model.ts";
+import { makePackaged } from "../../inference/service.ts";
+import type { Progress } from "../../model/job.ts";
+import { type Filled, fillModel } from "../../model/load.ts";
+import { Weights } from "../../model/weights.ts";
+import type { Json } from "../../package/checker.ts";
+import type { Manifest } from "../../package/manifest.ts";
+import type { Tokenizer } from "../../text/tokenizer.ts";
+
+const TASK = "text-to-image";
+
+/** What a package says of the model; python/edgewise/task_package/text_to_image.py. */
+export interface Facts {
+  kind: string;
+  scheduler: Record<string, unknown>;
+  /** Height and width of the latents. */
+  size: [number, number];
+  channels: number;
+  /** Pixels for each latent, along one side. */
+  scale: number;
+  /** Factor of latents that the decoder divides by, and what is then added. */
+  factor: number;
+  shift: number;
+  /** Size of `timestep_cond`. */
+  cond: number | null;
+  /** Whether the model is meant to be used with a safety checker. */
+  checked: boolean;
+  /** Tokens of a prompt. */
+  length: number;
+}
+
+/** A loaded pipeline: plans are in memory, and the weights of the graphs that are open. */
+export class DiffusionHost {
+  readonly task = TASK;
+  readonly device: Device;
+  readonly processor: { readonly [field: string]: Json };
+  readonly facts: Facts;
+  readonly tokenizer: Tokenizer;
+  readonly info: TaskInfo;
+  private open = new Map<string, InferenceModel>();
+
+  private constructor(private readonly filled: Filled) {
+    const { job, device, found, texts } = filled;
+    this.device = device;
+    this.processor = found.manifest.processor;
+    this.facts = this.processor.diffusion as unknown as Facts;
+    const tokenizer = job.readTexts(texts, found.where);
+    if (!Array.isArray(this.facts?.size) || !tokenizer)
+      throw new PackageError("its description is incomplete", found.where, REBUILD);
+    this.tokenizer = tokenizer;
+    this.info = {
+      ...device.choice,
+      device: device.info,
+      isolated: platform().isolated,
+      origin: found.origin,
+      dtype: found.dtype,
+      memory: { engine: device.memoryBytes, weights: 0 },
+      ms: { engine: device.instantiateMs, compile: found.compileMs, load: 0 },
+    };
+    if (this.facts.checked && !this.has("safety_checker"))
+      job.warn(
+        "The model has no safety checker: its pictures are not checked. Check what you show to " +
+          "others.",
+      );
+  }
+
+  /**
+   * Loads the plans of a model, but no weights.
+   * @throws as `fillModel`; PackageError if the package is for another task
+   */
+  static async load(
+    request: LoadRequest,
+    signal: AbortSignal,
+    progress: Progress,
+  ): Promise<DiffusionHost> {
+    const started = performance.now();
+    const check = ({ task }: Manifest, where: string): void => {
+      if (task !== TASK)
+        throw new PackageError(`it was built for '${task}', not for '${TASK}'`, where, REBUILD);
+    };
+    const host = await fillModel(request, signal, progress, check, (f) => new DiffusionHost(f));
+    host.info.ms.load = performance.now() - started;
+    return host;
+  }
+
+  /** Whether there is a graph of a name. */
+  has(name: string): boolean {
+    return this.filled.found.manifest.programs!.has(name);
+  }
+
+  /**
+   * A graph: its inputs, outputs and plans.
+   * @throws PackageError if there is none of the name
+   */
+  graph(name: string): InferenceInfo {
+    const graph = this.filled.found.manifest.programs!.get(name);
+    if (graph) return graph;
+    throw new PackageError(`it has no program '${name}'`, this.filled.found.where, REBUILD);
+  }
+
+  /**
+   * Loads the weights of graphs for some work, after which they are freed.
+   * @throws as `fillModel` and `work`
+   */
+  async during<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
+    const { device, found, files } = this.filled;
+    const { manifest, where } = found;
+    const graphs = names.map((name): [string, InferenceInfo] => [name, this.graph(name)]);
+    const used = new Set<string>();
+    for (const [, { plans }] of graphs)
+      for (const { slots } of plans)
+        for (const { name, kind } of slots) if (kind === "weight") used.add(name);
+    const weights = new Map([...manifest.weights].filter(([name]) => used.has(name)));
+    const held = new Weights(device, { weights: new Map() });
+    try {
+      held.add({ weights });
+      await found.fill(held.extents({ weights }, where));
+      for (const [name, graph] of graphs)
+        this.open.set(name, makePackaged(device, held, where, graph, files));
+      const plans = [...this.open.values()].flatMap(({ library }) => library.plansInUse());
+      this.info.memory.weights = held.bytes;
+      held.compute(plans, true);
+      return await work();
+    } finally {
+      for (const { library } of this.open.values()) library.free();
+      this.open.clear();
+      held.free();
+      this.info.memory.engine = device.memoryBytes;
+    }
+  }
+
+  /**
+   * Runs a graph that is open.
+   * @param seed of its random numbers
+   * @returns all outputs by name
+   * @throws InputError, OutOfMemory, Aborted
+   */
+  async run(
+    name: string,
+    feeds: Record<string, TaskTensor>,
+    ending?: AbortSignal,
+    seed?: bigint,
+  ): Promise<Record<string, TaskTensor>> {
+    if (ending?.aborted) throw new Aborted("the call was aborted by its signal", TASK, "");
+    const outputs = this.graph(name).outputs.map((o) => o.name);
+    const request = { feeds, outputs, seed, pinned: undefined, copied: false };
+    const made = await this.open.get(name)!.run(request, [], ending, () => undefined);
+    return Object.fromEntries(
+      made.map((value, i) => {
+        const fed = value && "fed" in value ? feeds[value.fed] : undefined;
+        return [outputs[i]!, fed ?? (value as TaskTensor)];
+      }),
+    );
+  }
+}
+
+const REBUILD = "Build the package again with this version: `edgewise build --task text-to-image`.";
