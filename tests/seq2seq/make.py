@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 import transformers
 from optimum.exporters.onnx import main_export
+from sounds import SOUNDS, samples
 
 HERE = Path(__file__).parent / "models"
 TIMES, EOS, START = 130, 100, 101  # ids of Whisper's tokens; those from TIMES on are times
@@ -55,6 +57,26 @@ def whisper() -> transformers.PreTrainedModel:
         alignment_heads=[[0, 1], [1, 0], [1, 1]],
     )
     return model
+
+
+def moonshine() -> transformers.PreTrainedModel:
+    """Samples."""
+    config = transformers.MoonshineConfig(
+        vocab_size=60,
+        hidden_size=16,
+        intermediate_size=24,
+        encoder_num_hidden_layers=2,
+        decoder_num_hidden_layers=2,
+        encoder_num_attention_heads=2,
+        decoder_num_attention_heads=2,
+        max_position_embeddings=40,
+        initializer_range=0.6,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+        pad_token_id=0,
+    )
+    return transformers.MoonshineForConditionalGeneration(config)
 
 
 def t5() -> transformers.PreTrainedModel:
@@ -134,6 +156,11 @@ SPEECH = {
     "repetition": (100, {"no_repeat_ngram_size": 2, "repetition_penalty": 1.2}),
 }
 INPUTS = [[5, 9, 17, 33, 2, 90, 1], [4, 4, 8], list(range(3, 37))]
+SOUND = {
+    "greedy": {"max_new_tokens": 20},
+    "beams": {"max_new_tokens": 20, "num_beams": 3},
+    "ngrams": {"max_new_tokens": 20, "no_repeat_ngram_size": 2},
+}
 TEXT = {
     "greedy": {"max_new_tokens": 20},
     "beams": {"max_new_tokens": 20, "num_beams": 4, "length_penalty": 0.8},
@@ -197,16 +224,33 @@ def text_tokens(model: transformers.PreTrainedModel) -> dict[str, object]:
     }
 
 
+def sound_tokens(model: transformers.PreTrainedModel) -> dict[str, object]:
+    """What transformers generates for each of SOUND."""
+    return {
+        name: {
+            "options": options,
+            "sequences": [
+                model.generate(torch.tensor(samples(n, i))[None], **options)[0].tolist()
+                for i, n in enumerate(SOUNDS)
+            ],
+        }
+        for name, options in SOUND.items()
+    }
+
+
 def main() -> None:
-    """Writes all models."""
+    """Writes the models that are named on the command line; without names, all."""
     torch.set_num_threads(1)
-    for make in (whisper, t5, marian, bart):
+    for make in (whisper, moonshine, t5, marian, bart):
         name = make.__name__
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         torch.manual_seed(7)
         model = make().eval()
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(f"{folder}/hf")
-            task = "automatic-speech-recognition" if make is whisper else "text2text-generation"
+            speech = make in (whisper, moonshine)
+            task = "automatic-speech-recognition" if speech else "text2text-generation"
             for kind in ("merged", "separate") if make is marian else ("merged",):
                 out = Path(f"{folder}/{kind}")
                 main_export(
@@ -226,7 +270,7 @@ def main() -> None:
                         shutil.copy(file, target / "onnx" / file.name)
                 for file in ("config.json", "generation_config.json"):
                     shutil.copy(f"{folder}/hf/{file}", target / file)
-        found = speech_tokens(model) if make is whisper else text_tokens(model)
+        found = {whisper: speech_tokens, moonshine: sound_tokens}.get(make, text_tokens)(model)
         text = json.dumps(found, separators=(",", ":"))
         (HERE / f"{name}.json").write_text(text + "\n")
 

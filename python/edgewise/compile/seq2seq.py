@@ -48,6 +48,7 @@ PAST, LAST, SOURCE = 0, 1, 2
 FIRST_TOKENS = (4, 16, 64, 256)  # sizes of plans for the first tokens, besides the capacity
 ALIGN_TOKENS = (64, 160)  # likewise of those with weights of cross attention
 DEFAULT_CAPACITY = 512
+MOONSHINE_STEP = 384  # samples of a position
 # Inputs of encoders, with what is fed in the positions behind the input.
 ENCODER_INPUTS = ("input_features", "input_values", "input_ids", "attention_mask")
 
@@ -109,6 +110,8 @@ def compile_seq2seq(
         FLOAT16 if cache_dtype == "float16" else FLOAT,
         target,
     )
+    if config.get("model_type") == "moonshine":
+        compiler.mask_step = MOONSHINE_STEP
     if alignment_heads is None:
         alignment_heads = listed_heads(config, json_of(texts, "generation_config.json"))
     compiler.alignment_heads = [(int(layer), int(head)) for layer, head in alignment_heads]
@@ -127,16 +130,17 @@ def _compile(
     room, plans = _decoder_plans(compiler, config, capacity)
     encoder, parts = [], []
     for size, positions in lengths.items():
-        run, cross = compiler.encode(size, positions), compiler.cross(positions)
-        names = f"encoder/{size}", f"cross/{size}"
-        parts += [(names[0], run), (names[1], cross)]
+        made = [(f"cross/{size}", compiler.cross(positions))]
+        if not compiler.outside:
+            made.insert(0, (f"encoder/{size}", compiler.encode(size, positions)))
+        parts += made
         encoder.append(
             {
                 "size": size,
                 "positions": positions,
                 "plans": [
                     {"file": file, "slots": [s.describe() for s in plan.slots]}
-                    for file, plan in zip(names, (run, cross))
+                    for file, plan in made
                 ],
             }
         )
@@ -156,7 +160,7 @@ def _compile(
     }
     fields = {
         "encoder": {
-            "input": compiler.encoder_input,
+            "input": "encoder_hidden_states" if compiler.outside else compiler.encoder_input,
             "masked": compiler.masked,
             "fixed": compiler.fixed,
             "plans": encoder,
@@ -234,6 +238,7 @@ class Seq2SeqCompiler:
         cache_dtype: ONNX code of what keys and values are stored as.
         target: device that the plans are for.
         alignment_heads: (layer, head) of the weights that `align` plans compute.
+        mask_step: elements of encoder_attention_mask of a position; Moonshine's has one per sample.
         vocab_size: what compiling a plan of the decoder finds out.
     """
 
@@ -246,6 +251,7 @@ class Seq2SeqCompiler:
     cache_dtype: int
     target: Target
     alignment_heads: list[tuple[int, int]] = field(default_factory=list)
+    mask_step: int = 1
     vocab_size: int = 0
 
     def __post_init__(self) -> None:
@@ -259,6 +265,8 @@ class Seq2SeqCompiler:
                 "Run the model with InferenceSession.",
             )
         self.encoder_input = next(n for n in inputs if n != "attention_mask")
+        # Convolutions have no plans for ranges of lengths: an InferenceSession runs the encoder.
+        self.outside = self.encoder_input == "input_values"
         self.caches = {i.name: i for i in self.step.input_names() if CACHE_NAME.search(i.name)}
         if not any(map(is_cross, self.caches)):
             raise UnsupportedOp(
@@ -476,7 +484,7 @@ class Seq2SeqCompiler:
         make: dict[str, Callable[[Binder], Value]] = {}
         for name, info in inputs.items():
             if name == "encoder_attention_mask":
-                make[name] = ones(name, source)
+                make[name] = ones(name, source * self.mask_step)
             elif name in ("attention_mask", "decoder_attention_mask"):
                 make[name] = ones(name, past + tokens)
             elif name in ("position_ids", "decoder_position_ids", "cache_position"):

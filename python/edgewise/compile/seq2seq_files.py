@@ -13,6 +13,8 @@ from ..onnx import read_model
 from ..onnx.source import Source
 from .model_file import find_model_file
 
+# Positions of the outputs of encoders of samples: 41.7 per second for Moonshine.
+SOUND_LENGTHS = (64, 256, 1024, 1664)
 SOURCE_LENGTHS = (16, 32, 64, 128, 256, 512)  # positions that encoders of text are compiled for
 TARGET_FIELDS = ("max_target_positions", "max_position_embeddings", "n_positions")
 
@@ -124,12 +126,14 @@ def source_lengths(
     if "input_features" in names:  # Whisper: windows of 30 s, two frames a position
         positions = config.get("max_source_positions", 1500)
         return {2 * positions: positions}, True
+    if "input_values" in names:  # the encoder is run by itself, and gives any number of positions
+        return {n: n for n in given or SOUND_LENGTHS}, False
     if "input_ids" not in names:
         raise UnsupportedOp(
             f"its inputs are {', '.join(names)}",
             encoder.name or "encoder",
-            "Encoder-decoder models of text (input_ids) and of log-mel features (input_features)"
-            " are supported.",
+            "Encoder-decoder models of text (input_ids), features (input_features) and samples"
+            " (input_values) are supported.",
         )
     limit = next((config[k] for k in TARGET_FIELDS[1:] if type(config.get(k)) is int), 512)
     lengths = given or [*(n for n in SOURCE_LENGTHS if n < min(limit, 512)), min(limit, 512)]

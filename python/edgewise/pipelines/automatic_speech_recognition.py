@@ -26,6 +26,7 @@ from .files import ModelFiles
 from .seq2seq import Seq2SeqPipeline
 from .speech.chunks import chunk_lengths, sound_chunks
 from .speech.ctc import CTCRecognizer
+from .speech.moonshine import MoonshineRecognizer
 from .whisper_features import WhisperFeatures
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
 
     Models with one graph (wav2vec2, HuBERT, WavLM, ...) are CTC models: return_timestamps is "char"
     or "word", and of the other options chunk_length_s, stride_length_s, on_progress (with samples)
-    and signal apply. The following is about Whisper.
+    and signal apply. Moonshine has chunks, progress, signal, streamer and the fields of
+    GenerationConfig. The following is about Whisper.
 
     Recordings of more than 30 seconds are transcribed window by window, each from where the last
     one ended (sequentially); with `chunk_length_s` in overlapping chunks, whose texts are merged.
@@ -121,7 +123,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     }
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
-        self.other: CTCRecognizer | None = None
+        self.other: CTCRecognizer | MoonshineRecognizer | None = None
         super().__init__(model, tokenizer, **options)
 
     def _take(self, model: Any) -> None:
@@ -156,7 +158,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         super().close()
         if isinstance(self.processor, WhisperFeatures):
             self.processor.close()
-        super().close()
+        if self.other is not None:
+            self.other.close()
 
     def stream(
         self, *, interval: float = 1.0, vad: VoiceActivityPipeline | None = None, **options: Any
@@ -197,9 +200,11 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         return found
 
     def check(self, options: Mapping[str, Any]) -> None:
-        if self.is_ctc:
-            if self.other is None:
-                self.other = CTCRecognizer(self)
+        if self.other is None and self.is_ctc:
+            self.other = CTCRecognizer(self)
+        if self.other is None and self.config.get("model_type") == "moonshine":
+            self.other = MoonshineRecognizer(self)
+        if self.other is not None:
             self.other.check(options)
             return
         times = options["return_timestamps"]

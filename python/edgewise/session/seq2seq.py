@@ -107,16 +107,18 @@ class Seq2SeqModel(DecoderModel):
             else:
                 self.plans.append(DecoderPlan(self, p))
         for p in sorted(self.described_encoder["plans"], key=lambda p: p["size"]):
-            run, cross = (
+            *before, cross = (
                 DecoderPlan(
                     self, {**part, "tokens": p["size"], "registers": {}}, f"{part['file']}/"
                 )
                 for part in p["plans"]
             )
-            (hidden,) = run.outputs.values()
-            index = next(i for i, s in enumerate(cross.slots) if s.kind == "input")
-            cross.loaded.bind(index, hidden)
-            self._release_buffer(f"{p['plans'][1]['file']}/{cross.slots[index].name}")
+            run = before[0] if before else cross
+            if before:
+                (hidden,) = run.outputs.values()
+                index = next(i for i, s in enumerate(cross.slots) if s.kind == "input")
+                cross.loaded.bind(index, hidden)
+                self._release_buffer(f"{p['plans'][1]['file']}/{cross.slots[index].name}")
             self.encoders.append((p["size"], p["positions"], run, cross))
         for name in [n for n in self.buffers if n.startswith("cache/")]:
             self._release_buffer(name)  # init steps have run; each sequence has its own caches
@@ -134,7 +136,8 @@ class Seq2SeqModel(DecoderModel):
 
         Args:
             values: token ids; or features, float32 with as many elements as the encoder's input, as
-                an object with the buffer protocol, an Array or a NumPy array.
+                an object with the buffer protocol, an Array or a NumPy array. For models that hear
+                samples (Moonshine): the output of their encoder, float32 [1, positions, width].
             attention_mask: 1 for ids that count. Default: all do.
 
         Returns:
@@ -154,6 +157,12 @@ class Seq2SeqModel(DecoderModel):
             feeds = {kind: struct.pack(f"<{size}q", *ids, *[0] * (size - len(ids)))}
             if self.described_encoder["masked"]:
                 feeds["attention_mask"] = struct.pack(f"<{size}q", *mask, *[0] * (size - len(mask)))
+        elif kind == "encoder_hidden_states":
+            data = _bytes_of(values)
+            size, _, run, cross = self.encoders[-1]
+            positions = len(data) * size // run.inputs[kind].nbytes
+            size, _, run, cross = self._encoder(positions)
+            feeds = {kind: data}  # what is behind it is computed, but not attended to
         else:
             size, positions, run, cross = self.encoders[0]
             feeds = {kind: _bytes_of(values, run.inputs[kind].nbytes)}
@@ -164,7 +173,8 @@ class Seq2SeqModel(DecoderModel):
             for name, data in feeds.items():
                 self.device.write(run.inputs[name], data)
             try:
-                run.loaded.run()
+                if run is not cross:
+                    run.loaded.run()
                 for i, s in enumerate(cross.slots):
                     if s.kind == "cache":
                         cross.loaded.bind(i, caches[s.name])
@@ -178,8 +188,9 @@ class Seq2SeqModel(DecoderModel):
     def _encoder(self, count: int) -> tuple[int, int, DecoderPlan, DecoderPlan]:
         found = next((e for e in self.encoders if e[0] >= count), None)
         if found is None:
+            unit = "tokens" if self.described_encoder["input"] == "input_ids" else "positions"
             raise InputError(
-                f"the input has {count} tokens, and the model was compiled for at most"
+                f"the input has {count} {unit}, and the model was compiled for at most"
                 f" {self.encoders[-1][0]}",
                 "encode",
                 "Shorten the input.",
@@ -327,8 +338,8 @@ class Seq2SeqModel(DecoderModel):
             if plan is not None:
                 plan.loaded.free()
         for _, _, run, cross in getattr(self, "encoders", []):
-            run.loaded.free()
-            cross.loaded.free()
+            for plan in {id(run): run, id(cross): cross}.values():
+                plan.loaded.free()
         self.aligners, self.encoders = {}, []
         super()._free()
 
@@ -405,8 +416,8 @@ class EncodedSource:
             pass
 
 
-def _bytes_of(values: Any, nbytes: int) -> Any:
-    """Features as bytes of float32."""
+def _bytes_of(values: Any, nbytes: int | None = None) -> Any:
+    """Features as bytes of float32. nbytes: as many as there must be; None: any number."""
     if isinstance(values, Array):
         data, dtype = values.data, values.dtype
     elif hasattr(values, "tobytes"):
@@ -417,7 +428,7 @@ def _bytes_of(values: Any, nbytes: int) -> Any:
             "encode",
             "Give a NumPy array, an edgewise Array or a memoryview of float32.",
         )
-    if dtype not in ("float32", "f") or memoryview(data).nbytes != nbytes:
+    if dtype not in ("float32", "f") or nbytes not in (None, memoryview(data).nbytes):
         raise InputError(
             f"it has {memoryview(data).nbytes} bytes of {dtype}; {nbytes} of float32 are expected",
             "encode",

@@ -106,10 +106,12 @@ def non_zero_host(node: BoundNode, run: HostContext, inputs: list[Any]) -> list[
     x = inputs[0]
     rank = x.rank  # 0: the output has no rows, only a number of columns
     if not isinstance(x, RunTensor):  # while binding: exporters write NonZero for 0, 1, 2, ...
-        if x.numbers is None or rank > 1:
+        if x.numbers is None:
             return None
         places = [i for i, v in enumerate(x.numbers) if v != 0]
-        return [run.constant(INT64, [rank, len(places)], places * rank)]
+        below = [product(x.shape[axis + 1 :]) for axis in range(rank)]
+        rows = [i // n % d for n, d in zip(below, x.shape) for i in places]
+        return [run.constant(INT64, [rank, len(places)], rows)]
     if x.rank > 6 or rank * x.count > MOST:
         unsupported(node, f"NonZero of {x}")
     if not rank:
