@@ -36,7 +36,7 @@ from ..targets import CPU, Target
 from .caches import CACHE_NAME, cached_as_halves, head_dim
 from .cross_attention import add_alignment
 from .model_file import read_texts
-from .seq2seq_files import TARGET_FIELDS, json_of, read_graphs, width
+from .seq2seq_files import TARGET_FIELDS, described, json_of, mask_step, read_graphs, width
 from .seq2seq_files import alignment_heads as listed_heads
 from .seq2seq_files import source_lengths as source_sizes
 from .stand_in import in_order, stand_in
@@ -48,7 +48,6 @@ PAST, LAST, SOURCE = 0, 1, 2
 FIRST_TOKENS = (4, 16, 64, 256)  # sizes of plans for the first tokens, besides the capacity
 ALIGN_TOKENS = (64, 160)  # likewise of those with weights of cross attention
 DEFAULT_CAPACITY = 512
-MOONSHINE_STEP = 384  # samples of a position
 # Inputs of encoders, with what is fed in the positions behind the input.
 ENCODER_INPUTS = ("input_features", "input_values", "input_ids", "attention_mask")
 
@@ -110,8 +109,7 @@ def compile_seq2seq(
         FLOAT16 if cache_dtype == "float16" else FLOAT,
         target,
     )
-    if config.get("model_type") == "moonshine":
-        compiler.mask_step = MOONSHINE_STEP
+    compiler.mask_step = mask_step(config)
     if alignment_heads is None:
         alignment_heads = listed_heads(config, json_of(texts, "generation_config.json"))
     compiler.alignment_heads = [(int(layer), int(head)) for layer, head in alignment_heads]
@@ -156,7 +154,7 @@ def _compile(
         "caches": [{"name": n, "bytes": b} for n, b in caches.items() if not is_cross(n)],
         "cross": [{"name": n, "bytes": b} for n, b in caches.items() if is_cross(n)],
         "alignment_heads": len(compiler.alignment_heads),
-        "plans": [_described(file, plan) for file, plan in plans.items()],
+        "plans": [described(file, plan) for file, plan in plans.items()],
     }
     fields = {
         "encoder": {
@@ -170,17 +168,6 @@ def _compile(
     package.manifest |= fields
     add_plans(package, [*parts, *plans.items()])
     return package
-
-
-def _described(file: str, plan: Plan) -> dict[str, Any]:
-    kind, _, tokens = file.partition("/")
-    return {
-        "kind": kind,
-        "tokens": int(tokens or 1),
-        "file": file,
-        "registers": {n: i for i, n in enumerate(plan.registers)},
-        "slots": [s.describe() for s in plan.slots],
-    }
 
 
 def _decoder_plans(

@@ -11,6 +11,7 @@ from ..ir import Graph
 from ..json_text import parse_json
 from ..onnx import read_model
 from ..onnx.source import Source
+from ..plan import Plan
 from .model_file import find_model_file
 
 # Positions of the outputs of encoders of samples: 41.7 per second for Moonshine.
@@ -153,3 +154,22 @@ def alignment_heads(config: Mapping[str, Any], generation: Mapping[str, Any]) ->
         if len(pair) == 2 and pair[0] < layers and pair[1] < heads
     ]  # those of distilled models are the teacher's
     return listed or [[i, h] for i in range(layers // 2, layers) for h in range(heads)]
+
+
+def mask_step(config: Mapping[str, Any]) -> int:
+    """Elements of encoder_attention_mask for a position of the encoder's output: of Moonshine it is
+    the mask of the samples.
+    """
+    return 384 if config.get("model_type") == "moonshine" else 1
+
+
+def described(file: str, plan: Plan) -> dict[str, Any]:
+    """A plan of the decoder for the manifest."""
+    kind, _, tokens = file.partition("/")
+    return {
+        "kind": kind,
+        "tokens": int(tokens or 1),
+        "file": file,
+        "registers": {n: i for i, n in enumerate(plan.registers)},
+        "slots": [s.describe() for s in plan.slots],
+    }
