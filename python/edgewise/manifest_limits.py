@@ -93,6 +93,11 @@ GRAPHS = {
             ("encoder_model", "decoder_model", "decoder_with_past_model"),
         ),
     ),
+    "automatic-speech-recognition": (
+        ("encoder_model", "decoder_model_merged"),
+        ("encoder_model", "decoder_model", "decoder_with_past_model"),
+        ("model",),
+    ),
     "text-to-image": (
         (
             "text_encoder/model",

@@ -24,6 +24,7 @@ from ..onnx.source import Source
 from ..package import Package
 from ..plan.explain import AHEAD_OF_TIME, explained
 from ..targets import CPU, Target
+from .ctc import ctc_description
 from .graphs import Dtype, choose_graphs
 from .images import IMAGE_OUTPUTS, image_package
 from .seq2seq import seq2seq_package
@@ -143,6 +144,8 @@ def compile_task(
         graphs = {"model": model_file}
     chosen = graphs or choose_graphs(files, name, dtype)
     kind = TASKS[name].kind
+    if kind == "seq2seq" and "model" in chosen:  # a CTC model
+        kind = "sound"
     if cache_dtype is not None and kind != "seq2seq":
         raise InputError("the task has no keys and values to keep", "cache_dtype", "Leave it out.")
     if dims is not None and kind != "diffusion":
@@ -197,6 +200,8 @@ def _sound_package(request: Request) -> Package:
     outputs = _outputs(graph, TASKS[request.task])
     described = add_sound_model(programs, graph, outputs, request.texts, request.max_length)
     programs.package.manifest["processor"] = {"audio": described}
+    if request.task == "automatic-speech-recognition":
+        programs.package.manifest["processor"]["ctc"] = ctc_description(request)
     return programs.package
 
 

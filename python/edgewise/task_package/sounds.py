@@ -61,7 +61,7 @@ def add_sound_model(
     description = processor.description()
     wanted = [s * processor.sampling_rate for s in known]
     lengths, any_length = _add_processor(programs, processor, wanted)
-    if lengths and task == "audio-classification" and not any_length:
+    if lengths and task != "speaker-verification" and not any_length:
         raise UnsupportedOp(
             f"its features ({processor.kind}) have as many frames as the sound",
             SETTINGS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from ...arrays import Array
 from ...errors import InputError
 from ...processors.audio.decode import read_sound
 from ...text.signals import check_signal
-from ...text.speech.ctc import CTCTokenizer
+from ...text.speech.ctc import CTCTokenizer, frame_size
 from ..audio import AudioPipeline
 from ..text import Numbers
 from .chunks import chunk_lengths, sound_chunks
@@ -67,17 +66,8 @@ class CTCRecognizer(AudioPipeline):
 
     @property
     def ratio(self) -> int | None:
-        """Samples of a frame; None: not known. As transformers' config.inputs_to_logits_ratio."""
-        strides, size = self.config.get("conv_stride"), None
-        if isinstance(strides, (list, tuple)) and all(type(s) is int for s in strides):
-            size = math.prod(strides)
-        elif type(self.config.get("feature_projection_input_dim")) is int:  # wav2vec2-bert
-            size = self.config["feature_projection_input_dim"] * 2
-            if self.config.get("add_adapter"):
-                size *= self.config.get("adapter_stride", 2) ** self.config.get(
-                    "num_adapter_layers", 1
-                )
-        return size
+        """Samples of a frame; None: not known."""
+        return frame_size(self.config)
 
     def one(self, given: Any, options: dict[str, Any]) -> dict[str, Any]:
         """The text of a recording."""

@@ -5,6 +5,7 @@ Mirrors transformers' Wav2Vec2CTCTokenizer.decode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,9 +15,10 @@ from ...errors import TokenizerError
 from ...json_text import parse_json_object
 from ..cleaning import clean_up
 
-__all__ = ["CTCTokenizer", "Span"]
+__all__ = ["CTCTokenizer", "Span", "frame_size"]
 
 CLASSES = ("Wav2Vec2CTCTokenizer", "Wav2Vec2Tokenizer", "PreTrainedTokenizerFast")
+MOST_TOKENS = 1 << 20
 COPY = "Copy the tokenizer's files again from the model they belong to."
 
 
@@ -96,9 +98,21 @@ class CTCTokenizer:
         for i, token in (config.get("added_tokens_decoder") or {}).items():
             if isinstance(token, dict) and str(i).isdecimal():
                 vocabulary[_token(token, "")] = int(i)
-        if not all(type(i) is int for i in vocabulary.values()):
+        if not all(type(i) is int and 0 <= i < MOST_TOKENS for i in vocabulary.values()):
             raise TokenizerError("it is not {token: id}", f"{where}/vocab.json", COPY)
         return cls(vocabulary, config)
+
+    def description(self) -> dict[str, Any]:
+        """The tokenizer for packages: JSON that web/src/worker/pipelines/sounds/ctc.ts reads."""
+        return {
+            "tokens": [self.tokens.get(i) for i in range(max(self.tokens, default=-1) + 1)],
+            "blank": self.pad_token,
+            "unknown": self.unk_token,
+            "delimiter": self.word_delimiter_token,
+            "space": self.space,
+            "lower": self.lower,
+            "clean_up": self.clean_up,
+        }
 
     def characters(self, ids: Sequence[int]) -> list[Span]:
         """The characters that the tokens of the frames are: repeated ones are one, and blanks are
@@ -132,6 +146,24 @@ class CTCTokenizer:
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """The text of the tokens of all frames."""
         return self.text(self.characters(ids))
+
+
+def frame_size(config: Mapping[str, Any]) -> int | None:
+    """Samples of a frame of a CTC model; None: not known. As transformers'
+    config.inputs_to_logits_ratio.
+
+    Args:
+        config: contents of config.json.
+    """
+    strides = config.get("conv_stride")
+    if isinstance(strides, (list, tuple)) and all(type(s) is int for s in strides):
+        return math.prod(strides)
+    if type(config.get("feature_projection_input_dim")) is not int:
+        return None
+    size = int(config["feature_projection_input_dim"]) * 2  # wav2vec2-bert
+    if config.get("add_adapter"):
+        size *= config.get("adapter_stride", 2) ** config.get("num_adapter_layers", 1)
+    return size
 
 
 def _token(value: Any, default: str) -> str:
