@@ -7,7 +7,7 @@ import pytest
 from edgewise import Array, personalize, pipeline
 from edgewise.errors import EdgewiseError, InputError
 from edgewise.heads.examples import Examples
-from edgewise.heads.features import find_features
+from edgewise.heads.features import digest_of, find_features
 from edgewise.heads.fit import FitOptions, fit, rate_of
 from edgewise.heads.step import ADAM
 from edgewise.onnx import FileSource, read_model
@@ -213,6 +213,22 @@ def test_features_of_quantized_models(vit, mine, tmp_path, form):
     assert found.tensor.split("_Quantize")[0] == mine.backbone.features.tensor
 
 
+def test_the_digest_is_that_of_the_model(vit, tmp_path):
+    path = str(vit / "onnx" / "model.onnx")
+    digests = set()
+    for ran in (False, True):
+        pipe = pipeline("image-classification", vit)
+        if ran:
+            pipe(pictures(0, 1)[0])  # makes constants of Constant nodes
+        digests.add(personalize(pipe, {"a": pictures(0, 1), "b": pictures(1, 1)}).backbone.digest)
+    graph = read_model(FileSource(path))
+    digests.add(digest_of(graph, find_features(graph, "image", "vit")))
+    assert len(digests) == 1
+    other = tiny_images.make(tmp_path / "other", "vit", hidden_size=64)
+    graph = read_model(FileSource(str(other / "onnx" / "model.onnx")))
+    assert digest_of(graph, find_features(graph, "image", "vit")) not in digests
+
+
 def test_calls_are_those_of_the_task(mine):
     found = mine(pictures(0, 1, 5)[0])
     assert [set(x) for x in found] == [{"label", "score"}] * 3
@@ -293,6 +309,8 @@ def test_nearest_examples(mine):
     wanted = np.maximum(cosines[four[four < 3]], 0).sum() / np.maximum(cosines[four], 0).sum()
     scores = {x["label"]: x["score"] for x in near(picture)}
     assert scores["red"] == pytest.approx(wanted, abs=1e-5)
+    loaded = personalize(mine.backbone.pipe, near.save(None))
+    assert loaded(picture) == near(picture) and loaded.neighbors == 4
     alone = personalize(mine.backbone.pipe, {"one": pictures(0, 1)}, method="knn")
     assert alone(picture) == [{"label": "one", "score": pytest.approx(1)}]
     with pytest.raises(InputError, match="no logits"):

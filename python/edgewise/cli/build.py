@@ -77,6 +77,12 @@ def add_parser(commands: Commands) -> None:
         choices=("lora", "full"),
         help="make it trainable in a page: LoRA adapters, or all parameters; may be given twice",
     )
+    parser.add_argument(
+        "--personalize",
+        action="store_true",
+        default=None,
+        help="with --task: a page can teach the model labels of its user (`personalize`)",
+    )
     add_training(parser)
 
 
@@ -122,6 +128,7 @@ def run(args: argparse.Namespace) -> None:
             "Name one model and -o FILE.edge, or models and --engine FOLDER.",
         )
     require(args, "engine", "flavour", "source")
+    require(args, "task", "personalize")
     require(args, "train", "lora_r", "lora_alpha", "learning_rate", "batch_size", "sequence_length")
     packages = [_compile(args, model) for model in args.model]
     if args.output:
@@ -175,7 +182,14 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
     chosen = name_in(root, path) if os.path.isfile(path) else None
     dims = parse_dims(args.dims[-1:], args.command) if sized and args.dims else None
     return compile_task(
-        files, args.task, dtype, args.max_length, chosen, cache_dtype=args.cache_dtype, dims=dims
+        files,
+        args.task,
+        dtype,
+        args.max_length,
+        chosen,
+        cache_dtype=args.cache_dtype,
+        dims=dims,
+        personalize=bool(args.personalize),
     )
 
 

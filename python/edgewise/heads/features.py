@@ -12,7 +12,7 @@ from typing import Any
 
 from ..declare.dtypes import FLOAT, FLOAT16, INT64
 from ..errors import InputError
-from ..ir import Graph, Info, Node, Tensor
+from ..ir import Graph, Info, Node, Tensor, Value
 
 FEATURES = "features"
 """Name of the output that is added to a graph; with a number behind it where that is taken."""
@@ -56,6 +56,8 @@ _AFTER = (
     "BiasGelu",
 )
 _QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast", "Identity")
+EDGE = 64
+"""Bytes at the beginning and end of a weight that its digest is made of."""
 CLASS_TOKEN = ("vit", "deit", "beit", "dinov2", "dinov2_with_registers", "dinov3_vit", "vit_mae",
                "vit_msn", "data2vec-vision", "clip_vision_model", "ijepa", "yolos")  # fmt: skip
 """Types of models of pictures whose first state stands for the picture."""
@@ -154,7 +156,7 @@ def _has_weight(graph: Graph, node: Node, by_output: dict[str, Node]) -> bool:
 def _is_constant(graph: Graph, name: str, by_output: dict[str, Node]) -> bool:
     """Whether a tensor depends on initializers alone."""
     for _ in range(4):
-        if not name or name in graph.constants:
+        if not name or name in graph.constants or name in (graph.values or ()):
             return True
         node = by_output.get(name)
         if node is None or node.op not in ("Constant", "Transpose", *_QUANTIZED):
@@ -205,9 +207,19 @@ def with_features(
         nodes=[*graph.nodes, *nodes],
         outputs=[*graph.outputs, Info(name, FLOAT, ["batch", None])],
         constants={**graph.constants, **{t.name: t for t in constants}},
-        values=None,
+        values=values_with(graph, constants),
     )
     return changed, name
+
+
+def values_with(graph: Graph, constants: Sequence[Tensor]) -> dict[str, Value] | None:
+    """`values` of a graph with more constants; once it was bound, they hold its Constant nodes."""
+    if graph.values is None:
+        return None
+    return {
+        **graph.values,
+        **{t.name: Value(t.name, t.dtype, t.shape, tensor=t) for t in constants},
+    }
 
 
 def tensor_names(graph: Graph) -> set[str]:
@@ -277,22 +289,21 @@ def feature_nodes(
 
 
 def digest_of(graph: Graph, features: Features) -> str:
-    """A digest that tells models with other features apart: of the operators that
-    compute them, the names and shapes of weights, and the first and last bytes of each.
+    """A digest that tells models with other features apart: of the operators that compute them, the
+    names and shapes of weights, and the first and last bytes of each.
+
+    Constant nodes and the order of nodes do not count: both change when a graph is first bound.
     """
     h = hashlib.sha256(f"{features.tensor} {features.pooling}".encode())
-    nodes, used = graph.needed([features.tensor] if features.tensor else [])
-    for node in nodes:
-        h.update(node.op.encode() + b"\0")
-    for t in graph.constants.values():
-        if t.name not in used:
+    nodes, used = graph.needed([features.tensor])
+    h.update(" ".join(sorted(n.op for n in nodes if n.op != "Constant")).encode())
+    for name, t in sorted(graph.constants.items()):
+        if name not in used or t.strings is not None or t.nbytes < EDGE:
             continue
-        h.update(f"{t.name} {t.dtype} {list(t.shape)}".encode())
-        if t.strings is None and t.nbytes:
-            if t.data is not None:
-                h.update(bytes(t.data[:64]) + bytes(t.data[-64:]))
-            elif t.source is not None:
-                size = min(64, t.nbytes)
-                h.update(t.source.read(t.offset, size))
-                h.update(t.source.read(t.offset + t.nbytes - size, size))
+        h.update(f"{name} {t.dtype} {list(t.shape)}".encode())
+        if t.data is not None:
+            h.update(bytes(t.data[:EDGE]) + bytes(t.data[-EDGE:]))
+        elif t.source is not None:
+            h.update(t.source.read(t.offset, EDGE))
+            h.update(t.source.read(t.offset + t.nbytes - EDGE, EDGE))
     return h.hexdigest()[:32]

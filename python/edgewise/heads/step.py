@@ -6,7 +6,7 @@ the examples and an L2 penalty of w, scikit-learn's LogisticRegression:
     loss = -sum(targets * log_softmax(x w + b + mask)) + penalty / 2 * sum(w ** 2)
 
 It is strictly convex in w, so the result depends neither on first values nor on an order. Packages
-of tasks contain the same graph (task_package.py), so a page trains with the same arithmetic.
+of tasks contain the same graph (task_package/personal.py): a page trains with the same arithmetic.
 """
 
 from __future__ import annotations

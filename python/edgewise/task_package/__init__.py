@@ -27,6 +27,7 @@ from ..targets import CPU, Target
 from .ctc import ctc_description
 from .graphs import Dtype, choose_graphs
 from .images import IMAGE_OUTPUTS, image_package
+from .personal import Personal
 from .seq2seq import seq2seq_package
 from .sounds import VOICE_OUTPUTS, add_sound_model
 from .text_to_image import text_to_image_package
@@ -112,6 +113,7 @@ def compile_task(
     cache_dtype: str | None = None,
     graphs: Mapping[str, str] | None = None,
     dims: Mapping[str, int] | None = None,
+    personalize: bool = False,
 ) -> Package:
     """Compiles the model of a pipeline.
 
@@ -129,6 +131,7 @@ def compile_task(
         cache_dtype: type of the keys and values of encoder-decoder models; see compile_seq2seq.
         graphs: {name of manifest_limits.GRAPHS: file}; default: by `dtype`.
         dims: "height" and "width" of the pictures of text-to-image; default: the model's.
+        personalize: whether a page can teach the model labels of its user.
 
     Returns:
         the package; its weights stay in their files until it is written
@@ -151,7 +154,11 @@ def compile_task(
     if dims is not None and kind != "diffusion":
         raise InputError("the task has no sizes", "dims", "Leave it out.")
     texts = task_texts(files)
-    request = Request(name, files, chosen, texts, max_length, cache_dtype, target, compare, dims)
+    if personalize and kind in ("seq2seq", "diffusion"):
+        raise InputError("the task has no labels", "personalize", "Leave it out.")
+    request = Request(
+        name, files, chosen, texts, max_length, cache_dtype, target, compare, dims, personalize
+    )
     with explained(AHEAD_OF_TIME, next(iter(chosen.values()))):
         return BUILDERS[kind](request)
 
@@ -165,7 +172,7 @@ class Request:
         files: {file name: Source} of the model's folder.
         graphs: {name of manifest_limits.GRAPHS or "model": file}.
         texts: {path: bytes} of small files, which the package gets.
-        max_length, cache_dtype, target, compare, dims: as of compile_task.
+        max_length, cache_dtype, target, compare, dims, personalize: as of compile_task.
     """
 
     task: str
@@ -177,6 +184,7 @@ class Request:
     target: Target
     compare: bool
     dims: Mapping[str, int] | None
+    personalize: bool
 
     def read(self, name: str) -> Graph:
         """A graph by its name in `graphs`. Raises ModelError."""
@@ -188,21 +196,23 @@ class Request:
 
 
 def _text_package(request: Request) -> Package:
-    programs, graph = request.programs(), request.read("model")
+    programs, personal = request.programs(), Personal(request, "text")
+    outputs = personal.also(_outputs(personal.graph, TASKS[request.task]))
     limit = _limit(request.texts, request.max_length)
-    length = _add_text_model(programs, graph, TASKS[request.task], limit)
-    programs.package.manifest["processor"] = {"text": {"max_length": length}}
-    return programs.package
+    length = _add_text_model(programs, personal.graph, outputs, limit)
+    return personal.package(programs, {"text": {"max_length": length}})
 
 
 def _sound_package(request: Request) -> Package:
-    programs, graph = request.programs(), request.read("model")
-    outputs = _outputs(graph, TASKS[request.task])
-    described = add_sound_model(programs, graph, outputs, request.texts, request.max_length)
-    programs.package.manifest["processor"] = {"audio": described}
+    programs, personal = request.programs(), Personal(request, "audio")
+    outputs = personal.also(_outputs(personal.graph, TASKS[request.task]))
+    described = add_sound_model(
+        programs, personal.graph, outputs, request.texts, request.max_length
+    )
+    parts: dict[str, Any] = {"audio": described}
     if request.task == "automatic-speech-recognition":
-        programs.package.manifest["processor"]["ctc"] = ctc_description(request)
-    return programs.package
+        parts["ctc"] = ctc_description(request)
+    return personal.package(programs, parts)
 
 
 BUILDERS: Mapping[str, Callable[[Request], Package]] = {
@@ -221,7 +231,7 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
     Args:
         files: {name: Source}.
         options: "task", "graphs": {name: file} and, where they are given, "max_length" and
-            "capacity" (of encoder-decoder models) and "cache_dtype".
+            "capacity" (of encoder-decoder models), "cache_dtype" and "personalize".
 
     Returns:
         (manifest JSON, {file name: bytes}). Weights stay in the page's files.
@@ -233,6 +243,7 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
         compare=False,  # the page would have to read all weights again on each visit
         cache_dtype=options.get("cache_dtype"),
         graphs=options["graphs"],
+        personalize=options.get("personalize", False),
     )
     return json.dumps(package.manifest), package.blobs
 
@@ -270,13 +281,12 @@ def _limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
     return min(lengths)
 
 
-def _add_text_model(programs: Programs, graph: Graph, task: Task, limit: int) -> int:
+def _add_text_model(programs: Programs, graph: Graph, outputs: list[str], limit: int) -> int:
     """Adds the program "model" of a text encoder for one text of up to `limit` tokens.
 
     Returns:
         the most tokens of a text
     """
-    outputs = _outputs(graph, task)
     has_mask = any(i.name == "attention_mask" for i in graph.input_names())
     high = limit
     for _ in range(3):

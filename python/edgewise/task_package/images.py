@@ -12,6 +12,7 @@ from ..json_text import parse_json
 from ..processors.images import Description, read_description
 from ..processors.images.fixed import with_sizes
 from ..processors.images.graph import image_graph
+from .personal import Personal
 
 if TYPE_CHECKING:
     from ..package import Package
@@ -46,7 +47,8 @@ def image_package(request: Request) -> Package:
     """Makes the package of a task on pictures. Raises as compile_task."""
     if request.max_length is not None:
         raise InputError("this task has no texts", "max_length", "Leave it out.")
-    programs, graph = request.programs(), request.read("model")
+    programs, personal = request.programs(), Personal(request, "image")
+    graph = personal.graph
     described = _description(request, graph)
     masked = any(i.name == "pixel_mask" for i in graph.input_names())
     description, sizes = with_sizes(described, masked, _own_size(graph), CONFIG)
@@ -54,13 +56,13 @@ def image_package(request: Request) -> Package:
     valid: dict[str, list[Any]] = {"valid": [4]} if description.frame else {}
     programs.add("pre", pre, [({"pixels": [*size, 3], **valid}, None) for size in sizes])
     shapes = [_shapes(graph, size) for size in sizes]
-    programs.add("model", graph, [(s, None) for s in shapes], _outputs(graph, request.task))
+    outputs = personal.also(_outputs(graph, request.task))
+    programs.add("model", graph, [(s, None) for s in shapes], outputs)
     processor: dict[str, Any] = {"image": description.to_dict()}
     labels = yolo_labels(graph)
     if description.type == "YoloImageProcessor" and labels:
         processor["labels"] = labels
-    programs.package.manifest["processor"] = processor
-    return programs.package
+    return personal.package(programs, processor)
 
 
 def _description(request: Request, graph: Graph) -> Description:

@@ -17,6 +17,7 @@
  */
 
 export type { GenerationFields, Message } from "../protocol/generation.ts";
+export type { HeadInfo, Measures } from "../protocol/heads.ts";
 export type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
 export type { Limits } from "../protocol/profile.ts";
 export type { TaskInfo } from "../protocol/tasks.ts";
@@ -53,6 +54,15 @@ export type {
   TextToImageResult,
 } from "./pipelines/drawing.ts";
 export { type MicrophoneOptions, microphone, type RecordedPiece } from "./pipelines/microphone.ts";
+export {
+  type ExamplesOf,
+  type InputOf,
+  type PersonalCallOptions,
+  type Personalizable,
+  type PersonalizeOptions,
+  type PersonalPipeline,
+  personalize,
+} from "./pipelines/personal.ts";
 export { type ImageInput, type Pixels, RawImage } from "./pipelines/pictures.ts";
 export type { SoundPiece, SoundSource, SoundStream, Streams } from "./pipelines/sound-streams.ts";
 export type { RawSound, Samples, SoundInput } from "./pipelines/sounds.ts";

@@ -133,7 +133,7 @@ export async function pipeline(
       "pipeline",
       `This version of Edgewise has text-generation, ${TASK_NAMES.join(", ")}.`,
     );
-  const known = OPTIONS.filter((name) => !(other && notOf(other).includes(name)));
+  const known = OPTIONS.filter((name) => !notOf(other ?? task).includes(name));
   for (const name of Object.keys(options))
     if (!known.includes(name))
       throw new InputError(
@@ -163,10 +163,11 @@ export async function pipeline(
   }
 }
 
-/** Options that a task other than text generation does not have. */
+/** Options that a task does not have. */
 function notOf(task: string): readonly string[] {
+  if (task === "text-generation") return ["personalize"];
   return GENERATES.includes(task)
-    ? ["max_length", "training"]
+    ? ["max_length", "training", "personalize"]
     : ["capacity", "cache_dtype", "training"];
 }
 
@@ -183,6 +184,7 @@ const OPTIONS: readonly string[] = [
   "cache_dtype",
   "training",
   "max_length",
+  "personalize",
   "cache",
   "cache_files",
   "integrity",
@@ -201,6 +203,7 @@ async function loadRequest(
   return {
     task,
     max_length: options.max_length,
+    personalize: options.personalize ?? false,
     model: sources(model),
     base: baseUrl()!,
     urls: await urls(),

@@ -53,6 +53,11 @@ export interface PipelineOptions extends DeviceChoice {
    */
   max_length?: number;
   /**
+   * Whether {@link personalize} can teach the pipeline labels of its user. For packages it has no
+   * effect: build them with `edgewise build --task ... --personalize`. Default: false.
+   */
+  personalize?: boolean;
+  /**
    * Compile the .onnx model for training as well: `true` for LoRA of rank 8 on all linear layers,
    * or {@link TrainingPrograms}. Packages contain the training programs that they were built with.
    * The script that trains is then loaded with the model, otherwise when training begins.

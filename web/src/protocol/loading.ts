@@ -65,6 +65,8 @@ export interface LoadRequest {
   cache_dtype: CacheDType | undefined;
   /** Most tokens of a text, for tasks other than text-generation. */
   max_length: number | undefined;
+  /** Whether the model is to be taught labels of its user. */
+  personalize: boolean;
   /** Training programs to compile, as python/edgewise/training/package.py takes them. */
   programs: Record<string, unknown>[] | undefined;
   cache: boolean;

@@ -4,6 +4,7 @@ import type { DeviceName, Flavour } from "../shared/platform.ts";
 import type { ArtifactsInfo, PlainTensor } from "./artifacts.ts";
 import type { DrawCall, Drawn } from "./drawing.ts";
 import type { Generated, GenerateRequest, Message } from "./generation.ts";
+import type { HeadAnswer, HeadCall } from "./heads.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
 import type { Loaded, LoadRequest, Urls } from "./loading.ts";
 import type { ProfileData } from "./profile.ts";
@@ -81,6 +82,8 @@ export interface Methods {
   draw_open(request: LoadRequest): TaskInfo;
   /** Makes pictures, sending each step as an event. */
   draw_call(request: DrawCall): Drawn;
+  /** A method of a personal pipeline that is made of this worker's pipeline. */
+  task_head(request: HeadCall): HeadAnswer;
 
   inference_open(request: OpenRequest): OpenInfo;
   inference_run(request: RunRequest): RunAnswer;

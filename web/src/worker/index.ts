@@ -286,6 +286,13 @@ const methods: {
       return made;
     }),
 
+  task_head: (request, _, signal) =>
+    turn(0, async () => {
+      throwIfAborted(signal);
+      const { runHead } = await import("./pipelines/index.ts");
+      return runHead(task!, request, signal);
+    }),
+
   async inference_open(request, id, signal) {
     const { InferenceService } = await import("./inference/service.ts");
     throwIfAborted(signal);

@@ -147,7 +147,7 @@ class Backbone:
             return tensor
         if tensor not in tensor_names(graph):
             raise InputError(f"the model has no tensor {tensor!r}", self.pipe.task)
-        self._replace(replace(graph, outputs=[*graph.outputs, Info(tensor, FLOAT)], values=None))
+        self._replace(replace(graph, outputs=[*graph.outputs, Info(tensor, FLOAT)]))
         return tensor
 
     def _replace(self, graph: Any) -> None:

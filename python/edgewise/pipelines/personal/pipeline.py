@@ -110,6 +110,9 @@ class PersonalPipeline(Pipeline):
             )
         with self.lock:
             self._name = name
+            saved = self._saved[name]  # it is trained again as it was
+            self.method, self.neighbors = saved.method, saved.neighbors
+            self.fitting = saved.options
             self._forget()
 
     def teach(
@@ -291,7 +294,7 @@ class PersonalPipeline(Pipeline):
         if self.task == "speaker-verification":
             return self._accepted(labels, self._scores(features), options)
         values = self._raw(features)
-        if self.method_of(self._head) == "logistic":
+        if self.method == "logistic":
             function = options["function_to_apply"]
             values = scores_of(values, "softmax" if function in (None, "default") else function)
         if options["top_k"] == _ABSENT:
@@ -321,11 +324,6 @@ class PersonalPipeline(Pipeline):
             self._forget()
 
     # Helpers
-
-    @staticmethod
-    def method_of(saved: Saved) -> str:
-        """How a head scores: "logistic" or "knn"."""
-        return saved.method
 
     def _inputs(self, label: Any, examples: Any) -> list[Any]:
         """The inputs of a label. Raises InputError: there are none."""

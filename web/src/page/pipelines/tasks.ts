@@ -91,6 +91,45 @@ export async function taskPipeline(
 
 type Many = readonly unknown[];
 
+/** The worker of each pipeline, and its task. */
+const handles = new WeakMap<object, { client: Client; task: keyof typeof KINDS }>();
+
+/**
+ * The worker of a pipeline, and its task.
+ * @throws InputError if it is none
+ */
+export function handleOf(pipe: unknown): { client: Client; task: keyof typeof KINDS } {
+  const found = typeof pipe === "function" ? handles.get(pipe) : undefined;
+  if (found) return found;
+  throw new InputError(
+    "it is no pipeline that can be personalized",
+    "personalize",
+    "Give a pipeline that classifies, or computes features.",
+  );
+}
+
+/**
+ * Inputs for the worker.
+ * @param where of errors
+ */
+export async function readInputs(
+  task: keyof typeof KINDS,
+  input: unknown,
+  where: string,
+  signal?: AbortSignal,
+): Promise<TaskInput[]> {
+  const inputs: TaskInput[] = [];
+  for (const one of Array.isArray(input) ? input : [input])
+    inputs.push(await read(task, one, signal));
+  if (!inputs.length) throw new InputError("there is no input", where, "Give one or more.");
+  return inputs;
+}
+
+/** What is transferred to the worker with inputs. */
+export function transfers(inputs: readonly TaskInput[]): Transferable[] {
+  return inputs.flatMap(buffersOf);
+}
+
 function callable(
   client: Client,
   task: keyof typeof KINDS,
@@ -133,7 +172,9 @@ function callable(
   };
   const more = KINDS[task] === "image" ? { processor } : {};
   const dispose = async () => client.end();
-  return Object.assign(call, { ...more, task, info, dispose }, methods.members) as never;
+  const made = Object.assign(call, { ...more, task, info, dispose }, methods.members);
+  handles.set(made, { client, task });
+  return made as never;
 }
 
 /** The input and the options of a call; labels and contexts are arguments of their own. */

@@ -3,6 +3,7 @@
 import type { TaskInfo } from "../../protocol/tasks.ts";
 import type { Tensor } from "../tensor.ts";
 import type { CallOptions } from "./call-options.ts";
+import type { TextToImagePipeline } from "./drawing.ts";
 import type {
   GeneratedText,
   SpeechOptions,
@@ -10,7 +11,6 @@ import type {
   Text2TextOptions,
   TranslationOptions,
 } from "./generation-types.ts";
-import type { TextToImagePipeline } from "./drawing.ts";
 import type { ImageInput, RawImage } from "./pictures.ts";
 import type { Streams } from "./sound-streams.ts";
 import type { SoundInput } from "./sounds.ts";

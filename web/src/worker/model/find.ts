@@ -107,10 +107,14 @@ function textsOf(opened: OpenPackage): Texts {
 
 async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<string> {
   const { capacity = null, cache_dtype = null, programs, task, max_length = null } = job.request;
+  const { personalize } = job.request;
   const options =
     task === "text-generation"
       ? { capacity, cache_dtype, ...(programs ? { programs } : {}), what }
-      : { task, max_length, capacity, cache_dtype, what };
+      : {
+          ...{ task, max_length, capacity, cache_dtype, what },
+          ...(personalize ? { personalize } : {}),
+        };
   return compiledKey((await device).tableHash, options, job.downloads?.model.key);
 }
 
@@ -282,7 +286,7 @@ async function compile(
   files: Map<string, Blob>,
   fetchMissing: ((name: string) => Promise<void>) | undefined,
 ): Promise<Compiled> {
-  const { task, capacity, cache_dtype, programs, max_length } = job.request;
+  const { task, capacity, cache_dtype, programs, max_length, personalize } = job.request;
   const options = {
     ...(task === "text-generation"
       ? { of: "package", model_file: graphs[0]!.name }
@@ -291,6 +295,7 @@ async function compile(
     ...(cache_dtype === undefined ? {} : { cache_dtype }),
     ...(programs ? { programs } : {}),
     ...(max_length === undefined ? {} : { max_length }),
+    ...(personalize ? { personalize } : {}),
   };
   const onStage = (stage: "pyodide" | "compile" | "done", words: string) =>
     job.progress({ status: "compile", name: job.model, stage, message: words });

@@ -2,11 +2,12 @@
 
 // what the part for text-to-image is given, since parts share no modules
 export { resizeImage } from "../media.ts";
+export { runHead } from "./heads/heads.ts";
 export { TaskHost } from "./host.ts";
+export { readImage } from "./images/decode.ts";
+export { pixelValues } from "./images/pictures.ts";
 // What parts of their own share with this one: worker.mjs needs it to be exported here.
 export { Options } from "./options.ts";
 export { soundLength, soundPieces } from "./sounds/read.ts";
-export { readImage } from "./images/decode.ts";
-export { pixelValues } from "./images/pictures.ts";
 export { feedTask, openTask, runTask } from "./tasks.ts";
 export { numbers } from "./text.ts";

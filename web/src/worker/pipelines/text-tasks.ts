@@ -14,7 +14,7 @@ import {
   zeroShot,
 } from "./classification.ts";
 import { checkPooling, normalized, packed, pool, shortened } from "./embeddings.ts";
-import type { TaskHost } from "./host.ts";
+import type { Ending, TaskHost } from "./host.ts";
 import type { Options } from "./options.ts";
 import { answerChars, mergeAnswers, spansOf } from "./questions.ts";
 import type { TaskRunner } from "./runner.ts";
@@ -72,7 +72,7 @@ export const featureExtraction: TaskRunner = {
 };
 
 /** The pooling that the model's own files declare, as sentence-transformers reads them. */
-function poolingOf(host: TaskHost): { pooling: string; normalize: boolean } {
+export function poolingOf(host: TaskHost): { pooling: string; normalize: boolean } {
   const pooling = host.config("1_Pooling/config.json");
   const mode = Object.keys(pooling).find(
     (key) => key.startsWith("pooling_mode_") && pooling[key] === true,
@@ -82,6 +82,21 @@ function poolingOf(host: TaskHost): { pooling: string; normalize: boolean } {
     pooling: mode ? mode.slice("pooling_mode_".length) : "none",
     normalize: mode !== undefined && modules.includes("models.Normalize"),
   };
+}
+
+/** The outputs of the graph for a text or a pair of texts. */
+export async function forwardText(
+  host: TaskHost,
+  input: TaskInput,
+  encode: Parameters<typeof encodings>[3],
+  ending: Ending,
+): ReturnType<typeof forward> {
+  const [text, pair] =
+    typeof input === "object" && "text" in input
+      ? [input.text, input.text_pair]
+      : [needText(input, host.task), undefined];
+  const [encoding] = encodings(host, text, pair, encode);
+  return forward(host, encoding!, false, ending);
 }
 
 /** `pipe(texts, {top_k, function_to_apply})` */
@@ -97,12 +112,7 @@ export const textClassification: TaskRunner = {
     ]);
     const encode = encodingOptions(options);
     return async (input, ending) => {
-      const [text, pair] =
-        typeof input === "object" && "text" in input
-          ? [input.text, input.text_pair]
-          : [needText(input, host.task), undefined];
-      const [encoding] = encodings(host, text, pair, encode);
-      const outputs = await forward(host, encoding!, false, ending);
+      const outputs = await forwardText(host, input, encode, ending);
       const logits = row(output(host, outputs, "logits"), 0);
       const kind = host.config().problem_type;
       const apply =

@@ -1,0 +1,203 @@
+"""personalize in a page: the heads are those of Python, and Python reads them."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image")
+
+from edgewise import personalize, pipeline  # noqa: E402
+from edgewise.cli import main  # noqa: E402
+from edgewise.heads.fit import fit  # noqa: E402
+from edgewise.pipelines.personal.files import read_head  # noqa: E402
+
+from tests.pipelines import tiny, tiny_images  # noqa: E402
+
+TEXTS = {"fox": tiny.TEXTS[:1] + ["a lazy dog"], "phone": [tiny.TEXTS[2], "a broken phone"]}
+COUNT = 5
+
+
+@pytest.fixture(scope="module")
+def folder(files):
+    """A tiny ViT and a tiny BERT, their packages, and pictures of three colors."""
+    root = files / "personal"
+    root.mkdir()
+    tiny_images.make(root / "vit", "vit")
+    tiny.as_sentence_transformer(
+        tiny.make(root / "bert", "bert", "base"), {"pooling_mode_mean_tokens": True}
+    )
+    tiny.make(root / "sequence", "bert", "sequence")
+    for name, task in (("vit", "image-classification"), ("bert", "feature-extraction")):
+        main(["build", "--task", task, "--personalize", str(root / name), "-o"]
+             + [str(root / f"{name}.edge")])  # fmt: skip
+    main(["build", "--task", "image-classification", str(root / "vit"), "-o"]
+         + [str(root / "plain.edge")])  # fmt: skip
+    rng = np.random.default_rng(0)
+    for c, color in enumerate(("red", "green", "blue")):
+        for i in range(COUNT):
+            pixels = rng.normal(70, 40, (48, 48, 3)) + np.eye(3)[c] * 120
+            picture = np.clip(pixels, 0, 255).astype(np.uint8)
+            Image.fromarray(picture).save(root / f"{color}{i}.png")
+    return root
+
+
+@pytest.fixture
+def page(visit, server, folder):
+    return visit(server)
+
+
+START = """
+    const at = (color, ...ids) => ids.map((i) => `/files/personal/${color}${i}.png`);
+    const text = async (blob) => {
+      const bytes = new Uint8Array(await blob.arrayBuffer());
+      return btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join(""));
+    };
+"""
+
+
+def test_pictures(page, folder):
+    found = page.run(
+        START
+        + """
+        const see = await ew.pipeline("image-classification", "/files/personal/vit.edge");
+        const before = await see(at("red", 4)[0]);
+        const mine = await ew.personalize(
+          see,
+          { red: at("red", 0, 1, 2), green: at("green", 0, 1, 2, 3) },
+          { other: at("blue", 0, 1), validation_split: 0.4, seed: 5, name: "colors" },
+        );
+        const out = { info: mine.info, file: await text(await mine.save()) };
+        out.one = await mine(at("green", 4)[0]);
+        out.two = await mine(at("red", 3, 4), { top_k: 1, function_to_apply: "none" });
+        async function* all() { yield* at("blue", 3); }
+        for await (const labels of mine(all(), { top_k: 1 })) out.streamed = labels;
+        out.measures = await mine.evaluate({ red: at("red", 3, 4), blue: at("blue", 3, 4) });
+        await mine.teach({ warm: at("red", 0), cold: at("blue", 0) }, { name: "warmth" });
+        out.warm = [mine.info.name, mine.info.heads, await mine(at("blue", 1)[0])];
+        await mine.use("colors");
+        await mine.add("black", { data: new Uint8Array(300), width: 10, height: 10, channels: 3 });
+        out.added = mine.info.labels;
+        await mine.remove("black");
+        out.again = await mine(at("green", 4)[0]);
+        out.same = JSON.stringify(before) === JSON.stringify(await see(at("red", 4)[0]));
+        return out;
+        """
+    )
+    assert found["info"]["name"] == "colors" and found["same"]
+    assert found["info"]["labels"] == {"red": 3, "green": 4, "other": 2}
+    assert found["info"]["losses"][-1] < found["info"]["losses"][0] / 5
+    data = base64.b64decode(found["file"])
+    saved = read_head(data)
+    own = fit(saved.examples, saved.options)  # by Python, of the page's features
+    for ours, theirs in ((own.weight, saved.head.weight), (own.bias, saved.head.bias)):
+        ours, theirs = np.frombuffer(ours, "f"), np.frombuffer(theirs, "f")
+        assert np.abs(ours - theirs).max() < 2e-4 * max(1, np.abs(ours).max())
+    mine = personalize(pipeline("image-classification", folder / "vit"), data)
+    path = str(folder / "green4.png")
+    assert [x["label"] for x in found["one"]] == [x["label"] for x in mine(path)]
+    for got, want in zip(found["one"], mine(path)):
+        assert got["score"] == pytest.approx(want["score"], abs=1e-4)
+    [[two], _] = found["two"]
+    want = mine(str(folder / "red3.png"), top_k=1, function_to_apply="none")[0]
+    assert two["label"] == want["label"]
+    assert two["score"] == pytest.approx(want["score"], abs=1e-3)
+    held = {"red": [str(folder / f"red{i}.png") for i in (3, 4)],
+            "blue": [str(folder / f"blue{i}.png") for i in (3, 4)]}  # fmt: skip
+    measured = mine.evaluate(held)
+    assert found["measures"]["confusion"] == measured["confusion"]
+    assert found["measures"]["accuracy"] == measured["accuracy"]
+    rates = found["measures"]["equal_error_rates"]
+    assert {k: v["rate"] for k, v in rates.items()} == {
+        k: v["rate"] for k, v in measured["equal_error_rates"].items()
+    }
+    examples = {c: [str(folder / f"{c}{i}.png") for i in range(n)]
+                for c, n in (("red", 3), ("green", 4))}  # fmt: skip
+    blue = [str(folder / f"blue{i}.png") for i in range(2)]
+    pipe = mine.backbone.pipe
+    taught = personalize(pipe, examples, other=blue, validation_split=0.4, seed=5)
+    assert found["info"]["validation"]["confusion"] == taught.validation["confusion"]
+    assert found["warm"][0] == "warmth" and found["warm"][1] == ["colors", "warmth"]
+    assert found["warm"][2][0]["label"] == "cold"
+    assert found["added"] == {"red": 3, "green": 4, "other": 2, "black": 1}
+    for got, want in zip(found["again"], found["one"]):
+        assert got["label"] == want["label"]
+        assert got["score"] == pytest.approx(want["score"], abs=1e-5)
+    assert found["streamed"][0]["label"] in ("red", "green", "other")
+
+
+def test_embeddings_and_a_head_of_python(page, folder):
+    pipe = pipeline("feature-extraction", folder / "bert")
+    mine = personalize(pipe, TEXTS, c=2.0)
+    near = personalize(pipe, TEXTS, method="knn", neighbors=3)
+    given = {
+        "texts": TEXTS,
+        "file": base64.b64encode(mine.save(None)).decode(),
+        "near": base64.b64encode(near.save(None)).decode(),
+    }
+    found = page.run(
+        """
+        const embed = await ew.pipeline("feature-extraction", "/files/personal/bert.edge");
+        const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+        const mine = await ew.personalize(embed, arg.texts, { c: 2 });
+        const out = { own: await mine("The fox."), many: await mine(["The fox.", "My phone!"]) };
+        await mine.load(new Blob([bytes(arg.file)]), "python");
+        out.python = await mine("The fox.", { top_k: null });
+        await mine.use("default");
+        const near = await ew.personalize(embed, new Blob([bytes(arg.near)]));
+        out.near = await near("The fox.", { top_k: 2 });
+        out.python = await mine("The fox.", { top_k: null }); // they do not know of each other
+        const damaged = bytes(arg.file);
+        damaged[400] ^= 99;
+        out.errors = [];
+        for (const attempt of [
+          () => mine.load(new Blob([damaged.slice(0, -3)])),
+          () => mine.use("x"),
+          () => mine.remove("x"),
+          () => mine("x", { k: 1 }),
+          () => near("x", { function_to_apply: "none" }),
+          () => ew.personalize(embed, {}, { method: "svm" }),
+          () => ew.personalize(embed, {}, { color: 1 }),
+          () => ew.personalize(embed, { a: [] }),
+          () => ew.personalize(embed, { a: [3] }),
+          () => ew.personalize({}, {}),
+          async () => (await ew.personalize(embed, { a: "only" }))("x"),
+        ])
+          out.errors.push(await attempt().then(() => "none", (e) => `${e.name} ${e.message}`));
+        return out;
+        """,
+        given,
+    )
+    assert "own" in found, found
+    for name, pipe in (("own", mine), ("python", mine), ("near", near)):
+        want = pipe("The fox.", top_k=len(found[name]))
+        assert [x["label"] for x in found[name]] == [x["label"] for x in want]
+        for got, wanted in zip(found[name], want):
+            assert got["score"] == pytest.approx(wanted["score"], abs=1e-4)
+    assert [len(x) for x in found["many"]] == [1, 1]
+    kinds = [text.split(" ")[0] for text in found["errors"]]
+    assert kinds == ["ModelError"] + ["InputError"] * 10, json.dumps(found["errors"], indent=1)
+    assert "alone" in found["errors"][-1]
+
+
+def test_models_that_the_page_compiles(page, folder):
+    found = page.run(
+        """
+        const classify = await ew.pipeline("text-classification", "/files/personal/sequence/", {
+          personalize: true,
+          dtype: "fp32",
+        });
+        const mine = await ew.personalize(classify, arg);
+        const out = await mine("The fox.", { top_k: 2 });
+        const plain = await ew.pipeline("image-classification", "/files/personal/plain.edge");
+        const error = await ew.personalize(plain, {}).catch((e) => e.message);
+        return { out, error };
+        """,
+        TEXTS,
+    )
+    mine = personalize(pipeline("text-classification", folder / "sequence"), TEXTS)
+    for got, want in zip(found["out"], mine("The fox.", top_k=2)):
+        assert got["label"] == want["label"]
+        assert got["score"] == pytest.approx(want["score"], abs=1e-3)
+    assert "--personalize" in found["error"]

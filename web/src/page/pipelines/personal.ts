@@ -1,0 +1,305 @@
+// personalize(): teaches a pipeline labels of its user. The features and the training are in the
+// pipeline's worker (worker/pipelines/heads/).
+
+import type {
+  HeadAnswer,
+  HeadFields,
+  HeadInfo,
+  HeadRequest,
+  Measures,
+} from "../../protocol/heads.ts";
+import type { TaskInput } from "../../protocol/tasks.ts";
+import { Aborted, InputError } from "../../shared/errors.ts";
+import type { Client } from "../client.ts";
+import { handleOf, readInputs, transfers } from "./tasks.ts";
+import type {
+  CallOptions,
+  FeatureExtractionPipeline,
+  ImageClassificationPipeline,
+  LabelScore,
+  TextClassificationPipeline,
+} from "./types.ts";
+
+/** Pipelines that can be personalized. */
+export type Personalizable =
+  | ImageClassificationPipeline
+  | TextClassificationPipeline
+  | FeatureExtractionPipeline;
+
+/** An input of a pipeline. */
+export type InputOf<P extends Personalizable> = P extends FeatureExtractionPipeline
+  ? string
+  : Parameters<P>[0] extends infer I
+    ? Exclude<I, readonly unknown[] | AsyncIterable<unknown>>
+    : never;
+
+/** Examples by label: an input, or a list of them. */
+export type ExamplesOf<P extends Personalizable> = Readonly<
+  Record<string, InputOf<P> | readonly InputOf<P>[]>
+>;
+
+/** Options of {@link personalize}. Names and defaults are those of Python's `personalize`. */
+export interface PersonalizeOptions<P extends Personalizable> extends CallOptions {
+  /** Inputs of none of the labels. They get the label "other". */
+  other?: readonly InputOf<P>[];
+  /**
+   * `logistic` regression, or `knn`: by the nearest examples, which works from one example of one
+   * label on. Default: logistic.
+   */
+  method?: "logistic" | "knn";
+  /** How many examples `knn` compares with. Default: 5. */
+  neighbors?: number;
+  /** Inverse strength of the penalty, as C of scikit-learn's LogisticRegression. Default: 1. */
+  c?: number;
+  /** `balanced`: all labels count the same; null: all examples do. Default: balanced. */
+  class_weight?: "balanced" | Record<string, number> | null;
+  /** Steps of Adam, each on all examples. Default: 300. */
+  steps?: number;
+  /** Of the first step; it falls to 0 along a cosine. Default: 0.05. */
+  learning_rate?: number;
+  /**
+   * Share of each label's examples on which a head that does not know them is evaluated
+   * (`validation`). The head in use is trained on all. Default: 0.
+   */
+  validation_split?: number;
+  /** That the choice of these examples follows from. Default: 0. */
+  seed?: number;
+  /** Of the head. Default: "default". */
+  name?: string;
+}
+
+/** Options of a call of a personal pipeline. */
+export interface PersonalCallOptions extends CallOptions {
+  /** How many labels; null: all. Default: 5, for texts 1. */
+  top_k?: number | null;
+  /** Default: softmax. Refused with `knn`. */
+  function_to_apply?: "default" | "softmax" | "sigmoid" | "none";
+}
+
+/**
+ * A pipeline with labels of its user, which {@link personalize} makes. A call gives the labels of
+ * an input, the highest score first; of a list of inputs, a list for each.
+ */
+export interface PersonalPipeline<P extends Personalizable> {
+  (input: InputOf<P>, options?: PersonalCallOptions): Promise<LabelScore[]>;
+  (inputs: readonly InputOf<P>[], options?: PersonalCallOptions): Promise<LabelScore[][]>;
+  (inputs: AsyncIterable<InputOf<P>>, options?: PersonalCallOptions): AsyncIterable<LabelScore[]>;
+  /** The head in use: its name, labels, losses and measures, and the names of all heads. */
+  readonly info: HeadInfo;
+  /** Adds examples of a label, which may be new, and trains the head again. */
+  add(
+    label: string,
+    examples: InputOf<P> | readonly InputOf<P>[],
+    options?: CallOptions,
+  ): Promise<HeadInfo>;
+  /** Removes a label and trains the head again. */
+  remove(label: string): Promise<HeadInfo>;
+  /** Makes another head, or replaces one; then uses it. Options that are left out keep theirs. */
+  teach(
+    examples: ExamplesOf<P>,
+    options?: Pick<
+      PersonalizeOptions<P>,
+      "other" | "name" | "validation_split" | "seed" | "signal"
+    >,
+  ): Promise<HeadInfo>;
+  /** Switches to another head. */
+  use(name: string): Promise<HeadInfo>;
+  /**
+   * Measures the head on examples that it was not trained with. A label that it does not know
+   * stands for "other" if it knows that.
+   */
+  evaluate(examples: ExamplesOf<P>, options?: CallOptions): Promise<Measures>;
+  /** A head with the features of its examples, as a .safetensors file. Python reads it as well. */
+  save(name?: string): Promise<Blob>;
+  /** Reads a head that `save` wrote, here or in Python, and uses it. */
+  load(file: Blob, name?: string): Promise<HeadInfo>;
+}
+
+const FIELDS: HeadFields = {
+  method: "logistic",
+  neighbors: 5,
+  c: 1,
+  class_weight: "balanced",
+  steps: 300,
+  learning_rate: 0.05,
+};
+const OTHERS = ["other", "validation_split", "seed", "name", "signal"];
+
+/**
+ * Teaches a pipeline labels of its user. The model stays as it is: the features of the examples are
+ * computed once and kept, and a head is trained on them, which takes less than a second for a few
+ * examples.
+ *
+ * ```js
+ * const see = await pipeline("image-classification", "model.edge", { personalize: true });
+ * const mine = await personalize(see, { cup: [picture, other], keys: [third] });
+ * const [{ label, score }] = await mine(video);
+ * ```
+ *
+ * @param pipe for `image-classification`, `text-classification` or `feature-extraction`, loaded
+ *   with `personalize: true`. It can still be used.
+ * @param examples by label; a file of `save`; or nothing, to `add` them one by one
+ * @throws InputError if an option or an example is not valid
+ * @throws Aborted
+ */
+export async function personalize<P extends Personalizable>(
+  pipe: P,
+  examples: ExamplesOf<P> | Blob = {},
+  options: PersonalizeOptions<P> = {},
+): Promise<PersonalPipeline<P>> {
+  const given = options as Record<string, unknown>;
+  const fields = fieldsOf(given);
+  const work = new Work(pipe);
+  await work.ask({ do: "begin", fields });
+  if (examples instanceof Blob) await work.load(examples, options.name);
+  else if (Object.keys(examples).length || options.other?.length) await work.teach(examples, given);
+  const made = (input: unknown, more: Record<string, unknown> = {}): unknown =>
+    typeof input === "object" && input !== null && Symbol.asyncIterator in input
+      ? work.each(input as AsyncIterable<unknown>, more)
+      : work.call(input, more);
+  Object.defineProperty(made, "info", { get: () => work.info, enumerable: true });
+  const names = ["teach", "add", "remove", "use", "evaluate", "save", "load"] as const;
+  for (const name of names) Object.assign(made, { [name]: work[name].bind(work) });
+  return made as never;
+}
+
+/** The page's side of a personal pipeline: reads inputs, and asks the worker. */
+class Work {
+  info!: HeadInfo;
+  private readonly client: Client;
+  private readonly task: Task;
+  private readonly personal = next++;
+
+  constructor(pipe: unknown) {
+    ({ client: this.client, task: this.task } = handleOf(pipe));
+  }
+
+  async ask(
+    request: HeadRequest,
+    inputs: readonly TaskInput[] = [],
+    { signal }: CallOptions = {},
+  ): Promise<HeadAnswer> {
+    if (signal?.aborted) throw new Aborted("the call was aborted by its signal", this.task, "");
+    const { personal } = this;
+    const transfer = transfers(inputs);
+    const answer = await this.client.call("task_head", { personal, request }, { signal, transfer });
+    this.info = answer.info;
+    return answer;
+  }
+
+  async teach(
+    given: Taught,
+    options: {
+      other?: readonly unknown[];
+      name?: string;
+      validation_split?: number;
+      seed?: number;
+      signal?: AbortSignal;
+    } = {},
+  ): Promise<HeadInfo> {
+    const { other = [], name = "default", validation_split = 0, seed = 0 } = options;
+    const examples = await this.read(given);
+    if (other.length) {
+      const inputs = await readInputs(this.task, other, "other");
+      const same = examples.find(([label]) => label === "other");
+      if (same) same[1].push(...inputs);
+      else examples.push(["other", inputs]);
+    }
+    if (!examples.length)
+      throw new InputError("there are no examples", "personalize", "Give {label: [inputs]}.");
+    const inputs = examples.flatMap(([, one]) => one);
+    return (
+      await this.ask({ do: "teach", name, examples, validation_split, seed }, inputs, options)
+    ).info;
+  }
+
+  async add(label: string, given: unknown, options: CallOptions = {}): Promise<HeadInfo> {
+    const inputs = await readInputs(this.task, given, `examples of '${label}'`, options.signal);
+    return (await this.ask({ do: "add", label, inputs }, inputs, options)).info;
+  }
+
+  async remove(label: string): Promise<HeadInfo> {
+    return (await this.ask({ do: "remove", label })).info;
+  }
+
+  async use(name: string): Promise<HeadInfo> {
+    return (await this.ask({ do: "use", name })).info;
+  }
+
+  async evaluate(given: Taught, options: CallOptions = {}): Promise<Measures> {
+    const examples = await this.read(given);
+    const inputs = examples.flatMap(([, one]) => one);
+    return (await this.ask({ do: "evaluate", examples }, inputs, options)).measures!;
+  }
+
+  async save(name?: string): Promise<Blob> {
+    return (await this.ask({ do: "save", name })).file!;
+  }
+
+  async load(file: Blob, name?: string): Promise<HeadInfo> {
+    return (await this.ask({ do: "load", file, name })).info;
+  }
+
+  async call(input: unknown, given: Record<string, unknown>): Promise<unknown> {
+    const { signal, ...rest } = given as CallOptions;
+    const inputs = await readInputs(this.task, input, this.task);
+    const options = Object.fromEntries(Object.entries(rest).filter(([, v]) => v !== undefined));
+    const { results } = await this.ask({ do: "call", inputs, options }, inputs, { signal });
+    return Array.isArray(input) ? results : results![0];
+  }
+
+  async *each(
+    inputs: AsyncIterable<unknown>,
+    given: Record<string, unknown>,
+  ): AsyncGenerator<unknown> {
+    for await (const input of inputs) yield await this.call(input, given);
+  }
+
+  private async read(given: Taught): Promise<[string, TaskInput[]][]> {
+    const all: [string, TaskInput[]][] = [];
+    for (const [label, inputs] of Object.entries(given))
+      all.push([label, await readInputs(this.task, inputs, `examples of '${label}'`)]);
+    return all;
+  }
+}
+
+let next = 1; // number of a personal pipeline
+
+type Taught = Readonly<Record<string, unknown>>;
+type Task = ReturnType<typeof handleOf>["task"];
+
+/** Checks the options of `personalize`. */
+function fieldsOf(options: Readonly<Record<string, unknown>>): HeadFields {
+  const known = [...Object.keys(FIELDS), ...OTHERS];
+  for (const name of Object.keys(options))
+    if (!known.includes(name))
+      throw new InputError(
+        `there is no option '${name}'`,
+        "personalize",
+        `There are: ${known.join(", ")}.`,
+      );
+  const given = Object.entries(options).filter(([key, v]) => key in FIELDS && v !== undefined);
+  const fields: HeadFields = { ...FIELDS, ...Object.fromEntries(given) };
+  const need = (fine: boolean, name: string, remedy: string): void => {
+    if (fine) return;
+    throw new InputError(`it is ${String(options[name])}`, `options.${name}`, remedy);
+  };
+  const isPositive = (x: unknown) => typeof x === "number" && x > 0 && x < Infinity;
+  const isCount = (x: unknown) => Number.isInteger(x) && (x as number) > 0;
+  need(["logistic", "knn"].includes(fields.method), "method", 'Give "logistic" or "knn".');
+  need(isCount(fields.neighbors), "neighbors", "Give a positive integer.");
+  need(isCount(fields.steps) && fields.steps <= 100_000, "steps", "Give 1 to 100000.");
+  need(isPositive(fields.c), "c", "Give a positive number.");
+  need(isPositive(fields.learning_rate), "learning_rate", "Give a positive number.");
+  const { class_weight: weight } = fields;
+  const isWeight = weight === "balanced" || typeof weight === "object";
+  need(isWeight, "class_weight", 'Give "balanced", null or {label: weight}.');
+  const share = options.validation_split ?? 0;
+  const isShare = typeof share === "number" && share >= 0 && share < 1;
+  need(isShare, "validation_split", "Give a number from 0 to 1, such as 0.25.");
+  const seed = options.seed ?? 0;
+  need(Number.isSafeInteger(seed) && (seed as number) >= 0, "seed", "Give an integer from 0 on.");
+  const name = options.name ?? "default";
+  need(typeof name === "string" && name !== "", "name", "Give a name.");
+  return fields;
+}

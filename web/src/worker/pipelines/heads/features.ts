@@ -1,0 +1,119 @@
+// The features of a pipeline's inputs: what its package describes (task_package/personal.py).
+
+import type { TaskInput } from "../../../protocol/tasks.ts";
+import { InputError } from "../../../shared/errors.ts";
+import type { Ending, TaskHost } from "../host.ts";
+import { see } from "../images/image-tasks.ts";
+import { Options } from "../options.ts";
+import { soundDescription, soundInputs, voiceParts } from "../sounds/features.ts";
+import { readSound, soundOf } from "../sounds/read.ts";
+import { meanVoice } from "../sounds/tasks.ts";
+import { type Numbers, numbers, output } from "../text.ts";
+import { featureExtraction, forwardText, poolingOf } from "../text-tasks.ts";
+
+/** `processor.features` of a manifest. */
+export interface FeaturesInfo {
+  /** Name of an output of the graph "model". */
+  output: string;
+  pooling: "none" | "mean" | "first" | "own";
+  /** Numbers of an input's features. */
+  size: number;
+  /** Digest of the model. */
+  model: string;
+}
+
+/**
+ * What a package says of its features.
+ * @throws InputError if it was built without them
+ */
+export function featuresInfo(host: TaskHost): FeaturesInfo {
+  const found = host.processor.features as Partial<FeaturesInfo> | undefined;
+  const { output: name, pooling, size, model } = found ?? {};
+  if (
+    typeof name === "string" &&
+    typeof pooling === "string" &&
+    typeof model === "string" &&
+    Number.isInteger(size) &&
+    size! > 0 &&
+    host.has("head")
+  )
+    return { output: name, pooling, size: size!, model };
+  throw new InputError(
+    "the pipeline was not made for it",
+    "personalize",
+    "Load it with {personalize: true}; build packages with `edgewise build --task ... " +
+      "--personalize`.",
+  );
+}
+
+/**
+ * The features of an input.
+ * @throws InputError
+ */
+export async function featuresOf(
+  host: TaskHost,
+  input: TaskInput,
+  ending: Ending,
+): Promise<Float32Array> {
+  const { output: name, pooling, size } = featuresInfo(host);
+  const found = await vectorOf(host, input, name, pooling, ending);
+  if (found.length === size) return Float32Array.from(found);
+  throw new InputError(
+    `the features have ${found.length} numbers, not ${size}`,
+    host.task,
+    "Build the package again with this version.",
+  );
+}
+
+async function vectorOf(
+  host: TaskHost,
+  input: TaskInput,
+  name: string,
+  pooling: FeaturesInfo["pooling"],
+  ending: Ending,
+): Promise<ArrayLike<number>> {
+  const of = (outputs: Record<string, Numbers>) => pooled(output(host, outputs, name), pooling);
+  if (/^image-/.test(host.task)) return of((await see(host, input, ending)).outputs);
+  if (host.task === "text-classification") return of(await forwardText(host, input, {}, ending));
+  if (host.task === "feature-extraction") {
+    const own = poolingOf(host).pooling === "none" ? { pooling: "mean", normalize: true } : {};
+    const run = featureExtraction.prepare(
+      host,
+      new Options(own, featureExtraction.options),
+      () => undefined,
+    );
+    return ((await run(input, ending)) as { data: number[] }).data;
+  }
+  const description = soundDescription(host);
+  const sound = soundOf(input, host.task);
+  const samples = await readSound(host.device, sound, description.sampling_rate, ending);
+  const run = async (part: Float32Array<ArrayBuffer>) => {
+    const made = await host.run("model", await soundInputs(host, part, ending), ending);
+    return of(Object.fromEntries(Object.entries(made).map(([key, t]) => [key, numbers(t)])));
+  };
+  if (host.task !== "speaker-verification") return run(samples);
+  const voices: ArrayLike<number>[] = [];
+  for (const part of voiceParts(description, samples)) voices.push(await run(part));
+  return meanVoice(voices);
+}
+
+/** A vector of states of positions. */
+function pooled({ dims, data }: Numbers, pooling: FeaturesInfo["pooling"]): ArrayLike<number> {
+  if (dims.length === 2) return data;
+  if (dims.length === 4) {
+    const area = dims[2]! * dims[3]!; // channels come first
+    return Array.from({ length: dims[1]! }, (_, c) =>
+      mean(data.subarray(c * area, (c + 1) * area), 0, 1),
+    );
+  }
+  const size = dims.at(-1)!;
+  if (pooling === "first") return data.subarray(0, size);
+  return Array.from({ length: size }, (_, i) => mean(data, i, size));
+}
+
+function mean(data: Float32Array, first: number, step: number): number {
+  let sum = 0;
+  let count = 0;
+  for (let i = first; i < data.length; i += step, count++) sum += data[i]!;
+  return sum / count;
+}

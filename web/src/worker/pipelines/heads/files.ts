@@ -1,0 +1,125 @@
+// Heads in safetensors files, which Python reads and writes as well
+// (python/edgewise/pipelines/personal/files.py).
+
+import type { HeadFields } from "../../../protocol/heads.ts";
+import { readSafetensors, safetensorsHead } from "../../../shared/checkpoints/safetensors.ts";
+import { ModelError } from "../../../shared/errors.ts";
+import { Examples } from "./examples.ts";
+import type { Head } from "./fit.ts";
+
+const FORMAT = "edgewise-head";
+const VERSION = "1";
+
+/** A head as it is saved. */
+export interface Saved {
+  name: string;
+  task: string;
+  /** Digest of the model. */
+  model: string;
+  fields: HeadFields;
+  examples: Examples;
+  /** Undefined: the head classifies by the nearest examples, or has too few to be trained. */
+  head: Head | undefined;
+}
+
+/** Writes a head with the features of its examples. */
+export function writeHead({ name, task, model, fields, examples, head }: Saved): Blob {
+  const { method, ...options } = fields;
+  const { labels, size, length } = examples;
+  const rows = new Float32Array(length * size);
+  examples.rows.forEach((row, i) => {
+    rows.set(row, i * size);
+  });
+  const given: [string, string, number[], Uint8Array<ArrayBuffer>][] = [
+    ["examples", "float32", [length, size], bytesOf(rows)],
+    ["classes", "int64", [length], bytesOf(BigInt64Array.from(examples.classes, BigInt))],
+  ];
+  if (head)
+    given.push(
+      ["weight", "float32", [size, labels.length], bytesOf(head.weight)],
+      ["bias", "float32", [labels.length], bytesOf(head.bias)],
+    );
+  const contents = new Map(given.map(([key, , , data]) => [key, data]));
+  const infos = new Map(
+    given.map(([key, dtype, shape, { length: bytes }]) => [key, { dtype, shape, bytes }]),
+  );
+  const texts = { labels: JSON.stringify(labels), options: JSON.stringify(options) };
+  const metadata = { format: FORMAT, version: VERSION, name, task, model, method, ...texts };
+  const { head: start, order } = safetensorsHead(infos, metadata);
+  return new Blob([start, ...order.map((key) => contents.get(key)!)]);
+}
+
+function bytesOf(values: ArrayBufferView<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+}
+
+/**
+ * Reads a head.
+ * @throws ModelError if the file is damaged, or none of a head
+ */
+export async function readHead(file: Blob, where: string): Promise<Saved> {
+  const { tensors, metadata } = await readSafetensors(file, where);
+  const need = (fine: unknown, what: string): void => {
+    if (!fine) throw new ModelError(what, where, "Save it again with `save`.");
+  };
+  need(metadata.format === FORMAT && metadata.version === VERSION, "it is no head of this version");
+  const labels = parsed(metadata.labels);
+  const options = parsed(metadata.options) as Omit<HeadFields, "method">;
+  need(isLabels(labels) && isOptions(options), "it has no labels or options");
+  const { method } = metadata;
+  need(method === "logistic" || method === "knn", `its method is '${method}'`);
+  const read = async (name: string, dtype: string, rank: number) => {
+    const found = tensors.get(name);
+    need(found?.dtype === dtype && found.shape.length === rank, `it has no ${name}, or wrong ones`);
+    const { offset, bytes, shape } = found!;
+    return { shape, data: await file.slice(offset, offset + bytes).arrayBuffer() };
+  };
+  const rows = await read("examples", "float32", 2);
+  const of = await read("classes", "int64", 1);
+  const [count, size] = rows.shape as [number, number];
+  need(of.shape[0] === count && size, "its examples and classes do not match");
+  const examples = new Examples();
+  examples.labels = labels as string[];
+  examples.classes = Array.from(new BigInt64Array(of.data), Number);
+  const known = (c: number) => c >= 0 && c < examples.labels.length;
+  need(examples.classes.every(known), "an example has a label that is not there");
+  const flat = new Float32Array(rows.data);
+  examples.rows = Array.from({ length: count }, (_, i) => flat.slice(i * size, (i + 1) * size));
+  let head: Head | undefined;
+  if (method === "logistic") {
+    const [weight, bias] = [await read("weight", "float32", 2), await read("bias", "float32", 1)];
+    const shapes = [...weight.shape, ...bias.shape];
+    const wanted = [size, examples.labels.length, examples.labels.length];
+    need(String(shapes) === String(wanted), "its weights have a wrong shape");
+    head = {
+      labels: [...examples.labels],
+      weight: new Float32Array(weight.data),
+      bias: new Float32Array(bias.data),
+      losses: [],
+    };
+  }
+  const { name = "default", task = "", model = "" } = metadata;
+  return { name, task, model, fields: { ...options, method } as HeadFields, examples, head };
+}
+
+function parsed(text: string | undefined): unknown {
+  try {
+    return JSON.parse(text ?? "");
+  } catch {
+    return undefined;
+  }
+}
+
+function isLabels(labels: unknown): boolean {
+  if (!Array.isArray(labels) || !labels.length) return false;
+  return labels.every((l) => typeof l === "string") && new Set(labels).size === labels.length;
+}
+
+function isOptions(options: Partial<HeadFields> | undefined): boolean {
+  if (typeof options !== "object" || options === null) return false;
+  const { neighbors, c, steps, learning_rate: rate, class_weight: weight } = options;
+  const isCount = (n: unknown) => Number.isInteger(n) && (n as number) > 0;
+  const isPositive = (x: unknown) => typeof x === "number" && x > 0;
+  const fine = isCount(neighbors) && isCount(steps) && isPositive(c) && isPositive(rate);
+  return fine && (weight === "balanced" || typeof weight === "object");
+}

@@ -1,0 +1,284 @@
+// The heads of a personal pipeline. Mirrors python/edgewise/pipelines/personal/pipeline.py.
+
+import type {
+  HeadAnswer,
+  HeadCall,
+  HeadFields,
+  HeadInfo,
+  HeadRequest,
+  Measures,
+} from "../../../protocol/heads.ts";
+import type { TaskInput } from "../../../protocol/tasks.ts";
+import { InputError } from "../../../shared/errors.ts";
+import { best, scoresOf, softmax } from "../classification.ts";
+import type { Ending, TaskHost } from "../host.ts";
+import { Options } from "../options.ts";
+import { Examples } from "./examples.ts";
+import { featuresInfo, featuresOf } from "./features.ts";
+import { readHead, type Saved, writeHead } from "./files.ts";
+import { fit, type Head, logitsOf, type Sizes } from "./fit.ts";
+import { measured } from "./measures.ts";
+import { nearest } from "./nearest.ts";
+
+/** Label of examples of none of the labels. */
+const OTHER = "other";
+/** Tasks of personal pipelines, where they are not the pipeline's. */
+const TASKS: Readonly<Record<string, string>> = {
+  "feature-extraction": "text-classification",
+  "image-feature-extraction": "image-classification",
+};
+/** Personal pipelines by their numbers. */
+const personal = new Map<number, Heads>();
+
+/**
+ * Executes a request of a personal pipeline. "begin" makes it.
+ * @throws InputError, ModelError, Aborted
+ */
+export async function runHead(
+  host: TaskHost,
+  { personal: number, request }: HeadCall,
+  ending: Ending,
+): Promise<HeadAnswer> {
+  if (request.do === "begin") personal.set(number, new Heads(host, request.fields));
+  const heads = personal.get(number)!;
+  const answer = await heads.answer(request, ending);
+  return { ...answer, info: heads.info };
+}
+
+type Taught = readonly (readonly [label: string, inputs: readonly TaskInput[]])[];
+
+class Heads {
+  private readonly heads = new Map<string, Saved>();
+  private name = "";
+  private validation: Measures | null = null;
+  private readonly ms = { features: 0, training: 0 };
+  private readonly model: string;
+  private readonly task: string;
+
+  constructor(
+    private readonly host: TaskHost,
+    private fields: HeadFields,
+  ) {
+    this.model = featuresInfo(host).model;
+    this.task = TASKS[host.task] ?? host.task;
+  }
+
+  get info(): HeadInfo {
+    const saved = this.heads.get(this.name);
+    const counts = saved?.examples.counts() ?? [];
+    const labels = saved?.examples.labels.map((label, i): [string, number] => [label, counts[i]!]);
+    return {
+      name: this.name,
+      heads: [...this.heads.keys()],
+      labels: Object.fromEntries(labels ?? []),
+      losses: saved?.head?.losses ?? [],
+      ms: { ...this.ms },
+      validation: this.validation,
+    };
+  }
+
+  async answer(request: HeadRequest, ending: Ending): Promise<Omit<HeadAnswer, "info">> {
+    switch (request.do) {
+      case "begin":
+        return {};
+      case "teach":
+        await this.teach(request, ending);
+        return {};
+      case "add": {
+        const examples = this.heads.get(this.name)?.examples.copy() ?? new Examples();
+        examples.add(request.label, await this.features(request.inputs, ending));
+        await this.fit(this.name || "default", examples, ending);
+        return {};
+      }
+      case "remove": {
+        const examples = this.current.examples.copy();
+        examples.remove(request.label);
+        await this.fit(this.name, examples, ending);
+        return {};
+      }
+      case "use":
+        this.current = this.named(request.name);
+        return {};
+      case "call":
+        return { results: await this.call(request.inputs, request.options, ending) };
+      case "evaluate":
+        return { measures: await this.evaluate(request.examples, ending) };
+      case "save": {
+        const { name } = request;
+        return { file: writeHead(name === undefined ? this.current : this.named(name)) };
+      }
+      case "load":
+        await this.load(request.file, request.name);
+        return {};
+    }
+  }
+
+  private get current(): Saved {
+    const found = this.heads.get(this.name);
+    if (!found) throw new InputError("there is no head", "personalize", "Give examples.");
+    return found;
+  }
+
+  private set current(saved: Saved) {
+    this.heads.set(saved.name, saved);
+    this.name = saved.name;
+    this.fields = saved.fields; // how it is trained again
+  }
+
+  private named(name: string): Saved {
+    const found = this.heads.get(name);
+    if (found) return found;
+    const all = [...this.heads.keys()].join(", ");
+    throw new InputError(`there is no head '${name}'`, "personalize", `There are: ${all}.`);
+  }
+
+  private async features(inputs: readonly TaskInput[], ending: Ending): Promise<Float32Array[]> {
+    const began = performance.now();
+    const rows: Float32Array[] = [];
+    for (const [i, input] of inputs.entries()) {
+      try {
+        rows.push(await featuresOf(this.host, input, ending));
+      } catch (e) {
+        if (!(e instanceof InputError) || inputs.length === 1) throw e;
+        throw new InputError(e.what, e.where ? `input ${i}, ${e.where}` : `input ${i}`, e.remedy);
+      }
+    }
+    this.ms.features = performance.now() - began;
+    return rows;
+  }
+
+  private async teach(
+    request: Extract<HeadRequest, { do: "teach" }>,
+    ending: Ending,
+  ): Promise<void> {
+    const { name, validation_split: share, seed } = request;
+    const examples = new Examples();
+    let features = 0;
+    for (const [label, inputs] of request.examples) {
+      examples.add(label, await this.features(inputs, ending));
+      features += this.ms.features;
+    }
+    this.ms.features = features;
+    let validation: Measures | null = null;
+    if (share > 0) {
+      const [known, held] = examples.split(share, seed);
+      const some = examples.chosen(known);
+      const head = await this.trained(some, ending);
+      const scores = held.map((i) => this.scores(some, head, examples.rows[i]!));
+      const { labels } = examples;
+      const truth = held.map((i) => labels[examples.classes[i]!]!);
+      validation = measured(
+        labels,
+        truth,
+        scores.map((row) => byLabel(labels, row)),
+      );
+    }
+    await this.fit(name, examples, ending);
+    this.validation = validation;
+  }
+
+  private async fit(name: string, examples: Examples, ending: Ending): Promise<void> {
+    const { fields, model, task } = this;
+    // Examples may come one by one: a first label alone cannot be told from anything.
+    const enough = examples.labels.length > 1 && examples.counts().every(Boolean);
+    const began = performance.now();
+    const head = enough ? await this.trained(examples, ending) : undefined;
+    this.ms.training = performance.now() - began;
+    this.current = { name, task, model, fields, examples, head };
+  }
+
+  private async trained(examples: Examples, ending: Ending): Promise<Head | undefined> {
+    if (this.fields.method === "knn") return undefined;
+    const { host, fields } = this;
+    return fit(examples, fields, this.sizes(), (feeds) => host.run("head", feeds, ending));
+  }
+
+  /** Numbers of examples and classes that the package has steps for. */
+  private sizes(): Sizes {
+    const shapes = this.host
+      .graph("head")
+      .plans.map(({ inputs }) => inputs.get("targets")!.shape as readonly number[]);
+    const sorted = (axis: number) =>
+      [...new Set(shapes.map((shape) => shape[axis]!))].sort((a, b) => a - b);
+    return { rows: sorted(0), classes: sorted(1) };
+  }
+
+  /** Probabilities of the labels, or with "knn" their shares. */
+  private scores(examples: Examples, head: Head | undefined, features: Float32Array): number[] {
+    if (head) return softmax(logitsOf(head, features));
+    return nearest(examples, features, this.fields.neighbors);
+  }
+
+  private async call(
+    inputs: readonly TaskInput[],
+    given: Record<string, unknown>,
+    ending: Ending,
+  ): Promise<unknown[]> {
+    const { head, examples, fields } = this.current;
+    const voices = this.task === "speaker-verification";
+    const known = voices ? ["threshold", "name"] : ["top_k", "function_to_apply"];
+    const options = new Options(given, known);
+    const threshold = voices ? options.number("threshold", 0.5, 0, 1) : 0;
+    const name = voices && options.has("name") ? options.text("name", "") : undefined;
+    const topK = options.count("top_k", this.task === "text-classification" ? 1 : 5, null);
+    const choices = ["default", "softmax", "sigmoid", "none"] as const;
+    const wanted = options.choice("function_to_apply", "default", choices);
+    const { labels } = examples;
+    if (!head && fields.method === "logistic")
+      throw new InputError(
+        `it knows ${labels.length ? `'${labels[0]}' alone` : "no label"}`,
+        "personalize",
+        "Add examples of something else.",
+      );
+    if (!head && wanted !== "default")
+      throw new InputError(
+        'the method "knn" has no logits',
+        "options.function_to_apply",
+        "Leave it out.",
+      );
+    if (name !== undefined && !labels.includes(name))
+      throw new InputError(`there is no voice '${name}'`, this.task, `There are: ${labels}.`);
+    const names = Object.fromEntries(labels.map((label, i) => [String(i), label]));
+    const apply = wanted === "default" ? "softmax" : wanted;
+    return (await this.features(inputs, ending)).map((row) => {
+      const scores = head ? scoresOf(logitsOf(head, row), apply) : this.scores(examples, head, row);
+      const found = best(scores, names, voices ? null : topK);
+      if (!voices) return found;
+      return found
+        .filter(({ label }) => label === name || (name === undefined && label !== OTHER))
+        .map(({ label, score }) => ({ label, score, accepted: score >= threshold }));
+    });
+  }
+
+  private async evaluate(given: Taught, ending: Ending): Promise<Measures> {
+    const { head, examples } = this.current;
+    const { labels } = examples;
+    const truth: string[] = [];
+    const scores: Record<string, number>[] = [];
+    for (const [label, inputs] of given) {
+      const name = labels.includes(label) || !labels.includes(OTHER) ? label : OTHER;
+      for (const row of await this.features(inputs, ending)) {
+        truth.push(name);
+        scores.push(byLabel(labels, this.scores(examples, head, row)));
+      }
+    }
+    return measured(labels, truth, scores);
+  }
+
+  private async load(file: Blob, name: string | undefined): Promise<void> {
+    const saved = await readHead(file, name ?? "head");
+    if (saved.model !== this.model || saved.task !== this.task)
+      throw new InputError(
+        `the head '${saved.name}' was made with another model or task`,
+        "personalize",
+        "Load it with the model that it was made with, or teach it again.",
+      );
+    if (saved.examples.size !== featuresInfo(this.host).size)
+      throw new InputError("its features have another size", "personalize", "Teach it again.");
+    this.current = { ...saved, name: name ?? saved.name };
+  }
+}
+
+function byLabel(labels: readonly string[], scores: readonly number[]): Record<string, number> {
+  return Object.fromEntries(labels.map((label, i) => [label, scores[i]!]));
+}
