@@ -32,7 +32,7 @@ help: ## list the targets
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
@@ -118,6 +118,12 @@ $(stamp)/browser: .ci/need.sh | $(stamp)/system
 # Optional: without these browsers tests/browsers runs in Chromium only and reports it.
 $(stamp)/browsers: .ci/need.sh | $(stamp)/system
 	@.ci/need.sh /usr/bin/firefox-esr:firefox-esr /usr/bin/WebKitWebDriver:webkit2gtk-driver Xvfb:xvfb || echo "Firefox and WebKitGTK will not be tested"
+	@touch $@
+
+# Optional: a GPU in software (Mesa's lavapipe) and two implementations of WebGPU, in .build/gpu.
+# Without them tests/gpu uses what the machine has, or skips what needs a GPU and reports it.
+$(stamp)/gpu: tests/gpu/setup.sh pyproject.toml | $(stamp)/venv
+	@tests/gpu/setup.sh || echo "tests/gpu will be skipped where it needs a GPU"
 	@touch $@
 
 .build/bin/emcc: wasm/toolchain.sh .ci/need.sh | $(stamp)/system

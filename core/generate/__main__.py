@@ -1,6 +1,6 @@
 """Generates C and TypeScript from the declarations in python/edgewise.
 
-    python3 core/generate            write core/gen/kernels.h, kernels.c, names.h and web/src/gen
+    python3 core/generate            write core/gen, web/src/gen, python/edgewise/webgpu/gen
     python3 core/generate --check    exit with 1 if one of these files is out of date
 
 Requires only Python.
@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT / "python")]
 
 from edgewise.ops.table import kernel_table  # noqa: E402  (the path is set above)
 from kernels import FILES  # noqa: E402
+from shaders import GENERATED as SHADERS  # noqa: E402
 
 MORE = (
     "edgewise.session_limits",
@@ -30,7 +31,7 @@ MORE = (
 def main(arguments: list[str]) -> int:
     """Writes the files that are out of date, or with --check lists them."""
     table, stale = kernel_table(), []
-    files = dict(FILES)
+    files = {**FILES, **SHADERS}
     for part in MORE:
         files.update(importlib.import_module(part).GENERATED)
     for path, write in files.items():

@@ -26,6 +26,10 @@ def __getattr__(name: str) -> object:  # imported on first use, to keep `import 
         from .pipelines.personal import personalize
 
         return personalize
+    if name == "open_engine":
+        from .devices import open_engine
+
+        return open_engine
     if name == "CausalLM":
         from .training.adapters import CausalLM
 
@@ -48,6 +52,7 @@ __all__ = [
     "Trainer",
     "generate",
     "merge_adapter",
+    "open_engine",
     "personalize",
     "pipeline",
 ]

@@ -171,7 +171,7 @@ def test_only_contracts_and_lowering_rules_know_a_kernels_name():
     the rules that use it change.
     """
     wrong = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(p for p in PACKAGE.rglob("*.py") if p.parent.name != "gen"):
         wrong += known_names(path.relative_to(PACKAGE).as_posix(), path.read_text())
     for path in sorted((ROOT / "web" / "src").rglob("*.ts")):
         if path.parent.name != "gen":

@@ -26,6 +26,8 @@ ORDER = [
     {"sums"},
     {"package"},
     {"plan"},
+    {"webgpu"},
+    {"devices"},
     {"processors"},
     {"compile", "profile"},
     {"hub"},
@@ -101,6 +103,7 @@ def test_imports_point_one_way():
         ({"js", "pyodide", "pyodide_js"}, "engine/browser.py"),
         ({"numpy"}, "arrays.py backend.py bench/peer.py"),
         ({"ctypes", "mmap"}, "engine/native.py"),
+        ({"wgpu", "wgpudawn"}, ""),  # by name: webgpu/gpu.py
     ],
 )
 def test_few_files_know(names, only):

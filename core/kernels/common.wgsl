@@ -1,0 +1,178 @@
+// Functions that shaders share. Each is part of a program only where something refers to it.
+//
+// WGSL promises nothing about infinities and NaN: they are recognised by their bits, and no constant
+// is one of them.
+
+const LOWEST = -3.4028234e38f;
+
+fn is_nan(v: f32) -> bool { return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u; }
+fn is_inf(v: f32) -> bool { return (bitcast<u32>(v) & 0x7fffffffu) == 0x7f800000u; }
+fn infinity(sign: u32) -> f32 { return bitcast<f32>((min(sign, 1u) << 31u) | 0x7f800000u); }
+fn quiet_nan(one: u32) -> f32 { return bitcast<f32>(max(one, 1u) | 0x7fc00000u); }
+fn ceil_div(p: u32, q: u32) -> u32 { return (p + q - 1u) / q; }
+
+// An int64 as i32; beyond it, the largest or the lowest one.
+fn saturated(v: vec2u) -> i32 {
+  let low = bitcast<i32>(v.x);
+  if (bitcast<i32>(v.y) == (low >> 31u)) { return low; }
+  return select(0x7fffffff, -0x7fffffff - 1, (v.y >> 31u) == 1u);
+}
+
+// float16 and bfloat16, rounded to nearest even; core/scalar_math.h
+fn half_bits(v: f32) -> u32 {
+  let sign = bitcast<u32>(v) & 0x80000000u;
+  let u = bitcast<u32>(v) ^ sign;
+  let small = bitcast<u32>(bitcast<f32>(u) + 0.5f) - 0x3f000000u;
+  let normal = (u - 0x38000000u + 0xfffu + ((u >> 13u) & 1u)) >> 13u;
+  var h = select(normal, small, u < 0x38800000u);
+  h = select(h, 0x7c00u, u >= 0x47800000u);
+  h = select(h, 0x7e00u, u > 0x7f800000u);
+  return h | (sign >> 16u);
+}
+fn bfloat_bits(v: f32) -> u32 {
+  let u = bitcast<u32>(v);
+  let r = (u + 0x7fffu + ((u >> 16u) & 1u)) >> 16u;
+  return select(r, (u >> 16u) | 0x40u, (u & 0x7fffffffu) > 0x7f800000u);
+}
+
+// Elementary functions whose built-in versions are inexact or overflow; core/vector_math.h
+fn expm1(v: f32) -> f32 {
+  if (is_nan(v)) { return v; }
+  if (abs(v) > 0.35f) { return exp(v) - 1f; }
+  return v * (1f + v * (0.5f + v * (0.16666667f + v * (0.041666668f + v * (0.0083333338f
+    + v * (0.0013888889f + v * 0.00019841270f))))));
+}
+fn log1p(v: f32) -> f32 {
+  let w = 1f + v;
+  let d = w - 1f;
+  if (d == 0f) { return v; }
+  return log(w) * (v / d);
+}
+fn sigmoid(v: f32) -> f32 {
+  let e = exp(-abs(v));
+  return select(e, 1f, v >= 0f) / (1f + e) + select(0f, v, is_nan(v));
+}
+fn safe_tanh(v: f32) -> f32 {
+  if (is_nan(v)) { return v; }
+  let t = expm1(min(abs(v) * 2f, 40f));
+  return select(1f, -1f, v < 0f) * (t / (t + 2f));
+}
+fn erf(v: f32) -> f32 {
+  if (is_nan(v)) { return v; }
+  let q = min(abs(v), 3.95f);
+  var p = -4.0707869639e-5f;
+  p = fma(p, q, 3.8100022357e-4f);
+  p = fma(p, q, -1.2517453870e-3f);
+  p = fma(p, q, -2.0571774803e-4f);
+  p = fma(p, q, 1.9321717322e-2f);
+  p = fma(p, q, -1.0281441361e-1f);
+  p = fma(p, q, -6.3661646843e-1f);
+  p = fma(p, q, -1.1283792257f);
+  return select(-1f, 1f, v < 0f) * expm1(p * q);
+}
+fn gelu(v: f32) -> f32 { return 0.5f * v * (1f + erf(v * 0.70710678f)); }
+fn gelu_tanh(v: f32) -> f32 {
+  return v * sigmoid(1.5957691216f * fma(0.044715f * v * v, v, v));
+}
+fn silu(v: f32) -> f32 { return v * sigmoid(v); }
+fn softplus(v: f32) -> f32 { return max(v, 0f) + log1p(exp(-abs(v))); }
+fn clamped(v: f32, low: f32, high: f32) -> f32 {
+  if (is_nan(v)) { return v; }
+  return min(max(v, low), high);
+}
+
+// What a kernel does to its results while they are in registers
+fn activate_none(v: f32) -> f32 { return v; }
+fn activate_relu(v: f32) -> f32 { return select(v, 0f, v < 0f); }
+fn activate_relu6(v: f32) -> f32 { return clamped(v, 0f, 6f); }
+fn activate_gelu(v: f32) -> f32 { return gelu(v); }
+fn activate_gelu_tanh(v: f32) -> f32 { return gelu_tanh(v); }
+fn activate_silu(v: f32) -> f32 { return silu(v); }
+fn activate_tanh(v: f32) -> f32 { return safe_tanh(v); }
+fn activate_sigmoid(v: f32) -> f32 { return sigmoid(v); }
+fn activate_quick_gelu(v: f32) -> f32 { return v * sigmoid(1.702f * v); }
+
+// 64-bit integers as their low and high words
+fn long_of(v: i32) -> vec2u { return vec2u(bitcast<u32>(v), bitcast<u32>(v >> 31u)); }
+fn long_add(p: vec2u, q: vec2u) -> vec2u {
+  let low = p.x + q.x;
+  return vec2u(low, p.y + q.y + select(0u, 1u, low < p.x));
+}
+fn long_neg(p: vec2u) -> vec2u { return long_add(~p, vec2u(1u, 0u)); }
+fn long_less(p: vec2u, q: vec2u) -> bool {
+  let s = bitcast<i32>(p.y);
+  let t = bitcast<i32>(q.y);
+  return s < t || (s == t && p.x < q.x);
+}
+fn word_product(p: u32, q: u32) -> vec2u {
+  let pl = p & 0xffffu;
+  let ph = p >> 16u;
+  let ql = q & 0xffffu;
+  let qh = q >> 16u;
+  let mid = pl * qh + ((pl * ql) >> 16u);
+  let mid2 = ph * ql + (mid & 0xffffu);
+  return vec2u(p * q, ph * qh + (mid >> 16u) + (mid2 >> 16u));
+}
+fn long_mul(p: vec2u, q: vec2u) -> vec2u {
+  let w = word_product(p.x, q.x);
+  return vec2u(w.x, w.y + p.x * q.y + p.y * q.x);
+}
+// (quotient, remainder) without signs, by shifting and subtracting; of division by 0: 0
+fn long_divided(p: vec2u, q: vec2u) -> vec4u {
+  var quotient = vec2u(0u);
+  var rest = vec2u(0u);
+  if (all(q == vec2u(0u))) { return vec4u(0u); }
+  for (var bit = 63i; bit >= 0i; bit--) {
+    let carry = rest.y >> 31u;
+    let word = select(p.x, p.y, bit >= 32i);
+    let next = (word >> (u32(bit) & 31u)) & 1u;
+    rest = vec2u((rest.x << 1u) | next, (rest.y << 1u) | (rest.x >> 31u));
+    if (carry == 1u || rest.y > q.y || (rest.y == q.y && rest.x >= q.x)) {
+      rest = long_add(rest, long_neg(q));
+      if (bit >= 32i) { quotient.y |= 1u << (u32(bit) & 31u); }
+      else { quotient.x |= 1u << u32(bit); }
+    }
+  }
+  return vec4u(quotient, rest);
+}
+fn long_abs(p: vec2u) -> vec2u {
+  if ((p.y >> 31u) == 1u) { return long_neg(p); }
+  return p;
+}
+fn long_div(p: vec2u, q: vec2u) -> vec2u {
+  let r = long_divided(long_abs(p), long_abs(q)).xy;
+  if (((p.y ^ q.y) >> 31u) == 1u) { return long_neg(r); }
+  return r;
+}
+fn long_rem(p: vec2u, q: vec2u) -> vec2u {
+  let r = long_divided(long_abs(p), long_abs(q)).zw;
+  if ((p.y >> 31u) == 1u) { return long_neg(r); }
+  return r;
+}
+
+// Reductions over the invocations of a workgroup, which all call them. The order of additions is
+// fixed, so that results are the same in every run.
+var<workgroup> lanes: array<f32, GROUP>;
+fn sum_of_lanes(lane: u32, v: f32) -> f32 {
+  workgroupBarrier();
+  lanes[lane] = v;
+  for (var half = GROUP / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (lane < half) { lanes[lane] += lanes[lane + half]; }
+  }
+  workgroupBarrier();
+  return lanes[0];
+}
+fn highest_of_lanes(lane: u32, v: f32) -> f32 {
+  workgroupBarrier();
+  lanes[lane] = v;
+  for (var half = GROUP / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (lane < half) { lanes[lane] = max(lanes[lane], lanes[lane + half]); }
+  }
+  workgroupBarrier();
+  return lanes[0];
+}
+
+// WGSL's log, for kernels that have a parameter `log`
+fn logarithm(v: f32) -> f32 { return log2(v) * 0.69314718f; }

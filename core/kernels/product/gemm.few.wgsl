@@ -1,0 +1,52 @@
+// groups: batch0 * batch1 * m * ceil_div(n, 4 if b_row == 1 else 32)
+// group: 64
+// when: m <= 4 and k > 0
+// apply: number = number_{b_type}; activate = activate_{activation}
+//
+// Few rows: b is read once for each. Where columns of b are contiguous, 16 invocations add up a
+// column and a workgroup computes 4 of them; else 2 invocations and 32 columns, so that neighbouring
+// invocations read neighbouring elements.
+
+const PARTS = select(2u, 16u, b_row == 1);
+const COLUMNS = GROUP / PARTS;
+
+var<workgroup> partial: array<f32, GROUP>;
+
+fn run(at: u32, lane: u32) {
+  let across = ceil_div(n, COLUMNS);
+  let row = at / across % m;
+  let batch = at / across / m;
+  let p = batch / batch1;
+  let q = batch - p * batch1;
+  var part = lane % PARTS;
+  var local = lane / PARTS;
+  if (b_row != 1) {
+    part = lane / COLUMNS;
+    local = lane % COLUMNS;
+  }
+  let column = at % across * COLUMNS + local;
+  var s = 0f;
+  if (column < n) {
+    let from_a = p * a0 + q * a1 + row * a_row;
+    let from_b = p * b0 + q * b1 + column * b_col;
+    for (var d = part; d < k; d += PARTS) {
+      s = fma(a(from_a + d * a_col), number(b(from_b + d * b_row)), s);
+    }
+  }
+  partial[lane] = s;
+  workgroupBarrier();
+  if (part == 0u && column < n) {
+    let step = select(COLUMNS, 1u, b_row == 1);
+    s = 0f;
+    for (var i = 0u; i < PARTS; i++) { s += partial[lane + i * step]; }
+    let to = p * y0 + q * y1 + row * y_row + column;
+    var v = alpha * s;
+    if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
+    v = activate(v);
+    if (has_residual) { v += residual(to); }
+    y_set(to, v);
+  }
+}
+fn number_f(v: f32) -> f32 { return v; }
+fn number_u(v: u32) -> f32 { return f32(v); }
+fn number_i(v: i32) -> f32 { return f32(v); }

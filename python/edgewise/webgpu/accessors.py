@@ -1,0 +1,149 @@
+"""WGSL functions that read and write the elements of an operand, by element type.
+
+A float is an f32 for shaders, whatever it is stored as; integers of up to 32 bits are i32 or u32;
+an int64 is a vec2u of its low and its high word; an element that is only moved is a u32, or a vec2u
+if it has 8 bytes. Elements smaller than a word are written by atomic operations on their word,
+since neighbours belong to other invocations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# class of an element type: how a shader sees it
+CLASSES = {
+    1: "f",
+    10: "f",
+    16: "f",
+    2: "u",
+    4: "u",
+    9: "u",
+    12: "u",
+    3: "i",
+    5: "i",
+    6: "i",
+    7: "l",
+}
+TYPES = {"f": "f32", "i": "i32", "u": "u32", "l": "vec2u", "w": "u32", "d": "vec2u"}
+
+
+def class_of(dtype: int, nbytes: int) -> str:
+    """The class of an element type, "" where no shader has it. dtype 0: elements that are only
+    moved: "w", or "d" for those of 8 bytes.
+    """
+    if dtype == 0:
+        return {1: "w", 2: "w", 4: "w", 8: "d"}.get(nbytes, "")
+    return CLASSES.get(dtype, "")
+
+
+@dataclass(frozen=True)
+class Access:
+    """An operand as its accessors see it.
+
+    Attributes:
+        name: of the operand.
+        dtype, nbytes: as of steps.element_dtype.
+        binding: name of the variable that it is bound as.
+        stored: what that is an array of: "f32", "u32" or "atomic<u32>".
+        base: expression of the offset of element 0, in elements.
+    """
+
+    name: str
+    dtype: int
+    nbytes: int
+    binding: str
+    stored: str
+    base: str
+
+    @property
+    def kind(self) -> str:
+        """The class of its elements."""
+        return class_of(self.dtype, self.nbytes)
+
+    def word(self, index: str) -> str:
+        """A word of its binding as u32."""
+        element = f"{self.binding}[{index}]"
+        if self.stored == "atomic<u32>":
+            return f"atomicLoad(&{element})"
+        return f"bitcast<u32>({element})" if self.stored == "f32" else element
+
+    def set_word(self, index: str, value: str) -> str:
+        """The statement that writes a whole word. value: a u32."""
+        element = f"{self.binding}[{index}]"
+        if self.stored == "atomic<u32>":
+            return f"atomicStore(&{element}, {value});"
+        return f"{element} = {f'bitcast<f32>({value})' if self.stored == 'f32' else value};"
+
+    def function(self, suffix: str) -> tuple[str, str] | None:
+        """(text, text of what it needs) of an accessor: "" reads, "_set" writes, "_int" reads an
+        integer as i32, "_word" reads a word. None where there is none.
+        """
+        make = {"": self._read, "_set": self._write, "_int": self._int, "_word": self._word}
+        return make[suffix]() if suffix in make else None
+
+    def _word(self) -> tuple[str, str]:
+        at = f"({self.base} * {self.nbytes}u) / 4u + i" if self.nbytes != 4 else f"{self.base} + i"
+        return f"fn {self.name}_word(i: u32) -> u32 {{ return {self.word(at)}; }}", ""
+
+    def _bits(self) -> str:
+        """Statements that leave the bits of element j in w."""
+        shift = {1: "(j & 3u) * 8u", 2: "(j & 1u) * 16u"}[self.nbytes]
+        index = {1: "j >> 2u", 2: "j >> 1u"}[self.nbytes]
+        mask = {1: "0xffu", 2: "0xffffu"}[self.nbytes]
+        return f"let w = ({self.word(index)} >> ({shift})) & {mask};"
+
+    def _read(self) -> tuple[str, str]:
+        kind = self.kind
+        head = f"fn {self.name}(i: u32) -> {TYPES[kind]} {{ let j = {self.base} + i;"
+        if self.nbytes == 8:
+            low, high = self.word("2u * j"), self.word("2u * j + 1u")
+            return f"{head} return vec2u({low}, {high}); }}", ""
+        if self.nbytes == 4:
+            if kind == "f" and self.stored == "f32":
+                return f"{head} return {self.binding}[j]; }}", ""
+            word = self.word("j")
+            value = {"f": f"bitcast<f32>({word})", "i": f"bitcast<i32>({word})"}.get(kind, word)
+            return f"{head} return {value}; }}", ""
+        if kind == "f":
+            value = "unpack2x16float(w).x" if self.dtype == 10 else "bitcast<f32>(w << 16u)"
+        elif kind == "i":
+            shift = 32 - 8 * self.nbytes
+            value = f"bitcast<i32>(w << {shift}u) >> {shift}u"
+        else:
+            value = "w"
+        return f"{head} {self._bits()} return {value}; }}", ""
+
+    def _write(self) -> tuple[str, str]:
+        kind = self.kind
+        head = f"fn {self.name}_set(i: u32, v: {TYPES[kind]}) {{ let j = {self.base} + i;"
+        if self.nbytes == 8:
+            low, high = self.set_word("2u * j", "v.x"), self.set_word("2u * j + 1u", "v.y")
+            return f"{head} {low} {high} }}", ""
+        needs = ""
+        if self.nbytes == 4:
+            if kind == "f" and self.stored == "f32":
+                return f"{head} {self.binding}[j] = v; }}", ""
+            bits = {"f": "bitcast<u32>(v)", "i": "bitcast<u32>(v)"}.get(kind, "v")
+            return f"{head} {self.set_word('j', bits)} }}", ""
+        if kind == "f":
+            needs = "half_bits" if self.dtype == 10 else "bfloat_bits"
+            bits = f"{needs}(v)"
+        else:
+            bits = "bitcast<u32>(v)" if kind == "i" else "v"
+        mask = {1: "0xffu", 2: "0xffffu"}[self.nbytes]
+        shift = {1: "(j & 3u) * 8u", 2: "(j & 1u) * 16u"}[self.nbytes]
+        index = {1: "j >> 2u", 2: "j >> 1u"}[self.nbytes]
+        return (
+            f"{head} let s = {shift}; let at = {index};"
+            f" atomicAnd(&{self.binding}[at], ~({mask} << s));"
+            f" atomicOr(&{self.binding}[at], ({bits} & {mask}) << s); }}",
+            needs,
+        )
+
+    def _int(self) -> tuple[str, str]:
+        read = f"{self.name}(i)"
+        if self.kind == "l":
+            value = f"saturated({read})"
+        else:
+            value = f"i32({read})"
+        return f"fn {self.name}_int(i: u32) -> i32 {{ return {value}; }}", ""

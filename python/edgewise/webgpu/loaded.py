@@ -1,0 +1,246 @@
+"""A plan whose steps run on a GPU. Steps without a shader run on the processor, between copies of
+what they read and write.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ..engine import Buffer, LoadedPlan
+from ..engine.base import Failure, error_of
+from ..errors import Aborted
+from ..schema.errors import ERRORS
+from .launch import Launch
+from .mirror import Mirrors
+from .steps import constants_of, register_ranges, steps_of
+from .wgsl import REGISTERS
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+    from .engine import WebGPUEngine
+
+CHUNK = 64  # dispatches that are submitted together
+INDEX = next(error.code for error in ERRORS if error.name == "INDEX")
+
+
+class Run:
+    """Steps first to end - 1 of a plan, all on the GPU or all on the processor."""
+
+    __slots__ = ("first", "end", "on_gpu")
+
+    def __init__(self, first: int, end: int, on_gpu: bool) -> None:
+        self.first, self.end, self.on_gpu = first, end, on_gpu
+
+
+class WebGPUPlan(LoadedPlan):
+    """A plan that the engine in C has checked, on a GPU.
+
+    `run` returns when the commands are submitted, or, if a step can find an index that is out of
+    range, when they are done.
+
+    Attributes:
+        launches: how each step is run on the GPU; None for those on the processor.
+        reasons: {step: why it runs on the processor}.
+        mirrors: memory on the processor of the slots, for the steps there.
+    """
+
+    engine: WebGPUEngine
+
+    def __init__(self, engine: WebGPUEngine, plan: Plan) -> None:
+        self.bound: dict[int, Buffer] = {}
+        self.steps: list[Any] = []
+        self.launches: list[Launch | None] = []
+        self.closed: list[Any] = []  # GPUBuffers of the plan's own
+        self.mirrors: Mirrors | None = None
+        super().__init__(engine, plan)
+        gpu, device = engine.gpu, engine.gpu.device
+        self.steps = steps_of(plan.data)
+        self.ranges = register_ranges(plan.data)
+        self.values = [0] * len(self.ranges)
+        for i, (low, high) in enumerate(self.ranges):
+            self.values[i] = low
+            if low < -(1 << 31) or high >= 1 << 31 or len(self.ranges) > REGISTERS:
+                raise error_of(Failure(10, -1, i, -1, high), plan, "register")
+        constants = constants_of(plan.data)
+        self.constants = gpu.buffer(len(constants))
+        self.records = gpu.buffer(256 * max(len(self.steps), 1), uniform=True)
+        self.registers_buffer = gpu.buffer(4 * REGISTERS, uniform=True)
+        self.errors = gpu.buffer(16)
+        self.closed = [self.constants, self.records, self.registers_buffer, self.errors]
+        if constants:
+            data = constants + bytes(-len(constants) % 4)
+            device.queue.write_buffer(self.constants, 0, data)
+        self.reasons: dict[int, str] = {}
+        self._choose()
+        self.fails = any(launch is not None and launch.fails for launch in self.launches)
+        self.fresh = True  # whether registers are to be written
+        self.dirty: set[int] = {i for i, launch in enumerate(self.launches) if launch is not None}
+        self.parts = [self._runs(0, plan.init_count), self._runs(plan.init_count, len(self.steps))]
+        if self.reasons:
+            self.mirrors = Mirrors(self)
+        engine.plans.add(self)
+        self.bind_temps()
+
+    def _choose(self) -> None:
+        """Decides where each step runs, and begins to compile its programs."""
+        largest = [high for _, high in self.ranges]
+        failing = False
+        for i, step in enumerate(self.steps):
+            launch = Launch(self, i, step, largest, failing)
+            reason = launch.reason
+            if reason:
+                self.reasons[i] = reason
+            else:
+                failing = failing or launch.fails
+            self.launches.append(None if reason else launch)
+
+    def _runs(self, first: int, end: int) -> list[Run]:
+        out: list[Run] = []
+        for i in range(first, end):
+            on_gpu = self.launches[i] is not None
+            if out and out[-1].on_gpu == on_gpu:
+                out[-1].end = i + 1
+            else:
+                out.append(Run(i, i + 1, on_gpu))
+        return out
+
+    # ---- slots
+    def bind_temps(self) -> None:
+        """Binds the arenas, which all plans of the engine share."""
+        if self.steps:
+            temps = [i for i, slot in enumerate(self.plan.slots) if slot.kind == "temp"]
+            for index, slot in enumerate(temps):
+                self.bind(slot, self.engine.temp(index, self.plan.slots[slot].nbytes))
+
+    def bind_temp(self, index: int) -> None:
+        """Binds an arena again, which has moved."""
+        temps = [i for i, slot in enumerate(self.plan.slots) if slot.kind == "temp"]
+        if index < len(temps) and temps[index] in self.bound:
+            self.bind(temps[index], self.engine.temps[index])
+
+    def bind(self, slot: int, buffer: Buffer) -> None:
+        s = self.plan.slots[slot]
+        if buffer.nbytes < s.nbytes:
+            super().bind(slot, buffer)  # raises
+        self.bound[slot] = buffer
+        if self.mirrors is not None:
+            self.mirrors.moved(slot)
+        for i, launch in enumerate(self.launches):
+            if launch is not None and slot in launch.slots:
+                self.dirty.add(i)
+
+    def unbind(self, slot: int) -> None:
+        self.bound.pop(slot, None)
+
+    def register(self, index: int, value: int) -> None:
+        super().register(index, value)
+        self.values[index] = value
+        self.fresh = True
+
+    # ---- runs
+    def init(self) -> None:
+        self._go(self.parts[0])
+
+    def run(self) -> None:
+        if self.watch is not None and self.watch.profile is not None:
+            self.watch.profile.record(self)
+        else:
+            self._go(self.parts[1])
+
+    def run_timed(self) -> list[float]:
+        out: list[float] = []
+        queue = self.engine.gpu.device.queue
+        for run in self.parts[1]:
+            for i in range(run.first, run.end):
+                start = perf_counter()
+                self._go([Run(i, i + 1, run.on_gpu)])
+                queue.on_submitted_work_done_sync()
+                out.append(perf_counter() - start)
+        return out
+
+    def _go(self, runs: list[Run]) -> None:
+        with self.engine.lock:
+            self.check_idle()
+            self.torn = self.done = False
+            self._refresh(runs)
+            try:
+                for run in runs:
+                    self.ends.check()
+                    if run.on_gpu:
+                        self._on_gpu(run)
+                    else:
+                        self._check()
+                        assert self.mirrors is not None
+                        self.mirrors.run(run.first, run.end)
+            except Aborted:
+                self.torn = True
+                raise
+            self._check()
+            self.done = True
+
+    def _refresh(self, runs: list[Run]) -> None:
+        """Writes registers and what has changed since the last run."""
+        queue = self.engine.gpu.device.queue
+        if self.fresh and self.values:
+            data = struct.pack(f"<{len(self.values)}i", *self.values)
+            queue.write_buffer(self.registers_buffer, 0, data)
+        self.fresh = False
+        if self.dirty:
+            for i in sorted(i for i in self.dirty if any(r.first <= i < r.end for r in runs)):
+                launch = self.launches[i]
+                assert launch is not None
+                launch.connect()
+                self.dirty.discard(i)
+
+    def _on_gpu(self, run: Run) -> None:
+        device = self.engine.gpu.device
+        i = run.first
+        while i < run.end:
+            encoder = device.create_command_encoder()
+            compute = encoder.begin_compute_pass()
+            for launch in self.launches[i : min(i + CHUNK, run.end)]:
+                assert launch is not None
+                launch.dispatch(compute)
+            compute.end()
+            device.queue.submit([encoder.finish()])
+            i += CHUNK
+
+    def _check(self) -> None:
+        """Raises InputError where a step found an index that is out of range."""
+        if not self.fails:
+            return
+        queue = self.engine.gpu.device.queue
+        step, index = struct.unpack("<Ii", queue.read_buffer(self.errors, 0, 8))
+        if step:
+            queue.write_buffer(self.errors, 0, bytes(16))
+            raise error_of(Failure(INDEX, step - 1, -1, -1, index), self.plan, "")
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What runs where; see WebGPUEngine.info."""
+        first = self.plan.init_count
+        launches = [launch for launch in self.launches[first:] if launch is not None]
+        here = {i: r for i, r in self.reasons.items() if i >= first}
+        mirrors = self.mirrors
+        return {
+            "plan": self.title or self.plan.name,
+            "steps": len(self.steps) - first,
+            "dispatches": sum(len(launch.programs) for launch in launches),
+            "pipelines": len({p.text for launch in launches for p in launch.programs}),
+            "onCpu": dict(Counter(self.plan.kernels[i] for i in here)),
+            "why": {self.plan.kernels[i]: reason for i, reason in here.items()},
+            "downloads": mirrors.downloads if mirrors is not None else 0,
+            "uploads": mirrors.uploads if mirrors is not None else 0,
+        }
+
+    def free(self) -> None:
+        super().free()
+        self.engine.plans.discard(self)
+        if self.mirrors is not None:
+            self.mirrors.free()
+        while self.closed:
+            self.closed.pop().destroy()
+        self.launches, self.bound = [], {}

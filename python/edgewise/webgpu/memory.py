@@ -1,0 +1,140 @@
+"""Memory of a GPU by address, so that ranges of it are Buffers as on any device.
+
+A GPUBuffer has a range of addresses. Small weights share one: they are only read. Everything else
+has its own, since WebGPU refuses to read and write one GPUBuffer in a step. All begins at a
+multiple of 256 bytes, as bindings must.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any, NamedTuple
+
+from ..engine import Buffer
+from ..errors import OutOfMemory
+from .gpu import Gpu
+
+ALIGNMENT = 256
+SHARED = 1 << 22  # bytes of a GPUBuffer for small weights
+SMALL = 1 << 18  # bytes up to which a weight is small
+
+
+class Place(NamedTuple):
+    """A range of a GPUBuffer. number: of the GPUBuffer, which no other one has had."""
+
+    gpu_buffer: Any
+    number: int
+    offset: int
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+
+
+class _Block:
+    """A GPUBuffer. live: {offset: bytes} of the allocations in it; used: offset behind the last."""
+
+    def __init__(self, gpu_buffer: Any, number: int, base: int, nbytes: int, shared: bool) -> None:
+        self.gpu_buffer, self.number, self.base, self.nbytes = gpu_buffer, number, base, nbytes
+        self.shared = shared
+        self.live: dict[int, int] = {}
+        self.spare: list[tuple[int, int]] = []  # (bytes, offset) of what was released
+        self.used = 0
+
+    def take(self, nbytes: int) -> int | None:
+        """The offset of a new allocation; None where there is no room."""
+        for i, (size, offset) in enumerate(self.spare):
+            if size == nbytes:
+                del self.spare[i]
+                self.live[offset] = nbytes
+                return offset
+        if self.nbytes - self.used < nbytes:
+            return None
+        self.live[self.used] = nbytes
+        self.used += nbytes
+        return self.used - nbytes
+
+
+class GpuMemory:
+    """Allocates ranges of GPUBuffers.
+
+    Attributes:
+        made: GPUBuffers that were made so far.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.made = 0
+        self._next = ALIGNMENT
+        self._bases: list[int] = []
+        self._blocks: list[_Block] = []
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Zeroed memory in a GPUBuffer of its own. Raises OutOfMemory."""
+        return self._in(self._make(_aligned(nbytes), False), nbytes)
+
+    def for_weight(self, nbytes: int) -> Buffer:
+        """Memory with undefined contents that no step writes. Raises OutOfMemory."""
+        size = _aligned(nbytes)
+        if size > SMALL:
+            return self._in(self._make(size, True), nbytes)
+        for block in self._blocks:
+            if block.shared and (offset := block.take(size)) is not None:
+                return Buffer(block.base + offset, nbytes)
+        return self._in(self._make(SHARED, True), nbytes)
+
+    @staticmethod
+    def _in(block: _Block, nbytes: int) -> Buffer:
+        offset = block.take(_aligned(nbytes))
+        assert offset is not None
+        return Buffer(block.base + offset, nbytes)
+
+    def _make(self, nbytes: int, shared: bool) -> _Block:
+        if nbytes > self.gpu.buffer_bytes:
+            raise OutOfMemory(
+                f"{nbytes} bytes in one buffer: this GPU has at most {self.gpu.buffer_bytes}",
+                "webgpu",
+                "Use a smaller batch, sequence or model, or the device 'cpu'.",
+            )
+        try:
+            gpu_buffer = self.gpu.buffer(nbytes)
+        except Exception as e:  # the libraries' own errors
+            raise OutOfMemory(
+                f"{nbytes} bytes could not be allocated on the GPU ({e})",
+                "webgpu",
+                "Use a smaller batch, sequence or model, or close other models.",
+            ) from e
+        block = _Block(gpu_buffer, self.made, self._next, nbytes, shared)
+        self.made += 1
+        self._next += nbytes + ALIGNMENT
+        self._bases.append(block.base)
+        self._blocks.append(block)
+        return block
+
+    def release(self, buffer: Buffer) -> None:
+        """Frees an allocation; its GPUBuffer when it holds no other one."""
+        block = self._block(buffer.address)
+        offset = buffer.address - block.base
+        block.spare.append((block.live.pop(offset), offset))
+        if not block.live:
+            i = self._blocks.index(block)
+            del self._blocks[i], self._bases[i]
+            block.gpu_buffer.destroy()
+
+    def place(self, buffer: Buffer) -> Place:
+        """Where a buffer lies."""
+        block = self._block(buffer.address)
+        return Place(block.gpu_buffer, block.number, buffer.address - block.base)
+
+    def _block(self, address: int) -> _Block:
+        return self._blocks[bisect_right(self._bases, address) - 1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all GPUBuffers."""
+        return sum(block.nbytes for block in self._blocks)
+
+    @property
+    def buffers(self) -> int:
+        """Number of GPUBuffers."""
+        return len(self._blocks)

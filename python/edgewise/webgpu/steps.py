@@ -1,0 +1,169 @@
+"""The steps of a plan as a GPU runs them: parameters and offsets may be linear in registers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..declare.kernel import Kernel, evaluate
+from ..ops.table import kernel_table
+from ..schema.plan_format import HEADER, NONE, OPERAND, PATCH, REGISTER, STEP
+
+
+class Linear(NamedTuple):
+    """A number that follows a register: registers[register] * scale + add."""
+
+    register: int
+    scale: int
+    add: int
+
+    def at(self, registers: Sequence[int]) -> int:
+        """Its value."""
+        return registers[self.register] * self.scale + self.add
+
+
+Number = int | Linear
+Params = dict[str, "int | float | Linear | list[Number]"]
+
+
+@dataclass(frozen=True)
+class StepOperand:
+    """Where an operand lies.
+
+    Attributes:
+        buffer: schema.plan_format.ARENA or CONST, or SLOT0 + the number of a slot.
+        offset: of element 0 in bytes.
+        register, scale: the offset grows by registers[register] * scale bytes; -1: it does not.
+    """
+
+    buffer: int
+    offset: int
+    register: int
+    scale: int
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """A step.
+
+    Attributes:
+        kernel: its contract.
+        params: by name; numbers, Linear, or lists of them.
+        operands: in the order of the contract, None where absent.
+    """
+
+    kernel: Kernel
+    params: Params
+    operands: tuple[StepOperand | None, ...]
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a parameter follows a register."""
+        return any(
+            isinstance(x, Linear)
+            for value in self.params.values()
+            for x in (value if isinstance(value, list) else [value])
+        )
+
+    def values(self, registers: Sequence[int]) -> dict[str, int | float | list[int]]:
+        """The parameters with these registers."""
+
+        def value(x: int | float | Linear) -> int | float:
+            return x.at(registers) if isinstance(x, Linear) else x
+
+        return {
+            name: [int(value(y)) for y in x] if isinstance(x, list) else value(x)
+            for name, x in self.params.items()
+        }
+
+    def is_empty(self, values: dict[str, int | float | list[int]]) -> bool:
+        """Whether a step with these values of its parameters does nothing."""
+        counts = [values[name] for name in self.kernel.empty]
+        return any(0 in c if isinstance(c, list) else c == 0 for c in counts)
+
+
+def steps_of(data: bytes) -> list[PlanStep]:
+    """All steps of a plan, init steps first. The engine has checked the plan."""
+    kernels = kernel_table().kernels
+    header = HEADER.unpack_from(data)
+    out, at = [], header[HEADER_STEPS_AT]
+    for _ in range(header[HEADER_INIT] + header[HEADER_STEPS]):
+        kernel, n_operands, n_patches, _, param_bytes, step_bytes = STEP.unpack_from(data, at)
+        params_at = at + STEP.size
+        patches_at = params_at + -(-param_bytes // 8) * 8
+        operands_at = patches_at + n_patches * PATCH.size
+        patches = {
+            word: Linear(register, scale, add)
+            for word, register, scale, add in (
+                PATCH.unpack_from(data, patches_at + i * PATCH.size) for i in range(n_patches)
+            )
+        }
+        operands = (
+            OPERAND.unpack_from(data, operands_at + i * OPERAND.size) for i in range(n_operands)
+        )
+        out.append(
+            PlanStep(
+                kernels[kernel],
+                _params(kernels[kernel], data[params_at : params_at + param_bytes], patches),
+                tuple(
+                    None if o[0] == NONE else StepOperand(o[0], o[2], o[1] - 1, o[3])
+                    for o in operands
+                ),
+            )
+        )
+        at += step_bytes
+    return out
+
+
+HEADER_INIT, HEADER_STEPS, HEADER_REGISTERS_AT, HEADER_CONST_AT, HEADER_STEPS_AT = 4, 5, 8, 10, 12
+
+
+def constants_of(data: bytes) -> bytes:
+    """The constant section of a plan."""
+    header = HEADER.unpack_from(data)
+    return data[header[HEADER_CONST_AT] : header[HEADER_CONST_AT] + header[HEADER_CONST_AT + 1]]
+
+
+def register_ranges(data: bytes) -> list[tuple[int, int]]:
+    """(lowest, highest value) of each register of a plan."""
+    header = HEADER.unpack_from(data)
+    count, at = header[2], header[HEADER_REGISTERS_AT]
+    return [REGISTER.unpack_from(data, at + i * REGISTER.size) for i in range(count)]
+
+
+def _params(kernel: Kernel, data: bytes, patches: dict[int, Linear]) -> Params:
+    out: Params = {}
+    at = 0
+    for name, kind in kernel.params.items():
+        count = int(kind[4:-1]) if "[" in kind else 1
+        numbers: list[Number] = []
+        for i in range(at, at + count):
+            numbers.append(patches.get(i) or struct.unpack_from("<i", data, 4 * i)[0])
+        if kind == "f32":
+            out[name] = float(struct.unpack_from("<f", data, 4 * at)[0])
+        else:
+            out[name] = numbers if "[" in kind else numbers[0]
+        at += count
+    return out
+
+
+def element_dtype(kernel: Kernel, index: int, params: Params) -> tuple[int, int]:
+    """(ONNX code of an operand's elements, or 0 where they are only moved; bytes per element)"""
+    type_ = kernel.operands[index].type
+    plain = {k: v for k, v in params.items() if not isinstance(v, Linear)}
+    if type_.bool_if and evaluate(type_.bool_if, plain):
+        return 9, 1
+    if type_.parameter:
+        code = params[type_.parameter]
+        assert isinstance(code, int)
+        return code, _SIZES.get(code, 1)
+    if len(type_.codes) == 1:
+        return type_.codes[0], _SIZES.get(type_.codes[0], 1)
+    if type_.codes:
+        return type_.codes[0], int(type_.size)
+    return 0, int(evaluate(type_.size, plain))
+
+
+_SIZES = {1: 4, 4: 2, 5: 2, 6: 4, 7: 8, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}

@@ -1,0 +1,56 @@
+"""The GPUs that tests run on: that of the machine, or one in software (tests/gpu/setup.sh)."""
+
+import ctypes
+import functools
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from edgewise.errors import EngineError
+from edgewise.webgpu import WebGPUEngine
+
+FOLDER = Path(__file__).parents[2] / ".build/gpu"
+LIBRARIES = {"wgpudawn": "Tint", "wgpu": "naga"}  # name: its compiler of WGSL
+
+
+def prepare():
+    """Lets this process find what is in .build/gpu."""
+    if str(FOLDER / "python") not in sys.path:
+        sys.path.append(str(FOLDER / "python"))
+    if "VK_DRIVER_FILES" in os.environ or not (FOLDER / "lavapipe.json").exists():
+        return
+    os.environ["VK_DRIVER_FILES"] = os.environ["VK_ICD_FILENAMES"] = str(FOLDER / "lavapipe.json")
+    libraries = FOLDER / "vulkan/usr/lib" / f"{os.uname().machine}-linux-gnu"
+    # A library that is loaded is found by its name, so no search path has to be set.
+    rest = [*sorted(libraries.glob("*.so.*")), libraries / "libvulkan_lvp.so"]
+    if _loads(rest[-1]):  # the machine has all that it needs
+        rest = [libraries / "libvulkan.so.1"]
+    while loaded := [p for p in rest if _loads(p)]:
+        rest = [p for p in rest if p not in loaded]
+
+
+def _loads(path):
+    try:
+        ctypes.CDLL(str(path))
+        return True
+    except OSError:
+        return False
+
+
+@functools.cache
+def opened(library="wgpudawn"):
+    """A WebGPUEngine of this process, or why there is none."""
+    prepare()
+    try:
+        return WebGPUEngine(threads=1, library=library)
+    except EngineError as e:
+        return str(e)
+
+
+def gpu(library="wgpudawn"):
+    """A WebGPUEngine of this process; skips the test where there is none."""
+    found = opened(library)
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
