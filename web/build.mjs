@@ -76,13 +76,15 @@ const byAddress = {
 };
 await build({
   ...options,
-  entryPoints: [join(here, "demo/demo.ts")],
+  entryPoints: [join(here, "demo/demo.ts"), join(here, "demo/see.ts")],
   outdir: join(out, "demo"),
   plugins: [byAddress],
 });
 for (const name of [
   "index.html",
+  "see.html",
   "demo.css",
+  "see.css",
   "app.webmanifest",
   "icon.svg",
   "icon-192.png",

@@ -12,26 +12,24 @@ import type { TaskInput } from "../../protocol/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import type { Client } from "../client.ts";
 import { handleOf, readInputs, transfers } from "./tasks.ts";
-import type {
-  CallOptions,
-  FeatureExtractionPipeline,
-  ImageClassificationPipeline,
-  LabelScore,
-  TextClassificationPipeline,
-} from "./types.ts";
+import type { CallOptions, LabelScore, TaskPipelines } from "./types.ts";
 
 /** Pipelines that can be personalized. */
-export type Personalizable =
-  | ImageClassificationPipeline
-  | TextClassificationPipeline
-  | FeatureExtractionPipeline;
+export type Personalizable = TaskPipelines[
+  | "image-classification"
+  | "image-feature-extraction"
+  | "audio-classification"
+  | "speaker-verification"
+  | "text-classification"
+  | "feature-extraction"];
 
 /** An input of a pipeline. */
-export type InputOf<P extends Personalizable> = P extends FeatureExtractionPipeline
-  ? string
-  : Parameters<P>[0] extends infer I
-    ? Exclude<I, readonly unknown[] | AsyncIterable<unknown>>
-    : never;
+export type InputOf<P extends Personalizable> = P extends (
+  inputs: AsyncIterable<infer Input>,
+  options?: never,
+) => unknown
+  ? Input
+  : never;
 
 /** Examples by label: an input, or a list of them. */
 export type ExamplesOf<P extends Personalizable> = Readonly<
@@ -74,6 +72,10 @@ export interface PersonalCallOptions extends CallOptions {
   top_k?: number | null;
   /** Default: softmax. Refused with `knn`. */
   function_to_apply?: "default" | "softmax" | "sigmoid" | "none";
+  /** Of speakers: a voice is accepted from this probability on. Default: 0.5. */
+  threshold?: number;
+  /** Of speakers: this voice only. */
+  name?: string;
 }
 
 /**
@@ -136,8 +138,8 @@ const OTHERS = ["other", "validation_split", "seed", "name", "signal"];
  * const [{ label, score }] = await mine(video);
  * ```
  *
- * @param pipe for `image-classification`, `text-classification` or `feature-extraction`, loaded
- *   with `personalize: true`. It can still be used.
+ * @param pipe for classification of pictures, sounds or texts, for features of pictures or texts, or
+ *   for `speaker-verification`; loaded with `personalize: true`. It can still be used.
  * @param examples by label; a file of `save`; or nothing, to `add` them one by one
  * @throws InputError if an option or an example is not valid
  * @throws Aborted

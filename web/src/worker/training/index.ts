@@ -1,5 +1,6 @@
 // The part of the worker that trains. The worker loads it when it is first needed (parts.ts).
 
+export { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
 export { adaptersOf } from "./adapters-of.ts";
 export { ArtifactSession } from "./artifacts.ts";
 export { forget, keep, listKept, readKept } from "./kept.ts";

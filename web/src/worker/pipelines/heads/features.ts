@@ -11,6 +11,9 @@ import { meanVoice } from "../sounds/tasks.ts";
 import { type Numbers, numbers, output } from "../text.ts";
 import { featureExtraction, forwardText, poolingOf } from "../text-tasks.ts";
 
+/** Of calls that send nothing. */
+const SILENT = { streams: false, text: () => undefined, send: () => undefined };
+
 /** `processor.features` of a manifest. */
 export interface FeaturesInfo {
   /** Name of an output of the graph "model". */
@@ -80,7 +83,7 @@ async function vectorOf(
     const run = featureExtraction.prepare(
       host,
       new Options(own, featureExtraction.options),
-      () => undefined,
+      SILENT,
     );
     return ((await run(input, ending)) as { data: number[] }).data;
   }

@@ -1,8 +1,7 @@
 // Heads in safetensors files, which Python reads and writes as well
-// (python/edgewise/pipelines/personal/files.py).
+// (python/edgewise/pipelines/personal/files.py). The format is in the part for training.
 
 import type { HeadFields } from "../../../protocol/heads.ts";
-import { readSafetensors, safetensorsHead } from "../../../shared/checkpoints/safetensors.ts";
 import { ModelError } from "../../../shared/errors.ts";
 import { Examples } from "./examples.ts";
 import type { Head } from "./fit.ts";
@@ -23,7 +22,9 @@ export interface Saved {
 }
 
 /** Writes a head with the features of its examples. */
-export function writeHead({ name, task, model, fields, examples, head }: Saved): Blob {
+export async function writeHead(saved: Saved): Promise<Blob> {
+  const { safetensorsHead } = await import("../../training/index.ts");
+  const { name, task, model, fields, examples, head } = saved;
   const { method, ...options } = fields;
   const { labels, size, length } = examples;
   const rows = new Float32Array(length * size);
@@ -58,6 +59,7 @@ function bytesOf(values: ArrayBufferView<ArrayBuffer>): Uint8Array<ArrayBuffer> 
  * @throws ModelError if the file is damaged, or none of a head
  */
 export async function readHead(file: Blob, where: string): Promise<Saved> {
+  const { readSafetensors } = await import("../../training/index.ts");
   const { tensors, metadata } = await readSafetensors(file, where);
   const need = (fine: unknown, what: string): void => {
     if (!fine) throw new ModelError(what, where, "Save it again with `save`.");

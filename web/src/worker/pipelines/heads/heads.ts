@@ -105,7 +105,7 @@ class Heads {
         return { measures: await this.evaluate(request.examples, ending) };
       case "save": {
         const { name } = request;
-        return { file: writeHead(name === undefined ? this.current : this.named(name)) };
+        return { file: await writeHead(name === undefined ? this.current : this.named(name)) };
       }
       case "load":
         await this.load(request.file, request.name);
