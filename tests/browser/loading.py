@@ -20,6 +20,26 @@ WATCH = """
 COMPILED = {"model": "/demo/model/", "options": {"dtype": "q4", "cache": False}}
 
 
+STALLS = (1, 5, 25)  # seconds
+
+
+def stalling(visit, attempt):
+    """Calls attempt(seconds) while env.stallTimeout is that long; on failure again with a longer
+    one, since on a busy machine parts that do respond may take longer than a short one. Returns the
+    result.
+    """
+    for seconds in STALLS:
+        visit.run("ew.env.stallTimeout = arg;", 1000 * seconds)
+        try:
+            result = attempt(seconds)
+        except AssertionError:
+            if seconds == STALLS[-1]:
+                raise
+        else:
+            visit.run("ew.env.stallTimeout = 30_000;")
+            return result
+
+
 def load(visit, model, **options):
     return visit.run(LOAD, {"model": model, "options": options})
 

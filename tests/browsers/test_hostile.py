@@ -70,10 +70,10 @@ def in_words(got: object, what: str) -> None:
     assert "the engine stopped" not in e["message"], (what, e)
 
 
-def damaged(package: bytes) -> Iterator[tuple[str, bytes]]:
+def damaged(package: bytes, every: int) -> Iterator[tuple[str, bytes]]:
     """Returns (description, package). tests/hostile/page/test_mutations.py tests all mutations."""
     for i, (what, data) in enumerate(mutations.damaged(package)):
-        if i % 4 == 0 or "manifest" in what:
+        if i % every == 0 or "manifest" in what:
             yield what, data
     for kind in ("state", "computed", "cache"):
         yield f"a {kind} of two sizes", two_sizes(kind)
@@ -89,9 +89,9 @@ def with_file(package: bytes, name: str, content: bytes) -> bytes:
 
 
 def test_damaged_packages(undisturbed: Page, files: Path, package: bytes) -> None:
-    """Invalid manifests, plans and weights."""
+    """Invalid manifests, plans and weights; fewer where only the browser differs."""
     refused = 0
-    for what, data in damaged(package):
+    for what, data in damaged(package, 4 if undisturbed.name == "chromium" else 16):
         (files / "hostile.edge").write_bytes(data)
         got = undisturbed.run(OPEN, {"model": "/files/hostile.edge"})
         in_words(got, what)
@@ -205,7 +205,9 @@ def test_damaged_models(undisturbed: Page, files: Path) -> None:
     (files / "cut.onnx").write_bytes(whole.read_bytes()[:40])
     save(files / "circle.onnx", [n("Add", ["x", "z"], ["y"]), n("Relu", ["y"], ["z"])], x, y)
     (files / "bytes.onnx").write_bytes(bytes(range(256)) * 10)
-    for name in ("strides", "cut", "circle", "bytes", "whole"):
+    # Each starts Python. What Python finds does not depend on the browser.
+    names = ("strides", "cut", "circle", "bytes", "whole")
+    for name in names if undisturbed.name == "chromium" else ("cut", "whole"):
         got = undisturbed.run(
             TRY
             + """
@@ -294,11 +296,10 @@ def test_a_worker_is_terminated(undisturbed: Page, files: Path) -> None:
             ew.env.workerUrl = arg;
             const q = await ew.pipeline("text-generation", "/files/model.edge", { threads: 1 });
             ew.env.workerUrl = was;
-            const open = Promise.all(
-              [0, 1].map(() =>
-                q("Once", { max_new_tokens: 400, min_new_tokens: 400 }).catch((e) => e),
-              ),
-            );
+            const until = async () => {
+              for (;;) await q("Once", { max_new_tokens: 400, min_new_tokens: 400 });
+            };
+            const open = Promise.all([0, 1].map(() => until().catch((e) => e)));
             await new Promise((r) => setTimeout(r, 100));
             const channel = new BroadcastChannel("die");
             channel.postMessage("now");

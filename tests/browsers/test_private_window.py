@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from . import test_smoke
 from .conftest import Page
 from .drivers import Firefox, missing
-from .test_smoke import test_store_and_resume
 
 
 @pytest.fixture
@@ -45,4 +45,4 @@ def test_private_window(private: Page, files: Path, trainable: object) -> None:
         """
     )
     assert "error" not in got and got["kept"] > 1e6, got
-    test_store_and_resume(private, trainable)
+    test_smoke.test_store_and_resume(private, trainable)
