@@ -7,17 +7,19 @@
 
 fn element(i: u32) {
   var first = 0u;
+  var extents = sizes;
+  var steps = strides;
   for (var c = 0u; c < count; c++) {
     var to = 0u;
     for (var d = 0u; d < depth; d++) {
       var p = index_int(first);
       first++;
-      if (p < -sizes[d] || p >= sizes[d]) {
+      if (p < -extents[d] || p >= extents[d]) {
         if (i == 0u) { fail(p); }
         return;
       }
-      if (p < 0) { p += sizes[d]; }
-      to += u32(p) * u32(strides[d]);
+      if (p < 0) { p += extents[d]; }
+      to += u32(p) * u32(steps[d]);
     }
     y_set(to + i, joined(to + i, c * inner + i));
   }

@@ -13,6 +13,7 @@ What a body may use, besides the functions in core/kernels/common.wgsl:
     x_int(i)        an integer element as i32; an int64 beyond it saturates
     x_word(i)       a word of its memory
     has_x           whether a step has the operand
+    type_code       the parameter `type`, a reserved word of WGSL
     fail(index)     an index from data is out of range
     GROUP           invocations in a workgroup
 
@@ -144,6 +145,7 @@ def stages_of(step: PlanStep, largest: Sequence[int]) -> list[Variant]:
         if evaluate(variant.declared.get("when", "True"), values)
         and all(name in _all_parts(variant) for name in _applied(variant, step).values())
         and _aligned(variant, step)
+        and _fixed(variant, step)
     ]
     before = [
         n for v in variants_of(step.kernel.name) for n in v.declared.get("stages", "").split()
@@ -151,6 +153,24 @@ def stages_of(step: PlanStep, largest: Sequence[int]) -> list[Variant]:
     names = [f"{step.kernel.name}.{name}" for name in before]
     last = next((v for v in fit if v.name not in names), None)
     return [] if last is None else [*(v for v in fit if v.name in names), last]
+
+
+def _fixed(variant: Variant, step: PlanStep) -> bool:
+    """Whether arrays that follow registers are only indexed by constants: they are values of
+    functions then, and not every compiler of WGSL indexes those by variables.
+    """
+    text = "".join(variant.parts.values())
+    return not any(
+        _follows(value) and re.search(rf"\b{name}\[(?!\d)", text)
+        for name, value in step.params.items()
+    )
+
+
+def _follows(value: object) -> bool:
+    """Whether a parameter follows a register."""
+    if isinstance(value, list):
+        return any(isinstance(x, Linear) for x in value)
+    return isinstance(value, Linear)
 
 
 def _aligned(variant: Variant, step: PlanStep) -> bool:
@@ -208,7 +228,7 @@ class _Linker:
         self.calls = {  # parameters that are functions
             name: f"{name}_()"
             for name, value in self.step.params.items()
-            if isinstance(value, Linear) or isinstance(value, float) and not math.isfinite(value)
+            if _follows(value) or isinstance(value, float) and not math.isfinite(value)
         }
 
     def add(self, text: str, own: bool = True) -> str:
@@ -234,6 +254,8 @@ class _Linker:
             self.out[name] = text
         elif name in self.step.params and name not in RESERVED:
             self.parameter(name)
+        elif name == "type_code" and "type" in self.step.params:
+            self.out[name] = f"const type_code = {self.step.params['type']};"
         elif name.endswith("_") and name[:-1] in self.calls:
             self.called(name[:-1])
         elif name in ("fail", "reg"):
@@ -246,10 +268,7 @@ class _Linker:
         if name in self.calls:
             return
         if isinstance(value, list):
-            if any(isinstance(x, Linear) for x in value):
-                return
-            items = ", ".join(str(x) for x in value)
-            self.out[name] = f"const {name} = array<i32, {len(value)}>({items});"
+            self.out[name] = f"const {name} = {_array(value)};"
         elif isinstance(value, float):
             self.out[name] = f"const {name} = {value!r}f;"
         else:
@@ -257,7 +276,10 @@ class _Linker:
 
     def called(self, name: str) -> None:
         value = self.step.params[name]
-        if isinstance(value, Linear):
+        if isinstance(value, list):
+            self.add("reg")
+            body = f"-> array<i32, {len(value)}> {{ return {_array(value)}; }}"
+        elif isinstance(value, Linear):
             self.add("reg")
             body = f"-> u32 {{ return u32({linear(value)}); }}"
         else:
@@ -346,6 +368,10 @@ def linear(x: Number) -> str:
     if isinstance(x, int):
         return str(x)
     return f"(reg({x.register}u) * {x.scale} + {x.add})"
+
+
+def _array(values: Sequence[Number]) -> str:
+    return f"array<i32, {len(values)}>({', '.join(linear(x) for x in values)})"
 
 
 def floats_of(step: PlanStep) -> list[str]:

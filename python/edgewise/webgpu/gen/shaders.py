@@ -298,6 +298,111 @@ fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); 
 """,
         ),
     ],
+    "batch_norm": [
+        (
+            "batch_norm",
+            {
+                'groups': 'channels',
+                'group': '64',
+            },
+            """\
+fn run(channel: u32, lane: u32) {
+  var middle = 0f;
+  var spread = 0f;
+  let n = u32(batch * inner);
+  if (train != 0) {
+    for (var i = lane; i < n; i += GROUP) { middle += x(place(channel, i)); }
+    middle = sum_of_lanes(lane, middle) / f32(n);
+    for (var i = lane; i < n; i += GROUP) {
+      let d = x(place(channel, i)) - middle;
+      spread += d * d;
+    }
+    spread = sum_of_lanes(lane, spread) / f32(n);
+  } else {
+    middle = mean(channel);
+    spread = variance(channel);
+  }
+  let factor = scale(channel) / sqrt(spread + epsilon);
+  let shift = bias(channel) - middle * factor;
+  for (var i = lane; i < n; i += GROUP) {
+    let at = place(channel, i);
+    y_set(at, fma(x(at), factor, shift));
+  }
+  if (lane == 0u) {
+    if (has_new_mean) {
+      var v = middle;
+      if (has_mean) { v = mean(channel) * momentum + middle * (1f - momentum); }
+      new_mean_set(channel, v);
+    }
+    if (has_new_variance) {
+      var v = spread;
+      if (has_variance) { v = variance(channel) * momentum + spread * (1f - momentum); }
+      new_variance_set(channel, v);
+    }
+  }
+}
+fn place(channel: u32, i: u32) -> u32 {
+  return (i / inner * channels + channel) * inner + i % inner;
+}
+""",
+        ),
+    ],
+    "batch_norm_grad": [
+        (
+            "batch_norm_grad",
+            {
+                'groups': 'channels',
+                'group': '64',
+            },
+            """\
+fn run(channel: u32, lane: u32) {
+  var middle = 0f;
+  var spread = 0f;
+  let n = u32(batch * inner);
+  if (train != 0) {
+    for (var i = lane; i < n; i += GROUP) { middle += x(place(channel, i)); }
+    middle = sum_of_lanes(lane, middle) / f32(n);
+    for (var i = lane; i < n; i += GROUP) {
+      let d = x(place(channel, i)) - middle;
+      spread += d * d;
+    }
+    spread = sum_of_lanes(lane, spread) / f32(n);
+  } else {
+    middle = mean(channel);
+    spread = variance(channel);
+  }
+  let factor = 1f / sqrt(spread + epsilon);
+  var sum = 0f;
+  var along = 0f;
+  for (var i = lane; i < n; i += GROUP) {
+    let at = place(channel, i);
+    sum += dy(at);
+    along += (x(at) - middle) * dy(at);
+  }
+  sum = sum_of_lanes(lane, sum);
+  along = factor * sum_of_lanes(lane, along);
+  if (lane == 0u) {
+    if (has_dbias) { dbias_set(channel, sum); }
+    if (has_dscale) { dscale_set(channel, along); }
+  }
+  if (!has_dx) { return; }
+  var slope = 0f;
+  var shift = 0f;
+  if (train != 0) {
+    slope = -scale(channel) * factor * factor * (along / f32(n));
+    shift = -scale(channel) * factor * (sum / f32(n)) - slope * middle;
+  }
+  for (var i = lane; i < n; i += GROUP) {
+    let at = place(channel, i);
+    dx_set(at, fma(dy(at), scale(channel) * factor, fma(x(at), slope, shift)));
+  }
+}
+fn place(channel: u32, i: u32) -> u32 {
+  return (i / inner * channels + channel) * inner + i % inner;
+}
+""",
+        ),
+    ],
     "binary": [
         (
             "binary",
@@ -418,6 +523,17 @@ fn binary_bit_xor_l(u: vec2u, v: vec2u) -> vec2u { return u ^ v; }
 """,
         ),
     ],
+    "byte_lookup": [
+        (
+            "byte_lookup",
+            {
+                'threads': 'n',
+            },
+            """\
+fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
+""",
+        ),
+    ],
     "cast": [
         (
             "cast",
@@ -471,6 +587,135 @@ fn cast_l_f(v: vec2u) -> f32 {
 fn cast_l_i(v: vec2u) -> i32 { return bitcast<i32>(v.x); }
 fn cast_l_u(v: vec2u) -> u32 { return select(v.x, u32(any(v != vec2u(0u))), y_type == 9); }
 fn cast_l_l(v: vec2u) -> vec2u { return v; }
+""",
+        ),
+    ],
+    "conv": [
+        (
+            "conv",
+            {
+                'threads': 'batch * groups * m * volume(y_size)',
+                'apply': 'activate = activate_{activation}',
+            },
+            """\
+fn element(i: u32) {
+  let width = u32(y_size[2]);
+  let height = u32(y_size[1]);
+  let o2 = i % width;
+  let o1 = i / width % height;
+  let o0 = i / (width * height) % u32(y_size[0]);
+  let channel = i / (width * height * u32(y_size[0]));
+  let group = channel / m % groups;
+  let item = channel / (m * groups);
+  let volume = u32(x_size[0] * x_size[1] * x_size[2]);
+  var at_w = channel % (m * groups) * c * u32(taps[0] * taps[1] * taps[2]);
+  var s = 0f;
+  for (var k = 0u; k < c; k++) {
+    let from_x = item * x_batch + (group * c + k) * volume;
+    for (var k0 = 0i; k0 < taps[0]; k0++) {
+      let p0 = i32(o0) * stride[0] + k0 * dilation[0] - pad[0];
+      for (var k1 = 0i; k1 < taps[1]; k1++) {
+        let p1 = i32(o1) * stride[1] + k1 * dilation[1] - pad[1];
+        let inside = p0 >= 0 && p0 < x_size[0] && p1 >= 0 && p1 < x_size[1];
+        let row = from_x + u32((p0 * x_size[1] + p1) * x_size[2]);
+        for (var k2 = 0i; k2 < taps[2]; k2++) {
+          let p2 = i32(o2) * stride[2] + k2 * dilation[2] - pad[2];
+          if (inside && p2 >= 0 && p2 < x_size[2]) { s = fma(x(row + u32(p2)), w(at_w), s); }
+          at_w++;
+        }
+      }
+    }
+  }
+  if (has_bias) { s += bias(channel % (m * groups)); }
+  s = activate(s);
+  if (has_residual) { s += residual(i); }
+  y_set(i, s);
+}
+""",
+        ),
+    ],
+    "conv_transpose": [
+        (
+            "conv_transpose",
+            {
+                'threads': 'batch * groups * c * volume(x_size)',
+            },
+            """\
+fn position(p: i32, k: i32, d: u32) -> i32 {
+  let q = p + pad[d] - k * dilation[d];
+  if (q < 0 || q % stride[d] != 0 || q / stride[d] >= y_size[d]) { return -1; }
+  return q / stride[d];
+}
+fn element(i: u32) {
+  let width = u32(x_size[2]);
+  let height = u32(x_size[1]);
+  let p2 = i32(i % width);
+  let p1 = i32(i / width % height);
+  let p0 = i32(i / (width * height) % u32(x_size[0]));
+  let channel = i / (width * height * u32(x_size[0]));
+  let group = channel / c % groups;
+  let item = channel / (c * groups);
+  let volume = u32(y_size[0] * y_size[1] * y_size[2]);
+  let window = u32(taps[0] * taps[1] * taps[2]);
+  var s = 0f;
+  if (has_bias) { s = bias(group * c + channel % c); }
+  for (var k0 = 0i; k0 < taps[0]; k0++) {
+    let o0 = position(p0, k0, 0u);
+    if (o0 < 0) { continue; }
+    for (var k1 = 0i; k1 < taps[1]; k1++) {
+      let o1 = position(p1, k1, 1u);
+      if (o1 < 0) { continue; }
+      for (var k2 = 0i; k2 < taps[2]; k2++) {
+        let o2 = position(p2, k2, 2u);
+        if (o2 < 0) { continue; }
+        let at_y = u32((o0 * y_size[1] + o1) * y_size[2] + o2);
+        let tap = u32((k0 * taps[1] + k1) * taps[2] + k2);
+        for (var k = 0u; k < m; k++) {
+          let at_w = ((group * m + k) * c + channel % c) * window + tap;
+          s = fma(y(((item * groups + group) * m + k) * volume + at_y), w(at_w), s);
+        }
+      }
+    }
+  }
+  x_set(i, s);
+}
+""",
+        ),
+    ],
+    "conv_weight_grad": [
+        (
+            "conv_weight_grad",
+            {
+                'groups': 'groups * m * c * volume(taps)',
+                'group': '64',
+            },
+            """\
+fn run(at: u32, lane: u32) {
+  let window = u32(taps[0] * taps[1] * taps[2]);
+  let tap = i32(at % window);
+  let k2 = tap % taps[2];
+  let k1 = tap / taps[2] % taps[1];
+  let k0 = tap / (taps[2] * taps[1]);
+  let channel = at / window % c;
+  let row = at / (window * c);
+  let volume = u32(y_size[0] * y_size[1] * y_size[2]);
+  let size = u32(x_size[0] * x_size[1] * x_size[2]);
+  var s = 0f;
+  for (var i = lane; i < batch * volume; i += GROUP) {
+    let item = i / volume;
+    let o = i32(i % volume);
+    let p2 = o % y_size[2] * stride[2] + k2 * dilation[2] - pad[2];
+    let p1 = o / y_size[2] % y_size[1] * stride[1] + k1 * dilation[1] - pad[1];
+    let p0 = o / (y_size[2] * y_size[1]) * stride[0] + k0 * dilation[0] - pad[0];
+    if (p0 >= 0 && p0 < x_size[0] && p1 >= 0 && p1 < x_size[1] && p2 >= 0 && p2 < x_size[2]) {
+      let from_x = item * x_batch + (row / m * c + channel) * size;
+      let v = x(from_x + u32((p0 * x_size[1] + p1) * x_size[2] + p2));
+      s = fma(v, dy((row * batch + item) * volume + u32(o)), s);
+    }
+  }
+  s = sum_of_lanes(lane, s);
+  if (lane == 0u) { dw_set(at, s); }
+}
 """,
         ),
     ],
@@ -616,6 +861,63 @@ fn zero_l() -> vec2u { return vec2u(0u); }
 """,
         ),
     ],
+    "dequantize": [
+        (
+            "dequantize",
+            {
+                'threads': 'outer * axis * inner',
+                'when': 'bits >= 8',
+            },
+            """\
+const BLOCK = max(block, 1);
+fn element(i: u32) {
+  let row = i / inner;
+  let p = row % axis;
+  var s = p;
+  if (block < 0) { s = 0u; }
+  if (block > 0) {
+    s = (row / axis * ceil_div(axis, u32(BLOCK)) + p / u32(BLOCK)) * inner + i % inner;
+  }
+  var v = f32(x(i));
+  if (has_zero) { v -= f32(zero(s)); }
+  y_set(i, v * scale(s));
+}
+""",
+        ),
+    ],
+    "dynamic_quantize": [
+        (
+            "dynamic_quantize",
+            {
+                'groups': '1',
+                'group': '256',
+            },
+            """\
+fn run(at: u32, lane: u32) {
+  var low = 0f;
+  var high = 0f;
+  for (var i = lane; i < n; i += GROUP) {
+    low = max(low, -x(i));
+    high = max(high, x(i));
+  }
+  low = -highest_of_lanes(lane, low);
+  high = highest_of_lanes(lane, high);
+  var step = 1f;
+  if (low != high) { step = (high - low) / 255f; }
+  let middle = round(clamp(-low / step, 0f, 255f));
+  for (var i = lane; i < n; i += GROUP) {
+    var v = x(i) / step;
+    if (is_nan(v)) { v = -1000f; }
+    y_set(i, u32(clamp(round(clamp(v, -1000f, 1000f)) + middle, 0f, 255f)));
+  }
+  if (lane == 0u) {
+    scale_set(0u, step);
+    zero_set(0u, u32(middle));
+  }
+}
+""",
+        ),
+    ],
     "fill": [
         (
             "fill",
@@ -704,6 +1006,33 @@ fn element(i: u32) {
   }
   if (row < 0) { row += i32(rows); }
   y_set(i, x(x_at(i) + u32(row) * x_axis));
+}
+""",
+        ),
+    ],
+    "gather_nd": [
+        (
+            "gather_nd",
+            {
+                'threads': 'batch * count * inner',
+            },
+            """\
+fn element(i: u32) {
+  let c = i / inner;
+  let column = i - c * inner;
+  var source = c / count * x_batch;
+  var extents = sizes;
+  var steps = strides;
+  for (var d = 0u; d < depth; d++) {
+    var p = index_int(c * depth + d);
+    if (p < -extents[d] || p >= extents[d]) {
+      if (column == 0u) { fail(p); }
+      return;
+    }
+    if (p < 0) { p += extents[d]; }
+    source += u32(p) * u32(steps[d]);
+  }
+  y_set(i, x(source + column));
 }
 """,
         ),
@@ -888,6 +1217,44 @@ fn number_i(v: i32) -> f32 { return f32(v); }
         ),
     ],
     "matmul_nbits": [
+        (
+            "matmul_nbits.transposed",
+            {
+                'threads': 'm * k',
+                'when': 'format == 0 and transposed == 1 and block * bits % 32 == 0',
+                'apply': 'activate = activate_{activation}; zero_of = zero_of_{zero_type}',
+            },
+            """\
+const EACH = 32 / bits;
+const BLOCKS = (k + block - 1) / block;
+const WORDS = block * bits / 32;
+fn element(i: u32) {
+  let row = i / k;
+  let column = i - row * k;
+  let part = column / block;
+  let shift = column % EACH * bits;
+  let word = part * WORDS + column % block / EACH;
+  var s = 0f;
+  for (var j = 0u; j < n; j++) {
+    var zero = f32(1u << (bits - 1u));
+    if (has_zeros) { zero = zero_of(j, part); }
+    let code = (b_word(j * (BLOCKS * WORDS) + word) >> shift) & ((1u << bits) - 1u);
+    s = fma(a(row * a_row + j), (f32(code) - zero) * scales(j * BLOCKS + part), s);
+  }
+  if (has_bias) { s += bias(column); }
+  s = activate(s);
+  if (has_residual) { s += residual(row * y_row + column); }
+  y_set(row * y_row + column, s);
+}
+fn zero_of_f(column: u32, part: u32) -> f32 { return zeros(column * BLOCKS + part); }
+fn zero_of_u(column: u32, part: u32) -> f32 {
+  const row_bytes = (BLOCKS * bits + 7) / 8;
+  let bit = part * bits;
+  let byte = zeros(column * row_bytes + bit / 8u);
+  return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+""",
+        ),
         (
             "matmul_nbits",
             {
@@ -1179,6 +1546,92 @@ fn rule_lion(i: u32) -> f32 {
 """,
         ),
     ],
+    "pool": [
+        (
+            "pool",
+            {
+                'threads': 'planes * volume(y_size)',
+            },
+            """\
+fn counted(o: u32, d: u32) -> i32 {
+  let first = i32(o) * stride[d] - pad[d];
+  return min((x_size[d] - first + tail[d] - 1) / dilation[d] + 1, taps[d]);
+}
+fn element(i: u32) {
+  let width = u32(y_size[2]);
+  let height = u32(y_size[1]);
+  let o2 = i % width;
+  let o1 = i / width % height;
+  let o0 = i / (width * height) % u32(y_size[0]);
+  let plane = i / (width * height * u32(y_size[0]));
+  let from_x = plane * u32(x_size[0] * x_size[1] * x_size[2]);
+  var s = 0f;
+  var best = 0u;
+  var count = 0i;
+  for (var k0 = 0i; k0 < taps[0]; k0++) {
+    let p0 = i32(o0) * stride[0] + k0 * dilation[0] - pad[0];
+    if (p0 < 0 || p0 >= x_size[0]) { continue; }
+    for (var k1 = 0i; k1 < taps[1]; k1++) {
+      let p1 = i32(o1) * stride[1] + k1 * dilation[1] - pad[1];
+      if (p1 < 0 || p1 >= x_size[1]) { continue; }
+      for (var k2 = 0i; k2 < taps[2]; k2++) {
+        let p2 = i32(o2) * stride[2] + k2 * dilation[2] - pad[2];
+        if (p2 < 0 || p2 >= x_size[2]) { continue; }
+        let at = from_x + u32((p0 * x_size[1] + p1) * x_size[2] + p2);
+        let v = x(at);
+        if (op != 0) { s += v; }
+        else if (count == 0 || v > s || is_nan(v)) {
+          s = v;
+          best = at;
+        }
+        count++;
+      }
+    }
+  }
+  if (op == 0) {
+    if (count == 0) { s = infinity(i + 1u); }
+    if (has_index) { index_set(i, vec2u(best, 0u)); }
+  } else if (op == 1) {
+    if (include_pad != 0) { count = counted(o0, 0u) * counted(o1, 1u) * counted(o2, 2u); }
+    s /= f32(count);
+  }
+  y_set(i, s);
+}
+""",
+        ),
+    ],
+    "quantize": [
+        (
+            "quantize",
+            {
+                'threads': 'outer * axis * inner',
+                'apply': 'stored = stored_{type}',
+            },
+            """\
+const BLOCK = max(block, 1);
+const BYTES = select(2u, 1u, type_code == 2 || type_code == 3);
+fn element(i: u32) {
+  let row = i / inner;
+  let p = row % axis;
+  var s = p;
+  if (block < 0) { s = 0u; }
+  if (block > 0) {
+    s = (row / axis * ceil_div(axis, u32(BLOCK)) + p / u32(BLOCK)) * inner + i % inner;
+  }
+  var v = x(i) / scale(s);
+  if (is_nan(v)) { v = -200000f; }
+  v = round(clamp(v, -200000f, 200000f));
+  if (has_zero) { v += f32(zero(s)); }
+  y_set(i, stored(v));
+}
+fn stored_u(v: f32) -> u32 { return u32(clamp(v, 0f, f32((1u << (8u * BYTES)) - 1u))); }
+fn stored_i(v: f32) -> i32 {
+  let high = f32((1u << (8u * BYTES - 1u)) - 1u);
+  return i32(clamp(v, -high - 1f, high));
+}
+""",
+        ),
+    ],
     "random": [
         (
             "random",
@@ -1372,6 +1825,54 @@ fn element(i: u32) {
 """,
         ),
     ],
+    "scatter_elements": [
+        (
+            "scatter_elements",
+            {
+                'threads': 'volume(dims)',
+                'when': 'reduction == 0 or type == 1',
+                'apply': 'joined = joined_{reduction}_{size}',
+            },
+            """\
+fn element(i: u32) {
+  var extents = dims;
+  var steps = ys;
+  var inner = 1u;
+  var length = 1u;
+  var step = 1u;
+  for (var d = 5i; d >= 0i; d--) {
+    if (extents[d] > 1 && steps[d] == 0) {
+      length = u32(extents[d]);
+      step = inner;
+    }
+    inner *= u32(extents[d]);
+  }
+  if (i / step % length != 0u) { return; }
+  for (var t = 0u; t < length; t++) {
+    let j = i + t * step;
+    var row = index_int(index_at(j));
+    if (row < -i32(rows) || row >= i32(rows)) {
+      fail(row);
+      return;
+    }
+    if (row < 0) { row += i32(rows); }
+    let to = y_at(j) + u32(row) * y_axis;
+    y_set(to, joined(to, j));
+  }
+}
+fn joined_0_1(to: u32, source: u32) -> u32 { return updates(source); }
+fn joined_0_2(to: u32, source: u32) -> u32 { return updates(source); }
+fn joined_0_4(to: u32, source: u32) -> u32 { return updates(source); }
+fn joined_0_8(to: u32, source: u32) -> vec2u { return updates(source); }
+fn joined_1_4(to: u32, source: u32) -> u32 {
+  return bitcast<u32>(bitcast<f32>(y(to)) + bitcast<f32>(updates(source)));
+}
+fn joined_2_4(to: u32, source: u32) -> u32 {
+  return bitcast<u32>(bitcast<f32>(y(to)) * bitcast<f32>(updates(source)));
+}
+""",
+        ),
+    ],
     "scatter_nd": [
         (
             "scatter_nd",
@@ -1383,17 +1884,19 @@ fn element(i: u32) {
             """\
 fn element(i: u32) {
   var first = 0u;
+  var extents = sizes;
+  var steps = strides;
   for (var c = 0u; c < count; c++) {
     var to = 0u;
     for (var d = 0u; d < depth; d++) {
       var p = index_int(first);
       first++;
-      if (p < -sizes[d] || p >= sizes[d]) {
+      if (p < -extents[d] || p >= extents[d]) {
         if (i == 0u) { fail(p); }
         return;
       }
-      if (p < 0) { p += sizes[d]; }
-      to += u32(p) * u32(strides[d]);
+      if (p < 0) { p += extents[d]; }
+      to += u32(p) * u32(steps[d]);
     }
     y_set(to + i, joined(to + i, c * inner + i));
   }
@@ -1497,6 +2000,63 @@ fn run(row: u32, lane: u32) {
     let v = y(row * y_row + j);
     if (log != 0) { dx_set(row * cols + j, g - exp(v) * s); }
     else { dx_set(row * cols + j, (g - s) * v); }
+  }
+}
+""",
+        ),
+    ],
+    "top_k": [
+        (
+            "top_k",
+            {
+                'groups': 'outer * inner',
+                'group': '64',
+                'when': 'type == 1 and k <= 256',
+            },
+            """\
+var<workgroup> best: array<f32, GROUP>;
+var<workgroup> place: array<u32, GROUP>;
+fn above(u: f32, v: f32) -> bool { return u > v || (is_nan(u) && !is_nan(v)); }
+fn before(u: f32, i: u32, v: f32, j: u32) -> bool {
+  if (i == 0xffffffffu) { return false; }
+  if (j == 0xffffffffu) { return true; }
+  if (above(u, v)) { return largest != 0; }
+  if (above(v, u)) { return largest == 0; }
+  return i < j;
+}
+fn run(at: u32, lane: u32) {
+  let o = at / inner;
+  let column = at - o * inner;
+  var last = 0f;
+  var last_place = 0xffffffffu;
+  for (var r = 0u; r < k; r++) {
+    var value = 0f;
+    var index = 0xffffffffu;
+    for (var j = lane; j < n; j += GROUP) {
+      let v = x((o * n + j) * inner + column);
+      let open = r == 0u || before(last, last_place, v, j);
+      if (open && before(v, j, value, index)) {
+        value = v;
+        index = j;
+      }
+    }
+    best[lane] = value;
+    place[lane] = index;
+    for (var half = GROUP / 2u; half > 0u; half /= 2u) {
+      workgroupBarrier();
+      if (lane < half && before(best[lane + half], place[lane + half], best[lane], place[lane])) {
+        best[lane] = best[lane + half];
+        place[lane] = place[lane + half];
+      }
+    }
+    workgroupBarrier();
+    last = best[0];
+    last_place = place[0];
+    workgroupBarrier();
+    if (lane == 0u) {
+      values_set((o * k + r) * inner + column, last);
+      indices_set((o * k + r) * inner + column, vec2u(last_place, 0u));
+    }
   }
 }
 """,

@@ -1,0 +1,3 @@
+// threads: n
+
+fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
