@@ -94,9 +94,7 @@ def model() -> bytes:
             filters.append([v for c in range(3) for v in (g if c == contrast else blank)])
     count = len(filters)
     weight = constant("fine", (count, 3, FINE, FINE), [v for f in filters for v in f])
-    edges = add(
-        "Conv", [seen, weight], "edges", strides=[2, 2], pads=[FINE // 2] * 4
-    )  # SIDE / 2
+    edges = add("Conv", [seen, weight], "edges", strides=[2, 2], pads=[FINE // 2] * 4)  # SIDE / 2
     first = strength(edges, "first", count // 2)
     found += [pooled(first, "first_9", SIDE // 2, 3), pooled(first, "first_1", SIDE // 2, 1)]
     textures = pairs(COARSE)
@@ -104,12 +102,7 @@ def model() -> bytes:
     total = count // 2 * len(textures)
     weight = constant("coarse", (total, 1, COARSE, COARSE), each)
     waves = add(
-        "Conv",
-        [first, weight],
-        "waves",
-        group=count // 2,
-        strides=[2, 2],
-        pads=[COARSE // 2] * 4,
+        "Conv", [first, weight], "waves", group=count // 2, strides=[2, 2], pads=[COARSE // 2] * 4
     )  # SIDE / 4
     second = strength(waves, "second", total // 2)
     found.append(pooled(second, "second_1", SIDE // 4, 1))

@@ -1,6 +1,6 @@
 // The part of the worker for pipelines other than text generation.
 
-// what the part for text-to-image is given, since parts share no modules
+// That of text-to-image is given what it shares with this one.
 export { resizeImage } from "../media.ts";
 export { runHead } from "./heads/heads.ts";
 export { TaskHost } from "./host.ts";
