@@ -5,9 +5,8 @@ import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { type Client, startClient } from "../client.ts";
 import { Tensor } from "../tensor.ts";
-import type { CallOptions } from "./call-options.ts";
+import type { CallOptions, PipelineBase } from "./base-types.ts";
 import { type ImageInput, RawImage, sendable } from "./pictures.ts";
-import type { PipelineBase } from "./types.ts";
 
 /** What happened in a step. */
 export interface DrawStep {

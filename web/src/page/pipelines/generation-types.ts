@@ -3,7 +3,7 @@
 
 import type { GenerationFields } from "../../protocol/generation.ts";
 import type { TextStreamer } from "../text-generation.ts";
-import type { CallOptions } from "./call-options.ts";
+import type { CallOptions } from "./base-types.ts";
 
 /** Options of translation, summarization and text2text-generation. */
 export interface Text2TextOptions extends CallOptions, GenerationFields {

@@ -3,7 +3,7 @@
 import type { TaskFeed } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Client } from "../client.ts";
-import type { CallOptions } from "./call-options.ts";
+import type { CallOptions } from "./base-types.ts";
 import { microphone } from "./microphone.ts";
 import { type RawSound, type Samples, sendableSound, soundBuffers } from "./sounds.ts";
 

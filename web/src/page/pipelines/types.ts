@@ -1,8 +1,7 @@
 // Types of the pipelines for tasks other than text generation. Names are those of transformers.js.
 
-import type { TaskInfo } from "../../protocol/tasks.ts";
 import type { Tensor } from "../tensor.ts";
-import type { CallOptions } from "./call-options.ts";
+import type { CallOptions, PipelineBase } from "./base-types.ts";
 import type { TextToImagePipeline } from "./drawing.ts";
 import type {
   GeneratedText,
@@ -16,7 +15,7 @@ import type { Streams } from "./sound-streams.ts";
 import type { SoundInput } from "./sounds.ts";
 
 export type * from "./generation-types.ts";
-export type { CallOptions };
+export type { CallOptions, PipelineBase };
 
 /** Options for the tokenizer. */
 export interface TokenizerOptions {
@@ -268,16 +267,6 @@ export interface DepthResult {
   predicted_depth: Tensor;
   /** One channel: the least depth is 0, the greatest 255. */
   depth: RawImage;
-}
-
-/** What all pipelines have. */
-export interface PipelineBase {
-  /** Name of the task. */
-  readonly task: string;
-  /** What was loaded, and on which device. */
-  readonly info: TaskInfo;
-  /** Ends the worker and frees all memory. */
-  dispose(): Promise<void>;
 }
 
 /** A call with one input, a list, or an async iterable, which gives an async iterable. */
