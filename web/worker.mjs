@@ -14,6 +14,7 @@ const PARTS = {
   "src/worker/pipelines/diffusion/index.ts": "worker-diffusion",
   "src/worker/pipelines/index.ts": "worker-pipelines",
   "src/worker/pipelines/seq2seq/index.ts": "worker-generation",
+  "src/worker/profile/index.ts": "worker-profile",
   "src/worker/text/chat-template.ts": "worker-templates",
   "src/worker/training/index.ts": "worker-training",
 };

@@ -78,21 +78,26 @@ def test_import_outside_of_a_page(name) -> None:
 
 
 def test_files(browser, serve, tmp_path) -> None:
-    """A page from another origin requests what it needs and nothing else: a text model, then its
-    training, then another kind of model.
+    """A page from another origin requests what it needs and nothing else: a text model, then one
+    that can be trained, then another kind of model.
     """
+    from edgewise.session.decoder import open_package
+
     library = serve(DIST)
     # fmt: off
     main = PAGE.replace("PACKAGE", f"{library}/edgewise.js").replace(
         "pipeline }", "fineTune, InferenceSession, pipeline }"
     ).replace("document.title = `wrote", """window.more = [
-        () => fineTune(write, "The king of the hill said hello. ".repeat(60), { max_steps: 1 }),
+        () => pipeline("text-generation", "/trained.edge").then((p) => void (window.trained = p)),
+        () => fineTune(trained, "The king of the hill said hello. ".repeat(60), { max_steps: 1 }),
         () => InferenceSession.create("/missing.edge").catch((e) => e.name),
-      ];
+      ].map((run) => async () => String(await run()));
       document.title = `wrote""")
     # fmt: on
     (tmp_path / "index.html").write_text(HTML + f'<script type="module">{main}</script>')
-    shutil.copy(MODEL, tmp_path / "model.edge")
+    with open(tmp_path / "model.edge", "wb") as out:
+        open_package(ROOT / "web" / "demo" / "model").write(out)
+    shutil.copy(MODEL, tmp_path / "trained.edge")
     page = browser.new_page()
     requested: list[str] = []
     page.context.on("request", lambda request: requested.append(request.url))
@@ -110,9 +115,11 @@ def test_files(browser, serve, tmp_path) -> None:
     assert first == {"edgewise.js", "worker.js", engine}
     assert sum(compressed(DIST / name) for name in first) <= FILES_LIMIT
     page.evaluate("more[0]()")
-    assert new() == {"worker-training.js"}
-    assert page.evaluate("more[1]()") == "ModelError"
-    assert {"worker-inference.js"} <= new() <= {"worker-inference.js", "worker.js", engine}
+    page.evaluate("more[1]()")
+    again = {"worker.js", engine}  # of another worker
+    assert {"worker-training.js"} <= new() <= {"worker-training.js", *again}
+    assert page.evaluate("more[2]()") == "ModelError"
+    assert {"worker-inference.js"} <= new() <= {"worker-inference.js", *again}
     page.close()
 
 

@@ -29,6 +29,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,
   "worker-inference": new URL("./worker-inference.js", import.meta.url).href,
   "worker-pipelines": new URL("./worker-pipelines.js", import.meta.url).href,
+  "worker-profile": new URL("./worker-profile.js", import.meta.url).href,
   "worker-templates": new URL("./worker-templates.js", import.meta.url).href,
   "worker-training": new URL("./worker-training.js", import.meta.url).href,
 };

@@ -6,6 +6,7 @@ export const WORKER_PARTS = [
   "worker-diffusion",
   "worker-inference",
   "worker-pipelines",
+  "worker-profile",
   "worker-templates",
   "worker-training",
 ] as const;

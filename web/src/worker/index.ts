@@ -7,7 +7,6 @@ import { plainError } from "../protocol/errors.ts";
 import type { Generated, GenerateRequest } from "../protocol/generation.ts";
 import type { Call, FromWorker, ToWorker } from "../protocol/messages.ts";
 import type { Methods } from "../protocol/methods.ts";
-import { traceOf } from "../protocol/trace.ts";
 import type { AdapterInfo } from "../protocol/training.ts";
 import { throwIfAborted } from "../shared/abort.ts";
 import { InputError } from "../shared/errors.ts";
@@ -26,7 +25,7 @@ import { generateText } from "./model/text-generation.ts";
 import { parts } from "./parts.ts";
 import type { DiffusionHost } from "./pipelines/diffusion/index.ts";
 import type { TaskHost } from "./pipelines/index.ts";
-import { Recorder } from "./profile/recorder.ts";
+import type { Recorder } from "./profile/index.ts";
 import { working } from "./text/working.ts";
 import type { Adapters } from "./training/adapters.ts";
 import type { ArtifactSession } from "./training/artifacts.ts";
@@ -227,8 +226,9 @@ const methods: {
     return mergedOnnx(model(id), name, files, signal);
   },
 
-  profile_start({ model: id }) {
+  async profile_start({ model: id }) {
     const { device } = id === undefined ? session() : model(id);
+    const { Recorder } = await import("./profile/index.ts");
     recorders.set(id, new Recorder(device));
   },
   async profile_stop({ model: id, wanted }) {
@@ -239,8 +239,10 @@ const methods: {
     recorder.release();
     return undefined;
   },
-  profile_trace: ({ data }) =>
-    new Blob([JSON.stringify(traceOf(data))], { type: "application/json" }),
+  async profile_trace({ data }) {
+    const { traceOf } = await import("./profile/index.ts");
+    return new Blob([JSON.stringify(traceOf(data))], { type: "application/json" });
+  },
 
   async task_open(request, id, signal) {
     await import("./inference/service.ts"); // pipelines run models with its modules

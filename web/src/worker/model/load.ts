@@ -4,7 +4,6 @@
 import type { Device } from "../../device/device.ts";
 import { openDevice, withKernels } from "../../device/open.ts";
 import { MEDIA } from "../../device/options.ts";
-import { warm } from "../../device/warm.ts";
 import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import {
@@ -69,7 +68,12 @@ export async function fillModel<T>(
     const now = manifest.task === LATER ? { weights: new Map() } : manifest;
     const weights = new Weights(device, now);
     const filling = found.fill(weights.extents(now, where));
-    if (manifest.training.size) void warm(device);
+    // The page may train: it then needs no network for that, and its first step is fast.
+    if (manifest.training.size)
+      void import("../training/index.ts").then(
+        ({ warm }) => warm(device),
+        () => undefined,
+      );
     const { files, texts } = await filling;
     const recording = job.downloads?.loaded(
       found.dtype || dtypeOf(String(request.model)),

@@ -1,5 +1,7 @@
-// The part of the worker that trains. The worker loads it when it is first needed (parts.ts).
+// The part of the worker that trains. The worker loads it when it is first needed (parts.ts), and
+// with models that can be trained.
 
+export { warm } from "../../device/warm.ts";
 export { readSafetensors, safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
 export { adaptersOf } from "./adapters-of.ts";
 export { ArtifactSession } from "./artifacts.ts";
