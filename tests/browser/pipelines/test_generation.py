@@ -130,22 +130,37 @@ def test_tokens_are_those_of_transformers(page, task):
     assert found["info"]["origin"] == ("compiled" if task == "translation" else "package")
 
 
-def test_a_compiled_model_is_kept(visit, server, folder):
-    """The second visit takes the stored package."""
+@pytest.mark.parametrize(
+    "task, name, given",
+    [
+        ("translation", "marian_separate", "w4 w4 w8"),
+        ("asr", "whisper", "/files/generation/short.wav"),
+    ],
+)
+def test_a_folder_is_compiled_and_kept(visit, server, folder, task, name, given):
+    """The second visit takes the stored package. A dtype may be given for each file."""
     first, second = (
         visit(server).run(
             """
-                const p = await ew.pipeline("translation", "/files/generation/marian_separate/", {
-                  dtype: { encoder_model: "fp32", decoder_model: "fp32" },
+                const p = await ew.pipeline(arg.task, `/files/generation/${arg.name}/`, {
+                  dtype: { encoder_model: "fp32", [arg.decoder]: "fp32" },
+                  capacity: 40,
                 });
-                const result = await p("w4 w4 w8", { max_new_tokens: 6 });
+                const result = await p(arg.given, { max_new_tokens: 6 });
                 await p.dispose();
-                return [result, p.info.origin];
-            """
+                return [result, p.info.origin, p.info.dtype];
+            """,
+            {
+                "task": task,
+                "name": name,
+                "given": given,
+                "decoder": "decoder_model_merged" if name == "whisper" else "decoder_model",
+            },
         )
         for _ in range(2)
     )
-    assert first[0] == second[0] and second[1] == "cache", (first, second)
+    assert first[1] == "compiled" and second[1] == "cache", (first, second)
+    assert first[0] == second[0]
 
 
 TRANSCRIBE = """
