@@ -126,6 +126,7 @@ def test_nothing_is_needed_but_python():
         ("training/onnxblock/_graph_utils.py", "onnx"),
         ("backend.py", "onnx"),
         ("processors/audio/decode.py", "soundfile"),
+        ("processors/audio/recording.py", "soundfile"),
         ("processors/images/pictures.py", "PIL"),
         ("bench/peer.py", "numpy"),
         ("bench/peer.py", "onnxruntime"),

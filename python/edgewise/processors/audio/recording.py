@@ -5,8 +5,8 @@ more memory than a minute.
 from __future__ import annotations
 
 import array
-import mmap
 import os
+import struct
 import tempfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LONG = 1 << 22  # frames of files that are not read at once: 4 minutes at 16 kHz
 PIECE = 1 << 18  # frames
+HEAD = 1 << 16  # bytes that contain a WAV file's header
 
 
 class Recording:
@@ -102,19 +103,21 @@ def _open_wav(path: str, rate: int) -> Recording | None:
     """A long WAV file; None: it is none, or short."""
     try:
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size < LONG or file.read(4) != b"RIFF":
-                return None
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-                view = memoryview(whole)
-                wav = read_wav(view, path) if bytes(view[8:12]) == b"WAVE" else None
-                count = 0 if wav is None else len(wav.data) // wav.frame
-                if wav is not None:
-                    wav.data.release()
-                    wav = replace(wav, data=memoryview(b""))
-                view.release()
+            head, size = file.read(HEAD), os.fstat(file.fileno()).st_size
     except OSError as e:
         raise InputError(f"it cannot be read ({e})", path, "Check the path.") from None
-    if wav is None or count <= LONG:
+    if size < LONG or head[:4] != b"RIFF" or head[8:12] != b"WAVE":
+        return None
+    try:
+        wav = read_wav(head, path)
+    except InputError:
+        return None  # read_sound says why, or finds the samples further behind
+    if wav is None:
+        return None
+    (declared,) = struct.unpack_from("<I", head, wav.offset - 4)
+    count = min(declared, size - wav.offset) // wav.frame
+    wav = replace(wav, data=memoryview(b""))
+    if count <= LONG:
         return None
     _check(count, path)
     found = Recording(open(path, "rb"), count, wav)  # noqa: SIM115
