@@ -106,3 +106,25 @@ def test_onnx_session(visit, example_server: str) -> None:
         red, _, blue, _ = v.page.evaluate(f"([x, y]) => ({pixel})(x, y)", [x, y])
         chance = 1 / (1 + np.exp(b - a))
         assert abs(red - 255 * chance) <= 1.01 and abs(blue - 255 * (1 - chance)) <= 1.01
+
+
+def test_keyboard(visit, example_server: str) -> None:
+    v = visit(example_server, "/examples/keyboard/", start=False)
+    wait(v.page, "!document.querySelector('#send').disabled")
+    v.page.fill("#text", "Once upon a time there was a")
+    wait(v.page, "document.querySelectorAll('#words button').length >= 2")
+    word = v.page.inner_text("#words button:nth-child(1)")
+    v.page.keyboard.press("Alt+1")
+    assert v.page.input_value("#text") == f"Once upon a time there was a {word} "
+    for _ in range(2):
+        v.page.fill("#text", "The robot zebra met the robot zebra. The robot zebra sang.")
+        v.page.click("#send")
+        wait(v.page, "document.querySelector('#send').disabled")
+        wait(v.page, "!document.querySelector('#send').disabled")
+    first, last = map(
+        float, re.search(r"loss ([\d.]+) to ([\d.]+)", v.page.inner_text("#status")).groups()
+    )
+    assert last < first
+    v.page.fill("#text", "Then the robot")
+    wait(v.page, "document.querySelector('#words').dataset.of === 'Then the robot'")
+    assert "zebra" in v.page.inner_text("#words")

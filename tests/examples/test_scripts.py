@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import wave
 from pathlib import Path
 
 import edgewise
@@ -126,3 +128,28 @@ def test_smollm2_merge(tmp_path: Path) -> None:
     output = run("smollm2/merge.py", str(folder), str(adapter), folder=tmp_path)
     assert output.count("in onnxruntime") == output.count("in transformers") == 1
     assert (tmp_path / "merged.onnx").exists()
+
+
+def test_my_voice(tmp_path: Path) -> None:
+    """Tones of two pitches stand for two voices; the model has random weights."""
+    from tests.pipelines import tiny_audio
+
+    model = tiny_audio.make(tmp_path / "model", "AST")
+    rng, time = np.random.default_rng(0), np.arange(12000) / 16000
+    for name, pitch in (("mine", 200), ("others", 2000)):
+        (tmp_path / name).mkdir()
+        for i in range(4):
+            sound = 0.3 * np.sin(2 * np.pi * pitch * time + i) + rng.normal(0, 0.01, 12000)
+            with wave.open(str(tmp_path / name / f"{i}.wav"), "wb") as file:
+                file.setnchannels(1)
+                file.setsampwidth(2)
+                file.setframerate(16000)
+                file.writeframes((sound * 32767).astype("<i2").tobytes())
+    given = [str(model), "mine", "others", "--task", "audio-classification"]
+    output = run("personalize/my_voice.py", *given, "--check", "mine/0.wav", folder=tmp_path)
+    first, last = losses(output)
+    assert last < first / 5 and "100% right" in output
+    assert float(re.search(r"mine/0.wav: ([\d.]+)", output)[1]) > 0.9
+    session = onnxruntime.InferenceSession(str(tmp_path / "my-voice.onnx"))
+    assert json.loads(session.get_modelmeta().custom_metadata_map["id2label"])["0"] == "me"
+    assert (tmp_path / "my-voice.safetensors").stat().st_size < 20_000

@@ -13,7 +13,7 @@ from edgewise.cli import main  # noqa: E402
 from edgewise.heads.fit import fit  # noqa: E402
 from edgewise.pipelines.personal.files import read_head  # noqa: E402
 
-from tests.pipelines import tiny, tiny_images  # noqa: E402
+from tests.pipelines import tiny, tiny_audio, tiny_images  # noqa: E402
 
 TEXTS = {"fox": tiny.TEXTS[:1] + ["a lazy dog"], "phone": [tiny.TEXTS[2], "a broken phone"]}
 COUNT = 5
@@ -201,3 +201,67 @@ def test_models_that_the_page_compiles(page, folder):
         assert got["label"] == want["label"]
         assert got["score"] == pytest.approx(want["score"], abs=1e-3)
     assert "--personalize" in found["error"]
+
+
+def test_sounds(page, folder):
+    tiny_audio.make(folder / "ast", "AST")
+    main(["build", "--task", "audio-classification", "--personalize", str(folder / "ast"), "-o"]
+         + [str(folder / "ast.edge")])  # fmt: skip
+    rng = np.random.default_rng(0)
+    time = np.arange(8000) / 16000
+    sounds = {
+        name: [
+            (0.3 * np.sin(2 * np.pi * pitch * time + rng.uniform(0, 6))).astype("f").tolist()
+            for _ in range(3)
+        ]
+        for name, pitch in (("low", 200), ("high", 1500))
+    }
+    found = page.run(
+        """
+        const hear = await ew.pipeline("audio-classification", "/files/personal/ast.edge");
+        const of = (list) => list.map((samples) => Float32Array.from(samples));
+        const mine = await ew.personalize(hear, {
+          low: of(arg.low.slice(0, 2)),
+          high: of(arg.high.slice(0, 2)),
+        });
+        return [await mine(of(arg.low)[2]), await mine(of(arg.high)[2])];
+        """,
+        sounds,
+    )
+    pipe = pipeline("audio-classification", folder / "ast")
+    arrays = {name: [np.array(x, "f") for x in given] for name, given in sounds.items()}
+    mine = personalize(pipe, {name: given[:2] for name, given in arrays.items()})
+    for got, given in zip(found, arrays.values()):
+        want = mine(given[2])
+        assert [x["label"] for x in got] == [x["label"] for x in want]
+        assert got[0]["score"] == pytest.approx(want[0]["score"], abs=2e-3)
+
+
+def test_the_room_of_the_demo(visit, server, folder):
+    """Teaches two things by files and tries another picture; saves, and reads what it knows."""
+    v = visit(server)
+    v.page.goto(f"{server}/demo/see.html")
+    v.page.wait_for_function("!document.getElementById('camera').disabled")
+    for i, color in enumerate(("red", "green")):
+        thing = v.page.locator(".thing").nth(i)
+        thing.locator("input[type=text]").fill(color)
+        pictures = [str(folder / f"{color}{k}.png") for k in range(4)]
+        thing.locator("input[type=file]").set_input_files(pictures)
+    v.page.wait_for_function("document.getElementById('figure-examples').textContent === '8'")
+    v.page.wait_for_function("!document.getElementById('save').disabled")
+    v.page.set_input_files("#try", str(folder / "green4.png"))
+    v.page.wait_for_function("document.body.dataset.seen === 'green'")
+    assert v.page.locator("#scores tr").count() == 2
+    with v.page.expect_download() as download:
+        v.page.click("#save")
+    saved = read_head(download.value.path())
+    assert saved.examples.labels == ["red", "green"] and len(saved.examples) == 8
+    v.page.reload()
+    v.page.wait_for_function("!document.getElementById('camera').disabled")
+    v.page.set_input_files("#open", download.value.path())
+    v.page.wait_for_function("document.getElementById('note').textContent.includes('green')")
+    v.page.set_input_files("#try", str(folder / "red4.png"))
+    v.page.wait_for_function("document.body.dataset.seen === 'red'")
+    v.page.set_input_files("#try", str(folder / "vit.edge"))
+    v.page.wait_for_function("!document.getElementById('error').hidden")
+    assert "no picture" in v.page.inner_text("#error-what")
