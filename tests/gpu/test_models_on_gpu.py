@@ -10,7 +10,7 @@ from edgewise.session.decoder import DecoderModel
 from edgewise.session.open import folder_files
 from edgewise.targets import target_of
 from edgewise.training.session import TrainingSession
-from edgewise.webgpu import WebGPUEngine
+from edgewise.webgpu import WebGPUEngine, compare
 from onnx import TensorProto, helper, numpy_helper
 from training.zoo import ZooCase, cases
 from zoo.zoo import OWN
@@ -88,6 +88,23 @@ def test_a_label_out_of_range_changes_no_parameter(trained):
     assert all(np.array_equal(after[name], x) for name, x in before.items())
     # the session can be used again
     assert np.isfinite(on_gpu.train(case.feeds(), case.spec["lr"])["loss"])
+
+
+def test_compare_finds_the_step(trained):
+    _, [_, (on_gpu, _, _)] = trained
+    loaded = on_gpu.loaded["train"]
+    assert compare(loaded) == []
+    everything = compare(loaded, everything=True)
+    assert {d.kernel for d in everything} >= {"gemm", "optimizer", "cross_entropy"}
+    # a shader that is wrong: the record of a product points to other elements of its input
+    index = next(i for i, step in enumerate(loaded.steps) if step.kernel.name == "gemm")
+    data = on_gpu.engine.gpu.device.queue.read_buffer(loaded.records, 256 * index, 144)
+    wrong = np.frombuffer(data, np.uint32).copy()
+    wrong[0] += 1
+    on_gpu.engine.gpu.device.queue.write_buffer(loaded.records, 256 * index, wrong)
+    found = compare(loaded)
+    assert [d.step for d in found] == [index] and found[0].error > found[0].bound
+    on_gpu.engine.gpu.device.queue.write_buffer(loaded.records, 256 * index, data)
 
 
 def model(nodes, inputs, weights=()):

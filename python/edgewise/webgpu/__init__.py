@@ -7,6 +7,7 @@ describes it.
 
 from __future__ import annotations
 
+from .compare import Difference, compare
 from .engine import WebGPUEngine
 
-__all__ = ["WebGPUEngine"]
+__all__ = ["Difference", "WebGPUEngine", "compare"]

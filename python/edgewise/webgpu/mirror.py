@@ -38,7 +38,7 @@ class Mirrors:
     def run(self, first: int, end: int) -> None:
         """Runs steps first to end - 1 on the processor. Raises as LoadedPlan.run."""
         loaded = self.loaded
-        read, written = self._ranges(first, end)
+        read, written = self.ranges(first, end)
         device, engine = loaded.engine.device, loaded.engine
         for slot, (begin, stop) in read.items():
             fixed = loaded.plan.slots[slot].kind in ("weight", "computed")
@@ -60,7 +60,7 @@ class Mirrors:
             device.write(loaded.bound[slot], data, begin)
             self.uploads += len(data)
 
-    def _ranges(self, first: int, end: int) -> tuple[Ranges, Ranges]:
+    def ranges(self, first: int, end: int) -> tuple[Ranges, Ranges]:
         """(bytes of slots that these steps access, bytes that they write). What they write is read
         as well, since strides may leave gaps.
         """
