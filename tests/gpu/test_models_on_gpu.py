@@ -180,6 +180,32 @@ def test_profile():
     session.free()
 
 
+def test_after_a_fork():
+    gpu()
+    engine = WebGPUEngine(threads=1)
+    engine.in_child()
+    with pytest.raises(EngineError, match="after a fork"), engine.lock:
+        pass
+
+
+def test_an_error_of_the_gpu(monkeypatch):
+    engine = gpu()
+    nodes = [helper.make_node("Softmax", ["x"], ["y"])]
+    session = InferenceSession(model(nodes, [("x", TensorProto.FLOAT, [2, 9])]), engine=engine)
+    feeds = {"x": RNG.standard_normal((2, 9)).astype(np.float32)}
+    want = session.run(None, feeds)[0]
+
+    def lost():
+        raise RuntimeError("device lost")
+
+    with monkeypatch.context() as m:
+        m.setattr(engine.gpu.device, "create_command_encoder", lost)
+        with pytest.raises(EngineError, match="device lost.*open a new engine"):
+            session.run(None, feeds)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], want)
+    session.free()
+
+
 def test_errors_in_words():
     prepare()
     with pytest.raises(EngineError, match="no implementation of WebGPU.*edgewise\\[gpu\\]"):

@@ -1,38 +1,43 @@
 // groups: outer * inner
 // group: 64
-// when: type == 1
+// apply: above = above_{type}
 //
-// The best element so far of each invocation, then of all. Ties go to the lowest index, or to the
+// The best index so far of each invocation, then of all. Ties go to the lowest index, or to the
 // highest with `last`.
 
-var<workgroup> best: array<f32, GROUP>;
+const NONE = 0xffffffffu;
+
 var<workgroup> place: array<u32, GROUP>;
 
-fn better(u: f32, i: u32, v: f32, j: u32) -> bool {
-  if (i == 0xffffffffu) { return false; }
-  if (j == 0xffffffffu) { return true; }
-  if (u == v) { return select((i < j), (i > j), last != 0); }
-  return select((u < v), (u > v), largest != 0);
+// whether index i is better than j
+fn better(source: u32, i: u32, j: u32) -> bool {
+  if (i == NONE) { return false; }
+  if (j == NONE) { return true; }
+  let p = source + i * inner;
+  let q = source + j * inner;
+  if (above(p, q)) { return largest != 0; }
+  if (above(q, p)) { return largest == 0; }
+  if (last != 0) { return i > j; }
+  return i < j;
 }
 
 fn run(at: u32, lane: u32) {
   let o = at / inner;
   let source = o * n * inner + (at - o * inner);
-  best[lane] = 0f;
-  place[lane] = 0xffffffffu;
+  var best = NONE;
   for (var r = lane; r < n; r += GROUP) {
-    let v = x(source + r * inner);
-    if (better(v, r, best[lane], place[lane])) {
-      best[lane] = v;
-      place[lane] = r;
-    }
+    if (better(source, r, best)) { best = r; }
   }
+  place[lane] = best;
   for (var half = GROUP / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
-    if (lane < half && better(best[lane + half], place[lane + half], best[lane], place[lane])) {
-      best[lane] = best[lane + half];
+    if (lane < half && better(source, place[lane + half], place[lane])) {
       place[lane] = place[lane + half];
     }
   }
   if (lane == 0u) { y_set(at, vec2u(place[0], 0u)); }
 }
+fn above_f(p: u32, q: u32) -> bool { return x(p) > x(q); }
+fn above_i(p: u32, q: u32) -> bool { return x(p) > x(q); }
+fn above_u(p: u32, q: u32) -> bool { return x(p) > x(q); }
+fn above_l(p: u32, q: u32) -> bool { return long_less(x(q), x(p)); }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..schema.plan_format import SLOT0
@@ -112,7 +113,7 @@ def _differences(
     return out
 
 
-def _relative(a: memoryview, b: memoryview) -> float:
+def _relative(a: Iterable[float], b: Iterable[float]) -> float:
     """The relative 2-norm of a difference. Equal infinities, and NaN in both, do not count."""
     error = scale = 0.0
     for x, y in zip(a, b):

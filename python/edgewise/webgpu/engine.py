@@ -8,12 +8,27 @@ from weakref import WeakSet
 from ..engine import Buffer
 from ..engine.device import EngineDevice
 from ..engine.native import NativeEngine
+from ..errors import EngineError
 from .device import WebGPUDevice
 from .gpu import Gpu
 from .pipelines import Pipelines
 
 if TYPE_CHECKING:
     from .loaded import WebGPUPlan
+
+
+class _Forked:
+    """Lock of an engine in a child process, where its GPU cannot be used."""
+
+    def __enter__(self) -> None:
+        raise EngineError(
+            "a GPU cannot be used in a child process after a fork",
+            "fork",
+            "Open the engine in the child, or start processes by 'spawn' or 'forkserver'.",
+        )
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class WebGPUEngine(NativeEngine):
@@ -35,6 +50,9 @@ class WebGPUEngine(NativeEngine):
         self.plans: WeakSet[WebGPUPlan] = WeakSet()
         self.temps: list[Buffer] = []  # arenas, which all plans share
         self._device = WebGPUDevice(self)
+
+    def in_child(self) -> None:
+        self.lock = _Forked()
 
     def temp(self, index: int, nbytes: int) -> Buffer:
         """Arena `index` with at least as many bytes. Raises OutOfMemory."""

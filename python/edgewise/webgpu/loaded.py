@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine import Buffer, LoadedPlan
 from ..engine.base import Failure, error_of
-from ..errors import Aborted
+from ..errors import Aborted, EdgewiseError, EngineError
 from ..schema.errors import ERRORS
 from .launch import Launch
 from .mirror import Mirrors
@@ -178,6 +178,15 @@ class WebGPUPlan(LoadedPlan):
             except Aborted:
                 self.torn = True
                 raise
+            except EdgewiseError:
+                raise
+            except Exception as e:  # the library's own errors
+                self.torn = True
+                raise EngineError(
+                    f"the GPU ended the run ({e})",
+                    self.plan.name or "plan",
+                    "The GPU may be lost or out of memory: open a new engine.",
+                ) from e
             self._check()
             self.done = True
 

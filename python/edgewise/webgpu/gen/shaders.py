@@ -169,38 +169,41 @@ SHADERS: dict[str, list[tuple[str, dict[str, str], str]]] = {
             {
                 'groups': 'outer * inner',
                 'group': '64',
-                'when': 'type == 1',
+                'apply': 'above = above_{type}',
             },
             """\
-var<workgroup> best: array<f32, GROUP>;
+const NONE = 0xffffffffu;
 var<workgroup> place: array<u32, GROUP>;
-fn better(u: f32, i: u32, v: f32, j: u32) -> bool {
-  if (i == 0xffffffffu) { return false; }
-  if (j == 0xffffffffu) { return true; }
-  if (u == v) { return select((i < j), (i > j), last != 0); }
-  return select((u < v), (u > v), largest != 0);
+fn better(source: u32, i: u32, j: u32) -> bool {
+  if (i == NONE) { return false; }
+  if (j == NONE) { return true; }
+  let p = source + i * inner;
+  let q = source + j * inner;
+  if (above(p, q)) { return largest != 0; }
+  if (above(q, p)) { return largest == 0; }
+  if (last != 0) { return i > j; }
+  return i < j;
 }
 fn run(at: u32, lane: u32) {
   let o = at / inner;
   let source = o * n * inner + (at - o * inner);
-  best[lane] = 0f;
-  place[lane] = 0xffffffffu;
+  var best = NONE;
   for (var r = lane; r < n; r += GROUP) {
-    let v = x(source + r * inner);
-    if (better(v, r, best[lane], place[lane])) {
-      best[lane] = v;
-      place[lane] = r;
-    }
+    if (better(source, r, best)) { best = r; }
   }
+  place[lane] = best;
   for (var half = GROUP / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
-    if (lane < half && better(best[lane + half], place[lane + half], best[lane], place[lane])) {
-      best[lane] = best[lane + half];
+    if (lane < half && better(source, place[lane + half], place[lane])) {
       place[lane] = place[lane + half];
     }
   }
   if (lane == 0u) { y_set(at, vec2u(place[0], 0u)); }
 }
+fn above_f(p: u32, q: u32) -> bool { return x(p) > x(q); }
+fn above_i(p: u32, q: u32) -> bool { return x(p) > x(q); }
+fn above_u(p: u32, q: u32) -> bool { return x(p) > x(q); }
+fn above_l(p: u32, q: u32) -> bool { return long_less(x(q), x(p)); }
 """,
         ),
     ],
@@ -1683,6 +1686,39 @@ fn value_l(i: u32) -> vec2u {
         ),
     ],
     "reduce": [
+        (
+            "reduce.integers",
+            {
+                'threads': 'outer * inner',
+                'when': 'type in (6, 7)',
+                'apply': 'joined = joined_{op}_{type}; begin = begin_{op}_{type}',
+            },
+            """\
+fn element(i: u32) {
+  let o = i / inner;
+  let column = i - o * inner;
+  var s = begin();
+  for (var r = 0u; r < n; r++) { s = joined(s, x(o * x_outer + column * x_inner + r * x_n)); }
+  y_set(o * y_outer + column, s);
+}
+fn begin_sum_i() -> i32 { return 0i; }
+fn begin_prod_i() -> i32 { return 1i; }
+fn begin_max_i() -> i32 { return -0x7fffffffi - 1i; }
+fn begin_min_i() -> i32 { return 0x7fffffffi; }
+fn begin_sum_l() -> vec2u { return vec2u(0u); }
+fn begin_prod_l() -> vec2u { return vec2u(1u, 0u); }
+fn begin_max_l() -> vec2u { return vec2u(0u, 0x80000000u); }
+fn begin_min_l() -> vec2u { return vec2u(0xffffffffu, 0x7fffffffu); }
+fn joined_sum_i(u: i32, v: i32) -> i32 { return u + v; }
+fn joined_prod_i(u: i32, v: i32) -> i32 { return u * v; }
+fn joined_max_i(u: i32, v: i32) -> i32 { return max(u, v); }
+fn joined_min_i(u: i32, v: i32) -> i32 { return min(u, v); }
+fn joined_sum_l(u: vec2u, v: vec2u) -> vec2u { return long_add(u, v); }
+fn joined_prod_l(u: vec2u, v: vec2u) -> vec2u { return long_mul(u, v); }
+fn joined_max_l(u: vec2u, v: vec2u) -> vec2u { return select(u, v, long_less(u, v)); }
+fn joined_min_l(u: vec2u, v: vec2u) -> vec2u { return select(u, v, long_less(v, u)); }
+""",
+        ),
         (
             "reduce",
             {
