@@ -88,7 +88,7 @@ def save(folder: Path, model, extractor, axes: dict[int, str], mask: bool = Fals
         warnings.simplefilter("ignore")
         torch.onnx.export(
             model,
-            tuple(example[name] for name in names),
+            tuple(example[name].long() if "mask" in name else example[name] for name in names),
             str(folder / "onnx" / "model.onnx"),
             input_names=names,
             output_names=["logits"],

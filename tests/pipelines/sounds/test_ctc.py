@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from conformance.vectors import vectors
 from edgewise import InferenceSession, pipeline
 from edgewise.errors import Aborted, InputError, TokenizerError
 from edgewise.text.speech.ctc import CTCTokenizer
@@ -72,31 +73,42 @@ def test_text_and_times_equal_transformers(model, kind, config):
     assert ours(both) == theirs([both[0], dict(both[1])])
 
 
-def test_tokens_equal_transformers(tmp_path):
-    """Any tokens: unknown ids, repeated blanks, delimiters at the ends, added tokens."""
+@pytest.mark.parametrize("given", vectors("audio/ctc"))
+def test_tokens_equal_transformers(tmp_path, given):
+    """Any tokens: unknown ids, repeated blanks, delimiters at the ends."""
     import transformers
 
-    words = {token: i for i, token in enumerate(VOCABULARY)}
+    described = given["tokenizer"]
+    words = {token: i for i, token in enumerate(described["tokens"]) if token is not None}
     (tmp_path / "vocab.json").write_text(json.dumps(words))
-    theirs = transformers.Wav2Vec2CTCTokenizer(
-        tmp_path / "vocab.json", do_lower_case=True, clean_up_tokenization_spaces=True
-    )
-    theirs.add_tokens(["<noise>"])
+    theirs = transformers.Wav2Vec2CTCTokenizer(tmp_path / "vocab.json", **given["settings"])
     theirs.save_pretrained(tmp_path)
     ours = CTCTokenizer.from_files(lambda name: _read(tmp_path / name))
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        ids = np.repeat(rng.integers(0, 22, 30), rng.integers(1, 4, 30)).tolist()
-        expected = theirs.decode(ids, output_char_offsets=True, output_word_offsets=True)
-        found = ours.characters(ids)
-        assert ours.text(found) == ours.decode(ids) == expected.text
+    assert ours.description() == described
+    for case in given["cases"]:
+        found = ours.characters(case["ids"])
+        expected = theirs.decode(case["ids"], output_char_offsets=True, output_word_offsets=True)
+        assert ours.text(found) == ours.decode(case["ids"]) == expected.text == case["text"]
         for spans, offsets, name in (
             (found, expected.char_offsets, "char"),
             (ours.words(found), expected.word_offsets, "word"),
         ):
-            assert [(s.text, s.start, s.end) for s in spans] == [
-                (o[name], o["start_offset"], o["end_offset"]) for o in offsets
-            ]
+            plain = [[s.text, s.start, s.end] for s in spans]
+            assert plain == case[f"{name}s"]
+            assert plain == [[o[name], o["start_offset"], o["end_offset"]] for o in offsets]
+
+
+def test_added_tokens(tmp_path):
+    import transformers
+
+    words = {token: i for i, token in enumerate(VOCABULARY)}
+    (tmp_path / "vocab.json").write_text(json.dumps(words))
+    theirs = transformers.Wav2Vec2CTCTokenizer(tmp_path / "vocab.json")
+    theirs.add_tokens(["<noise>"])
+    theirs.save_pretrained(tmp_path)
+    ids = [5, len(VOCABULARY), len(VOCABULARY), 6]
+    ours = CTCTokenizer.from_files(lambda name: _read(tmp_path / name))
+    assert ours.decode(ids) == theirs.decode(ids) == "E<noise>T"
 
 
 def _read(path):

@@ -53,8 +53,11 @@ export interface SpeechResult {
 export interface SpeechOptions
   extends CallOptions,
     Omit<GenerationFields, "return_timestamps" | "temperature"> {
-  /** Times of segments, or of words. Default: false. */
-  return_timestamps?: boolean | "word";
+  /**
+   * Times of segments, or of words. Default: false. CTC models have those of characters and words,
+   * and of the other options `chunk_length_s`, `stride_length_s`, `onProgress` and `signal`.
+   */
+  return_timestamps?: boolean | "word" | "char";
   /** Give each chunk its language. Default: false. */
   return_language?: boolean;
   /** Name ("french") or code ("fr") of the speech. Default: detected. */

@@ -111,6 +111,7 @@ export const TEXT_FILES = [
 /** Further files that pipelines read, by their paths (python/edgewise/task_package). */
 export const TASK_FILES = [
   "preprocessor_config.json",
+  "vocab.json", // of CTC models
   "modules.json",
   "1_Pooling/config.json",
   "config_sentence_transformers.json",
@@ -130,14 +131,17 @@ const DIFFUSION_FILES = [
   "feature_extractor/preprocessor_config.json",
 ];
 
+const SPEECH = "automatic-speech-recognition";
+
 /** The files that a model at an address is asked for, apart from its graph. */
 export function folderTexts(task: string): string[] {
   const [config, generation, ...tokenizer] = TEXT_FILES.slice(0, 4) as [string, string, string];
   if (task === "text-generation") return [config, generation, ...tokenizer];
   if (/^(image|audio|voice|speaker)-/.test(task)) return [config, TASK_FILES[0]];
   if (task === "text-to-image") return DIFFUSION_FILES;
+  if (task === SPEECH) return [config, generation, ...tokenizer, TASK_FILES[0], TASK_FILES[1]];
   if (GRAPHS[task]) return [config, generation, ...tokenizer, TASK_FILES[0]];
-  return [config, ...tokenizer, ...(task === "feature-extraction" ? TASK_FILES.slice(1) : [])];
+  return [config, ...tokenizer, ...(task === "feature-extraction" ? TASK_FILES.slice(2) : [])];
 }
 
 /** The files of a model. */

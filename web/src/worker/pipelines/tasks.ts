@@ -18,6 +18,7 @@ import { imageClassification, imageOf } from "./images/image-tasks.ts";
 import { pixelValues } from "./images/pictures.ts";
 import { Options } from "./options.ts";
 import type { Events, TaskRunner } from "./runner.ts";
+import { ctcRecognition } from "./sounds/ctc.ts";
 import { feedStream } from "./sounds/streams.ts";
 import { audioClassification, speakerVerification } from "./sounds/tasks.ts";
 import { voiceActivity } from "./sounds/voice-activity.ts";
@@ -126,7 +127,8 @@ export async function feedTask(
 }
 
 /** @throws InputError if this version does not have the task */
-async function runnerOf({ task }: TaskHost): Promise<TaskRunner> {
+async function runnerOf({ task, processor }: TaskHost): Promise<TaskRunner> {
+  if (processor.ctc) return ctcRecognition;
   const found = TASKS[task] ?? (await generation()).SEQ2SEQ[task];
   if (found) return found;
   throw new InputError(

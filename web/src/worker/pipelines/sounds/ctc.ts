@@ -167,7 +167,13 @@ async function tokensOf(
 /** `pipe(sounds, {return_timestamps: "char" | "word", chunk_length_s, stride_length_s})` */
 export const ctcRecognition: TaskRunner = {
   options: ["return_timestamps", "chunk_length_s", "stride_length_s"],
-  prepare(host, options) {
+  prepare(host, options, events) {
+    if (events.streams)
+      throw new InputError(
+        "a CTC model gives its text at once",
+        "options.streamer",
+        "Leave it out.",
+      );
     const ctc = host.processor.ctc as unknown as CTC | undefined;
     if (!(ctc?.tokens && ctc.samples > 0))
       throw new PackageError("it does not describe its tokens", host.task, "Build it again.");
@@ -185,8 +191,12 @@ export const ctcRecognition: TaskRunner = {
       const sizes = chunkSizes(host, options, ctc.samples, samples.length);
       const whole: Piece = [samples, samples.length, 0, 0];
       const ids: number[] = [];
-      for (const piece of sizes ? chunks(samples, ...sizes) : [whole])
+      let done = 0;
+      for (const piece of sizes ? chunks(samples, ...sizes) : [whole]) {
         ids.push(...(await tokensOf(host, piece[0], framesOf(ctc, piece, !sizes), ending)));
+        done += piece[1] - (done && piece[2]) - piece[3];
+        events.send("progress", done / samples.length);
+      }
       const spans = characters(ctc, ids);
       const text = textOf(ctc, spans);
       if (!times) return { text };
