@@ -370,6 +370,7 @@ def _dtypes(dtype: Dtype) -> Dtype:
     """{stem: dtype} of {part: dtype}. Raises InputError."""
     if not isinstance(dtype, Mapping):
         return dtype
+    dtype = {part.removesuffix("/model"): name for part, name in dtype.items()}
     for part in dtype:
         if part not in PARTS:
             raise InputError(

@@ -38,6 +38,8 @@ def choose_graphs(names: Iterable[str], task: str, dtype: Dtype = None) -> dict[
     names = list(names)
     alternatives = GRAPHS.get(task)
     known = {n.rstrip("?") for each in alternatives or [["model"]] for n in each}
+    if isinstance(dtype, Mapping):  # a file that is alone in its folder has the folder's name, too
+        dtype = {f"{n}/model" if f"{n}/model" in known else n: d for n, d in dtype.items()}
     if isinstance(dtype, Mapping):
         for stem in dtype:
             if stem not in known:

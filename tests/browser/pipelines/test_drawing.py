@@ -12,7 +12,7 @@ from tests.pipelines.diffusion import tiny_diffusion as tiny
 pytest.importorskip("transformers")
 MODEL = "/files/drawing/model.edge"
 DRAW = """
-    const p = await ew.pipeline("text-to-image", arg.model ?? "/files/drawing/model.edge");
+    const p = await ew.pipeline("text-to-image", arg.model, arg.options);
     const steps = [];
     const onStep = ({ step, timestep, previews }) =>
       steps.push([step, timestep, previews.map((p) => [p.width, p.height, p.data[5]])]);
@@ -42,6 +42,7 @@ def folder(files):
     folder = files / "drawing"
     tiny.make(folder / "sd")
     tiny.make_safety(folder / "sd", 0.0)
+    tiny.make_unet(folder / "sd/unet/model_fp16.onnx", tiny.F16)
     main(["build", "--task", "text-to-image", str(folder / "sd"), "-o", str(folder / "model.edge")])
     return folder
 
@@ -50,8 +51,8 @@ def folder(files):
 def draw(visit, server, folder):
     page = visit(server)
 
-    def run(*calls, model=None):
-        found = page.run(DRAW, {"calls": calls, "model": model})
+    def run(*calls, model=MODEL, **options):
+        found = page.run(DRAW, {"calls": calls, "model": model, "options": options})
         assert "error" not in found, found
         return found
 
@@ -187,12 +188,13 @@ def test_one_part_is_in_memory_at_a_time(draw):
     assert found["memory"]["weights"] < 40_000  # the largest part, not all
 
 
-def test_a_folder_is_compiled(draw, pipe):
-    found = draw(
-        {"prompt": "the cat", "num_inference_steps": 2, "seed": 1}, model="/files/drawing/sd/"
-    )
+def test_a_folder_with_parts_of_other_types_is_compiled(draw, folder):
+    dtype = {"unet": "fp16"}
+    call = {"prompt": "the cat", "num_inference_steps": 2, "seed": 1}
+    found = draw(call, model="/files/drawing/sd/", dtype={**dtype, "text_encoder": "fp32"})
     assert found["origin"] == "compiled"
-    near(found["made"][0], pipe("the cat", num_inference_steps=2, seed=1))
+    with edgewise.pipeline("text-to-image", str(folder / "sd"), dtype=dtype) as pipe:
+        near(found["made"][0], pipe(call.pop("prompt"), **call))
 
 
 def test_a_package_of_another_task(visit, server, folder):

@@ -10,6 +10,7 @@ import {
 } from "../../src/worker/pipelines/diffusion/guidance.ts";
 import { scheduleOf } from "../../src/worker/pipelines/diffusion/schedulers.ts";
 import { Stepper } from "../../src/worker/pipelines/diffusion/stepper.ts";
+import { toHalf } from "../../src/worker/pipelines/diffusion/tensors.ts";
 import { vectors } from "../common/vectors.ts";
 
 interface Case {
@@ -75,6 +76,30 @@ test("guidance and previews", () => {
     close(scaleEmbedding(g.scale, g.embedding.length), g.embedding, "scaleEmbedding", 2 ** 15);
     assert.deepEqual([...previewPixels(prompted)], g.preview);
   }
+});
+
+test("numbers of float16", () => {
+  const halves: [number, number][] = [
+    [0, 0],
+    [1, 15360],
+    [-2, 49152],
+    [0.1, 11878],
+    [65504, 31743],
+    [1000000.0, 31743],
+    [-70000, 64511],
+    [1e-8, 0],
+    [5.9604645e-8, 1],
+    [8.9e-8, 1],
+    [6.1e-5, 1023],
+    [6.103515625e-5, 1024],
+    [2049, 26624],
+    [2051, 26626],
+    [0.33325195, 13653],
+    [-1e-5, 32936],
+    [3.0517578e-5, 512],
+  ];
+  for (const [value, bits] of halves) assert.equal(toHalf(value), bits, String(value));
+  assert.equal(toHalf(Number.NaN) & 0x7e00, 0x7e00);
 });
 
 test("what is not supported is refused", () => {

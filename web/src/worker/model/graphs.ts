@@ -61,6 +61,11 @@ export function graphFiles(
     );
   const inner = subfolder ? `${subfolder.replace(/^\/+|\/+$/g, "")}/` : "";
   const known = several?.flat().map((n) => n.replace("?", "")) ?? [name];
+  if (typeof dtype === "object")
+    dtype = Object.fromEntries(
+      // a file that is alone in its folder has the folder's name, too
+      Object.entries(dtype).map(([n, d]) => [known.includes(`${n}/model`) ? `${n}/model` : n, d]),
+    );
   for (const given of typeof dtype === "object" ? Object.keys(dtype) : [])
     if (!known.includes(given))
       throw new InputError(
