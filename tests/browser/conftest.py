@@ -131,7 +131,7 @@ def browser(built, playwright):
 def context(browser):
     """A new browser profile with empty storage."""
     one = browser.new_context()
-    one.set_default_timeout(120_000)
+    one.set_default_timeout(300_000)
     yield one
     one.close()
 

@@ -25,7 +25,7 @@ from .websocket import WebSocket
 
 FIREFOX = os.environ.get("FIREFOX", "/usr/bin/firefox-esr")
 WEBKIT_DRIVER = os.environ.get("WEBKIT_DRIVER", "/usr/bin/WebKitWebDriver")
-START = 60  # seconds for the start of a browser
+START = 240  # seconds for the start of a browser
 PREFERENCES = {  # preferences of Firefox: no start page, and no background requests
     "app.update.enabled": False,
     "browser.shell.checkDefaultBrowser": False,

@@ -96,7 +96,7 @@ def test_damaged_packages(undisturbed: Page, files: Path, package: bytes) -> Non
         got = undisturbed.run(OPEN, {"model": "/files/hostile.edge"})
         in_words(got, what)
         refused += got != "fine"
-    assert refused > 15
+    assert refused > 10
 
 
 def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, package: bytes) -> None:

@@ -212,26 +212,22 @@ class Case:
         return model, {v.name: feeds[v.name] for v in fed}
 
     def references(self, model, feeds):
-        """The results of other implementations: a list of outputs for each, or only the case's own
-        outputs if it specifies them.
+        """Yields the results of other implementations: a list of outputs for each, or only the
+        case's own outputs if it specifies them. Each runs when it is asked for.
         """
         if model is self.model and self.expected is not None:
-            return [self.expected]
-        out = []
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for name, run in (
-                ("ort", _ort),
-                ("onnx", lambda m, f: ReferenceEvaluator(m).run(None, f)),
-            ):
-                if self.trust in (None, name):
-                    try:
-                        out.append(run(model, feeds))
-                    except (
-                        Exception
-                    ):  # the operator, this version of it, or a type is not supported
-                        continue
-        return out
+            yield self.expected
+            return
+        for name, run in (("ort", _ort), ("onnx", lambda m, f: ReferenceEvaluator(m).run(None, f))):
+            if self.trust not in (None, name):
+                continue
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    outputs = run(model, feeds)
+                except Exception:  # the operator, this version, or a type is not supported
+                    continue
+            yield outputs
 
 
 def _ort(model, feeds):

@@ -365,14 +365,14 @@ def test_the_demo_trains(visit, server, files, trainable):
     assert page.inner_text("#after") == after
     page.fill("#lesson", TEXT)
     page.click("#teach-form summary")
-    page.fill("#steps", "400")
+    page.fill("#steps", "4000")
     page.click("#teach")
     page.wait_for_function("Number(document.body.dataset.step) >= 22")
     w.close()
     x = visit(server, "/?write=0&model=/files/trainable.edge", start=False)
     page = x.page
     page.wait_for_selector("#interrupted:visible")
-    assert "of 400" in page.inner_text("#interrupted")
+    assert "of 4000" in page.inner_text("#interrupted")
     page.click("#go-on")
     page.wait_for_function("Number(document.body.dataset.step) >= 21")
     page.click("#pause")
