@@ -224,6 +224,7 @@ def test_sampling_follows_the_distribution(decoder, model):
     )  # 11 degrees of freedom: p = 4e-5
 
 
+@pytest.mark.parametrize("engine", ["native"], indirect=True)  # all draw the same numbers
 def test_sampled_beams_draw_without_replacement(decoder, model):
     """With 2 beams and one new token, the best of the 2 first-drawn of 4 candidates comes back."""
     n = 600

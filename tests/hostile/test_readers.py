@@ -387,8 +387,10 @@ def test_every_field(name, packages, page):
     manifest, rest = split(data)
     rng, taken, refused = random.Random(7), 0, 0
     everywhere = [p for p in places(manifest) if p and p != ("manifest_sha256",)]
-    for path in everywhere if len(everywhere) < 150 else rng.sample(everywhere, 150):
-        for value in rng.sample(VALUES, 4 if len(data) < 1 << 20 else 1):
+    large = len(data) > 1 << 20  # each change is written to a package of this size
+    most = 60 if large else 150
+    for path in everywhere if len(everywhere) < most else rng.sample(everywhere, most):
+        for value in rng.sample(VALUES, 1 if large else 4):
             changed = copy.deepcopy(manifest)
             at = changed
             for k in path[:-1]:

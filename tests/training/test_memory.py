@@ -202,10 +202,12 @@ def test_updates_in_the_backward_pass():
     )
 
 
-def test_budget(deep):
+def test_budget():
     """`memory=`: activations are recomputed if needed; if nothing fits, the error names a budget
     that does, which then works; the failure allocates no engine memory.
     """
+
+    deep = language_model(**{**DEEP, "layers": 4}).SerializeToString()
 
     def make(**more):
         # Clipping by the norm needs all gradients at once, more than half of the least memory.

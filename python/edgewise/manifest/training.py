@@ -113,9 +113,8 @@ def _check_slot(c: Checker, slot: ManifestSlot, states: States, ids_bytes: int) 
         "seed": ("int64", 8),
     }
     if kind == "state" and states.get(name, ("", -1))[1] != nbytes:
-        c.fail(
-            path, f"is the state '{name}' of {nbytes} bytes, which the program's states do not have"
-        )
+        where = f"{path.partition('.plans.')[0]}.states"
+        c.fail(path, f"is the state '{name}' of {nbytes} bytes, which {where} does not have")
     if kind == "cache":
         c.fail(path, "is a cache, which training does not have")
     if kind == "input" and (dtype, nbytes) != inputs.get(name):
