@@ -481,17 +481,9 @@ def test_packages_larger_than_memory(page):
     """A valid package that does not fit into memory: the error names the part and the capacity."""
     large = 5 << 30
     caches = [{"name": "k", "bytes": large}]
-    data = decoder(
-        [
-            (
-                1,
-                plan([(8, False), LOGITS, (large, True)], []),
-                [*feeds(1), slot("k", "cache", large)],
-            )
-        ],
-        caches=caches,
-        capacity=10_000_000,
-    )
+    slots = [*feeds(1), slot("k", "cache", large)]
+    step = (1, plan([(8, False), LOGITS, (large, True)], []), slots)
+    data = decoder([step], caches=caches, capacity=10_000_000)
     both(page, data, True)
     got = page.ask(PLAY, data)
     assert (

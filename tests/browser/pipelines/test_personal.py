@@ -57,6 +57,7 @@ START = """
 """
 
 
+# long: one page does what a user of the room does, and each result is compared
 def test_pictures(page, folder):
     found = page.run(
         START

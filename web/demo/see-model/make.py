@@ -53,6 +53,7 @@ def pairs(side: int) -> list[list[float]]:
     ]
 
 
+# long: the nodes of the graph, in their order
 def model() -> bytes:
     """The .onnx file: pixel_values [batch, 3, SIDE, SIDE] to image_embeds [batch, size]."""
     editor = ModelEditor()

@@ -138,8 +138,8 @@ const OTHERS = ["other", "validation_split", "seed", "name", "signal"];
  * const [{ label, score }] = await mine(video);
  * ```
  *
- * @param pipe for classification of pictures, sounds or texts, for features of pictures or texts, or
- *   for `speaker-verification`; loaded with `personalize: true`. It can still be used.
+ * @param pipe for classification of pictures, sounds or texts, for features of pictures or texts,
+ *   or for `speaker-verification`; loaded with `personalize: true`. It can still be used.
  * @param examples by label; a file of `save`; or nothing, to `add` them one by one
  * @throws InputError if an option or an example is not valid
  * @throws Aborted
