@@ -10,6 +10,7 @@ const { define, target } = options;
 
 /** Names of the scripts by the module that an import() names. */
 const PARTS = {
+  "src/shared/files/indexed.ts": "worker-indexed",
   "src/worker/inference/service.ts": "worker-inference",
   "src/worker/pipelines/diffusion/index.ts": "worker-diffusion",
   "src/worker/pipelines/index.ts": "worker-pipelines",

@@ -27,6 +27,7 @@ export const assets = {
 export const parts: Record<WorkerPart, string> = {
   "worker-generation": new URL("./worker-generation.js", import.meta.url).href,
   "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,
+  "worker-indexed": new URL("./worker-indexed.js", import.meta.url).href,
   "worker-inference": new URL("./worker-inference.js", import.meta.url).href,
   "worker-pipelines": new URL("./worker-pipelines.js", import.meta.url).href,
   "worker-profile": new URL("./worker-profile.js", import.meta.url).href,

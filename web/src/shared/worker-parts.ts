@@ -4,6 +4,7 @@
 export const WORKER_PARTS = [
   "worker-generation",
   "worker-diffusion",
+  "worker-indexed",
   "worker-inference",
   "worker-pipelines",
   "worker-profile",

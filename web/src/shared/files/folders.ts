@@ -2,11 +2,13 @@
 // is none, as in private windows of some browsers, in WebKitGTK and in pages without a secure
 // context.
 
-import { IndexedFolder, openDatabase, removeIndexed } from "./indexed.ts";
 import { OpfsFolder } from "./opfs.ts";
 import { type Folder, notFound, stored } from "./stored.ts";
 
 const ROOT = "edgewise";
+
+/** A part of the worker, since few pages need it. */
+const indexed = () => import("./indexed.ts");
 
 type Kind = "opfs" | "indexed";
 let kind: Kind | undefined;
@@ -23,7 +25,7 @@ async function storageKind(): Promise<Kind> {
   }
   if (!globalThis.indexedDB) throw refusal;
   try {
-    await openDatabase();
+    await (await indexed()).openDatabase();
   } catch (e) {
     throw refusal ?? e;
   }
@@ -42,7 +44,7 @@ async function root(): Promise<FileSystemDirectoryHandle> {
  * browser has no storage for files.
  */
 export async function openFolder(name: string): Promise<Folder> {
-  if ((await storageKind()) === "indexed") return new IndexedFolder(name);
+  if ((await storageKind()) === "indexed") return new (await indexed()).IndexedFolder(name);
   const top = await root();
   return stored(async () => {
     const parent = await top.getDirectoryHandle(ROOT, { create: true });
@@ -69,7 +71,7 @@ export async function folder(name: string, create: boolean): Promise<Folder | un
 /** Deletes folders of Edgewise with their contents; folders that do not exist are ignored. */
 export async function removeFolders(names: readonly string[]): Promise<void> {
   try {
-    if ((await storageKind()) === "indexed") return await removeIndexed(names);
+    if ((await storageKind()) === "indexed") return await (await indexed()).removeIndexed(names);
     const top = await root();
     const parent = await stored(() => top.getDirectoryHandle(ROOT), ROOT);
     for (const name of names)
