@@ -61,9 +61,8 @@ def test_transcripts_are_those_of_python(page, sounds):
             const results = [];
             const memory = [];
             for (const [name, options] of arg) {
-              const started = performance.now();
               results.push(await p(`/files/speech/${name}.wav`, options));
-              memory.push([p.info.memory.engine, performance.now() - started]);
+              memory.push(p.info.memory.engine);
             }
             const segments = [];
             const progress = [];
@@ -88,7 +87,7 @@ def test_transcripts_are_those_of_python(page, sounds):
             ]
             for a, b in zip(got.get("chunks", []), want.get("chunks", [])):
                 assert a["timestamp"] == pytest.approx(list(b["timestamp"]), abs=0.001)
-    print(found["memory"])
+    assert len(set(found["memory"][3:])) == 1, found["memory"]  # constant over windows
     assert "".join(s["text"] for s in found["segments"]) == found["streamed"]["text"]
     assert found["text"].strip() == found["streamed"]["text"].strip()
     assert found["progress"] == sorted(found["progress"]) and found["progress"][-1] == 1
