@@ -113,9 +113,9 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         "return_language": False,
         "chunk_length_s": 0,
         "stride_length_s": None,
-        "generate_kwargs": None,
         "num_frames": None,
         "force_full_sequences": False,
+        "generate_kwargs": None,
         "ignore_warning": None,
         "decoder_kwargs": None,
         "on_progress": None,
@@ -179,7 +179,7 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         """
         from .speech.stream import SpeechStream
 
-        for name in ("return_timestamps", "chunk_length_s", "stride_length_s", "num_frames"):
+        for name in [*self.CALL][:6]:  # what a result has, and how a recording is divided
             if name in options:
                 raise InputError("it has no effect in a stream", name, "Leave it out.")
         if not 0.1 <= interval <= 10:

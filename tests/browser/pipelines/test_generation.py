@@ -224,3 +224,34 @@ def test_speech_is_transcribed_as_in_python(page, folder):
     assert found["progress"] == sorted(found["progress"]) and found["progress"][-1] == 1
     assert all(e.startswith("InputError") for e in found["errors"]), found["errors"]
     assert found["info"]["memory"]["engine"] == found["memory"]  # windows leave nothing behind
+
+
+def test_streams_of_speech_are_those_of_python(page, folder):
+    found = page.run(
+        """
+            const p = await ew.pipeline("asr", "/files/generation/whisper.edge");
+            const bytes = await (await fetch("/files/generation/long.wav")).arrayBuffer();
+            const array = Float32Array.from(new Int16Array(bytes, 44), (x) => x / 32768);
+            const stream = p.stream({ interval: 0.4, max_new_tokens: 20 });
+            const events = [];
+            for (let at = 0; at < array.length; at += 1500)
+              events.push(...(await stream.feed(array.subarray(at, at + 1500))));
+            events.push(...(await stream.end()));
+            const refused = await p.stream({ interval: 60 })
+              .feed(array)
+              .then(() => "", (e) => e.message);
+            await p.dispose();
+            return { events, refused };
+        """
+    )
+    assert "error" not in found, found
+    with pipeline("asr", str(folder / "whisper")) as pipe, wave.open(str(folder / "long.wav")) as f:
+        samples = np.frombuffer(f.readframes(f.getnframes()), "<i2").astype("f") / 32768
+        stream = pipe.stream(interval=0.4, max_new_tokens=20)
+        wanted = stream.feed(samples) + stream.end()
+    assert len(wanted) > 2
+    for got, want in zip(found["events"], wanted, strict=True):
+        assert (got["committed"], got["partial"]) == (want["committed"], want["partial"])
+        times = want["timestamp"]
+        assert got["timestamp"] == (times and pytest.approx(list(times), abs=0.001))
+    assert "interval" in found["refused"]

@@ -91,3 +91,40 @@ def test_transcripts_are_those_of_python(page, sounds):
     assert "".join(s["text"] for s in found["segments"]) == found["streamed"]["text"]
     assert found["text"].strip() == found["streamed"]["text"].strip()
     assert found["progress"] == sorted(found["progress"]) and found["progress"][-1] == 1
+
+
+def test_streams_are_those_of_python(page, sounds):
+    """20 s of speech: sound is forgotten meanwhile, and its text becomes a prompt."""
+    found = page.run(
+        """
+            const p = await ew.pipeline("asr", "/files/speech/tiny.edge");
+            const bytes = await (await fetch("/files/speech/long.wav")).arrayBuffer();
+            const pcm = new Int16Array(bytes, 44, 20 * 16000);
+            const array = Float32Array.from(pcm, (x) => x / 32768);
+            async function* pieces() {
+              for (let at = 0; at < array.length; at += 8000)
+                yield { array: array.subarray(at, at + 8000), sampling_rate: 16000 };
+            }
+            const events = [];
+            for await (const event of p.stream(pieces(), { interval: 6 })) events.push(event);
+            const refused = await p.stream({ return_timestamps: true })
+              .feed(array.subarray(0, 16000))
+              .then(() => "", (e) => e.message);
+            await p.dispose();
+            return { events, refused };
+        """
+    )
+    assert "error" not in found, found
+    with wave.open(str(sounds / "long.wav")) as file:
+        samples = array.array("h", file.readframes(20 * 16000))
+    floats = array.array("f", (x / 32768 for x in samples))
+    with pipeline("asr", FOLDER) as pipe:
+        stream = pipe.stream(interval=6.0)
+        wanted = stream.feed(floats) + stream.end()
+    for got, want in zip(found["events"], wanted, strict=True):
+        assert (got["committed"], got["partial"]) == (want["committed"], want["partial"])
+        times = want["timestamp"]
+        assert got["timestamp"] == (times and pytest.approx(list(times), abs=0.001))
+    text = "".join(e["committed"] for e in found["events"])
+    assert text.count("fellow Americans") == 2
+    assert "no option 'return_timestamps'" in found["refused"]

@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { segmentsOf, VOICE_RULES, VoiceEvents } from "../../src/worker/pipelines/audio.ts";
 import { type AudioDescription, audioInput } from "../../src/worker/pipelines/audio-input.ts";
-import { Agreement, type Word } from "../../src/worker/pipelines/sounds/agreement.ts";
+import { Agreement, type Word } from "../../src/worker/pipelines/seq2seq/speech/agreement.ts";
 import { type SoundWindows, windowStarts } from "../../src/worker/pipelines/sounds/features.ts";
 import { cosine, meanVoice, unit } from "../../src/worker/pipelines/sounds/tasks.ts";
 import { rounded } from "../../src/worker/pipelines/sounds/voice-activity.ts";

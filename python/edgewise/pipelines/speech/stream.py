@@ -52,7 +52,7 @@ class SpeechStream:
         self.step = max(1, round(interval * RATE)) * 4
         self.voice: VoiceStream | None = None if vad is None else vad.stream(**VOICE)
         self.agreement = Agreement()
-        self.said: list[Word] = []  # committed words of sound that is forgotten
+        self.said = ""  # end of the text of sound that is forgotten
         self.heard = bytearray()  # float32
         self.first = 0  # sample of the stream with which `heard` begins
         self.fresh = 0  # bytes since the last transcript was due
@@ -197,9 +197,8 @@ class SpeechStream:
         """Tokens of text before what is heard, for Whisper."""
         if self.pipe.is_ctc or not self.said:
             return []
-        text = "".join(w.text for w in self.said)[-PROMPT:]
-        text = text[text.find(" ") :] if len(text) == PROMPT else text
-        ids = self.pipe.tokenizer.encode("<|startofprev|>" + text, add_special_tokens=False)
+        text = "<|startofprev|>" + self.said
+        ids = self.pipe.tokenizer.encode(text, add_special_tokens=False)
         return list(getattr(ids, "ids", ids))
 
     def _shorten(self, seconds: float) -> None:
@@ -215,8 +214,9 @@ class SpeechStream:
 
     def _say(self, time: float) -> None:
         """Makes committed words up to a time part of the prompt."""
-        said = [w for w in self.agreement.committed if w.end <= time]
-        self.said = [*self.said, *said][-PROMPT:]  # a word has a character or more
+        words = [w.text for w in self.agreement.committed if w.end <= time]
+        text = (self.said + "".join(words))[-PROMPT:]
+        self.said = text[max(text.find(" "), 0) :] if len(text) == PROMPT else text
         self.agreement.forget(time)
 
     def _event(self, committed: list[Word]) -> list[dict[str, Any]]:

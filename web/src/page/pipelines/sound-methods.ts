@@ -18,7 +18,7 @@ export function soundMethods(
   run: (input: unknown, options: Options) => Promise<unknown>,
 ): { members: object; options: (given: Options) => Options } {
   const same = (given: Options): Options => given;
-  if (task === "voice-activity-detection")
+  if (task === "voice-activity-detection" || task === "automatic-speech-recognition")
     return { members: { stream: streamer(client) }, options: same };
   if (task !== "speaker-verification") return { members: {}, options: same };
   const voices: Record<string, number[]> = {};

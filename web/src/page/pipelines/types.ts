@@ -269,6 +269,35 @@ export interface DepthResult {
   depth: RawImage;
 }
 
+/** Options of a stream of automatic-speech-recognition; others are those of a call. */
+export interface SpeechStreamOptions
+  extends CallOptions,
+    Omit<
+      SpeechOptions,
+      | "return_timestamps"
+      | "return_language"
+      | "chunk_length_s"
+      | "stride_length_s"
+      | "num_frames"
+      | "force_full_sequences"
+      | "streamer"
+      | "onProgress"
+      | "onSegment"
+    > {
+  /** Seconds of sound after which it is transcribed again, 0.1 to 10. Default: 1. */
+  interval?: number;
+}
+
+/** What is known of a stream of speech. */
+export interface SpeechEvent {
+  /** Text that is certain since the event before. All of it joined is the transcript. */
+  committed: string;
+  /** Text behind it, which may change. */
+  partial: string;
+  /** Start and end of `committed` in seconds of the stream; null: there is none. */
+  timestamp: [number, number] | null;
+}
+
 /** A call with one input, a list, or an async iterable, which gives an async iterable. */
 interface Calls<Input, Options, One, Many = One[]> {
   (input: Input, options?: Options): Promise<One>;
@@ -410,7 +439,8 @@ export interface DepthEstimationPipeline
 /** Transcribes speech. */
 export interface SpeechRecognitionPipeline
   extends PipelineBase,
-    Calls<SoundInput, SpeechOptions, SpeechResult> {}
+    Calls<SoundInput, SpeechOptions, SpeechResult>,
+    Streams<SpeechStreamOptions, SpeechEvent> {}
 
 /** Generates text from text. Result of a text: a list of num_return_sequences. */
 export interface Text2TextPipeline<Name extends string, Options>

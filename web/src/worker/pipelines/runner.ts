@@ -25,6 +25,8 @@ export interface TaskRunner {
   ): (input: TaskInput, ending: Ending) => unknown | Promise<unknown>;
   /** For sound that arrives in pieces, where the task takes it. */
   stream?(host: TaskHost, options: Options): TaskStream;
+  /** The names of a stream's options. Default: those of a call. */
+  streamOptions?: readonly string[];
 }
 
 /** A stream of sound. */

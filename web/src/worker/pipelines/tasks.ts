@@ -120,7 +120,8 @@ export async function feedTask(
 ): Promise<unknown[]> {
   const task = await runnerOf(host);
   const make = () => {
-    if (task.stream) return task.stream(host, new Options(request.options, task.options));
+    const names = task.streamOptions ?? task.options;
+    if (task.stream) return task.stream(host, new Options(request.options, names));
     throw new InputError("it has no streams", host.task, "Call the pipeline with a sound.");
   };
   return feedStream(host, request, make, ending);

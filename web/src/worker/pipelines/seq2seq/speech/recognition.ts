@@ -12,6 +12,7 @@ import { featuresOf, HOP, type Samples } from "./features.ts";
 import { type Chunk, Joiner } from "./join.ts";
 import { LANGUAGES } from "./languages.ts";
 import { HeldSamples, SoundSamples } from "./samples.ts";
+import { SpeechStream, type Spoken } from "./stream.ts";
 import { type Segment, type WhisperOptions, WhisperTranscriber } from "./whisper.ts";
 
 const RATE = 16000; // Hz, of Whisper
@@ -32,6 +33,11 @@ const OWN = [
   "logprob_threshold",
   "no_speech_threshold",
 ];
+
+/** Options that do not say what a result has, or how a recording is divided. */
+const OTHERS = [...OWN, ...FIELD_NAMES].filter(
+  (name) => OWN.indexOf(name) < 0 || OWN.indexOf(name) > 5,
+);
 
 /** A part of a recording that is transcribed by itself. */
 interface Piece {
@@ -71,7 +77,26 @@ export const speechRecognition: TaskRunner = {
       return recognized(host, call, input.sound, events, ending);
     };
   },
+  streamOptions: ["interval", ...OTHERS],
+  stream(host, given) {
+    const interval = given.number("interval", 1, 0.1, 10);
+    const { interval: _, ...rest } = given.given;
+    const asked = { ...spread(rest), return_timestamps: "word" };
+    const call = callOf(host, new Options(asked, [...OWN, ...FIELD_NAMES]));
+    const tokenizer = host.needTokenizer();
+    return new SpeechStream(async (samples, before, ending) => {
+      const prompt_ids = before
+        ? tokenizer.encode(`<|startofprev|>${before}`, false)
+        : call.whisper.prompt_ids;
+      const one = { ...call, whisper: { ...call.whisper, prompt_ids } };
+      const sound = { name: "the stream", sampling_rate: RATE, samples };
+      const { chunks } = await recognized(host, one, sound, SILENT, ending);
+      return chunks as Spoken[];
+    }, interval);
+  },
 };
+
+const SILENT: Events = { streams: false, text: () => undefined, send: () => undefined };
 
 function callOf(host: TaskHost, options: Options): Call {
   const config = host.config("generation_config.json");
