@@ -383,14 +383,12 @@ VALUES = [
 @pytest.mark.parametrize("name", ["decoder", "training", "inference", "lengths", "task", "seq2seq"])
 def test_every_field(name, packages, page):
     """Each field is removed or replaced by other values: both readers agree."""
-    data = packages[name]
-    manifest, rest = split(data)
+    manifest, rest = split(data := packages[name])
     rng, taken, refused = random.Random(7), 0, 0
     everywhere = [p for p in places(manifest) if p and p != ("manifest_sha256",)]
-    large = len(data) > 1 << 20  # each change is written to a package of this size
-    most = 60 if large else 150
-    for path in everywhere if len(everywhere) < most else rng.sample(everywhere, most):
-        for value in rng.sample(VALUES, 1 if large else 4):
+    most, each = (60, 1) if len(data) > 1 << 20 else (150, 4)
+    for path in rng.sample(everywhere, min(len(everywhere), most)):
+        for value in rng.sample(VALUES, each):
             changed = copy.deepcopy(manifest)
             at = changed
             for k in path[:-1]:
