@@ -1,8 +1,8 @@
 """Memory of a GPU by address, so that ranges of it are Buffers as on any device.
 
-A GPUBuffer has a range of addresses. Small weights share one: they are only read. Everything else
-has its own, since WebGPU refuses to read and write one GPUBuffer in a step. All begins at a
-multiple of 256 bytes, as bindings must.
+A GPUBuffer has a range of addresses. Weights share a few: they are only read. Everything else has
+its own, since WebGPU refuses to read and write one GPUBuffer in a step. All begins at a multiple of
+256 bytes, as bindings must.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from ..errors import OutOfMemory
 from .gpu import Gpu
 
 ALIGNMENT = 256
-SHARED = 1 << 22  # bytes of a GPUBuffer for small weights
-SMALL = 1 << 18  # bytes up to which a weight is small
+LEAST, MOST = 1 << 22, 1 << 28  # bytes of the first GPUBuffer for weights, and of the largest one
 
 
 class Place(NamedTuple):
@@ -76,12 +75,13 @@ class GpuMemory:
     def for_weight(self, nbytes: int) -> Buffer:
         """Memory with undefined contents that no step writes. Raises OutOfMemory."""
         size = _aligned(nbytes)
-        if size > SMALL:
-            return self._in(self._make(size, True), nbytes)
-        for block in self._blocks:
-            if block.shared and (offset := block.take(size)) is not None:
+        shared = [block for block in self._blocks if block.shared]
+        for block in shared:
+            if (offset := block.take(size)) is not None:
                 return Buffer(block.base + offset, nbytes)
-        return self._in(self._make(SHARED, True), nbytes)
+        # As much again as there is: a small model needs little, a large one few buffers.
+        more = min(max(LEAST, sum(b.nbytes for b in shared)), MOST, self.gpu.buffer_bytes)
+        return self._in(self._make(max(size, more), True), nbytes)
 
     @staticmethod
     def _in(block: _Block, nbytes: int) -> Buffer:
