@@ -21,7 +21,7 @@ const PARTS = {
 };
 
 /** Modules that several parts use and worker.js has for them, though it has no use of its own. */
-const SHARED = ["src/shared/checkpoints/safetensors.ts", "src/shared/seeds.ts"];
+const SHARED = ["src/shared/seeds.ts"];
 
 /** Runs a script with the exports of others; Rollup's AMD output calls it. */
 const DEFINE = `
