@@ -17,6 +17,7 @@ CASES = [
     ("jfk", {}),
     ("jfk", {"return_timestamps": True}),
     ("jfk", {"return_timestamps": "word"}),
+    ("jfk", {"return_timestamps": "word", "min_new_tokens": 200}),  # another plan of `align`
     ("jfk", {"num_beams": 3, "return_timestamps": True}),
     (
         "jfk",

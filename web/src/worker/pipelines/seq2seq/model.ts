@@ -85,7 +85,7 @@ export class Seq2SeqModel {
     this.described = largest("align").reverse();
     // The plans of `align` are loaded when they are needed, as they are large. The smallest one
     // says which weights they read.
-    const align = this.described[0] && this.load(this.described[0], undefined);
+    const align = this.described[0] && this.load(this.described[0], null);
     const all = [
       ...others,
       ...this.encoders.flatMap((e) => [e.run, e.cross]),
@@ -121,10 +121,10 @@ export class Seq2SeqModel {
     return buffer;
   }
 
-  /** Loads a plan. prefix: of names in `memory`; undefined: inputs and outputs are not bound. */
+  /** Loads a plan. prefix: of names in `memory`; null: inputs and outputs are not bound. */
   private load(
     { file, slots }: { file: string; slots: readonly ManifestSlot[] },
-    prefix: string | undefined = "",
+    prefix: string | null = "",
   ): Loaded {
     const { device, files } = this;
     const where = `${this.where}, ${file}`;
@@ -134,7 +134,7 @@ export class Seq2SeqModel {
       // weights of `align` that only init steps read have been freed
       if (kind === "weight" && this.weights.has(name))
         device.bind(plan, i, this.weights.buffer(name), what);
-      else if ((kind === "input" || kind === "output") && prefix !== undefined) {
+      else if ((kind === "input" || kind === "output") && prefix !== null) {
         // the encoder's output is what `cross` reads, by another name
         const hidden = prefix && (kind === "output" || name === "encoder_hidden_states");
         device.bind(plan, i, this.share(hidden ? "hidden" : prefix + name, bytes), what);
@@ -354,7 +354,7 @@ export class Seq2SeqModel {
     let one = this.aligners.get(described.tokens);
     if (!one) {
       const { device, weights } = this;
-      const loaded = this.load(described, undefined);
+      const loaded = this.load(described, null);
       const memory: Caches = new Map();
       described.slots.forEach(({ name, kind, bytes }, i) => {
         if (kind !== "input" && kind !== "output") return;
