@@ -9,7 +9,8 @@
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
 TESTS  ?= tests
-JOBS   ?= auto
+# one more process than processors, since many tests wait for browsers and for time
+JOBS   ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 FUZZ   ?= 20000000
 RUNS   ?= 200
 FUZZ_ONNX ?= 20000

@@ -6,9 +6,6 @@ from onnx import TensorProto, helper
 from ..loading import error
 from .session_scripts import CREATE
 
-# one session for all errors: it stays usable
-SHARED = "const shared = async () => (window.shared ??= await open());"
-
 
 # long: the script of a page and the checks of what it returns
 def test_invalid_arguments(visit, server, artifacts):
@@ -92,8 +89,8 @@ def test_invalid_arguments(visit, server, artifacts):
             "",
         ),
     }
-    for name, (body, kind, word) in tries.items():
-        got = v.run(CREATE + SHARED + body, artifacts)
+    for name, (body, kind, word) in tries.items():  # with one session, which stays usable
+        got = v.run(CREATE + body, artifacts)
         assert isinstance(got, dict) and "error" in got, name
         assert got["error"]["ours"], (name, got)
         if kind:
