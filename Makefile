@@ -10,7 +10,7 @@ PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
 TESTS  ?= tests
 # one more process than processors, since many tests wait for browsers and for time
-JOBS   ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+JOBS   ?= $(shell $(PYTHON) -c 'import os; n = getattr(os, "sched_getaffinity", None); print((len(n(0)) if n else os.cpu_count() or 1) + 1)')
 FUZZ   ?= 20000000
 RUNS   ?= 200
 FUZZ_ONNX ?= 20000

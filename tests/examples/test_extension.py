@@ -196,7 +196,10 @@ def test_service_worker_ends_in_mid_sentence(chrome: Chrome) -> None:
           return complete;
         })();
     }""")
-    page.wait_for_function("pieces > 0")
+    # wait_for_function uses eval in the page, which the extension's policy forbids
+    page.evaluate("""async () => {
+        while (!pieces) await new Promise((done) => setTimeout(done, 5));
+    }""")
     chrome.stop_worker(page)
     assert chrome.contexts("BACKGROUND") == 0
     stopped_at = page.evaluate("pieces")

@@ -116,11 +116,11 @@ def test_keyboard(visit, example_server: str) -> None:
     word = v.page.inner_text("#words button:nth-child(1)")
     v.page.keyboard.press("Alt+1")
     assert v.page.input_value("#text") == f"Once upon a time there was a {word} "
-    for _ in range(2):
+    for i in (1, 2):
         v.page.fill("#text", "The robot zebra met the robot zebra. The robot zebra sang.")
         v.page.click("#send")
-        wait(v.page, "document.querySelector('#send').disabled")
-        wait(v.page, "!document.querySelector('#send').disabled")
+        sent = f"document.querySelectorAll('#sent br').length === {i}"
+        wait(v.page, f"{sent} && !document.querySelector('#send').disabled")
     first, last = map(
         float, re.search(r"loss ([\d.]+) to ([\d.]+)", v.page.inner_text("#status")).groups()
     )

@@ -180,7 +180,7 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
     path = local_path(model, dtype if isinstance(dtype, str) else None)
     files, root = folder_files(path, folders_of(args.task))
     chosen = name_in(root, path) if os.path.isfile(path) else None
-    dims = parse_dims(args.dims[-1:], args.command) if sized and args.dims else None
+    dims = parse_dims(args.dims, args.command) if sized and args.dims else None
     return compile_task(
         files,
         args.task,

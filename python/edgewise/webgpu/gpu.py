@@ -86,7 +86,7 @@ def _library(name: str | None) -> Any:
     for library in (name,) if name else LIBRARIES:
         try:
             return importlib.import_module(library)
-        except ImportError as e:
+        except (ImportError, OSError, RuntimeError) as e:
             missing.append(f"{library}: {e}")
     raise EngineError(
         f"no implementation of WebGPU can be imported ({'; '.join(missing)})",

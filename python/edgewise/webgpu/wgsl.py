@@ -296,8 +296,9 @@ class _Linker:
         at = f"record[{STEP_WORD // 4}][{STEP_WORD % 4}]"
         self.out[name] = (
             "fn fail(index: i32) {"
-            f" let seen = atomicCompareExchangeWeak(&errors[0], 0u, {at});"
-            " if (seen.exchanged) { atomicStore(&errors[1], bitcast<u32>(index)); } }"
+            f" loop {{ let seen = atomicCompareExchangeWeak(&errors[0], 0u, {at});"
+            " if (seen.exchanged) { atomicStore(&errors[1], bitcast<u32>(index)); break; }"
+            " if (seen.old_value != 0u) { break; } } }"
         )
 
     def accessor(self, name: str) -> None:

@@ -70,6 +70,22 @@ def test_a_stream_does_not_depend_on_its_pieces(tiny):
     assert all(0 <= start <= end <= len(samples) / 16000 for start, end in times)
 
 
+def test_words_of_a_stream_are_separate(tiny):
+    """Those of CTC models have no space of their own."""
+    stream = tiny.stream()
+    data = sound(5, 30000).tobytes()
+    found = tiny(np.frombuffer(data, "f"), return_timestamps="word")["chunks"]
+    assert [w.text for w in stream._words(data)] == [" " + c["text"] for c in found] != []
+
+
+def test_silence_is_forgotten(tiny, monkeypatch):
+    stream = tiny.stream()
+    monkeypatch.setattr(stream, "_words", lambda data: [])
+    for _ in range(60):
+        assert stream.feed(np.zeros(16000, "f")) == []
+        assert len(stream.heard) <= 4 * 16000 * 29
+
+
 def test_streams_refuse(tiny):
     for work, text in (
         (lambda: tiny.stream(loud=True), "no option 'loud'"),

@@ -86,6 +86,8 @@ export interface TaskFeed {
   sampling_rate: number;
   /** Whether these are the last ones. */
   last: boolean;
+  /** Whether the stream is closed without results. */
+  drop?: boolean;
   /** Of the stream, as in a call. */
   options: Record<string, unknown>;
 }

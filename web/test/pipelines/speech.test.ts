@@ -12,6 +12,7 @@ import {
   mergeSequences,
   type Window,
 } from "../../src/worker/pipelines/seq2seq/speech/join.ts";
+import { SpeechStream } from "../../src/worker/pipelines/seq2seq/speech/stream.ts";
 import { wordsOf } from "../../src/worker/pipelines/seq2seq/speech/words.ts";
 import { vectors } from "../common/vectors.ts";
 
@@ -78,4 +79,16 @@ test("windows are joined as by the reference", () => {
     ])[0],
     [1, 2, 7, 8],
   );
+});
+
+test("a stream forgets silence", async () => {
+  let longest = 0;
+  const stream = new SpeechStream(async (samples) => {
+    longest = Math.max(longest, samples.length);
+    return [];
+  }, 1);
+  const never = new AbortController().signal;
+  for (let i = 0; i < 60; i++)
+    assert.deepEqual(await stream.feed(new Float32Array(16000), never), []);
+  assert.ok(longest <= 29 * 16000, `${longest}`);
 });

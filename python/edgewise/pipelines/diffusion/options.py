@@ -102,6 +102,8 @@ def check_options(options: Mapping[str, Any]) -> None:
 def _check_random(options: Mapping[str, Any]) -> None:
     seeds = options["seed"]
     for seed in seeds if isinstance(seeds, (list, tuple)) else [seeds]:
+        if seed is None and seeds is not None:
+            raise InputError("None is in the list", "seed", "Give integers.")
         check_seed(seed, "seed")
     if options["generator"] is not None:
         if seeds is not None:

@@ -118,7 +118,7 @@ def schedule_of(config: Mapping[str, Any], request: Request) -> Schedule:
         InputError: the scheduler, a field or an option is not supported.
     """
     name = config.get("_class_name")
-    if name not in SCHEDULERS:
+    if not isinstance(name, str) or name not in SCHEDULERS:
         raise InputError(
             f"there is no scheduler {name!r}", "scheduler", f"There are: {', '.join(SCHEDULERS)}."
         )
@@ -131,7 +131,14 @@ def schedule_of(config: Mapping[str, Any], request: Request) -> Schedule:
             raise InputError(
                 f"{name} takes no {option}", option, f"Use one of: {', '.join(TAKES[option])}."
             )
-    return SCHEDULERS[name](fields, request)
+    try:
+        return SCHEDULERS[name](fields, request)
+    except InputError:
+        raise
+    except (ArithmeticError, IndexError, TypeError, ValueError) as e:
+        raise InputError(
+            f"its numbers give no steps ({e})", WHERE, "Give the model's own fields."
+        ) from None
 
 
 # Times
@@ -293,6 +300,12 @@ def _lcm(config: SchedulerConfig, request: Request) -> Schedule:
     if request.timesteps is None:
         own = config.count("original_inference_steps", 1, train)
         original = own if request.original is None else request.original
+        if original > train:
+            raise InputError(
+                f"the model was trained with {train} steps",
+                "original_inference_steps",
+                f"Give at most {train}.",
+            )
         times = [(i + 1) * (train // original) - 1 for i in range(int(original * request.strength))]
         if not 1 <= request.steps <= len(times):
             raise InputError(

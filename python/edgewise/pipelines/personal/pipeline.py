@@ -237,7 +237,7 @@ class PersonalPipeline(Pipeline):
                 "load",
                 "Load it with the model that it was made with, or teach it again.",
             )
-        saved.name = name or saved.name
+        saved.name = name or saved.name or "default"
         with self.lock:
             self._saved[saved.name] = saved
             self.use(saved.name)

@@ -184,11 +184,12 @@ class SpeechStream:
         options = {**self.options, **({"prompt_ids": prompt} if prompt else {})}
         found = self.pipe(Array((len(data) // 4,), "float32", data), **options)
         first, length = self.first / RATE, len(data) / BYTES
+        space = " " if self.pipe.is_ctc else ""  # Whisper's words begin with theirs
         return [
             Word(
                 first + chunk["timestamp"][0],
                 first + (length if chunk["timestamp"][1] is None else chunk["timestamp"][1]),
-                chunk["text"],
+                space + chunk["text"],
             )
             for chunk in found["chunks"]
         ]
@@ -208,6 +209,8 @@ class SpeechStream:
         if not ends and seconds > LONGER:
             ends = [w.end for w in known]
         if not ends:
+            if seconds > LONGEST:  # silence: its last second may be the beginning of a word
+                self._forget(len(self.heard) - 4 * RATE)
             return
         self._say(ends[-1])
         self._forget(4 * (round(ends[-1] * RATE) - self.first))

@@ -8,6 +8,7 @@ import io
 import os
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -51,7 +52,9 @@ class Styles:
             for name in self.archives:
                 with _opened(self.read(name) or b"", name) as archive:
                     for member in archive.namelist():
-                        self._members[os.path.splitext(member)[0]] = name
+                        stem, kind = os.path.splitext(member)
+                        if kind == ".npy":
+                            self._members[stem] = name
         return sorted({*self.files, *self._members})
 
     def row(self, voice: Any, count: int) -> list[float]:
@@ -100,7 +103,13 @@ class Styles:
             with _opened(self.read(where) or b"", where) as archive:
                 if archive.getinfo(f"{name}.npy").file_size > MOST_BYTES:
                     raise ModelError("it is too large", f"{where}: {name}", "Give another file.")
-                return _of_npy(archive.read(f"{name}.npy"), f"{where}: {name}")
+                try:
+                    data = archive.read(f"{name}.npy")
+                except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError):
+                    raise ModelError(
+                        "it is damaged", f"{where}: {name}", "Copy it again."
+                    ) from None
+                return _of_npy(data, f"{where}: {name}")
         try:
             with open(name, "rb") as file:
                 return _of_file(file.read(MOST_BYTES), name)

@@ -107,7 +107,10 @@ class _Piper:
         self.speakers = config.get("num_speakers", 1)
         ids = config.get("phoneme_id_map")
         self.ids: dict[str, list[int]] = ids if isinstance(ids, dict) else {}
-        if not all(c in self.ids for c in "^_$"):
+        lists = all(
+            isinstance(of, list) and all(type(i) is int for i in of) for of in self.ids.values()
+        )
+        if not lists or not all(c in self.ids for c in "^_$"):
             raise ModelError(
                 "it has no phoneme_id_map with ^, _ and $",
                 "the voice's .onnx.json",

@@ -54,7 +54,7 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
     count = len(channels[0]) if channels else 0
     if not count:
         raise InputError("there are no samples", where, "Give a recording that is not empty.")
-    if count > MOST_SAMPLES:
+    if max(count, -(-count * rate // found)) > MOST_SAMPLES:
         raise InputError(f"there are {count} samples", where, "Read the recording in parts.")
     if len(channels) > 1 and not mono:
         raise InputError(f"there are {len(channels)} channels", where, "Give one channel.")

@@ -119,9 +119,9 @@ def _open_wav(path: str, rate: int) -> Recording | None:
     wav = replace(wav, data=memoryview(b""))
     if count <= LONG:
         return None
-    _check(count, path)
-    found = Recording(open(path, "rb"), count, wav)  # noqa: SIM115
     own = sampling_rate(wav.rate, path)
+    _check(max(count, -(-count * rate // own)), path)
+    found = Recording(open(path, "rb"), count, wav)  # noqa: SIM115
     if own == rate:
         return found
     with found:
@@ -136,10 +136,12 @@ def _open_other(path: str, rate: int) -> Recording | None:
         with soundfile.SoundFile(path) as file:
             if file.frames <= LONG:
                 return None
-            _check(file.frames, path)
             own = sampling_rate(file.samplerate, path)
+            _check(max(file.frames, -(-file.frames * rate // own)), path)
             blocks = file.blocks(PIECE, dtype="float32", always_2d=True)
             return _copied((_mixed(block) for block in blocks), own, rate)
+    except InputError:
+        raise
     except (ImportError, OSError, RuntimeError, TypeError, ValueError):
         return None  # read_sound says what is wrong
 
@@ -154,6 +156,11 @@ def _copied(pieces: Iterator[bytes], rate: int, to_rate: int) -> Recording:
             with Resampler(rate, to_rate) as resampler:
                 size = sum(file.write(resampler.feed(piece)) for piece in pieces)
                 size += file.write(resampler.end())
+    except OSError as e:
+        file.close()
+        raise InputError(
+            f"its samples cannot be kept ({e})", "temporary file", "Free space, or set TMPDIR."
+        ) from None
     except BaseException:
         file.close()
         raise

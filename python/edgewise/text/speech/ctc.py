@@ -162,7 +162,12 @@ def frame_size(config: Mapping[str, Any]) -> int | None:
         return None
     size = int(config["feature_projection_input_dim"]) * 2  # wav2vec2-bert
     if config.get("add_adapter"):
-        size *= config.get("adapter_stride", 2) ** config.get("num_adapter_layers", 1)
+        stride, layers = config.get("adapter_stride", 2), config.get("num_adapter_layers", 1)
+        if type(stride) is not int or type(layers) is not int:
+            return None
+        if not (0 < stride <= 64 and 0 <= layers <= 16):
+            return None
+        size *= stride**layers
     return size
 
 

@@ -60,9 +60,19 @@ export async function* microphone(
   const { signal, buffer = 120 } = options;
   if (signal?.aborted) throw aborted(signal);
   const stream = options.stream ?? (await permitted(options.constraints));
-  const context = new AudioContext();
+  const tracks = stream.getAudioTracks();
+  const stop = (): void => {
+    if (!options.stream) for (const track of tracks) track.stop();
+  };
+  let context: AudioContext;
+  try {
+    context = new AudioContext();
+  } catch (e) {
+    stop();
+    throw e;
+  }
   const waiting: Float32Array[] = [];
-  let ended = false;
+  let ended = signal?.aborted ?? false; // while the user was asked
   let wake = (): void => undefined;
   const end = (): void => {
     ended = true;
@@ -73,7 +83,6 @@ export async function* microphone(
     if (!ended) waiting.push(piece);
     wake();
   };
-  const tracks = stream.getAudioTracks();
   signal?.addEventListener("abort", end);
   for (const track of tracks) track.addEventListener("ended", end);
   try {
@@ -97,10 +106,8 @@ export async function* microphone(
     recorder.disconnect();
   } finally {
     signal?.removeEventListener("abort", end);
-    for (const track of tracks) {
-      track.removeEventListener("ended", end);
-      if (!options.stream) track.stop();
-    }
+    for (const track of tracks) track.removeEventListener("ended", end);
+    stop();
     await context.close();
   }
 }

@@ -64,6 +64,12 @@ function opened(client: Client, { signal, ...given }: CallOptions): SoundStream<
     });
     return call;
   };
+  // A call that is aborted before the worker takes it leaves the stream open there.
+  const drop = (): void => {
+    const nothing = { samples: new Float32Array(), sampling_rate: 0, last: true, drop: true };
+    client.call("task_feed", { stream, options, ...nothing }).catch(() => undefined);
+  };
+  signal?.addEventListener("abort", drop, { once: true });
   return {
     async feed(piece) {
       const sound = await sendableSound(piece as RawSound, signal);

@@ -273,12 +273,10 @@ function formed(
   const form = FORMS[task];
   if (form) return several ? results.map(form) : form(results[0]);
   // one text each, as transformers' pipelines; with several sequences a list each
-  if (GENERATES.includes(task) && KINDS[task as keyof typeof KINDS] === "text")
-    return several && ((options.num_return_sequences as number | undefined) ?? 1) === 1
-      ? results.flat()
-      : several
-        ? results
-        : results[0];
+  if (GENERATES.includes(task) && KINDS[task as keyof typeof KINDS] === "text") {
+    if (!several) return results[0];
+    return results.every((found) => (found as Many).length === 1) ? results.flat() : results;
+  }
   const one = several ? undefined : results[0];
   if (task === "question-answering" && (options.top_k ?? 1) === 1)
     return several ? results.flat() : (one as Many)[0];

@@ -265,6 +265,12 @@ function lcm(config: SchedulerConfig, request: ScheduleRequest): Schedule {
   if (request.timesteps) times = timesOf(config, request);
   else {
     const original = request.original ?? config.count("original_inference_steps", 1, train);
+    if (original > train)
+      throw new InputError(
+        `the model was trained with ${train} steps`,
+        "original_inference_steps",
+        `Give at most ${train}.`,
+      );
     const k = Math.floor(train / original);
     const count = Math.floor(original * (request.strength ?? 1));
     if (request.steps < 1 || request.steps > count)

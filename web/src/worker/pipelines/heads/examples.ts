@@ -80,7 +80,9 @@ export class Examples {
       of = counts.map((n) => (n ? this.length / (present * n) : 0));
     } else if (classWeight !== null) {
       const known = Object.keys(classWeight).every((label) => this.labels.includes(label));
-      of = this.labels.map((label) => classWeight[label] ?? 1);
+      of = this.labels.map((label) =>
+        Object.hasOwn(classWeight, label) ? classWeight[label]! : 1,
+      );
       if (!known || !of.every((w) => w > 0 && w < Infinity))
         throw new InputError(
           "a weight is not positive, or of no label",

@@ -8,24 +8,28 @@ export function measured(
   truth: readonly string[],
   scores: readonly Readonly<Record<string, number>>[],
 ): Measures {
-  const confusion: Measures["confusion"] = {};
+  const confusion = new Map<string, Map<string, number>>();
   let right = 0;
   truth.forEach((label, i) => {
     const row = scores[i]!;
     const guess = labels.reduce((best, name) => (row[name]! > row[best]! ? name : best));
     if (guess === label) right++;
-    confusion[label] ??= {};
-    const of = confusion[label];
-    of[guess] = (of[guess] ?? 0) + 1;
+    const of = confusion.get(label) ?? new Map<string, number>();
+    confusion.set(label, of.set(guess, (of.get(guess) ?? 0) + 1));
   });
-  const rates: Measures["equal_error_rates"] = {};
+  const rates = new Map<string, { rate: number; threshold: number }>();
   for (const label of labels) {
     const same = scores.filter((_, i) => truth[i] === label).map((row) => row[label]!);
     const others = scores.filter((_, i) => truth[i] !== label).map((row) => row[label]!);
-    if (same.length && others.length) rates[label] = equalErrorRate(same, others);
+    if (same.length && others.length) rates.set(label, equalErrorRate(same, others));
   }
   const count = truth.length;
-  return { accuracy: count ? right / count : null, count, confusion, equal_error_rates: rates };
+  return {
+    accuracy: count ? right / count : null,
+    count,
+    confusion: Object.fromEntries([...confusion].map(([l, of]) => [l, Object.fromEntries(of)])),
+    equal_error_rates: Object.fromEntries(rates),
+  };
 }
 
 /**

@@ -26,13 +26,22 @@ export interface SoundDescription extends AudioDescription {
 /** @throws PackageError if the manifest's description is not one of this version */
 export function soundDescription(host: TaskHost): SoundDescription {
   const found = host.processor.audio as unknown as SoundDescription | undefined;
-  if (found?.length && found.sampling_rate > 0) return found;
+  const sizes = [found?.sampling_rate, found?.length];
+  if (found?.windows) {
+    const { size, span, unit, hop } = found.windows;
+    sizes.push(size, span, unit, hop);
+  }
+  if (found?.lengths) sizes.push(...(Array.isArray(found.lengths) ? found.lengths : [0]));
+  if (sizes.every(isSize) && found?.lengths?.length !== 0) return found!;
   throw new PackageError(
     "its processor has no description of sound",
     host.task,
     "Build the package again with this version: `edgewise build --task`.",
   );
 }
+
+const isSize = (n: unknown): boolean =>
+  Number.isSafeInteger(n) && (n as number) > 0 && (n as number) <= 2 ** 26;
 
 /**
  * The model's inputs for samples at the processor's rate.

@@ -31,6 +31,11 @@ export async function feedStream(
   const all = streams.get(host) ?? new Map<number, Open>();
   streams.set(host, all);
   let open = all.get(id);
+  if (request.drop) {
+    open?.resampler?.close();
+    all.delete(id);
+    return [];
+  }
   if (!open) {
     if (all.size >= MOST_STREAMS)
       throw new InputError(`there are ${MOST_STREAMS} streams`, host.task, "End some of them.");

@@ -152,6 +152,13 @@ export const voiceActivity: TaskRunner = {
       }));
     };
   },
+  streamOptions: [
+    "sampling_rate",
+    "threshold",
+    "neg_threshold",
+    "min_silence_duration_ms",
+    "speech_pad_ms",
+  ],
   stream(host, options) {
     const rules = rulesOf(options);
     const windows = new VoiceWindows(host, rules.sampling_rate);

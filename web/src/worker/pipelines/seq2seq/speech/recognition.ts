@@ -231,16 +231,20 @@ async function recognized(
     times: call.times !== false,
     segment_size: model.positions,
   });
-  for await (piece of pieces(samples, call)) {
-    const features = await featuresOf(host, piece.samples, ending);
-    const counted = call.frames === null ? features : { ...bound(features), spoken: call.frames };
-    const segments = await transcriber.transcribe(counted);
-    joiner.add({
-      tokens: segments.flatMap((s) => s.tokens),
-      token_times: call.whisper.word_times ? segments.flatMap((s) => s.token_times ?? []) : null,
-      stride: piece.stride && (piece.stride.map((n) => n / RATE) as [number, number, number]),
-      language: languageName(host, transcriber.language),
-    });
+  try {
+    for await (piece of pieces(samples, call)) {
+      const features = await featuresOf(host, piece.samples, ending);
+      const counted = call.frames === null ? features : { ...bound(features), spoken: call.frames };
+      const segments = await transcriber.transcribe(counted);
+      joiner.add({
+        tokens: segments.flatMap((s) => s.tokens),
+        token_times: call.whisper.word_times ? segments.flatMap((s) => s.token_times ?? []) : null,
+        stride: piece.stride && (piece.stride.map((n) => n / RATE) as [number, number, number]),
+        language: languageName(host, transcriber.language),
+      });
+    }
+  } finally {
+    samples.again(); // closes what reads the sound
   }
   if (events.streams) events.text("", true);
   const [text, chunks] = joiner.end();

@@ -105,12 +105,20 @@ export class SpeechStream implements TaskStream {
     const { committed } = this.agreement;
     const sentence = committed.findLast(([, , text]) => SENTENCE_END.test(text));
     const last = sentence ?? (seconds > LONGER ? committed.at(-1) : undefined);
-    if (!last) return;
+    if (!last) {
+      // Silence: nothing is committed, and its last second may be the beginning of a word.
+      if (seconds > LONGEST) this.drop(this.heard.length - RATE);
+      return;
+    }
     const words = committed.filter(([, end]) => end <= last[1]).map(([, , text]) => text);
     const text = (this.said + words.join("")).slice(-PROMPT);
     this.said = text.length === PROMPT ? text.slice(Math.max(text.indexOf(" "), 0)) : text;
     this.agreement.forget(last[1]);
     const count = Math.min(Math.max(Math.round(last[1] * RATE) - this.first, 0), this.heard.length);
+    this.drop(count);
+  }
+
+  private drop(count: number): void {
     this.heard = this.heard.slice(count);
     this.first += count;
   }
