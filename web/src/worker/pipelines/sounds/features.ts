@@ -26,13 +26,13 @@ export interface SoundDescription extends AudioDescription {
 /** @throws PackageError if the manifest's description is not one of this version */
 export function soundDescription(host: TaskHost): SoundDescription {
   const found = host.processor.audio as unknown as SoundDescription | undefined;
-  const sizes = [found?.sampling_rate, found?.length];
+  const sizes: unknown[] = [found?.sampling_rate];
   if (found?.windows) {
     const { size, span, unit, hop } = found.windows;
     sizes.push(size, span, unit, hop);
   }
   if (found?.lengths) sizes.push(...(Array.isArray(found.lengths) ? found.lengths : [0]));
-  if (sizes.every(isSize) && found?.lengths?.length !== 0) return found!;
+  if (found?.length && sizes.every(isSize) && found.lengths?.length !== 0) return found;
   throw new PackageError(
     "its processor has no description of sound",
     host.task,
