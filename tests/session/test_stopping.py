@@ -20,8 +20,6 @@ from . import models
 pytestmark = pytest.mark.xdist_group("time")
 
 LATE = 60 * (os.cpu_count() or 1)  # seconds of processor time; else runs take many minutes
-    os.cpu_count() or 1
-)  # seconds of processor time; without an end the runs here take many minutes
 AGAIN = 20  # seconds
 
 
