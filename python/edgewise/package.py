@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -102,6 +103,17 @@ class Package:
         return parse_json_object(
             data, name, PackageError, "Fetch that file again, or build the package again."
         )
+
+    def save(self, path: str) -> None:
+        """Writes the package to a file, replacing an existing one only once it is complete."""
+        part = path + ".part"
+        try:
+            with open(part, "wb") as file:
+                self.write(file)
+            os.replace(part, path)
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
 
     def write(self, target: BinaryIO) -> None:
         """Writes the package to a binary file object; weights are copied from their files."""

@@ -220,15 +220,8 @@ def _compile_inference(args: argparse.Namespace, model: str) -> Package:
 
 
 def _write_package(path: str, package: Package) -> None:
-    """Writes the package, replacing an existing file only once it is complete, and describes it."""
-    part = path + ".part"
-    try:
-        with open(part, "wb") as f:
-            package.write(f)
-        os.replace(part, path)
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
+    """Writes the package and describes it."""
+    package.save(path)
     size = f"{path}: {os.path.getsize(path) / 1e6:.2f} MB"
     if "programs" in package.manifest:
         counts = {n: len(p["plans"]) for n, p in package.manifest["programs"].items()}

@@ -18,7 +18,7 @@ def check_decoder(c: Checker, value: object, contents: Contents) -> None:
         decoder.get("vocab_size"), "decoder.vocab_size", 1, LIMITS["MAX_VOCABULARY"]
     )
     _check_options(c, decoder)
-    caches = _check_caches(c, decoder)
+    caches = check_caches(c, decoder)
     if decoder["recompute"] != (not caches):
         c.fail("decoder.recompute", "contradicts decoder.caches")
     tokens: list[int] = []
@@ -56,12 +56,12 @@ def _check_options(c: Checker, decoder: JsonObject) -> None:
         c.fail("decoder.saved", "is not empty: packages hold adapters only")
 
 
-def _check_caches(c: Checker, decoder: JsonObject) -> dict[str, int]:
-    """Bytes of each cache."""
+def check_caches(c: Checker, decoder: JsonObject, field: str = "caches") -> dict[str, int]:
+    """Bytes of each cache in a field of `decoder`."""
     caches: dict[str, int] = {}
-    entries = c.read_list(decoder.get("caches"), "decoder.caches", LIMITS["MAX_CACHES"])
-    for i, entry in enumerate(entries):
-        at = f"decoder.caches[{i}]"
+    where = f"decoder.{field}"
+    for i, entry in enumerate(c.read_list(decoder.get(field), where, LIMITS["MAX_CACHES"])):
+        at = f"{where}[{i}]"
         cache = c.read_object(entry, at)
         name = c.read_text(cache.get("name"), f"{at}.name")
         if name in caches:

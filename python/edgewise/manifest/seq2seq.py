@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..manifest_limits import CACHE_DTYPES, LIMITS, RUNS, SOURCES
 from .checker import Checker, JsonObject
+from .decoder import check_caches
 from .files import Contents
 from .slots import ManifestSlot, check_plan_file, check_slots
 
@@ -20,8 +21,8 @@ def check_seq2seq(c: Checker, manifest: JsonObject, contents: Contents) -> None:
     if decoder.get("logits_type") != "float32":
         c.fail("decoder.logits_type", "is not 'float32'")
     c.read_one_of(decoder.get("cache_dtype", CACHE_DTYPES[0]), "decoder.cache_dtype", CACHE_DTYPES)
-    caches = _check_caches(c, decoder, "caches")
-    cross = _check_caches(c, decoder, "cross")
+    caches = check_caches(c, decoder, "caches")
+    cross = check_caches(c, decoder, "cross")
     shared = next((name for name in cross if name in caches), None)
     if shared is not None:
         c.fail("decoder.cross", f"has '{shared}' as well")
@@ -59,20 +60,6 @@ def _check_plans(
     for wanted in (("step", 1), ("first", capacity)):
         if wanted not in kinds:
             c.fail("decoder.plans", f"has no plan '{wanted[0]}' for {wanted[1]} tokens")
-
-
-def _check_caches(c: Checker, decoder: JsonObject, field: str) -> Caches:
-    """Bytes of each cache."""
-    caches: Caches = {}
-    where = f"decoder.{field}"
-    for i, entry in enumerate(c.read_list(decoder.get(field), where, LIMITS["MAX_CACHES"])):
-        at = f"{where}[{i}]"
-        cache = c.read_object(entry, at)
-        name = c.read_text(cache.get("name"), f"{at}.name")
-        if name in caches:
-            c.fail(at, f"has the duplicate name '{name}'")
-        caches[name] = c.read_integer(cache.get("bytes"), f"{at}.bytes")
-    return caches
 
 
 def _check_encoder(c: Checker, manifest: JsonObject, contents: Contents, cross: Caches) -> int:

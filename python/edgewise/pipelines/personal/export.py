@@ -86,15 +86,7 @@ def _write_package(
         "config.json": BytesSource(json.dumps(config).encode(), "config.json"),
     }
     task = TASK.get(mine.task, mine.task)
-    package = compile_task(files, task, model_file=name)
-    part = target + ".part"
-    try:
-        with open(part, "wb") as file:
-            package.write(file)
-        os.replace(part, target)
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
+    compile_task(files, task, model_file=name).save(target)
 
 
 def add_head(editor: ModelEditor, mine: PersonalPipeline, head: Head) -> None:

@@ -35,13 +35,7 @@ export function parseDecoder(
   if (lora !== null) c.object(lora, "decoder.lora");
   if (saved !== null && c.list(saved, "decoder.saved").length)
     c.fail("decoder.saved", "is not empty: packages hold adapters only");
-  const caches = new Map<string, number>();
-  c.list(root.get("caches"), "decoder.caches", MAX_CACHES).forEach((value, i) => {
-    const cache = c.object(value, `decoder.caches[${i}]`);
-    const name = c.text(cache.get("name"), `decoder.caches[${i}].name`);
-    if (caches.has(name)) c.fail(`decoder.caches[${i}]`, `has the duplicate name '${name}'`);
-    caches.set(name, c.integer(cache.get("bytes"), `decoder.caches[${i}].bytes`));
-  });
+  const caches = parseCaches(c, root, "caches");
   if (recompute !== !caches.size) c.fail("decoder.recompute", "contradicts decoder.caches");
 
   const known: DecoderFacts = { capacity, vocabSize, caches, adapters, weights };
@@ -127,4 +121,21 @@ function checkSlot(
       c.fail(path, `is not the one input 'input_ids', int64 [1, ${known.tokens}]`);
   } else if (name !== "logits" || dtype !== "float32" || bytes !== 4 * known.vocabSize)
     c.fail(path, `is not the one output 'logits', float32 [1, ${known.vocabSize}]`);
+}
+
+/** Bytes of each cache in a field of `decoder`. */
+export function parseCaches(
+  c: Checker,
+  decoder: Map<string, Json>,
+  field: string,
+): Map<string, number> {
+  const caches = new Map<string, number>();
+  c.list(decoder.get(field), `decoder.${field}`, MAX_CACHES).forEach((entry, i) => {
+    const at = `decoder.${field}[${i}]`;
+    const cache = c.object(entry, at);
+    const name = c.text(cache.get("name"), `${at}.name`);
+    if (caches.has(name)) c.fail(at, `has the duplicate name '${name}'`);
+    caches.set(name, c.integer(cache.get("bytes"), `${at}.bytes`));
+  });
+  return caches;
 }

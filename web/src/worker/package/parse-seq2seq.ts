@@ -2,7 +2,6 @@
 // python/edgewise/manifest/seq2seq.py.
 
 import {
-  MAX_CACHES,
   MAX_CAPACITY,
   MAX_DECODER_PLANS,
   MAX_LENGTH,
@@ -12,6 +11,7 @@ import {
 } from "../../gen/manifest.ts";
 import { type Checker, type Json, type ManifestSlot, parseSlots } from "./checker.ts";
 import type { Manifest, Seq2SeqInfo, Seq2SeqPlan, SourcePlans } from "./manifest.ts";
+import { parseCaches } from "./parse-decoder.ts";
 import { planFile } from "./plan-file.ts";
 
 /** {"input name" or "output name": dtype and bytes, undefined for any number}. */
@@ -83,18 +83,6 @@ export function parseSeq2Seq(c: Checker, root: Map<string, Json>, parts: Parts):
     if (!kinds.has(`${kind} ${tokens}`))
       c.fail("decoder.plans", `has no plan '${kind}' for ${tokens} tokens`);
   return { capacity, vocabSize, caches, cross, encoder, plans };
-}
-
-function parseCaches(c: Checker, decoder: Map<string, Json>, field: string): Map<string, number> {
-  const caches = new Map<string, number>();
-  c.list(decoder.get(field), `decoder.${field}`, MAX_CACHES).forEach((entry, i) => {
-    const at = `decoder.${field}[${i}]`;
-    const cache = c.object(entry, at);
-    const name = c.text(cache.get("name"), `${at}.name`);
-    if (caches.has(name)) c.fail(at, `has the duplicate name '${name}'`);
-    caches.set(name, c.integer(cache.get("bytes"), `${at}.bytes`));
-  });
-  return caches;
 }
 
 function parseEncoder(
