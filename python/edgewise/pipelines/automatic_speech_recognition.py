@@ -24,7 +24,7 @@ from ..text.speech.whisper import Features, WhisperOptions, WhisperTranscriber
 from .base import Pipeline
 from .files import ModelFiles
 from .seq2seq import Seq2SeqPipeline
-from .speech.chunks import chunk_lengths, sound_chunks
+from .speech.chunks import chunk_lengths, sound_and_others, sound_chunks
 from .speech.ctc import CTCRecognizer
 from .speech.moonshine import MoonshineRecognizer
 from .whisper_features import WhisperFeatures
@@ -336,12 +336,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     # ---- sound
     def _samples(self, given: Any) -> tuple[Samples, dict[str, Any]]:
         """(samples at 16 kHz, entries of a dict that belong into the result)"""
-        extra: dict[str, Any] = {}
-        if isinstance(given, Mapping):
-            known = ("raw", "array", "sampling_rate", "path")
-            extra = {n: v for n, v in given.items() if n not in known}
-            given = {n: v for n, v in given.items() if n in known}
-        return open_sound(given, RATE), extra
+        sound, others = sound_and_others(given)
+        return open_sound(sound, RATE), others
 
     def _pieces(self, samples: Samples, options: Mapping[str, Any]) -> Iterator[_Piece]:
         """The recording, or its overlapping chunks."""

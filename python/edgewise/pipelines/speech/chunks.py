@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ...arrays import Array
 from ...errors import InputError
 from ...processors.audio.recording import Samples, part
 
-__all__ = ["chunk_lengths", "sound_chunks"]
+__all__ = ["chunk_lengths", "sound_and_others", "sound_chunks"]
+
+_SOUND = ("raw", "array", "sampling_rate", "path")
+
+
+def sound_and_others(given: Any) -> tuple[Any, dict[str, Any]]:
+    """An input of a call, and the other entries of it, which belong into the result."""
+    if not isinstance(given, Mapping):
+        return given, {}
+    return (
+        {name: value for name, value in given.items() if name in _SOUND},
+        {name: value for name, value in given.items() if name not in _SOUND},
+    )
 
 
 def chunk_lengths(

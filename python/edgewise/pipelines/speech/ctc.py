@@ -12,7 +12,7 @@ from ...text.signals import check_signal
 from ...text.speech.ctc import CTCTokenizer, frame_size
 from ..audio import AudioPipeline
 from ..text import Numbers
-from .chunks import chunk_lengths, sound_chunks
+from .chunks import chunk_lengths, sound_and_others, sound_chunks
 
 if TYPE_CHECKING:
     from ..base import Pipeline
@@ -71,11 +71,9 @@ class CTCRecognizer(AudioPipeline):
 
     def one(self, given: Any, options: dict[str, Any]) -> dict[str, Any]:
         """The text of a recording."""
-        rate, extra = self.features.processor.sampling_rate, {}
-        if isinstance(given, Mapping):
-            known = ("raw", "array", "sampling_rate", "path")
-            extra = {n: [v] for n, v in given.items() if n not in known}
-            given = {n: v for n, v in given.items() if n in known}
+        rate = self.features.processor.sampling_rate
+        given, others = sound_and_others(given)
+        extra = {name: [value] for name, value in others.items()}
         samples = read_sound(given, rate).samples
         ids: list[int] = []
         for piece, done in self._pieces(samples, options):

@@ -12,7 +12,7 @@ from ...processors.audio.decode import read_sound
 from ...text import generate
 from ...text.signals import check_signal
 from ..audio import AudioPipeline
-from .chunks import chunk_lengths, sound_chunks
+from .chunks import chunk_lengths, sound_and_others, sound_chunks
 
 if TYPE_CHECKING:
     from ..seq2seq import Seq2SeqPipeline
@@ -47,11 +47,9 @@ class MoonshineRecognizer(AudioPipeline):
 
     def one(self, given: Any, options: dict[str, Any]) -> dict[str, Any]:
         """The text of a recording."""
-        rate, extra = self.features.processor.sampling_rate, {}
-        if isinstance(given, Mapping):
-            known = ("raw", "array", "sampling_rate", "path")
-            extra = {n: [v] for n, v in given.items() if n not in known}
-            given = {n: v for n, v in given.items() if n in known}
+        rate = self.features.processor.sampling_rate
+        given, others = sound_and_others(given)
+        extra = {name: [value] for name, value in others.items()}
         samples = read_sound(given, rate).samples
         pieces = [(samples, samples.size)]
         if options["chunk_length_s"]:

@@ -226,10 +226,6 @@ class _Kokoro:
                 }
 
 
-def _nothing(name: str) -> None:
-    """Reads no file."""
-
-
 def _parts(phonemes: list[str], most: int) -> Iterator[list[str]]:
     """Parts of at most `most` phonemes, cut behind punctuation or a space where there is one."""
     while len(phonemes) > most:
