@@ -176,3 +176,8 @@ fn highest_of_lanes(lane: u32, v: f32) -> f32 {
 
 // WGSL's log, for kernels that have a parameter `log`
 fn logarithm(v: f32) -> f32 { return log2(v) * 0.69314718f; }
+
+// An element of a class of types (accessors.py) as a float, for `apply`.
+fn number_f(v: f32) -> f32 { return v; }
+fn number_u(v: u32) -> f32 { return f32(v); }
+fn number_i(v: i32) -> f32 { return f32(v); }

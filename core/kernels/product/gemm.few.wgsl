@@ -47,6 +47,3 @@ fn run(at: u32, lane: u32) {
     y_set(to, v);
   }
 }
-fn number_f(v: f32) -> f32 { return v; }
-fn number_u(v: u32) -> f32 { return f32(v); }
-fn number_i(v: i32) -> f32 { return f32(v); }

@@ -159,6 +159,9 @@ fn highest_of_lanes(lane: u32, v: f32) -> f32 {
   return lanes[0];
 }
 fn logarithm(v: f32) -> f32 { return log2(v) * 0.69314718f; }
+fn number_f(v: f32) -> f32 { return v; }
+fn number_u(v: u32) -> f32 { return f32(v); }
+fn number_i(v: i32) -> f32 { return f32(v); }
 """
 
 # {kernel: [(name, what its first lines say, text)]}; special shaders come first
@@ -1134,9 +1137,6 @@ fn run(at: u32, lane: u32) {
     y_set(to, v);
   }
 }
-fn number_f(v: f32) -> f32 { return v; }
-fn number_u(v: u32) -> f32 { return f32(v); }
-fn number_i(v: i32) -> f32 { return f32(v); }
 """,
         ),
         (
@@ -1213,9 +1213,6 @@ fn run(at: u32, lane: u32) {
     }
   }
 }
-fn number_f(v: f32) -> f32 { return v; }
-fn number_u(v: u32) -> f32 { return f32(v); }
-fn number_i(v: i32) -> f32 { return f32(v); }
 """,
         ),
     ],
