@@ -8,12 +8,12 @@ below .build/bench/pipelines.
 from __future__ import annotations
 
 import shutil
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..pipelines.exporting import export
 from .browser import WORK
 from .real_models import FOLDER
 
@@ -184,7 +184,7 @@ def make(model: Model) -> Path:
     import transformers
 
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / "onnx").mkdir(parents=True)
+    folder.mkdir(parents=True)
     torch.manual_seed(0)
     model_class = getattr(transformers, model.model)
     config = model_class.config_class(**model.config)
@@ -198,27 +198,5 @@ def make(model: Model) -> Path:
     else:
         for name in TEXT_FILES:
             shutil.copy(TOKENIZER / name, folder)
-    inputs = model.inputs()
-
-    class Exported(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.made = made
-
-        def forward(self, *values: Any) -> tuple[Any, ...]:
-            found = self.made(**dict(zip(inputs, values)))
-            return tuple(found[name] for name in model.outputs)
-
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Exported(),
-            tuple(inputs.values()),
-            folder / "onnx/model.onnx",
-            input_names=list(inputs),
-            output_names=list(model.outputs),
-            dynamic_axes=model.axes,
-            opset_version=17,
-            dynamo=False,
-        )
+    export(made, model.inputs(), model.outputs, model.axes, folder / "onnx/model.onnx")
     return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 
 LABELS = ["cat", "dog", "cup", "tree", "moped"]
@@ -180,6 +179,7 @@ def make(folder: Path, kind: str, **changes) -> Path:
     import torch
     import transformers
 
+    from .exporting import export
     from .tiny import tokenizer_of
 
     configure, model_class, outputs = KINDS[kind]
@@ -200,28 +200,7 @@ def make(folder: Path, kind: str, **changes) -> Path:
         tokenizer.save_pretrained(folder)
     inputs, axes = _inputs(torch, kind)
 
-    class Exported(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, *values):
-            got = self.model(**dict(zip(inputs, values)))
-            return tuple(got[name] for name in outputs)
-
-    (folder / "onnx").mkdir()
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Exported(),
-            tuple(inputs.values()),
-            folder / "onnx/model.onnx",
-            input_names=list(inputs),
-            output_names=outputs,
-            dynamic_axes=axes,
-            opset_version=17,
-            dynamo=False,
-        )
+    export(model, inputs, outputs, axes, folder / "onnx/model.onnx")
     return folder
 
 
