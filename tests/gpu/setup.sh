@@ -2,7 +2,7 @@
 # setup.sh    Puts into .build/gpu what tests/gpu needs: python/ with two implementations of WebGPU,
 # and, on Debian 12, vulkan/ with a GPU in software. Nothing is installed outside of that folder.
 #
-# Debian's own Mesa is too old; version 25 is in its backports.
+# Debian's own Mesa is too old: that of its backports is used, whichever version it has.
 set -eu
 cd "$(dirname "$0")/../.."
 folder=$PWD/.build/gpu
@@ -28,12 +28,11 @@ apt_get() {
     -o Dir::State::Lists="$apt/lists" -o Dir::Cache="$apt/cache" -o APT::Sandbox::User= "$@"
 }
 apt_get update
-(cd "$apt/packages" && apt_get download libvulkan1 mesa-vulkan-drivers=25.0.7-2~bpo12+1 \
+(cd "$apt/packages" && apt_get download libvulkan1 mesa-vulkan-drivers/bookworm-backports \
   libllvm15 libz3-4 libdrm2 libdrm-amdgpu1 libelf1 libwayland-client0 libx11-xcb1 libxcb1 \
   libxcb-dri3-0 libxcb-present0 libxcb-randr0 libxcb-shm0 libxcb-sync1 libxcb-xfixes0 \
   libxshmfence1 libedit2 libbsd0 libmd0 libxau6 libxdmcp6)
 for package in "$apt"/packages/*.deb; do dpkg -x "$package" "$folder/vulkan"; done
 library=$(find "$folder/vulkan" -name libvulkan_lvp.so)
-cat > "$folder/lavapipe.json" << EOF
-{"file_format_version": "1.0.0", "ICD": {"api_version": "1.4.305", "library_path": "$library"}}
-EOF
+icd=$(find "$folder/vulkan" -name 'lvp_icd*.json')
+sed "s#\"library_path\": \"[^\"]*\"#\"library_path\": \"$library\"#" "$icd" > "$folder/lavapipe.json"

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class WebGPUDevice(Device):
-    """Memory and plans on a GPU. Reads wait for the GPU to finish.
+    """Memory and plans on a GPU. Reads wait for the GPU to finish. Calls of several threads take
+    turns, as their runs do: libraries of WebGPU expect calls of one thread at a time.
 
     WebGPU copies whole words: a range that does not consist of words is read first.
     """
@@ -30,15 +31,25 @@ class WebGPUDevice(Device):
         self.hosts: dict[int, tuple[int, int]] = {}  # {address: (address, bytes) on the host}
 
     def allocate(self, nbytes: int) -> Buffer:
-        return self.memory.allocate(nbytes)
+        with self.engine.lock:
+            return self.memory.allocate(nbytes)
 
     def release(self, buffer: Buffer) -> None:
         address, _ = self.hosts.pop(buffer.address, (0, 0))
         if address:
             self.engine.free(address)
         self.memory.release(buffer)
+        if self.engine.lock.acquire(blocking=False):  # a finalizer must not wait
+            try:
+                self.memory.sweep()
+            finally:
+                self.engine.lock.release()
 
     def write(self, buffer: Buffer, data: Bytes, at: int = 0) -> None:
+        with self.engine.lock:
+            self._write(buffer, data, at)
+
+    def _write(self, buffer: Buffer, data: Bytes, at: int) -> None:
         view = memoryview(data).cast("B")
         place = self.memory.place(buffer)
         begin, end = place.offset + at, place.offset + at + len(view)
@@ -63,7 +74,8 @@ class WebGPUDevice(Device):
         begin, end = place.offset + at, place.offset + at + count
         first = begin // 4 * 4
         queue = self.engine.gpu.device.queue
-        words = queue.read_buffer(place.gpu_buffer, first, -(-end // 4) * 4 - first)
+        with self.engine.lock:
+            words = queue.read_buffer(place.gpu_buffer, first, -(-end // 4) * 4 - first)
         return bytes(words[begin - first : end - first])
 
     def copy(self, source: Buffer, target: Buffer, nbytes: int | None = None) -> None:
@@ -72,10 +84,11 @@ class WebGPUDevice(Device):
         if a.number == b.number or count % 4 or a.offset % 4 or b.offset % 4:
             self.write(target, self.read(source, 0, count))
             return
-        device = self.engine.gpu.device
-        encoder = device.create_command_encoder()
-        encoder.copy_buffer_to_buffer(a.gpu_buffer, a.offset, b.gpu_buffer, b.offset, count)
-        device.queue.submit([encoder.finish()])
+        with self.engine.lock:
+            device = self.engine.gpu.device
+            encoder = device.create_command_encoder()
+            encoder.copy_buffer_to_buffer(a.gpu_buffer, a.offset, b.gpu_buffer, b.offset, count)
+            device.queue.submit([encoder.finish()])
 
     def checksum(self, buffer: Buffer, at: int, nbytes: int) -> str:
         host = self.engine.host_device
@@ -93,7 +106,8 @@ class WebGPUDevice(Device):
         return None
 
     def load_tensor(self, tensor: Tensor) -> tuple[Buffer, bool]:
-        buffer = self.memory.for_weight(tensor.nbytes)
+        with self.engine.lock:
+            buffer = self.memory.for_weight(tensor.nbytes)
         self.write(buffer, tensor.bytes())
         return buffer, True
 

@@ -30,6 +30,11 @@ class _Forked:
     def __exit__(self, *_: object) -> None:
         pass
 
+    @staticmethod
+    def acquire(blocking: bool = True) -> bool:
+        """Finalizers in the child free nothing."""
+        return False
+
 
 class WebGPUEngine(NativeEngine):
     """A GPU behind WebGPU, beside an engine in C that checks every plan.
@@ -56,15 +61,16 @@ class WebGPUEngine(NativeEngine):
 
     def temp(self, index: int, nbytes: int) -> Buffer:
         """Arena `index` with at least as many bytes. Raises OutOfMemory."""
-        while len(self.temps) <= index:
-            self.temps.append(Buffer(0, 0))
-        if self.temps[index].nbytes < nbytes:
-            old, self.temps[index] = self.temps[index], self._device.allocate(nbytes)
-            for plan in self.plans:
-                plan.bind_temp(index)
-            if old.nbytes:
-                self._device.release(old)
-        return self.temps[index]
+        with self.lock:  # no plan is running
+            while len(self.temps) <= index:
+                self.temps.append(Buffer(0, 0))
+            if self.temps[index].nbytes < nbytes:
+                old, self.temps[index] = self.temps[index], self._device.allocate(nbytes)
+                for plan in list(self.plans):
+                    plan.bind_temp(index)
+                if old.nbytes:
+                    self._device.release(old)
+            return self.temps[index]
 
     @property
     def device(self) -> WebGPUDevice:  # type: ignore[override]
@@ -81,6 +87,7 @@ class WebGPUEngine(NativeEngine):
             downloads and uploads are bytes that crossed between GPU and processor within plans.
         """
         memory = self._device.memory
+        memory.sweep()
         return {
             "adapter": self.gpu.name,
             "pipelines": len(self.pipelines),

@@ -157,7 +157,7 @@ class Launch:
             ]
         self.bind_groups = self._groups[arrangement]
         engine.gpu.device.queue.write_buffer(
-            self.loaded.records, 256 * self.index, self._record(arrangement)
+            self.loaded.records, RECORD_BYTES * self.index, self._record(arrangement)
         )
 
     def _record(self, arrangement: Arrangement) -> bytes:
@@ -178,7 +178,7 @@ class Launch:
                 "resource": {"buffer": buffer, "offset": offset, "size": size},
             }
 
-        entries = [entry(0, loaded.records, 256 * self.index, RECORD_BYTES)]
+        entries = [entry(0, loaded.records, RECORD_BYTES * self.index, RECORD_BYTES)]
         if program.registers:
             entries.append(entry(1, loaded.registers_buffer, 0, loaded.registers_buffer.size))
         if program.fails or program.guarded:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine import Buffer, LoadedPlan
 from ..engine.base import Failure, error_of
-from ..errors import Aborted, EdgewiseError, EngineError
+from ..errors import EdgewiseError, EngineError, InputError
 from ..schema.errors import ERRORS
 from .launch import Launch
 from .mirror import Mirrors
 from .steps import constants_of, register_ranges, steps_of
-from .wgsl import REGISTERS
+from .wgsl import RECORD_BYTES, REGISTERS
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -55,21 +55,29 @@ class WebGPUPlan(LoadedPlan):
         self.launches: list[Launch | None] = []
         self.closed: list[Any] = []  # GPUBuffers of the plan's own
         self.mirrors: Mirrors | None = None
+        self.fails = self.stale = False
         super().__init__(engine, plan)
-        gpu, device = engine.gpu, engine.gpu.device
+        try:
+            with engine.lock:
+                self._prepare()
+        except BaseException:
+            self.free()
+            raise
+
+    def _prepare(self) -> None:
+        """Makes the plan's own buffers, and decides how its steps run."""
+        plan, engine, device = self.plan, self.engine, self.engine.gpu.device
         self.steps = steps_of(plan.data)
         self.ranges = register_ranges(plan.data)
-        self.values = [0] * len(self.ranges)
+        self.values = [low for low, _ in self.ranges]
         for i, (low, high) in enumerate(self.ranges):
-            self.values[i] = low
             if low < -(1 << 31) or high >= 1 << 31 or len(self.ranges) > REGISTERS:
                 raise error_of(Failure(10, -1, i, -1, high), plan, "register")
         constants = constants_of(plan.data)
-        self.constants = gpu.buffer(len(constants))
-        self.records = gpu.buffer(256 * max(len(self.steps), 1), uniform=True)
-        self.registers_buffer = gpu.buffer(4 * REGISTERS, uniform=True)
-        self.errors = gpu.buffer(16)
-        self.closed = [self.constants, self.records, self.registers_buffer, self.errors]
+        self.constants = self._buffer(len(constants))
+        self.records = self._buffer(RECORD_BYTES * max(len(self.steps), 1), uniform=True)
+        self.registers_buffer = self._buffer(4 * REGISTERS, uniform=True)
+        self.errors = self._buffer(16)
         if constants:
             data = constants + bytes(-len(constants) % 4)
             device.queue.write_buffer(self.constants, 0, data)
@@ -83,6 +91,11 @@ class WebGPUPlan(LoadedPlan):
             self.mirrors = Mirrors(self)
         engine.plans.add(self)
         self.bind_temps()
+
+    def _buffer(self, nbytes: int, uniform: bool = False) -> Any:
+        """A GPUBuffer of the plan's own."""
+        self.closed.append(self.engine.gpu.buffer(nbytes, uniform))
+        return self.closed[-1]
 
     def _choose(self) -> None:
         """Decides where each step runs, and begins to compile its programs."""
@@ -125,12 +138,13 @@ class WebGPUPlan(LoadedPlan):
         s = self.plan.slots[slot]
         if buffer.nbytes < s.nbytes:
             super().bind(slot, buffer)  # raises
-        self.bound[slot] = buffer
-        if self.mirrors is not None:
-            self.mirrors.moved(slot)
-        for i, launch in enumerate(self.launches):
-            if launch is not None and slot in launch.slots:
-                self.dirty.add(i)
+        with self.engine.lock:
+            self.bound[slot] = buffer
+            if self.mirrors is not None:
+                self.mirrors.moved(slot)
+            for i, launch in enumerate(self.launches):
+                if launch is not None and slot in launch.slots:
+                    self.dirty.add(i)
 
     def unbind(self, slot: int) -> None:
         self.bound.pop(slot, None)
@@ -164,35 +178,43 @@ class WebGPUPlan(LoadedPlan):
     def _go(self, runs: list[Run]) -> None:
         with self.engine.lock:
             self.check_idle()
-            self.torn = self.done = False
-            self._refresh(runs)
+            self.torn = self.done = started = False
             try:
+                self._refresh(runs)
                 for run in runs:
                     self.ends.check()
                     if run.on_gpu:
+                        started = True
                         self._on_gpu(run)
                     else:
                         self._check()
                         assert self.mirrors is not None
+                        started = True
                         self.mirrors.run(run.first, run.end)
-            except Aborted:
-                self.torn = True
+                self._check()
+                self.done, self.stale = True, False
+            except InputError:  # later steps have not written states
                 raise
             except EdgewiseError:
+                self.torn = started
                 raise
             except Exception as e:  # the library's own errors
-                self.torn = True
+                self.torn = started
                 raise EngineError(
                     f"the GPU ended the run ({e})",
                     self.plan.name or "plan",
                     "The GPU may be lost or out of memory: open a new engine.",
                 ) from e
-            self._check()
-            self.done = True
+            except BaseException:  # Ctrl-C: some steps may not have been submitted
+                self.torn = started
+                raise
 
     def _refresh(self, runs: list[Run]) -> None:
         """Writes registers and what has changed since the last run."""
         queue = self.engine.gpu.device.queue
+        if self.stale:  # a run ended before its errors were read
+            queue.write_buffer(self.errors, 0, bytes(16))
+        self.stale = self.fails
         if self.fresh and self.values:
             data = struct.pack(f"<{len(self.values)}i", *self.values)
             queue.write_buffer(self.registers_buffer, 0, data)
@@ -224,7 +246,6 @@ class WebGPUPlan(LoadedPlan):
         queue = self.engine.gpu.device.queue
         step, index = struct.unpack("<Ii", queue.read_buffer(self.errors, 0, 8))
         if step:
-            queue.write_buffer(self.errors, 0, bytes(16))
             raise error_of(Failure(INDEX, step - 1, -1, -1, index), self.plan, "")
 
     @property

@@ -8,6 +8,8 @@ its own, since WebGPU refuses to read and write one GPUBuffer in a step. All beg
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
+from threading import Lock
 from typing import Any, NamedTuple
 
 from ..engine import Buffer
@@ -55,7 +57,8 @@ class _Block:
 
 
 class GpuMemory:
-    """Allocates ranges of GPUBuffers.
+    """Allocates ranges of GPUBuffers. Its caller holds the engine's lock, but for `release` and
+    `place`.
 
     Attributes:
         made: GPUBuffers that were made so far.
@@ -65,23 +68,29 @@ class GpuMemory:
         self.gpu = gpu
         self.made = 0
         self._next = ALIGNMENT
-        self._bases: list[int] = []
-        self._blocks: list[_Block] = []
+        # Replaced as a whole, so that `place` needs no lock: (first addresses, blocks), sorted.
+        self._known: tuple[list[int], list[_Block]] = ([], [])
+        self._lock = Lock()
+        self._released: deque[Buffer] = deque()
 
     def allocate(self, nbytes: int) -> Buffer:
         """Zeroed memory in a GPUBuffer of its own. Raises OutOfMemory."""
-        return self._in(self._make(_aligned(nbytes), False), nbytes)
+        with self._lock:
+            self._free_released()
+            return self._in(self._make(_aligned(nbytes), False), nbytes)
 
     def for_weight(self, nbytes: int) -> Buffer:
         """Memory with undefined contents that no step writes. Raises OutOfMemory."""
         size = _aligned(nbytes)
-        shared = [block for block in self._blocks if block.shared]
-        for block in shared:
-            if (offset := block.take(size)) is not None:
-                return Buffer(block.base + offset, nbytes)
-        # As much again as there is: a small model needs little, a large one few buffers.
-        more = min(max(LEAST, sum(b.nbytes for b in shared)), MOST, self.gpu.buffer_bytes)
-        return self._in(self._make(max(size, more), True), nbytes)
+        with self._lock:
+            self._free_released()
+            shared = [block for block in self._known[1] if block.shared]
+            for block in shared:
+                if (offset := block.take(size)) is not None:
+                    return Buffer(block.base + offset, nbytes)
+            # As much again as there is: a small model needs little, a large one few buffers.
+            more = min(max(LEAST, sum(b.nbytes for b in shared)), MOST, self.gpu.buffer_bytes)
+            return self._in(self._make(max(size, more), True), nbytes)
 
     @staticmethod
     def _in(block: _Block, nbytes: int) -> Buffer:
@@ -107,19 +116,35 @@ class GpuMemory:
         block = _Block(gpu_buffer, self.made, self._next, nbytes, shared)
         self.made += 1
         self._next += nbytes + ALIGNMENT
-        self._bases.append(block.base)
-        self._blocks.append(block)
+        bases, blocks = self._known
+        self._known = [*bases, block.base], [*blocks, block]
         return block
 
     def release(self, buffer: Buffer) -> None:
-        """Frees an allocation; its GPUBuffer when it holds no other one."""
-        block = self._block(buffer.address)
-        offset = buffer.address - block.base
-        block.spare.append((block.live.pop(offset), offset))
-        if not block.live:
-            i = self._blocks.index(block)
-            del self._blocks[i], self._bases[i]
-            block.gpu_buffer.destroy()
+        """Frees an allocation with the next `sweep` or allocation. Finalizers may call it."""
+        self._released.append(buffer)
+
+    def sweep(self) -> None:
+        """Frees what was released, and GPUBuffers that hold nothing else. Does nothing in a
+        finalizer that interrupted this object.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                self._free_released()
+            finally:
+                self._lock.release()
+
+    def _free_released(self) -> None:
+        """Frees what was released. The caller holds the lock."""
+        while self._released:
+            buffer = self._released.popleft()
+            block = self._block(buffer.address)
+            offset = buffer.address - block.base
+            block.spare.append((block.live.pop(offset), offset))
+            if not block.live:
+                blocks = [b for b in self._known[1] if b is not block]
+                self._known = [b.base for b in blocks], blocks
+                block.gpu_buffer.destroy()
 
     def place(self, buffer: Buffer) -> Place:
         """Where a buffer lies."""
@@ -127,14 +152,15 @@ class GpuMemory:
         return Place(block.gpu_buffer, block.number, buffer.address - block.base)
 
     def _block(self, address: int) -> _Block:
-        return self._blocks[bisect_right(self._bases, address) - 1]
+        bases, blocks = self._known
+        return blocks[bisect_right(bases, address) - 1]
 
     @property
     def nbytes(self) -> int:
         """Bytes of all GPUBuffers."""
-        return sum(block.nbytes for block in self._blocks)
+        return sum(block.nbytes for block in self._known[1])
 
     @property
     def buffers(self) -> int:
         """Number of GPUBuffers."""
-        return len(self._blocks)
+        return len(self._known[1])

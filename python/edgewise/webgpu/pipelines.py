@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import Any, NamedTuple
 
 from ..errors import EngineError
@@ -17,10 +18,11 @@ class Pipeline(NamedTuple):
 
 
 class Pipelines:
-    """{text of a program: its pipeline}."""
+    """{text of a program: its pipeline}. Several threads may use it."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
+        self._lock = RLock()
         self._made: dict[str, Pipeline] = {}
         self._promised: dict[str, tuple[Any, Any]] = {}
 
@@ -38,30 +40,35 @@ class Pipelines:
         Raises:
             EngineError: the text is not valid. where: of the step, for errors.
         """
-        if program.text in self._made or program.text in self._promised:
-            return
-        layout = self._layout(program)
-        try:
-            promise = self.gpu.device.create_compute_pipeline_async(
-                layout=self.gpu.device.create_pipeline_layout(bind_group_layouts=[layout]),
-                compute={
-                    "module": self.gpu.device.create_shader_module(code=program.text),
-                    "entry_point": "main",
-                },
-            )
-        except Exception as e:
-            raise EngineError(f"a shader is refused: {e}", where, "Report this.") from e
-        self._promised[program.text] = (promise, layout)
+        with self._lock:
+            if program.text in self._made or program.text in self._promised:
+                return
+            layout = self._layout(program)
+            try:
+                promise = self.gpu.device.create_compute_pipeline_async(
+                    layout=self.gpu.device.create_pipeline_layout(bind_group_layouts=[layout]),
+                    compute={
+                        "module": self.gpu.device.create_shader_module(code=program.text),
+                        "entry_point": "main",
+                    },
+                )
+            except Exception as e:
+                raise EngineError(f"a shader is refused: {e}", where, "Report this.") from e
+            self._promised[program.text] = (promise, layout)
 
     def get(self, program: Program, where: str) -> Pipeline:
         """The pipeline of a program that was prepared. Waits for it. Raises EngineError."""
-        if program.text not in self._made:
-            promise, layout = self._promised.pop(program.text)
-            try:
-                self._made[program.text] = Pipeline(promise.sync_wait(), layout)
-            except Exception as e:
-                raise EngineError(f"a shader is refused: {e}", where, "Report this.") from e
-        return self._made[program.text]
+        with self._lock:
+            if program.text not in self._made:
+                promise, layout = self._promised[program.text]
+                try:
+                    made = Pipeline(promise.sync_wait(), layout)
+                except Exception as e:
+                    raise EngineError(f"a shader is refused: {e}", where, "Report this.") from e
+                # Ctrl-C may have ended the wait: the promise is kept until there is a pipeline.
+                self._made[program.text] = made
+                del self._promised[program.text]
+            return self._made[program.text]
 
     def _layout(self, program: Program) -> Any:
         visibility = self.gpu.wgpu.ShaderStage.COMPUTE

@@ -36,7 +36,7 @@ from .gen.shaders import COMMON, SHADERS
 from .steps import Linear, Number, PlanStep, element_dtype
 
 FOLD = 65535  # workgroups in the first dimension of a grid, all that WebGPU promises
-OFFSETS, FLOATS, STEP_WORD, RECORD_BYTES = 16, 16, 32, 144  # words of a step's record
+OFFSETS, FLOATS, STEP_WORD, RECORD_BYTES = 16, 16, 32, 256  # words of a step's record
 REGISTERS = 32  # that a plan may have
 FIRST_BINDING = 3  # 0 is the record, 1 the registers, 2 the error
 
@@ -461,7 +461,6 @@ def program_of(
     element = "element" in variant.parts
     linker.need("element" if element else "run")
     count = _count(variant, step, linker)
-    guarded = guarded and not linker.fails
     lines = [f"@group(0) @binding(0) var<uniform> record: array<vec4u, {RECORD_BYTES // 16}>;"]
     if linker.registers:
         lines.append(
@@ -483,7 +482,13 @@ def program_of(
         body = f"let i = ({index}) * {group}u + lane; if (i < {count}) {{ element(i); }}"
     else:
         body = f"let at = {index}; if (at >= {count}) {{ return; }} run(at, lane);"
-    if guarded:
+    if guarded and linker.fails:  # others write the error meanwhile: one of the group reads it
+        lines.append("var<workgroup> seen_error: u32;")
+        body = (
+            "if (lane == 0u) { seen_error = atomicLoad(&errors[0]); }"
+            f" if (workgroupUniformLoad(&seen_error) != 0u) {{ return; }} {body}"
+        )
+    elif guarded:
         body = f"if (errors[0] != 0u) {{ return; }} {body}"
     lines += [f"const GROUP = {group}u;", *(t for t in linker.out.values() if t)]
     lines += [
