@@ -1,4 +1,5 @@
-"""The shaders of kernels as a Python module: core/kernels/*/<kernel>[.<variant>].wgsl.
+"""The shaders of kernels as modules of Python and TypeScript:
+core/kernels/*/<kernel>[.<variant>].wgsl.
 
 The first comment lines of a shader say how it is run, as `// key: value`:
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import pathlib
 import re
 
+import shaders_typescript
 from edgewise.declare.kernel import KERNELS, parse
 
 KERNELS_FOLDER = pathlib.Path(__file__).resolve().parents[1] / "kernels"
@@ -53,8 +55,8 @@ def check(path, kernel, declared, text):
             raise ValueError(f"{path}: '{name}' is a parameter of the kernel")
 
 
-def shaders(_table):
-    """The text of python/edgewise/webgpu/gen/shaders.py."""
+def collected():
+    """(functions that shaders share, {kernel: [(name, {key: value}, text)]}), special ones first"""
     _, common = read(KERNELS_FOLDER / "common.wgsl")
     of: dict[str, list] = {}
     for path in sorted(KERNELS_FOLDER.glob("*/*.wgsl")):
@@ -65,13 +67,21 @@ def shaders(_table):
         declared, text = read(path)
         check(path, kernel, declared, text)
         of.setdefault(kernel.name, []).append((name, declared, text))
+    for variants in of.values():
+        variants.sort(key=lambda v: (-v[0].count("."), v[0]))
+    return common, of
+
+
+def shaders(_table):
+    """The text of python/edgewise/webgpu/gen/shaders.py."""
+    common, of = collected()
     out = [NOTE, "", "from __future__ import annotations", ""]
     out += [f'COMMON = """\\\n{common}\n"""', ""]
     out += ["# {kernel: [(name, what its first lines say, text)]}; special shaders come first"]
     out += ["SHADERS: dict[str, list[tuple[str, dict[str, str], str]]] = {"]
     for kernel, variants in sorted(of.items()):
         out.append(f'    "{kernel}": [')
-        for name, declared, text in sorted(variants, key=lambda v: (-v[0].count("."), v[0])):
+        for name, declared, text in variants:
             out += ["        (", f'            "{name}",', "            {"]
             out += [f"                {key!r}: {value!r}," for key, value in declared.items()]
             out += ["            },", f'            """\\\n{text}\n""",', "        ),"]
@@ -79,4 +89,9 @@ def shaders(_table):
     return "\n".join([*out, "}", ""])
 
 
-GENERATED = {"python/edgewise/webgpu/gen/shaders.py": shaders}
+def typescript(_table):
+    """The text of web/src/gen/shaders.ts."""
+    return shaders_typescript.module(*collected(), KERNELS)
+
+
+GENERATED = {"python/edgewise/webgpu/gen/shaders.py": shaders, "web/src/gen/shaders.ts": typescript}

@@ -29,7 +29,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   extension: [],
 };
 const MAX_FILES = 20; // per folder
-const MAX_LINES = 500; // per file
+const MAX_LINES = 500; // per file that is not generated
 
 /** Paths of the TypeScript files below `folder`, relative to it. */
 const sourcesOf = (folder: string): string[] =>
@@ -83,7 +83,8 @@ test("files and folders are within the limits", () => {
       const folder = join(top, dirname(file));
       folders.set(folder, (folders.get(folder) ?? 0) + 1);
       const lines = readFileSync(join(root, "..", top, file), "utf8").split("\n").length - 1;
-      if (lines > MAX_LINES) long.push(`${top}/${file}: ${lines} lines`);
+      if (lines > MAX_LINES && !folder.endsWith("/gen"))
+        long.push(`${top}/${file}: ${lines} lines`);
     }
   assert.deepEqual(long, []);
   assert.deepEqual(

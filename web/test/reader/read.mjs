@@ -1,5 +1,5 @@
-// node read.mjs ENGINE_FOLDER_URL: bundles reader.ts (Node 20 does not read TypeScript) and runs
-// it.
+// node read.mjs ENGINE_FOLDER_URL [SCRIPT]: bundles reader.ts, or another script of this folder
+// (Node 20 does not read TypeScript), and runs it.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -10,7 +10,7 @@ const out = mkdtempSync(join(tmpdir(), "edgewise-"));
 process.on("exit", () => rmSync(out, { recursive: true, force: true }));
 const file = join(out, "reader.mjs");
 await build({
-  entryPoints: [join(dirname(fileURLToPath(import.meta.url)), "reader.ts")],
+  entryPoints: [join(dirname(fileURLToPath(import.meta.url)), process.argv[3] ?? "reader.ts")],
   outfile: file,
   bundle: true,
   format: "esm",

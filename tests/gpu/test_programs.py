@@ -1,0 +1,104 @@
+"""Python and TypeScript print the same WGSL programs for the steps of plans: the first case of each
+op, a language model, and training.
+"""
+
+import base64
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+from edgewise import InferenceSession
+from edgewise.engine import LoadedPlan
+from edgewise.errors import EdgewiseError
+from edgewise.targets.webgpu import WEBGPU
+from edgewise.webgpu.arrange import Span, arrange
+from edgewise.webgpu.steps import register_ranges, steps_of
+from edgewise.webgpu.wgsl import program_of, stages_of
+from ops.harness import all_cases
+from training.zoo import ZooCase, cases
+
+from .test_arenas import ForeignEngine, language_model
+
+ROOT = Path(__file__).parents[2]
+NUMBERS = [
+    1.0,
+    -0.0,
+    0.1,
+    1e-5,
+    9.999999747378752e-06,
+    1e15,
+    1e16,
+    1.5e22,
+    -3.25,
+    123456.789,
+    1e-300,
+]
+
+
+def op_plans(monkeypatch):
+    """The plans that the first case of each op runs."""
+    found, known = [], set()
+    original = LoadedPlan.__init__
+
+    def noted(self, engine, plan):
+        found.append(plan.data)
+        original(self, engine, plan)
+
+    monkeypatch.setattr(LoadedPlan, "__init__", noted)
+    engine = ForeignEngine(threads=1)
+    for name, case in all_cases():
+        op = name.rsplit("-", 1)[0]
+        if op in known:
+            continue
+        known.add(op)
+        model, feeds = case.model()
+        session = InferenceSession(model.SerializeToString(), engine=engine)
+        try:
+            session.run(None, feeds)
+        except EdgewiseError:
+            pass  # a case of an error: the plans before it count
+        finally:
+            session.free()
+    return found
+
+
+def printed(data):
+    """The programs of each step, as web/test/reader/programs.ts prints them."""
+    largest = [high for _, high in register_ranges(data)]
+    out = []
+    for i, step in enumerate(steps_of(data)):
+        spans = [
+            None if v is None or not v.buffer else Span(v.buffer, 0, 1 << 20, v.offset)
+            for v in step.operands
+        ]
+        programs = []
+        for variant in stages_of(step, largest):
+            a = arrange(step, spans)
+            text = program_of(step, variant, a.roles, a.bindings, i % 2 == 1).text
+            programs.append([text, [list(r) for r in a.ranges], list(a.offsets)])
+        out.append(programs)
+    return out
+
+
+def test_both_languages_print_the_same_programs(monkeypatch):
+    plans = op_plans(monkeypatch)
+    plans += [plan.data for plan in language_model(WEBGPU, layers=1)]
+    for name in ("nanogpt_op17_ce_adamw", "mlp_clipnorm_ce_adamw"):
+        program = ZooCase(cases()[name]).program(target=WEBGPU)
+        plans += [plan.data for plan in program.plans.values()]
+    question = {"plans": [base64.b64encode(p).decode() for p in plans], "numbers": NUMBERS}
+    answer = subprocess.run(
+        [shutil.which("node"), ROOT / "web/test/reader/read.mjs", "", "programs.ts"],
+        input=json.dumps(question).encode(),
+        capture_output=True,
+        check=True,
+    )
+    got = json.loads(answer.stdout)
+    assert got["numbers"] == [repr(x) for x in NUMBERS]
+    want = [printed(plan) for plan in plans]
+    texts = {text for plan in want for step in plan for text, _, _ in step}
+    assert len(texts) > 100
+    for a, b in zip(got["printed"], want, strict=True):
+        for x, y in zip(a, b, strict=True):
+            assert x == y

@@ -1,0 +1,171 @@
+// The steps of a plan as a GPU runs them: parameters and offsets may be linear in registers. The
+// twin of python/edgewise/webgpu/steps.py. The engine has checked the plan.
+
+import { KERNELS } from "../../gen/kernels.ts";
+import { BUFFERS, LAYOUT } from "../../gen/plan_format.ts";
+import {
+  type ElementType,
+  type KernelShaders,
+  type OperandContract,
+  SHADERS,
+  type Values,
+} from "../../gen/shaders.ts";
+
+/** A number that follows a register: registers[register] * scale + add. */
+export interface Linear {
+  register: number;
+  scale: number;
+  add: number;
+}
+export type Number_ = number | Linear;
+export type Param = Number_ | Number_[];
+
+/** Where an operand lies, in bytes. `register`: the offset grows by its value * scale; -1: none. */
+export interface StepOperand {
+  /** BUFFERS.CONST, or BUFFERS.SLOT0 + the number of a slot. */
+  buffer: number;
+  offset: number;
+  register: number;
+  scale: number;
+}
+
+/** A step of a plan. */
+export interface PlanStep {
+  kernel: string;
+  /** Undefined where the kernel has no shaders. */
+  contract: KernelShaders | undefined;
+  /** By name; empty without a contract. */
+  params: Map<string, Param>;
+  /** Names of parameters that are floats. */
+  floats: ReadonlySet<string>;
+  /** In the order of the contract; undefined where absent. */
+  operands: (StepOperand | undefined)[];
+  /** Whether a parameter follows a register. */
+  dynamic: boolean;
+}
+
+const { planHeader, registerEntry, stepHeader, patch, operand } = LAYOUT;
+
+export const isLinear = (x: Param | undefined): x is Linear =>
+  typeof x === "object" && !Array.isArray(x);
+
+/** Whether a parameter, or a number of it, follows a register. */
+export const follows = (x: Param | undefined): boolean =>
+  Array.isArray(x) ? x.some(isLinear) : isLinear(x);
+
+/** The parameters with these registers, and `has_<operand>`. */
+export function valuesOf(step: PlanStep, registers: readonly number[]): Values {
+  const at = (x: Number_): number => (isLinear(x) ? registers[x.register]! * x.scale + x.add : x);
+  const out: Record<string, unknown> = {};
+  for (const [name, x] of step.params) out[name] = Array.isArray(x) ? x.map(at) : at(x);
+  step.contract?.operands.forEach(({ name }, i) => {
+    out[`has_${name}`] = step.operands[i] !== undefined;
+  });
+  return out;
+}
+
+/** Whether a step with these values of its parameters does nothing. */
+export function isEmpty(step: PlanStep, values: Values): boolean {
+  return step.contract!.empty.some((name) => {
+    const count: unknown = values[name];
+    return Array.isArray(count) ? count.includes(0) : count === 0;
+  });
+}
+
+/** ONNX code of an operand's elements, 0 where they are only moved, and bytes per element. */
+export function elementType(step: PlanStep, index: number): ElementType {
+  const { type } = step.contract!.operands[index]! as OperandContract;
+  return typeof type === "function" ? type(Object.fromEntries(step.params)) : type;
+}
+
+/** What a device reads of a plan. */
+export interface PlanParts {
+  steps: PlanStep[];
+  initCount: number;
+  constants: Uint8Array;
+  /** Lowest and highest value of each register. */
+  registers: [low: number, high: number][];
+  /** Bytes of each slot. */
+  slotBytes: number[];
+}
+
+/** Reads a plan that the engine has checked. */
+export function partsOf(plan: Uint8Array): PlanParts {
+  const view = new DataView(plan.buffer, plan.byteOffset, plan.byteLength);
+  const wide = (at: number): number => Number(view.getBigInt64(at, true));
+  const { at: head } = planHeader;
+  const initCount = view.getUint32(head.n_init_steps, true);
+  const count = initCount + view.getUint32(head.n_steps, true);
+  const constAt = wide(head.const_at);
+  const registersAt = wide(head.registers_at);
+  const slotsAt = wide(head.slots_at);
+  const steps: PlanStep[] = [];
+  let at = wide(head.steps_at);
+  for (let i = 0; i < count; i++) {
+    steps.push(stepAt(view, at));
+    at += view.getUint32(at + stepHeader.at.step_bytes, true);
+  }
+  return {
+    steps,
+    initCount,
+    constants: plan.subarray(constAt, constAt + wide(head.const_bytes)),
+    registers: Array.from({ length: view.getUint32(head.n_registers, true) }, (_, i) => {
+      const entry = registersAt + i * registerEntry.bytes;
+      return [wide(entry + registerEntry.at.min), wide(entry + registerEntry.at.max)];
+    }),
+    slotBytes: Array.from({ length: view.getUint32(head.n_slots, true) }, (_, i) =>
+      wide(slotsAt + i * LAYOUT.slotEntry.bytes + LAYOUT.slotEntry.at.bytes),
+    ),
+  };
+}
+
+function stepAt(view: DataView, at: number): PlanStep {
+  const wide = (byte: number): number => Number(view.getBigInt64(byte, true));
+  const kernel = KERNELS[view.getUint16(at + stepHeader.at.kernel, true)]![0];
+  const paramsAt = at + stepHeader.bytes;
+  const patchesAt =
+    paramsAt + Math.ceil(view.getUint32(at + stepHeader.at.param_bytes, true) / 8) * 8;
+  const patches = new Map<number, Linear>();
+  const patchCount = view.getUint16(at + stepHeader.at.n_patches, true);
+  for (let i = 0; i < patchCount; i++) {
+    const p = patchesAt + i * patch.bytes;
+    patches.set(view.getUint32(p + patch.at.field, true), {
+      register: view.getUint32(p + patch.at.reg, true),
+      scale: wide(p + patch.at.scale),
+      add: wide(p + patch.at.add),
+    });
+  }
+  const operandsAt = patchesAt + patchCount * patch.bytes;
+  const operands = Array.from(
+    { length: view.getUint16(at + stepHeader.at.n_operands, true) },
+    (_, i): StepOperand | undefined => {
+      const o = operandsAt + i * operand.bytes;
+      const buffer = view.getUint32(o + operand.at.buffer, true);
+      if (buffer === BUFFERS.NONE) return undefined;
+      return {
+        buffer,
+        offset: wide(o + operand.at.offset),
+        register: view.getInt32(o + operand.at.reg, true) - 1,
+        scale: wide(o + operand.at.scale),
+      };
+    },
+  );
+  const contract = SHADERS[kernel];
+  const params = new Map<string, Param>();
+  const floats = new Set<string>();
+  let field = 0;
+  for (const word of contract?.params.split(" ") ?? []) {
+    const [, name, float, size] = /^(\w+)(:f32)?(?:\[(\d+)\])?$/.exec(word)!;
+    const numbers = Array.from(
+      { length: size === undefined ? 1 : +size },
+      (_, i): Number_ => patches.get(field + i) ?? view.getInt32(paramsAt + 4 * (field + i), true),
+    );
+    if (float) {
+      floats.add(name!);
+      params.set(name!, view.getFloat32(paramsAt + 4 * field, true));
+    } else params.set(name!, size === undefined ? numbers[0]! : numbers);
+    field += numbers.length;
+  }
+  const dynamic = [...params.values()].some(follows);
+  return { kernel, contract, params, floats, operands, dynamic };
+}

@@ -1,0 +1,110 @@
+// Which shaders run a step. The twin of the first half of python/edgewise/webgpu/wgsl.py.
+
+import { COMMON, SHADERS, type ShaderSource, type Values } from "../../gen/shaders.ts";
+import { classOf } from "./accessors.ts";
+import { elementType, follows, type PlanStep, valuesOf } from "./steps.ts";
+
+/** Workgroups in the first dimension of a grid, all that WebGPU promises. */
+export const FOLD = 65535;
+
+/** Declarations by name. */
+export type Parts = ReadonlyMap<string, string>;
+
+/** A shader of a kernel; `parts`: its own functions, `all`: these and the common ones. */
+export interface Variant extends ShaderSource {
+  parts: Parts;
+  all: Parts;
+}
+
+function partsOf(text: string): Parts {
+  const out = new Map<string, string>();
+  for (const declaration of text.split(/\n(?=(?:fn|var|const|struct|alias)\b)/)) {
+    const found = /^\s*(?:fn|var(?:<\w+>)?|const|struct|alias)\s+(\w+)/.exec(declaration);
+    if (found) out.set(found[1]!, declaration.trim());
+  }
+  return out;
+}
+
+let common: Parts | undefined;
+const known = new Map<string, readonly Variant[]>();
+
+function variantsOf(kernel: string): readonly Variant[] {
+  let found = known.get(kernel);
+  if (!found) {
+    const shared = (common ??= partsOf(COMMON));
+    found = (SHADERS[kernel]?.shaders ?? []).map((source) => {
+      const parts = partsOf(source.body);
+      return { ...source, parts, all: new Map([...shared, ...parts]) };
+    });
+    known.set(kernel, found);
+  }
+  return found;
+}
+
+/** Workgroups of a step, in two dimensions. */
+export function gridOf(variant: Variant, values: Values): [across: number, down: number] {
+  const n = variant.count(values);
+  const count = variant.threads ? Math.ceil(n / variant.group) : n;
+  return count <= FOLD ? [count, 1] : [FOLD, Math.ceil(count / FOLD)];
+}
+
+/**
+ * The shaders that run a step, one after the other; none where the kernel has none for these
+ * parameters and types.
+ * @param largest the highest values of the plan's registers
+ */
+export function stagesOf(step: PlanStep, largest: readonly number[]): Variant[] {
+  const { contract } = step;
+  if (!contract) return [];
+  const values = valuesOf(step, largest);
+  for (const [i, { name }] of contract.operands.entries())
+    if (step.operands[i] && name !== "scratch" && !classOf(...elementType(step, i))) return [];
+  const variants = variantsOf(step.kernel);
+  const fit = variants.filter(
+    (variant) =>
+      (variant.when?.(values) ?? true) &&
+      [...appliedOf(variant, step).values()].every((name) => variant.all.has(name)) &&
+      isAligned(variant, step) &&
+      isFixed(variant, step),
+  );
+  const before = variants.flatMap(({ stages }) => stages.map((name) => `${step.kernel}.${name}`));
+  const last = fit.find(({ name }) => !before.includes(name));
+  return last ? [...fit.filter(({ name }) => before.includes(name)), last] : [];
+}
+
+/**
+ * Whether arrays that follow registers are only indexed by constants: they are values of functions
+ * then, and not every compiler of WGSL indexes those by variables.
+ */
+function isFixed({ body }: Variant, { params }: PlanStep): boolean {
+  return ![...params].some(
+    ([name, value]) => follows(value) && new RegExp(`\\b${name}\\[(?!\\d)`).test(body),
+  );
+}
+
+/** Whether operands that are read as words begin with one. */
+function isAligned({ body }: Variant, { contract, operands }: PlanStep): boolean {
+  return contract!.operands.every(({ name }, i) => {
+    const v = operands[i];
+    return !v || !body.includes(`${name}_word(`) || (v.offset % 4 === 0 && v.scale % 4 === 0);
+  });
+}
+
+/** Names in the body, and the functions that they stand for. */
+export function appliedOf({ apply }: Variant, step: PlanStep): Map<string, string> {
+  return new Map(
+    apply.map(([name, pattern]) => [
+      name,
+      pattern.replace(/\{(\w+)\}/g, (_, parameter: string) => named(step, parameter)),
+    ]),
+  );
+}
+
+/** What stands for a parameter in the name of a function: the item of an enum, or a class. */
+function named({ contract, params }: PlanStep, parameter: string): string {
+  const code = params.get(parameter);
+  const items = contract!.enums[parameter]?.split(" ");
+  if (items && typeof code === "number") return items[code]!;
+  if (parameter.includes("type") && typeof code === "number") return classOf(code, 0) ?? "";
+  return String(code);
+}
