@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -285,10 +286,12 @@ def test_background_removal(tiny, tmp_path):
             assert np.abs(np.array(result)[:, :, 3] - expected).max() <= 1
 
 
-def test_other_models_and_bad_pictures(tiny):
+def test_other_models_and_bad_pictures(tiny, tmp_path):
     """An error names what is wrong, and the pipeline goes on working."""
     with pytest.raises(InputError, match="pred_boxes"):
         pipeline("object-detection", tiny("vit"))(next(pictures()))
+    with pytest.raises(InputError, match="no preprocessor_config.json"):  # not taken for YOLO
+        pipeline("object-detection", shutil.copy(tiny("yolos") / "onnx/model.onnx", tmp_path))
     classify = pipeline("image-classification", tiny("vit"))
     first = classify(next(pictures()))
     for bad in (b"damaged", "missing.png", np.zeros((0, 3, 3), np.uint8), 3):

@@ -70,13 +70,23 @@ def _description(request: Request, graph: Graph) -> Description:
     if CONFIG in request.texts:
         config = parse_json(request.texts[CONFIG], CONFIG)
         return read_description(config if isinstance(config, dict) else {}, CONFIG)
-    inputs = graph.input_names()
-    shape = inputs[0].shape or []
-    if request.task != "object-detection" or len(inputs) != 1 or len(shape) != 4:
+    config = yolo_config(graph) if request.task == "object-detection" else None
+    if config is None:
         raise InputError("there is none", CONFIG, f"Put the model's {CONFIG} into its folder.")
+    return read_description(config, CONFIG)
+
+
+def yolo_config(graph: Graph) -> dict[str, Any] | None:
+    """Contents of preprocessor_config.json for a YOLO model, which has no such file: its size is in
+    the graph. None for models with other inputs, and for those with queries, such as DETR.
+    """
+    inputs = graph.input_names()
+    shape = (inputs[0].shape or []) if len(inputs) == 1 else []
+    if len(shape) != 4 or any(o.name == "pred_boxes" for o in graph.outputs):
+        return None
     height, width = (d if type(d) is int and d > 0 else YOLO_SIZE for d in shape[2:])
     size = {"height": height, "width": width}
-    return read_description({"image_processor_type": "YoloImageProcessor", "size": size}, CONFIG)
+    return {"image_processor_type": "YoloImageProcessor", "size": size}
 
 
 def yolo_labels(graph: Graph) -> dict[str, str]:

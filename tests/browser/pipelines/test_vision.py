@@ -82,7 +82,7 @@ def run(page, task, kind, options=None, names=PICTURES):
         """,
         {
             "task": task,
-            "model": f"/files/vision/{kind}.edge",
+            "model": f"/files/vision/{kind if kind.endswith('/') else f'{kind}.edge'}",
             "options": options or [{}],
             "names": names,
         },
@@ -145,6 +145,21 @@ def test_objects(page, folder, kind):
         for one, pixels in zip(parts, pipe(image, threshold=0.2)):
             for side, length in zip(("xmin", "ymin", "xmax", "ymax"), 2 * image.size):
                 assert one["box"][side] * length == pytest.approx(pixels["box"][side], abs=2)
+
+
+@pytest.mark.parametrize("kind", ["yolos", "dpt"])
+def test_folder_on_a_server(page, folder, kind):
+    """A model that is compiled in the page has its image processor's settings."""
+    task, options = TASKS[kind], {"threshold": 0.2} if kind == "yolos" else {}
+    found, _ = run(page, task, f"{kind}/", [options], PICTURES[:1])
+    expected = theirs(task, folder, kind)(Image.open(folder / PICTURES[0]), **options)
+    if kind == "yolos":
+        assert expected
+        same_objects(found[0], expected)
+    else:
+        depth = np.asarray(expected["predicted_depth"])
+        atol = 1e-4 * np.abs(depth).max()
+        np.testing.assert_allclose(array(found[0]["predicted_depth"]), depth, atol=atol)
 
 
 def test_objects_of_padded_pictures(page, folder):

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
+import { TASK_NAMES } from "../../src/page/pipelines/tasks.ts";
 import { makeError, plainError } from "../../src/protocol/errors.ts";
 import { PackageError } from "../../src/shared/errors.ts";
 import { NotFound } from "../../src/shared/files/connection.ts";
@@ -9,7 +10,7 @@ import { chooseBuild, type Platform } from "../../src/shared/platform.ts";
 import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
 import type { Remote } from "../../src/worker/files/downloads.ts";
 import { graphFiles, openGraphs, urlOf } from "../../src/worker/model/graphs.ts";
-import { locate, sortFiles } from "../../src/worker/model/hub.ts";
+import { folderTexts, locate, sortFiles } from "../../src/worker/model/hub.ts";
 import { makePackage, openPackage } from "../../src/worker/package/package.ts";
 import { parseManifest } from "../../src/worker/package/parse.ts";
 import { planBytes, refusedManifests } from "../common/manifests.ts";
@@ -128,6 +129,13 @@ test("ranges of a stream are delivered, overlapping ones too", async () => {
   });
   assert.equal(await scatter(chunks(), 0, wanted), data.length);
   for (const w of wanted) assert.deepEqual(w.target, data.slice(w.start, w.start + w.bytes));
+});
+
+test("tasks on pictures and sound ask for the settings of their processor", () => {
+  const texts =
+    /text|token|mask|question|^feature|embeddings|sentiment|ner|transl|summar|zero-shot-cl/;
+  for (const task of TASK_NAMES.filter((name) => !texts.test(name) && name !== "asr"))
+    assert.ok(folderTexts(task).includes("preprocessor_config.json"), task);
 });
 
 test("models are located", () => {

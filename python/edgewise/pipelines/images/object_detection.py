@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...processors.images import Picture
-from ...task_package.images import yolo_labels
+from ...task_package.images import yolo_config, yolo_labels
 from ..post.classification import label_of
 from ..post.detection import Detection, focal, named_box, set_prediction, unletterbox, yolo
 from .base import ImagePipeline, Plane, check_flag, check_part
@@ -52,16 +52,8 @@ class ObjectDetectionPipeline(ImagePipeline):
         check_flag(options, "percentage", "agnostic_nms")
 
     def default_processor(self) -> dict[str, Any]:
-        """YOLO models have no configuration: their size is in the graph."""
-        inputs = list(self.session(self.STEM).inputs.values())
-        shape = inputs[0].shape or []
-        if len(inputs) != 1 or len(shape) != 4:
-            return super().default_processor()
-        height, width = (d if type(d) is int else 640 for d in shape[2:])
-        return {
-            "image_processor_type": "YoloImageProcessor",
-            "size": {"height": height, "width": width},
-        }
+        """Of YOLO models, which have no preprocessor_config.json."""
+        return yolo_config(self.session(self.STEM).graph) or super().default_processor()
 
     @property
     def labels(self) -> dict[str, str]:

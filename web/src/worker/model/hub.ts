@@ -137,7 +137,8 @@ const SPEECH = "automatic-speech-recognition";
 export function folderTexts(task: string): string[] {
   const [config, generation, ...tokenizer] = TEXT_FILES.slice(0, 4) as [string, string, string];
   if (task === "text-generation") return [config, generation, ...tokenizer];
-  if (/^(image|audio|voice|speaker)-/.test(task)) return [config, TASK_FILES[0]];
+  if (/^(image|object|background|depth|audio|voice|speaker)-/.test(task))
+    return [config, TASK_FILES[0]];
   if (task === "text-to-image") return DIFFUSION_FILES;
   if (task === SPEECH) return [config, generation, ...tokenizer, TASK_FILES[0], TASK_FILES[1]];
   if (GRAPHS[task]) return [config, generation, ...tokenizer, TASK_FILES[0]];
