@@ -37,7 +37,7 @@ ORDER = [
     {"heads"},
     {"task_package"},
     {"pipelines", "custom_engine", "page"},
-    {"inspect", "bench", "snapshot"},
+    {"inspect", "bench", "snapshot", "federated"},
     {"backend"},
     {"cli", "__init__"},
     {"__main__"},
@@ -50,6 +50,9 @@ NEVER = {
     "text": set(LEVEL) - {"text", "errors", "json_text", "schema"},
     "engine": {"declare", "ops", "ir", "arrays"},
 }
+
+# Files of edgewise[federated] that compute with NumPy.
+FEDERATED = ["broadcast.py", "client.py", "client_state.py", "codec.py", "verify.py"]
 
 
 def imports():
@@ -101,7 +104,11 @@ def test_imports_point_one_way():
     "names, only",
     [
         ({"js", "pyodide", "pyodide_js"}, "engine/browser.py"),
-        ({"numpy"}, "arrays.py backend.py bench/peer.py"),
+        (
+            {"numpy"},
+            "arrays.py backend.py bench/peer.py"
+            + "".join(f" federated/{file}" for file in FEDERATED),
+        ),
         ({"ctypes", "mmap"}, "engine/native.py"),
         ({"wgpu", "wgpudawn"}, ""),  # by name: webgpu/gpu.py
     ],
@@ -130,6 +137,9 @@ def test_nothing_is_needed_but_python():
         ("processors/images/pictures.py", "PIL"),
         ("bench/peer.py", "numpy"),
         ("bench/peer.py", "onnxruntime"),
+        *(("federated/" + file, "numpy") for file in FEDERATED),
+        ("federated/client.py", "websockets"),
+        ("federated/hub.py", "websockets"),
     }
 
 

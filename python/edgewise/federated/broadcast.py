@@ -1,0 +1,108 @@
+"""The weights from which the clients of a round train, as files."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InputError
+from .codec import Floats, Schema, Values, base_of, pack
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that clients fetch.
+
+    Attributes:
+        kind: "weights", or "delta" to what a client has.
+        since: identity of the weights to which a delta is added.
+        codec: see edgewise.federated.codec.
+        data: the file.
+        sha256: of the file.
+    """
+
+    kind: str
+    since: str | None
+    codec: str
+    data: bytes
+    sha256: str
+
+    @classmethod
+    def of(cls, kind: str, since: str | None, codec: str, data: bytes) -> File:
+        """A file with its digest."""
+        return cls(kind, since, codec, data, hashlib.sha256(data).hexdigest())
+
+
+@dataclass(frozen=True)
+class Base:
+    """Weights of a round.
+
+    Attributes:
+        values: float32 by name.
+        sha256: their identity.
+        whole: the file of all weights.
+        delta: the file for clients that have the weights of the round before, or None.
+    """
+
+    values: dict[str, Floats]
+    sha256: str
+    whole: File
+    delta: File | None
+
+    def file_for(self, have: str | None) -> File | None:
+        """The smallest file that leads a client from what it has to these weights; None if it has
+        them.
+        """
+        if have == self.sha256:
+            return None
+        if self.delta is not None and have == self.delta.since:
+            return self.delta
+        return self.whole
+
+
+class Broadcast:
+    """Makes the weights of each round.
+
+    With a lossy codec clients train from the weights before plus the decoded difference, so that
+    clients that fetched a difference have exactly those of clients that fetched everything. What
+    the codec rounds away is part of the next difference.
+
+    Args:
+        schema: of the parameters.
+        codec: of the differences that clients fetch.
+        run: name of the run.
+    """
+
+    def __init__(self, schema: Schema, codec: str, run: str) -> None:
+        self.schema, self.codec, self.run = schema, codec, run
+        self.base: Base | None = None
+
+    def next(self, weights: Values, number: int) -> Base:
+        """The weights of round `number`; the same object if they have not changed."""
+        fields = {"run": self.run, "round": str(number)}
+        values = {n: np.asarray(weights[n], np.float32) for n in self.schema.shapes}
+        before, delta = self.base, None
+        if before is not None and self.codec != "float32":
+            try:
+                data, decoded, _ = pack(
+                    {n: values[n] - before.values[n] for n in values},
+                    self.schema,
+                    self.codec,
+                    {**fields, "base": before.sha256},
+                )
+            except InputError:  # a change that float16 cannot express: send everything
+                pass
+            else:
+                values = {n: before.values[n] + decoded[n] for n in values}
+                delta = File.of("delta", before.sha256, self.codec, data)
+        sha256 = base_of(values, self.schema)
+        if before is None or sha256 != before.sha256:
+            whole, _, _ = pack(
+                values, self.schema, "float32", {**fields, "base": sha256}, kind="weights"
+            )
+            file = File.of("weights", None, "float32", whole)
+            self.base = Base(values, sha256, file, delta)
+        assert self.base is not None
+        return self.base

@@ -1,0 +1,333 @@
+"""A client of the hub: trains when it is asked to and sends what changed.
+
+    client = FederatedClient("ws://127.0.0.1:8765", LocalTraining(trainer, texts))
+    client.run()
+
+It comes back after a lost connection. With a `folder`, it also comes back after its process was
+killed: what it has finished for a round is sent again, byte for byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from ..errors import Aborted, EdgewiseError, InputError
+from .client_state import ClientState, Finished
+from .codec import Floats, Schema, Values, base_of, pack, unpack
+from .protocol import CHUNK, CODECS, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, decode, encode
+
+WINDOW = 4  # chunks on their way
+SILENCE = 60.0  # seconds after which an answer is no longer expected
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of local training.
+
+    Attributes:
+        values: all parameters afterwards.
+        examples: the weight that the update shall have.
+        steps: updates made.
+        metrics: numbers for the server, such as the loss.
+    """
+
+    values: Values
+    examples: int
+    steps: int
+    metrics: Mapping[str, float]
+
+
+class Training(Protocol):
+    """What a client trains."""
+
+    @property
+    def schema(self) -> Schema:
+        """Names and shapes of the parameters."""
+
+    def train(
+        self,
+        weights: Values,
+        config: Mapping[str, Any],
+        seed: int,
+        number: int,
+        stop: Callable[[], bool],
+    ) -> Trained:
+        """Trains from weights.
+
+        Args:
+            weights: the parameters to begin with.
+            config: of the task.
+            seed: of the task; with the same arguments the result must be the same.
+            number: of the round.
+            stop: whether to give up, asked now and then.
+
+        Raises:
+            Aborted: `stop` said so.
+            EdgewiseError: the task cannot be done. It is declined with the error's text.
+        """
+
+
+class FederatedClient:
+    """A client.
+
+    Args:
+        url: of the hub, ws:// or wss://.
+        training: what it trains.
+        name: of the client, for the server's log.
+        ticket: for a hub that needs one.
+        folder: keeps the state of the client. None: it is kept in memory.
+        minimum_cohort: tasks for fewer clients are declined.
+        on_result: called with each message `result`.
+        attempts: connections that may fail one after the other.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        training: Training,
+        name: str = "",
+        ticket: str | None = None,
+        folder: str | None = None,
+        minimum_cohort: int = 1,
+        on_result: Callable[[dict[str, Any]], object] | None = None,
+        attempts: int = 20,
+    ) -> None:
+        self.url, self.training, self.name, self.ticket = url, training, name, ticket
+        self.minimum_cohort, self.on_result, self.attempts = minimum_cohort, on_result, attempts
+        self.state = ClientState(folder, training.schema)
+        self.sent_bytes = self.received_bytes = self.rounds = 0
+        self._partial: tuple[str, bytearray] = "", bytearray()
+        self._socket: ClientConnection | None = None
+        self._later: list[dict[str, Any]] = []
+        self._leaving = False
+
+    def leave(self) -> None:
+        """Leaves: `run` returns soon. May be called by any thread."""
+        self._leaving = True
+        if self._socket is not None:
+            with contextlib.suppress(ConnectionClosed):
+                self._send("bye", reason="left")
+            self._socket.close()
+
+    def run(self) -> None:
+        """Takes part until the server says bye, or `leave` is called.
+
+        Raises:
+            Refusal: the server refuses this client.
+            InputError: it cannot be reached.
+        """
+        failures = 0
+        while not self._leaving:
+            try:
+                with connect(
+                    self.url,
+                    subprotocols=[Subprotocol(SUBPROTOCOL)],
+                    compression=None,
+                    max_size=max(CHUNK, MAX_TEXT),
+                    max_queue=None,
+                ) as socket:
+                    self._socket, self._later = socket, []
+                    self._greet()
+                    failures = 0
+                    if self._serve():
+                        return
+            except (ConnectionClosed, OSError, InvalidHandshake, TimeoutError) as e:
+                failures += 1
+                if self._leaving:
+                    return
+                if failures > self.attempts:
+                    raise InputError(
+                        f"the server does not answer ({str(e)[:200]})",
+                        self.url,
+                        "Check the address, and whether `edgewise federate serve` is running.",
+                    ) from None
+                time.sleep(min(5.0, 0.1 * 2**failures) * random.uniform(0.5, 1))
+
+    # messages
+    def _send(self, kind: str, **fields: Any) -> None:
+        assert self._socket is not None
+        self._socket.send(encode(kind, **fields))
+
+    def _receive(self) -> dict[str, Any]:
+        """The next message; those that were put aside come first."""
+        if self._later:
+            return self._later.pop(0)
+        return self._next()
+
+    def _next(self, timeout: float | None = None) -> dict[str, Any]:
+        assert self._socket is not None
+        while isinstance(frame := self._socket.recv(timeout), bytes):
+            pass  # of a download that a new task has ended
+        return decode(frame)
+
+    def _greet(self) -> None:
+        state = self.state
+        self._send(
+            "hello",
+            protocols=[VERSION],
+            engine="edgewise/python",
+            schema=self.training.schema.sha256,
+            codecs=list(CODECS),
+            resume=state.token,
+            have=state.have,
+            name=self.name,
+            ticket=self.ticket,
+        )
+        answer = self._next(SILENCE)
+        if answer["kind"] == "refused":
+            raise Refusal(str(answer.get("code")), str(answer.get("reason")), self.url)
+        state.token = str(answer.get("token"))
+        state.save()
+
+    def _serve(self) -> bool:
+        """Handles messages. Returns True after the server's bye."""
+        while True:
+            message = self._receive()
+            kind = message["kind"]
+            if kind == "bye":
+                return True
+            if kind == "result":
+                self._result(message)
+            elif kind == "task":
+                try:
+                    self._task(message)
+                except Aborted:
+                    pass  # the deadline has passed: the server knows
+                except EdgewiseError as e:
+                    self._decline(message, str(e))
+
+    def _result(self, message: dict[str, Any]) -> None:
+        self.rounds += 1
+        if self.on_result is not None:
+            self.on_result(message)
+
+    def _decline(self, task: Mapping[str, Any], reason: str) -> None:
+        self._send("decline", run=task["run"], round=task["round"], reason=reason[:200])
+
+    # rounds
+    def _task(self, task: dict[str, Any]) -> None:
+        end = time.monotonic() + float(task["deadline"])
+        if task["cohort"] < self.minimum_cohort:
+            raise InputError(
+                f"the task is for {task['cohort']} clients, this one takes part from"
+                f" {self.minimum_cohort} on",
+                "terms",
+            )
+        state = self.state
+        finished = state.finished
+        if finished is None or finished.key != (task["run"], task["round"], task["base"]):
+            self._download(task)
+            finished = self._train(task, end)
+        elif state.have != task["base"]:
+            self._download(task)
+        self._upload(task, finished)
+
+    def _download(self, task: Mapping[str, Any]) -> None:
+        """Fetches the weights of a task, from where an earlier connection has ended."""
+        file = task["file"]
+        if file is None or self.state.have == task["base"]:
+            return
+        assert self._socket is not None
+        if self._partial[0] != file["sha256"]:
+            self._partial = file["sha256"], bytearray()
+        data = self._partial[1]
+        if len(data) < file["bytes"]:
+            self._send("fetch", run=task["run"], round=task["round"], offset=len(data))
+        while len(data) < file["bytes"]:
+            frame = self._socket.recv(SILENCE)
+            if isinstance(frame, bytes):
+                data += frame
+                self.received_bytes += len(frame)
+            else:
+                self._later.append(decode(frame))
+        self._partial = "", bytearray()
+        if hashlib.sha256(data).hexdigest() != file["sha256"]:
+            raise InputError("the downloaded weights do not match their SHA-256", "task")
+        schema = self.training.schema
+        fields = {"run": task["run"]}
+        if file["kind"] == "weights":
+            values = unpack(bytes(data), schema, "float32", fields, kind="weights")
+        else:
+            delta = unpack(
+                bytes(data), schema, file["codec"], {**fields, "base": self.state.have or ""}
+            )
+            values = {n: self.state.values[n] + delta[n] for n in delta}
+        if base_of(values, schema) != task["base"]:
+            raise InputError("the weights are not those that the task names", "task")
+        self.state.receive(task["base"], values)
+
+    def _train(self, task: Mapping[str, Any], end: float) -> Finished:
+        state, schema = self.state, self.training.schema
+        trained = self.training.train(
+            state.values,
+            task["config"],
+            task["seed"],
+            task["round"],
+            lambda: self._leaving or time.monotonic() > end,
+        )
+        changes: dict[str, Floats] = {
+            n: np.asarray(trained.values[n], np.float32) - state.values[n] for n in schema.shapes
+        }
+        fields = {"base": task["base"], "run": task["run"], "round": str(task["round"])}
+        data, _, left = pack(changes, schema, task["codec"], fields, state.left)
+        state.finish(
+            Finished(
+                (task["run"], task["round"], task["base"]),
+                data,
+                trained.examples,
+                trained.steps,
+                dict(trained.metrics),
+            ),
+            left,
+        )
+        assert state.finished is not None
+        return state.finished
+
+    def _upload(self, task: Mapping[str, Any], finished: Finished) -> None:
+        assert self._socket is not None
+        data, sha256 = finished.data, hashlib.sha256(finished.data).hexdigest()
+        self._send(
+            "update",
+            run=task["run"],
+            round=task["round"],
+            sha256=sha256,
+            bytes=len(data),
+            codec=task["codec"],
+            examples=finished.examples,
+            steps=finished.steps,
+            metrics=finished.metrics,
+        )
+        sent: int | None = None
+        while True:
+            message = self._next(SILENCE)
+            kind = message["kind"]
+            if kind in ("ack", "accepted", "rejected") and message.get("sha256") == sha256:
+                if kind == "accepted":
+                    self.state.accepted()
+                    return
+                if kind == "rejected":
+                    self.state.rejected()
+                    return
+                offset = int(message["offset"])
+                sent = offset if sent is None else sent
+                while sent < min(len(data), offset + WINDOW * CHUNK):
+                    self._socket.send(data[sent : sent + CHUNK])
+                    self.sent_bytes += len(data[sent : sent + CHUNK])
+                    sent += CHUNK
+            elif kind == "refused":
+                raise Refusal(str(message.get("code")), str(message.get("reason")), self.url)
+            else:
+                self._later.append(message)
+                if kind == "bye" or kind == "task":
+                    return  # the round has ended meanwhile

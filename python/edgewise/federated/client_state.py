@@ -1,0 +1,152 @@
+"""What a client must not lose: its token, the weights that it has, a finished update, and what its
+updates have rounded away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..declare.dtypes import FLOAT, UINT8
+from ..errors import EdgewiseError
+from ..training.safetensors import load_safetensors, save_safetensors
+from .codec import Floats, Schema, Values
+
+FILE = "client.safetensors"
+FORMAT = "edgewise.federated.client.1"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An update that was made for a round.
+
+    Attributes:
+        key: run, round and base.
+        data: the file that is sent.
+        examples, steps, metrics: of the message `update`.
+    """
+
+    key: tuple[str, int, str]
+    data: bytes
+    examples: int
+    steps: int
+    metrics: dict[str, float]
+
+
+class ClientState:
+    """The state of a client, in memory and, with a folder, in one file that is replaced as a whole.
+
+    Attributes:
+        token: with which the client comes back.
+        have: identity of `values`.
+        values: the weights of the last task.
+        left: what the updates that counted have rounded away.
+        finished: the last update.
+    """
+
+    def __init__(self, folder: str | None, schema: Schema) -> None:
+        self.path = None if folder is None else os.path.join(folder, FILE)
+        self.schema = schema
+        self.token: str | None = None
+        self.have: str | None = None
+        self.values: dict[str, Floats] = {}
+        self.left: dict[str, Floats] = {}
+        self.finished: Finished | None = None
+        self._next_left: dict[str, Floats] = {}
+        if folder is not None:
+            os.makedirs(folder, exist_ok=True)
+            self._load()
+
+    def receive(self, base: str, values: dict[str, Floats]) -> None:
+        """New weights have arrived."""
+        self.have, self.values = base, values
+        self.finished, self._next_left = None, {}
+        self.save()
+
+    def finish(self, finished: Finished, left: dict[str, Floats]) -> None:
+        """An update was made; `left` is what it has rounded away."""
+        self.finished, self._next_left = finished, left
+        self.save()
+
+    def accepted(self) -> None:
+        """The update counts."""
+        if self._next_left:
+            self.left, self._next_left = self._next_left, {}
+            self.save()
+
+    def rejected(self) -> None:
+        """The update does not count."""
+        self._next_left = {}
+        self.save()
+
+    def save(self) -> None:
+        """Writes the file."""
+        if self.path is None:
+            return
+        tensors: dict[str, Any] = {}
+        for part, values in (
+            ("values", self.values),
+            ("left", self.left),
+            ("next", self._next_left),
+        ):
+            for name, x in values.items():
+                tensors[f"{part}/{name}"] = FLOAT, x.shape, np.ascontiguousarray(x).tobytes()
+        record: dict[str, Any] = {
+            "format": FORMAT,
+            "schema": self.schema.sha256,
+            "token": self.token,
+            "have": self.have,
+        }
+        if self.finished is not None:
+            f = self.finished
+            tensors["finished"] = UINT8, (len(f.data),), f.data
+            record["finished"] = {
+                "key": f.key,
+                "examples": f.examples,
+                "steps": f.steps,
+                "metrics": f.metrics,
+            }
+        save_safetensors(tensors, self.path, {"client": json.dumps(record)})
+
+    def _load(self) -> None:
+        """Reads the file, if it is there, whole and of this model."""
+        assert self.path is not None
+        if not os.path.exists(self.path):
+            return
+        try:
+            with open(self.path, "rb") as file:
+                tensors, metadata = load_safetensors(file.read())
+            record = json.loads(metadata["client"])
+        except (EdgewiseError, KeyError, ValueError):
+            return
+        if record.get("format") != FORMAT or record.get("schema") != self.schema.sha256:
+            return
+        self.token, self.have = record["token"], record["have"]
+        self.values = self._read(tensors, "values")
+        self.left = self._read(tensors, "left")
+        self._next_left = self._read(tensors, "next")
+        if found := record.get("finished"):
+            run, number, base = found["key"]
+            self.finished = Finished(
+                (run, number, base),
+                tensors["finished"].bytes(),
+                found["examples"],
+                found["steps"],
+                found["metrics"],
+            )
+
+    def _read(self, tensors: Any, part: str) -> dict[str, Floats]:
+        return {
+            n: np.frombuffer(tensors[key].bytes(), np.float32).reshape(shape)
+            for n, shape in self.schema.shapes.items()
+            if (key := f"{part}/{n}") in tensors
+        }
+
+
+def copied(values: Values) -> dict[str, Floats]:
+    """Copies of arrays."""
+    return {n: np.array(x, np.float32) for n, x in values.items()}

@@ -1,0 +1,496 @@
+"""The server of clients: WebSocket sessions, tasks, downloads and verified updates.
+
+It runs in a thread of its own and knows neither strategies nor Flower. A client that loses its
+connection, or whose page is reloaded, comes back with its token within `grace` seconds and finds
+its task again. Every task ends: with a verified update, or with a Refusal that gives the reason, at
+its deadline at the latest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import hashlib
+import hmac
+import itertools
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Origin, Subprotocol
+
+from ..errors import InputError
+from .codec import Schema
+from .protocol import (
+    CHUNK,
+    MAX_TEXT,
+    SUBPROTOCOL,
+    VERSION,
+    Refusal,
+    check,
+    choose_version,
+    decode,
+    encode,
+)
+from .sessions import Session, Task, Upload, Work
+from .verify import Verified, check_announcement, verify
+
+TAKEN_OVER, SLOW, REFUSED = 4001, 4002, 4003  # codes with which connections are closed
+STRIKES = 8  # refused messages after which a connection is closed
+
+
+@dataclass(frozen=True)
+class HubOptions:
+    """Where the hub listens, and its limits.
+
+    Attributes:
+        host, port: address; port 0: a free one.
+        origins: origins of the pages that may connect; None: all.
+        tickets: texts of which a client must present one; None: none is needed.
+        clients: maximum number of sessions.
+        grace: seconds within which a client must come back.
+        stall: seconds in which a chunk of 256 KiB must pass.
+        greeting: seconds in which a connection must say hello.
+        terms: what clients are told about the rounds.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    origins: tuple[str, ...] | None = None
+    tickets: frozenset[str] | None = None
+    clients: int = 2000
+    grace: float = 30.0
+    stall: float = 30.0
+    greeting: float = 10.0
+    terms: Mapping[str, Any] | None = None
+
+
+class Hub:
+    """The server of clients.
+
+        with Hub(schema, "int4") as hub:
+            futures = {node: hub.assign(node, task) for node in hub.nodes()}
+
+    Args:
+        schema: of what is trained; clients with another one are turned away.
+        codec: of the updates; clients must have it.
+        options: see HubOptions.
+        secret: key of the receipts.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        codec: str,
+        options: HubOptions = HubOptions(),  # noqa: B008 (immutable)
+        secret: bytes | None = None,
+    ) -> None:
+        self.schema, self.codec, self.options = schema, codec, options
+        self.secret = secret or secrets.token_bytes(32)
+        self.sessions: dict[int, Session] = {}
+        self._tokens: dict[str, Session] = {}
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()  # of `sessions`, which other threads read
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="hub", daemon=True)
+        self._server: Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    # ---- for other threads ----
+    def start(self) -> Hub:
+        """Begins to listen.
+
+        Raises:
+            InputError: the address cannot be used.
+        """
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        except OSError as e:
+            self.stop()
+            where = f"{self.options.host}:{self.options.port}"
+            raise InputError(e.strerror or str(e), where, "Choose another port.") from None
+        return self
+
+    def stop(self) -> None:
+        """Says bye to all clients and ends the thread."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Hub:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    @property
+    def port(self) -> int:
+        """The port on which it listens."""
+        assert self._server is not None
+        return int(next(iter(self._server.sockets)).getsockname()[1])
+
+    def nodes(self) -> list[int]:
+        """Clients that can get a task."""
+        with self._lock:
+            return [s.node for s in self.sessions.values() if s.ready]
+
+    def assign(self, node: int, task: Task) -> concurrent.futures.Future[Verified]:
+        """Gives a task to a client.
+
+        Returns:
+            Its update. The future raises Refusal if there will be none.
+        """
+        outcome: concurrent.futures.Future[Verified] = concurrent.futures.Future()
+        self._loop.call_soon_threadsafe(self._assign, node, task, outcome)
+        return outcome
+
+    def announce(self, nodes: Iterable[int], fields: Callable[[int], Mapping[str, Any]]) -> None:
+        """Sends the message `result` with fields(node) to clients."""
+        for node in nodes:
+            text = encode("result", **fields(node))
+            asyncio.run_coroutine_threadsafe(self._tell(node, text), self._loop)
+
+    def receipt(self, run: str, number: int, sha256: str) -> str:
+        """The proof that an update was accepted."""
+        text = f"{run}\n{number}\n{sha256}".encode()
+        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
+
+    # ---- in the hub's thread ----
+    async def _listen(self) -> None:
+        options = self.options
+        self._server = await serve(
+            self._connection,
+            options.host,
+            options.port,
+            origins=None if options.origins is None else [Origin(o) for o in options.origins],
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,  # updates are packed; no small message becomes a large one
+            max_size=max(CHUNK, MAX_TEXT),
+            max_queue=4,
+            open_timeout=options.greeting,
+            ping_interval=20,
+            ping_timeout=20,
+        )
+        self._sweeper = asyncio.create_task(self._sweep())
+
+    async def _close(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for session in list(self.sessions.values()):
+            await self._tell(session.node, encode("bye", reason="the server ends"))
+            if session.work is not None:
+                session.work.refuse(Refusal("end", "the server ends"))
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _tell(self, node: int, text: str) -> None:
+        session = self.sessions.get(node)
+        if session is not None and session.socket is not None:
+            with contextlib.suppress(ConnectionClosed, TimeoutError):
+                await asyncio.wait_for(session.socket.send(text), self.options.stall)
+
+    async def _sweep(self) -> None:
+        """Drops sessions whose client did not come back."""
+        while True:
+            await asyncio.sleep(min(1.0, self.options.grace / 4))
+            now = time.monotonic()
+            for session in list(self.sessions.values()):
+                if session.socket is None and now - session.left > self.options.grace:
+                    self._drop(session, Refusal("gone", "the client did not come back"))
+
+    def _drop(self, session: Session, reason: Refusal) -> None:
+        with self._lock:
+            self.sessions.pop(session.node, None)
+        self._tokens.pop(session.token, None)
+        if session.work is not None:
+            session.work.refuse(reason)
+            session.work = None
+
+    # sessions
+    async def _connection(self, socket: ServerConnection) -> None:
+        try:
+            async with asyncio.timeout(self.options.greeting):
+                session = self._enter(socket, await socket.recv())
+        except Refusal as e:
+            with contextlib.suppress(ConnectionClosed):
+                await socket.send(encode("refused", code=e.code, reason=str(e)))
+                await socket.close(REFUSED, e.code)
+            return
+        except (TimeoutError, ConnectionClosed):
+            await socket.close(SLOW, "no hello")
+            return
+        try:
+            await self._welcome(session)
+            await self._read(session, socket)
+        except ConnectionClosed:
+            pass
+        except TimeoutError:
+            await socket.close(SLOW, "too slow")
+        finally:
+            if session.download is not None and session.holds(socket):
+                session.download.cancel()
+            if session.holds(socket):
+                session.socket, session.left = None, time.monotonic()
+
+    def _enter(self, socket: ServerConnection, frame: str | bytes) -> Session:
+        """The session of a new connection.
+
+        Raises:
+            Refusal: its first message is not a hello that can be accepted.
+        """
+        message = decode(frame)
+        if message["kind"] != "hello":
+            raise Refusal("hello", f"the first message is '{message['kind'][:40]}', not hello")
+        hello = check(message)
+        choose_version(hello["protocols"])
+        tickets = self.options.tickets
+        if tickets is not None and not any(
+            hmac.compare_digest(t.encode(), (hello["ticket"] or "").encode()) for t in tickets
+        ):
+            raise Refusal("ticket", "no valid ticket was given", "hello.ticket")
+        if hello["schema"] != self.schema.sha256:
+            raise Refusal(
+                "schema",
+                "the client trains other parameters",
+                "hello.schema",
+                "Load the model of this server, compiled with the same adapters and rank.",
+            )
+        if self.codec not in hello["codecs"]:
+            raise Refusal("codec", f"the client does not have {self.codec}", "hello.codecs")
+        session = self._tokens.get(hello["resume"] or "")
+        if session is not None:
+            old, session.socket = session.socket, socket
+            session.greet(hello)
+            if old is not None:
+                asyncio.ensure_future(old.close(TAKEN_OVER, "the client connected again"))
+            return session
+        if len(self.sessions) >= self.options.clients:
+            raise Refusal("full", f"{self.options.clients} clients are connected", "", "Try later.")
+        session = Session(next(self._numbers), hello)
+        session.socket = socket
+        self._tokens[session.token] = session
+        with self._lock:
+            self.sessions[session.node] = session
+        return session
+
+    async def _welcome(self, session: Session) -> None:
+        assert session.socket is not None
+        await session.socket.send(
+            encode(
+                "welcome",
+                protocol=VERSION,
+                token=session.token,
+                limits={"chunk": CHUNK, "text": MAX_TEXT, "grace": self.options.grace},
+                terms=dict(self.options.terms or {}),
+            )
+        )
+        if session.work is not None:
+            await self._send_task(session)
+
+    async def _read(self, session: Session, socket: ServerConnection) -> None:
+        """Reads messages until the connection ends. Raises TimeoutError, ConnectionClosed."""
+        strikes = 0
+        while session.holds(socket):  # until another connection takes over
+            uploading = session.work is not None and session.work.upload is not None
+            async with asyncio.timeout(self.options.stall if uploading else None):
+                frame = await socket.recv()
+            try:
+                if isinstance(frame, bytes):
+                    await self._chunk(session, frame)
+                elif await self._message(session, check(decode(frame))):
+                    return
+            except Refusal as e:
+                await socket.send(encode("refused", code=e.code, reason=str(e)))
+                strikes += 1
+                if strikes >= STRIKES:
+                    await socket.close(REFUSED, "too many refused messages")
+                    return
+
+    async def _message(self, session: Session, message: dict[str, Any]) -> bool:
+        """Handles a message; returns whether the client leaves."""
+        kind = message["kind"]
+        if kind == "fetch":
+            self._fetch(session, message)
+        elif kind == "update":
+            await self._update(session, message)
+        elif kind == "decline":
+            work = self._work(session, message)
+            session.work = None
+            work.refuse(Refusal("declined", f"the client declined: {message['reason']}"))
+        elif kind == "state":
+            session.available = message["available"]
+        elif kind == "progress":
+            self._work(session, message).step = message["step"]
+        elif kind == "bye":
+            self._drop(session, Refusal("gone", "the client has left"))
+            return True
+        else:
+            raise Refusal("order", "hello was said already", "message")
+        return False
+
+    def _work(self, session: Session, message: Mapping[str, Any]) -> Work:
+        """The client's task, which a message is about. Raises Refusal if it has another."""
+        work = session.work
+        if work is None or (message["run"], message["round"]) != (work.task.run, work.task.number):
+            raise Refusal(
+                "stale",
+                f"round {message['round']} of run {message['run'][:40]} is not the client's task",
+                message["kind"],
+            )
+        return work
+
+    # tasks
+    def _assign(self, node: int, task: Task, outcome: concurrent.futures.Future[Verified]) -> None:
+        session = self.sessions.get(node)
+        work = Work(task, outcome, time.monotonic() + task.seconds)
+        if session is None or session.work is not None:
+            work.refuse(Refusal("gone", "the client is gone, or busy"))
+            return
+        session.work = work
+        work.timer = self._loop.call_later(task.seconds, self._expire, session, work)
+        if session.socket is not None:
+            asyncio.ensure_future(self._try_task(session))
+
+    def _expire(self, session: Session, work: Work) -> None:
+        work.refuse(Refusal("deadline", f"no update within {work.task.seconds:g} seconds"))
+        if session.work is work:
+            session.work = None
+
+    async def _try_task(self, session: Session) -> None:
+        with contextlib.suppress(ConnectionClosed):  # the client may come back
+            await self._send_task(session)
+
+    async def _send_task(self, session: Session) -> None:
+        work, socket = session.work, session.socket
+        if work is None or socket is None:
+            return
+        task, file = work.task, session.file
+        await socket.send(
+            encode(
+                "task",
+                run=task.run,
+                round=task.number,
+                task="train",
+                base=task.base.sha256,
+                file=file
+                and {
+                    "kind": file.kind,
+                    "from": file.since,
+                    "codec": file.codec,
+                    "bytes": len(file.data),
+                    "sha256": file.sha256,
+                },
+                codec=task.codec,
+                config=dict(task.config),
+                seed=task.seed,
+                deadline=max(0.0, work.deadline - time.monotonic()),
+                cohort=task.cohort,
+            )
+        )
+
+    def _fetch(self, session: Session, message: Mapping[str, Any]) -> None:
+        self._work(session, message)
+        file, socket = session.file, session.socket
+        if file is None or socket is None or message["offset"] > len(file.data):
+            raise Refusal("fetch", "there is nothing to fetch at this offset", "fetch.offset")
+        if session.download is not None:
+            session.download.cancel()
+        session.download = asyncio.create_task(
+            self._download(socket, memoryview(file.data)[message["offset"] :])
+        )
+
+    async def _download(self, socket: ServerConnection, data: memoryview) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            for at in range(0, len(data), CHUNK):
+                try:
+                    await asyncio.wait_for(socket.send(data[at : at + CHUNK]), self.options.stall)
+                except TimeoutError:
+                    await socket.close(SLOW, "too slow")
+                    return
+
+    # updates
+    async def _update(self, session: Session, message: dict[str, Any]) -> None:
+        """An announced update: says from which offset on its bytes are expected."""
+        receipt = session.receipts.get((message["run"], message["round"]))
+        if receipt is not None and receipt[0] == message["sha256"]:
+            await self._answer(session, "accepted", message, receipt=receipt[1])
+            return
+        try:
+            work = self._work(session, message)
+            check_announcement(message, work.task.fields, self.schema)
+        except Refusal as e:
+            await self._reject(session, message, e)
+            return
+        if work.upload is None or work.upload.update["sha256"] != message["sha256"]:
+            work.upload = Upload(message)
+        work.upload.update = message
+        await self._answer(session, "ack", message, offset=len(work.upload.data))
+
+    async def _chunk(self, session: Session, chunk: bytes) -> None:
+        work = session.work
+        if work is None or work.upload is None:
+            if session.receipts:  # chunks on their way when the task ended
+                return
+            raise Refusal("order", "bytes arrived that were not announced", "update")
+        upload = work.upload
+        try:
+            complete = upload.add(chunk)
+        except Refusal as e:
+            await self._reject(session, upload.update, e)
+            return
+        if not complete:
+            await self._answer(session, "ack", upload.update, offset=len(upload.data))
+            return
+        work.upload = None
+        task = work.task
+        try:
+            verified = await asyncio.to_thread(
+                verify, bytes(upload.data), upload.update, task.fields, self.schema, task.rules
+            )
+        except Refusal as e:
+            await self._reject(session, upload.update, e)
+            return
+        if session.work is not work:
+            late = Refusal("deadline", "the update came too late", "update")
+            await self._reject(session, upload.update, late)
+            return
+        receipt = self.receipt(task.run, task.number, verified.sha256)
+        session.remember(task, verified.sha256, receipt)
+        session.work, session.have = None, task.base.sha256
+        work.accept(verified)
+        await self._answer(session, "accepted", upload.update, receipt=receipt)
+
+    async def _reject(self, session: Session, message: Mapping[str, Any], refusal: Refusal) -> None:
+        """Refuses an update. Unless it was of another round, this ends the client's task."""
+        work = session.work
+        if work is not None and (message["run"], message["round"]) == (
+            work.task.run,
+            work.task.number,
+        ):
+            session.work = None
+            work.refuse(refusal)
+        await self._answer(session, "rejected", message, code=refusal.code, reason=str(refusal))
+
+    async def _answer(
+        self, session: Session, kind: str, update: Mapping[str, Any], **fields: Any
+    ) -> None:
+        if session.socket is not None:
+            await session.socket.send(
+                encode(
+                    kind,
+                    run=update["run"],
+                    round=update["round"],
+                    sha256=update["sha256"],
+                    **fields,
+                )
+            )

@@ -1,0 +1,153 @@
+"""What the hub knows about a client: its session, its task and its upload."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .broadcast import Base, File
+from .protocol import CHUNK, Refusal
+from .verify import Rules, Verified
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import ServerConnection
+
+REMEMBERED = 4  # finished rounds for which a repeated update is answered
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a client shall do in a round.
+
+    Attributes:
+        run, number: the run and its round.
+        base: the weights to train from.
+        codec: of the update.
+        config: settings of the local training: numbers and texts by name.
+        seed: of the local training; the same for all clients of the round.
+        seconds: until the deadline, from `assign` on.
+        cohort: clients that got this task.
+        rules: of the updates.
+    """
+
+    run: str
+    number: int
+    base: Base
+    codec: str
+    config: Mapping[str, Any]
+    seed: int
+    seconds: float
+    cohort: int
+    rules: Rules = Rules()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What verify.check_announcement and verify.verify compare an update with."""
+        return {
+            "run": self.run,
+            "round": self.number,
+            "codec": self.codec,
+            "base": self.base.sha256,
+        }
+
+
+@dataclass
+class Upload:
+    """An update that arrives in chunks."""
+
+    update: dict[str, Any]
+    data: bytearray = field(default_factory=bytearray)
+
+    def add(self, chunk: bytes) -> bool:
+        """Adds the next chunk; returns whether the file is complete.
+
+        Raises:
+            Refusal: all chunks but the last have CHUNK bytes.
+        """
+        expected = min(CHUNK, self.update["bytes"] - len(self.data))
+        if len(chunk) != expected:
+            raise Refusal(
+                "chunk", f"a chunk has {len(chunk)} bytes, {expected} are expected", "update"
+            )
+        self.data += chunk
+        return len(self.data) == self.update["bytes"]
+
+
+@dataclass
+class Work:
+    """A task that a client has, and its outcome."""
+
+    task: Task
+    outcome: concurrent.futures.Future[Verified]
+    deadline: float  # of time.monotonic
+    timer: asyncio.TimerHandle | None = None
+    upload: Upload | None = None
+    step: int = 0
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Ends the task without an update."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.outcome.done():
+            self.outcome.set_exception(refusal)
+
+    def accept(self, verified: Verified) -> None:
+        """Ends the task with an update."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.outcome.done():
+            self.outcome.set_result(verified)
+
+
+class Session:
+    """A client, over several connections.
+
+    Attributes:
+        node: its number.
+        token: the secret with which it comes back.
+        socket: its connection, or None.
+        left: when it lost its connection, by time.monotonic.
+        work: the task that it has, or None.
+        have: identity of the weights that it has.
+    """
+
+    def __init__(self, node: int, hello: Mapping[str, Any]) -> None:
+        self.node, self.token = node, secrets.token_urlsafe(32)
+        self.socket: ServerConnection | None = None
+        self.left = time.monotonic()
+        self.work: Work | None = None
+        self.download: asyncio.Task[None] | None = None
+        self.receipts: OrderedDict[tuple[str, int], tuple[str, str]] = OrderedDict()
+        self.greet(hello)
+
+    def greet(self, hello: Mapping[str, Any]) -> None:
+        """Takes over what a client says when it connects."""
+        self.name: str = hello["name"] or ""
+        self.have: str | None = hello["have"]
+        self.available: bool = hello["available"] is not False
+
+    def holds(self, socket: object) -> bool:
+        """Whether a connection is the session's present one."""
+        return self.socket is socket
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can get a task."""
+        return self.socket is not None and self.available and self.work is None
+
+    @property
+    def file(self) -> File | None:
+        """The file that it needs for its task."""
+        return self.work.task.base.file_for(self.have) if self.work is not None else None
+
+    def remember(self, task: Task, sha256: str, receipt: str) -> None:
+        """Keeps the receipt of an accepted update, for clients that send it again."""
+        self.receipts[task.run, task.number] = sha256, receipt
+        while len(self.receipts) > REMEMBERED:
+            self.receipts.popitem(last=False)
