@@ -1,6 +1,6 @@
 """Resampling of pictures and sound in the engine (core/media/media.h), natively and in Pyodide.
 
-The source is passed in pieces of about 1 MB. web/src/worker/media.ts has the same functions.
+The source is passed in pieces of about 1 MB. web/src/worker/media/ has the same functions.
 """
 
 from __future__ import annotations

@@ -4,9 +4,12 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
-import { segmentsOf, VOICE_RULES, VoiceEvents } from "../../src/worker/pipelines/audio.ts";
-import { type AudioDescription, audioInput } from "../../src/worker/pipelines/audio-input.ts";
 import { Agreement, type Word } from "../../src/worker/pipelines/seq2seq/speech/agreement.ts";
+import { segmentsOf, VOICE_RULES, VoiceEvents } from "../../src/worker/pipelines/sounds/audio.ts";
+import {
+  type AudioDescription,
+  audioInput,
+} from "../../src/worker/pipelines/sounds/audio-input.ts";
 import { type SoundWindows, windowStarts } from "../../src/worker/pipelines/sounds/features.ts";
 import { cosine, meanVoice, unit } from "../../src/worker/pipelines/sounds/tasks.ts";
 import { rounded } from "../../src/worker/pipelines/sounds/voice-activity.ts";

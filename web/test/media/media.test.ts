@@ -12,7 +12,7 @@ import {
   resampleAudio,
   resizeFloat,
   resizeImage,
-} from "../../src/worker/media.ts";
+} from "../../src/worker/media/resize.ts";
 import { openHost } from "../common/engine.ts";
 import { vectors } from "../common/vectors.ts";
 

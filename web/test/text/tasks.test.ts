@@ -17,9 +17,9 @@ import {
   packed,
   pool,
   shortened,
-} from "../../src/worker/pipelines/embeddings.ts";
-import { answerChars, mergeAnswers, spansOf } from "../../src/worker/pipelines/questions.ts";
-import { entitiesOf, isSubword, type Strategy } from "../../src/worker/pipelines/tokens.ts";
+} from "../../src/worker/pipelines/texts/embeddings.ts";
+import { answerChars, mergeAnswers, spansOf } from "../../src/worker/pipelines/texts/questions.ts";
+import { entitiesOf, isSubword, type Strategy } from "../../src/worker/pipelines/texts/tokens.ts";
 import { vectors } from "../common/vectors.ts";
 
 interface Cases {

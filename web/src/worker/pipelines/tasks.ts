@@ -29,7 +29,7 @@ import {
   textClassification,
   tokenClassification,
   zeroShotClassification,
-} from "./text-tasks.ts";
+} from "./texts/tasks.ts";
 
 const TASKS: Record<string, TaskRunner> = {
   "feature-extraction": featureExtraction,

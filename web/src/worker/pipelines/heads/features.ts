@@ -8,8 +8,8 @@ import { Options } from "../options.ts";
 import { soundDescription, soundInputs, voiceParts } from "../sounds/features.ts";
 import { readSound, soundOf } from "../sounds/read.ts";
 import { meanVoice } from "../sounds/tasks.ts";
-import { type Numbers, numbers, output } from "../text.ts";
-import { featureExtraction, forwardText, poolingOf } from "../text-tasks.ts";
+import { featureExtraction, forwardText, poolingOf } from "../texts/tasks.ts";
+import { type Numbers, numbers, output } from "../texts/text.ts";
 
 /** Of calls that send nothing. */
 const SILENT = { streams: false, text: () => undefined, send: () => undefined };

@@ -6,7 +6,7 @@ import { InputError } from "../../../shared/errors.ts";
 import type { TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
 import type { TaskRunner } from "../runner.ts";
-import { type Numbers, output } from "../text.ts";
+import { type Numbers, output } from "../texts/text.ts";
 import { depthMap } from "./depth.ts";
 import { type Detection, focal, namedBox, setPrediction, unletterbox, yolo } from "./detection.ts";
 import { type Seen, see } from "./image-tasks.ts";

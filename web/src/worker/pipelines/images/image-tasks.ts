@@ -7,7 +7,7 @@ import { best, functionFor, scoresOf } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
 import type { TaskRunner } from "../runner.ts";
-import { labelsOf, type Numbers, numbers, output, row } from "../text.ts";
+import { labelsOf, type Numbers, numbers, output, row } from "../texts/text.ts";
 import { readImage, type TaskImage } from "./decode.ts";
 import type { Layout } from "./images.ts";
 import { pixelValues } from "./pictures.ts";

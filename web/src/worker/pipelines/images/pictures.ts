@@ -4,7 +4,7 @@
 import type { Device } from "../../../device/device.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { PackageError } from "../../../shared/errors.ts";
-import { type Filter, resizeImage } from "../../media.ts";
+import { type Filter, resizeImage } from "../../media/resize.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { TaskImage } from "./decode.ts";
 import { type ImageDescription, type Layout, layout, type Step } from "./images.ts";

@@ -3,8 +3,8 @@
 
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
-import { type AudioDescription, audioInput, maskOf } from "../audio-input.ts";
 import type { Ending, TaskHost } from "../host.ts";
+import { type AudioDescription, audioInput, maskOf } from "./audio-input.ts";
 
 /** Parts that a recording is divided into; see Windows in Python. */
 export interface SoundWindows {

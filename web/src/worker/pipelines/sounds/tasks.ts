@@ -4,7 +4,7 @@ import { InputError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { labeler } from "../images/image-tasks.ts";
 import type { TaskRunner } from "../runner.ts";
-import { numbers, output, row } from "../text.ts";
+import { numbers, output, row } from "../texts/text.ts";
 import { soundDescription, soundInputs, voiceParts } from "./features.ts";
 import { readSound, soundOf } from "./read.ts";
 

@@ -1,9 +1,9 @@
 // Tasks with a tokenizer and one graph. Names, options and results are those of transformers.js;
 // the post-processing is that of python/edgewise/pipelines/post.
 
-import type { TaskInput } from "../../protocol/tasks.ts";
-import { InputError } from "../../shared/errors.ts";
-import { marksContinuations } from "../text/encoding.ts";
+import type { TaskInput } from "../../../protocol/tasks.ts";
+import { InputError } from "../../../shared/errors.ts";
+import { marksContinuations } from "../../text/encoding.ts";
 import {
   best,
   entailmentOf,
@@ -12,12 +12,12 @@ import {
   scoresOf,
   softmax,
   zeroShot,
-} from "./classification.ts";
+} from "../classification.ts";
+import type { Ending, TaskHost } from "../host.ts";
+import type { Options } from "../options.ts";
+import type { TaskRunner } from "../runner.ts";
 import { checkPooling, normalized, packed, pool, shortened } from "./embeddings.ts";
-import type { Ending, TaskHost } from "./host.ts";
-import type { Options } from "./options.ts";
 import { answerChars, mergeAnswers, spansOf } from "./questions.ts";
-import type { TaskRunner } from "./runner.ts";
 import { encodings, forward, labelsOf, longest, output, row } from "./text.ts";
 import { entitiesOf, isSubword, type Scored, STRATEGIES } from "./tokens.ts";
 

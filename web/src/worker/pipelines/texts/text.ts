@@ -1,10 +1,10 @@
 // What the pipelines of texts share: encodings, inputs and outputs of the graph.
 
-import type { TaskTensor } from "../../protocol/tasks.ts";
-import { InputError } from "../../shared/errors.ts";
-import type { Dim, InferencePlan } from "../inference/manifest.ts";
-import { type EncodeOptions, type Encoding, encodingsOf } from "../text/encoding.ts";
-import type { Ending, TaskHost } from "./host.ts";
+import type { TaskTensor } from "../../../protocol/tasks.ts";
+import { InputError } from "../../../shared/errors.ts";
+import type { Dim, InferencePlan } from "../../inference/manifest.ts";
+import { type EncodeOptions, type Encoding, encodingsOf } from "../../text/encoding.ts";
+import type { Ending, TaskHost } from "../host.ts";
 
 /** Model types whose positions begin after that of the padding token. */
 const OFFSET_POSITIONS =

@@ -1,6 +1,6 @@
 // Embeddings from the states of tokens. Mirrors python/edgewise/pipelines/post/embeddings.py.
 
-import { InputError } from "../../shared/errors.ts";
+import { InputError } from "../../../shared/errors.ts";
 
 const POOLINGS = ["mean", "cls", "max", "mean_sqrt_len", "weightedmean", "last_token"];
 const ALIASES: Readonly<Record<string, string>> = {

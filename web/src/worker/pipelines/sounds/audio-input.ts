@@ -1,7 +1,7 @@
 // What happens to samples before a processor's graph, as its description in a package says.
 // Mirrors Length and Mask of python/edgewise/processors/audio/processor.py.
 
-import { InputError } from "../../shared/errors.ts";
+import { InputError } from "../../../shared/errors.ts";
 
 /** How many samples the graph gets; see Length in Python. */
 export interface AudioLength {

@@ -1,6 +1,6 @@
 // Answers from the scores of their ends. Mirrors python/edgewise/pipelines/post/questions.py.
 
-import { softmax } from "./classification.ts";
+import { softmax } from "../classification.ts";
 
 const MASKED = -10000;
 

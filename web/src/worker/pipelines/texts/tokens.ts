@@ -1,6 +1,6 @@
 // Entities from the scores of tokens. Mirrors python/edgewise/pipelines/post/tokens.py.
 
-import { labelOf } from "./classification.ts";
+import { labelOf } from "../classification.ts";
 
 /** How tokens become entities. */
 export const STRATEGIES = ["none", "simple", "first", "average", "max"] as const;

@@ -1,8 +1,8 @@
 // Resampling of pictures and sound in the engine (core/media/media.h). The source is passed in
 // pieces of about 1 MB. Mirrors python/edgewise/processors/media.py, with the same results.
 
-import type { Device, Host } from "../device/device.ts";
-import { EngineError, InputError, OutOfMemory } from "../shared/errors.ts";
+import type { Device, Host } from "../../device/device.ts";
+import { EngineError, InputError, OutOfMemory } from "../../shared/errors.ts";
 
 /** Names of filters, by Pillow's numbers. */
 export const FILTERS = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"] as const;
