@@ -8,28 +8,63 @@ import { here, options, out, squeeze } from "./bundle.mjs";
 
 const { define, target } = options;
 
-/** Names of the scripts by the module that an import() names. */
-const PARTS = {
-  "src/shared/files/indexed.ts": "worker-indexed",
+const ENTRY = "src/entry/worker.ts";
+
+/**
+ * The scripts by the module that an import() names. A module is in the first script that imports
+ * it; the scripts that also do load that one. What a task alone needs is in a folder of
+ * src/worker/pipelines, which is a script; to add one, name it in src/shared/worker-parts.ts and
+ * src/page/assets.ts as well.
+ */
+const SCRIPTS = {
+  [ENTRY]: "worker",
   "src/worker/inference/service.ts": "worker-inference",
-  "src/worker/pipelines/diffusion/index.ts": "worker-diffusion",
   "src/worker/pipelines/index.ts": "worker-pipelines",
+  "src/worker/pipelines/texts/index.ts": "worker-texts",
+  "src/worker/pipelines/images/index.ts": "worker-images",
+  "src/worker/pipelines/sounds/index.ts": "worker-sounds",
   "src/worker/pipelines/seq2seq/index.ts": "worker-generation",
+  "src/worker/pipelines/seq2seq/speech/index.ts": "worker-speech",
+  "src/worker/pipelines/heads/index.ts": "worker-heads",
+  "src/worker/pipelines/diffusion/index.ts": "worker-diffusion",
   "src/worker/profile/index.ts": "worker-profile",
   "src/worker/text/chat-template.ts": "worker-templates",
   "src/worker/training/index.ts": "worker-training",
+  "src/shared/files/indexed.ts": "worker-indexed",
 };
 
-/** Modules that several parts use and worker.js has for them, though it has no use of its own. */
-const SHARED = ["src/shared/seeds.ts"];
+/** Modules that several scripts import, and are in one that does not. */
+const SHARED = {
+  "src/shared/seeds.ts": "worker",
+  "src/worker/media/memory.ts": "worker-pipelines",
+  "src/worker/pipelines/classification.ts": "worker-pipelines",
+  "src/worker/pipelines/outputs.ts": "worker-pipelines",
+};
 
-/** Runs a script with the exports of others; Rollup's AMD output calls it. */
+/** The names of the scripts by their modules' addresses. */
+function divided(getModuleInfo) {
+  const found = new Map();
+  const add = (id, name) => {
+    if (found.has(id)) return;
+    found.set(id, name);
+    for (const imported of getModuleInfo(id).importedIds) add(imported, name);
+  };
+  add(join(here, ENTRY), "worker");
+  for (const [path, name] of Object.entries({ ...SHARED, ...SCRIPTS })) add(join(here, path), name);
+  return found;
+}
+
+/** Registers a script; Rollup's AMD output calls it. worker/parts.ts runs it, after its needs. */
 const DEFINE = `
 self.edgewiseParts = new Map();
-self.edgewiseDefine = (name, needs, make) => {
-  const own = {};
-  self.edgewiseParts.set(name, own);
-  make(...needs.map((n) => (n === "exports" ? own : self.edgewiseParts.get(n.slice(2)))));
+self.edgewiseDefine = (name, uses, make) => {
+  const parts = self.edgewiseParts;
+  const exports = {};
+  const needs = uses.filter((use) => use.startsWith("./")); // not "exports" and "require"
+  const of = (use) => (use === "exports" ? exports : parts.get(use.slice(2))?.exports);
+  const run = () => make(...uses.map(of));
+  parts.set(name, { exports, needs, run });
+  if (name === "worker") run();
 };
 `;
 
@@ -61,25 +96,24 @@ const minify = {
 /** Writes the scripts. */
 export async function buildWorker() {
   const bundle = await rollup({
-    input: { worker: join(here, "src/entry/worker.ts") },
+    input: { worker: join(here, ENTRY) },
     plugins: [nodeResolve(), typescript, minify],
     preserveEntrySignatures: "allow-extension",
   });
+  let scripts;
   const { output } = await bundle.write({
     dir: out,
     format: "amd",
-    manualChunks: (id) =>
-      ["src/entry/worker.ts", ...SHARED].includes(relative(here, id)) ? "worker" : undefined,
+    manualChunks(id, { getModuleInfo }) {
+      scripts ??= divided(getModuleInfo);
+      return scripts.get(id);
+    },
     amd: { autoId: true, define: "self.edgewiseDefine" },
     banner: (chunk) => (chunk.isEntry ? DEFINE : ""),
     generatedCode: "es2015",
     minifyInternalExports: true,
     sourcemap: true,
-    chunkFileNames({ facadeModuleId, moduleIds }) {
-      const name = facadeModuleId && PARTS[relative(here, facadeModuleId)];
-      if (!name) throw new Error(`parts share modules that worker.js lacks: ${moduleIds}`);
-      return `${name}.js`;
-    },
+    chunkFileNames: "[name].js",
   });
   await bundle.close();
   return output.map(({ fileName }) => fileName);

@@ -25,13 +25,18 @@ export const assets = {
 
 /** Scripts that worker.js loads when it needs them, by name. */
 export const parts: Record<WorkerPart, string> = {
-  "worker-generation": new URL("./worker-generation.js", import.meta.url).href,
   "worker-diffusion": new URL("./worker-diffusion.js", import.meta.url).href,
+  "worker-generation": new URL("./worker-generation.js", import.meta.url).href,
+  "worker-heads": new URL("./worker-heads.js", import.meta.url).href,
+  "worker-images": new URL("./worker-images.js", import.meta.url).href,
   "worker-indexed": new URL("./worker-indexed.js", import.meta.url).href,
   "worker-inference": new URL("./worker-inference.js", import.meta.url).href,
   "worker-pipelines": new URL("./worker-pipelines.js", import.meta.url).href,
   "worker-profile": new URL("./worker-profile.js", import.meta.url).href,
+  "worker-sounds": new URL("./worker-sounds.js", import.meta.url).href,
+  "worker-speech": new URL("./worker-speech.js", import.meta.url).href,
   "worker-templates": new URL("./worker-templates.js", import.meta.url).href,
+  "worker-texts": new URL("./worker-texts.js", import.meta.url).href,
   "worker-training": new URL("./worker-training.js", import.meta.url).href,
 };
 

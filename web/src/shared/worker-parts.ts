@@ -2,13 +2,18 @@
 
 /** Names of the scripts, which are beside worker.js. */
 export const WORKER_PARTS = [
-  "worker-generation",
   "worker-diffusion",
+  "worker-generation",
+  "worker-heads",
+  "worker-images",
   "worker-indexed",
   "worker-inference",
   "worker-pipelines",
   "worker-profile",
+  "worker-sounds",
+  "worker-speech",
   "worker-templates",
+  "worker-texts",
   "worker-training",
 ] as const;
 

@@ -24,7 +24,7 @@ import { notThere } from "./model/not-there.ts";
 import { generateText } from "./model/text-generation.ts";
 import { parts } from "./parts.ts";
 import type { DiffusionHost } from "./pipelines/diffusion/index.ts";
-import type { TaskHost } from "./pipelines/index.ts";
+import type { TaskHost } from "./pipelines/host.ts";
 import type { Recorder } from "./profile/index.ts";
 import { working } from "./text/working.ts";
 import type { Adapters } from "./training/adapters.ts";
@@ -245,7 +245,6 @@ const methods: {
   },
 
   async task_open(request, id, signal) {
-    await import("./inference/service.ts"); // pipelines run models with its modules
     const { openTask } = await import("./pipelines/index.ts");
     throwIfAborted(signal);
     task = await openTask(request, signal, (progress) => post({ id, progress }));
@@ -271,7 +270,6 @@ const methods: {
     }),
 
   async draw_open(request, id, signal) {
-    await import("./inference/service.ts"); // pipelines run models with its modules
     const { DiffusionHost } = await import("./pipelines/diffusion/index.ts");
     throwIfAborted(signal);
     drawing = await DiffusionHost.load(request, signal, (progress) => post({ id, progress }));
@@ -280,10 +278,9 @@ const methods: {
   draw_call: (request, id, signal) =>
     turn(0, async () => {
       throwIfAborted(signal);
-      const tools = await import("./pipelines/index.ts");
       const { draw } = await import("./pipelines/diffusion/index.ts");
       const send = (progress: DrawEvent) => post({ id, progress });
-      const made = await draw(drawing!, request, signal, send, tools);
+      const made = await draw(drawing!, request, signal, send);
       moves.set(made, [...made.pictures.map(({ data }) => data.buffer)]);
       return made;
     }),
@@ -291,7 +288,7 @@ const methods: {
   task_head: (request, _, signal) =>
     turn(0, async () => {
       throwIfAborted(signal);
-      const { runHead } = await import("./pipelines/index.ts");
+      const { runHead } = await import("./pipelines/heads/index.ts");
       return runHead(task!, request, signal);
     }),
 

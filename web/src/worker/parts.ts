@@ -9,10 +9,19 @@ import { seconds, stallTimeout, within } from "../shared/watchdog.ts";
 import { message } from "../shared/words.ts";
 
 declare global {
-  /** Exports of the scripts that have run, by their names; defined by worker.mjs. */
-  var edgewiseParts: Map<string, object>;
+  /** The scripts that have arrived, by their names; defined by worker.mjs. */
+  var edgewiseParts: Map<string, Script>;
   /** Loads a part by its address relative to worker.js, without the extension. */
   var edgewiseLoad: (path: string) => Promise<object>;
+}
+
+/** A script that has arrived. */
+interface Script {
+  exports: object;
+  /** Names of the scripts whose exports it takes, which have run before. */
+  needs: string[];
+  /** Runs it; undefined: it has run. */
+  run?: () => void;
 }
 
 /** A script reports no progress, so it may take this many stall timeouts. */
@@ -40,10 +49,13 @@ async function load(name: string): Promise<object> {
   ).catch((e: unknown) => Promise.reject(e instanceof EngineError ? e : failed(message(e))));
   const part = globalThis.edgewiseParts.get(name);
   if (!part) throw failed("the file is not this version's");
-  return part;
+  await Promise.all(part.needs.map(globalThis.edgewiseLoad));
+  part.run?.();
+  part.run = undefined;
+  return part.exports;
 }
 
-const loading = new Map<string, Promise<object>>();
+const loading = new Map<string, Promise<object>>([["worker", Promise.resolve({})]]);
 
 globalThis.edgewiseLoad = (path) => {
   const name = path.replace("./", "");

@@ -5,14 +5,8 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import type { Host } from "../../src/device/device.ts";
-import {
-  type Box,
-  type Filter,
-  Resampler,
-  resampleAudio,
-  resizeFloat,
-  resizeImage,
-} from "../../src/worker/media/resize.ts";
+import { Resampler, resampleAudio } from "../../src/worker/media/resample.ts";
+import { type Box, type Filter, resizeFloat, resizeImage } from "../../src/worker/media/resize.ts";
 import { openHost } from "../common/engine.ts";
 import { vectors } from "../common/vectors.ts";
 

@@ -2,15 +2,7 @@
 // tests/pipelines/test_post.py reads as well.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  best,
-  entailmentOf,
-  fillMask,
-  functionFor,
-  scoresOf,
-  softmax,
-  zeroShot,
-} from "../../src/worker/pipelines/classification.ts";
+import { best, functionFor, scoresOf, softmax } from "../../src/worker/pipelines/classification.ts";
 import {
   checkPooling,
   normalized,
@@ -19,6 +11,7 @@ import {
   shortened,
 } from "../../src/worker/pipelines/texts/embeddings.ts";
 import { answerChars, mergeAnswers, spansOf } from "../../src/worker/pipelines/texts/questions.ts";
+import { entailmentOf, fillMask, zeroShot } from "../../src/worker/pipelines/texts/scores.ts";
 import { entitiesOf, isSubword, type Strategy } from "../../src/worker/pipelines/texts/tokens.ts";
 import { vectors } from "../common/vectors.ts";
 

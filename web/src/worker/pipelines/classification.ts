@@ -1,5 +1,9 @@
 // Scores of labels from logits. Mirrors python/edgewise/pipelines/post/classification.py.
 
+import type { TaskHost } from "./host.ts";
+import type { Options } from "./options.ts";
+import { labelsOf } from "./outputs.ts";
+
 /** Probabilities that add up to 1. */
 export function softmax(logits: ArrayLike<number>): number[] {
   let most = -Infinity;
@@ -45,47 +49,22 @@ export function labelOf(id2label: Readonly<Record<string, string>>, index: numbe
   return id2label[index] ?? `LABEL_${index}`;
 }
 
-/** The index of the label "entailment"; -1 if there is none. */
-export function entailmentOf(label2id: Readonly<Record<string, number>>): number {
-  const found = Object.entries(label2id).find(([label]) => /^entail/i.test(label));
-  return found ? Number(found[1]) : -1;
-}
-
 /**
- * Scores of candidate labels from those of "the text entails the label".
- * @param logits of each label's pair of texts
- * @param entailment index of the class "entailment"; negative: from the end
- * @returns labels and scores, the highest first; of equal ones the later first, as in transformers
+ * From logits to labels, as options and config say.
+ * @param top default of `top_k`
  */
-export function zeroShot(
-  logits: readonly (readonly number[])[],
-  labels: readonly string[],
-  entailment: number,
-  multiLabel: boolean,
-): [labels: string[], scores: number[]] {
-  const entails = (row: readonly number[]) => row.at(entailment)!;
-  const other = entailment === 0 ? -1 : 0;
-  const scores =
-    multiLabel || labels.length === 1
-      ? logits.map((row) => softmax([row.at(other)!, entails(row)])[1]!)
-      : softmax(logits.map(entails));
-  const order = labels.map((_, i) => i).sort((a, b) => scores[b]! - scores[a]! || b - a);
-  return [order.map((i) => labels[i]!), order.map((i) => scores[i]!)];
-}
-
-/**
- * The likeliest tokens of a masked position.
- * @param targets ids to choose from. Default: all
- * @returns ids with their probabilities among all tokens, the highest first
- */
-export function fillMask(
-  logits: ArrayLike<number>,
-  topK: number,
-  targets?: readonly number[],
-): [id: number, score: number][] {
-  const scores = softmax(logits);
-  return (targets ?? scores.map((_, i) => i))
-    .map((id): [number, number] => [id, scores[id]!])
-    .sort((a, b) => b[1] - a[1])
-    .slice(0, topK);
+export function labeler(
+  host: TaskHost,
+  options: Options,
+  top: number,
+): (logits: Float32Array) => { label: string; score: number }[] {
+  const topK = options.count("top_k", top, null);
+  const choices = ["default", "softmax", "sigmoid", "none"] as const;
+  const wanted = options.choice("function_to_apply", "default", choices);
+  const kind = host.config().problem_type;
+  return (logits) => {
+    const own = functionFor(typeof kind === "string" ? kind : undefined, logits.length);
+    const scores = scoresOf(logits, wanted === "default" ? own : wanted);
+    return best(scores, labelsOf(host, logits.length), topK);
+  };
 }

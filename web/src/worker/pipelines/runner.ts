@@ -3,6 +3,7 @@
 import type { TaskInput } from "../../protocol/tasks.ts";
 import type { Ending, TaskHost } from "./host.ts";
 import type { Options } from "./options.ts";
+import type { Numbers } from "./outputs.ts";
 
 /** What a call sends to the page while it runs. */
 export interface Events {
@@ -13,6 +14,9 @@ export interface Events {
   /** Sends a value for a callback of the call. */
   send(name: string, value: unknown): void;
 }
+
+/** Of calls that send nothing. */
+export const SILENT: Events = { streams: false, text: () => undefined, send: () => undefined };
 
 /** A task: the names of its options, and what it does with one input. */
 export interface TaskRunner {
@@ -27,7 +31,20 @@ export interface TaskRunner {
   stream?(host: TaskHost, options: Options): TaskStream;
   /** The names of a stream's options. Default: those of a call. */
   streamOptions?: readonly string[];
+  /**
+   * The features of an input, where the task can be personal.
+   * @param pooled the vector of the outputs of the graph "model" that the package describes
+   */
+  features?(
+    host: TaskHost,
+    input: TaskInput,
+    pooled: (outputs: Record<string, Numbers>) => ArrayLike<number>,
+    ending: Ending,
+  ): Promise<ArrayLike<number>>;
 }
+
+/** The tasks of a part of the worker. */
+export type Tasks = Readonly<Record<string, TaskRunner>>;
 
 /** A stream of sound. */
 export interface TaskStream {

@@ -7,53 +7,42 @@ import { InputError } from "../../shared/errors.ts";
 import type { Answer } from "../inference/service.ts";
 import type { Progress } from "../model/job.ts";
 import { type Ending, TaskHost } from "./host.ts";
-import {
-  backgroundRemoval,
-  depthEstimation,
-  imageFeatureExtraction,
-  imageSegmentation,
-  objectDetection,
-} from "./images/dense-tasks.ts";
-import { imageClassification, imageOf } from "./images/image-tasks.ts";
-import { pixelValues } from "./images/pictures.ts";
 import { Options } from "./options.ts";
-import type { Events, TaskRunner } from "./runner.ts";
-import { ctcRecognition } from "./sounds/ctc.ts";
-import { feedStream } from "./sounds/streams.ts";
-import { audioClassification, speakerVerification } from "./sounds/tasks.ts";
-import { voiceActivity } from "./sounds/voice-activity.ts";
-import {
-  featureExtraction,
-  fillMask,
-  questionAnswering,
-  textClassification,
-  tokenClassification,
-  zeroShotClassification,
-} from "./texts/tasks.ts";
+import type { Events, TaskRunner, Tasks } from "./runner.ts";
 
-const TASKS: Record<string, TaskRunner> = {
-  "feature-extraction": featureExtraction,
-  "text-classification": textClassification,
-  "zero-shot-classification": zeroShotClassification,
-  "token-classification": tokenClassification,
-  "fill-mask": fillMask,
-  "question-answering": questionAnswering,
-  "image-classification": imageClassification,
-  "audio-classification": audioClassification,
-  "voice-activity-detection": voiceActivity,
-  "speaker-verification": speakerVerification,
-  "image-feature-extraction": imageFeatureExtraction,
-  "object-detection": objectDetection,
-  "image-segmentation": imageSegmentation,
-  "background-removal": backgroundRemoval,
-  "depth-estimation": depthEstimation,
+type Part = () => Promise<{ TASKS: Tasks }>;
+
+const texts: Part = () => import("./texts/index.ts");
+const images: Part = () => import("./images/index.ts");
+const sounds = () => import("./sounds/index.ts");
+const generation = () => import("./seq2seq/index.ts");
+const speech: Part = () => import("./seq2seq/speech/index.ts");
+
+/** The part that has a task. */
+const PARTS: Readonly<Record<string, Part>> = {
+  "feature-extraction": texts,
+  "text-classification": texts,
+  "zero-shot-classification": texts,
+  "token-classification": texts,
+  "fill-mask": texts,
+  "question-answering": texts,
+  "image-classification": images,
+  "image-feature-extraction": images,
+  "object-detection": images,
+  "image-segmentation": images,
+  "background-removal": images,
+  "depth-estimation": images,
+  "audio-classification": sounds,
+  "voice-activity-detection": sounds,
+  "speaker-verification": sounds,
+  "automatic-speech-recognition": speech,
+  translation: generation,
+  summarization: generation,
+  "text2text-generation": generation,
 };
 
-/** The part for tasks that generate text with an encoder. */
-const generation = () => import("./seq2seq/index.ts");
-
 /**
- * Loads a pipeline.
+ * Loads a pipeline. The part for its task is loaded at the same time.
  * @throws as TaskHost.open
  */
 export function openTask(
@@ -61,6 +50,7 @@ export function openTask(
   signal: AbortSignal,
   progress: Progress,
 ): Promise<TaskHost> {
+  PARTS[request.task]?.().catch(() => undefined); // a call reports it
   return TaskHost.open(request, signal, progress, async () => (await generation()).Seq2SeqModel);
 }
 
@@ -75,10 +65,7 @@ export async function runTask(
   ending: Ending,
   events: Events,
 ): Promise<Answer<unknown[]>> {
-  const task = await runnerOf(host);
-  const run = processor
-    ? (input: TaskInput) => processed(host, input, ending)
-    : task.prepare(host, new Options(options, task.options), events);
+  const run = processor ? await processing(host) : await called(host, options, events);
   const results: unknown[] = [];
   for (const [i, input] of inputs.entries()) {
     try {
@@ -91,9 +78,20 @@ export async function runTask(
   return { value: results, transfer: [...buffersIn(results)] };
 }
 
-/** The inputs of a model for a picture. */
-async function processed(host: TaskHost, input: TaskInput, ending: Ending): Promise<unknown> {
-  return (await pixelValues(host, await imageOf(host, input, ending), ending)).values;
+type Run = (input: TaskInput, ending: Ending) => unknown | Promise<unknown>;
+
+async function called(
+  host: TaskHost,
+  options: Record<string, unknown>,
+  events: Events,
+): Promise<Run> {
+  const task = await runnerOf(host);
+  return task.prepare(host, new Options(options, task.options), events);
+}
+
+async function processing(host: TaskHost): Promise<Run> {
+  const { processed } = await import("./images/index.ts");
+  return (picture, ending) => processed(host, picture, ending);
 }
 
 /** The buffers in results, which are moved to the page. */
@@ -124,13 +122,17 @@ export async function feedTask(
     if (task.stream) return task.stream(host, new Options(request.options, names));
     throw new InputError("it has no streams", host.task, "Call the pipeline with a sound.");
   };
+  const { feedStream } = await sounds();
   return feedStream(host, request, make, ending);
 }
 
-/** @throws InputError if this version does not have the task */
-async function runnerOf({ task, processor }: TaskHost): Promise<TaskRunner> {
-  if (processor.ctc) return ctcRecognition;
-  const found = TASKS[task] ?? (await generation()).SEQ2SEQ[task];
+/**
+ * The task of a pipeline.
+ * @throws InputError if this version does not have it
+ */
+export async function runnerOf({ task, processor }: TaskHost): Promise<TaskRunner> {
+  const part = processor.ctc ? sounds : PARTS[task];
+  const found = (await part?.())?.TASKS[task];
   if (found) return found;
   throw new InputError(
     `the task is '${task}'`,

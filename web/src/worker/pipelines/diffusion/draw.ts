@@ -10,7 +10,10 @@ import type {
 import type { TaskPicture, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { seedOfRun } from "../../../shared/seeds.ts";
-import type * as Pipelines from "../index.ts";
+import { resizeImage } from "../../media/resize.ts";
+import { readImage } from "../images/decode.ts";
+import { pixelValues } from "../images/pictures.ts";
+import { numbers } from "../outputs.ts";
 import { guided, previewPixels, scaleEmbedding } from "./guidance.ts";
 import type { DiffusionHost } from "./host.ts";
 import { DrawOptions } from "./options.ts";
@@ -18,12 +21,10 @@ import { type Numbers, type Schedule, Stepper, weighted } from "./stepper.ts";
 import { feed } from "./tensors.ts";
 
 type Send = (event: DrawEvent) => void;
-type Tools = Pick<typeof Pipelines, "numbers" | "pixelValues" | "readImage" | "resizeImage">;
 
 /**
  * Makes pictures.
  * @param send receives an event after each step
- * @param tools of the part for pipelines
  * @throws InputError, OutOfMemory, Aborted
  */
 export function draw(
@@ -31,9 +32,8 @@ export function draw(
   call: DrawCall,
   ending: AbortSignal,
   send: Send,
-  tools: Tools,
 ): Promise<Drawn> {
-  return new Drawing(host, call, ending, send, tools).make();
+  return new Drawing(host, call, ending, send).make();
 }
 
 class Drawing {
@@ -49,7 +49,6 @@ class Drawing {
     private readonly call: DrawCall,
     private readonly ending: AbortSignal,
     private readonly send: Send,
-    private readonly tools: Tools,
   ) {
     this.options = new DrawOptions(call.options, host.facts);
     this.schedule = this.options.schedule(call.pictures.length > 0);
@@ -98,7 +97,7 @@ class Drawing {
 
   /** The numbers of a float output. */
   private read(tensor: TaskTensor | undefined): Numbers {
-    return Float32Array.from(this.tools.numbers(tensor!).data);
+    return Float32Array.from(numbers(tensor!).data);
   }
 
   /** Runs a graph for rows, one at a time, or as many together as it has. */
@@ -236,7 +235,7 @@ class Drawing {
 
   private async encodedPicture(picture: TaskPicture): Promise<Numbers> {
     const { host, ending } = this;
-    const { width, height, data } = await this.tools.readImage(picture, ending);
+    const { width, height, data } = await readImage(picture, ending);
     const [outHeight, outWidth] = host.facts.size.map((n) => n * host.facts.scale) as [
       number,
       number,
@@ -246,7 +245,7 @@ class Drawing {
       for (let c = 0; c < 3; c++) pixels[j + c] = data[i + c]!;
     if (height !== outHeight || width !== outWidth) {
       const sizes = { height, width, channels: 3, outHeight, outWidth };
-      pixels = this.tools.resizeImage(host.device, pixels, sizes, "lanczos");
+      pixels = resizeImage(host.device, pixels, sizes, "lanczos");
     }
     const dims = [outHeight, outWidth, 3];
     const { sample } = await host.run(
@@ -346,11 +345,7 @@ class Drawing {
         const rgba = new Uint8Array(4 * width * height);
         for (let i = 0, j = 0; i < data.length; i += 3, j += 4)
           rgba.set(data.subarray(i, i + 3), j);
-        const { values } = await this.tools.pixelValues(
-          host,
-          { width, height, data: rgba },
-          ending,
-        );
+        const { values } = await pixelValues(host, { width, height, data: rgba }, ending);
         const feeds: Parameters<typeof host.run>[1] = {
           clip_input: feed(
             graph,

@@ -3,16 +3,8 @@
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import { see } from "../images/image-tasks.ts";
-import { Options } from "../options.ts";
-import { soundDescription, soundInputs, voiceParts } from "../sounds/features.ts";
-import { readSound, soundOf } from "../sounds/read.ts";
-import { meanVoice } from "../sounds/tasks.ts";
-import { featureExtraction, forwardText, poolingOf } from "../texts/tasks.ts";
-import { type Numbers, numbers, output } from "../texts/text.ts";
-
-/** Of calls that send nothing. */
-const SILENT = { streams: false, text: () => undefined, send: () => undefined };
+import { type Numbers, output } from "../outputs.ts";
+import { runnerOf } from "../tasks.ts";
 
 /** `processor.features` of a manifest. */
 export interface FeaturesInfo {
@@ -75,29 +67,9 @@ async function vectorOf(
   pooling: FeaturesInfo["pooling"],
   ending: Ending,
 ): Promise<ArrayLike<number>> {
-  const of = (outputs: Record<string, Numbers>) => pooled(output(host, outputs, name), pooling);
-  if (/^image-/.test(host.task)) return of((await see(host, input, ending)).outputs);
-  if (host.task === "text-classification") return of(await forwardText(host, input, {}, ending));
-  if (host.task === "feature-extraction") {
-    const own = poolingOf(host).pooling === "none" ? { pooling: "mean", normalize: true } : {};
-    const run = featureExtraction.prepare(
-      host,
-      new Options(own, featureExtraction.options),
-      SILENT,
-    );
-    return ((await run(input, ending)) as { data: number[] }).data;
-  }
-  const description = soundDescription(host);
-  const sound = soundOf(input, host.task);
-  const samples = await readSound(host.device, sound, description.sampling_rate, ending);
-  const run = async (part: Float32Array<ArrayBuffer>) => {
-    const made = await host.run("model", await soundInputs(host, part, ending), ending);
-    return of(Object.fromEntries(Object.entries(made).map(([key, t]) => [key, numbers(t)])));
-  };
-  if (host.task !== "speaker-verification") return run(samples);
-  const voices: ArrayLike<number>[] = [];
-  for (const part of voiceParts(description, samples)) voices.push(await run(part));
-  return meanVoice(voices);
+  const runner = await runnerOf(host);
+  const pick = (outputs: Record<string, Numbers>) => pooled(output(host, outputs, name), pooling);
+  return runner.features!(host, input, pick, ending);
 }
 
 /** A vector of states of positions. */

@@ -4,7 +4,7 @@
 import type { HeadFields } from "../../../protocol/heads.ts";
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { numbers } from "../texts/text.ts";
+import { numbers } from "../outputs.ts";
 import type { Examples } from "./examples.ts";
 
 /** A linear classifier: logits = x w + b. */

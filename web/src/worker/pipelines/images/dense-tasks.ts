@@ -5,11 +5,11 @@ import type { TaskImageResult } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
+import { type Numbers, output } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { type Numbers, output } from "../texts/text.ts";
 import { depthMap } from "./depth.ts";
 import { type Detection, focal, namedBox, setPrediction, unletterbox, yolo } from "./detection.ts";
-import { type Seen, see } from "./image-tasks.ts";
+import { featuresSeen, type Seen, see } from "./image-tasks.ts";
 import type { Size } from "./images.ts";
 import { Interpolation } from "./interpolation.ts";
 import { descriptionOf } from "./pictures.ts";
@@ -302,4 +302,5 @@ export const imageFeatureExtraction: TaskRunner = {
       return { dims, data: data.slice() };
     };
   },
+  features: featuresSeen,
 };

@@ -1,13 +1,12 @@
 // What tasks on pictures share, and image-classification. Names, options and results are those of
 // transformers.js.
 
-import type { TaskInput } from "../../../protocol/tasks.ts";
+import type { TaskInput, TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { best, functionFor, scoresOf } from "../classification.ts";
+import { labeler } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import type { Options } from "../options.ts";
+import { type Numbers, numbers, output, row } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { labelsOf, type Numbers, numbers, output, row } from "../texts/text.ts";
 import { readImage, type TaskImage } from "./decode.ts";
 import type { Layout } from "./images.ts";
 import { pixelValues } from "./pictures.ts";
@@ -24,7 +23,7 @@ export interface Seen {
  * The picture of an input.
  * @throws InputError, which names the picture
  */
-export function imageOf(host: TaskHost, input: TaskInput, ending: Ending): Promise<TaskImage> {
+function imageOf(host: TaskHost, input: TaskInput, ending: Ending): Promise<TaskImage> {
   if (typeof input === "object" && "image" in input) return readImage(input.image, ending);
   throw new InputError("the input is no picture", host.task, "Give a picture.");
 }
@@ -52,28 +51,26 @@ export async function see(host: TaskHost, input: TaskInput, ending: Ending): Pro
   };
 }
 
-/** From logits to labels, as options and config say. */
-export function labeler(
+/** The inputs of a model for a picture. */
+export async function processed(
   host: TaskHost,
-  options: Options,
-): (logits: Float32Array) => { label: string; score: number }[] {
-  const topK = options.count("top_k", 5, null);
-  const choices = ["default", "softmax", "sigmoid", "none"] as const;
-  const wanted = options.choice("function_to_apply", "default", choices);
-  const kind = host.config().problem_type;
-  return (logits) => {
-    const own = functionFor(typeof kind === "string" ? kind : undefined, logits.length);
-    const scores = scoresOf(logits, wanted === "default" ? own : wanted);
-    return best(scores, labelsOf(host, logits.length), topK);
-  };
+  input: TaskInput,
+  ending: Ending,
+): Promise<Record<string, TaskTensor>> {
+  return (await pixelValues(host, await imageOf(host, input, ending), ending)).values;
 }
+
+/** `TaskRunner.features` of pictures. */
+export const featuresSeen: TaskRunner["features"] = async (host, input, pooled, ending) =>
+  pooled((await see(host, input, ending)).outputs);
 
 /** `pipe(pictures, {top_k, function_to_apply})` */
 export const imageClassification: TaskRunner = {
   options: ["top_k", "function_to_apply"],
   prepare(host, options) {
-    const labels = labeler(host, options);
+    const labels = labeler(host, options, 5);
     return async (input, ending) =>
       labels(row(output(host, (await see(host, input, ending)).outputs, "logits"), 0));
   },
+  features: featuresSeen,
 };

@@ -4,6 +4,7 @@ import { GENERATION_FIELDS } from "../../../gen/sampling.ts";
 import type { GenerationFields } from "../../../protocol/generation.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Options } from "../options.ts";
+import type { Seq2SeqModel } from "./model.ts";
 
 /** Names of the fields, and `generate_kwargs`, which has more of them. */
 export const FIELD_NAMES: readonly string[] = [
@@ -28,4 +29,19 @@ export function spread(given: Readonly<Record<string, unknown>>): Record<string,
   if (more !== undefined && more !== null && typeof more !== "object")
     throw new InputError("it is no object", "options.generate_kwargs", "Give {field: value}.");
   return { ...(more as object | null | undefined), ...rest };
+}
+
+/**
+ * The first tokens of a sequence: decoder_start_token_id, else bos_token_id.
+ * @throws InputError if the model has neither
+ */
+export function startIds(model: Pick<Seq2SeqModel, "config" | "generation_config">): number[] {
+  for (const name of ["decoder_start_token_id", "bos_token_id"])
+    for (const config of [model.generation_config, model.config])
+      if (Number.isInteger(config[name])) return [config[name] as number];
+  throw new InputError(
+    "there is no decoder_start_token_id",
+    "generate",
+    "Put generation_config.json beside the model.",
+  );
 }

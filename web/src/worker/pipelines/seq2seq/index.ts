@@ -1,13 +1,4 @@
-// The part of the worker for tasks that generate text with an encoder.
-
-import type { TaskRunner } from "../runner.ts";
-import { speechRecognition } from "./speech/recognition.ts";
-import { TEXT_TASKS } from "./text.ts";
+// The part of the worker for models with an encoder and a decoder, and for their tasks on texts.
 
 export { Seq2SeqModel } from "./model.ts";
-
-/** The tasks of this part. */
-export const SEQ2SEQ: Readonly<Record<string, TaskRunner>> = {
-  ...TEXT_TASKS,
-  "automatic-speech-recognition": speechRecognition,
-};
+export { TEXT_TASKS as TASKS } from "./text.ts";

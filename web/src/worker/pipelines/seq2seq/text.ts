@@ -8,8 +8,7 @@ import { DecodingStreamer, type GenerateOutput, generate } from "../../generatio
 import type { Ending, TaskHost } from "../host.ts";
 import { Options } from "../options.ts";
 import type { Events, TaskRunner } from "../runner.ts";
-import { FIELD_NAMES, fieldsOf, spread } from "./fields.ts";
-import { startIds } from "./speech/prompt.ts";
+import { FIELD_NAMES, fieldsOf, spread, startIds } from "./fields.ts";
 
 const OWN = [
   "return_tensors",

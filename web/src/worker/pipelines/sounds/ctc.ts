@@ -4,8 +4,8 @@
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
+import { numbers, output } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { numbers, output } from "../texts/text.ts";
 import { soundDescription, soundInputs } from "./features.ts";
 import { readSound, soundOf } from "./read.ts";
 

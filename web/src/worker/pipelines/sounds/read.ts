@@ -6,7 +6,7 @@ import type { TaskInput, TaskSound, WavSamples } from "../../../protocol/tasks.t
 import { throwIfAborted } from "../../../shared/abort.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { message } from "../../../shared/words.ts";
-import { Resampler } from "../../media/resize.ts";
+import { Resampler } from "../../media/resample.ts";
 
 const PIECE = 1 << 20; // bytes of a file that are read at once
 

@@ -2,7 +2,7 @@
 
 import type { TaskFeed } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { Resampler } from "../../media/resize.ts";
+import { Resampler } from "../../media/resample.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { TaskStream } from "../runner.ts";
 

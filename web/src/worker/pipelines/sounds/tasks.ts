@@ -1,36 +1,39 @@
 // Tasks that classify a sound, or compare voices. Names, options and results are those of Python.
 
 import { InputError } from "../../../shared/errors.ts";
+import { labeler } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import { labeler } from "../images/image-tasks.ts";
+import { type Numbers, numbers, output, row } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { numbers, output, row } from "../texts/text.ts";
 import { soundDescription, soundInputs, voiceParts } from "./features.ts";
 import { readSound, soundOf } from "./read.ts";
 
-/** An output of the model for samples at the processor's rate. */
-async function vector(
+/** The outputs of the model for samples at the processor's rate. */
+async function hear(
   host: TaskHost,
   samples: Float32Array<ArrayBuffer>,
   ending: Ending,
-  ...names: string[]
-): Promise<Float32Array> {
+): Promise<Record<string, Numbers>> {
   const outputs = await host.run("model", await soundInputs(host, samples, ending), ending);
-  const found = Object.entries(outputs).map(([name, tensor]) => [name, numbers(tensor)]);
-  return row(output(host, Object.fromEntries(found), ...names), 0);
+  return Object.fromEntries(Object.entries(outputs).map(([name, t]) => [name, numbers(t)]));
 }
 
 /** `pipe(sounds, {top_k, function_to_apply})` */
 export const audioClassification: TaskRunner = {
   options: ["top_k", "function_to_apply"],
   prepare(host, options) {
-    const labels = labeler(host, options);
+    const labels = labeler(host, options, 5);
     const { sampling_rate: rate } = soundDescription(host);
     return async (input, ending) => {
       const sound = soundOf(input, host.task);
       const samples = await readSound(host.device, sound, rate, ending);
-      return labels(await vector(host, samples, ending, "logits"));
+      return labels(row(output(host, await hear(host, samples, ending), "logits"), 0));
     };
+  },
+  async features(host, input, pooled, ending) {
+    const { sampling_rate: rate } = soundDescription(host);
+    const samples = await readSound(host.device, soundOf(input, host.task), rate, ending);
+    return pooled(await hear(host, samples, ending));
   },
 };
 
@@ -79,7 +82,7 @@ export const speakerVerification: TaskRunner = {
       const samples = await readSound(host.device, sound, description.sampling_rate, ending);
       const vectors: Float32Array[] = [];
       for (const part of voiceParts(description, samples))
-        vectors.push(await vector(host, part, ending, ...VOICES));
+        vectors.push(row(output(host, await hear(host, part, ending), ...VOICES), 0));
       const heard = meanVoice(vectors);
       all.push(heard);
       if (enrol) return meanVoice(all);
@@ -89,5 +92,14 @@ export const speakerVerification: TaskRunner = {
         .sort((a, b) => b.score - a.score)
         .map(({ label, score }) => ({ label, score, accepted: score >= threshold }));
     };
+  },
+  async features(host, input, pooled, ending) {
+    const description = soundDescription(host);
+    const sound = soundOf(input, host.task);
+    const samples = await readSound(host.device, sound, description.sampling_rate, ending);
+    const voices: ArrayLike<number>[] = [];
+    for (const part of voiceParts(description, samples))
+      voices.push(pooled(await hear(host, part, ending)));
+    return meanVoice(voices);
   },
 };

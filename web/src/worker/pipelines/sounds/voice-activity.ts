@@ -5,8 +5,8 @@ import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
+import { numbers } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { numbers } from "../texts/text.ts";
 import { type Segment, segmentsOf, VoiceEvents, type VoiceRules } from "./audio.ts";
 import { soundLength, soundOf, soundPieces } from "./read.ts";
 

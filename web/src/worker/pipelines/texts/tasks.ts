@@ -4,21 +4,15 @@
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { marksContinuations } from "../../text/encoding.ts";
-import {
-  best,
-  entailmentOf,
-  fillMask as fill,
-  functionFor,
-  scoresOf,
-  softmax,
-  zeroShot,
-} from "../classification.ts";
+import { labeler, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import type { Options } from "../options.ts";
-import type { TaskRunner } from "../runner.ts";
+import { Options } from "../options.ts";
+import { labelsOf, output, row } from "../outputs.ts";
+import { SILENT, type TaskRunner } from "../runner.ts";
 import { checkPooling, normalized, packed, pool, shortened } from "./embeddings.ts";
 import { answerChars, mergeAnswers, spansOf } from "./questions.ts";
-import { encodings, forward, labelsOf, longest, output, row } from "./text.ts";
+import { entailmentOf, fillMask as fill, zeroShot } from "./scores.ts";
+import { encodings, forward, longest } from "./text.ts";
 import { entitiesOf, isSubword, type Scored, STRATEGIES } from "./tokens.ts";
 
 /** Options for the tokenizer, of pipelines that take them. */
@@ -69,10 +63,15 @@ export const featureExtraction: TaskRunner = {
       return { dims: [tokens], data: rows.flat() };
     };
   },
+  async features(host, input, _pooled, ending) {
+    const own = poolingOf(host).pooling === "none" ? { pooling: "mean", normalize: true } : {};
+    const run = this.prepare(host, new Options(own, this.options), SILENT);
+    return ((await run(input, ending)) as { data: number[] }).data;
+  },
 };
 
 /** The pooling that the model's own files declare, as sentence-transformers reads them. */
-export function poolingOf(host: TaskHost): { pooling: string; normalize: boolean } {
+function poolingOf(host: TaskHost): { pooling: string; normalize: boolean } {
   const pooling = host.config("1_Pooling/config.json");
   const mode = Object.keys(pooling).find(
     (key) => key.startsWith("pooling_mode_") && pooling[key] === true,
@@ -85,7 +84,7 @@ export function poolingOf(host: TaskHost): { pooling: string; normalize: boolean
 }
 
 /** The outputs of the graph for a text or a pair of texts. */
-export async function forwardText(
+async function forwardText(
   host: TaskHost,
   input: TaskInput,
   encode: Parameters<typeof encodings>[3],
@@ -103,25 +102,15 @@ export async function forwardText(
 export const textClassification: TaskRunner = {
   options: ["top_k", "function_to_apply", ...ENCODING],
   prepare(host, options) {
-    const topK = options.count("top_k", 1, null);
-    const wanted = options.choice("function_to_apply", "default", [
-      "default",
-      "softmax",
-      "sigmoid",
-      "none",
-    ]);
+    const labels = labeler(host, options, 1);
     const encode = encodingOptions(options);
     return async (input, ending) => {
       const outputs = await forwardText(host, input, encode, ending);
-      const logits = row(output(host, outputs, "logits"), 0);
-      const kind = host.config().problem_type;
-      const apply =
-        wanted === "default"
-          ? functionFor(typeof kind === "string" ? kind : undefined, logits.length)
-          : wanted;
-      return best(scoresOf([...logits], apply), labelsOf(host, logits.length), topK);
+      return labels(row(output(host, outputs, "logits"), 0));
     };
   },
+  features: async (host, input, pooled, ending) =>
+    pooled(await forwardText(host, input, {}, ending)),
 };
 
 /** `pipe(texts, candidate_labels, {hypothesis_template, multi_label})` */

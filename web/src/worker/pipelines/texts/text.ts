@@ -1,20 +1,15 @@
-// What the pipelines of texts share: encodings, inputs and outputs of the graph.
+// What the pipelines of texts share: encodings, and a run of the graph.
 
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
 import type { Dim, InferencePlan } from "../../inference/manifest.ts";
 import { type EncodeOptions, type Encoding, encodingsOf } from "../../text/encoding.ts";
 import type { Ending, TaskHost } from "../host.ts";
+import { type Numbers, numbers } from "../outputs.ts";
 
 /** Model types whose positions begin after that of the padding token. */
 const OFFSET_POSITIONS =
   /^((xlm-)?roberta(-xl|-prelayernorm)?|camembert|mpnet|longformer|data2vec-text|xmod|luke)$/;
-
-/** An output of a graph as numbers. */
-export interface Numbers {
-  dims: number[];
-  data: Float32Array;
-}
 
 /** The most tokens of a text. */
 export function longest(host: TaskHost): number | undefined {
@@ -107,61 +102,4 @@ function integers(type: string, length: number, value: (i: number) => number): T
           ? Uint8Array.from(at)
           : Float32Array.from(at);
   return { type, dims: [1, length], data: new Uint8Array(array.buffer) };
-}
-
-/** A float tensor as numbers. */
-export function numbers({ type, dims, data }: TaskTensor): Numbers {
-  if (type === "float32")
-    return { dims, data: new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4) };
-  if (type === "float16") return { dims, data: fromHalves(data) };
-  throw new InputError(`an output has the type ${type}`, "model", "Export the model as float32.");
-}
-
-function fromHalves(data: Uint8Array<ArrayBuffer>): Float32Array {
-  const halves = new Uint16Array(data.buffer, data.byteOffset, data.byteLength / 2);
-  return Float32Array.from(halves, (h) => {
-    const sign = h & 0x8000 ? -1 : 1;
-    const [exponent, fraction] = [(h >> 10) & 31, h & 1023];
-    if (exponent === 31) return fraction ? NaN : sign * Infinity;
-    return exponent
-      ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024)
-      : sign * 2 ** -14 * (fraction / 1024);
-  });
-}
-
-/** The numbers of the last dimension at an index of the others. */
-export function row({ dims, data }: Numbers, ...index: number[]): Float32Array {
-  let at = 0;
-  index.forEach((x, i) => {
-    at = at * dims[i]! + x;
-  });
-  const size = dims.at(-1)!;
-  return data.subarray(at * size, (at + 1) * size);
-}
-
-/**
- * An output of the graph.
- * @throws InputError if the model is of another task
- */
-export function output(
-  host: TaskHost,
-  outputs: Record<string, Numbers>,
-  ...names: string[]
-): Numbers {
-  for (const name of names) if (outputs[name]) return outputs[name];
-  const all = Object.keys(outputs);
-  if (all.length === 1 && names.length === 1) return outputs[all[0]!]!;
-  throw new InputError(
-    `the model has no output ${names.join(" or ")}; it has ${all.join(", ")}`,
-    host.task,
-    "It was exported for another task: give a model of this one.",
-  );
-}
-
-/** `id2label` of config.json, for `count` labels. */
-export function labelsOf(host: TaskHost, count: number): Record<string, string> {
-  const given = (host.config().id2label ?? {}) as Record<string, unknown>;
-  return Object.fromEntries(
-    Array.from({ length: count }, (_, i) => [String(i), String(given[i] ?? `LABEL_${i}`)]),
-  );
 }

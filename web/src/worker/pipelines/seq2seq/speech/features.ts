@@ -5,8 +5,8 @@
 import type { TaskTensor } from "../../../../protocol/tasks.ts";
 import { ModelError } from "../../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../../host.ts";
+import { numbers } from "../../outputs.ts";
 import type { AudioDescription } from "../../sounds/audio-input.ts";
-import { numbers } from "../../texts/text.ts";
 
 /** Samples of a frame, of all of Whisper's models. */
 export const HOP = 160;

@@ -2,6 +2,7 @@
 // python/edgewise/text/speech/whisper_prompt.py.
 
 import { InputError } from "../../../../shared/errors.ts";
+import { startIds } from "../fields.ts";
 import type { EncodedSource, Seq2SeqModel } from "../model.ts";
 import { CODES, LANGUAGES } from "./languages.ts";
 
@@ -19,21 +20,6 @@ export function idOf(model: Seq2SeqModel, name: string): number | undefined {
   const value = model.generation_config[name] ?? undefined;
   const one: unknown = Array.isArray(value) ? value[0] : value;
   return Number.isInteger(one) ? (one as number) : undefined;
-}
-
-/**
- * The first tokens of a sequence: decoder_start_token_id, else bos_token_id.
- * @throws InputError if the model has neither
- */
-export function startIds(model: Pick<Seq2SeqModel, "config" | "generation_config">): number[] {
-  for (const name of ["decoder_start_token_id", "bos_token_id"])
-    for (const config of [model.generation_config, model.config])
-      if (Number.isInteger(config[name])) return [config[name] as number];
-  throw new InputError(
-    "there is no decoder_start_token_id",
-    "generate",
-    "Put generation_config.json beside the model.",
-  );
 }
 
 /**

@@ -1,0 +1,3 @@
+// The part of the worker for personal pipelines.
+
+export { runHead } from "./heads.ts";

@@ -1,0 +1,22 @@
+// The part of the worker for tasks on pictures.
+
+import type { Tasks } from "../runner.ts";
+import {
+  backgroundRemoval,
+  depthEstimation,
+  imageFeatureExtraction,
+  imageSegmentation,
+  objectDetection,
+} from "./dense-tasks.ts";
+import { imageClassification } from "./image-tasks.ts";
+
+export { processed } from "./image-tasks.ts";
+
+export const TASKS: Tasks = {
+  "image-classification": imageClassification,
+  "image-feature-extraction": imageFeatureExtraction,
+  "object-detection": objectDetection,
+  "image-segmentation": imageSegmentation,
+  "background-removal": backgroundRemoval,
+  "depth-estimation": depthEstimation,
+};

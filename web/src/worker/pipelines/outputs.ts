@@ -1,0 +1,68 @@
+// Outputs of graphs as numbers, and the labels of their classes.
+
+import type { TaskTensor } from "../../protocol/tasks.ts";
+import { InputError } from "../../shared/errors.ts";
+import type { TaskHost } from "./host.ts";
+
+/** An output of a graph as numbers. */
+export interface Numbers {
+  dims: number[];
+  data: Float32Array;
+}
+
+/** A float tensor as numbers. */
+export function numbers({ type, dims, data }: TaskTensor): Numbers {
+  if (type === "float32")
+    return { dims, data: new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4) };
+  if (type === "float16") return { dims, data: fromHalves(data) };
+  throw new InputError(`an output has the type ${type}`, "model", "Export the model as float32.");
+}
+
+function fromHalves(data: Uint8Array<ArrayBuffer>): Float32Array {
+  const halves = new Uint16Array(data.buffer, data.byteOffset, data.byteLength / 2);
+  return Float32Array.from(halves, (h) => {
+    const sign = h & 0x8000 ? -1 : 1;
+    const [exponent, fraction] = [(h >> 10) & 31, h & 1023];
+    if (exponent === 31) return fraction ? NaN : sign * Infinity;
+    return exponent
+      ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024)
+      : sign * 2 ** -14 * (fraction / 1024);
+  });
+}
+
+/** The numbers of the last dimension at an index of the others. */
+export function row({ dims, data }: Numbers, ...index: number[]): Float32Array {
+  let at = 0;
+  index.forEach((x, i) => {
+    at = at * dims[i]! + x;
+  });
+  const size = dims.at(-1)!;
+  return data.subarray(at * size, (at + 1) * size);
+}
+
+/**
+ * An output of the graph.
+ * @throws InputError if the model is of another task
+ */
+export function output(
+  host: TaskHost,
+  outputs: Record<string, Numbers>,
+  ...names: string[]
+): Numbers {
+  for (const name of names) if (outputs[name]) return outputs[name];
+  const all = Object.keys(outputs);
+  if (all.length === 1 && names.length === 1) return outputs[all[0]!]!;
+  throw new InputError(
+    `the model has no output ${names.join(" or ")}; it has ${all.join(", ")}`,
+    host.task,
+    "It was exported for another task: give a model of this one.",
+  );
+}
+
+/** `id2label` of config.json, for `count` labels. */
+export function labelsOf(host: TaskHost, count: number): Record<string, string> {
+  const given = (host.config().id2label ?? {}) as Record<string, unknown>;
+  return Object.fromEntries(
+    Array.from({ length: count }, (_, i) => [String(i), String(given[i] ?? `LABEL_${i}`)]),
+  );
+}

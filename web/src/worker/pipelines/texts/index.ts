@@ -1,0 +1,20 @@
+// The part of the worker for tasks on texts.
+
+import type { Tasks } from "../runner.ts";
+import {
+  featureExtraction,
+  fillMask,
+  questionAnswering,
+  textClassification,
+  tokenClassification,
+  zeroShotClassification,
+} from "./tasks.ts";
+
+export const TASKS: Tasks = {
+  "feature-extraction": featureExtraction,
+  "text-classification": textClassification,
+  "zero-shot-classification": zeroShotClassification,
+  "token-classification": tokenClassification,
+  "fill-mask": fillMask,
+  "question-answering": questionAnswering,
+};
