@@ -10,6 +10,8 @@ The first comment lines of a shader say how it is run, as `// key: value`:
     apply       names in the body that stand for functions which depend on enums and element types;
                 there may be several such lines
     stages      variants that run before it, each if its own `when` holds
+
+Those in core/sampling belong to no kernel and are whole programs.
 """
 
 from __future__ import annotations
@@ -86,6 +88,10 @@ def shaders(_table):
             out += [f"                {key!r}: {value!r}," for key, value in declared.items()]
             out += ["            },", f'            """\\\n{text}\n""",', "        ),"]
         out.append("    ],")
+    out += ["}", "", "# {name: whole program without `const LEVEL`} of core/sampling"]
+    out += ["CHOICE: dict[str, str] = {"]
+    for path in sorted((KERNELS_FOLDER.parent / "sampling").glob("*.wgsl")):
+        out += [f'    "{path.stem}": """\\\n{read(path)[1]}\n""",']
     return "\n".join([*out, "}", ""])
 
 

@@ -47,10 +47,12 @@ class Device(ABC):
 
     Attributes:
         target: name of the Target (edgewise.targets) that plans for this device are compiled for.
+        chooses: whether it finds the highest logits itself, so that not all have to be read.
     """
 
     __slots__ = ()
     target = "cpu"
+    chooses = False
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:
@@ -99,6 +101,18 @@ class Device(ABC):
         """Address of a buffer's contents for C functions on the processor, valid until the next
         run.
         """
+
+    def highest(self, logits: Buffer) -> int | None:
+        """The number of the highest float32, the lowest of several; None where the processor is
+        asked instead: `chooses` is false, or there is no finite maximum.
+        """
+        return None
+
+    def top(self, logits: Buffer) -> list[tuple[int, float]] | None:
+        """The highest 256 float32, or all of fewer, as (number, value) in descending order, equal
+        ones by number; None where the processor is asked instead, as for `highest`.
+        """
+        return None
 
     @abstractmethod
     def load_plan(self, plan: Plan) -> LoadedPlan:

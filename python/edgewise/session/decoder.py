@@ -13,10 +13,10 @@ from ..ir import Tensor
 from ..manifest_limits import CACHE_DTYPES
 from ..package import Package as Package
 from ..plan.notes import NOTES, read_notes
-from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
 from ..targets import Target, target_of
 from .chunks import choose_run
+from .decoder_plan import DecoderPlan
 from .open import check_cache_dtype
 from .open import open_package as open_package
 from .weights import WeightStore, key_of
@@ -300,6 +300,50 @@ class DecoderModel(Owner):
             InputError: an id is outside the vocabulary, or the sequence would exceed max_length.
                 The sequence is unchanged.
         """
+        with self.lock:
+            return self.device.hosted(self._checked_forward(sequence, ids, reason))
+
+    def forward_best(
+        self,
+        sequence: int,
+        ids: Iterable[SupportsIndex],
+        enough: Callable[[list[tuple[int, float]]], bool] | None,
+        reason: Callable[[], Exception | None] | None = None,
+    ) -> int | list[tuple[int, float]]:
+        """As `forward`, but reads only the highest logits from the device, where it finds them.
+
+        Args:
+            sequence, ids, reason: as of `forward`.
+            enough: whether the 256 highest logits suffice; None: the highest one does, the lowest
+                token of several.
+
+        Returns:
+            [(token, logit)], highest first (with `enough` None one of them, without its logit), or
+            as `forward` where they do not suffice.
+
+        Raises: as `forward`.
+        """
+        with self.lock:
+            logits = self._checked_forward(sequence, ids, reason)
+            if enough is None:
+                if (token := self.device.highest(logits)) is not None:
+                    return [(token, 0.0)]
+            elif (found := self.device.top(logits)) is not None and enough(found):
+                return found
+            return self.device.hosted(logits)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the device finds the highest logits itself, for `forward_best`."""
+        return self.device.chooses
+
+    def _checked_forward(
+        self,
+        sequence: int,
+        ids: Iterable[SupportsIndex],
+        reason: Callable[[], Exception | None] | None,
+    ) -> Buffer:
+        """As `forward`, and returns the logits."""
         try:
             tokens = [index(i) for i in ids]
         except TypeError:
@@ -321,7 +365,7 @@ class DecoderModel(Owner):
                 self.busy = False
                 self._free_closed()
 
-    def _forward(self, sequence: int, ids: list[int]) -> int:
+    def _forward(self, sequence: int, ids: list[int]) -> Buffer:
         state = self.state(sequence)
         if not ids:
             raise InputError("there are no token ids", "forward", "Give at least one token id.")
@@ -409,92 +453,3 @@ class DecoderModel(Owner):
             self._free()
         except Exception:
             pass
-
-
-class DecoderPlan:
-    """A plan for runs of a fixed number of tokens.
-
-    Args:
-        lm: the model.
-        described: its description in the manifest.
-        prefix: of the names of the buffers for inputs and outputs that `lm` keeps.
-
-    Attributes:
-        inputs, outputs: {name: Buffer}.
-    """
-
-    def __init__(self, lm: DecoderModel, described: dict[str, Any], prefix: str = "") -> None:
-        self.lm, self.tokens = lm, described["tokens"]
-        self.bound: int | None = None
-        self.inputs: dict[str, Buffer] = {}
-        self.outputs: dict[str, Buffer] = {}
-        slots = [
-            Slot(s["name"], s["kind"], 2, [s["bytes"]], s["bytes"]) for s in described["slots"]
-        ]
-        for slot, s in zip(slots, described["slots"]):
-            if slot.kind == "weight":
-                slot.tensor = lm.weight(s)
-        self.slots = slots
-        self.registers = described["registers"]
-        data = bytes(cast("bytes", lm.package.file(described["file"])))
-        kernels, init = step_kernels(data)
-        plan = Plan(
-            data,
-            slots,
-            list(self.registers),
-            lm.package.labels.get(described["file"], []),
-            kernels,
-            0,
-            init,
-            notes=lm.notes.get(described["file"]),
-        )
-        plan.name = getattr(lm.package.sources.get(described["file"]), "name", described["file"])
-        self.loaded = lm.device.load_plan(plan)
-        self.loaded.watch, self.loaded.ends, self.loaded.title = (
-            lm.watch,
-            lm.ends,
-            described["file"],
-        )
-        fresh = lm.store.connect(self.loaded)
-        for i, s in enumerate(slots):
-            if s.kind in ("input", "output"):
-                nbytes = s.nbytes
-                if s.name == "input_ids" and not prefix:  # shared by plans for any number of ids
-                    nbytes = 8 * max(p["tokens"] for p in lm.package.manifest["decoder"]["plans"])
-                buffer = lm.buffer(prefix + s.name, nbytes)
-                self.loaded.bind(i, buffer)
-                (self.inputs if s.kind == "input" else self.outputs)[s.name] = buffer
-            elif s.kind == "state":
-                self.loaded.bind(i, lm.state_buffer(s.name, s.nbytes))
-        if fresh:
-            self.bind_caches(None)
-        lm.store.init(self.loaded, fresh)
-
-    def bind_caches(self, sequence: int | None) -> None:
-        """Binds the caches of a sequence; None: memory that all sequences share."""
-        caches = self.lm.memory_of(sequence) if sequence is not None else None
-        for i, s in enumerate(self.slots):
-            if s.kind == "cache":
-                if caches:
-                    self.loaded.bind(i, caches[s.name])
-                else:
-                    self.loaded.bind(i, self.lm.buffer("cache/" + s.name, s.nbytes))
-        self.bound = sequence
-
-    def run(self, sequence: int, ids: list[int], past: int) -> int:
-        """Runs on tokens that follow `past` others. Returns the address of the logits."""
-        if self.bound != sequence:
-            self.bind_caches(sequence)
-        lm = self.lm
-        given = self.inputs["input_ids"]
-        lm.device.write(given, struct.pack(f"<{len(ids)}q", *ids))
-        if lm.filled > len(ids):  # from a longer run; the memory was zeroed at first
-            lm.device.fill(given, 0, 8 * len(ids), 8 * (lm.filled - len(ids)))
-        lm.filled = len(ids)
-        if "past" in self.registers:
-            self.loaded.register(self.registers["past"], past)
-            self.loaded.register(self.registers["last"], len(ids) - 1)
-        lm.set_registers(self, sequence)
-        self.loaded.run()
-        (output,) = self.outputs.values()
-        return lm.device.hosted(output)

@@ -16,7 +16,8 @@ from ..hub import local_path
 from ..onnx import FileSource
 from ..package import Package
 from ..targets import Target, target_of
-from .decoder import DecoderModel, DecoderPlan
+from .decoder import DecoderModel
+from .decoder_plan import DecoderPlan
 from .open import folder_files, name_in
 
 if TYPE_CHECKING:

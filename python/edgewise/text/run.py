@@ -8,6 +8,7 @@ import struct
 import time
 from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,6 +64,8 @@ class Decoder(Protocol):
         encoder_input_ids: optional; token ids of the encoder's input.
         scored: optional; without beams called with the address of float32[vocab_size], the
             processed scores, and the token that was chosen from them.
+        chooses, forward_best: optional; whether a device finds the highest logits itself, and the
+            method that returns them (session/decoder.py).
         lock: optional; a re-entrant lock, held over `forward` and the copy of its logits, so that
             generations of several threads take turns. `forward` then takes a third argument, a
             function that returns an error if the run is to end early, or None.
@@ -149,6 +152,7 @@ class Generation:
         self.open_sequences: list[Any] = []
         self.lock = getattr(decoder, "lock", None)
         self.logits, self.length = 0, 0
+        self.members: dict[str, float] = {}
         self.current: list[list[int]] = []
 
     def loop(self) -> Iterator[int | None]:
@@ -163,6 +167,7 @@ class Generation:
             self.limit,
             getattr(self.decoder, "encoder_input_ids", None),
         )
+        self.members = members
         self.params = self.alloc(size("ew_sampling"), pack("ew_sampling", members))
         self.lists = self.alloc(4 * max(1, len(lists)), struct.pack(f"<{len(lists)}i", *lists))
         self.checked("ew_sampling_check", self.params, self.lists)
@@ -237,14 +242,21 @@ class Generation:
         """As decoder.forward; the logits are valid until this run's next call."""
         if self.lock is None:
             return self.decoder.forward(sequence, ids)
+        with self.lock, self.stoppable():
+            logits = self.decoder.forward(sequence, ids, self.reason)
+            self.engine.copy(logits, self.logits, 4 * self.decoder.vocab_size)
+        return self.logits
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """`with run.stoppable():` around a forward pass: where the signal ended it, the error has
+        the sequences so far.
+        """
         try:
-            with self.lock:
-                logits = self.decoder.forward(sequence, ids, self.reason)
-                self.engine.copy(logits, self.logits, 4 * self.decoder.vocab_size)
+            yield
         except Aborted:
             self.check_abort(self.current)
             raise
-        return self.logits
 
     @property
     def reason(self) -> Callable[[], Aborted | None] | None:

@@ -7,17 +7,43 @@ from typing import Any
 
 from .results import Tokens
 from .run import Generation, Recorded
+from .shortlist import Candidates, Shortlist
 
 
 class Sampling(Generation):
     """Generates num_return_sequences sequences, one after the other."""
+
+    shortlist: Shortlist | None = None
+
+    def allocate(self) -> None:
+        """Takes the engine memory of the run."""
+        super().allocate()
+        whole = self.config.output_scores or self.config.output_logits or self.host.processors
+        asked = whole or self.host.criteria or hasattr(self.decoder, "scored")
+        if self.lock is not None and getattr(self.decoder, "chooses", False) and not asked:
+            if Shortlist.suffices(self.members):
+                self.shortlist = Shortlist(self.members, self.engine, self.work)
+
+    def compute(self, sequence: Any, ids: list[int]) -> Any:
+        """As Generation.compute, or, where they suffice, the highest logits: Candidates."""
+        if self.shortlist is None or self.lock is None:
+            return super().compute(sequence, ids)
+        enough = None if self.shortlist.greedy else self.shortlist.holds
+        with self.lock, self.stoppable():
+            found = self.decoder.forward_best(sequence, ids, enough, self.reason)  # type: ignore[attr-defined]
+            if isinstance(found, int):
+                self.engine.copy(found, self.logits, 4 * self.decoder.vocab_size)
+                return self.logits
+            return found
 
     def loop(self) -> Iterator[int | None]:
         """Yields each token."""
         n, decoder, streamer = self.config.num_return_sequences, self.decoder, self.host.streamer
         prompt_cache = self.open_sequence()
         logits = yield from self.prefill(prompt_cache)
-        if n > 1:  # keep these: each sequence draws its first token from them
+        if n > 1 and isinstance(
+            logits, int
+        ):  # keep these: each sequence draws its first token from them
             logits = self.alloc(
                 4 * decoder.vocab_size, self.engine.read(logits, 4 * decoder.vocab_size)
             )
@@ -42,9 +68,9 @@ class Sampling(Generation):
             streamer.end()
 
     def _sequence(
-        self, sequence: Any, logits: int, record: list[Recorded]
+        self, sequence: Any, logits: Any, record: list[Recorded]
     ) -> Generator[int, None, None]:
-        """One sequence after the prompt. logits: address of those after the prompt."""
+        """One sequence after the prompt. logits: those after the prompt."""
         eos, streamer = set(self.config.eos_token_ids), self.host.streamer
         scored = getattr(self.decoder, "scored", None)
         ids = list(self.prompt)
@@ -52,7 +78,11 @@ class Sampling(Generation):
         while True:
             self.check_abort([ids])
             self.length = len(ids)
-            raw = self.floats(logits) if self.config.output_logits else None
+            raw = (
+                self.floats(logits)
+                if self.config.output_logits and isinstance(logits, int)
+                else None
+            )
             token = self._next(ids, logits)
             if scored is not None:
                 scored(self.work, token)
@@ -75,8 +105,12 @@ class Sampling(Generation):
         self.result["sequences"].append(ids)
         self.result["finish_reasons"].append(reason)
 
-    def _next(self, ids: list[int], logits: int) -> int:
+    def _next(self, ids: list[int], logits: Any) -> int:
         """Chooses a token."""
+        if not isinstance(logits, int):
+            return self._of_shortlist(logits)
+        if self.shortlist is not None:
+            self.shortlist.cleared = False
         if self.host.processors:
             self.process(self.ids, lambda: list(ids), logits)
             return self.checked("ew_sampling_pick", self.params, self.work, self.rng)
@@ -90,3 +124,14 @@ class Sampling(Generation):
             self.work,
             self.rng,
         )
+
+    def _of_shortlist(self, found: Candidates) -> int:
+        """Chooses one of the highest logits."""
+        assert self.shortlist is not None
+        if self.shortlist.greedy:
+            return found[0][0]
+        self.shortlist.write(found)
+        try:
+            return self.checked("ew_sampling_pick", self.params, self.work, self.rng)
+        finally:
+            self.shortlist.clear(found)

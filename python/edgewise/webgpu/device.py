@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..engine import Buffer, Device
 from ..engine.device import Bytes
+from .choice import Choice
 from .memory import GpuMemory
 
 if TYPE_CHECKING:
@@ -22,13 +23,15 @@ class WebGPUDevice(Device):
     WebGPU copies whole words: a range that does not consist of words is read first.
     """
 
-    __slots__ = ("engine", "memory", "hosts")
+    __slots__ = ("engine", "memory", "hosts", "choice")
     target = "webgpu"
+    chooses = True
 
     def __init__(self, engine: WebGPUEngine) -> None:
         self.engine = engine
         self.memory = GpuMemory(engine.gpu)
         self.hosts: dict[int, tuple[int, int]] = {}  # {address: (address, bytes) on the host}
+        self.choice: Choice | None = None
 
     def allocate(self, nbytes: int) -> Buffer:
         with self.engine.lock:
@@ -120,6 +123,16 @@ class WebGPUDevice(Device):
             self.hosts[buffer.address] = (address, buffer.nbytes)
         self.engine.write(address, self.read(buffer))
         return address
+
+    def highest(self, logits: Buffer) -> int | None:
+        with self.engine.lock:
+            self.choice = self.choice or Choice(self.engine)
+            return self.choice.highest(logits)
+
+    def top(self, logits: Buffer) -> list[tuple[int, float]] | None:
+        with self.engine.lock:
+            self.choice = self.choice or Choice(self.engine)
+            return self.choice.top(logits)
 
     def load_plan(self, plan: Plan) -> LoadedPlan:
         from .loaded import WebGPUPlan
