@@ -138,13 +138,15 @@ def test_memory_that_a_finalizer_releases():
                 memory.release(later.pop())
                 memory.sweep()
 
-    memory = GpuMemory(SimpleNamespace(buffer=Freed, buffer_bytes=1 << 30))
+    memory = GpuMemory(
+        SimpleNamespace(buffer=Freed, buffer_bytes=1 << 30, binding_bytes=1 << 27)
+    )
     a, b, c = (memory.allocate(1000) for _ in range(3))
     later = [b]
     memory.release(a)
     memory.sweep()
     assert memory.buffers == 1 and memory.place(c).offset == 0
-    weights = [memory.for_weight(100) for _ in range(3)]
+    weights = [memory.share(100, "weights") for _ in range(3)]
     assert memory.buffers == 2
     for buffer in [*weights, c]:
         memory.release(buffer)

@@ -1,4 +1,6 @@
 // threads: batch * heads * seq * (head_dim - rotary_dim // 2)
+// alike: any
+// vary: heads x_b x_h x_s y_b y_h y_s
 //
 // An invocation rotates a pair, or copies an element behind the rotated ones.
 

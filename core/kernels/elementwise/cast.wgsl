@@ -1,6 +1,7 @@
 // threads: volume(dims)
 // when: mode == 0
 // apply: convert = cast_{x_type}_{y_type}
+// alike: any
 //
 // Classes as in unary.wgsl. Floats saturate to the range of an integer; integers wrap.
 

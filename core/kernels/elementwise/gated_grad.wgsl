@@ -1,4 +1,5 @@
 // threads: n
+// alike: any
 
 fn element(i: u32) {
   let v = a(i);

@@ -1,5 +1,6 @@
 // threads: volume(dims)
 // apply: apply = unary_{op}_{type}
+// alike: any
 //
 // One function for each op and class of element types: f floats, i signed integers, u unsigned ones
 // and bool, l int64.

@@ -1,5 +1,6 @@
 // threads: volume(dims)
 // apply: slope = slope_{op}
+// alike: any
 
 fn element(i: u32) { dx_set(dx_at(i), slope(dy(dy_at(i)), x(x_at(i)))); }
 

@@ -2,12 +2,13 @@
 // group: 64
 // when: m <= 4 and k > 0
 // apply: number = number_{b_type}; activate = activate_{activation}
+// const: packed = b_row == 1
 //
 // Few rows: b is read once for each. Where columns of b are contiguous, 16 invocations add up a
 // column and a workgroup computes 4 of them; else 2 invocations and 32 columns, so that neighbouring
 // invocations read neighbouring elements.
 
-const PARTS = select(2u, 16u, b_row == 1);
+const PARTS = select(2u, 16u, packed);
 const COLUMNS = GROUP / PARTS;
 
 var<workgroup> partial: array<f32, GROUP>;
@@ -20,7 +21,7 @@ fn run(at: u32, lane: u32) {
   let q = batch - p * batch1;
   var part = lane % PARTS;
   var local = lane / PARTS;
-  if (b_row != 1) {
+  if (!packed) {
     part = lane / COLUMNS;
     local = lane % COLUMNS;
   }
@@ -36,7 +37,7 @@ fn run(at: u32, lane: u32) {
   partial[lane] = s;
   workgroupBarrier();
   if (part == 0u && column < n) {
-    let step = select(COLUMNS, 1u, b_row == 1);
+    let step = select(COLUMNS, 1u, packed);
     s = 0f;
     for (var i = 0u; i < PARTS; i++) { s += partial[lane + i * step]; }
     let to = p * y0 + q * y1 + row * y_row + column;

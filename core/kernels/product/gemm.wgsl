@@ -1,6 +1,9 @@
 // groups: batch0 * batch1 * ceil_div(m, 32) * ceil_div(n, 32)
 // group: 64
 // apply: number = number_{b_type}; activate = activate_{activation}
+// alike: any
+// vary: n b_row b_col y_row y0 y1 b0 b1 bias_row bias_col
+// same: m <= 4; m > 4 or b_row == 1
 //
 // A workgroup computes 32 x 32 elements of y, an invocation 4 x 4 of them. 16 columns of a and rows
 // of b at a time go through workgroup memory.

@@ -2,6 +2,8 @@
 // group: 64
 // when: format == 0 and transposed == 0 and block * bits % 32 == 0
 // apply: activate = activate_{activation}; zero_of = zero_of_{zero_type}
+// alike: any
+// vary: n y_row
 //
 // A workgroup computes 4 elements of a row of y, 16 invocations each, which take words of b in
 // turns. A weight is never stored as a float; sums are float32 for every accuracy level.
@@ -13,7 +15,7 @@ const WORDS = block * bits / 32;
 var<workgroup> partial: array<f32, GROUP>;
 
 fn run(at: u32, lane: u32) {
-  const across = (n + 3) / 4;
+  let across = ceil_div(n, 4u);
   let row = at / across;
   let column = at % across * 4u + lane / 16u;
   let part = lane % 16u;

@@ -1,5 +1,6 @@
 // threads: volume(dims)
 // apply: value = value_{size}
+// alike: any
 
 fn element(i: u32) { y_set(y_at(i), value()); }
 fn value_1() -> u32 { return bitcast<u32>(i32(value_low)); }

@@ -1,5 +1,7 @@
 // threads: n
 // apply: updated = rule_{rule}
+// alike: any
+// vary: n
 //
 // The formulas are in optimizer.c. beta1 ^ n is the exponential of n log(beta1), where log(1 - rest)
 // is exact for a small rest.

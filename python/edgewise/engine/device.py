@@ -58,6 +58,10 @@ class Device(ABC):
     def allocate(self, nbytes: int) -> Buffer:
         """Allocates zeroed memory. Raises OutOfMemory."""
 
+    def allocate_state(self, nbytes: int) -> Buffer:
+        """As `allocate`, for what steps update in place: parameters, and what belongs to them."""
+        return self.allocate(nbytes)
+
     @abstractmethod
     def release(self, buffer: Buffer) -> None:
         """Frees what `allocate` or `load_tensor` returned."""

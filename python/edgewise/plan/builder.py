@@ -11,6 +11,7 @@ from ..declare.symbolic import Sym, most, product, strides_of
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN, Tensor, Value
 from ..targets import CPU, Target
+from .batches import in_batches
 from .hoist import hoist_updates
 from .layouts import Layouts
 from .memory import plan_memory
@@ -232,7 +233,10 @@ class Builder(Layouts):
         if self.target.memory.several_arenas:
             from .arenas import place_in_slots
 
-            self.arena_bytes, self.arena_least = place_in_slots(self, phases)
+            batches = in_batches(self.steps, self.target.alike, self._is_state)
+            self.steps = [step for batch in batches for step in batch]
+            alone = [[step] for step in self.init_steps]
+            self.arena_bytes, self.arena_least = place_in_slots(self, (alone, batches))
             return
         places = [plan_memory(steps, self.target.memory) for steps in phases]
         self.arena_bytes = max(total for total, _ in places)

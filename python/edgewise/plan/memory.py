@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ..targets import CPU, MemoryRules
@@ -33,10 +34,23 @@ def plan_memory(steps: Sequence[Step], rules: MemoryRules = CPU.memory) -> tuple
     return total, least
 
 
-def blocks_of(steps: Sequence[Step], rules: MemoryRules) -> tuple[list[Storage], list[Block]]:
-    """(all arena buffers of these steps, those that need memory of their own)"""
+def blocks_of(
+    steps: Sequence[Step], rules: MemoryRules, times: Sequence[int] | None = None
+) -> tuple[list[Storage], list[Block]]:
+    """The buffers of steps, and when they live.
+
+    Args:
+        steps: in the order in which they run.
+        rules: whether outputs may reuse the memory of inputs.
+        times: when each runs; several at the same time must not share memory that one of them
+            writes. By default each runs at its own.
+
+    Returns:
+        (all arena buffers, those that need memory of their own)
+    """
     buffers: list[Storage] = []
-    for i, step in enumerate(steps):
+    times = times or range(len(steps))
+    for i, step in zip(times, steps):
         for v in step.operands:
             if v is not None and v.buffer.kind == "arena":
                 if v.buffer.first is None:
@@ -44,7 +58,7 @@ def blocks_of(steps: Sequence[Step], rules: MemoryRules) -> tuple[list[Storage],
                     buffers.append(v.buffer)
                 v.buffer.last = i
     if rules.in_place:
-        _reuse_inputs(steps)
+        _reuse_inputs(steps, times)
     align = rules.arena_alignment
     return buffers, [
         (b, -(-b.nbytes // align) * align, *_life(b)) for b in buffers if b.owner is None
@@ -65,11 +79,16 @@ def _life(buffer: Storage) -> tuple[int, int]:
 
 
 # ---- in place
-def _reuse_inputs(steps: Sequence[Step]) -> None:
+def _reuse_inputs(steps: Sequence[Step], times: Sequence[int]) -> None:
     """Lets an output take over the buffer of an input that nothing reads afterwards, where the
     kernel's contract allows it.
     """
-    for i, step in enumerate(steps):
+    users = Counter(  # steps that use a buffer at a time
+        use
+        for i, step in zip(times, steps)
+        for use in {(i, id(v.buffer)) for v in step.operands if v is not None}
+    )
+    for i, step in zip(times, steps):
         for o, y in zip(step.kernel.operands, step.operands):
             if (
                 not o.output
@@ -82,7 +101,9 @@ def _reuse_inputs(steps: Sequence[Step]) -> None:
                 continue
             for name in o.inplace:
                 x = step.operands[step.kernel.index[name]]
-                if x is not None and _dies_here(x, y, i) and not _others(step, o.inplace, x, y):
+                if x is None or users[i, id(x.buffer)] > 1:
+                    continue
+                if _dies_here(x, y, i) and not _others(step, o.inplace, x, y):
                     root = owner_of(x.buffer)
                     y.buffer.owner = root
                     root.last = y.buffer.last

@@ -10,7 +10,7 @@ target has to provide.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..declare.kernel import KERNELS, Kernel, evaluate
@@ -105,6 +105,19 @@ class LoweringRules:
 
 
 @dataclass(frozen=True)
+class Alike:
+    """Steps of a kernel that a device can run at once.
+
+    Attributes:
+        vary: names of parameters in which they may differ.
+        same: conditions over the parameters that hold for all of them or for none.
+    """
+
+    vary: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Target:
     """A device that plans are compiled for.
 
@@ -119,6 +132,7 @@ class Target:
         lowering: choices of lowering rules.
         lacks: names of kernels of the table that the target does not implement.
         has_c_scratch: whether kernels get the working memory that their C functions use.
+        alike: {kernel: which of its steps the device runs at once}, with several arenas.
     """
 
     name: str
@@ -130,6 +144,7 @@ class Target:
     lowering: LoweringRules = LoweringRules()
     lacks: frozenset[str] = frozenset()
     has_c_scratch: bool = True
+    alike: Mapping[str, Alike] = field(default_factory=dict)
 
     def has(self, kernel: str) -> bool:
         """Whether the target implements a kernel of this name."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..ops.table import kernel_table
 from ..passes import COMBINE, RECOGNISE
-from .target import LoweringRules, MemoryRules, Target
+from .gen.alike import ALIKE
+from .target import Alike, LoweringRules, MemoryRules, Target
 
 WEBGPU = Target(
     name="webgpu",
@@ -16,4 +17,5 @@ WEBGPU = Target(
         several_arenas=True,
     ),
     lowering=LoweringRules(),
+    alike={name: Alike(*rule) for name, rule in ALIKE.items()},
 )

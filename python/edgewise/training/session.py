@@ -90,7 +90,7 @@ class TrainingSession(Owner):
                     "states",
                     f"Some of them: {', '.join(list(self.program.states)[:8])}.",
                 )
-            self.memory[name] = self.device.allocate(s.nbytes)
+            self.memory[name] = self.device.allocate_state(s.nbytes)
         return self.memory[name]
 
     def _load(self, kind: str, store: WeightStore | None = None) -> Any:

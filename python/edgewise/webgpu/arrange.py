@@ -28,65 +28,81 @@ class Span(NamedTuple):
 
 
 class Arrangement(NamedTuple):
-    """What a step binds.
+    """What a dispatch binds.
 
     Attributes:
         roles: of the operands.
         bindings: in order.
         ranges: (number, begin, end) of each binding; begin is a multiple of 256.
-        offsets: of element 0 of each operand from the beginning of its binding, in elements.
+        offsets: of each step, those of element 0 of its operands from the beginning of their
+            bindings, in elements.
+        choices: of each step, which of the bindings of its role each operand lies in.
     """
 
     roles: tuple[Role, ...]
     bindings: tuple[Binding, ...]
     ranges: tuple[tuple[int, int, int], ...]
-    offsets: tuple[int, ...]
+    offsets: tuple[tuple[int, ...], ...]
+    choices: tuple[tuple[int, ...], ...]
 
 
-def arrange(step: PlanStep, spans: Sequence[Span | None]) -> Arrangement:
-    """Groups the operands of a step into bindings.
+def arrange(steps: Sequence[PlanStep], spans: Sequence[Sequence[Span | None]]) -> Arrangement:
+    """Groups the operands of steps that run in one dispatch into bindings.
 
     A GPUBuffer that is written may be bound once: all operands in it share the binding. In one that
-    is only read, each range has a binding of its own.
+    is only read, each range has a binding of its own; of several steps, each operand has one.
 
     Args:
-        step: the step.
-        spans: of its operands; None where absent, and for working memory of the C function.
+        steps: of one kernel.
+        spans: of the operands of each; None where absent, and for working memory of the C function.
     """
-    written = {
-        span.number for o, span in zip(step.kernel.operands, spans) if span is not None and o.output
-    }
-    groups: dict[tuple[int, int, int], list[int]] = {}
-    for i, span in enumerate(spans):
-        if span is not None:
-            own = (span.number, -1, -1) if span.number in written else span[:3]
-            groups.setdefault(own, []).append(i)
-    roles = [Role(-1, False)] * len(spans)
-    offsets = [0] * len(spans)
+    operands = steps[0].kernel.operands
+    members = [
+        (m, k, span) for m, of in enumerate(spans) for k, span in enumerate(of) if span is not None
+    ]
+    written = {span.number for _, k, span in members if operands[k].output}
+    groups: dict[tuple[int, int, int], list[tuple[int, int, Span]]] = {}
+    for m, k, span in members:
+        own = span[:3] if len(steps) == 1 else (span.number, -1, k)
+        if span.number in written:
+            own = (span.number, -1, -1)
+        groups.setdefault(own, []).append((m, k, span))
+    used: list[list[int]] = [[] for _ in operands]
+    offsets = [[0] * len(operands) for _ in steps]
+    choices = [[0] * len(operands) for _ in steps]
     bindings: list[Binding] = []
     ranges: list[tuple[int, int, int]] = []
-    for (number, *_), members in groups.items():
-        of = [span for i in members if (span := spans[i]) is not None]
-        begin = min(span.begin for span in of) // ALIGNMENT * ALIGNMENT
-        end = -(-max(span.end for span in of) // 4) * 4
-        stored = _stored(step, members)
-        for i in members:
-            span = spans[i]
-            assert span is not None
-            roles[i] = Role(len(bindings), step.kernel.operands[i].output)
-            offsets[i] = (span.zero - begin) // element_dtype(step.kernel, i, step.params)[1]
-        bindings.append(Binding(number in written, stored))
+    for (number, *_), of in groups.items():
+        begin = min(span.begin for _, _, span in of) // ALIGNMENT * ALIGNMENT
+        end = -(-max(span.end for _, _, span in of) // 4) * 4
+        for m, k, span in of:
+            if len(bindings) not in used[k]:
+                used[k].append(len(bindings))
+            choices[m][k] = used[k].index(len(bindings))
+            offsets[m][k] = (span.zero - begin) // element_dtype(
+                steps[m].kernel, k, steps[m].params
+            )[1]
+        bindings.append(Binding(number in written, _stored(steps[0], {k for _, k, _ in of})))
         ranges.append((number, begin, end))
-    return Arrangement(tuple(roles), tuple(bindings), tuple(ranges), tuple(offsets))
+    roles = [Role(tuple(of), bool(of) and o.output) for o, of in zip(operands, used)]
+    return Arrangement(
+        tuple(roles),
+        tuple(bindings),
+        tuple(ranges),
+        tuple(map(tuple, offsets)),
+        tuple(map(tuple, choices)),
+    )
 
 
-def _stored(step: PlanStep, members: Sequence[int]) -> str:
+def _stored(step: PlanStep, members: set[int]) -> str:
     """What the operands with one binding are stored as."""
-    types = [element_dtype(step.kernel, i, step.params) for i in members]
-    outputs = [step.kernel.operands[i].output for i in members]
-    if any(output and nbytes < 4 for output, (_, nbytes) in zip(outputs, types)):
+    types = [
+        (step.kernel.operands[k].output, *element_dtype(step.kernel, k, step.params))
+        for k in members
+    ]
+    if any(output and nbytes < 4 for output, _, nbytes in types):
         return "atomic<u32>"
-    return "f32" if all(dtype == 1 for dtype, _ in types) else "u32"
+    return "f32" if all(dtype == 1 for _, dtype, _ in types) else "u32"
 
 
 def is_scratch(step: PlanStep, index: int) -> bool:

@@ -57,21 +57,29 @@ def compare(loaded: WebGPUPlan, everything: bool = False) -> list[Difference]:
     if loaded.mirrors is None:
         loaded.mirrors = Mirrors(loaded)
     out: list[Difference] = []
-    for i in range(loaded.plan.init_count, len(loaded.steps)):
-        launch = loaded.launches[i]
-        if launch is None:
-            loaded._go([Run(i, i + 1, False)])
-            continue
-        read, written = loaded.mirrors.ranges(i, i + 1)
-        before = _bytes(loaded, read)
-        loaded._go([Run(i, i + 1, True)])
-        got = _bytes(loaded, written)
-        for slot, data in before.items():  # in place: what the step overwrote
-            loaded.engine.device.write(loaded.bound[slot], data, read[slot][0])
-        loaded._go([Run(i, i + 1, False)])
-        want = _bytes(loaded, written)
-        out += [d for d in _differences(loaded, i, written, got, want) if _bad(d) or everything]
+    for part in loaded.parts[1]:
+        for i in range(part.first, part.end):
+            run = Run(i, i + 1, part.on_gpu)
+            if part.on_gpu:
+                out += [d for d in _compared(loaded, run) if _bad(d) or everything]
+            else:
+                loaded._go([run])
     return out
+
+
+def _compared(loaded: WebGPUPlan, run: Run) -> list[Difference]:
+    """Runs steps that are launched together on the GPU and on the processor."""
+    assert loaded.mirrors is not None
+    first, end = loaded.steps_in(run)
+    read, written = loaded.mirrors.ranges(first, end)
+    before = _bytes(loaded, read)
+    loaded._go([run])
+    got = _bytes(loaded, written)
+    for slot, data in before.items():  # in place: what the steps overwrote
+        loaded.engine.device.write(loaded.bound[slot], data, read[slot][0])
+    loaded._go([Run(run.first, run.end, False)])
+    want = _bytes(loaded, written)
+    return [d for i in range(first, end) for d in _differences(loaded, i, written, got, want)]
 
 
 def _bad(d: Difference) -> bool:

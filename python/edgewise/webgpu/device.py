@@ -37,6 +37,12 @@ class WebGPUDevice(Device):
         with self.engine.lock:
             return self.memory.allocate(nbytes)
 
+    def allocate_state(self, nbytes: int) -> Buffer:
+        with self.engine.lock:
+            buffer = self.memory.share(nbytes, "states")
+            self.fill(buffer)
+            return buffer
+
     def release(self, buffer: Buffer) -> None:
         address, _ = self.hosts.pop(buffer.address, (0, 0))
         if address:
@@ -110,7 +116,7 @@ class WebGPUDevice(Device):
 
     def load_tensor(self, tensor: Tensor) -> tuple[Buffer, bool]:
         with self.engine.lock:
-            buffer = self.memory.for_weight(tensor.nbytes)
+            buffer = self.memory.share(tensor.nbytes, "weights")
         self.write(buffer, tensor.bytes())
         return buffer, True
 

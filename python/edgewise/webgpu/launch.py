@@ -1,22 +1,27 @@
-"""One step of a plan on a GPU: its programs, what they bind, and their grids."""
+"""One step of a plan on a GPU, or a batch: its programs, what they bind, and their grids."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..schema.plan_format import CONST, SLOT0
 from .arrange import Arrangement, Span, arrange, is_scratch
+from .batches import varied_in
 from .pipelines import Pipeline
 from .steps import PlanStep, StepOperand
 from .wgsl import (
     FIRST_BINDING,
     FLOATS,
+    MOST_CHOICES,
     OFFSETS,
     RECORD_BYTES,
     STEP_WORD,
     Program,
+    count_of,
     floats_of,
+    folded,
     grid_of,
     program_of,
     stages_of,
@@ -27,15 +32,16 @@ if TYPE_CHECKING:
 
 KEPT = ("cache", "state", "computed")  # slots whose contents outlive a run
 NO_BUFFER = -1  # number of the constants' GPUBuffer
+SHARED = {"weight": -2, "state": -3}  # slots that are expected to share GPUBuffers
 
 
 class Launch:
-    """How a step is run.
+    """How neighbouring steps are run: one alone, or a batch in one dispatch.
 
     Args:
         loaded: the plan.
-        index: of the step.
-        step: the step.
+        index: of the first step.
+        steps: of one kernel; several: they are alike and independent (batches.py).
         largest: highest values of the registers.
         failing: whether a step before it can find an index that is out of range.
 
@@ -44,57 +50,101 @@ class Launch:
         slots: that it binds.
         programs: run one after the other.
         fails: whether one of them can find an index that is out of range.
+        members: instead, one for each step, where the batch needs more bindings than there are.
     """
 
     def __init__(
-        self, loaded: WebGPUPlan, index: int, step: PlanStep, largest: list[int], failing: bool
+        self,
+        loaded: WebGPUPlan,
+        index: int,
+        steps: Sequence[PlanStep],
+        largest: list[int],
+        failing: bool,
     ) -> None:
-        self.loaded, self.index, self.step = loaded, index, step
-        self.stages = stages_of(step, largest)
+        self.loaded, self.index, self.steps, self.step = loaded, index, steps, steps[0]
+        self.largest, self.failing = largest, failing
+        self.stages = stages_of(self.step, largest)
         self.slots = {
-            v.buffer - SLOT0 for v in step.operands if v is not None and v.buffer >= SLOT0
+            v.buffer - SLOT0
+            for step in steps
+            for v in step.operands
+            if v is not None and v.buffer >= SLOT0
         }
         self.programs: list[Program] = []
+        self.members: list[Launch] = []
         self.fails = self.guarded = False
         self.reason = self._obstacle()
         if self.reason:
             return
         kinds = {
             loaded.plan.slots[v.buffer - SLOT0].kind
+            for step in steps
             for o, v in zip(step.kernel.operands, step.operands)
             if v is not None and o.output and v.buffer >= SLOT0
         }
         self.guarded = failing and any(kind in KEPT for kind in kinds)
+        self.varied = varied_in(steps)
         self.arrangement: Arrangement | None = None
         self._groups: dict[Any, list[Any]] = {}
         self.bind_groups: list[Any] = []
         self.pipelines: list[Pipeline] = []
-        self._write(arrange(step, self._spans(False)))
-        values = step.values([low for low, _ in loaded.ranges])
-        self.grids = None if step.dynamic else [grid_of(v, values) for v in self.stages]
+        if len(steps) > 1 and not self.fits(arrange(steps, self._spans(False))):
+            self.reason = "more buffers than this GPU binds"
+            return
+        values = self.step.values([low for low, _ in loaded.ranges])
+        self.counts = [
+            [count_of(stage, step.values(largest)) for step in steps] for stage in self.stages
+        ]
+        self.grids = (
+            [folded(sum(counts)) for counts in self.counts]
+            if len(steps) > 1
+            else None
+            if self.step.dynamic
+            else [grid_of(v, values) for v in self.stages]
+        )
+
+    def prepare(self) -> None:
+        """Begins to compile the programs, as far as it is known what they will bind."""
+        self._write(arrange(self.steps, self._spans(False)))
 
     @property
     def where(self) -> str:
-        """The step, for errors."""
+        """The first step, for errors."""
         return self.loaded.plan.labels[self.index] or self.step.kernel.name
 
+    @property
+    def dispatches(self) -> int:
+        """Dispatches of a run."""
+        return sum(m.dispatches for m in self.members) or len(self.programs)
+
+    def fits(self, arrangement: Arrangement) -> bool:
+        """Whether a batch with this arrangement can run."""
+        gpu = self.loaded.engine.gpu
+        return (
+            len(arrangement.bindings) < gpu.bindings
+            and all(len(role.bindings) <= MOST_CHOICES for role in arrangement.roles)
+            and all(end - begin <= gpu.binding_bytes for _, begin, end in arrangement.ranges)
+        )
+
     def _obstacle(self) -> str:
-        """Why the step cannot run on this GPU; "" if it can."""
+        """Why the steps cannot run on this GPU; "" if they can."""
         gpu = self.loaded.engine.gpu
         if not self.stages:
             return "no shader for these parameters and types"
+        if len(self.steps) > 1:
+            return ""  # each alone can run
         count = len({v.buffer for v in self.step.operands if v is not None}) + 1
         if count > gpu.bindings:
             return f"{count} buffers: this GPU binds {gpu.bindings}"
         for i, v in enumerate(self.step.operands):
             if v is None or v.buffer < SLOT0:
                 continue
-            window = self._window(i, v)
+            window = self._window(0, i, v)
             if window[1] - window[0] > gpu.binding_bytes:
                 return f"{window[1] - window[0]} bytes: this GPU binds {gpu.binding_bytes}"
         return ""
 
-    def _window(self, index: int, v: StepOperand) -> tuple[int, int]:
+    def _window(self, member: int, index: int, v: StepOperand) -> tuple[int, int]:
         """The bytes of its slot that an operand binds: all, or, of a slot that is too large, those
         that it touches.
         """
@@ -102,28 +152,36 @@ class Launch:
         nbytes = loaded.plan.slots[v.buffer - SLOT0].nbytes
         if nbytes <= loaded.engine.gpu.binding_bytes:
             return 0, nbytes
-        (resolved,) = loaded.resolve(self.index, 1)
+        (resolved,) = loaded.resolve(self.index + member, 1)
         found = resolved.operands[index]
         if resolved.registers or found is None:
             return 0, nbytes
         return found.begin, found.end
 
-    def _spans(self, placed: bool) -> list[Span | None]:
-        """Where the operands lie. placed: in GPUBuffers; otherwise each slot counts as one."""
+    def _spans(self, placed: bool) -> list[list[Span | None]]:
+        """Where the operands lie. placed: in GPUBuffers; otherwise those that share one are
+        guessed: weights, and states.
+        """
         loaded = self.loaded
-        out: list[Span | None] = []
-        for i, v in enumerate(self.step.operands):
-            if v is None or is_scratch(self.step, i):
-                out.append(None)
-            elif v.buffer == CONST:
-                out.append(Span(NO_BUFFER, 0, loaded.constants.size, v.offset))
-            else:
-                begin, end = self._window(i, v)
+        out: list[list[Span | None]] = []
+        for member, step in enumerate(self.steps):
+            spans: list[Span | None] = []
+            for i, v in enumerate(step.operands):
+                if v is None or is_scratch(step, i):
+                    spans.append(None)
+                    continue
+                if v.buffer == CONST:
+                    spans.append(Span(NO_BUFFER, 0, loaded.constants.size, v.offset))
+                    continue
+                begin, end = self._window(member, i, v)
                 number, at = v.buffer, 0
                 if placed:
                     place = loaded.engine.device.memory.place(loaded.bound[v.buffer - SLOT0])
                     number, at = place.number, place.offset
-                out.append(Span(number, at + begin, at + end, at + v.offset))
+                elif len(self.steps) > 1:
+                    number = SHARED.get(loaded.plan.slots[v.buffer - SLOT0].kind, number)
+                spans.append(Span(number, at + begin, at + end, at + v.offset))
+            out.append(spans)
         return out
 
     def _write(self, arrangement: Arrangement) -> None:
@@ -132,8 +190,11 @@ class Launch:
         self.arrangement = arrangement
         if known is not None and known[:2] == arrangement[:2]:
             return
+        batch = (len(self.steps), self.varied) if len(self.steps) > 1 else None
         self.programs = [
-            program_of(self.step, stage, arrangement.roles, arrangement.bindings, self.guarded)
+            program_of(
+                self.step, stage, arrangement.roles, arrangement.bindings, self.guarded, batch
+            )
             for stage in self.stages
         ]
         self.fails = any(program.fails for program in self.programs)
@@ -143,7 +204,11 @@ class Launch:
 
     def connect(self) -> None:
         """Makes the bind groups for the memory that the slots are bound to."""
-        arrangement = arrange(self.step, self._spans(True))
+        arrangement = arrange(self.steps, self._spans(True))
+        if len(self.steps) > 1:
+            self._divide(not self.fits(arrangement))
+            if self.members:
+                return
         self._write(arrangement)
         engine = self.loaded.engine
         if not self.pipelines:
@@ -157,17 +222,38 @@ class Launch:
             ]
         self.bind_groups = self._groups[arrangement]
         engine.gpu.device.queue.write_buffer(
-            self.loaded.records, RECORD_BYTES * self.index, self._record(arrangement)
+            self.loaded.records, RECORD_BYTES * self.index, self._records(arrangement)
         )
 
-    def _record(self, arrangement: Arrangement) -> bytes:
-        words = [*arrangement.offsets, *[0] * (OFFSETS - len(arrangement.offsets))]
-        floats = [self.step.params[name] for name in floats_of(self.step)]
-        data = struct.pack(f"<{OFFSETS}I", *words) + struct.pack(f"<{len(floats)}f", *floats)
-        data += bytes(4 * (OFFSETS + FLOATS) - len(data))
-        assert len(data) == 4 * STEP_WORD
-        data += struct.pack("<I", self.index + 1)
-        return data + bytes(RECORD_BYTES - len(data))
+    def _divide(self, apart: bool) -> None:
+        """Runs the steps one by one, or again in one dispatch."""
+        if not apart:
+            self.members = []
+            return
+        if not self.members:
+            self.members = [
+                Launch(self.loaded, self.index + i, [step], self.largest, self.failing)
+                for i, step in enumerate(self.steps)
+            ]
+        for member in self.members:
+            member.connect()
+
+    def _records(self, arrangement: Arrangement) -> bytes:
+        """The records of the steps."""
+        out, first = b"", 0
+        for m, step in enumerate(self.steps):
+            words = [*arrangement.offsets[m], *[0] * (OFFSETS - len(arrangement.offsets[m]))]
+            floats = [step.params[name] for name in floats_of(step)]
+            data = struct.pack(f"<{OFFSETS}I", *words) + struct.pack(f"<{len(floats)}f", *floats)
+            data += bytes(4 * (OFFSETS + FLOATS) - len(data))
+            assert len(data) == 4 * STEP_WORD
+            choices = sum(way << 2 * k for k, way in enumerate(arrangement.choices[m]))
+            data += struct.pack("<4I", self.index + m + 1, first, sum(self.counts[0]), choices)
+            varied = [step.params[name] for name in self.varied]
+            data += b"".join(struct.pack("<I", x & 0xFFFFFFFF) for x in varied)  # type: ignore[operator]
+            first += self.counts[0][m]
+            out += data + bytes(RECORD_BYTES - len(data))
+        return out
 
     def _group(self, program: Program, pipeline: Pipeline, arrangement: Arrangement) -> Any:
         loaded = self.loaded
@@ -178,7 +264,8 @@ class Launch:
                 "resource": {"buffer": buffer, "offset": offset, "size": size},
             }
 
-        entries = [entry(0, loaded.records, RECORD_BYTES * self.index, RECORD_BYTES)]
+        records = RECORD_BYTES * len(self.steps)
+        entries = [entry(0, loaded.records, RECORD_BYTES * self.index, records)]
         if program.registers:
             entries.append(entry(1, loaded.registers_buffer, 0, loaded.registers_buffer.size))
         if program.fails or program.guarded:
@@ -194,7 +281,11 @@ class Launch:
         return loaded.engine.gpu.device.create_bind_group(layout=pipeline.layout, entries=entries)
 
     def dispatch(self, compute: Any) -> None:
-        """Adds the step to a compute pass."""
+        """Adds the steps to a compute pass."""
+        for member in self.members:
+            member.dispatch(compute)
+        if self.members:
+            return
         grids = self.grids
         if grids is None:
             values = self.step.values(self.loaded.values)

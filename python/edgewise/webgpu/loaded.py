@@ -13,6 +13,7 @@ from ..engine import Buffer, LoadedPlan
 from ..engine.base import Failure, error_of
 from ..errors import EdgewiseError, EngineError, InputError
 from ..schema.errors import ERRORS
+from .batches import batch_at
 from .launch import Launch
 from .mirror import Mirrors
 from .steps import constants_of, register_ranges, steps_of
@@ -27,7 +28,7 @@ INDEX = next(error.code for error in ERRORS if error.name == "INDEX")
 
 
 class Run:
-    """Steps first to end - 1 of a plan, all on the GPU or all on the processor."""
+    """Launches first to end - 1 of a plan, all on the GPU or all on the processor."""
 
     __slots__ = ("first", "end", "on_gpu")
 
@@ -42,7 +43,9 @@ class WebGPUPlan(LoadedPlan):
     range, when they are done.
 
     Attributes:
-        launches: how each step is run on the GPU; None for those on the processor.
+        launches: how steps are run on the GPU, one or several together; None for a step on the
+            processor.
+        firsts: number of the first step of each.
         reasons: {step: why it runs on the processor}.
         mirrors: memory on the processor of the slots, for the steps there.
     """
@@ -53,6 +56,7 @@ class WebGPUPlan(LoadedPlan):
         self.bound: dict[int, Buffer] = {}
         self.steps: list[Any] = []
         self.launches: list[Launch | None] = []
+        self.firsts: list[int] = []
         self.closed: list[Any] = []  # GPUBuffers of the plan's own
         self.mirrors: Mirrors | None = None
         self.fails = self.stale = False
@@ -98,27 +102,47 @@ class WebGPUPlan(LoadedPlan):
         return self.closed[-1]
 
     def _choose(self) -> None:
-        """Decides where each step runs, and begins to compile its programs."""
+        """Decides where each step runs and which ones together, and begins to compile programs."""
         largest = [high for _, high in self.ranges]
-        failing = False
-        for i, step in enumerate(self.steps):
-            launch = Launch(self, i, step, largest, failing)
-            reason = launch.reason
-            if reason:
-                self.reasons[i] = reason
+        failing, first, count = False, 0, self.plan.init_count
+        resolved = self.resolve()
+        while first < len(self.steps):
+            behind = count if first < count else len(self.steps)
+            launch = Launch(self, first, [self.steps[first]], largest, failing)
+            end = first + 1
+            if launch.reason:
+                self.reasons[first] = launch.reason
             else:
+                end = batch_at(self.steps, resolved, first, behind, largest)
+                while end > first + 1:  # fewer, where they need too many bindings
+                    batch = Launch(self, first, self.steps[first:end], largest, failing)
+                    if not batch.reason:
+                        launch = batch
+                        break
+                    end = first + (end - first) // 2
+                launch.prepare()
                 failing = failing or launch.fails
-            self.launches.append(None if reason else launch)
+            self.firsts.append(first)
+            self.launches.append(None if launch.reason else launch)
+            first = end
 
     def _runs(self, first: int, end: int) -> list[Run]:
+        """Runs of the launches with steps first to end - 1."""
         out: list[Run] = []
-        for i in range(first, end):
+        for i, step in enumerate(self.firsts):
+            if not first <= step < end:
+                continue
             on_gpu = self.launches[i] is not None
             if out and out[-1].on_gpu == on_gpu:
                 out[-1].end = i + 1
             else:
                 out.append(Run(i, i + 1, on_gpu))
         return out
+
+    def steps_in(self, run: Run) -> tuple[int, int]:
+        """(its first step, the step behind it)"""
+        behind = self.firsts[run.end] if run.end < len(self.firsts) else len(self.steps)
+        return self.firsts[run.first], behind
 
     # ---- slots
     def bind_temps(self) -> None:
@@ -165,6 +189,7 @@ class WebGPUPlan(LoadedPlan):
             self._go(self.parts[1])
 
     def run_timed(self) -> list[float]:
+        """As LoadedPlan.run_timed. Steps that run together count as the first of them."""
         out: list[float] = []
         queue = self.engine.gpu.device.queue
         for run in self.parts[1]:
@@ -173,6 +198,8 @@ class WebGPUPlan(LoadedPlan):
                 self._go([Run(i, i + 1, run.on_gpu)])
                 queue.on_submitted_work_done_sync()
                 out.append(perf_counter() - start)
+                begin, end = self.steps_in(Run(i, i + 1, run.on_gpu))
+                out += [0.0] * (end - begin - 1)
         return out
 
     def _go(self, runs: list[Run]) -> None:
@@ -190,7 +217,7 @@ class WebGPUPlan(LoadedPlan):
                         self._check()
                         assert self.mirrors is not None
                         started = True
-                        self.mirrors.run(run.first, run.end)
+                        self.mirrors.run(*self.steps_in(run))
                 self._check()
                 self.done, self.stale = True, False
             except InputError:  # later steps have not written states
@@ -252,13 +279,17 @@ class WebGPUPlan(LoadedPlan):
     def info(self) -> dict[str, Any]:
         """What runs where; see WebGPUEngine.info."""
         first = self.plan.init_count
-        launches = [launch for launch in self.launches[first:] if launch is not None]
+        launches = [
+            launch
+            for step, launch in zip(self.firsts, self.launches)
+            if step >= first and launch is not None
+        ]
         here = {i: r for i, r in self.reasons.items() if i >= first}
         mirrors = self.mirrors
         return {
             "plan": self.title or self.plan.name,
             "steps": len(self.steps) - first,
-            "dispatches": sum(len(launch.programs) for launch in launches),
+            "dispatches": sum(launch.dispatches for launch in launches),
             "pipelines": len({p.text for launch in launches for p in launch.programs}),
             "onCpu": dict(Counter(self.plan.kernels[i] for i in here)),
             "why": {self.plan.kernels[i]: reason for i, reason in here.items()},
@@ -273,4 +304,4 @@ class WebGPUPlan(LoadedPlan):
             self.mirrors.free()
         while self.closed:
             self.closed.pop().destroy()
-        self.launches, self.bound = [], {}
+        self.launches, self.firsts, self.bound = [], [], {}

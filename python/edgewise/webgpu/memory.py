@@ -1,8 +1,8 @@
 """Memory of a GPU by address, so that ranges of it are Buffers as on any device.
 
-A GPUBuffer has a range of addresses. Weights share a few: they are only read. Everything else has
-its own, since WebGPU refuses to read and write one GPUBuffer in a step. All begins at a multiple of
-256 bytes, as bindings must.
+A GPUBuffer has a range of addresses. Weights share a few: they are only read. So do states, which
+steps update in place, many in one dispatch. Everything else has its own, since WebGPU refuses to
+read and write one GPUBuffer in a step. All begins at a multiple of 256 bytes, as bindings must.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from ..errors import OutOfMemory
 from .gpu import Gpu
 
 ALIGNMENT = 256
-LEAST, MOST = 1 << 22, 1 << 28  # bytes of the first GPUBuffer for weights, and of the largest one
+LEAST, MOST = (
+    1 << 22,
+    1 << 28,
+)  # bytes of the first GPUBuffer that is shared, and of the largest one
 
 
 class Place(NamedTuple):
@@ -35,9 +38,9 @@ def _aligned(nbytes: int) -> int:
 class _Block:
     """A GPUBuffer. live: {offset: bytes} of the allocations in it; used: offset behind the last."""
 
-    def __init__(self, gpu_buffer: Any, number: int, base: int, nbytes: int, shared: bool) -> None:
+    def __init__(self, gpu_buffer: Any, number: int, base: int, nbytes: int, use: str) -> None:
         self.gpu_buffer, self.number, self.base, self.nbytes = gpu_buffer, number, base, nbytes
-        self.shared = shared
+        self.use = use  # "weights" or "states", which share it, or ""
         self.live: dict[int, int] = {}
         self.spare: list[tuple[int, int]] = []  # (bytes, offset) of what was released
         self.used = 0
@@ -77,20 +80,23 @@ class GpuMemory:
         """Zeroed memory in a GPUBuffer of its own. Raises OutOfMemory."""
         with self._lock:
             self._free_released()
-            return self._in(self._make(_aligned(nbytes), False), nbytes)
+            return self._in(self._make(_aligned(nbytes), ""), nbytes)
 
-    def for_weight(self, nbytes: int) -> Buffer:
-        """Memory with undefined contents that no step writes. Raises OutOfMemory."""
+    def share(self, nbytes: int, use: str) -> Buffer:
+        """Memory with undefined contents in a GPUBuffer with others of the same use, "weights" or
+        "states". Raises OutOfMemory.
+        """
         size = _aligned(nbytes)
         with self._lock:
             self._free_released()
-            shared = [block for block in self._known[1] if block.shared]
+            shared = [block for block in self._known[1] if block.use == use]
             for block in shared:
                 if (offset := block.take(size)) is not None:
                     return Buffer(block.base + offset, nbytes)
             # As much again as there is: a small model needs little, a large one few buffers.
-            more = min(max(LEAST, sum(b.nbytes for b in shared)), MOST, self.gpu.buffer_bytes)
-            return self._in(self._make(max(size, more), True), nbytes)
+            most = min(MOST, self.gpu.buffer_bytes, self.gpu.binding_bytes)
+            more = min(max(LEAST, sum(b.nbytes for b in shared)), most)
+            return self._in(self._make(max(size, more), use), nbytes)
 
     @staticmethod
     def _in(block: _Block, nbytes: int) -> Buffer:
@@ -98,7 +104,7 @@ class GpuMemory:
         assert offset is not None
         return Buffer(block.base + offset, nbytes)
 
-    def _make(self, nbytes: int, shared: bool) -> _Block:
+    def _make(self, nbytes: int, use: str) -> _Block:
         if nbytes > self.gpu.buffer_bytes:
             raise OutOfMemory(
                 f"{nbytes} bytes in one buffer: this GPU has at most {self.gpu.buffer_bytes}",
@@ -113,7 +119,7 @@ class GpuMemory:
                 "webgpu",
                 "Use a smaller batch, sequence or model, or close other models.",
             ) from e
-        block = _Block(gpu_buffer, self.made, self._next, nbytes, shared)
+        block = _Block(gpu_buffer, self.made, self._next, nbytes, use)
         self.made += 1
         self._next += nbytes + ALIGNMENT
         bases, blocks = self._known

@@ -77,7 +77,7 @@ class Pipelines:
             buffer = {"type": type_, "has_dynamic_offset": False, "min_binding_size": least}
             return {"binding": binding, "visibility": visibility, "buffer": buffer}
 
-        entries = [entry(0, "uniform", RECORD_BYTES)]
+        entries = [entry(0, "uniform", RECORD_BYTES * program.records)]
         if program.registers:
             entries.append(entry(1, "uniform"))
         if program.fails or program.guarded:

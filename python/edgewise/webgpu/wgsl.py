@@ -36,7 +36,20 @@ from .gen.shaders import COMMON, SHADERS
 from .steps import Linear, Number, PlanStep, element_dtype
 
 FOLD = 65535  # workgroups in the first dimension of a grid, all that WebGPU promises
-OFFSETS, FLOATS, STEP_WORD, RECORD_BYTES = 16, 16, 32, 256  # words of a step's record
+# Words of a step's record: offsets of operands, floats that WGSL has no constants for, the step's
+# number for errors; and, of a step in a batch, its first workgroup, the workgroups of the batch (in
+# the first record), which of several bindings each operand has (two bits), parameters that vary.
+OFFSETS, FLOATS, STEP_WORD, START, TOTAL, CHOICES, VARIED, RECORD_BYTES = (
+    16,
+    16,
+    32,
+    33,
+    34,
+    35,
+    36,
+    256,
+)
+MOST_VARIED, MOST_CHOICES, MOST_STEPS = 28, 4, 256
 REGISTERS = 32  # that a plan may have
 FIRST_BINDING = 3  # 0 is the record, 1 the registers, 2 the error
 
@@ -45,9 +58,11 @@ BUILT_IN = {"cos", "sin"}  # operands of these names have accessors with an unde
 
 
 class Role(NamedTuple):
-    """How an operand is bound: the number of its binding, -1 where it is absent."""
+    """How an operand is bound: the numbers of its bindings. None where it is absent, several where
+    that of a step in a batch lies in one of several buffers.
+    """
 
-    binding: int
+    bindings: tuple[int, ...]
     written: bool
 
 
@@ -88,6 +103,7 @@ class Program:
         registers: whether it reads registers.
         fails: whether it can report an index that is out of range.
         guarded: whether it does nothing once an index was out of range.
+        records: steps that it runs.
     """
 
     text: str
@@ -95,6 +111,7 @@ class Program:
     registers: bool
     fails: bool
     guarded: bool
+    records: int = 1
 
 
 @cache
@@ -116,13 +133,21 @@ def parts_of(text: str) -> dict[str, str]:
     return out
 
 
+def count_of(variant: Variant, values: Mapping[str, object]) -> int:
+    """Workgroups of a step."""
+    if "threads" in variant.declared:
+        return -(-int(evaluate(variant.declared["threads"], values)) // variant.group)
+    return int(evaluate(variant.declared["groups"], values))
+
+
+def folded(count: int) -> tuple[int, int]:
+    """A number of workgroups in two dimensions."""
+    return (count, 1) if count <= FOLD else (FOLD, -(-count // FOLD))
+
+
 def grid_of(variant: Variant, values: Mapping[str, object]) -> tuple[int, int]:
     """Workgroups of a step, in two dimensions."""
-    if "threads" in variant.declared:
-        count = -(-int(evaluate(variant.declared["threads"], values)) // variant.group)
-    else:
-        count = int(evaluate(variant.declared["groups"], values))
-    return (count, 1) if count <= FOLD else (FOLD, -(-count // FOLD))
+    return folded(count_of(variant, values))
 
 
 def stages_of(step: PlanStep, largest: Sequence[int]) -> list[Variant]:
@@ -217,6 +242,7 @@ class _Linker:
     variant: Variant
     roles: Sequence[Role]
     bindings: Sequence[Binding]
+    varied: Sequence[str] | None = None  # of a batch: parameters that vary
     out: dict[str, str] = field(default_factory=dict)
     registers: bool = False
     fails: bool = False
@@ -228,8 +254,22 @@ class _Linker:
         self.calls = {  # parameters that are functions
             name: f"{name}_()"
             for name, value in self.step.params.items()
-            if _follows(value) or isinstance(value, float) and not math.isfinite(value)
+            if _follows(value)
+            or (isinstance(value, float) and not math.isfinite(value))
+            or name in (self.varied or ())
         }
+        self.fixed = {  # constants that the shader declares
+            name.strip(): condition.strip()
+            for rule in filter(None, self.variant.declared.get("const", "").split(";"))
+            for name, _, condition in [rule.partition(" = ")]
+        }
+
+    def word(self, index: int) -> str:
+        """A word of the step's record."""
+        if self.varied is None:
+            return f"record[{index // 4}][{index % 4}]"
+        self.add("batch_part")
+        return f"record[batch_part * {RECORD_BYTES // 16}u + {index // 4}u][{index % 4}]"
 
     def add(self, text: str, own: bool = True) -> str:
         """The text with the names that stand for others replaced; adds what it refers to.
@@ -256,9 +296,14 @@ class _Linker:
             self.parameter(name)
         elif name == "type_code" and "type" in self.step.params:
             self.out[name] = f"const type_code = {self.step.params['type']};"
+        elif name in self.fixed:
+            plain = {k: v for k, v in self.step.params.items() if isinstance(v, int)}
+            self.out[name] = (
+                f"const {name} = {str(bool(evaluate(self.fixed[name], plain))).lower()};"
+            )
         elif name.endswith("_") and name[:-1] in self.calls:
             self.called(name[:-1])
-        elif name in ("fail", "reg"):
+        elif name in ("fail", "reg", "batch_part", "batch_choice"):
             self.special(name)
         else:
             self.accessor(name)
@@ -276,7 +321,10 @@ class _Linker:
 
     def called(self, name: str) -> None:
         value = self.step.params[name]
-        if isinstance(value, list):
+        if name in (self.varied or ()):
+            at = VARIED + list(self.varied or ()).index(name)
+            body = f"-> u32 {{ return {self.word(at)}; }}"
+        elif isinstance(value, list):
             self.add("reg")
             body = f"-> array<i32, {len(value)}> {{ return {_array(value)}; }}"
         elif isinstance(value, Linear):
@@ -284,7 +332,7 @@ class _Linker:
             body = f"-> u32 {{ return u32({linear(value)}); }}"
         else:
             at = FLOATS + floats_of(self.step).index(name)
-            body = f"-> f32 {{ return bitcast<f32>(record[{at // 4}][{at % 4}]); }}"
+            body = f"-> f32 {{ return bitcast<f32>({self.word(at)}); }}"
         self.out[name + "_"] = f"fn {name}_() {body}"
 
     def special(self, name: str) -> None:
@@ -292,8 +340,15 @@ class _Linker:
             self.registers = True
             self.out[name] = "fn reg(r: u32) -> i32 { return registers[r / 4u][r % 4u]; }"
             return
+        if name == "batch_part":
+            self.out[name] = "var<private> batch_part: u32;"
+            return
+        if name == "batch_choice":
+            text = f"return ({self.word(CHOICES)} >> (2u * k)) & 3u;"
+            self.out[name] = f"fn batch_choice(k: u32) -> u32 {{ {text} }}"
+            return
         self.fails = True
-        at = f"record[{STEP_WORD // 4}][{STEP_WORD % 4}]"
+        at = self.word(STEP_WORD)
         self.out[name] = (
             "fn fail(index: i32) {"
             f" loop {{ let seen = atomicCompareExchangeWeak(&errors[0], 0u, {at});"
@@ -304,7 +359,7 @@ class _Linker:
     def accessor(self, name: str) -> None:
         """Adds a function of an operand."""
         if name.startswith("has_") and name[4:] in self.operands:
-            present = self.roles[self.operands[name[4:]]].binding >= 0
+            present = bool(self.roles[self.operands[name[4:]]].bindings)
             self.out[name] = f"const {name} = {str(present).lower()};"
             return
         for suffix in ("", "_set", "_int", "_word", "_at"):
@@ -330,25 +385,51 @@ class _Linker:
             return self.index_function(index)
         dtype, nbytes = element_dtype(self.step.kernel, index, self.step.params)
         type_ = TYPES[class_of(dtype, nbytes) or "w"]
-        if role.binding < 0:
+        if not role.bindings:
             if suffix == "_set":
                 return f"fn {operand.name}_set(i: u32, v: {type_}) {{}}"
             kind = {"_int": "i32", "_word": "u32"}.get(suffix, type_)
             return f"fn {operand.name}{suffix}(i: u32) -> {kind} {{ return {kind}(); }}"
-        stored = self.bindings[role.binding].stored
         base = self.base(index, nbytes)
-        access = Access(operand.name, dtype, nbytes, f"bound{role.binding}", stored, base)
-        made = access.function(suffix)
-        assert made is not None, suffix
-        text, needs = made
-        self.add(needs)
-        return self.add(text) if suffix == "_int" else text
+        texts = []
+        for way, binding in enumerate(role.bindings):
+            name = operand.name if way == 0 else f"{operand.name}_way{way}"
+            stored = self.bindings[binding].stored
+            access = Access(name, dtype, nbytes, f"bound{binding}", stored, base)
+            made = access.function(suffix)
+            assert made is not None, suffix
+            text, needs = made
+            self.add(needs)
+            texts.append(self.add(text) if suffix == "_int" else text)
+        if len(texts) > 1 and suffix != "_int":  # which reads by the other accessor
+            texts = [self.chosen(index, texts)]
+        return texts[0]
+
+    def chosen(self, index: int, texts: Sequence[str]) -> str:
+        """The accessor of an operand that lies in one of several bindings. texts: of the accessors
+        of each; the first gets a name of its own.
+        """
+        self.add("batch_choice")
+        found = re.match(r"fn (\w+)\((.*?)\)( -> \w+)? ", texts[0])
+        assert found is not None
+        name, arguments, result = found[1], found[2], found[3] or ""
+        names = [name + "_way0", *(re.findall(r"fn (\w+)", text)[0] for text in texts[1:])]
+        given = ", ".join(a.split(":")[0] for a in arguments.split(", "))
+        returns = "return " if result else ""
+        cases = [
+            f"if (batch_choice({index}u) == {way}u) {{ {returns}{names[way]}({given});"
+            f" {'' if result else 'return; '}}}"
+            for way in range(1, len(texts))
+        ]
+        body = f"{' '.join(cases)} {returns}{names[0]}({given});"
+        first = texts[0].replace(f"fn {name}(", f"fn {names[0]}(", 1)
+        return "\n".join([first, *texts[1:], f"fn {name}({arguments}){result} {{ {body} }}"])
 
     def base(self, index: int, nbytes: int) -> str:
         """The offset of an operand's element 0, in elements."""
         v = self.step.operands[index]
         assert v is not None
-        fixed = f"record[{index // 4}][{index % 4}]"
+        fixed = self.word(index)
         if v.register < 0 or not v.scale:
             return fixed
         self.add("reg")
@@ -433,6 +514,8 @@ def _count(variant: Variant, step: PlanStep, linker: _Linker) -> str:
 
     def name(found: re.Match[str]) -> str:
         value = step.params.get(found[0])
+        if found[0] in (linker.varied or ()):
+            return f"{found[0]}_()"
         return found[0] if not isinstance(value, (int, Linear)) else _u32(value)
 
     expression = re.sub(r"(\w+) if (.+?) else (\w+)", chosen, expression)
@@ -448,20 +531,23 @@ def program_of(
     roles: Sequence[Role],
     bindings: Sequence[Binding],
     guarded: bool,
+    batch: tuple[int, Sequence[str]] | None = None,
 ) -> Program:
-    """The program of a step.
+    """The program of a step, or of a batch of steps.
 
     Args:
-        step, variant: the step and its shader.
+        step, variant: the step, or the first one, and its shader.
         roles: of the operands.
         bindings: that the roles name.
         guarded: whether it must do nothing once an index was out of range.
+        batch: (number of steps, parameters in which they differ); None: a step alone.
     """
-    linker = _Linker(step, variant, roles, bindings)
+    linker = _Linker(step, variant, roles, bindings, batch[1] if batch else None)
     element = "element" in variant.parts
     linker.need("element" if element else "run")
-    count = _count(variant, step, linker)
-    lines = [f"@group(0) @binding(0) var<uniform> record: array<vec4u, {RECORD_BYTES // 16}>;"]
+    body = _body(step, variant, linker, batch)
+    records = RECORD_BYTES // 16 * (batch[0] if batch else 1)
+    lines = [f"@group(0) @binding(0) var<uniform> record: array<vec4u, {records}>;"]
     if linker.registers:
         lines.append(
             f"@group(0) @binding(1) var<uniform> registers: array<vec4i, {REGISTERS // 4}>;"
@@ -476,12 +562,6 @@ def program_of(
             f"@group(0) @binding({FIRST_BINDING + i}) var<storage, {mode}> bound{i}:"
             f" array<{b.stored}>;"
         )
-    group = variant.group
-    index = f"wg.y * {FOLD}u + wg.x"
-    if element:
-        body = f"let i = ({index}) * {group}u + lane; if (i < {count}) {{ element(i); }}"
-    else:
-        body = f"let at = {index}; if (at >= {count}) {{ return; }} run(at, lane);"
     if guarded and linker.fails:  # others write the error meanwhile: one of the group reads it
         lines.append("var<workgroup> seen_error: u32;")
         body = (
@@ -490,10 +570,38 @@ def program_of(
         )
     elif guarded:
         body = f"if (errors[0] != 0u) {{ return; }} {body}"
-    lines += [f"const GROUP = {group}u;", *(t for t in linker.out.values() if t)]
+    lines += [f"const GROUP = {variant.group}u;", *(t for t in linker.out.values() if t)]
     lines += [
-        f"@compute @workgroup_size({group}) fn main(@builtin(workgroup_id) wg: vec3u,"
+        f"@compute @workgroup_size({variant.group}) fn main(@builtin(workgroup_id) wg: vec3u,"
         f" @builtin(local_invocation_index) lane: u32) {{ {body} }}",
         "",
     ]
-    return Program("\n".join(lines), tuple(bindings), linker.registers, linker.fails, guarded)
+    count = batch[0] if batch else 1
+    text = "\n".join(lines)
+    return Program(text, tuple(bindings), linker.registers, linker.fails, guarded, count)
+
+
+def _body(
+    step: PlanStep, variant: Variant, linker: _Linker, batch: tuple[int, Sequence[str]] | None
+) -> str:
+    """The statements of a program's entry point."""
+    count = _count(variant, step, linker)
+    element = "element" in variant.parts
+    at = f"wg.y * {FOLD}u + wg.x"
+    if batch is None:
+        if element:
+            return f"let i = ({at}) * {variant.group}u + lane; if (i < {count}) {{ element(i); }}"
+        return f"let at = {at}; if (at >= {count}) {{ return; }} run(at, lane);"
+    linker.add("batch_part")
+    # No barrier may depend on `batch_part`: compilers take it to differ between invocations.
+    search = (
+        f"let place = {at}; if (place >= record[{TOTAL // 4}][{TOTAL % 4}]) {{ return; }}"
+        f" var low = 0u; var high = {batch[0]}u;"
+        f" while (high - low > 1u) {{ let middle = (low + high) / 2u;"
+        f" if (record[middle * {RECORD_BYTES // 16}u + {START // 4}u][{START % 4}] <= place)"
+        " { low = middle; } else { high = middle; } }"
+        f" batch_part = low; let at = place - {linker.word(START)};"
+    )
+    if element:
+        return f"{search} let i = at * {variant.group}u + lane; if (i < {count}) {{ element(i); }}"
+    return f"{search} run(at, lane);"

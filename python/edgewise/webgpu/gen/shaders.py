@@ -415,6 +415,7 @@ fn place(channel: u32, i: u32) -> u32 {
             {
                 'threads': 'volume(dims)',
                 'apply': 'apply = binary_{op}_{type}',
+                'alike': 'any',
             },
             """\
 fn element(i: u32) { y_set(y_at(i), apply(a(a_at(i)), b(b_at(i)))); }
@@ -547,6 +548,7 @@ fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
                 'threads': 'volume(dims)',
                 'when': 'mode == 0',
                 'apply': 'convert = cast_{x_type}_{y_type}',
+                'alike': 'any',
             },
             """\
 fn element(i: u32) { y_set(y_at(i), convert(x(x_at(i)))); }
@@ -730,6 +732,7 @@ fn run(at: u32, lane: u32) {
             "copy",
             {
                 'threads': 'volume(dims)',
+                'alike': 'any',
             },
             """\
 fn element(i: u32) { y_set(y_at(i), x(x_at(i))); }
@@ -930,6 +933,7 @@ fn run(at: u32, lane: u32) {
             {
                 'threads': 'volume(dims)',
                 'apply': 'value = value_{size}',
+                'alike': 'any',
             },
             """\
 fn element(i: u32) { y_set(y_at(i), value()); }
@@ -945,6 +949,7 @@ fn value_8() -> vec2u { return vec2u(bitcast<u32>(i32(value_low)), bitcast<u32>(
             "gated_grad",
             {
                 'threads': 'n',
+                'alike': 'any',
             },
             """\
 fn element(i: u32) {
@@ -1097,9 +1102,10 @@ fn zero_of(row: u32, part: u32) -> f32 {
                 'group': '64',
                 'when': 'm <= 4 and k > 0',
                 'apply': 'number = number_{b_type}; activate = activate_{activation}',
+                'const': 'packed = b_row == 1',
             },
             """\
-const PARTS = select(2u, 16u, b_row == 1);
+const PARTS = select(2u, 16u, packed);
 const COLUMNS = GROUP / PARTS;
 var<workgroup> partial: array<f32, GROUP>;
 fn run(at: u32, lane: u32) {
@@ -1110,7 +1116,7 @@ fn run(at: u32, lane: u32) {
   let q = batch - p * batch1;
   var part = lane % PARTS;
   var local = lane / PARTS;
-  if (b_row != 1) {
+  if (!packed) {
     part = lane / COLUMNS;
     local = lane % COLUMNS;
   }
@@ -1126,7 +1132,7 @@ fn run(at: u32, lane: u32) {
   partial[lane] = s;
   workgroupBarrier();
   if (part == 0u && column < n) {
-    let step = select(COLUMNS, 1u, b_row == 1);
+    let step = select(COLUMNS, 1u, packed);
     s = 0f;
     for (var i = 0u; i < PARTS; i++) { s += partial[lane + i * step]; }
     let to = p * y0 + q * y1 + row * y_row + column;
@@ -1145,6 +1151,9 @@ fn run(at: u32, lane: u32) {
                 'groups': 'batch0 * batch1 * ceil_div(m, 32) * ceil_div(n, 32)',
                 'group': '64',
                 'apply': 'number = number_{b_type}; activate = activate_{activation}',
+                'alike': 'any',
+                'vary': 'n b_row b_col y_row y0 y1 b0 b1 bias_row bias_col',
+                'same': 'm <= 4; m > 4 or b_row == 1',
             },
             """\
 const DEPTH = 16;
@@ -1262,6 +1271,8 @@ fn zero_of_u(column: u32, part: u32) -> f32 {
                 'group': '64',
                 'when': 'format == 0 and transposed == 0 and block * bits % 32 == 0',
                 'apply': 'activate = activate_{activation}; zero_of = zero_of_{zero_type}',
+                'alike': 'any',
+                'vary': 'n y_row',
             },
             """\
 const EACH = 32 / bits;
@@ -1269,7 +1280,7 @@ const BLOCKS = (k + block - 1) / block;
 const WORDS = block * bits / 32;
 var<workgroup> partial: array<f32, GROUP>;
 fn run(at: u32, lane: u32) {
-  const across = (n + 3) / 4;
+  let across = ceil_div(n, 4u);
   let row = at / across;
   let column = at % across * 4u + lane / 16u;
   let part = lane % 16u;
@@ -1318,6 +1329,7 @@ fn zero_of_u(column: u32, blk: u32) -> f32 {
             {
                 'groups': 'rows',
                 'group': '64',
+                'alike': 'any',
             },
             """\
 fn value(row: u32, j: u32) -> f32 {
@@ -1456,6 +1468,8 @@ fn run(row: u32, lane: u32) {
             {
                 'threads': 'n',
                 'apply': 'updated = rule_{rule}',
+                'alike': 'any',
+                'vary': 'n',
             },
             """\
 fn element(i: u32) { x_set(i, updated(i)); }
@@ -1807,6 +1821,8 @@ fn finished_log_sum_exp(s: f32, high: f32) -> f32 { return log(s) + high; }
             "rope",
             {
                 'threads': 'batch * heads * seq * (head_dim - rotary_dim // 2)',
+                'alike': 'any',
+                'vary': 'heads x_b x_h x_s y_b y_h y_s',
             },
             """\
 fn table_row(b: u32, s: u32) -> i32 {
@@ -1977,6 +1993,7 @@ fn run(row: u32, lane: u32) {
             {
                 'groups': 'rows',
                 'group': '64',
+                'alike': 'any',
             },
             """\
 fn run(row: u32, lane: u32) {
@@ -2127,6 +2144,7 @@ fn nothing_8() -> vec2u { return vec2u(0u); }
             {
                 'threads': 'volume(dims)',
                 'apply': 'apply = unary_{op}_{type}',
+                'alike': 'any',
             },
             """\
 fn element(i: u32) { y_set(y_at(i), apply(x(x_at(i)))); }
@@ -2202,6 +2220,7 @@ fn unary_bit_not_l(v: vec2u) -> vec2u { return ~v; }
             {
                 'threads': 'volume(dims)',
                 'apply': 'slope = slope_{op}',
+                'alike': 'any',
             },
             """\
 fn element(i: u32) { dx_set(dx_at(i), slope(dy(dy_at(i)), x(x_at(i)))); }
