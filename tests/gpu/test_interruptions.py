@@ -10,7 +10,8 @@ from edgewise import InferenceSession
 from edgewise.errors import EngineError, InputError
 from edgewise.webgpu.memory import GpuMemory
 from edgewise.webgpu.pipelines import Pipelines
-from edgewise.webgpu.wgsl import program_of, variants_of
+from edgewise.webgpu.variants import variants_of
+from edgewise.webgpu.wgsl import program_of
 from onnx import TensorProto, helper, numpy_helper
 
 from .adapters import gpu
@@ -68,7 +69,7 @@ def test_an_unread_error_does_not_reach_the_next_run(monkeypatch):
 def test_steps_with_indices_of_their_own_do_nothing_after_an_error():
     session, loaded = gathering(gpu())
     (step,), (launch,), (variant,) = loaded.steps, loaded.launches, variants_of("gather")
-    roles, bindings = launch.arrangement[:2]
+    roles, bindings = launch.arrangement.roles[0], launch.arrangement.bindings
     guarded = program_of(step, variant, roles, bindings, guarded=True)
     assert guarded.fails and guarded.guarded
     session.run(None, {"i": np.array([1, 2, 3])})
@@ -138,9 +139,7 @@ def test_memory_that_a_finalizer_releases():
                 memory.release(later.pop())
                 memory.sweep()
 
-    memory = GpuMemory(
-        SimpleNamespace(buffer=Freed, buffer_bytes=1 << 30, binding_bytes=1 << 27)
-    )
+    memory = GpuMemory(SimpleNamespace(buffer=Freed, buffer_bytes=1 << 30, binding_bytes=1 << 27))
     a, b, c = (memory.allocate(1000) for _ in range(3))
     later = [b]
     memory.release(a)

@@ -1,6 +1,7 @@
 // threads: volume(dims)
 // apply: apply = binary_{op}_{type}
 // alike: any
+// joins: a b y
 //
 // One function for each op and class of element types; see unary.wgsl. Integers of less than 32 bits
 // wrap when they are stored.

@@ -4,6 +4,8 @@
 // apply: activate = activate_{activation}; zero_of = zero_of_{zero_type}
 // alike: any
 // vary: n y_row
+// before: a if m == 1
+// after: y if m == 1
 //
 // A workgroup computes 4 elements of a row of y, 16 invocations each, which take words of b in
 // turns. A weight is never stored as a float; sums are float32 for every accuracy level.

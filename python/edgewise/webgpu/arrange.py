@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..schema.plan_format import ARENA
+from .link import Binding, Role
 from .memory import ALIGNMENT
 from .steps import PlanStep, element_dtype
-from .wgsl import Binding, Role
 
 
 class Span(NamedTuple):
@@ -31,7 +31,7 @@ class Arrangement(NamedTuple):
     """What a dispatch binds.
 
     Attributes:
-        roles: of the operands.
+        roles: of the operands; for each kernel, in the order in which they come.
         bindings: in order.
         ranges: (number, begin, end) of each binding; begin is a multiple of 256.
         offsets: of each step, those of element 0 of its operands from the beginning of their
@@ -39,7 +39,7 @@ class Arrangement(NamedTuple):
         choices: of each step, which of the bindings of its role each operand lies in.
     """
 
-    roles: tuple[Role, ...]
+    roles: tuple[tuple[Role, ...], ...]
     bindings: tuple[Binding, ...]
     ranges: tuple[tuple[int, int, int], ...]
     offsets: tuple[tuple[int, ...], ...]
@@ -53,40 +53,50 @@ def arrange(steps: Sequence[PlanStep], spans: Sequence[Sequence[Span | None]]) -
     is only read, each range has a binding of its own; of several steps, each operand has one.
 
     Args:
-        steps: of one kernel.
-        spans: of the operands of each; None where absent, and for working memory of the C function.
+        steps: the steps; neighbours of one kernel share their bindings.
+        spans: of the operands of each; None where absent or not in memory, and for working memory
+            of the C function.
     """
-    operands = steps[0].kernel.operands
+    family = [0] * len(steps)  # number of the kernel
+    for m in range(1, len(steps)):
+        family[m] = family[m - 1] + (steps[m].kernel is not steps[m - 1].kernel)
     members = [
         (m, k, span) for m, of in enumerate(spans) for k, span in enumerate(of) if span is not None
     ]
-    written = {span.number for _, k, span in members if operands[k].output}
+    written = {span.number for m, k, span in members if steps[m].kernel.operands[k].output}
     groups: dict[tuple[int, int, int], list[tuple[int, int, Span]]] = {}
     for m, k, span in members:
-        own = span[:3] if len(steps) == 1 else (span.number, -1, k)
+        own = span[:3] if len(steps) == 1 else (span.number, -2 - family[m], k)
         if span.number in written:
             own = (span.number, -1, -1)
         groups.setdefault(own, []).append((m, k, span))
-    used: list[list[int]] = [[] for _ in operands]
-    offsets = [[0] * len(operands) for _ in steps]
-    choices = [[0] * len(operands) for _ in steps]
+    used: dict[tuple[int, int], list[int]] = {}
+    offsets = [[0] * len(step.operands) for step in steps]
+    choices = [[0] * len(step.operands) for step in steps]
     bindings: list[Binding] = []
     ranges: list[tuple[int, int, int]] = []
     for (number, *_), of in groups.items():
         begin = min(span.begin for _, _, span in of) // ALIGNMENT * ALIGNMENT
         end = -(-max(span.end for _, _, span in of) // 4) * 4
         for m, k, span in of:
-            if len(bindings) not in used[k]:
-                used[k].append(len(bindings))
-            choices[m][k] = used[k].index(len(bindings))
-            offsets[m][k] = (span.zero - begin) // element_dtype(
-                steps[m].kernel, k, steps[m].params
-            )[1]
-        bindings.append(Binding(number in written, _stored(steps[0], {k for _, k, _ in of})))
+            ways = used.setdefault((family[m], k), [])
+            if len(bindings) not in ways:
+                ways.append(len(bindings))
+            nbytes = element_dtype(steps[m].kernel, k, steps[m].params)[1]
+            choices[m][k] = ways.index(len(bindings))
+            offsets[m][k] = (span.zero - begin) // nbytes
+        bindings.append(Binding(number in written, _stored(steps, of)))
         ranges.append((number, begin, end))
-    roles = [Role(tuple(of), bool(of) and o.output) for o, of in zip(operands, used)]
+    firsts = [m for m in range(len(steps)) if m == 0 or family[m] != family[m - 1]]
+    roles = tuple(
+        tuple(
+            Role(tuple(used.get((family[m], k), ())), o.output and (family[m], k) in used)
+            for k, o in enumerate(steps[m].kernel.operands)
+        )
+        for m in firsts
+    )
     return Arrangement(
-        tuple(roles),
+        roles,
         tuple(bindings),
         tuple(ranges),
         tuple(map(tuple, offsets)),
@@ -94,12 +104,12 @@ def arrange(steps: Sequence[PlanStep], spans: Sequence[Sequence[Span | None]]) -
     )
 
 
-def _stored(step: PlanStep, members: set[int]) -> str:
+def _stored(steps: Sequence[PlanStep], members: Sequence[tuple[int, int, Span]]) -> str:
     """What the operands with one binding are stored as."""
-    types = [
-        (step.kernel.operands[k].output, *element_dtype(step.kernel, k, step.params))
-        for k in members
-    ]
+    types = {
+        (steps[m].kernel.operands[k].output, *element_dtype(steps[m].kernel, k, steps[m].params))
+        for m, k, _ in members
+    }
     if any(output and nbytes < 4 for output, _, nbytes in types):
         return "atomic<u32>"
     return "f32" if all(dtype == 1 for _, dtype, _ in types) else "u32"

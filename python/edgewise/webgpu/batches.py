@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..declare.kernel import evaluate
+from ..declare.kernel import dimensions, evaluate
 from ..targets.gen.alike import ALIKE
 from .arrange import is_scratch
-from .steps import Linear, PlanStep, element_dtype
-from .wgsl import MOST_STEPS, MOST_VARIED, Variant, stages_of
+from .link import MOST_STEPS, MOST_VARIED
+from .steps import Linear, PlanStep, StepOperand, element_dtype
+from .variants import Variant, conditions_of, stages_of, variants_of
 
 if TYPE_CHECKING:
     from ..engine.resolved import ResolvedStep
@@ -25,31 +26,222 @@ def varied_in(steps: Sequence[PlanStep]) -> tuple[str, ...]:
     return ALIKE[steps[0].kernel.name][0] if len(steps) > 1 else ()
 
 
-def batch_at(
-    steps: Sequence[PlanStep],
-    resolved: Sequence[ResolvedStep],
-    first: int,
-    end: int,
-    largest: Sequence[int],
-) -> int:
-    """The step behind the batch that begins with step `first`; end: at most this one."""
-    stages = stages_of(steps[first], largest)
-    common = _common(steps[first], stages, largest)
-    if common is None:
-        return first + 1
-    touched: list[_Range] = []
-    last = first
-    while last < min(end, first + MOST_STEPS):
-        if last > first and _common(steps[last], stages, largest) != common:
-            break
-        if last > first and stages_of(steps[last], largest) != stages:
-            break
-        ranges = _ranges(steps[last], resolved[last])
-        if any(_clash(a, b) for a in ranges for b in touched):
-            break
-        touched += ranges
-        last += 1
-    return max(last, first + 1)
+class Group(NamedTuple):
+    """Steps first to end - 1, which one dispatch runs.
+
+    Attributes:
+        head: whether the first one computes an operand of the others (Batch.head in wgsl.py).
+        tail: whether the last one joins the results of the two before it.
+    """
+
+    first: int
+    end: int
+    head: bool = False
+    tail: bool = False
+
+
+class Grouping:
+    """Finds the groups of a plan.
+
+    Args:
+        steps, resolved: those of the plan, and what they touch.
+        largest: highest values of the registers.
+        temporary: {buffer of an operand: whether its contents end with the run}.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[PlanStep],
+        resolved: Sequence[ResolvedStep],
+        largest: Sequence[int],
+        temporary: Sequence[bool],
+    ) -> None:
+        self.steps, self.resolved, self.largest = steps, resolved, largest
+        self.temporary = temporary
+
+    def at(self, first: int, end: int) -> Group:
+        """The group that begins with step `first`; end: behind its last step at most."""
+        head = self._head_reads(first, end)
+        begin = first + head
+        behind = self._alike(begin, end)
+        if head and not self._head_fits(first, behind):
+            head, begin = False, first
+            behind = self._alike(first, end)
+        tail = behind < end and behind - begin == 2 and self._tail_fits(first, begin, behind)
+        return Group(first, behind + tail, head, tail)
+
+    def _alike(self, first: int, end: int) -> int:
+        """The step behind neighbours that one body can run."""
+        steps = self.steps
+        stages = stages_of(steps[first], self.largest)
+        common = _common(steps[first], stages, self.largest)
+        if common is None:
+            return first + 1
+        touched: list[_Range] = []
+        last = first
+        while last < min(end, first + MOST_STEPS - 2):
+            if last > first and (
+                _common(steps[last], stages, self.largest) != common
+                or stages_of(steps[last], self.largest) != stages
+            ):
+                break
+            ranges = self._ranges(last)
+            if any(_clash(a, b) for a in ranges for b in touched):
+                break
+            touched += ranges
+            last += 1
+        return max(last, first + 1)
+
+    def _ranges(self, step: int, without: str = "") -> list[_Range]:
+        """What a step touches, all of a buffer where that follows registers.
+
+        without: name of an operand that is left out.
+        """
+        out = []
+        it = self.steps[step]
+        of = zip(it.kernel.operands, it.operands, self.resolved[step].operands)
+        for i, (o, v, r) in enumerate(of):
+            if v is None or r is None or is_scratch(it, i) or o.name == without:
+                continue
+            begin, end = (0, 1 << 62) if it.dynamic or v.register >= 0 else (r.begin, r.end)
+            out.append((v.buffer, begin, end, o.output))
+        return out
+
+    # ---- a step that computes an operand of those behind it
+    def _head_reads(self, first: int, end: int) -> bool:
+        """Whether a step can be computed within the body of the one behind it."""
+        if first + 1 >= end or _declares(self.steps[first], "computes", self.largest) is None:
+            return False
+        return self._operand_from(first + 1, first) is not None
+
+    def _operand_from(self, part: int, head: int) -> str | None:
+        """The operand of step `part` that step `head` computes; None where it cannot."""
+        made = _declares(self.steps[head], "computes", self.largest)
+        stages = stages_of(self.steps[part], self.largest)
+        rule = stages[0].declared.get("before") if len(stages) == 1 else None
+        if made is None or rule is None or not self._holds(part, rule):
+            return None
+        name = rule.partition(" if ")[0]
+        read, written = self._operand(part, name), self._operand(head, made)
+        return name if read is not None and read == written and read.register < 0 else None
+
+    def _operand(self, step: int, name: str) -> StepOperand | None:
+        kernel = self.steps[step].kernel
+        return self.steps[step].operands[kernel.index[name]]
+
+    def _holds(self, step: int, rule: str) -> bool:
+        it = self.steps[step]
+        return not it.dynamic and bool(
+            evaluate(rule.partition(" if ")[2], conditions_of(it, self.largest))
+        )
+
+    def _head_fits(self, head: int, end: int) -> bool:
+        """Whether step `head` need not be run if the steps behind it, up to `end`, compute it."""
+        made = _declares(self.steps[head], "computes", self.largest)
+        assert made is not None
+        touched = [r for r in self._ranges(head) if not r[3]]
+        for part in range(head + 1, end):
+            name = self._operand_from(part, head)
+            if name is None:
+                return False
+            if any(_clash(a, b) for a in self._ranges(part, name) for b in touched):
+                return False
+        return self._unread(head, made, end)
+
+    def _unread(self, step: int, name: str, end: int) -> bool:
+        """Whether nothing from step `end` on reads what a step writes."""
+        found = self.resolved[step].operands[self.steps[step].kernel.index[name]]
+        assert found is not None
+        if not self.temporary[found.buffer]:
+            return False
+        nbytes = found.end - found.begin
+        for later in range(end, len(self.steps)):
+            step = self.steps[later]
+            hits = [
+                o.output and not o.updated
+                for o, v, r in zip(
+                    step.kernel.operands, step.operands, self.resolved[later].operands
+                )
+                if v is not None
+                and r is not None
+                and r.buffer == found.buffer
+                # what follows registers may be longer, but begins in the tensor that it reads
+                and (
+                    r.begin < found.end
+                    and found.begin < r.end
+                    or 0 <= v.offset - found.begin < nbytes
+                )
+            ]
+            if hits:  # what is written there next is another tensor
+                return all(hits)
+        return True
+
+    # ---- a step that joins the results of two
+    def _tail_fits(self, first: int, begin: int, tail: int) -> bool:
+        """Whether step `tail` only joins the results of steps `begin` and `begin` + 1."""
+        joined = _declares(self.steps[tail], "joins", self.largest)
+        rule = stages_of(self.steps[begin], self.largest)[0].declared.get("after")
+        if joined is None or rule is None or not self._holds(begin, rule):
+            return False
+        if self.steps[begin].params != self.steps[begin + 1].params or not _plain(self.steps[tail]):
+            return False
+        name = rule.partition(" if ")[0]
+        a, b, y = joined.split()
+        results = [self._operand(part, name) for part in (begin, begin + 1)]
+        inputs = [self._operand(tail, a), self._operand(tail, b)]
+        if results[0] == results[1] or inputs not in (results, results[::-1]):
+            return False
+        one = self.resolved[begin].operands[self.steps[begin].kernel.index[name]]
+        all_ = self.resolved[tail].operands[self.steps[tail].kernel.index[y]]
+        if one is None or all_ is None or one.end - one.begin != all_.end - all_.begin:
+            return False
+        virtual = {r[:3] for r in self._ranges(first) if r[3] and first < begin}
+        read = [
+            r
+            for part in range(first, tail)
+            for r in self._ranges(part)
+            if not r[3] and r[:3] not in virtual
+        ]
+        out = [r for r in self._ranges(tail) if r[3]]
+        if any(_clash(x, r) for x in out for r in read):
+            return False
+        return all(
+            any(_clash(x, r) for x in out for r in self._ranges(part) if r[3])  # or in its place
+            or self._unread(part, name, tail + 1)
+            for part in (begin, begin + 1)
+        )
+
+
+def swapped(steps: Sequence[PlanStep]) -> bool:
+    """Whether the last step, which joins the results of the two before it, has them in reverse."""
+    tail, part = steps[-1], steps[-3]
+    name = next(v.declared["joins"] for v in variants_of(tail.kernel.name) if "joins" in v.declared)
+    written = [v for o, v in zip(part.kernel.operands, part.operands) if o.output]
+    return tail.operands[tail.kernel.index[name.split()[0]]] not in written
+
+
+def _declares(step: PlanStep, key: str, largest: Sequence[int]) -> str | None:
+    """What a shader of a step declares under a key; None where none does, or it does not apply."""
+    for variant in variants_of(step.kernel.name):
+        if key in variant.declared and not step.dynamic:
+            condition = variant.declared.get("when", "True")
+            if evaluate(condition, conditions_of(step, largest)):
+                return variant.declared[key]
+    return None
+
+
+def _plain(step: PlanStep) -> bool:
+    """Whether a step reads and writes float32 one after the other."""
+    for i, o in enumerate(step.kernel.operands):
+        dims, strides = dimensions(o.layout)[0]
+        sizes, steps = step.params[dims], step.params[strides]
+        if not isinstance(sizes, list) or not isinstance(steps, list):
+            return False
+        if sizes[:-1] != [1] * (len(sizes) - 1) or steps[-1] != 1:
+            return False
+        if element_dtype(step.kernel, i, step.params)[0] != 1:
+            return False
+    return True
 
 
 _Range = tuple[int, int, int, bool]  # (buffer, first byte, end, whether it is written)
@@ -57,17 +249,6 @@ _Range = tuple[int, int, int, bool]  # (buffer, first byte, end, whether it is w
 
 def _clash(a: _Range, b: _Range) -> bool:
     return a[0] == b[0] and (a[3] or b[3]) and a[1] < b[2] and b[1] < a[2]
-
-
-def _ranges(step: PlanStep, resolved: ResolvedStep) -> list[_Range]:
-    """What a step touches; all of a buffer where that follows registers."""
-    out = []
-    for i, (o, v, r) in enumerate(zip(step.kernel.operands, step.operands, resolved.operands)):
-        if v is None or r is None or is_scratch(step, i):
-            continue
-        begin, end = (0, 1 << 62) if step.dynamic or v.register >= 0 else (r.begin, r.end)
-        out.append((v.buffer, begin, end, o.output))
-    return out
 
 
 def _common(step: PlanStep, stages: Sequence[Variant], largest: Sequence[int]) -> object:

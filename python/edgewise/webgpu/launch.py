@@ -8,24 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..schema.plan_format import CONST, SLOT0
 from .arrange import Arrangement, Span, arrange, is_scratch
-from .batches import varied_in
+from .batches import swapped, varied_in
+from .link import FLOATS, MOST_CHOICES, OFFSETS, RECORD_BYTES, STEP_WORD, floats_of
 from .pipelines import Pipeline
 from .steps import PlanStep, StepOperand
-from .wgsl import (
-    FIRST_BINDING,
-    FLOATS,
-    MOST_CHOICES,
-    OFFSETS,
-    RECORD_BYTES,
-    STEP_WORD,
-    Program,
-    count_of,
-    floats_of,
-    folded,
-    grid_of,
-    program_of,
-    stages_of,
-)
+from .variants import count_of, folded, grid_of, stages_of
+from .wgsl import FIRST_BINDING, Batch, Program, program_of
 
 if TYPE_CHECKING:
     from .loaded import WebGPUPlan
@@ -41,7 +29,8 @@ class Launch:
     Args:
         loaded: the plan.
         index: of the first step.
-        steps: of one kernel; several: they are alike and independent (batches.py).
+        steps: one; or a group (batches.py): steps that are alike, and before and behind them a
+            head and a tail.
         largest: highest values of the registers.
         failing: whether a step before it can find an index that is out of range.
 
@@ -60,8 +49,12 @@ class Launch:
         steps: Sequence[PlanStep],
         largest: list[int],
         failing: bool,
+        head: bool = False,
+        tail: bool = False,
     ) -> None:
-        self.loaded, self.index, self.steps, self.step = loaded, index, steps, steps[0]
+        self.loaded, self.index, self.steps, self.step = loaded, index, steps, steps[head]
+        self.head, self.tail = head, tail
+        self.parts = steps[head : len(steps) - tail]  # that the body runs
         self.largest, self.failing = largest, failing
         self.stages = stages_of(self.step, largest)
         self.slots = {
@@ -83,7 +76,7 @@ class Launch:
             if v is not None and o.output and v.buffer >= SLOT0
         }
         self.guarded = failing and any(kind in KEPT for kind in kinds)
-        self.varied = varied_in(steps)
+        self.varied = () if tail else varied_in(self.parts)
         self.arrangement: Arrangement | None = None
         self._groups: dict[Any, list[Any]] = {}
         self.bind_groups: list[Any] = []
@@ -92,11 +85,10 @@ class Launch:
             self.reason = "more buffers than this GPU binds"
             return
         values = self.step.values([low for low, _ in loaded.ranges])
-        self.counts = [
-            [count_of(stage, step.values(largest)) for step in steps] for stage in self.stages
-        ]
+        self.counts = [count_of(self.stages[-1], part.values(largest)) for part in self.parts]
+        self.total = self.counts[0] if tail else sum(self.counts)
         self.grids = (
-            [folded(sum(counts)) for counts in self.counts]
+            [folded(self.total)]
             if len(steps) > 1
             else None
             if self.step.dynamic
@@ -122,7 +114,7 @@ class Launch:
         gpu = self.loaded.engine.gpu
         return (
             len(arrangement.bindings) < gpu.bindings
-            and all(len(role.bindings) <= MOST_CHOICES for role in arrangement.roles)
+            and all(len(r.bindings) <= MOST_CHOICES for roles in arrangement.roles for r in roles)
             and all(end - begin <= gpu.binding_bytes for _, begin, end in arrangement.ranges)
         )
 
@@ -167,7 +159,7 @@ class Launch:
         for member, step in enumerate(self.steps):
             spans: list[Span | None] = []
             for i, v in enumerate(step.operands):
-                if v is None or is_scratch(step, i):
+                if v is None or is_scratch(step, i) or self._is_virtual(member, i):
                     spans.append(None)
                     continue
                 if v.buffer == CONST:
@@ -190,17 +182,40 @@ class Launch:
         self.arrangement = arrangement
         if known is not None and known[:2] == arrangement[:2]:
             return
-        batch = (len(self.steps), self.varied) if len(self.steps) > 1 else None
+        batch = self._batch(arrangement) if len(self.steps) > 1 else None
+        roles, bindings = arrangement.roles[self.head], arrangement.bindings
         self.programs = [
-            program_of(
-                self.step, stage, arrangement.roles, arrangement.bindings, self.guarded, batch
-            )
+            program_of(self.step, stage, roles, bindings, self.guarded, batch)
             for stage in self.stages
         ]
         self.fails = any(program.fails for program in self.programs)
         self.pipelines = []
         for program in self.programs:
             self.loaded.engine.pipelines.prepare(program, self.where)
+
+    def _batch(self, arrangement: Arrangement) -> Batch:
+        """What its dispatch runs."""
+        return Batch(
+            len(self.steps),
+            self.varied,
+            self.steps[0] if self.head else None,
+            self.steps[-1] if self.tail else None,
+            arrangement.roles[0],
+            arrangement.roles[-1],
+            self.tail and swapped(self.steps),
+        )
+
+    def _is_virtual(self, member: int, index: int) -> bool:
+        """Whether an operand is computed where it is used, so that it has no memory."""
+        step, declared = self.steps[member], self.stages[0].declared
+        o = step.kernel.operands[index]
+        if self.head and member == 0:
+            return o.output
+        if self.tail and member == len(self.steps) - 1:
+            return not o.output
+        before = declared.get("before", "").partition(" if ")[0] if self.head else ""
+        after = declared.get("after", "").partition(" if ")[0] if self.tail else ""
+        return o.name in (before, after)
 
     def connect(self) -> None:
         """Makes the bind groups for the memory that the slots are bound to."""
@@ -248,10 +263,12 @@ class Launch:
             data += bytes(4 * (OFFSETS + FLOATS) - len(data))
             assert len(data) == 4 * STEP_WORD
             choices = sum(way << 2 * k for k, way in enumerate(arrangement.choices[m]))
-            data += struct.pack("<4I", self.index + m + 1, first, sum(self.counts[0]), choices)
-            varied = [step.params[name] for name in self.varied]
+            part = m - self.head
+            runs = 0 <= part < len(self.parts)
+            data += struct.pack("<4I", self.index + m + 1, first, self.total, choices)
+            varied = [step.params[name] for name in self.varied] if runs else []
             data += b"".join(struct.pack("<I", x & 0xFFFFFFFF) for x in varied)  # type: ignore[operator]
-            first += self.counts[0][m]
+            first += self.counts[part] if runs else 0
             out += data + bytes(RECORD_BYTES - len(data))
         return out
 

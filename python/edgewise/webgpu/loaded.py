@@ -13,11 +13,12 @@ from ..engine import Buffer, LoadedPlan
 from ..engine.base import Failure, error_of
 from ..errors import EdgewiseError, EngineError, InputError
 from ..schema.errors import ERRORS
-from .batches import batch_at
+from .batches import Grouping
 from .launch import Launch
+from .link import RECORD_BYTES
 from .mirror import Mirrors
 from .steps import constants_of, register_ranges, steps_of
-from .wgsl import RECORD_BYTES, REGISTERS
+from .wgsl import REGISTERS
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -105,26 +106,40 @@ class WebGPUPlan(LoadedPlan):
         """Decides where each step runs and which ones together, and begins to compile programs."""
         largest = [high for _, high in self.ranges]
         failing, first, count = False, 0, self.plan.init_count
-        resolved = self.resolve()
+        temporary = [False, False, *(slot.kind == "temp" for slot in self.plan.slots)]
+        groups = Grouping(self.steps, self.resolve(), largest, temporary)
+        alone = [
+            Launch(self, i, [step], largest, False).reason for i, step in enumerate(self.steps)
+        ]
         while first < len(self.steps):
-            behind = count if first < count else len(self.steps)
+            end = count if first < count else len(self.steps)
+            end = next((i for i in range(first + 1, end) if alone[i]), end)
             launch = Launch(self, first, [self.steps[first]], largest, failing)
-            end = first + 1
             if launch.reason:
                 self.reasons[first] = launch.reason
             else:
-                end = batch_at(self.steps, resolved, first, behind, largest)
-                while end > first + 1:  # fewer, where they need too many bindings
-                    batch = Launch(self, first, self.steps[first:end], largest, failing)
-                    if not batch.reason:
-                        launch = batch
-                        break
-                    end = first + (end - first) // 2
+                launch = self._largest(launch, groups, end, largest, failing)
                 launch.prepare()
                 failing = failing or launch.fails
             self.firsts.append(first)
             self.launches.append(None if launch.reason else launch)
-            first = end
+            first += len(launch.steps)
+
+    def _largest(
+        self, launch: Launch, groups: Grouping, end: int, largest: list[int], failing: bool
+    ) -> Launch:
+        """The most steps from the only one of a launch on that one dispatch runs."""
+        first = launch.index
+        while end > first + 1:
+            group = groups.at(first, end)
+            steps = self.steps[first : group.end]
+            if len(steps) == 1:
+                break
+            found = Launch(self, first, steps, largest, failing, group.head, group.tail)
+            if not found.reason:
+                return found
+            end = first + len(steps) // 2  # fewer, as they need too many bindings
+        return launch
 
     def _runs(self, first: int, end: int) -> list[Run]:
         """Runs of the launches with steps first to end - 1."""

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from ..errors import EngineError
 from .gpu import Gpu
-from .wgsl import FIRST_BINDING, RECORD_BYTES, Program
+from .link import RECORD_BYTES
+from .wgsl import FIRST_BINDING, Program
 
 
 class Pipeline(NamedTuple):

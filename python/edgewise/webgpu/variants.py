@@ -1,0 +1,162 @@
+"""The shaders of kernels: which one runs a step, and how many workgroups it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from ..declare.kernel import evaluate
+from .accessors import class_of
+from .gen.shaders import COMMON, SHADERS
+from .steps import Linear, PlanStep, element_dtype
+
+FOLD = 65535  # workgroups in the first dimension of a grid, all that WebGPU promises
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A shader of a kernel.
+
+    Attributes:
+        name: of the file.
+        declared: what its first lines say: threads or groups, group, when, apply.
+        parts: {name: text} of its functions and variables.
+    """
+
+    name: str
+    declared: Mapping[str, str]
+    parts: Mapping[str, str]
+
+    @property
+    def group(self) -> int:
+        """Invocations in a workgroup."""
+        return int(self.declared.get("group", "64"))
+
+
+@cache
+def variants_of(kernel: str) -> tuple[Variant, ...]:
+    """The shaders of a kernel, special ones first; none where it has none."""
+    return tuple(
+        Variant(name, declared, parts_of(text)) for name, declared, text in SHADERS.get(kernel, ())
+    )
+
+
+@cache
+def parts_of(text: str) -> dict[str, str]:
+    """{name: text} of the declarations of a WGSL text without comments."""
+    out: dict[str, str] = {}
+    for declaration in re.split(r"\n(?=(?:fn|var|const|struct|alias)\b)", "\n" + text):
+        found = re.match(r"\s*(?:fn|var(?:<\w+>)?|const|struct|alias)\s+(\w+)", declaration)
+        if found:
+            out[found[1]] = declaration.strip()
+    return out
+
+
+def count_of(variant: Variant, values: Mapping[str, object]) -> int:
+    """Workgroups of a step."""
+    if "threads" in variant.declared:
+        return -(-int(evaluate(variant.declared["threads"], values)) // variant.group)
+    return int(evaluate(variant.declared["groups"], values))
+
+
+def folded(count: int) -> tuple[int, int]:
+    """A number of workgroups in two dimensions."""
+    return (count, 1) if count <= FOLD else (FOLD, -(-count // FOLD))
+
+
+def grid_of(variant: Variant, values: Mapping[str, object]) -> tuple[int, int]:
+    """Workgroups of a step, in two dimensions."""
+    return folded(count_of(variant, values))
+
+
+def conditions_of(step: PlanStep, largest: Sequence[int]) -> dict[str, object]:
+    """What conditions of shaders refer to: parameters, and has_<operand>."""
+    present = {f"has_{o.name}": v is not None for o, v in zip(step.kernel.operands, step.operands)}
+    return {**step.values(largest), **present}
+
+
+def stages_of(step: PlanStep, largest: Sequence[int]) -> list[Variant]:
+    """The shaders that run a step, one after the other; none where the kernel has none for these
+    parameters and types.
+
+    Args:
+        step: the step.
+        largest: the highest values of the plan's registers.
+    """
+    values = conditions_of(step, largest)
+    for i, v in enumerate(step.operands):
+        if v is not None and step.kernel.operands[i].name != "scratch":
+            if not class_of(*element_dtype(step.kernel, i, step.params)):
+                return []
+    fit = [
+        variant
+        for variant in variants_of(step.kernel.name)
+        if "computes" not in variant.declared
+        and evaluate(variant.declared.get("when", "True"), values)
+        and all(name in all_parts(variant) for name in applied_in(variant, step).values())
+        and _aligned(variant, step)
+        and _fixed(variant, step)
+    ]
+    before = [
+        n for v in variants_of(step.kernel.name) for n in v.declared.get("stages", "").split()
+    ]
+    names = [f"{step.kernel.name}.{name}" for name in before]
+    last = next((v for v in fit if v.name not in names), None)
+    return [] if last is None else [*(v for v in fit if v.name in names), last]
+
+
+def _fixed(variant: Variant, step: PlanStep) -> bool:
+    """Whether arrays that follow registers are only indexed by constants: they are values of
+    functions then, and not every compiler of WGSL indexes those by variables.
+    """
+    text = "".join(variant.parts.values())
+    return not any(
+        follows(value) and re.search(rf"\b{name}\[(?!\d)", text)
+        for name, value in step.params.items()
+    )
+
+
+def follows(value: object) -> bool:
+    """Whether a parameter follows a register."""
+    if isinstance(value, list):
+        return any(isinstance(x, Linear) for x in value)
+    return isinstance(value, Linear)
+
+
+def _aligned(variant: Variant, step: PlanStep) -> bool:
+    """Whether operands that are read as words begin with one."""
+    text = "".join(variant.parts.values())
+    return all(
+        v is None or f"{o.name}_word(" not in text or v.offset % 4 == v.scale % 4 == 0
+        for o, v in zip(step.kernel.operands, step.operands)
+    )
+
+
+def all_parts(variant: Variant) -> dict[str, str]:
+    """Its functions and variables, and those that all shaders share."""
+    return {**parts_of(COMMON), **variant.parts}
+
+
+def applied_in(variant: Variant, step: PlanStep) -> dict[str, str]:
+    """{name in the body: function of a variant that depends on parameters}"""
+    if "apply" not in variant.declared:
+        return {}
+    out = {}
+    for rule in variant.declared["apply"].split(";"):
+        name, _, pattern = (word.strip() for word in rule.partition("="))
+        out[name] = re.sub(r"\{(\w+)\}", lambda m: _named(step, m[1]), pattern)
+    return out
+
+
+def _named(step: PlanStep, parameter: str) -> str:
+    """What stands for a parameter in the name of a function: the item of an enum, or the class of
+    an element type.
+    """
+    code = step.params[parameter]
+    if parameter in step.kernel.enums and isinstance(code, int):
+        return step.kernel.enums[parameter].items[code]
+    if "type" in parameter and isinstance(code, int):
+        return class_of(code, 0)
+    return str(code)
