@@ -212,6 +212,7 @@ def module(common: str, shaders, kernels) -> str:
         out += ["    ],", f"    empty: {json.dumps(list(kernel.empty))},"]
         out += [f"    enums: {json.dumps(enums)},", "    shaders: ["]
         for variant in variants:
-            out += shader_of(*variant)
+            if "computes" not in variant[1]:  # pages run such steps by themselves
+                out += shader_of(*variant)
         out += ["    ],", "  },"]
     return "\n".join([*out, "};", ""])

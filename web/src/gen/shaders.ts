@@ -1459,7 +1459,7 @@ fn zero_of(row: u32, part: u32) -> f32 {
         apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
         stages: [],
         body: `
-const PARTS = select(2u, 16u, b_row == 1);
+const PARTS = select(2u, 16u, packed);
 const COLUMNS = GROUP / PARTS;
 var<workgroup> partial: array<f32, GROUP>;
 fn run(at: u32, lane: u32) {
@@ -1470,7 +1470,7 @@ fn run(at: u32, lane: u32) {
   let q = batch - p * batch1;
   var part = lane % PARTS;
   var local = lane / PARTS;
-  if (b_row != 1) {
+  if (!packed) {
     part = lane / COLUMNS;
     local = lane % COLUMNS;
   }
@@ -1486,7 +1486,7 @@ fn run(at: u32, lane: u32) {
   partial[lane] = s;
   workgroupBarrier();
   if (part == 0u && column < n) {
-    let step = select(COLUMNS, 1u, b_row == 1);
+    let step = select(COLUMNS, 1u, packed);
     s = 0f;
     for (var i = 0u; i < PARTS; i++) { s += partial[lane + i * step]; }
     let to = p * y0 + q * y1 + row * y_row + column;
@@ -1578,6 +1578,357 @@ fn run(at: u32, lane: u32) {
       },
     ],
   },
+  grid_sample: {
+    params: "batch channels positions dims mode padding align x_size[3]",
+    operands: [
+      { name: "x", output: false, type: [1, 4] },
+      { name: "grid", output: false, type: [1, 4] },
+      { name: "dy", output: false, type: [1, 4] },
+      { name: "y", output: true, type: [1, 4] },
+      { name: "dx", output: true, type: [1, 4] },
+      { name: "dgrid", output: true, type: [1, 4] },
+    ],
+    empty: ["batch", "channels", "positions"],
+    enums: {"mode": "nearest linear cubic", "padding": "zeros border reflection"},
+    shaders: [
+      {
+        name: "grid_sample",
+        group: 64,
+        threads: true,
+        count: (p) => (p.batch * p.positions),
+        text: () => "batch * positions",
+        when: (p) => p.has_y,
+        apply: [],
+        stages: [],
+        body: `
+var<private> place_: array<array<i32, 4>, 3>;
+var<private> weight_: array<array<f32, 4>, 3>;
+fn reflected(u: f32, bottom: f32, top: f32) -> f32 {
+  let span = top - bottom;
+  var v = abs(u - bottom);
+  if (span <= 0f) { return bottom; }
+  let turns = floor(v / span);
+  v -= turns * span;
+  if (turns - 2f * floor(turns * 0.5f) != 0f) { return top - v; }
+  return bottom + v;
+}
+fn folded(u: f32, size: f32) -> f32 {
+  if (align != 0) { return reflected(u, 0f, size - 1f); }
+  return reflected(u, -0.5f, size - 0.5f);
+}
+fn inside(p: f32, size: f32) -> i32 {
+  var v = p;
+  if (padding == 2) { v = folded(v, size); }
+  if (padding != 0) { v = clamp(v, 0f, size - 1f); }
+  let at = i32(round(v));
+  return select(-1i, at, at >= 0 && at < i32(size));
+}
+fn cubic(f: f32) -> f32 {
+  let d = abs(f);
+  if (d <= 1f) { return (1.25f * d - 2.25f) * d * d + 1f; }
+  return ((-0.75f * d + 3.75f) * d - 6f) * d + 3f;
+}
+fn taps_of(d: u32, coordinate: f32, size: f32) -> u32 {
+  var u = ((coordinate + 1f) * size - 1f) * 0.5f;
+  if (align != 0) { u = (coordinate + 1f) * 0.5f * (size - 1f); }
+  if (is_nan(u)) { u = -1073741824f; }
+  u = clamp(u, -1073741824f, 1073741824f);
+  if (mode != 2 && padding != 0) {
+    if (padding == 2) { u = folded(u, size); }
+    u = clamp(u, 0f, size - 1f);
+  }
+  if (mode == 0) {
+    place_[d][0] = inside(round(u), size);
+    weight_[d][0] = 1f;
+    return 1u;
+  }
+  let base = floor(u);
+  let f = u - base;
+  if (mode == 1) {
+    place_[d][0] = inside(base, size);
+    place_[d][1] = inside(base + 1f, size);
+    weight_[d][0] = 1f - f;
+    weight_[d][1] = f;
+    return 2u;
+  }
+  for (var t = 0u; t < 4u; t++) {
+    let shift = f32(t) - 1f;
+    place_[d][t] = inside(base + shift, size);
+    weight_[d][t] = cubic(f - shift);
+  }
+  return 4u;
+}
+fn element(i: u32) {
+  let item = i / positions;
+  var extents = x_size;
+  var counts = vec3u(1u);
+  for (var d = 0u; d < 3u; d++) {
+    place_[d][0] = 0i;
+    weight_[d][0] = 1f;
+    if (d < dims) { counts[d] = taps_of(d, grid(i * dims + d), f32(extents[2u - d])); }
+  }
+  let volume = u32(x_size[0] * x_size[1] * x_size[2]);
+  for (var c = 0u; c < channels; c++) {
+    let plane = (item * channels + c) * volume;
+    var s = 0f;
+    for (var t2 = 0u; t2 < counts.z; t2++) {
+      for (var t1 = 0u; t1 < counts.y; t1++) {
+        for (var t0 = 0u; t0 < counts.x; t0++) {
+          let p2 = place_[2][t2];
+          let p1 = place_[1][t1];
+          let p0 = place_[0][t0];
+          if (p0 < 0 || p1 < 0 || p2 < 0) { continue; }
+          let at = u32((p2 * x_size[1] + p1) * x_size[2] + p0);
+          s += weight_[0][t0] * weight_[1][t1] * weight_[2][t2] * x(plane + at);
+        }
+      }
+    }
+    y_set((item * channels + c) * positions + i % positions, s);
+  }
+}
+`,
+      },
+    ],
+  },
+  integer_binary: {
+    params: "n multiply sign a_type b_type y_type low high",
+    operands: [
+      { name: "a", output: false, type: (p) => T(p.a_type) },
+      { name: "b", output: false, type: (p) => T(p.b_type) },
+      { name: "a_scale", output: false, type: [1, 4] },
+      { name: "a_zero", output: false, type: (p) => T(p.a_type) },
+      { name: "b_scale", output: false, type: [1, 4] },
+      { name: "b_zero", output: false, type: (p) => T(p.b_type) },
+      { name: "y_scale", output: false, type: [1, 4] },
+      { name: "y_zero", output: false, type: (p) => T(p.y_type) },
+      { name: "y", output: true, type: (p) => T(p.y_type) },
+    ],
+    empty: ["n"],
+    enums: {},
+    shaders: [
+      {
+        name: "integer_binary",
+        group: 64,
+        threads: true,
+        count: (p) => p.n,
+        text: () => "n",
+        apply: [["stored", "stored_{y_type}"]],
+        stages: [],
+        body: `
+const SHIFT_A = select(0f, 128f, a_type == 3);
+const SHIFT_B = select(0f, 128f, b_type == 3);
+fn element(i: u32) {
+  let za = f32(a_zero(0u)) + SHIFT_A;
+  let zb = f32(b_zero(0u)) + SHIFT_B;
+  let zy = f32(y_zero(0u));
+  let p = f32(a(i)) + SHIFT_A;
+  let q = f32(b(i)) + SHIFT_B;
+  var v = 0f;
+  if (multiply != 0) {
+    v = (p - za) * (q - zb) * (a_scale(0u) * b_scale(0u) / y_scale(0u)) + zy;
+  } else {
+    let fa = a_scale(0u) / y_scale(0u);
+    let fb = f32(sign) * b_scale(0u) / y_scale(0u);
+    v = p * fa + q * fb + (zy - fa * za - fb * zb);
+  }
+  y_set(i, stored(round(clamp(v, f32(low), f32(high)))));
+}
+fn stored_u(v: f32) -> u32 { return u32(v); }
+fn stored_i(v: f32) -> i32 { return i32(v); }
+`,
+      },
+    ],
+  },
+  integer_depthwise: {
+    params: "batch channels x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3] a_type b_type y_type b_zeros factors low high",
+    operands: [
+      { name: "a", output: false, type: (p) => T(p.a_type) },
+      { name: "w", output: false, type: (p) => T(p.b_type) },
+      { name: "a_zero", output: false, type: (p) => T(p.a_type) },
+      { name: "b_zero", output: false, type: (p) => T(p.b_type) },
+      { name: "sum_bias", output: false, type: [6, 4] },
+      { name: "a_scale", output: false, type: [1, 4] },
+      { name: "factor", output: false, type: [1, 4] },
+      { name: "y_zero", output: false, type: (p) => T(p.y_type) },
+      { name: "y", output: true, type: (p) => T(p.y_type) },
+      { name: "scratch", output: true, type: [0, 4] },
+    ],
+    empty: ["batch"],
+    enums: {},
+    shaders: [
+      {
+        name: "integer_depthwise",
+        group: 64,
+        threads: true,
+        count: (p) => ((p.batch * volume(p.y_size)) * p.channels),
+        text: () => "batch * volume(y_size) * channels",
+        apply: [["finished", "finished_{y_type}"]],
+        stages: [],
+        body: `
+fn element(i: u32) {
+  let channel = i % channels;
+  let place = i / channels;
+  let o2 = i32(place % u32(y_size[2]));
+  let o1 = i32(place / u32(y_size[2]) % u32(y_size[1]));
+  let o0 = i32(place / u32(y_size[2] * y_size[1]) % u32(y_size[0]));
+  let item = place / u32(y_size[2] * y_size[1] * y_size[0]);
+  var za = 0i;
+  var zb = 0i;
+  if (has_a_zero) { za = i32(a_zero(0u)); }
+  if (has_b_zero) { zb = i32(b_zero(select(0u, channel, b_zeros > 1))); }
+  var s = 0i;
+  if (has_sum_bias) { s = sum_bias(channel); }
+  for (var k0 = 0i; k0 < taps[0]; k0++) {
+    let p0 = o0 * stride[0] + k0 * dilation[0] - pad[0];
+    if (p0 < 0 || p0 >= x_size[0]) { continue; }
+    for (var k1 = 0i; k1 < taps[1]; k1++) {
+      let p1 = o1 * stride[1] + k1 * dilation[1] - pad[1];
+      if (p1 < 0 || p1 >= x_size[1]) { continue; }
+      for (var k2 = 0i; k2 < taps[2]; k2++) {
+        let p2 = o2 * stride[2] + k2 * dilation[2] - pad[2];
+        if (p2 < 0 || p2 >= x_size[2]) { continue; }
+        let row = (item * u32(x_size[0]) + u32(p0)) * u32(x_size[1]) + u32(p1);
+        let tap = u32((k0 * taps[1] + k1) * taps[2] + k2);
+        let v = i32(a((row * u32(x_size[2]) + u32(p2)) * channels + channel)) - za;
+        s += v * (i32(w(tap * channels + channel)) - zb);
+      }
+    }
+  }
+  y_set(i, finished(s, channel));
+}
+fn scaled(s: i32, channel: u32) -> f32 {
+  var v = f32(s);
+  if (has_a_scale) { v *= a_scale(0u); }
+  if (has_factor) { v *= factor(select(0u, channel, factors > 1)); }
+  return v;
+}
+fn rounded(s: i32, channel: u32, zero: f32) -> f32 {
+  return round(clamp(scaled(s, channel), f32(low) - zero, f32(high) - zero)) + zero;
+}
+fn finished_f(s: i32, channel: u32) -> f32 { return scaled(s, channel); }
+fn finished_i(s: i32, channel: u32) -> i32 {
+  if (y_type == 6) { return s; }
+  return i32(rounded(s, channel, f32(y_zero(0u))));
+}
+fn finished_u(s: i32, channel: u32) -> u32 { return u32(rounded(s, channel, f32(y_zero(0u)))); }
+`,
+      },
+    ],
+  },
+  integer_max_pool: {
+    params: "batch channels type x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3]",
+    operands: [
+      { name: "x", output: false, type: (p) => T(p.type) },
+      { name: "y", output: true, type: (p) => T(p.type) },
+    ],
+    empty: ["batch", "channels"],
+    enums: {},
+    shaders: [
+      {
+        name: "integer_max_pool",
+        group: 64,
+        threads: true,
+        count: (p) => ((p.batch * volume(p.y_size)) * p.channels),
+        text: () => "batch * volume(y_size) * channels",
+        apply: [["lowest", "lowest_{type}"]],
+        stages: [],
+        body: `
+fn element(i: u32) {
+  let channel = i % channels;
+  let place = i / channels;
+  let o2 = i32(place % u32(y_size[2]));
+  let o1 = i32(place / u32(y_size[2]) % u32(y_size[1]));
+  let o0 = i32(place / u32(y_size[2] * y_size[1]) % u32(y_size[0]));
+  let item = place / u32(y_size[2] * y_size[1] * y_size[0]);
+  var most = lowest();
+  for (var k0 = 0i; k0 < taps[0]; k0++) {
+    let p0 = o0 * stride[0] + k0 * dilation[0] - pad[0];
+    if (p0 < 0 || p0 >= x_size[0]) { continue; }
+    for (var k1 = 0i; k1 < taps[1]; k1++) {
+      let p1 = o1 * stride[1] + k1 * dilation[1] - pad[1];
+      if (p1 < 0 || p1 >= x_size[1]) { continue; }
+      for (var k2 = 0i; k2 < taps[2]; k2++) {
+        let p2 = o2 * stride[2] + k2 * dilation[2] - pad[2];
+        if (p2 < 0 || p2 >= x_size[2]) { continue; }
+        let row = (item * u32(x_size[0]) + u32(p0)) * u32(x_size[1]) + u32(p1);
+        most = max(most, x((row * u32(x_size[2]) + u32(p2)) * channels + channel));
+      }
+    }
+  }
+  y_set(i, most);
+}
+fn lowest_u() -> u32 { return 0u; }
+fn lowest_i() -> i32 { return -128i; }
+`,
+      },
+    ],
+  },
+  linear_attention: {
+    params: "batch heads kv_heads seq dim v_dim decay_dim beta_heads scale:f32",
+    operands: [
+      { name: "q", output: false, type: [1, 4] },
+      { name: "k", output: false, type: [1, 4] },
+      { name: "v", output: false, type: [1, 4] },
+      { name: "past", output: false, type: [1, 4] },
+      { name: "decay", output: false, type: [1, 4] },
+      { name: "beta", output: false, type: [1, 4] },
+      { name: "y", output: true, type: [1, 4] },
+      { name: "state", output: true, type: [1, 4] },
+    ],
+    empty: ["batch", "dim", "v_dim"],
+    enums: {},
+    shaders: [
+      {
+        name: "linear_attention",
+        group: 64,
+        threads: true,
+        count: (p) => ((p.batch * p.kv_heads) * p.v_dim),
+        text: () => "batch * kv_heads * v_dim",
+        apply: [],
+        stages: [],
+        body: `
+const OUTS = max(heads, kv_heads);
+const EACH = OUTS / kv_heads;
+fn element(i: u32) {
+  let column = i % v_dim;
+  let head = i / v_dim;
+  let b = head / kv_heads;
+  let h = head % kv_heads;
+  let first = head * dim * v_dim + column;
+  for (var r = 0u; r < dim; r++) {
+    var before = 0f;
+    if (has_past) { before = past(first + r * v_dim); }
+    state_set(first + r * v_dim, before);
+  }
+  for (var t = 0u; t < seq; t++) {
+    let at = b * seq + t;
+    let row = at * kv_heads + h;
+    var u = v(row * v_dim + column);
+    var known = 0f;
+    for (var r = 0u; r < dim; r++) {
+      var s = state(first + r * v_dim);
+      if (has_decay) {
+        s *= decay(row * decay_dim + select(0u, r, decay_dim > 1));
+        state_set(first + r * v_dim, s);
+      }
+      known = fma(k(row * dim + r), s, known);
+    }
+    if (has_beta) { u = (u - known) * beta(at * beta_heads + select(0u, h, beta_heads > 1)); }
+    for (var r = 0u; r < dim; r++) {
+      state_set(first + r * v_dim, fma(k(row * dim + r), u, state(first + r * v_dim)));
+    }
+    for (var o = h * EACH; o < (h + 1u) * EACH; o++) {
+      let from_q = (at * heads + o * heads / OUTS) * dim;
+      var s = 0f;
+      for (var r = 0u; r < dim; r++) { s = fma(q(from_q + r), state(first + r * v_dim), s); }
+      y_set((at * OUTS + o) * v_dim + column, s * scale);
+    }
+  }
+}
+`,
+      },
+    ],
+  },
   matmul_nbits: {
     params: "m n k bits block format scale_type zero_type a_row y_row activation accuracy transposed",
     operands: [
@@ -1648,7 +1999,7 @@ const BLOCKS = (k + block - 1) / block;
 const WORDS = block * bits / 32;
 var<workgroup> partial: array<f32, GROUP>;
 fn run(at: u32, lane: u32) {
-  const across = (n + 3) / 4;
+  let across = ceil_div(n, 4u);
   let row = at / across;
   let column = at % across * 4u + lane / 16u;
   let part = lane % 16u;
@@ -1979,6 +2330,136 @@ fn rule_lion(i: u32) -> f32 {
       },
     ],
   },
+  optimizer_8bit: {
+    params: "form n rest1:f32 rest2:f32 epsilon:f32 weight_decay:f32",
+    operands: [
+      { name: "x", output: true, type: [1, 4] },
+      { name: "g", output: false, type: [1, 4] },
+      { name: "m", output: true, type: [3, 1] },
+      { name: "m_largest", output: true, type: [1, 4] },
+      { name: "v", output: true, type: [2, 1] },
+      { name: "v_largest", output: true, type: [1, 4] },
+      { name: "learning_rate", output: false, type: [1, 4] },
+      { name: "step", output: false, type: [7, 8] },
+      { name: "scale", output: false, type: [1, 4] },
+    ],
+    empty: ["n"],
+    enums: {"form": "decoupled l2 ort"},
+    shaders: [
+      {
+        name: "optimizer_8bit",
+        group: 256,
+        threads: false,
+        count: (p) => ceil_div(p.n, 256),
+        text: () => "ceil_div(n, 256)",
+        apply: [],
+        stages: [],
+        body: `
+fn number() -> f32 {
+  let n64 = step(0u);
+  return f32(n64.x) + 4294967296f * f32(n64.y);
+}
+fn correction(rest: f32) -> f32 { return -expm1(number() * log1p(-rest)); }
+fn run(at: u32, lane: u32) {
+  let i = at * 256u + lane;
+  let inside = i < n;
+  let lr = learning_rate(0u);
+  var old = 0f;
+  var d = 0f;
+  var p = 0f;
+  var q = 0f;
+  if (inside) {
+    old = x(i);
+    d = g(i);
+    if (has_scale) { d *= scale(0u); }
+    if (form == 1) { d = fma(old, weight_decay, d); }
+    p = f32(m(i)) * (m_largest(at) / 127f);
+    q = f32(v(i) + 1u) * (v_largest(at) / 256f);
+  }
+  p = fma(d - p, rest1, p);
+  q = q * q;
+  q = sqrt(fma(fma(d, d, -q), rest2, q));
+  let c1 = correction(rest1);
+  let c2 = sqrt(correction(rest2));
+  let decayed = 1f - lr * weight_decay;
+  if (inside) {
+    var r = 0f;
+    if (form == 2) { r = (old - p * (lr * c2 / c1) / (q + epsilon)) * decayed; }
+    else {
+      var before = decayed;
+      if (form == 1) { before = 1f; }
+      r = old * before - p * (lr / c1) / fma(q, 1f / c2, epsilon);
+    }
+    x_set(i, r);
+  } else {
+    p = 0f;
+    q = 0f;
+  }
+  let high_p = highest_of_lanes(lane, abs(p));
+  let high_q = highest_of_lanes(lane, q);
+  if (lane == 0u) {
+    m_largest_set(at, high_p);
+    v_largest_set(at, high_q);
+  }
+  var scale_p = 0f;
+  var scale_q = 0f;
+  if (high_p > 0f) { scale_p = 127f / high_p; }
+  if (high_q > 0f) { scale_q = 256f / high_q; }
+  var h = i * 0x9e3779b9u + step(0u).x * 0x85ebca6bu;
+  h ^= h >> 16u;
+  h *= 0x7feb352du;
+  h ^= h >> 15u;
+  h *= 0x846ca68bu;
+  h ^= h >> 16u;
+  if (inside) {
+    let up = f32(h & 0xffffu) / 65536f;
+    let up2 = f32(h >> 16u) / 65536f;
+    m_set(i, i32(floor(clamp(fma(p, scale_p, 127f + up), 0f, 254f))) - 127);
+    v_set(i, u32(floor(clamp(fma(q, scale_q, up2 - 1f), 0f, 255f))));
+  }
+}
+`,
+      },
+    ],
+  },
+  pack: {
+    params: "bits n unpack",
+    operands: [
+      { name: "x", output: false, type: [2, 1] },
+      { name: "y", output: true, type: [2, 1] },
+    ],
+    empty: ["n"],
+    enums: {},
+    shaders: [
+      {
+        name: "pack",
+        group: 64,
+        threads: true,
+        count: (p) => (p.unpack ? p.n : Math.floor(((p.n * p.bits) + 7) / 8)),
+        text: () => "n if unpack else (n * bits + 7) // 8",
+        apply: [["convert", "convert_{unpack}"]],
+        stages: [],
+        body: `
+fn element(i: u32) { y_set(i, convert(i)); }
+fn convert_1(i: u32) -> u32 {
+  let first = i * bits;
+  var v = x(first / 8u) >> (first % 8u);
+  if (first % 8u + bits > 8u) { v |= x(first / 8u + 1u) << (8u - first % 8u); }
+  return v & ((1u << bits) - 1u);
+}
+fn convert_0(i: u32) -> u32 {
+  var byte = 0u;
+  for (var bit = 0u; bit < 8u; bit++) {
+    let at = i * 8u + bit;
+    let j = at / bits;
+    if (j < n) { byte |= ((x(j) >> (at % bits)) & 1u) << bit; }
+  }
+  return byte;
+}
+`,
+      },
+    ],
+  },
   pool: {
     params: "op planes include_pad tail[3] x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3]",
     operands: [
@@ -2041,6 +2522,122 @@ fn element(i: u32) {
     s /= f32(count);
   }
   y_set(i, s);
+}
+`,
+      },
+    ],
+  },
+  pool_grad: {
+    params: "op planes include_pad tail[3] x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3]",
+    operands: [
+      { name: "x", output: false, type: [1, 4] },
+      { name: "dy", output: false, type: [1, 4] },
+      { name: "dx", output: true, type: [1, 4] },
+    ],
+    empty: ["planes"],
+    enums: {"op": "max average sum"},
+    shaders: [
+      {
+        name: "pool_grad",
+        group: 64,
+        threads: true,
+        count: (p) => p.planes,
+        text: () => "planes",
+        apply: [],
+        stages: [],
+        body: `
+fn counted(o: i32, d: u32) -> i32 {
+  let first = o * stride[d] - pad[d];
+  return min((x_size[d] - first + tail[d] - 1) / dilation[d] + 1, taps[d]);
+}
+fn within(o: i32, d: u32) -> i32 {
+  var count = 0i;
+  for (var t = 0i; t < taps[d]; t++) {
+    let p = o * stride[d] + t * dilation[d] - pad[d];
+    if (p >= 0 && p < x_size[d]) { count++; }
+  }
+  return count;
+}
+fn divisor(o: i32, d: u32) -> f32 {
+  if (include_pad != 0) { return f32(counted(o, d)); }
+  return f32(within(o, d));
+}
+fn element(i: u32) {
+  let first = i * u32(x_size[0] * x_size[1] * x_size[2]);
+  for (var j = 0u; j < u32(x_size[0] * x_size[1] * x_size[2]); j++) { dx_set(first + j, 0f); }
+  var at_y = i * u32(y_size[0] * y_size[1] * y_size[2]);
+  for (var o0 = 0i; o0 < y_size[0]; o0++) {
+    for (var o1 = 0i; o1 < y_size[1]; o1++) {
+      for (var o2 = 0i; o2 < y_size[2]; o2++) {
+        window(o0, o1, o2, first, dy(at_y));
+        at_y++;
+      }
+    }
+  }
+}
+fn window(o0: i32, o1: i32, o2: i32, first: u32, slope: f32) {
+  var share = slope;
+  if (op == 1) { share = slope / (divisor(o0, 0u) * divisor(o1, 1u) * divisor(o2, 2u)); }
+  var best = 0xffffffffu;
+  var most = 0f;
+  for (var k0 = 0i; k0 < taps[0]; k0++) {
+    let p0 = o0 * stride[0] + k0 * dilation[0] - pad[0];
+    if (p0 < 0 || p0 >= x_size[0]) { continue; }
+    for (var k1 = 0i; k1 < taps[1]; k1++) {
+      let p1 = o1 * stride[1] + k1 * dilation[1] - pad[1];
+      if (p1 < 0 || p1 >= x_size[1]) { continue; }
+      for (var k2 = 0i; k2 < taps[2]; k2++) {
+        let p2 = o2 * stride[2] + k2 * dilation[2] - pad[2];
+        if (p2 < 0 || p2 >= x_size[2]) { continue; }
+        let at = first + u32((p0 * x_size[1] + p1) * x_size[2] + p2);
+        if (op != 0) {
+          dx_set(at, dx(at) + share);
+          continue;
+        }
+        let v = x(at);
+        if (best == 0xffffffffu || v > most || (is_nan(v) && !is_nan(most))) {
+          best = at;
+          most = v;
+        }
+      }
+    }
+  }
+  if (op == 0 && best != 0xffffffffu) { dx_set(best, dx(best) + share); }
+}
+`,
+      },
+    ],
+  },
+  product: {
+    params: "type dims[6] k as[6] bs[6] a_k b_k",
+    operands: [
+      { name: "a", output: false, type: (p) => T(p.type), strided: ["dims", "as"] },
+      { name: "b", output: false, type: (p) => T(p.type), strided: ["dims", "bs"] },
+      { name: "y", output: true, type: (p) => T(p.type) },
+    ],
+    empty: ["dims"],
+    enums: {},
+    shaders: [
+      {
+        name: "product",
+        group: 64,
+        threads: true,
+        count: (p) => volume(p.dims),
+        text: () => "volume(dims)",
+        when: (p) => p.type !== 11,
+        apply: [["total", "total_{type}"]],
+        stages: [],
+        body: `
+fn element(i: u32) { y_set(i, total(a_at(i), b_at(i))); }
+fn total_i(p: u32, q: u32) -> i32 {
+  var s = 0i;
+  for (var t = 0u; t < k; t++) { s += a(p + t * a_k) * b(q + t * b_k); }
+  return s;
+}
+fn total_l(p: u32, q: u32) -> vec2u {
+  var s = vec2u(0u);
+  for (var t = 0u; t < k; t++) { s = long_add(s, long_mul(a(p + t * a_k), b(q + t * b_k))); }
+  return s;
 }
 `,
       },
@@ -2292,6 +2889,157 @@ fn finished_l2(s: f32, high: f32) -> f32 { return sqrt(s); }
 fn finished_sum_square(s: f32, high: f32) -> f32 { return s; }
 fn finished_log_sum(s: f32, high: f32) -> f32 { return log(s); }
 fn finished_log_sum_exp(s: f32, high: f32) -> f32 { return log(s) + high; }
+`,
+      },
+    ],
+  },
+  resample: {
+    params: "outer n m taps inner",
+    operands: [
+      { name: "x", output: false, type: [1, 4] },
+      { name: "index", output: false, type: [7, 8] },
+      { name: "weight", output: false, type: [1, 4] },
+      { name: "y", output: true, type: [1, 4] },
+    ],
+    empty: ["outer", "n", "m", "taps", "inner"],
+    enums: {},
+    shaders: [
+      {
+        name: "resample",
+        group: 64,
+        threads: true,
+        count: (p) => ((p.outer * p.m) * p.inner),
+        text: () => "outer * m * inner",
+        apply: [],
+        stages: [],
+        body: `
+fn element(i: u32) {
+  let column = i % inner;
+  let row = i / inner;
+  let at = row % m;
+  let from_ = row / m * n * inner + column;
+  var s = 0f;
+  for (var t = 0u; t < taps; t++) {
+    let k = index_int(at * taps + t);
+    if (k < 0 || k >= i32(n)) {
+      if (column == 0u && row < m) { fail(k); }
+      return;
+    }
+    s = fma(weight(at * taps + t), x(from_ + u32(k) * inner), s);
+  }
+  y_set(i, s);
+}
+`,
+      },
+    ],
+  },
+  roi_pool: {
+    params: "op batch channels height width regions y_height y_width samples scale:f32 shift:f32 least:f32",
+    operands: [
+      { name: "x", output: false, type: [1, 4] },
+      { name: "region", output: false, type: [1, 4] },
+      { name: "index", output: false, type: [7, 8] },
+      { name: "y", output: true, type: [1, 4] },
+    ],
+    empty: ["channels", "regions", "y_height", "y_width"],
+    enums: {"op": "average max pool"},
+    shaders: [
+      {
+        name: "roi_pool",
+        group: 64,
+        threads: true,
+        count: (p) => (((p.regions * p.channels) * p.y_height) * p.y_width),
+        text: () => "regions * channels * y_height * y_width",
+        apply: [],
+        stages: [],
+        body: `
+const FAR = 16777216f;
+var<private> begin_: f32;
+var<private> step_: f32;
+var<private> count_: i32;
+fn tame(v: f32) -> f32 {
+  if (is_nan(v)) { return -FAR; }
+  return clamp(v, -FAR, FAR);
+}
+fn away(v: f32) -> f32 { return select(ceil(v - 0.5f), floor(v + 0.5f), v >= 0f); }
+fn bins(p: f32, q: f32, bins_: u32) {
+  var from_ = tame(p * scale - shift);
+  var to = tame(q * scale - shift);
+  if (op == 2) {
+    from_ = away(from_);
+    to = away(to) + 1f;
+  }
+  begin_ = from_;
+  step_ = max(to - from_, tame(least)) / f32(bins_);
+  var many = ceil(step_);
+  if (samples != 0) { many = f32(samples); }
+  count_ = i32(clamp(many, 0f, 4096f));
+}
+fn edge(v: f32, size: u32) -> u32 { return u32(clamp(v, 0f, f32(size))); }
+fn element(i: u32) {
+  let pw = i % y_width;
+  let ph = i / y_width % y_height;
+  let channel = i / (y_width * y_height) % channels;
+  let r = i / (y_width * y_height * channels);
+  let image = index_int(r);
+  if (image < 0 || image >= i32(batch)) {
+    if (i % (y_width * y_height * channels) == 0u) { fail(image); }
+    return;
+  }
+  let plane = (u32(image) * channels + channel) * height * width;
+  bins(region(4u * r + 1u), region(4u * r + 3u), y_height);
+  let top0 = begin_;
+  let tall = step_;
+  let rows = count_;
+  bins(region(4u * r), region(4u * r + 2u), y_width);
+  if (op == 2) {
+    let y1 = edge(ceil(f32(ph + 1u) * tall) + top0, height);
+    let x1 = edge(ceil(f32(pw + 1u) * step_) + begin_, width);
+    var most = 0f;
+    var any_ = false;
+    for (var y0 = edge(floor(f32(ph) * tall) + top0, height); y0 < y1; y0++) {
+      for (var x0 = edge(floor(f32(pw) * step_) + begin_, width); x0 < x1; x0++) {
+        let v = x(plane + y0 * width + x0);
+        if (!any_ || v > most) { most = v; }
+        any_ = true;
+      }
+    }
+    y_set(i, most);
+    return;
+  }
+  var total = 0f;
+  var most = 0f;
+  var first = true;
+  for (var j = 0i; j < rows; j++) {
+    let v = top0 + f32(ph) * tall + (f32(j) + 0.5f) * tall / f32(rows);
+    for (var k = 0i; k < count_; k++) {
+      let u = begin_ + f32(pw) * step_ + (f32(k) + 0.5f) * step_ / f32(count_);
+      var sum = 0f;
+      var high = 0f;
+      if (v >= -1f && v <= f32(height) && u >= -1f && u <= f32(width)) {
+        let row = min(max(v, 0f), f32(height - 1u));
+        let column = min(max(u, 0f), f32(width - 1u));
+        let y0 = u32(row);
+        let x0 = u32(column);
+        let fy = row - f32(y0);
+        let fx = column - f32(x0);
+        let y1 = min(y0 + 1u, height - 1u);
+        let x1 = min(x0 + 1u, width - 1u);
+        let p = (1f - fy) * (1f - fx) * x(plane + y0 * width + x0);
+        let q = (1f - fy) * fx * x(plane + y0 * width + x1);
+        let s = fy * (1f - fx) * x(plane + y1 * width + x0);
+        let t = fy * fx * x(plane + y1 * width + x1);
+        sum = p + q + s + t;
+        high = max(max(p, q), max(s, t));
+      }
+      total += sum;
+      if (first || high > most) { most = high; }
+      first = false;
+    }
+  }
+  if (op == 0) { y_set(i, total / f32(max(rows * count_, 1i))); }
+  else { y_set(i, most); }
+}
 `,
       },
     ],
