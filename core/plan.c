@@ -1,13 +1,17 @@
 /* The plan loader: checks everything about a plan that can be checked before it runs.
  *
- * A step that depends on registers is checked at every combination of their smallest and largest
- * values, so that a plan that cannot work is rejected at load time. This does not prove the values
+ * A step that depends on registers is checked at every combination of the smallest and largest
+ * values of those that the host sets, so that a plan that cannot work is rejected at load time. This does not prove the values
  * in between (a reach need not be linear in all parameters), so vm.c checks such a step again with
  * the actual values after a register has changed. */
 #include "vm.h"
 #include <string.h>
 
-enum { MAX_STEP_REGISTERS = 6 }; /* registers that one step may depend on */
+enum {
+  MAX_STEP_REGISTERS = 6, /* registers set by the host that one step may depend on */
+  MAX_BASES = 3,          /* the same for a step that uses registers that follow from others */
+  MAX_DERIVED = 1024      /* registers of a plan that follow from others */
+};
 
 typedef struct {
   int64_t lo, hi;
@@ -118,22 +122,83 @@ int32_t ew_step_check(ew_plan *p, ew_step *s, const int64_t *registers) {
   return EW_OK;
 }
 
-/* Checks the step at every combination of the ends of its registers' ranges. */
-static int32_t check_ends(ew_plan *p, ew_step *s) {
-  uint32_t used[MAX_STEP_REGISTERS], n = 0, total = s->n_patches + (uint32_t)s->kernel->n_operands;
+bool ew_derive(const ew_plan *p, int64_t *registers, uint32_t reg) {
+  const ew_register_entry *r = &p->limits[reg];
+  if (!r->divisor) return true;
+  const int64_t a = registers[r->a], b = registers[r->b];
+  int64_t product, of_a, of_b, sum;
+  if (__builtin_mul_overflow(a, b, &product) ||
+      __builtin_mul_overflow(product, r->product, &product) ||
+      __builtin_mul_overflow(a, r->of_a, &of_a) || __builtin_mul_overflow(b, r->of_b, &of_b) ||
+      __builtin_add_overflow(product, of_a, &sum) || __builtin_add_overflow(sum, of_b, &sum) ||
+      __builtin_add_overflow(sum, r->add, &sum))
+    return false;
+  const int64_t value = sum / r->divisor - (sum % r->divisor < 0);
+  if (value < r->min || value > r->max) return false;
+  registers[reg] = value;
+  return true;
+}
+
+/* Registers that a step depends on, and those that these follow from. */
+typedef struct {
+  uint32_t lengths[MAX_STEP_REGISTERS], n_lengths;
+  uint64_t derived[MAX_DERIVED / 64]; /* a bit for each register from ew_plan.n_lengths on */
+  uint32_t first, end;                /* range of the words that are not 0 */
+} used_registers;
+
+static int32_t add_used(const ew_plan *p, used_registers *u, uint32_t reg) {
+  if (reg >= p->n_lengths) {
+    const uint32_t i = (reg - p->n_lengths) / 64;
+    u->derived[i] |= UINT64_C(1) << (reg - p->n_lengths) % 64;
+    if (u->first > i) u->first = i;
+    if (u->end < i + 1) u->end = i + 1;
+    return EW_OK;
+  }
+  for (uint32_t k = 0; k < u->n_lengths; k++)
+    if (u->lengths[k] == reg) return EW_OK;
+  if (u->n_lengths == MAX_STEP_REGISTERS) return EW_E_REGISTER;
+  u->lengths[u->n_lengths++] = reg;
+  return EW_OK;
+}
+
+static bool is_used(const used_registers *u, uint32_t derived) {
+  return u->derived[derived / 64] >> derived % 64 & 1;
+}
+
+/* Finds the registers of a step. Those that follow from others come behind them. */
+static int32_t find_used(ew_plan *p, const ew_step *s, used_registers *u) {
+  const uint32_t total = s->n_patches + (uint32_t)s->kernel->n_operands;
   for (uint32_t i = 0; i < total; i++) {
     const ew_operand *o = i < s->n_patches ? NULL : &s->operands[i - s->n_patches];
     if (o && (o->buffer == EW_NONE || !o->reg)) continue;
-    uint32_t reg = o ? o->reg - 1 : s->patches[i].reg, k = 0;
-    while (k < n && used[k] != reg) k++;
-    if (k < n) continue;
-    if (n == MAX_STEP_REGISTERS) return step_fail(p, s, EW_E_REGISTER, -1, n);
-    used[n++] = reg;
+    const int32_t code = add_used(p, u, o ? o->reg - 1 : s->patches[i].reg);
+    if (code) return code;
   }
-  s->registers = n > 0;
-  for (uint32_t ends = 0; ends < 1u << n; ends++) {
-    for (uint32_t k = 0; k < n; k++)
-      p->registers[used[k]] = ends >> k & 1 ? p->limits[used[k]].max : p->limits[used[k]].min;
+  for (uint32_t i = u->end * 64; i-- > 0;) {
+    if (!is_used(u, i)) continue;
+    const ew_register_entry *r = &p->limits[p->n_lengths + i];
+    int32_t code = add_used(p, u, r->a);
+    if (!code) code = add_used(p, u, r->b);
+    if (code) return code;
+  }
+  return u->end && u->n_lengths > MAX_BASES ? EW_E_REGISTER : EW_OK;
+}
+
+/* Checks the step at every combination of the ends of the ranges of the lengths that it depends on.
+ */
+static int32_t check_ends(ew_plan *p, ew_step *s) {
+  used_registers u = {.first = MAX_DERIVED / 64};
+  const int32_t found = find_used(p, s, &u);
+  if (found) return step_fail(p, s, found, -1, u.n_lengths);
+  s->registers = u.n_lengths > 0;
+  for (uint32_t ends = 0; ends < 1u << u.n_lengths; ends++) {
+    for (uint32_t k = 0; k < u.n_lengths; k++) {
+      const ew_register_entry *r = &p->limits[u.lengths[k]];
+      p->registers[u.lengths[k]] = ends >> k & 1 ? r->max : r->min;
+    }
+    for (uint32_t i = u.first * 64; i < u.end * 64; i++)
+      if (is_used(&u, i) && !ew_derive(p, p->registers, p->n_lengths + i))
+        return step_fail(p, s, EW_E_REGISTER, -1, p->n_lengths + i);
     int32_t code = ew_step_check(p, s, p->registers);
     if (code) return code;
   }
@@ -187,6 +252,20 @@ static void *zeros(uint64_t count, uint64_t size) {
   return count * size > SIZE_MAX / 2 ? NULL : ew_alloc((size_t)(count * size));
 }
 
+/* Checks the ranges of the registers, and that those that follow from others come last, each behind
+ * those that it follows from. */
+static int32_t check_registers(ew_plan *p) {
+  for (uint32_t i = 0; i < p->n_registers; i++) {
+    const ew_register_entry *r = &p->limits[i];
+    const bool derived = r->divisor != 0;
+    if (!derived && p->n_lengths == i) p->n_lengths++;
+    if (r->min > r->max || r->divisor < 0 || derived != (i >= p->n_lengths) ||
+        (derived && (r->a >= i || r->b >= i || i - p->n_lengths >= MAX_DERIVED)))
+      return ew_fail(p->engine, EW_E_REGISTER, -1, i, -1, r->min);
+  }
+  return EW_OK;
+}
+
 static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   ew_engine *e = p->engine;
   ew_plan_header h;
@@ -226,9 +305,8 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   p->constants = p->bytes + h.const_at;
 
   p->limits = (const ew_register_entry *)(p->bytes + h.registers_at);
-  for (uint32_t i = 0; i < p->n_registers; i++)
-    if (p->limits[i].min > p->limits[i].max)
-      return ew_fail(e, EW_E_REGISTER, -1, i, -1, p->limits[i].min);
+  const int32_t ranges = check_registers(p);
+  if (ranges) return ranges;
   const ew_slot_entry *slots = (const ew_slot_entry *)(p->bytes + h.slots_at);
   for (uint32_t i = 0; i < p->n_slots; i++) {
     if (slots[i].bytes > INT64_MAX)
@@ -243,7 +321,10 @@ static int32_t load(ew_plan *p, const void *bytes, size_t n) {
   p->version = 1; /* register-dependent steps have not been checked for version 1 */
   for (uint32_t i = 0; i < p->n_registers; i++) {
     const ew_register_entry *r = &p->limits[i];
-    p->registers[i] = r->min > 0 ? r->min : r->max < 0 ? r->max : 0;
+    if (!r->divisor)
+      p->registers[i] = r->min > 0 ? r->min : r->max < 0 ? r->max : 0;
+    else if (!ew_derive(p, p->registers, i))
+      return ew_fail(e, EW_E_REGISTER, -1, i, -1, 0);
   }
 
   /* The arena's contents last for one run only: nothing is copied, and the old block is freed

@@ -91,9 +91,17 @@ EW_API(ew_uses) __attribute__((noinline)) int32_t ew_uses(int32_t minus_name_and
 #endif
 
 EW_API(ew_plan_register) int32_t ew_plan_register(ew_plan *p, uint32_t reg, int64_t value) {
-  if (reg >= p->n_registers || value < p->limits[reg].min || value > p->limits[reg].max)
+  if (reg >= p->n_lengths || value < p->limits[reg].min || value > p->limits[reg].max)
     return ew_fail(p->engine, EW_E_REGISTER, -1, reg, -1, value);
-  if (p->registers[reg] != value) p->registers[reg] = value, p->version++;
+  if (p->registers[reg] == value) return EW_OK;
+  const int64_t before = p->registers[reg];
+  p->registers[reg] = value, p->version++;
+  for (uint32_t i = p->n_lengths; i < p->n_registers; i++) {
+    if (ew_derive(p, p->registers, i)) continue;
+    p->registers[reg] = before;
+    for (uint32_t j = p->n_lengths; j < i; j++) ew_derive(p, p->registers, j);
+    return ew_fail(p->engine, EW_E_REGISTER, -1, reg, -1, value);
+  }
   return EW_OK;
 }
 

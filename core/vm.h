@@ -46,6 +46,7 @@ struct ew_plan {
   uint64_t arena_bytes, const_bytes;
   const uint8_t *constants;
   uint32_t n_registers, n_slots, n_init_steps, n_steps;
+  uint32_t n_lengths; /* registers that the host sets; the others follow from them */
   const ew_register_entry *limits;
   int64_t *registers;
   uint64_t version; /* incremented when a register changes */
@@ -70,6 +71,9 @@ int32_t ew_fail(ew_engine *, int32_t code, int64_t step, int64_t operand, int32_
 /* Patches the step's parameters from `registers`, then checks the step: rules, bounds, access
  * rights and aliasing. */
 int32_t ew_step_check(ew_plan *, ew_step *, const int64_t *registers);
+
+/* Computes a register that follows from others. Returns false if its value is out of range. */
+bool ew_derive(const ew_plan *, int64_t *registers, uint32_t reg);
 
 /* Does so if the step depends on registers that have changed since. */
 int32_t ew_step_refresh(ew_plan *, ew_step *);

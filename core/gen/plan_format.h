@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 /* The last character is the version. */
-#define EW_PLAN_MAGIC "EDGEPLN1"
+#define EW_PLAN_MAGIC "EDGEPLN2"
 
 /* Values of ew_operand.buffer: the arena, the constants, slot i as EW_SLOT0 + i, or no operand. */
 enum { EW_ARENA = 0, EW_CONST = 1, EW_SLOT0 = 2, EW_NONE = 0xffffffffu };
@@ -35,12 +35,21 @@ typedef struct {
 } ew_plan_header;
 _Static_assert(sizeof(ew_plan_header) == 88, "ew_plan_header");
 
-/* Range of the values of a register. */
+/* A register: a length that the host sets, where `divisor` is 0; or a value that follows from
+ * registers before it and is set with them: (product * [a] * [b] + of_a * [a] + of_b * [b] +
+ * add) / divisor, rounded down. */
 typedef struct {
   int64_t min; /* smallest value */
   int64_t max; /* largest value */
+  uint32_t a; /* index of a register */
+  uint32_t b; /* index of a register */
+  int64_t product;
+  int64_t of_a;
+  int64_t of_b;
+  int64_t add;
+  int64_t divisor;
 } ew_register_entry;
-_Static_assert(sizeof(ew_register_entry) == 16, "ew_register_entry");
+_Static_assert(sizeof(ew_register_entry) == 64, "ew_register_entry");
 
 /* A slot, which the host binds to memory. */
 typedef struct {

@@ -23,6 +23,7 @@ LIMITS = {
     "MAX_KERNELS": 1000,
     "MAX_CAPACITY": 1 << 24,  # tokens of a sequence
     "MAX_LENGTH": 1 << 24,  # maximum value of a plan's register
+    "MAX_REGISTERS": 1024,  # of a plan
     "MAX_VOCABULARY": 1 << 24,
     "MAX_CACHES": 100_000,
     "MAX_DECODER_PLANS": 64,
@@ -77,6 +78,7 @@ PROGRAM_TASKS = (
     "voice-activity-detection",
     "speaker-verification",
     "text-to-image",
+    "text-to-speech",
     "image-feature-extraction",
     "object-detection",
     "image-segmentation",

@@ -117,13 +117,25 @@ static bool compose_step(draft *d, bool init) {
   return true;
 }
 
+/* Appends a register that follows from others; it grows with each of them. */
+static void add_derived(draft *d) {
+  ew_register_entry r = {.a = below(d->n_registers), .b = below(d->n_registers)};
+  r.product = below(2), r.of_a = below(3), r.of_b = below(3), r.add = below(4);
+  r.divisor = 1 + below(3);
+  const ew_register_entry *a = &d->registers[r.a], *b = &d->registers[r.b];
+  r.min = (r.product * a->min * b->min + r.of_a * a->min + r.of_b * b->min + r.add) / r.divisor;
+  r.max = (r.product * a->max * b->max + r.of_a * a->max + r.of_b * b->max + r.add) / r.divisor;
+  d->registers[d->n_registers++] = r;
+}
+
 static size_t compose(uint8_t *plan) {
   static draft d;
   d.const_bytes = 0, d.n_registers = d.n_slots = d.n_init = d.n_steps = 0, d.arena = 0;
   for (d.n_registers = 0; d.n_registers < 4 && one_in(2); d.n_registers++) {
     const int64_t least = (int64_t)below(3);
-    d.registers[d.n_registers] = (ew_register_entry){least, least + (int64_t)below(6)};
+    d.registers[d.n_registers] = (ew_register_entry){.min = least, .max = least + below(6)};
   }
+  for (uint32_t i = 0; d.n_registers && i < 2 && one_in(3); i++) add_derived(&d);
   const uint32_t wanted = 1 + below(4);
   if (one_in(3)) compose_step(&d, true);
   for (uint32_t i = 0; i < wanted; i++) compose_step(&d, false);

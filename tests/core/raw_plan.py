@@ -57,7 +57,7 @@ def plan(
     body = b"".join(steps)
     header = struct.pack(
         "<8sIIIIIIQQQQQQQ",
-        b"EDGEPLN1",
+        b"EDGEPLN2",
         table.hash,
         0,
         len(slots),

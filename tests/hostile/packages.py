@@ -106,7 +106,7 @@ def plan(
     """The bytes of a plan with the two registers of a decoder. slots: [(bytes, writable)]."""
     out, places = bytearray(HEADER.size), []
     for part in (
-        REGISTER.pack(0, most) * 2,
+        REGISTER.pack(0, most, *[0] * 7) * 2,
         b"".join(struct.pack("<QII", n, WRITABLE if w else 0, 0) for n, w in slots),
         constants,
         b"".join([*init, *steps]),
@@ -118,7 +118,7 @@ def plan(
     HEADER.pack_into(
         out,
         0,
-        b"EDGEPLN1",
+        b"EDGEPLN2",
         kernel_table().hash,
         2,
         len(slots),

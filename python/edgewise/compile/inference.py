@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from ..bind import RUN_SEED, BoundGraph
 from ..declare.dtypes import NAME
-from ..declare.symbolic import Sym
+from ..declare.symbolic import NotStatic, Sym, registers_of
 from ..errors import InputError
 from ..ir import Graph, Info
 from ..onnx import read_model
@@ -100,7 +101,8 @@ def add_inference_plan(
     Args:
         package: of task "inference".
         graph: the model.
-        shapes, dtypes: of the inputs. With `register`, dimensions may be Syms of register 0.
+        shapes, dtypes: of the inputs. With `register`, dimensions may be Syms of register 0; without
+            it, lengths of Registers.
         outputs: names to compute; default: all.
         known: {value name: flat numbers} that are fixed.
         file: name of the part; default: by the number of plans so far.
@@ -110,6 +112,7 @@ def add_inference_plan(
     Returns:
         the plan's description in the manifest: file, inputs {name: [type, shape]}, outputs {name:
         [slot, type, shape, bytes]}, slots, and where they are not empty
+        register, registers: see described_registers;
         passed {name of an output: name of an input}: outputs that are inputs (a decoder's cross
         attention caches): the plan does not compute them, the host gives back what was fed;
         seed: name of an input slot, int64 [1], in which the host puts another seed before each
@@ -119,6 +122,10 @@ def add_inference_plan(
         NeedsValue, NeedsHost, NotStatic: as of plan.compile_graph.
     """
     passed: dict[str, str] = {}
+    further = registers_of(shapes.values())
+    lengths = [r for r, rule in zip(further.ranges, further.rules) if not rule] if further else []
+    if register is not None:
+        lengths = [register]
     plan, bound = compile_graph(
         graph,
         shapes,
@@ -127,12 +134,12 @@ def add_inference_plan(
         outputs=list(outputs or (o.name for o in graph.outputs)),
         transform=lambda bound: passed.update(bound.take_passed()),
         run_seed=True,
-        registers=() if register is None else [("length", *register)],
+        registers=[(f"length{i or ''}", *ends) for i, ends in enumerate(lengths)],
         target=target,
     )
     described = describe_plan(package, plan, bound, list(bound.outputs), shapes, dtypes, file)
-    if register is not None:
-        described["register"] = list(register)
+    if lengths:
+        described["register"] = list(lengths[0])
     if passed:
         described["passed"] = passed
     return described
@@ -174,6 +181,7 @@ def describe_plan(
         "outputs": out,
         "slots": [s.describe() for s in plan.slots],
     }
+    described |= described_registers([*shapes.values(), *(bound.outputs[n].shape for n in out)])
     if any(s.kind == "input" and s.name == RUN_SEED for s in plan.slots):
         described["seed"] = RUN_SEED
     plans.append(described)
@@ -208,5 +216,27 @@ def _describe_value(info: Info) -> dict[str, Any]:
 
 
 def described_shape(shape: Sequence[int | Sym]) -> list[Any]:
-    """A shape for a manifest; a dimension that follows a register is [scale, add]."""
-    return [[d.scale, d.add] if isinstance(d, Sym) else d for d in shape]
+    """A shape for a manifest; a dimension that follows register 0 is [scale, add], one that follows
+    another is [scale, add, register].
+    """
+    return [
+        [d.scale, d.add, *([d.reg] if d.reg else [])] if isinstance(d, Sym) else d for d in shape
+    ]
+
+
+def described_registers(shapes: Iterable[Sequence[int | Sym]]) -> dict[str, Any]:
+    """{"registers": the registers 1, 2, ... up to the last that shapes follow}, if there are any: of
+    a length [lowest, highest], of what follows from others the numbers of a Rule.
+
+    Raises:
+        NotStatic: one has a negative factor, which manifests may not have.
+    """
+    syms = [d for shape in shapes for d in shape if isinstance(d, Sym)]
+    last = max(syms, key=lambda d: d.reg, default=None)
+    if last is None or not last.reg or last.registers is None:
+        return {}
+    rules, ranges = (x[1 : last.reg + 1] for x in (last.registers.rules, last.registers.ranges))
+    if any(rule and min(rule.product, rule.of_a, rule.of_b) < 0 for rule in rules):
+        raise NotStatic("an output of a length that grows and shrinks with another")
+    entries = zip(ranges, rules)
+    return {"registers": [list(astuple(rule) if rule else ends) for ends, rule in entries]}

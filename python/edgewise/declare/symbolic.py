@@ -4,15 +4,20 @@ A plan has concrete shapes, but a few lengths (the number of tokens in the cache
 run. In shapes and in folded integer values such a length is a `Sym`: linear in one register with a
 known range. Loops run over the current value. Memory is reserved and laid out for the largest one,
 unless the Sym is `packed`: then tensors are contiguous for the current value, as those that a
-caller feeds and receives. Anything that is not linear, and a decision that depends on the register,
-raises `NotStatic`; the caller of `bind` then compiles one plan for each length.
+caller feeds and receives. Anything that is not linear raises `NotStatic`, unless the Sym has
+`registers` (declare/registers.py), which then holds the value in a further register. A decision
+that depends on a register raises it in either case; the caller of `bind` then compiles one plan for
+each length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .registers import Registers
 
 
 class NeedsHost(Exception):
@@ -34,6 +39,12 @@ class NotStatic(Exception):
     """A shape or a decision depends on a register in a way that a plan cannot express."""
 
 
+class TooShort(NotStatic):
+    """A window does not fit at the lowest length of a range, or has a single position there:
+    dimensions of 1 are broadcast by other rules.
+    """
+
+
 class Sym:
     """`scale * register + add`, a dimension or number that depends on a register.
 
@@ -41,18 +52,28 @@ class Sym:
         reg: The number of the register.
         lo, hi: Its range, inclusive.
         packed: Whether strides follow its current value instead of its largest one.
+        registers: The registers of its plan, if further ones may be added.
     """
 
-    __slots__ = ("reg", "scale", "add", "lo", "hi", "packed")
+    __slots__ = ("reg", "scale", "add", "lo", "hi", "packed", "registers")
 
     def __init__(
-        self, reg: int, scale: int = 1, add: int = 0, lo: int = 0, hi: int = 0, packed: bool = False
+        self,
+        reg: int,
+        scale: int = 1,
+        add: int = 0,
+        lo: int = 0,
+        hi: int = 0,
+        packed: bool = False,
+        registers: Registers | None = None,
     ) -> None:
         self.reg, self.scale, self.add, self.lo, self.hi = reg, scale, add, lo, hi
-        self.packed = packed
+        self.packed, self.registers = packed, registers
 
     def at(self, register: int) -> int:
-        """Its value for this value of the register."""
+        """Its value for this value of the register; with `registers`, of the first one."""
+        if self.registers is not None and self.reg:
+            register = self.registers.values([register])[self.reg]
         return self.scale * register + self.add
 
     @property
@@ -66,16 +87,18 @@ class Sym:
         return min(self.scale * self.lo, self.scale * self.hi) + self.add
 
     def _new(self, scale: int, add: int) -> Sym | int:
-        return Sym(self.reg, scale, add, self.lo, self.hi, self.packed) if scale else add
+        if not scale:
+            return add
+        return Sym(self.reg, scale, add, self.lo, self.hi, self.packed, self.registers)
 
     def __add__(self, o: Sym | int) -> Sym | int:
         if isinstance(o, Sym):
             if o.reg != self.reg:
+                if self.registers is not None:
+                    return self.registers.add(self, o)
                 raise NotStatic("sum of two registers")
             return self._new(self.scale + o.scale, self.add + o.add)
-        if isinstance(o, float):
-            raise NotStatic("a register in floating point")
-        return self._new(self.scale, self.add + o)
+        return self._new(self.scale, self.add + self._whole(o))
 
     __radd__ = __add__
 
@@ -89,13 +112,37 @@ class Sym:
         return (-self) + o
 
     def __mul__(self, o: int) -> Sym | int:
-        if isinstance(o, Sym) or isinstance(o, float):
+        if isinstance(o, Sym) and self.registers is not None:
+            return self.registers.multiply(self, o)
+        if isinstance(o, Sym):
             raise NotStatic("a product with a register in it")
+        o = self._whole(o)
         return self._new(self.scale * o, self.add * o)
 
     __rmul__ = __mul__
 
+    def _whole(self, o: float) -> int:
+        """A number that is combined with a Sym; one in floating point must be an integer."""
+        if isinstance(o, float) and (self.registers is None or o != o // 1 or abs(o) == inf):
+            raise NotStatic("a register in floating point")
+        return int(o)
+
+    def __float__(self) -> float:
+        raise NotStatic(f"{self} in floating point")
+
+    def __truediv__(self, o: object) -> float:
+        raise NotStatic(f"{self} / {o}")
+
+    __rtruediv__ = __truediv__
+    __pow__ = __rpow__ = __truediv__
+
+    def __floor__(self) -> Sym:
+        return self
+
+    __ceil__ = __trunc__ = __floor__
+
     def __floordiv__(self, o: Sym | int) -> Sym | int:
+        o = o if isinstance(o, Sym) else self._whole(o)
         if isinstance(o, Sym):
             if (
                 o.reg == self.reg
@@ -104,6 +151,8 @@ class Sym:
                 and self.add == o.add * (self.scale // o.scale)
             ):
                 return self.scale // o.scale
+            if self.registers is not None:
+                return self.registers.divide(self, o)
         elif isinstance(o, int) and o and self.scale % o == 0 and self.add % o == 0:
             return self._new(self.scale // o, self.add // o)
         raise NotStatic(f"{self} // {o}")
@@ -117,7 +166,16 @@ class Sym:
         if isinstance(o, Sym):
             self // o
             return 0
+        if self.registers is not None and isinstance(o, int) and o > 0:
+            return self - self.registers.floor(self, o) * o
         raise NotStatic(f"{self} % {o}")
+
+    def __abs__(self) -> Sym | int:
+        if self.min >= 0:
+            return self
+        if self.max <= 0:
+            return -self
+        raise NotStatic(f"whether {self} is negative")
 
     def __eq__(self, o: object) -> bool:
         return isinstance(o, Sym) and (self.reg, self.scale, self.add) == (o.reg, o.scale, o.add)
@@ -179,6 +237,12 @@ def extent(d: Sym | int) -> Sym | int:
 def dims_at(shape: Sequence[Sym | int], register: int) -> list[int]:
     """A shape for this value of the register."""
     return [d.at(register) if isinstance(d, Sym) else d for d in shape]
+
+
+def registers_of(shapes: Iterable[Sequence[Sym | int]]) -> Registers | None:
+    """The registers that follow from the lengths in shapes; None if there can be none."""
+    syms = (d for shape in shapes for d in shape if isinstance(d, Sym))
+    return next((d.registers for d in syms if d.registers is not None), None)
 
 
 def decide_equal(a: Any, b: Any) -> bool:

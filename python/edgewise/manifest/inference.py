@@ -12,6 +12,8 @@ from .slots import ManifestSlot, check_plan_file, check_slots
 
 Inputs = dict[str, tuple[str, list[int]]]  # dtype and largest shape of each
 Range = tuple[int, int]  # lowest and highest value of a register
+Registers = list[Range]
+RULE = 7  # numbers of a register that follows from others (declare.registers.Rule)
 
 
 def check_inference(
@@ -64,7 +66,7 @@ def _check_plan(c: Checker, plan: JsonObject, at: str, contents: Contents) -> In
     for slot in slots:
         if slot.kind in ("cache", "state"):
             c.fail(slot.path, f"is a {slot.kind}, which such a plan cannot have")
-    register = _check_register(c, plan, at)
+    register = _check_registers(c, plan, at)
     inputs = _check_inputs(c, plan, at, register)
     _check_input_slots(c, plan, at, slots, inputs)
     _check_outputs(c, plan, at, slots, register)
@@ -75,18 +77,46 @@ def _check_plan(c: Checker, plan: JsonObject, at: str, contents: Contents) -> In
     return inputs
 
 
-def _check_register(c: Checker, plan: JsonObject, at: str) -> Range | None:
-    """The range of the register that dimensions of a plan follow; None where they are fixed."""
+def _check_registers(c: Checker, plan: JsonObject, at: str) -> Registers:
+    """The ranges of the registers that dimensions of a plan follow; empty where they are fixed."""
     if "register" not in plan:
-        return None
-    path = f"{at}.register"
-    low, high = c.read_tuple(plan["register"], path, 2)
+        return []
+    found = [_check_range(c, plan["register"], f"{at}.register")]
+    entries = c.read_list(plan.get("registers", []), f"{at}.registers", LIMITS["MAX_REGISTERS"])
+    for i, entry in enumerate(entries):
+        path = f"{at}.registers[{i}]"
+        if isinstance(entry, list) and len(entry) == RULE:
+            found.append(_check_rule(c, entry, path, found))
+        else:
+            found.append(_check_range(c, entry, path))
+    return found
+
+
+def _check_range(c: Checker, value: object, path: str) -> Range:
+    low, high = c.read_tuple(value, path, 2)
     c.read_integer(low, f"{path}[0]", 0, LIMITS["MAX_LENGTH"])
     c.read_integer(high, f"{path}[1]", low, LIMITS["MAX_LENGTH"])
     return low, high
 
 
-def _check_inputs(c: Checker, plan: JsonObject, at: str, register: Range | None) -> Inputs:
+def _check_rule(c: Checker, entry: list[object], path: str, before: Registers) -> Range:
+    """A register that follows from others, for the lowest and the highest values of those."""
+    most = LIMITS["MAX_LENGTH"]
+    least = (0, 0, 0, 0, 0, -most, 1)
+    highest = (len(before) - 1, len(before) - 1, most, most, most, most, most)
+    a, b, product, of_a, of_b, add, divisor = (
+        c.read_integer(x, f"{path}[{i}]", least[i], highest[i]) for i, x in enumerate(entry)
+    )
+    low, high = (
+        (product * x * y + of_a * x + of_b * y + add) // divisor
+        for x, y in zip(before[a], before[b])
+    )
+    if low < 0 or high > LIMITS["MAX_SIZE"]:
+        c.fail(path, "has values out of range")
+    return low, high
+
+
+def _check_inputs(c: Checker, plan: JsonObject, at: str, register: Registers) -> Inputs:
     inputs: Inputs = {}
     entries = c.read_object(plan.get("inputs"), f"{at}.inputs")
     for name, entry in entries.items():
@@ -95,22 +125,31 @@ def _check_inputs(c: Checker, plan: JsonObject, at: str, register: Range | None)
         dtype, shape = c.read_tuple(entry, path, 2)
         c.read_text(dtype, f"{path}[0]")
         inputs[name] = dtype, _largest_shape(c, shape, f"{path}[1]", register)
-    if register is not None and [1, 0] not in [d for _, shape in entries.values() for d in shape]:
+    sizes = [d for _, shape in entries.values() for d in shape]
+    if register and [1, 0] not in sizes:
         c.fail(f"{at}.register", "is not the size of a dimension of an input")
+    for i, entry in enumerate(plan.get("registers", [])):
+        if len(entry) != RULE and [1, 0, i + 1] not in sizes:
+            c.fail(f"{at}.registers[{i}]", "is not the size of a dimension of an input")
     return inputs
 
 
-def _largest_shape(c: Checker, value: object, path: str, register: Range | None) -> list[int]:
-    """Checks a shape; returns it for the register's highest value.
+def _largest_shape(c: Checker, value: object, path: str, registers: Registers) -> list[int]:
+    """Checks a shape; returns it for the registers' highest values.
 
-    A dimension may be [scale, add], the value scale * register + add.
+    A dimension may be [scale, add], the value scale * register 0 + add, or [scale, add, register].
     """
     shape = []
     for i, dim in enumerate(c.read_list(value, path, LIMITS["MAX_RANK"])):
         at = f"{path}[{i}]"
-        if register is None or not isinstance(dim, list):
+        if not registers or not isinstance(dim, list):
             shape.append(c.read_integer(dim, at))
             continue
+        number = 0
+        if len(dim) == 3:
+            number = c.read_integer(dim[2], f"{at}[2]", 1, len(registers) - 1)
+            dim = dim[:2]
+        register = registers[number]
         scale, add = c.read_tuple(dim, at, 2)
         c.read_integer(scale, f"{at}[0]", 1, LIMITS["MAX_LENGTH"])
         c.read_integer(add, f"{at}[1]", -LIMITS["MAX_LENGTH"], LIMITS["MAX_LENGTH"])
@@ -140,7 +179,7 @@ def _check_input_slots(
 
 
 def _check_outputs(
-    c: Checker, plan: JsonObject, at: str, slots: list[ManifestSlot], register: Range | None
+    c: Checker, plan: JsonObject, at: str, slots: list[ManifestSlot], register: Registers
 ) -> None:
     sizes = {slot.name: slot.nbytes for slot in slots if slot.kind == "output"}
     for name, entry in c.read_object(plan.get("outputs"), f"{at}.outputs").items():

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from ..bind import BoundGraph
-from ..declare.dtypes import FLOAT, FLOAT16, UINT8, bytes_for, pack
-from ..declare.symbolic import Sym, most, product, strides_of
+from ..declare.dtypes import FLOAT, FLOAT16, FLOATS, INT64, UINT8, bytes_for, pack
+from ..declare.symbolic import Sym, most, product, registers_of, strides_of
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN, Tensor, Value
 from ..targets import CPU, Target
@@ -57,7 +57,8 @@ def lower(
             raise node.broken(e) from e
     builder.init, builder.label = False, None
     builder.finish(bound)
-    return Plan.assemble(builder, registers)
+    further = registers_of(value.shape for value in bound.inputs.values())
+    return Plan.assemble(builder, registers, further)
 
 
 class Builder(Layouts):
@@ -170,11 +171,12 @@ class Builder(Layouts):
     def _register_numbers(self, value: Value) -> View:
         """A small integer tensor that depends on registers, written element by element."""
         assert value.numbers is not None
-        v = self.temp(value.dtype, value.shape)
-        flat = self.reshaped(v, [len(value.numbers)])
         was, self.init = self.init, False
+        v = self.temp(INT64 if value.dtype in FLOATS else value.dtype, value.shape)
+        flat = self.reshaped(v, [len(value.numbers)])
         for i, x in enumerate(value.numbers):
             self.range(flat.slice(0, i, 1), x, 0)
+        v = self.cast(v, value.dtype)
         self.init = was
         return v
 

@@ -74,10 +74,6 @@ def _operations(step: Step) -> list[int]:
     cost = step.kernel.cost
     if cost is None:
         return [0, 0]
-    # Only elementwise kernels, which have no cost, have Syms in lists of dimensions.
-    if not any(isinstance(x, Sym) for x in step.params.values()):
-        count = evaluate(cost.operations, step.params)
-        return [count, count]
     return [evaluate(cost.operations, _at(step.params, end)) for end in ("min", "max")]
 
 
@@ -90,7 +86,14 @@ def _integer(step: Step) -> bool:
 
 def _at(params: Mapping[str, Any], end: Literal["min", "max"]) -> dict[str, Any]:
     """Parameters at the minimum or the maximum of the registers."""
-    return {k: getattr(x, end) if isinstance(x, Sym) else x for k, x in params.items()}
+
+
+    def number(x: Any) -> Any:
+        return getattr(x, end) if isinstance(x, Sym) else x
+
+    return {
+        k: [number(y) for y in x] if isinstance(x, list) else number(x) for k, x in params.items()
+    }
 
 
 def _moved(step: Step) -> list[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..declare.dtypes import NAME
 from ..declare.kernel import Kernel
+from ..declare.registers import Registers
 from ..declare.symbolic import Sym
 from ..errors import UnsupportedOp
 from ..ir import Tensor
@@ -108,12 +109,15 @@ class Plan:
         self.name = ""
 
     @staticmethod
-    def assemble(builder: Builder, registers: Sequence[Register]) -> Plan:
+    def assemble(
+        builder: Builder, registers: Sequence[Register], further: Registers | None = None
+    ) -> Plan:
         """The Plan of a finished Builder.
 
         Args:
             builder: the builder.
-            registers: in the order of their numbers.
+            registers: that the host sets, in the order of their numbers.
+            further: these and all that follow from them; None if none does.
 
         Raises:
             UnsupportedOp: a parameter does not fit in 32 bits.
@@ -122,7 +126,7 @@ class Plan:
             slot.tensor = builder.slot_of[slot.name].tensor if slot.kind == "weight" else None
         steps = builder.init_steps + builder.steps
         return Plan(
-            _plan_bytes(builder, registers, steps),
+            _plan_bytes(builder, registers, further, steps),
             builder.slots,
             [name for name, _, _ in registers],
             [s.label.where if s.label is not None else "" for s in steps],
@@ -135,13 +139,22 @@ class Plan:
 
 
 # ---- writing
-def _plan_bytes(builder: Builder, registers: Sequence[Register], steps: Sequence[Step]) -> bytes:
+def _plan_bytes(
+    builder: Builder,
+    registers: Sequence[Register],
+    further: Registers | None,
+    steps: Sequence[Step],
+) -> bytes:
     table = builder.target.kernel_table()
     ids = {k.name: k.id for k in table.kernels}
     out = bytearray(HEADER.size)
     registers_at = _begin_section(out)
     for _, low, high in registers:
-        out += REGISTER.pack(low, high)
+        out += REGISTER.pack(low, high, *[0] * 7)
+    if further is not None:
+        for (low, high), rule in zip(further.ranges, further.rules):
+            if rule is not None:
+                out += REGISTER.pack(low, high, *astuple(rule))
     slots_at = _begin_section(out)
     for s in builder.slots:
         writable = s.kind in WRITABLE_KINDS or s.kind == "temp"
@@ -156,7 +169,7 @@ def _plan_bytes(builder: Builder, registers: Sequence[Register], steps: Sequence
         0,
         MAGIC,
         table.hash,
-        len(registers),
+        len(registers) if further is None else len(further.rules),
         len(builder.slots),
         len(builder.init_steps),
         len(builder.steps),

@@ -118,5 +118,5 @@ def _register_position(loaded: Any) -> float:
     data = loaded.plan.data
     if not loaded.registers or not HEADER.unpack_from(data)[2]:
         return 0.0
-    low, high = REGISTER.unpack_from(data, HEADER.unpack_from(data)[8])
+    low, high, *_ = REGISTER.unpack_from(data, HEADER.unpack_from(data)[8])
     return (loaded.registers.get(0, low) - low) / (high - low) if high > low else 0.0

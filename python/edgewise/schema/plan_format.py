@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .errors import ALIAS_ARENA, ALIAS_PLAN, ERRORS
 
-MAGIC = b"EDGEPLN1"  # the last character is the version
+MAGIC = b"EDGEPLN2"  # the last character is the version
 
 # ew_operand.buffer: the arena, the constants, slot i as SLOT0 + i, or no operand.
 ARENA, CONST, SLOT0, NONE = 0, 1, 2, 0xFFFFFFFF
@@ -84,8 +84,20 @@ HEADER = Struct(
 )
 REGISTER = Struct(
     "register_entry",
-    "Range of the values of a register.",
-    [("min", "i64", "smallest value"), ("max", "i64", "largest value")],
+    "A register: a length that the host sets, where `divisor` is 0; or a value that follows from"
+    " registers before it and is set with them: (product * [a] * [b] + of_a * [a] + of_b * [b] +"
+    " add) / divisor, rounded down.",
+    [
+        ("min", "i64", "smallest value"),
+        ("max", "i64", "largest value"),
+        ("a", "u32", "index of a register"),
+        ("b", "u32", "index of a register"),
+        ("product", "i64", ""),
+        ("of_a", "i64", ""),
+        ("of_b", "i64", ""),
+        ("add", "i64", ""),
+        ("divisor", "i64", ""),
+    ],
 )
 SLOT = Struct(
     "slot_entry",

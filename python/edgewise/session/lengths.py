@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..declare.dtypes import bytes_for
 from ..declare.op import TooLong
-from ..declare.symbolic import NeedsHost, NotStatic, Sym, product
+from ..declare.registers import Registers
+from ..declare.symbolic import NeedsHost, NotStatic, Sym, TooShort, product
 from ..errors import ModelError, OutOfMemory, UnsupportedOp
 from ..ir import NeedsValue
 from ..manifest_limits import LIMITS
@@ -37,6 +38,7 @@ ROOM = 256
 MOST_BYTES = 64 << 20
 """If the inputs exceed this size at the maximum length, the range ends at the next power of two."""
 REGISTER = "length"
+MOST_TRIES = 20
 FAILS = (NotStatic, NeedsValue, NeedsHost, UnsupportedOp, ModelError, OutOfMemory)
 """Raised by the compiler if a dimension is not linear in the length or decides something."""
 
@@ -105,13 +107,10 @@ class Lengths:
 
     def symbolic(self) -> list[list[Any]]:
         """The shapes, with Syms in place of the changing dimensions."""
-        return [
-            [
-                d if type(d) is int else Sym(0, 1, d[0], self.low, self.high, packed=self.packed)
-                for d in dims
-            ]
-            for dims in self.shapes
-        ]
+        length: Any = Sym(0, 1, 0, self.low, self.high)
+        if self.packed:
+            length = Registers([(self.low, self.high)]).length(0)
+        return [[d if type(d) is int else length + d[0] for d in dims] for dims in self.shapes]
 
     @property
     def registers(self) -> list[tuple[str, int, int]]:
@@ -210,7 +209,7 @@ def compile_lengths(
     Returns:
         (range, result of compile_range); None if there is no plan for several lengths
     """
-    for _ in range(5):
+    for _ in range(MOST_TRIES):
         try:
             return lengths, compile_range(lengths)
         except TooLong as e:
@@ -218,6 +217,11 @@ def compile_lengths(
             if high < now or e.excess < 1:
                 return None
             lengths = Lengths(*lengths.skeleton, lengths.low, high, lengths.packed)
+        except TooShort:  # a window does not fit
+            low = 2 * lengths.low
+            if low > now:
+                return None
+            lengths = Lengths(*lengths.skeleton, low, lengths.high, lengths.packed)
         except NotStatic:
             high, shorter = lengths.high, 1 << (now - 1).bit_length()
             if not all(map(contiguous, lengths.symbolic())):

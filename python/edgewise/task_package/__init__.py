@@ -30,6 +30,7 @@ from .images import IMAGE_OUTPUTS, image_package
 from .personal import Personal
 from .seq2seq import seq2seq_package
 from .sounds import VOICE_OUTPUTS, add_sound_model
+from .synthesis import synthesis_package
 from .text_to_image import text_to_image_package
 
 # Further files that pipelines read, by their paths in the model's folder.
@@ -44,6 +45,7 @@ ALIASES = {
     "sentiment-analysis": "text-classification",
     "ner": "token-classification",
     "embeddings": "feature-extraction",
+    "text-to-audio": "text-to-speech",
     "asr": "automatic-speech-recognition",
 }
 DEFAULT_LENGTH = 512  # tokens of a text, where the model itself does not allow fewer
@@ -80,6 +82,7 @@ TASKS = {
     "voice-activity-detection": Task("sound", (("output",), ("stateN",))),
     "speaker-verification": Task("sound", (VOICE_OUTPUTS,)),
     "text-to-image": Task("diffusion", ()),
+    "text-to-speech": Task("speech", ()),
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
     **dict.fromkeys(SEQ2SEQ_TASKS, Task("seq2seq", _LOGITS)),
 }
@@ -124,6 +127,7 @@ def compile_task(
         max_length: most tokens of a text; default: the model's own limit, at most DEFAULT_LENGTH.
             Of encoder-decoder models: most tokens that are generated; default: the model's limit.
             Of models that take sound of any length: most seconds; default: 30, of voices 8.
+            Of models that speak: most seconds of a part of a text; default: 12.
         model_file: which .onnx file, by name, of a task that has one.
         target: device that the plans are for.
         compare: whether weights of different files are compared, so that equal ones are stored
@@ -218,6 +222,7 @@ def _sound_package(request: Request) -> Package:
 BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "text": _text_package,
     "image": image_package,
+    "speech": synthesis_package,
     "sound": _sound_package,
     "seq2seq": seq2seq_package,
     "diffusion": text_to_image_package,

@@ -130,7 +130,7 @@ def register_ranges(data: bytes) -> list[tuple[int, int]]:
     """(lowest, highest value) of each register of a plan."""
     header = HEADER.unpack_from(data)
     count, at = header[2], header[HEADER_REGISTERS_AT]
-    return [REGISTER.unpack_from(data, at + i * REGISTER.size) for i in range(count)]
+    return [REGISTER.unpack_from(data, at + i * REGISTER.size)[:2] for i in range(count)]
 
 
 def _params(kernel: Kernel, data: bytes, patches: dict[int, Linear]) -> Params:

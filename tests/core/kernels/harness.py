@@ -83,7 +83,7 @@ def run(engine, kernel, params, operands, offsets=(), alias=()):
     plan = (
         struct.pack(
             "<8sIIIIIIQQQQQQQ",
-            b"EDGEPLN1",
+            b"EDGEPLN2",
             table.hash,
             0,
             len(slots),

@@ -10,6 +10,7 @@ export const MAX_LIST = 1000000;
 export const MAX_KERNELS = 1000;
 export const MAX_CAPACITY = 16777216;
 export const MAX_LENGTH = 16777216;
+export const MAX_REGISTERS = 1024;
 export const MAX_VOCABULARY = 16777216;
 export const MAX_CACHES = 100000;
 export const MAX_DECODER_PLANS = 64;

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...declare.op import fail, unsupported
-from ...declare.symbolic import NotStatic, Sym
+from ...declare.registers import ceil_div, floor_div
+from ...declare.symbolic import NotStatic, Sym, TooShort, most
 
 if TYPE_CHECKING:
-    from ...declare.annotations import BoundNode, Shape
+    from collections.abc import Sequence
+
+    from ...declare.annotations import BoundNode, Dim, Shape
 
 # Dimensions of the kernels; tensors with fewer have dimensions of 1 in front of them.
 SPATIAL = 3
@@ -29,18 +32,18 @@ class Window:
         pad, tail: Elements of padding before the beginning and behind the end.
     """
 
-    x: list[int]
-    y: list[int]
+    x: list[Dim]
+    y: list[Dim]
     kernel: list[int]
     stride: list[int]
     dilation: list[int]
     pad: list[int]
     tail: list[int]
 
-    def params(self) -> dict[str, list[int]]:
+    def params(self) -> dict[str, list[Any]]:
         """The parameters WINDOW (window_rules.py) of a kernel."""
 
-        def three(values: list[int], fill: int) -> list[int]:
+        def three(values: Sequence[Any], fill: int) -> list[Any]:
             return [fill] * (SPATIAL - len(values)) + list(values)
 
         return {
@@ -53,11 +56,11 @@ class Window:
         }
 
     @staticmethod
-    def _steps(steps: list[int], counts: list[int]) -> list[int]:
+    def _steps(steps: list[int], counts: Sequence[Dim]) -> list[int]:
         """Strides or dilations, with 1 where there is one position or one tap: nothing depends on
         them.
         """
-        return [s if n > 1 else 1 for s, n in zip(steps, counts)]
+        return [s if most(n) > 1 else 1 for s, n in zip(steps, counts)]
 
     def checked(self, node: BoundNode) -> Window:
         """Returns itself.
@@ -98,14 +101,14 @@ class Window:
 
 def _attributes(
     node: BoundNode, spatial: Shape, kernel: Shape
-) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int]]:
+) -> tuple[list[Dim], list[int], list[int], list[int], list[int], list[int]]:
     """(spatial, kernel, strides, dilations, pads at the beginning, pads at the end), checked."""
-    rank = len(spatial)
+    rank, sizes = len(spatial), list(spatial)
     if not 1 <= rank <= SPATIAL:
         unsupported(node, f"a window over {rank} dimensions")
-    sizes, taps = ([d for d in dims if not isinstance(d, Sym)] for dims in (spatial, kernel))
-    if len(sizes) != rank or len(taps) != len(kernel):
-        raise NotStatic("a window over a dimension that depends on a register")
+    taps = [d for d in kernel if not isinstance(d, Sym)]
+    if len(taps) != len(kernel) or any(isinstance(d, Sym) and not d.packed for d in sizes):
+        raise NotStatic("a window over a dimension that is laid out for its largest size")
     stride, dilation, pads = (
         node.attr("strides", []) or [1] * rank,
         node.attr("dilations", []) or [1] * rank,
@@ -125,7 +128,7 @@ def _attributes(
         )
     if min([*taps, *stride, *dilation]) < 1:
         fail(node, f"its kernel {taps}, strides {stride} or dilations {dilation} are below 1")
-    if max(map(abs, [*taps, *stride, *dilation, *pads, *sizes])) > 1 << 30:
+    if max(map(abs, [*taps, *stride, *dilation, *pads, *map(most, sizes)])) > 1 << 30:
         fail(node, "one of its kernel sizes, strides, dilations, pads or dimensions exceeds 2^30")
     return sizes, taps, list(stride), list(dilation), list(pads[:rank]), list(pads[rank:])
 
@@ -148,14 +151,15 @@ def window(node: BoundNode, spatial: Shape, kernel: Shape, ceil_mode: bool = Fal
     Raises:
         ModelError: it does not fit, or the attributes are not valid.
         UnsupportedOp: it has more than three dimensions.
-        NotStatic: a dimension depends on a register.
+        NotStatic: a dimension depends on a register, and whether the window fits does, too.
     """
     sizes, taps, stride, dilation, pad, tail = _attributes(node, spatial, kernel)
-    mode, y = _mode(node), []
+    mode = _mode(node)
+    y: list[Dim] = []
     for i, (d, k, s, dil) in enumerate(zip(sizes, taps, stride, dilation)):
         reach = (k - 1) * dil + 1
         if mode in ("SAME_UPPER", "SAME_LOWER"):
-            size = -(-d // s)
+            size = ceil_div(d, s)
             missing = max((size - 1) * s + reach - d, 0)
             pad[i] = missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
             tail[i] = missing - pad[i]
@@ -163,8 +167,11 @@ def window(node: BoundNode, spatial: Shape, kernel: Shape, ceil_mode: bool = Fal
             if mode == "VALID":
                 pad[i] = tail[i] = 0
             room = d + pad[i] + tail[i] - reach
-            size = (-(-room // s) if ceil_mode else room // s) + 1
-            if ceil_mode and (size - 1) * s >= d + pad[i]:  # it would begin behind the end
+            size = (ceil_div(room, s) if ceil_mode else floor_div(room, s)) + 1
+            if isinstance(size, Sym) and size.min < 2:
+                raise TooShort(f"a window of {reach} over a dimension of at least {d.min}")
+            # it would begin behind the end; only if the stride exceeds the window can it
+            if ceil_mode and s + tail[i] > reach and (size - 1) * s >= d + pad[i]:
                 size -= 1
         if d and size < 1:
             fail(
@@ -206,7 +213,7 @@ def transposed_window(node: BoundNode, spatial: Shape, kernel: Shape) -> Window:
             if mode == "VALID":
                 pad[i] = tail[i] = 0
             size = whole - pad[i] - tail[i]
-        if d and size < 1 or size > 1 << 30:
+        if d and size < 1 or most(size) > 1 << 30:
             fail(node, f"its output would have {size} elements along a dimension")
         x.append(max(size, 0))
     return Window(x, sizes, taps, stride, dilation, pad, tail).checked(node)

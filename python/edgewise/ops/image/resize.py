@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import BOOL, DOUBLE, FLOAT, INT64, INTEGERS, bytes_for, pack, unpack
 from ...declare.op import Op, axis_of, fail, product, unsupported
-from ...declare.symbolic import NotStatic, Sym
+from ...declare.registers import floor_div
+from ...declare.symbolic import NotStatic, Sym, most
 from ...errors import OutOfMemory
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         BoundNode,
         Builder,
         Decomposed,
+        Dim,
         Gradients,
         Graph,
         Inferred,
@@ -124,7 +126,7 @@ class _Axis:
     """
 
     def __init__(
-        self, node: BoundNode, d: int, size: int, scale: float, roi: tuple[float, float]
+        self, node: BoundNode, d: Dim, size: Dim, scale: float, roi: tuple[float, float]
     ) -> None:
         self.d, self.size, self.scale, self.roi = d, size, scale, roi
         old = node.op == "Upsample" or node.opset < 11
@@ -139,7 +141,7 @@ class _Axis:
         )
         self.smooth = bool(node.attr("antialias", 0)) and scale < 1
         # since opset 19 the width that corners are aligned to may be a fraction
-        self.last = (d * scale if node.opset >= 19 and scale > 0 else size) - 1
+        self.last = (most(d) * scale if node.opset >= 19 and scale > 0 else most(size)) - 1
         if (
             self.where not in TRANSFORMATIONS
             or self.mode not in MODES
@@ -239,6 +241,42 @@ class _Axis:
         return out
 
 
+def _scale_between(d: Dim, size: Dim) -> float:
+    """size / d. Raises NotStatic: it depends on a register."""
+    if d == size:
+        return 1.0
+    if isinstance(d, Sym) and isinstance(size, Sym):
+        if size.min >= d.max:
+            return float(_ratio(size, d))
+        return _single(1 / _ratio(d, size))
+    if isinstance(d, Sym) or isinstance(size, Sym):
+        raise NotStatic("a scale that depends on a register")
+    return _single(size / d)
+
+
+def _ratio(long: Sym, short: Sym) -> int:
+    ratio = long // short
+    if isinstance(ratio, Sym):
+        raise NotStatic("a scale that depends on a register")
+    return ratio
+
+
+def _size_at_scale(d: Dim, scale: float) -> Dim:
+    """d * scale, rounded down. Raises NotStatic: d depends on a register, and neither the scale nor
+    its inverse is an integer.
+    """
+    if not isinstance(d, Sym):
+        return math.floor(_single(_single(d) * scale))
+    if scale == int(scale):
+        return d * int(scale)
+    step = round(1 / scale)
+    # The product is rounded to float32: it may fall below an integer that it should be.
+    whole = (_single(_single(i * step) * scale) == i for i in range(d.max // step + 1))
+    if abs(step * scale - 1) > 2**-23 or d.max >= 1 << 23 or not all(whole):
+        raise NotStatic("a size that is not linear in a length")
+    return floor_div(d, step)
+
+
 def _sizes(node: BoundNode) -> list[tuple[int, int, float, tuple[float, float]]]:
     """(axis, size, scale, (start, end) of the region) of each axis that is resized."""
     x, old = node.inputs[0], node.op == "Upsample" or node.opset < 11
@@ -253,8 +291,6 @@ def _sizes(node: BoundNode) -> list[tuple[int, int, float, tuple[float, float]]]
         else (node.need(2) if node.has(2) else [])
     )
     sizes = node.need(3) if not old and node.has(3) else []
-    if any(isinstance(d, Sym) for d in [*x.shape, *sizes]):
-        raise NotStatic("a size that depends on a register")
     if (
         bool(scales) == bool(sizes)
         or len(scales or sizes) != len(axes)
@@ -265,7 +301,13 @@ def _sizes(node: BoundNode) -> list[tuple[int, int, float, tuple[float, float]]]
     ):
         fail(node, f"scales {scales} and sizes {sizes} do not fit {len(axes)} axes of {x}")
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
-    if sizes:
+    if any(isinstance(d, Sym) for d in [*x.shape, *sizes]):
+        lengths = [x.shape[a] for a in axes]
+        if sizes:
+            scales = [_scale_between(d, s) for d, s in zip(lengths, sizes)]
+        else:
+            sizes = [_size_at_scale(d, s) for d, s in zip(lengths, scales)]
+    elif sizes:
         scales = [_single(s / x.shape[a]) if x.shape[a] else 1.0 for a, s in zip(axes, sizes)]
         if policy != "stretch":
             one = min(scales) if policy == "not_larger" else max(scales)
@@ -298,7 +340,7 @@ def _check_size(node: BoundNode, graph: Binder, sizes: dict[int, int]) -> None:
         sizes: {axis: size}.
     """
     x = node.inputs[0]
-    shape = [sizes.get(a, d) for a, d in enumerate(x.shape)]
+    shape = [most(sizes.get(a, d)) for a, d in enumerate(x.shape)]
     nbytes = bytes_for(x.dtype, product(shape))
     if graph.max_bytes is not None and nbytes > graph.max_bytes:
         raise OutOfMemory(
@@ -317,7 +359,7 @@ def _resize(node: BoundNode, graph: Binder) -> Decomposed:
     axes = [
         (a, how) for a, how in sorted(axes, key=lambda item: item[1].scale) if not how.is_identity
     ]
-    if any(how.d == 0 and how.size for _, how in axes):
+    if any(not isinstance(how.d, Sym) and how.d == 0 and how.size for _, how in axes):
         fail(node, f"{x} has no elements to resize")
     crops = any(how.where == "tf_crop_and_resize" for _, how in axes)
     if x.dtype != FLOAT and (axes and axes[0][1].mode != "nearest" or crops):
@@ -326,6 +368,9 @@ def _resize(node: BoundNode, graph: Binder) -> Decomposed:
     if outside:
         y = graph.op("Sub", y, graph.constant(FLOAT, [], [outside]))
     for a, how in axes:
+        if isinstance(how.d, Sym) or isinstance(how.size, Sym):
+            y = _resampled_at_run_time(graph, y, a, how)
+            continue
         table = how.table()
         if x.dtype != FLOAT:
             y = graph.op(
@@ -339,6 +384,47 @@ def _resize(node: BoundNode, graph: Binder) -> Decomposed:
     if outside:
         y = graph.op("Add", y, graph.constant(FLOAT, [], [outside]))
     return [y]
+
+
+def _resampled_at_run_time(graph: Binder, x: Value, axis: int, how: _Axis) -> Value:
+    """x resampled along an axis whose length depends on a register: its table is computed in each
+    run, with the same numbers as `_Axis.table`.
+    """
+    shift = {"asymmetric": (0.0, 0.0), "tf_half_pixel_for_nn": (0.5, 0.0)}.get(how.where)
+    if how.where in ("half_pixel", "pytorch_half_pixel"):
+        shift = 0.5, 0.5
+    if shift is None or how.mode == "cubic" or how.smooth or min(how.size, 2) < 2:
+        raise NotStatic(f"{how.where}, {how.mode} to a size that depends on a register")
+
+    def number(value: float) -> Value:
+        return graph.constant(FLOAT, [], [value])
+
+    def index(v: Value) -> Value:
+        whole = graph.op("Cast", v, to=INT64)
+        whole = graph.op("Max", whole, graph.constant(INT64, [], [0]))
+        return graph.op("Min", whole, graph.constant(INT64, [], [how.d - 1]))
+
+    ends = (graph.constant(INT64, [], [k]) for k in (0, how.size, 1))
+    at = graph.op("Cast", graph.op("Range", *ends), to=FLOAT)
+    at = graph.op("Div", graph.op("Add", at, number(shift[0])), number(how.scale))
+    at = graph.op("Sub", at, number(shift[1]))
+    if how.mode == "nearest":
+        up = how.rounding in ("ceil", "round_prefer_floor")
+        up = how.scale < 1 if how.rounding == "simple" else up
+        half = {"round_prefer_floor": -0.5, "round_prefer_ceil": 0.5}.get(how.rounding, 0.0)
+        at = graph.op("Ceil" if up else "Floor", graph.op("Add", at, number(half)))
+        return graph.op("Gather", x, index(at), axis=axis)
+    first = graph.op("Floor", at)
+    second = graph.op("Add", first, number(1.0))
+    later = graph.op("Sub", at, first)
+    earlier = graph.op("Sub", number(1.0), later)
+    columns = graph.ints([how.size, 1])
+
+    def table(*of: Value) -> Value:
+        return graph.op("Concat", *(graph.op("Reshape", v, columns) for v in of), axis=1)
+
+    indices, weights = table(index(first), index(second)), table(earlier, later)
+    return graph.op("Resample", x, indices, weights, domain="edgewise", axis=axis)
 
 
 def _resized_as_float(node: BoundNode, graph: Binder) -> Value:

@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT64, pack, unpack
+from ...declare.symbolic import Sym
 from ...declare.op import Op, fail, like, product, takes, unsupported
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def active_grad(node: BoundNode, gradients: Gradients, dy: Value) -> InputGradie
 @uniform.infer
 def uniform_infer(node: BoundNode) -> Inferred:
     takes(node, (INT64,), 0)
-    return [(FLOAT, node.attr("shape"))]
+    return [(FLOAT, node.attrs["shape"])]
 
 
 @uniform.lower
@@ -162,7 +163,7 @@ def _source(node: BoundNode, graph: Binder) -> tuple[Value, int]:
 def _uniform(
     node: BoundNode, graph: Binder, shape: Sequence[int], low: float = 0.0, high: float = 1.0
 ) -> Value:
-    if any(not isinstance(d, int) or d < 0 for d in shape):
+    if any(not isinstance(d, Sym) and (not isinstance(d, int) or d < 0) for d in shape):
         fail(node, f"its shape is {list(shape)}; non-negative sizes are expected")
     seed, stream = _source(node, graph)
     return graph.op(

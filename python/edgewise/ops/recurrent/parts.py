@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...declare.dtypes import FLOAT, INT32
 from ...declare.op import Dim, fail, takes, unsupported
+from ...declare.symbolic import Sym
 from .activations import activation_table
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _checked_sizes(
             " not fit",
         )
     batch, steps = (x.shape[0], x.shape[1]) if layout else (x.shape[1], x.shape[0])
-    if not isinstance(steps, int) or not steps:
+    if not isinstance(steps, Sym) and not steps:
         unsupported(node, f"{steps} steps")
     separate_bias = gates == 3 and bool(node.attr("linear_before_reset", 0))
     sizes = _RecurrentSizes(gates, d, hidden, bool(layout), separate_bias)

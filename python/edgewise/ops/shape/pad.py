@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import INT64
 from ...declare.op import Dim, Op, axis_of, fail, ints, product
-from ...declare.symbolic import NotStatic, Sym
+from ...declare.symbolic import NotStatic, Sym, TooShort
 
 if TYPE_CHECKING:
     from ...declare.annotations import (
@@ -57,8 +57,11 @@ def pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
         d = x.shape[axis]
         if lo == 0 and hi == 0:
             continue
-        if isinstance(d, Sym) or isinstance(lo, Sym) or isinstance(hi, Sym):
+        if isinstance(lo, Sym) or isinstance(hi, Sym):
             raise NotStatic("padding that depends on a register")
+        if isinstance(d, Sym):
+            x = graph.op("Gather", x, _padded_length(graph, mode, d, lo, hi), axis=axis)
+            continue
         if d + lo + hi < 0 or d == 0 and lo + hi > 0:
             fail(node, f"pads {lo} and {hi} in mode '{mode}' do not fit a dimension of {d}")
         x = graph.op(
@@ -70,6 +73,27 @@ def pad_decompose(node: BoundNode, graph: Binder) -> list[Value] | None:
             axis=axis,
         )
     return [x]
+
+
+def _padded_length(graph: Binder, mode: str, d: Sym, lo: int, hi: int) -> Value:
+    """Which of d elements is repeated at each index, for a length that depends on a register."""
+    if d.min <= max(lo, hi) or min(lo, hi) < 0:
+        raise TooShort(f"pads {lo} and {hi} of a dimension of at least {d.min}")
+
+    def numbers(first: Dim, count: Dim, step: int) -> Value:
+        ends = (first, first + count * step, step)
+        return graph.op("Range", *(graph.constant(INT64, [], [end]) for end in ends))
+
+    def repeated(index: Dim, count: int) -> Value:
+        return graph.op("Expand", graph.constant(INT64, [1], [index]), graph.ints([count]))
+
+    if mode == "edge":
+        before, after = repeated(0, lo), repeated(d - 1, hi)
+    elif mode == "wrap":
+        before, after = numbers(d - lo, lo, 1), numbers(0, hi, 1)
+    else:
+        before, after = numbers(lo, lo, -1), numbers(d - 2, hi, -1)
+    return graph.op("Concat", before, numbers(0, d, 1), after, axis=0)
 
 
 def _padded_from(mode: str, i: int, d: int) -> int:

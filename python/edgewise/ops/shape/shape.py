@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT, FLOAT16, INT64
 from ...declare.op import Dim, Op, axis_of, broadcast, fail, ints, most, product, read_as
-from ...declare.symbolic import NotStatic, Sym
+from ...declare.symbolic import NotStatic, Sym, registers_of
 
 if TYPE_CHECKING:
     from ...declare.annotations import (
@@ -125,11 +125,14 @@ def reshape_infer(node: BoundNode) -> Inferred:
     return [(x.dtype, dims)]
 
 
-def product_of(dims: Shape) -> tuple[int, list[tuple[int, int]]]:
+def product_of(dims: Shape) -> tuple[Dim, list[tuple[int, int]]]:
     """The number of elements as (factor, Syms), which can be compared for shapes with several
     dimensions that depend on registers.
     """
-    factor, syms = 1, []
+    if registers_of([dims]) is not None:
+        return product(dims), []
+    factor: int = 1
+    syms: list[tuple[int, int]] = []
     for d in dims:
         if isinstance(d, Sym):
             syms.append((d.scale, d.add))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, FLOATS, INT64, INTEGERS
 from ...declare.op import Op, axis_of, fail, product, takes
+from ...declare.registers import floor_div
 from ...declare.symbolic import NotStatic, Sym
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _dft(
             f"its input is {x} and its axis {axis}; a last dimension of 1 (real) or 2 (complex),"
             " and another axis, are expected",
         )
-    if any(isinstance(d, Sym) for d in [*x.shape, length]):
+    if isinstance(x.shape[axis], Sym) or isinstance(length, Sym):
         raise NotStatic("a transform of a length that depends on a register")
     if not 1 <= length <= 1 << 24:
         fail(node, f"its length is {length}; 1 to 2^24 is expected")
@@ -244,7 +245,7 @@ def stft_decompose(node: BoundNode, graph: Binder) -> Decomposed:
             f"frames of {length} elements every {step} elements, with the window {window}, do not"
             f" fit the signal {x}",
         )
-    frames = (x.shape[1] - length) // step + 1
+    frames = floor_div(x.shape[1] - length, step) + 1
     positions = graph.op(
         "Add",
         graph.op("Mul", _count(graph, frames, [frames, 1]), graph.constant(INT64, [], [step])),

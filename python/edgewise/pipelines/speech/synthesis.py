@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError, ModelError
 from ...text.tokenization.vits import VitsTokenizer
-from .styles import Styles
+from ...processors.styles import Styles
 
 if TYPE_CHECKING:
     from ..base import Pipeline

@@ -4,6 +4,7 @@ import {
   MAX_DECLARED_RANK,
   MAX_INFERENCE_PLANS,
   MAX_LENGTH,
+  MAX_REGISTERS,
   MAX_RANK,
   MAX_VALUES,
   WEIGHT_FILES,
@@ -26,8 +27,16 @@ import { byteSize, fromHex, NumberTensor, toHex } from "./values.ts";
  */
 export const CONSTANTS = "//constants";
 
-/** A dimension: a number, or `scale * register + add`. */
-export type Dim = number | readonly [scale: number, add: number];
+/** A dimension: a number, or `scale * register + add`, by default of register 0. */
+export type Dim = number | readonly [scale: number, add: number, register?: number];
+
+/**
+ * A register: the range of a length, or how it follows from registers before it:
+ * (product * [a] * [b] + of_a * [a] + of_b * [b] + add) / divisor, rounded down.
+ */
+export type Register =
+  | readonly [low: number, high: number]
+  | readonly [a: number, b: number, product: number, of_a: number, of_b: number, add: number, divisor: number];
 
 /** A plan for inputs of fixed shapes, or of shapes that depend on a register. */
 export interface InferencePlan {
@@ -37,6 +46,8 @@ export interface InferencePlan {
   part: string;
   /** Range of the register that dimensions depend on; undefined if all are fixed. */
   register: readonly [low: number, high: number] | undefined;
+  /** Further registers that dimensions depend on, from register 1 on. */
+  registers: readonly Register[];
   /** Shapes and types of the inputs that it is valid for. */
   inputs: Map<string, { dtype: string; shape: Dim[] }>;
   /**
@@ -75,6 +86,7 @@ export function planJson({
   file,
   part,
   register,
+  registers,
   inputs,
   outputs,
   passed,
@@ -90,6 +102,7 @@ export function planJson({
     slots,
     ...(part ? { part } : {}),
     ...(register ? { register } : {}),
+    ...(registers.length ? { registers } : {}),
     ...(seed === undefined ? {} : { seed }),
     ...(passed.size ? { passed: Object.fromEntries(passed) } : {}),
     ...(known.size ? { known: fields(known, toHex) } : {}),
@@ -216,13 +229,14 @@ export function parsePlan(
     if (kind === "cache" || kind === "state")
       c.fail(`${at}.slots[${s}]`, `is a ${kind}, which such a plan cannot have`);
   const register = root.has("register")
-    ? parseRegister(c, root.get("register"), `${at}.register`)
+    ? parseRange(c, root.get("register"), `${at}.register`)
     : undefined;
-  const inputs = parseInputs(c, root.get("inputs"), at, register);
-  const high = register?.[1] ?? 0;
+  const { registers, ranges } = parseRegisters(c, root.get("registers") ?? [], at, register);
+  const inputs = parseInputs(c, root.get("inputs"), at, registers, ranges);
+  const high = ranges.map((r) => r[1]);
   const seed = root.has("seed") ? c.text(root.get("seed"), `${at}.seed`) : undefined;
   checkInputSlots(c, at, slots, inputs, seed, high);
-  const outputs = parseOutputs(c, root.get("outputs"), at, slots, register);
+  const outputs = parseOutputs(c, root.get("outputs"), at, slots, ranges);
   const passed = parsePassed(c, root.has("passed") ? root.get("passed") : {}, at, inputs, outputs);
   const known = parseKnown(c, root.has("known") ? root.get("known") : {}, at, inputs);
   const numbers = parseNumbers(
@@ -232,10 +246,11 @@ export function parsePlan(
     (name) => outputs.has(name) || passed.has(name),
   );
   if (!file && (slots.length || outputs.size)) c.fail(`${at}.file`, "is missing");
-  return { file, part, register, inputs, outputs, passed, slots, seed, known, numbers };
+  const rest = { inputs, outputs, passed, slots, seed, known, numbers };
+  return { file, part, register, registers, ...rest };
 }
 
-type Register = readonly [low: number, high: number];
+type Range = readonly [low: number, high: number];
 
 function bytesByName(
   slots: readonly ManifestSlot[],
@@ -248,19 +263,24 @@ function parseInputs(
   c: Checker,
   json: Json | undefined,
   at: string,
-  register: Register | undefined,
+  registers: readonly Register[],
+  ranges: readonly Range[],
 ): InferencePlan["inputs"] {
   const inputs: InferencePlan["inputs"] = new Map();
   for (const [name, entry] of c.object(json, `${at}.inputs`)) {
     const [dtype, shape] = c.tuple(entry, `${at}.inputs['${name}']`, 2);
     inputs.set(c.text(name, `the name in ${at}.inputs`), {
       dtype: c.text(dtype, `${at}.inputs['${name}'][0]`),
-      shape: parseDims(c, shape, `${at}.inputs['${name}'][1]`, register),
+      shape: parseDims(c, shape, `${at}.inputs['${name}'][1]`, ranges),
     });
   }
-  const isRegister = (d: Dim) => typeof d === "object" && d[0] === 1 && d[1] === 0;
-  if (register && ![...inputs.values()].some(({ shape }) => shape.some(isRegister)))
-    c.fail(`${at}.register`, "is not the size of a dimension of an input");
+  const sizes = [...inputs.values()].flatMap(({ shape }) => shape);
+  for (let k = 0; k < ranges.length; k++)
+    if (registers[k - 1]?.length !== 7 && !sizes.some((d) => isLength(d, k)))
+      c.fail(
+        k ? `${at}.registers[${k - 1}]` : `${at}.register`,
+        "is not the size of a dimension of an input",
+      );
   return inputs;
 }
 
@@ -271,7 +291,7 @@ function checkInputSlots(
   slots: readonly ManifestSlot[],
   inputs: InferencePlan["inputs"],
   seed: string | undefined,
-  high: number,
+  high: readonly number[],
 ): void {
   const given = bytesByName(slots, "input");
   if (seed !== undefined && (inputs.has(seed) || given.get(seed) !== 8))
@@ -290,9 +310,9 @@ function parseOutputs(
   json: Json | undefined,
   at: string,
   slots: readonly ManifestSlot[],
-  register: Register | undefined,
+  ranges: readonly Range[],
 ): InferencePlan["outputs"] {
-  const high = register?.[1] ?? 0;
+  const high = ranges.map((r) => r[1]);
   const places = bytesByName(slots, "output");
   const outputs: InferencePlan["outputs"] = new Map();
   for (const [name, entry] of c.object(json, `${at}.outputs`)) {
@@ -302,7 +322,7 @@ function parseOutputs(
     const found = {
       slot: c.text(slot, `${path}[0]`),
       dtype: c.text(dtype, `${path}[1]`),
-      shape: parseDims(c, shape, `${path}[2]`, register),
+      shape: parseDims(c, shape, `${path}[2]`, ranges),
       bytes: c.integer(size, `${path}[3]`),
     };
     if ((places.get(found.slot) ?? -1) < found.bytes)
@@ -349,7 +369,7 @@ function parseKnown(
     const text = entry === "" ? "" : c.text(entry, `${at}.known['${name}']`, 1 << 22);
     const { dtype, shape } = inputs.get(name)!;
     const fixed = shape.every((d) => typeof d === "number");
-    const size = fixed ? largestBytes({ dtype, shape }, 0, -1) : -1;
+    const size = fixed ? largestBytes({ dtype, shape }, [], -1) : -1;
     if (!/^([0-9a-f]{2})*$/.test(text) || text.length !== 2 * size)
       c.fail(`${at}.known['${name}']`, "is not the bytes of this input");
     known.set(name, fromHex(text));
@@ -378,46 +398,97 @@ function parseNumbers(
   return numbers;
 }
 
-/** A shape at a value of the register. */
-export function dimsAt(shape: readonly Dim[], register: number): number[] {
-  return shape.map((d) => (typeof d === "number" ? d : d[0] * register + d[1]));
+/** A dimension at values of the registers. */
+export function dimAt(d: Dim, registers: readonly number[]): number {
+  return typeof d === "number" ? d : d[0] * registers[d[2] ?? 0]! + d[1];
+}
+
+/** A shape at values of the registers. */
+export function dimsAt(shape: readonly Dim[], registers: readonly number[]): number[] {
+  return shape.map((d) => dimAt(d, registers));
+}
+
+/** Whether a dimension is a register itself. */
+export function isLength(d: Dim, register: number): boolean {
+  return typeof d === "object" && d[0] === 1 && d[1] === 0 && (d[2] ?? 0) === register;
+}
+
+/** A register that follows from others, at their values. */
+export function ruleAt(
+  [a, b, product, ofA, ofB, add, divisor]: Exclude<Register, Range>,
+  registers: readonly number[],
+): number {
+  const [x, y] = [registers[a]!, registers[b]!];
+  return Math.floor((product * x * y + ofA * x + ofB * y + add) / divisor);
+}
+
+/** Parses the registers of a plan; `ranges` are the lowest and the highest value of each. */
+function parseRegisters(
+  c: Checker,
+  json: Json,
+  at: string,
+  register: Range | undefined,
+): { registers: Register[]; ranges: Range[] } {
+  const registers: Register[] = [];
+  const ranges: Range[] = register ? [register] : [];
+  if (!register) return { registers, ranges };
+  for (const [i, entry] of c.list(json, `${at}.registers`, MAX_REGISTERS).entries()) {
+    const path = `${at}.registers[${i}]`;
+    if (!Array.isArray(entry) || entry.length !== 7) {
+      const range = parseRange(c, entry, path);
+      registers.push(range);
+      ranges.push(range);
+      continue;
+    }
+    const last = ranges.length - 1;
+    const least = [0, 0, 0, 0, 0, -MAX_LENGTH, 1];
+    const rule = entry.map((x, k) =>
+      c.integer(x, `${path}[${k}]`, least[k]!, k < 2 ? last : MAX_LENGTH),
+    ) as unknown as Exclude<Register, Range>;
+    const [low, high] = [0, 1].map((end) => ruleAt(rule, ranges.map((r) => r[end as 0 | 1])));
+    if (low! < 0 || high! > Number.MAX_SAFE_INTEGER) c.fail(path, "has values out of range");
+    registers.push(rule);
+    ranges.push([low!, high!]);
+  }
+  return { registers, ranges };
 }
 
 /**
  * Parses the range of a plan's register.
  * @throws PackageError
  */
-function parseRegister(c: Checker, json: Json | undefined, at: string): readonly [number, number] {
+function parseRange(c: Checker, json: Json | undefined, at: string): Range {
   const range = c.tuple(json, at, 2);
   const low = c.integer(range[0], `${at}[0]`, 0, MAX_LENGTH);
   return [low, c.integer(range[1], `${at}[1]`, low, MAX_LENGTH)];
 }
 
 /**
- * Parses a shape; with a register, dimensions may be [scale, add].
+ * Parses a shape; with registers, dimensions may be [scale, add] or [scale, add, register].
  * @throws PackageError
  */
 function parseDims(
   c: Checker,
   json: Json | undefined,
   at: string,
-  register: readonly [low: number, high: number] | undefined,
+  ranges: readonly Range[],
 ): Dim[] {
   return c.list(json, at, MAX_RANK).map((d, i): Dim => {
     const path = `${at}[${i}]`;
-    if (!register || !Array.isArray(d)) return c.integer(d, path);
-    const pair = c.tuple(d, path, 2);
+    if (!ranges.length || !Array.isArray(d)) return c.integer(d, path);
+    const pair = c.tuple(d.length === 3 ? d.slice(0, 2) : d, path, 2);
+    const k = d.length === 3 ? c.integer(d[2]!, `${path}[2]`, 1, ranges.length - 1) : 0;
     const scale = c.integer(pair[0], `${path}[0]`, 1, MAX_LENGTH);
     const add = c.integer(pair[1], `${path}[1]`, -MAX_LENGTH, MAX_LENGTH);
-    if (scale * register[0] + add < 0) c.fail(path, "is negative at the register's lowest value");
-    return [scale, add];
+    if (scale * ranges[k]![0] + add < 0) c.fail(path, "is negative at the register's lowest value");
+    return k ? [scale, add, k] : [scale, add];
   });
 }
 
 /** Size of a tensor at the register's maximum; `unknown` for unknown element types. */
 function largestBytes(
   { dtype, shape }: { dtype: string; shape: Dim[] },
-  high: number,
+  high: readonly number[],
   unknown: number,
 ): number {
   return Object.hasOwn(ELEMENT_BITS, dtype) ? byteSize(dtype, dimsAt(shape, high)) : unknown;

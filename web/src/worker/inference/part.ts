@@ -5,7 +5,7 @@
 import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
 import { UnsupportedOp } from "../../shared/errors.ts";
-import { type Dim, dimsAt, type InferencePlan } from "./manifest.ts";
+import { type Dim, dimAt, dimsAt, type InferencePlan, isLength, ruleAt } from "./manifest.ts";
 import type { Pool, PoolBlock } from "./memory.ts";
 import type { PartUnit } from "./program.ts";
 import { NumberTensor, type RunValue, release } from "./values.ts";
@@ -34,8 +34,11 @@ export interface LoadedPlan {
     bound: Buffer | undefined;
     where: string;
   }[];
-  /** The input dimension whose size is the register; undefined if shapes are fixed. */
-  readonly follows: { index: number; axis: number } | undefined;
+  /**
+   * The input dimension whose size is the register, for each register; undefined for one that
+   * follows from others. Empty if shapes are fixed.
+   */
+  readonly follows: ({ index: number; axis: number } | undefined)[];
   /** Outputs that were computed at compile time. */
   readonly numbers: { name: string; value: NumberTensor }[];
 }
@@ -118,11 +121,11 @@ function fits(
   given: KnownBytes,
 ): boolean {
   if (known.length !== needs.length) return false;
-  const length = lengthOf(loaded, values);
-  if (length === undefined) return false;
+  const registers = registersOf(loaded, values);
+  if (!registers) return false;
   for (let i = 0; i < types.length; i++) {
     const v = values[i]!;
-    if (v.kind !== "tensor" || v.type !== types[i] || !fitsDims(v.dims, dims[i]!, length))
+    if (v.kind !== "tensor" || v.type !== types[i] || !fitsDims(v.dims, dims[i]!, registers))
       return false;
   }
   for (const { index, bytes } of known) {
@@ -133,21 +136,20 @@ function fits(
   return true;
 }
 
-/** Whether a shape equals that of a plan at a value of its register. */
-function fitsDims(dims: readonly number[], of: readonly Dim[], register: number): boolean {
+/** Whether a shape equals that of a plan at values of its registers. */
+function fitsDims(dims: readonly number[], of: readonly Dim[], registers: number[]): boolean {
   if (dims.length !== of.length) return false;
-  for (let i = 0; i < of.length; i++) {
-    const d = of[i]!;
-    if (dims[i] !== (typeof d === "number" ? d : d[0] * register + d[1])) return false;
-  }
+  for (let i = 0; i < of.length; i++) if (dims[i] !== dimAt(of[i]!, registers)) return false;
   return true;
 }
 
-/** Whether a plan has the same shapes and values, apart from the range of the register. */
+/** Whether a plan has the same shapes and values, for a part of the range of the register. */
 function sameRange(v: Variant, info: InferencePlan, inputs: readonly string[]): boolean {
   const text = (dims: readonly (readonly Dim[])[]) => JSON.stringify(dims);
   return (
     v.loaded.info.register !== undefined &&
+    v.loaded.info.register[0] >= info.register![0] &&
+    v.loaded.info.register[1] <= info.register![1] &&
     text(v.dims) === text(inputs.map((n) => info.inputs.get(n)!.shape)) &&
     inputs.every((n, i) => v.types[i] === info.inputs.get(n)!.dtype) &&
     v.known.length === info.known.size &&
@@ -157,17 +159,25 @@ function sameRange(v: Variant, info: InferencePlan, inputs: readonly string[]): 
   );
 }
 
-/** The register's value for these inputs: 0 if there is none, undefined if it is out of range. */
-function lengthOf(
-  { info: { register }, follows }: LoadedPlan,
+/** The values of the registers for these inputs; undefined if one is out of range. */
+function registersOf(
+  { info: { register, registers }, follows }: LoadedPlan,
   values: readonly RunValue[],
-): number | undefined {
-  if (!register || !follows) return 0;
-  const v = values[follows.index]!;
-  const length = v.kind === "tensor" ? v.dims[follows.axis] : undefined;
-  return length !== undefined && length >= register[0] && length <= register[1]
-    ? length
-    : undefined;
+): number[] | undefined {
+  const found: number[] = [];
+  if (!register) return found;
+  for (const [k, place] of follows.entries()) {
+    const entry = k ? registers[k - 1]! : register;
+    if (entry.length === 7) {
+      found.push(ruleAt(entry, found));
+      continue;
+    }
+    const v = place && values[place.index]!;
+    const length = v?.kind === "tensor" ? v.dims[place!.axis] : undefined;
+    if (length === undefined || length < entry[0] || length > entry[1]) return undefined;
+    found.push(length);
+  }
+  return found;
 }
 
 /**
@@ -217,13 +227,14 @@ export function runPlan(
   }
   if (plan === undefined) return;
   let drawn: NumberTensor | undefined;
-  const length = lengthOf(loaded, values) ?? 0;
-  if (loaded.follows) device.register(plan, 0, length);
+  const registers = registersOf(loaded, values) ?? [];
+  for (const [k, place] of loaded.follows.entries())
+    if (place) device.register(plan, k, registers[k]!);
   const moved: PoolBlock[] = [];
   for (const input of loaded.inputs) {
     const tensor = input.index < 0 ? (drawn = seed()) : (values[input.index] as NumberTensor);
     let buffer = place(tensor, input.where);
-    if (loaded.follows && buffer.bytes < input.bytes) {
+    if (loaded.follows.length && buffer.bytes < input.bytes) {
       // the buffer is too small for the largest length
       const block = pool.take(input.bytes, input.where);
       moved.push(block);
@@ -246,7 +257,7 @@ export function runPlan(
     for (let i = 0; i < names.length; i++) {
       const { name, dtype, shape } = names[i]!;
       if (i) block.retain();
-      set(name, new NumberTensor(dtype, dimsAt(shape, length), undefined, block.buffer, block));
+      set(name, new NumberTensor(dtype, dimsAt(shape, registers), undefined, block.buffer, block));
     }
   }
   device.run(plan, loaded.where);
@@ -282,13 +293,11 @@ export function slotsOf(
         where: `value '${name}'`,
       });
   });
-  let follows: LoadedPlan["follows"];
-  if (info.register)
-    inputs.forEach((name, index) => {
-      const axis = info.inputs
-        .get(name)!
-        .shape.findIndex((d) => typeof d === "object" && d[0] === 1 && d[1] === 0);
-      if (axis >= 0) follows ??= { index, axis };
-    });
+  const follows: LoadedPlan["follows"] = [];
+  for (let k = 0; info.register && k <= info.registers.length; k++) {
+    const axes = inputs.map((n) => info.inputs.get(n)!.shape.findIndex((d) => isLength(d, k)));
+    const index = axes.findIndex((axis) => axis >= 0);
+    follows.push(index < 0 ? undefined : { index, axis: axes[index]! });
+  }
   return { inputs: ins, outputs: outs, follows };
 }

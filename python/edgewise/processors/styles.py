@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...arrays import as_input
-from ...declare.dtypes import FLOAT
-from ...errors import InputError, ModelError
+from ..arrays import as_input
+from ..declare.dtypes import FLOAT
+from ..errors import InputError, ModelError
 
 __all__ = ["Styles"]
 
@@ -80,6 +80,16 @@ class Styles:
             rows = self._rows[name]
         at = min(count, len(rows) // WIDTH - 1) * WIDTH
         return rows[at : at + WIDTH].tolist()
+
+    def count(self, name: str) -> int:
+        """The number of styles of a voice. Raises as `row`."""
+        self.row(name, 0)
+        return len(self._rows[name]) // WIDTH
+
+    def bytes(self, name: str) -> bytes:
+        """All styles of a voice, float32 [count, 256]. Raises as `row`."""
+        self.row(name, 0)
+        return self._rows[name].tobytes()
 
     def _name(self, voice: str | os.PathLike[str] | None) -> str:
         names = self.names
