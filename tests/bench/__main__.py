@@ -60,12 +60,20 @@ def main():
         default=report.HERE,
         help="where results and plots go (default: tests/bench/results)",
     )
+    p.add_argument(
+        "--rows",
+        default="",
+        help="of the case pipelines, only rows whose name contains this; nothing is written",
+    )
     a = p.parse_args()
+    if a.rows and a.cases != ["pipelines"]:
+        p.error("--rows is for the case pipelines")
     unknown = set(a.cases) - set(CASES)
     if unknown:
         p.error(f"there is no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     begin, path, broken = time.monotonic(), None, []
     with Bench() as bench:
+        bench.rows = a.rows
         common = list(bench.trouble)
         for module in MODULES:
             cases = [c for c in module.CASES if c in (a.cases or CASES)]
@@ -87,7 +95,8 @@ def main():
                         case.get("trouble", []) + bench.trouble + ([warning] if warning else [])
                     ),
                 }
-            path = report.write(found, bench.version, a.out)
+            if not a.rows:
+                path = report.write(found, bench.version, a.out)
     if path:
         print("\n" + report.summary(path))
     say(

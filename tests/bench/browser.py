@@ -195,9 +195,13 @@ class Bench:
         from playwright.sync_api import sync_playwright
 
         self.playwright = sync_playwright().start()
-        self.chromium = self.playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        self.launch()
         self.version = self.chromium.version
         return self
+
+    def launch(self):
+        """Starts Chromium, also again where it has crashed."""
+        self.chromium = self.playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
     def __exit__(self, *_):
         self.chromium.close()

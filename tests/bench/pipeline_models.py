@@ -7,7 +7,11 @@ below .build/bench/pipelines.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
+import wave
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,15 +49,17 @@ class Model:
         inputs: returns example inputs by name.
         axes: {input: {axis: name}} of free dimensions.
         processor: class of its image processor or feature extractor, and fields.
+        exported: task with which optimum exports it, instead of the fields from outputs to axes.
     """
 
     name: str
     model: str
     config: dict[str, Any]
-    outputs: tuple[str, ...]
-    inputs: Callable[[], dict[str, Any]]
+    outputs: tuple[str, ...] = ()
+    inputs: Callable[[], dict[str, Any]] = dict
     axes: dict[str, dict[int, str]] = field(default_factory=dict)
     processor: tuple[str, dict[str, Any]] | None = None
+    exported: str = ""
 
 
 def tokens() -> dict[str, Any]:
@@ -171,14 +177,34 @@ MODELS = {
             {"input_values": {0: "batch_size", 1: "samples"}},
             ("Wav2Vec2FeatureExtractor", {"return_attention_mask": False}),
         ),
+        Model(
+            "marian",
+            "MarianMTModel",
+            {
+                "vocab_size": 30522,
+                "d_model": 512,
+                **{f"{part}_layers": 6 for part in ("encoder", "decoder")},
+                **{f"{part}_attention_heads": 8 for part in ("encoder", "decoder")},
+                **{f"{part}_ffn_dim": 2048 for part in ("encoder", "decoder")},
+                "max_position_embeddings": 512,
+                "init_std": 0.1,  # distinct scores: both engines choose the same tokens
+                "decoder_start_token_id": 0,
+                "pad_token_id": 0,
+                "eos_token_id": 102,
+                "forced_eos_token_id": 102,
+            },
+            exported="text2text-generation-with-past",
+        ),
     )
 }
+OPTIMUM = ("optimum==2.1.0", "optimum-onnx==0.1.0")
 
 
 def make(model: Model) -> Path:
     """Returns the model's folder, made if it is not there. Text models take MiniLM's tokenizer."""
     folder = MADE / model.name
-    if (folder / "onnx/model.onnx").exists():
+    files = ("model.onnx", "decoder_model_merged.onnx")
+    if any((folder / "onnx" / name).exists() for name in files):
         return folder
     import torch
     import transformers
@@ -198,5 +224,46 @@ def make(model: Model) -> Path:
     else:
         for name in TEXT_FILES:
             shutil.copy(TOKENIZER / name, folder)
-    export(made, model.inputs(), model.outputs, model.axes, folder / "onnx/model.onnx")
+    if model.exported:
+        optimum(made, model.exported, folder)
+    else:
+        export(made, model.inputs(), model.outputs, model.axes, folder / "onnx/model.onnx")
     return folder
+
+
+def optimum(model: Any, task: str, folder: Path) -> None:
+    """Exports a model with optimum, which has a folder of its own: it is only for benchmarks."""
+    packages = WORK / "optimum"
+    if not packages.exists():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        subprocess.run([*install, "--target", str(packages), *OPTIMUM], check=True)
+    source, onnx = folder / "source", folder / "onnx"
+    model.save_pretrained(source)
+    code = "import sys; from optimum.exporters.onnx import main_export as m; "
+    code += "m(sys.argv[1], sys.argv[2], task=sys.argv[3], do_validation=False)"
+    subprocess.run(
+        [sys.executable, "-c", code, str(source), str(onnx), task],
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        check=True,
+        capture_output=True,
+    )
+    shutil.copy(source / "generation_config.json", folder)
+    shutil.rmtree(source)
+    for name in (
+        "decoder_model.onnx",
+        "decoder_with_past_model.onnx",
+    ):  # both are in the merged one
+        (onnx / name).unlink()
+
+
+def half_minute() -> Path:
+    """30 s of speech: the recording of 11 s, repeated."""
+    path = MADE / "speech30.wav"
+    if not path.exists():
+        with wave.open(str(FOLDER / "audio/jfk16k.wav")) as file:
+            settings, frames = file.getparams(), file.readframes(file.getnframes())
+        MADE.mkdir(parents=True, exist_ok=True)
+        with wave.open(str(path), "wb") as file:
+            file.setparams(settings)
+            file.writeframes((3 * frames)[: 30 * settings.framerate * settings.sampwidth])
+    return path

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from . import pipeline_models
+from . import pipeline_models, pipeline_speech
 from .browser import WORK, Bench, say
 from .contenders import TWO
 from .real_models import FOLDER
@@ -32,9 +32,13 @@ TEXT = (
 )
 QUESTION = "Where did she stay?"
 SOUND = {"$url": "/real/audio/jfk16k.wav"}
+HALF_MINUTE = {"$url": "/made/speech30.wav"}
 PICTURE = {"$url": "/real/images/astronaut.png"}
 # A call of the second engine may round otherwise; scores of random models are compared loosely.
 TOLERANCE = 0.02
+ROW_SECONDS = 40  # no new round of a row after so long
+CASE_SECONDS = 20 * 60  # later rows have one round
+PATIENCE = 75  # seconds after which a visit, or its calls, fails
 
 
 def numbers_of(result: Any) -> list[float]:
@@ -75,6 +79,12 @@ def shared_labels(ours: Any, theirs: Any) -> bool:
     pictures, with other pixels than the image processor that the model was trained with.
     """
     return bool({a["label"] for a in ours} & {b["label"] for b in theirs})
+
+
+def same_depth(ours: Any, theirs: Any) -> bool:
+    """Whether two pictures of depth differ by 16 levels on average at most: see shared_labels."""
+    a, b = (numbers_of(r["depth"]["data"]) for r in (ours, theirs))
+    return len(a) == len(b) and sum(abs(x - y) for x, y in zip(a, b)) <= 16 * len(a)
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,14 @@ class Task:
 EMBEDDING = [TEXT, {"pooling": "mean", "normalize": True}]
 GREEDY = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False}
 SPEECH = ("onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx")
+GENERATED = {"max_new_tokens": 32, "min_new_tokens": 32, "num_beams": 1, "do_sample": False}
+
+
+def whisper(title: str, *call: Any) -> Task:
+    task, model = "automatic-speech-recognition", "whisper-tiny.en"
+    return Task(title, task, model, [*call], same_texts, files=SPEECH)
+
+
 TASKS = (
     Task("embeddings, MiniLM", "feature-extraction", "all-MiniLM-L6-v2", EMBEDDING, same_vector),
     Task(
@@ -167,52 +185,86 @@ TASKS = (
     Task("image-feature-extraction", "image-feature-extraction", "vit-small", [PICTURE]),
     Task("object-detection", "object-detection", "yolos-tiny", [PICTURE, {"threshold": 0.0}]),
     Task("image-segmentation", "image-segmentation", "segformer-b0", [PICTURE]),
-    Task("depth-estimation", "depth-estimation", "dpt-small", [PICTURE]),
+    Task("depth-estimation", "depth-estimation", "dpt-small", [PICTURE], same_depth),
     Task("audio-classification, spectrogram", "audio-classification", "ast-tiny", [SOUND]),
     Task("audio-classification, waveform", "audio-classification", "wav2vec2-small", [SOUND]),
+    whisper("speech recognition, Whisper tiny.en, 11 s", SOUND),
+    whisper(pipeline_speech.LONG, HALF_MINUTE),
+    whisper(pipeline_speech.ONE_TOKEN, HALF_MINUTE, {"max_new_tokens": 1}),
     Task(
-        "speech recognition, Whisper tiny.en, 11 s",
-        "automatic-speech-recognition",
-        "whisper-tiny.en",
-        [SOUND],
+        "translation, Marian, 32 tokens",
+        "translation",
+        "marian",
+        [TEXT[:90], GENERATED],
         same_texts,
         files=SPEECH,
     ),
 )
 
 
-def measure(
-    bench: Bench, task: Task, rounds: int
-) -> tuple[dict[str, dict[str, list[float]]], dict[str, float]]:
-    """Visits and runs a task in turns. Returns times and peaks of memory in MB, without those of
-    contenders that failed or whose result differs.
+@dataclass
+class Row:
+    """What was measured of a task, without contenders that failed or whose result differs.
+
+    Args:
+        times: {FIRST, SECOND or STEADY: {contender: milliseconds of each round}}.
+        memory: {contender: MB}, peaks of the page's process.
+        results: {contender: result of a call}.
     """
-    times: dict[str, dict[str, list[float]]] = {FIRST: {}, SECOND: {}, STEADY: {}}
-    memory: dict[str, float] = {}
-    results: dict[str, Any] = {}
+
+    times: dict[str, dict[str, list[float]]]
+    memory: dict[str, float] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+
+    def drop(self, who: str) -> None:
+        for by in (*self.times.values(), self.memory, self.results):
+            by.pop(who, None)
+
+
+def measure(bench: Bench, task: Task, rounds: int) -> Row:
+    """Visits and runs a task in turns."""
+    row = Row({FIRST: {}, SECOND: {}, STEADY: {}})
     failed: set[str] = set()
-    for _round in range(rounds):
+    end = time.monotonic() + ROW_SECONDS
+    for number in range(rounds):
+        if number and time.monotonic() > end:
+            break
         for who in [w for w in PAGES if w not in failed]:
-            visits = Visits(bench, task.url(bench, who))
+            if not bench.chromium.is_connected():
+                bench.launch()
             try:
-                for what in (FIRST, SECOND):
-                    times[what].setdefault(who, []).append(visits.visit()["first"])
-                times[STEADY].setdefault(who, []).append(visits.steady())
-                memory[who] = max(memory.get(who, 0), visits.peak / 1024)
-                results[who] = visits.page.evaluate("window.result()")
+                turn(bench, task, who, row)
             except Exception as e:
                 bench.failed(f"{who}, {task.title}", e)
                 failed.add(who)
-            finally:
-                visits.close()
-    if len(results) == len(PAGES) and not task.same(results[TWO], results[PEER]):
-        texts = "; ".join(f"{who}: {json.dumps(r)[:120]}" for who, r in results.items())
+    if len(row.results) == len(PAGES) and not task.same(row.results[TWO], row.results[PEER]):
+        texts = "; ".join(f"{who}: {json.dumps(r)[:120]}" for who, r in row.results.items())
         bench.trouble.append(f"{task.title}: other results: {texts}")
         failed |= set(PAGES)
-    for by in (*times.values(), memory):
-        for who in failed:
-            by.pop(who, None)
-    return times, memory
+    for who in failed:
+        row.drop(who)
+    return row
+
+
+def turn(bench: Bench, task: Task, who: str, row: Row) -> None:
+    """Two visits and calls of one contender. Raises if it fails or takes too long."""
+    visits = Visits(bench, task.url(bench, who), PATIENCE)
+    try:
+        for what in (FIRST, SECOND):
+            row.times[what].setdefault(who, []).append(visits.visit()["first"])
+        row.times[STEADY].setdefault(who, []).append(visits.steady())
+        row.memory[who] = max(row.memory.get(who, 0), visits.peak / 1024)
+        row.results[who] = visits.page.evaluate("window.result()")
+    finally:
+        visits.close()
+
+
+def cells_of(task: Task, row: Row) -> list[str]:
+    """The row of the table."""
+    size = sum((task.folder / name).stat().st_size for name in task.files) / 1e6
+    parts = (cells(row.times[what], TWO, PEER) for what in (FIRST, SECOND, STEADY))
+    peaks = (show(row.memory.get(who)) for who in PAGES)
+    return [task.title, f"{size:.3g}", *(c for part in parts for c in part), *peaks]
 
 
 def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
@@ -221,49 +273,65 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
     (WORK / "page/pipelines.html").write_text(
         page + "<script type=module src=pipelines.js></script>"
     )
-    table, values, memories = [], {}, {}
-    for task in TASKS:
+    rows: dict[str, Row] = {}
+    table = []
+    start = time.monotonic()
+    for task in [t for t in TASKS if bench.rows in t.title]:
         begin = time.monotonic()
-        if task.made:
-            pipeline_models.make(pipeline_models.MODELS[task.model])
-        elif not task.folder.is_dir():
-            bench.trouble.append(f"{task.title}: {task.model} is not in {FOLDER}")
+        most = 1 if begin - start > CASE_SECONDS else min(rounds, 3)
+        try:
+            if task.made:
+                pipeline_models.make(pipeline_models.MODELS[task.model])
+            elif not task.folder.is_dir():
+                raise FileNotFoundError(f"{task.model} is not in {FOLDER}")
+            elif task.title == pipeline_speech.LONG:
+                pipeline_models.half_minute()
+            rows[task.title] = measure(bench, task, most)
+            table.append(cells_of(task, rows[task.title]))
+        except Exception as e:
+            bench.failed(task.title, e)
             continue
-        times, memory = measure(bench, task, min(rounds, 3))
-        for what, by in times.items():
-            values[row_name(task.title, what)] = by
-        memories[task.title] = memory
-        size = sum((task.folder / name).stat().st_size for name in task.files) / 1e6
-        parts = (cells(times[what], TWO, PEER) for what in (FIRST, SECOND, STEADY))
-        peaks = (show(memory.get(who)) for who in PAGES)
-        table.append([task.title, f"{size:.3g}", *(c for part in parts for c in part), *peaks])
         say(f"  {' | '.join(table[-1])} ({time.monotonic() - begin:.0f} s)")
-    columns = ["two threads", "MB"]
-    for what in (FIRST, SECOND, "a call"):
-        columns += [f"{what}: Edgewise, ms", "transformers.js, ms", ""]
-    columns += ["peak of the page: Edgewise, MB", "transformers.js, MB"]
-    notes = [
-        (
-            "First visit: milliseconds from navigation to the first result, in a fresh browser"
-            " profile, the model a folder on a plain local server; second visit: the same in a new"
-            " page of that profile. A call: the median of later ones, from the address of a file or"
-            " the text to the result. Both with two threads and the same files; Edgewise computes"
-            " in a worker, transformers.js in the page's thread."
-        ),
-        (
-            "Embeddings, text generation, image-classification and speech recognition have"
-            " pre-trained models; the others random weights of the size of small models. Results"
-            " were compared before anything counted."
-        ),
-    ]
+    steady = {title: row.times[STEADY] for title, row in rows.items()}
+    results = {title: row.results for title, row in rows.items()}
     return {
         "pipelines": {
             "title": "Tasks, beside transformers.js",
             "unit": "ms",
-            "values": values,
-            "pipelines_memory": memories,
-            "columns": columns,
+            "values": {
+                row_name(title, what): by
+                for title, row in rows.items()
+                for what, by in row.times.items()
+            },
+            "pipelines_memory": {title: row.memory for title, row in rows.items()},
+            "columns": columns(),
             "table": table,
-            "notes": notes,
-        }
+            "notes": NOTES,
+        },
+        **pipeline_speech.recognition(steady, results, TWO, PEER),
+        **pipeline_speech.synthesis(bench),
     }
+
+
+def columns() -> list[str]:
+    """Titles of the table's columns."""
+    found = ["two threads", "MB"]
+    for what in (FIRST, SECOND, "a call"):
+        found += [f"{what}: Edgewise, ms", "transformers.js, ms", ""]
+    return [*found, "peak of the page: Edgewise, MB", "transformers.js, MB"]
+
+
+NOTES = [
+    (
+        "First visit: milliseconds from navigation to the first result, in a fresh browser profile,"
+        " the model a folder on a plain local server; second visit: the same in a new page of that"
+        " profile. A call: the median of later ones, from the address of a file or the text to the"
+        " result. Both with two threads and the same files; Edgewise computes in a worker,"
+        " transformers.js in the page's thread."
+    ),
+    (
+        "Embeddings, text generation, image-classification and speech recognition have pre-trained"
+        " models; the others random weights of the size of small models. Results were compared"
+        " before anything counted. Peaks are those of the page's process, compilation included."
+    ),
+]

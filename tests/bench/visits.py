@@ -12,6 +12,13 @@ from .browser import Bench, cpu_ms, renderers
 from .stats import ratio, show, summary
 
 STEADY_MS = 200
+RUNS = """(ms) => {
+    window.timed = undefined;
+    window.runs(ms).then(
+      (times) => (window.timed = { times }),
+      (e) => (window.timed = { error: String(e?.message ?? e) }),
+    );
+}"""
 FIRST, SECOND, STEADY = "first visit", "second visit", "steady"
 
 
@@ -23,10 +30,11 @@ def row_name(title: str, what: str) -> str:
 class Visits:
     """A browser profile in which one engine's page is opened several times."""
 
-    def __init__(self, bench: Bench, url: str) -> None:
-        self.url, self.peak, self.page = url, 0, None
+    def __init__(self, bench: Bench, url: str, patience: float = 120) -> None:
+        """`patience`: seconds after which a visit, or its runs, fails."""
+        self.url, self.peak, self.page, self.process = url, 0, None, None
         self.context = bench.chromium.new_context()
-        self.context.set_default_timeout(120_000)
+        self.context.set_default_timeout(1000 * patience)
 
     def visit(self) -> dict[str, float]:
         """Opens a new page; returns {"created", "first"} in milliseconds since the start of
@@ -42,14 +50,23 @@ class Visits:
         if "error" in visited:
             raise RuntimeError(visited["error"])
         worked = {pid: cpu_ms(pid) - before.get(pid, 0) for pid in renderers()}
-        process = max(worked, key=worked.get, default=None)
-        found = renderers().get(process)
-        self.peak = max(self.peak, found["peak"] if found else 0)
+        self.process = max(worked, key=worked.get, default=None)
+        self._watch()
         return visited
+
+    def _watch(self) -> None:
+        found = renderers().get(self.process)
+        self.peak = max(self.peak, found["peak"] if found else 0)
 
     def steady(self) -> float:
         """Median milliseconds of a run in the open page."""
-        return float(np.median(self.page.evaluate("window.runs", STEADY_MS)[1:]))
+        self.page.evaluate(RUNS, STEADY_MS)  # does not wait, which would have no limit
+        self.page.wait_for_function("window.timed")
+        timed = self.page.evaluate("window.timed")
+        if "error" in timed:
+            raise RuntimeError(timed["error"])
+        self._watch()
+        return float(np.median(timed["times"][1:]))
 
     def close(self) -> None:
         self.context.close()

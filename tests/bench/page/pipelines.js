@@ -29,11 +29,16 @@ function argumentsOf(value) {
   return value?.$url ? here(value.$url) : value;
 }
 
-/** A result as JSON of limited length: arrays of numbers by their first ones. */
+/** A result as JSON of limited length: of long arrays of numbers, 400 at equal distances. */
 function shown(value) {
   return JSON.parse(
     JSON.stringify(value, (_key, v) => {
-      if (ArrayBuffer.isView(v)) return Array.from(v.subarray(0, 400), Number);
+      if (ArrayBuffer.isView(v)) {
+        const step = Math.max(1, v.length / 400);
+        return Array.from({ length: Math.min(400, v.length) }, (_, i) =>
+          Number(v[Math.floor(i * step)]),
+        );
+      }
       if (v?.dims && v.data) return { dims: v.dims, data: v.data }; // a tensor of either engine
       return typeof v === "bigint" ? Number(v) : v;
     }),
