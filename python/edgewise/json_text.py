@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .errors import EdgewiseError, ModelError, OutOfMemory
 
 MOST_BYTES = 1 << 24
+MOST_NUMBER = 1e30
+REMEDY = "Copy the file again from the model it belongs to."
 
 
 def parse_json(
@@ -71,3 +73,59 @@ def parse_json_object(
     if not isinstance(value, dict):
         raise error("expected a JSON object", str(where), remedy)
     return value
+
+
+def object_field(
+    fields: Mapping[str, Any], name: str, where: object, error: type[EdgewiseError] = ModelError
+) -> dict[str, Any]:
+    """The object in a field; {} if it is missing or null. Raises `error`: it is something else."""
+    value = fields.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise error(f"`{name}` is not an object", str(where), REMEDY)
+    return value
+
+
+def integer_field(
+    fields: Mapping[str, Any],
+    name: str,
+    default: int,
+    bounds: tuple[int, int],
+    where: object,
+    error: type[EdgewiseError] = ModelError,
+) -> int:
+    """The integer in a field; `default` if it is missing or null.
+
+    Args:
+        fields: the object.
+        name: of the field.
+        default: as above.
+        bounds: the lowest and the highest value.
+        where: the file's name, for errors.
+        error: class of the error that is raised.
+
+    Raises:
+        error: it is no integer within the bounds.
+    """
+    value = fields.get(name)
+    value = default if value is None else value
+    if type(value) is not int or not bounds[0] <= value <= bounds[1]:
+        what = f"`{name}` is {str(value)[:40]}, no integer from {bounds[0]} to {bounds[1]}"
+        raise error(what, str(where), REMEDY)
+    return value
+
+
+def number_field(
+    fields: Mapping[str, Any],
+    name: str,
+    default: float,
+    where: object,
+    error: type[EdgewiseError] = ModelError,
+) -> float:
+    """The finite number in a field; `default` if it is missing or null. Raises `error`."""
+    value = fields.get(name)
+    value = default if value is None else value
+    if type(value) not in (int, float) or not abs(value) <= MOST_NUMBER:
+        raise error(f"`{name}` is {str(value)[:40]}, no number", str(where), REMEDY)
+    return float(value)

@@ -11,7 +11,7 @@ from ..arrays import Array
 from ..compile.cross_attention import ALIGNMENT, FRAMES, ROWS, reflected
 from ..compile.seq2seq import compile_seq2seq
 from ..engine import Buffer, default_engine
-from ..errors import InputError, OutOfMemory
+from ..errors import InputError, ModelError, OutOfMemory
 from ..hub import local_path
 from ..onnx import FileSource
 from ..package import Package
@@ -241,12 +241,20 @@ class Seq2SeqModel(DecoderModel):
         """The first tokens of a sequence: decoder_start_token_id, else bos_token_id.
 
         Raises:
-            InputError: the model has neither.
+            InputError: the model has neither. ModelError: it is no integer.
         """
         for name in ("decoder_start_token_id", "bos_token_id"):
             for config in (self.generation_config, self.config):
-                if config.get(name) is not None:
-                    return [int(config[name])]
+                value = config.get(name)
+                if value is None:
+                    continue
+                if type(value) is not int:
+                    raise ModelError(
+                        f"{name} is {str(value)[:40]}",
+                        "generation_config.json",
+                        "Copy it again from the model.",
+                    )
+                return [value]
         raise InputError(
             "there is no decoder_start_token_id",
             "generate",

@@ -89,7 +89,9 @@ class MoonshineRecognizer(AudioPipeline):
         finally:
             source.close()
         config = model.generation_config
-        marks = {config.get(f"{name}_token_id") for name in ("bos", "eos", "pad", "decoder_start")}
+        names = ("bos", "eos", "pad", "decoder_start")
+        marks = [config.get(f"{name}_token_id") for name in names]
+        marks += [i for mark in marks if isinstance(mark, list) for i in mark]  # several ends
         return [i for i in out[0] if i not in marks]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError, ModelError
+from ...json_text import integer_field, number_field, object_field
 from ...text.tokenization.vits import VitsTokenizer
 from ...processors.styles import Styles
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Speaker", "speaker_of"]
 
 MOST_TOKENS = 510  # of Kokoro, without those at the ends
+RATES = (1, 1 << 20)
+SPEAKERS = (0, 1 << 20)
+VOICE = "the voice's .onnx.json"
 ESPEAK = "such as espeak-ng's; pass phonemizer=str for texts that are phonemes already"
 
 Feeds = dict[str, Any]
@@ -67,9 +71,9 @@ class _Vits:
 
     def __init__(self, pipe: Pipeline) -> None:
         self.inputs = pipe.session("model").inputs
-        self.rate = int(pipe.config.get("sampling_rate", 16000))
+        self.rate = integer_field(pipe.config, "sampling_rate", 16000, RATES, "config.json")
         self.takes = frozenset({"phonemizer"} | ({"speaker"} & {n[:7] for n in self.inputs}))
-        self.speakers = pipe.config.get("num_speakers", 1)
+        self.speakers = integer_field(pipe.config, "num_speakers", 1, SPEAKERS, "config.json")
         self.tokenizer = pipe.tokenizer
         if self.tokenizer is None and pipe.files is not None:
             self.tokenizer = VitsTokenizer.from_files(pipe.files.read, pipe.files.where)
@@ -96,6 +100,9 @@ class _Vits:
         yield feeds
 
 
+SCALES = {"noise_scale": 0.667, "length_scale": 1.0, "noise_w": 0.8}
+
+
 class _Piper:
     """Piper's voices: NAME.onnx with NAME.onnx.json."""
 
@@ -104,7 +111,7 @@ class _Piper:
     def __init__(self, pipe: Pipeline) -> None:
         self.inputs = pipe.session("model").inputs
         config = _piper_config(pipe)
-        self.speakers = config.get("num_speakers", 1)
+        self.speakers = integer_field(config, "num_speakers", 1, SPEAKERS, VOICE)
         ids = config.get("phoneme_id_map")
         self.ids: dict[str, list[int]] = ids if isinstance(ids, dict) else {}
         lists = all(
@@ -112,23 +119,20 @@ class _Piper:
         )
         if not lists or not all(c in self.ids for c in "^_$"):
             raise ModelError(
-                "it has no phoneme_id_map with ^, _ and $",
-                "the voice's .onnx.json",
-                "Copy it again from the voice.",
+                "it has no phoneme_id_map with ^, _ and $", VOICE, "Copy it again from the voice."
             )
-        self.names = config.get("speaker_id_map") or {}
-        self.inference = config.get("inference") or {}
+        self.names = object_field(config, "speaker_id_map", VOICE)
+        inference = object_field(config, "inference", VOICE)
+        self.scales = {name: number_field(inference, name, s, VOICE) for name, s in SCALES.items()}
         self.is_text = config.get("phoneme_type") == "text"
-        self.rate = int((config.get("audio") or {}).get("sample_rate", 22050))
+        audio = object_field(config, "audio", VOICE)
+        self.rate = integer_field(audio, "sample_rate", 22050, RATES, VOICE)
         names = {"phonemizer", "speed", "noise_scale", "length_scale", "noise_w"}
         self.takes = frozenset(names | ({"speaker"} if "sid" in self.inputs else set()))
 
     def feeds(self, text: str, options: Options) -> Iterator[Feeds]:
         """See Speaker. Phonemes that the voice does not have are left out, as in Piper."""
-        scales = [
-            float(self.inference.get(name, default) if options[name] is None else options[name])
-            for name, default in (("noise_scale", 0.667), ("length_scale", 1.0), ("noise_w", 0.8))
-        ]
+        scales = [s if options[n] is None else float(options[n]) for n, s in self.scales.items()]
         scales[1] /= options["speed"]
         for phonemes in self._phonemes(text, options["phonemizer"]):
             ids = [*self.ids["^"], *self.ids["_"]]
@@ -193,7 +197,7 @@ class _Kokoro:
         vocabulary: Any = pipe.config.get("vocab")
         if vocabulary is None and pipe.files is not None:
             fast = pipe.files.json("tokenizer.json") or {}
-            vocabulary = (fast.get("model") or {}).get("vocab")
+            vocabulary = object_field(fast, "model", "tokenizer.json").get("vocab")
             if vocabulary is None:
                 vocabulary = pipe.files.json("vocab.json")
                 vocabulary = (vocabulary or {}).get("vocab", vocabulary)
@@ -240,10 +244,10 @@ def _parts(phonemes: list[str], most: int) -> Iterator[list[str]]:
         yield phonemes
 
 
-def check_speaker(speaker: Any, count: Any, names: Mapping[str, Any]) -> int:
+def check_speaker(speaker: Any, count: int, names: Mapping[str, Any]) -> int:
     """The number of a speaker. Raises InputError: there is no such speaker."""
     number = names.get(speaker) if isinstance(speaker, str) else speaker
-    if type(number) is not int or not 0 <= number < max(1, int(count)):
+    if type(number) is not int or not 0 <= number < max(1, count):
         raise InputError(
             f"there is no speaker {speaker!r}",
             "speaker",

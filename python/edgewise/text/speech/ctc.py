@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from ...errors import TokenizerError
-from ...json_text import parse_json_object
+from ...json_text import object_field, parse_json_object
 from ..cleaning import clean_up
 
 __all__ = ["CTCTokenizer", "Span", "frame_size"]
@@ -79,12 +79,14 @@ class CTCTokenizer:
                 f"Supported are {', '.join(CLASSES)}.",
             )
         vocabulary, language = read_json("vocab.json"), config.get("target_lang")
-        if language is not None and isinstance(vocabulary.get(language), dict):
+        if isinstance(language, str) and isinstance(vocabulary.get(language), dict):
             vocabulary = vocabulary[language]
         if not vocabulary:
             fast = read_json("tokenizer.json")
-            vocabulary = (fast.get("model") or {}).get("vocab") or {}
-            decoder = fast.get("decoder") or {}
+            file = f"{where}/tokenizer.json"
+            model = object_field(fast, "model", file, TokenizerError)
+            vocabulary = object_field(model, "vocab", file, TokenizerError)
+            decoder = object_field(fast, "decoder", file, TokenizerError)
             if decoder.get("type") != "CTC":
                 raise TokenizerError(
                     "there is neither a vocab.json nor a tokenizer.json with a decoder CTC",
@@ -93,9 +95,11 @@ class CTCTokenizer:
                 )
             names = ("pad_token", "word_delimiter_token")
             config = {**config, **{n: decoder[n] for n in names if n in decoder}}
-            vocabulary = {**vocabulary, **_added(fast.get("added_tokens"))}
+            vocabulary = {**vocabulary, **_added(fast.get("added_tokens"), file)}
         vocabulary = {**vocabulary, **read_json("added_tokens.json")}
-        for i, token in (config.get("added_tokens_decoder") or {}).items():
+        file = f"{where}/tokenizer_config.json"
+        added = object_field(config, "added_tokens_decoder", file, TokenizerError)
+        for i, token in added.items():
             if isinstance(token, dict) and str(i).isdecimal():
                 vocabulary[_token(token, "")] = int(i)
         if not all(type(i) is int and 0 <= i < MOST_TOKENS for i in vocabulary.values()):
@@ -176,5 +180,10 @@ def _token(value: Any, default: str) -> str:
     return value if isinstance(value, str) else default
 
 
-def _added(tokens: Any) -> dict[str, int]:
-    return {t["content"]: t["id"] for t in tokens or () if isinstance(t, dict)}
+def _added(tokens: Any, where: str) -> dict[str, int]:
+    found = {}
+    for t in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
+        if not isinstance(t, dict) or type(t.get("content")) is not str or "id" not in t:
+            raise TokenizerError("`added_tokens` is no list of tokens with ids", where, COPY)
+        found[t["content"]] = t["id"]
+    return found
