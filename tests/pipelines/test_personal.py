@@ -1,6 +1,7 @@
 """personalize: features, heads, exports. References are torch and onnxruntime."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -295,6 +296,29 @@ def test_evaluation_is_on_held_out_examples(mine, vit):
     one, two = (personalize(pipe, examples, validation_split=0.25, seed=3) for _ in range(2))
     assert one.validation == two.validation and one.validation["count"] == 4
     assert one.validation["accuracy"] == 1
+    one.teach({"a": pictures(0, 2), "b": pictures(1, 2)}, name="other")
+    assert one.validation is None
+    one.use("default")
+    assert one.validation == two.validation
+    one.add("red", pictures(0, 1, 5))  # another head, which nothing has measured
+    assert one.validation is None
+    two.load(two.save(None))
+    assert two.validation is None
+
+
+def test_personal_pipelines_share_their_features(vit):
+    """Those of one pipeline, also when threads make them, add outputs to its graph once."""
+    pipe = pipeline("image-classification", vit)
+    examples = {name: pictures(i, 2) for i, name in enumerate(("red", "green"))}
+
+    def make(_):
+        return personalize(pipe, examples, pooling="mean")(pictures(0, 1, 7)[0])
+
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(make, range(3)))
+    count = len(pipe.session("model").outputs)
+    assert found == [make(0)] * 3
+    assert len(pipe.session("model").outputs) == count <= 3
 
 
 def test_nearest_examples(mine):
@@ -404,9 +428,17 @@ def test_wrong_arguments(mine, vit):
         ({"pooling": "max"}, "pooling"),
         ({"class_weight": "even"}, "class_weight"),
         ({"validation_split": 1.0}, "share"),
+        ({"validation_split": 2}, "share"),
+        ({"validation_split": "half"}, "share"),
+        ({"validation_split": float("nan")}, "share"),
+        ({"seed": 0.5}, "seed"),
+        ({"seed": -1}, "seed"),
+        ({"seed": True}, "seed"),
     ):
-        with pytest.raises(InputError, match=what):
-            personalize(pipe, {"a": pictures(0, 1), "b": pictures(1, 1)}, **options)
+        for examples in ({"a": pictures(0, 1), "b": pictures(1, 1)}, mine.save(None)):
+            if isinstance(examples, dict) or "class_weight" not in options:
+                with pytest.raises(InputError, match=what):
+                    personalize(pipe, examples, **options)
     with pytest.raises(InputError, match="two labels"):
         personalize(pipe, {"a": pictures(0, 2)})
     with pytest.raises(InputError, match="no examples"):

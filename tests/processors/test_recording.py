@@ -100,6 +100,20 @@ def test_features_of_a_window_are_those_of_the_recording():
     features.close()
 
 
+@pytest.mark.parametrize("seconds", [2, 30])
+def test_a_short_recording_with_a_high_rate_is_padded(folder, short, seconds):
+    """Its file has many samples, but it fits a window."""
+    path = write(folder / "high.wav", samples(seconds * 96000), 96000)
+    features = whisper()
+    with open_sound(path, 16000) as found:
+        assert isinstance(found, Recording) and found.size == seconds * 16000
+        ours = features(found)
+    wanted = features(read_sound(path, 16000).samples)
+    assert (ours.frames, ours.spoken) == (wanted.frames, wanted.spoken) == (3000, 100 * seconds)
+    assert ours.window(0, 3000) == wanted.window(0, 3000)
+    features.close()
+
+
 def test_memory_does_not_depend_on_the_length(folder, short):
     """Samples of 100 s as float32 take 6.4 MB, their features 3.2 MB."""
     path = write(folder / "long.wav", samples(SECONDS * 16000), 16000)

@@ -42,6 +42,11 @@ def test_tokens_are_those_of_transformers(listen):
             assert listen(samples(count, i), **case["options"]) == {"text": plain(ids)}
 
 
+def test_streams_are_refused(listen):
+    with pytest.raises(InputError, match="Moonshine gives no times of words"):
+        listen.stream()
+
+
 def test_options(listen):
     # six tokens a second, unless they are limited otherwise
     assert len(listen(samples(9001, 1))["text"].split()) == 4

@@ -179,6 +179,14 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         """
         from .speech.stream import SpeechStream
 
+        self._find_other()
+        if isinstance(self.other, MoonshineRecognizer):
+            raise InputError(
+                "Moonshine gives no times of words, which a stream needs",
+                "stream",
+                "Use a Whisper or CTC model, or give each part that voice-activity-detection finds"
+                " to the pipeline.",
+            )
         for name in [*self.CALL][:6]:  # what a result has, and how a recording is divided
             if name in options:
                 raise InputError("it has no effect in a stream", name, "Leave it out.")
@@ -199,11 +207,15 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         found["generate_kwargs"] = {**(found["generate_kwargs"] or {}), **fields}
         return found
 
-    def check(self, options: Mapping[str, Any]) -> None:
+    def _find_other(self) -> None:
+        """Makes the recognizer of models other than Whisper's."""
         if self.other is None and self.is_ctc:
             self.other = CTCRecognizer(self)
         if self.other is None and self.config.get("model_type") == "moonshine":
             self.other = MoonshineRecognizer(self)
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        self._find_other()
         if self.other is not None:
             self.other.check(options)
             return

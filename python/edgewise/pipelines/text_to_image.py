@@ -96,7 +96,7 @@ class TextToImagePipeline(Pipeline):
         dtype: Dtype = None,
         **options: Any,
     ) -> None:
-        self.interrupted = False
+        self.interrupted = self._busy = False
         self.offload = offload
         super().__init__(model, None, dtype=_dtypes(dtype), **options)
         files = self.files
@@ -136,7 +136,12 @@ class TextToImagePipeline(Pipeline):
                 "the pipeline is closed", self.task, "Create it again with `pipeline`."
             )
         with self.lock:
-            result = self._make(options)
+            self._check_idle("a call")
+            self._busy = True
+            try:
+                result = self._make(options)
+            finally:
+                self._busy = False
         if options["return_dict"]:
             return result
         return result["images"], result["nsfw_content_detected"]
@@ -158,9 +163,21 @@ class TextToImagePipeline(Pipeline):
         ]
 
     def close(self) -> None:
-        for session in self._small.values():
-            session.free()
-        super().close()
+        """Frees the memory of the graphs. Raises InputError in a callback of a call."""
+        with self.lock:
+            self._check_idle("close()")
+            for session in self._small.values():
+                session.free()
+            super().close()
+
+    def _check_idle(self, what: str) -> None:
+        """Raises InputError in a callback, whose call needs the parts."""
+        if self._busy:
+            raise InputError(
+                f"{what} is not possible within a callback of a call",
+                self.task,
+                "Set `interrupted` in the callback, and do it after the call.",
+            )
 
     # Parts
 

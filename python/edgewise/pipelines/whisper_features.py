@@ -62,7 +62,9 @@ class WhisperFeatures:
         the hop, without the last frame. Longer ones are computed when they are read, so the samples
         must stay.
         """
-        if isinstance(samples, Array) and samples.size <= self.samples:
+        if samples.size <= self.samples:
+            if not isinstance(samples, Array):  # short, but of many samples in its file
+                samples = Array((samples.size,), "float32", samples.read(0, samples.size))
             if self._short is None:
                 self._short = AudioFeatures(self.processor, self.engine)
             found = _values(self._short.of_samples(samples)["input_features"])

@@ -23,6 +23,8 @@ CASES = [
     ("PNDMScheduler", {"skip_prk_steps": True, "prediction_type": "v_prediction"}, {"steps": 6}),
     ("PNDMScheduler", {"skip_prk_steps": True, "timestep_spacing": "linspace"}, {"steps": 5}),
     ("PNDMScheduler", {"skip_prk_steps": True, "timestep_spacing": "trailing"}, {"steps": 6}),
+    ("PNDMScheduler", {"skip_prk_steps": True, "steps_offset": 1}, {"steps": 1}),
+    ("PNDMScheduler", {"skip_prk_steps": True, "steps_offset": 1}, {"steps": 2}),
     ("DDIMScheduler", {"set_alpha_to_one": False, "steps_offset": 1}, {"steps": 5}),
     ("DDIMScheduler", {"set_alpha_to_one": False, "steps_offset": 1}, {"steps": 5, "eta": 0.7}),
     ("DDIMScheduler", {"prediction_type": "v_prediction"}, {"steps": 4, "begin": 1}),

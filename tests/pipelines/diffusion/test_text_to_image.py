@@ -194,6 +194,23 @@ def test_callbacks_previews_and_interruption(pipe, latents):
     assert len(pipe("the cat", num_inference_steps=1).images) == 1
 
 
+@pytest.mark.parametrize("what", ["a call", "close()"])
+def test_callbacks_cannot_use_the_parts(pipe, what):
+    def nested(p, i, t, tensors):
+        p.close() if what == "close()" else p("a dog", num_inference_steps=1)
+
+    with pytest.raises(InputError, match="within a callback"):
+        pipe("the cat", num_inference_steps=2, callback_on_step_end=nested)
+    assert pipe("the cat", num_inference_steps=1).images
+
+
+def test_pictures_that_are_too_large(pipe):
+    wide = np.zeros((8, 1 << 16, 3), np.uint8)
+    for size in ({"height": 4096}, {"height": 1 << 12, "width": 1 << 13}):
+        with pytest.raises(InputError, match="too large"):
+            pipe("the cat", image=wide, **size)
+
+
 def test_one_part_is_in_memory_at_a_time(pipe, folder, monkeypatch):
     opened = []
     original = type(pipe).part

@@ -55,6 +55,16 @@ TENSORS = ("latents", "prompt_embeds", "negative_prompt_embeds", "denoised")
 MOST_PIXELS = 1 << 24
 
 
+def check_size(height: int, width: int) -> None:
+    """Raises InputError for pictures of too many pixels."""
+    if height * width > MOST_PIXELS:
+        raise InputError(
+            f"a picture of {height} x {width} is too large",
+            "height",
+            f"Give a height and a width of at most {MOST_PIXELS} pixels together.",
+        )
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Checks the values of options. Raises InputError."""
     for name, why in REFUSED.items():
@@ -72,10 +82,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in ("height", "width", "original_inference_steps"):
         if options[name] is not None:
             _count(options, name, 1, 1 << 16)
-    if (options["height"] or 1) * (options["width"] or 1) > MOST_PIXELS:
-        raise InputError(
-            "the picture is too large", "height", f"Give at most {MOST_PIXELS} pixels."
-        )
+    check_size(options["height"] or 1, options["width"] or 1)
     for name in ("timesteps", "sigmas"):
         _numbers(options, name)
     if options["timesteps"] is not None and options["sigmas"] is not None:

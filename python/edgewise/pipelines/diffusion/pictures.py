@@ -18,6 +18,7 @@ from ...processors.images import Picture, read_picture
 from ...processors.images.pictures import to_pillow
 from ...processors.media import resize_image
 from .noise import Noise
+from .options import check_size
 from .parts import array_of, floats
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Pictures:
             raise InputError(
                 "the picture is too small", "image", f"It needs {self.pipe.facts.scale} pixels."
             )
+        check_size(height, width)
         made = []
         with self.pipe.part("vae_encoder") as part:
             for picture in pictures:

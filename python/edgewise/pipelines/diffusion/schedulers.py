@@ -221,10 +221,7 @@ def _pndm(config: SchedulerConfig, request: Request) -> Schedule:
     kind = _predicted(config, "epsilon", "v_prediction")
     levels = Levels.of(config)
     times = [int(t) for t in _times(config, request)]
-    if len(times) > 1:
-        times = [*times[:2], *times[1:]]
-    else:
-        times = times * 2
+    times = [*times[:2], *times[1:]]  # the second step twice, if there is one
     ratio = len(levels.alphas) // request.steps
     times = times[request.begin :]
     made: list[Step] = []

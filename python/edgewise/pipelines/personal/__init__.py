@@ -17,7 +17,7 @@ from typing import Any
 from ...heads.fit import FitOptions
 from ..base import Pipeline
 from .backbone import Backbone
-from .pipeline import PersonalPipeline
+from .pipeline import PersonalPipeline, check_split
 
 __all__ = ["PersonalPipeline", "personalize"]
 
@@ -74,6 +74,7 @@ def personalize(
     Raises:
         InputError: an option or an example is not valid, or the pipeline has no features.
     """
+    check_split(validation_split, seed)
     options = FitOptions(c, class_weight, steps, learning_rate)
     backbone = Backbone(pipe, pooling)
     made = PersonalPipeline(backbone, method, neighbors, options, on_step)

@@ -69,6 +69,11 @@ class Backbone:
         self.stem = pipe.STEM if isinstance(pipe, ImagePipeline) else "model"
         self.rank = 2
         self.dtype = FLOAT
+        with pipe.lock:
+            self._find(pipe, pooling)
+
+    def _find(self, pipe: Pipeline, pooling: str | None) -> None:
+        """Finds the features, and makes them an output of the pipeline's graph."""
         # As it was before outputs were added to it.
         graph: Graph = vars(pipe).setdefault("_own_graph", pipe.session(self.stem).graph)
         if isinstance(pipe, FeatureExtractionPipeline):
@@ -134,9 +139,15 @@ class Backbone:
         code, shape, _ = as_input(self._run(given), "features")
         self.rank, self.dtype = len(shape), code
         if self.rank != 2 or code == FLOAT16:
-            session = self.pipe.session(self.stem)
-            graph, self.output = with_features(session.graph, self.features, self.rank, code)
-            self._replace(graph)
+            # Pooled once for all personal pipelines of a pipeline.
+            pooled = vars(self.pipe).setdefault("_pooled_features", {})
+            key = (self.features, self.rank, code)
+            if key not in pooled:
+                session = self.pipe.session(self.stem)
+                graph, name = with_features(session.graph, self.features, self.rank, code)
+                self._replace(graph)
+                pooled[key] = name
+            self.output = pooled[key]
         self._ready = True
 
     def _add_output(self, tensor: str) -> str:

@@ -42,7 +42,8 @@ class PersonalPipeline(Pipeline):
         name: of the head in use.
         labels: of the head in use.
         losses: of its training.
-        validation: measures on held-out examples (`validation_split`), or None; see `evaluate`.
+        validation: of the head in use: measures on held-out examples (`validation_split`); see
+            `evaluate`. None without, and after its examples have changed.
     """
 
     task = ""
@@ -68,7 +69,7 @@ class PersonalPipeline(Pipeline):
         self.defaults = dict(self.CALL)
         self.method, self.neighbors, self.fitting = method, neighbors, options
         self.on_step = on_step
-        self.validation: dict[str, Any] | None = None
+        self._validations: dict[str, dict[str, Any]] = {}
         self._saved: dict[str, Saved] = {}
         self._name = ""
         self._scorer: Linear | Nearest | None = None
@@ -95,6 +96,11 @@ class PersonalPipeline(Pipeline):
         """The loss of each step of the training of the head in use."""
         head = self._head.head
         return list(head.losses) if head is not None else []
+
+    @property
+    def validation(self) -> dict[str, Any] | None:
+        """See the class."""
+        return self._validations.get(self._name)
 
     @property
     def _head(self) -> Saved:
@@ -131,10 +137,7 @@ class PersonalPipeline(Pipeline):
         Raises:
             InputError: an example cannot be used, or there are too few.
         """
-        if not 0 <= validation_split < 1:
-            raise InputError(
-                f"{validation_split!r} is not a share", "validation_split", "Give 0 to 0.5."
-            )
+        check_split(validation_split, seed)
         if not examples:
             raise InputError("there are no examples", "personalize", "Give {label: [inputs]}.")
         given = {str(label): self._inputs(label, e) for label, e in examples.items()}
@@ -151,7 +154,8 @@ class PersonalPipeline(Pipeline):
             if validation_split:
                 held = self._validated(found, *found.split(validation_split, seed))
             self._fit(name, found)
-            self.validation = held
+            if held is not None:
+                self._validations[name] = held
 
     def add(self, label: str, examples: Sequence[Any] | Any) -> None:
         """Adds examples of a label, which may be new, and trains the head again.
@@ -240,6 +244,7 @@ class PersonalPipeline(Pipeline):
         saved.name = name or saved.name or "default"
         with self.lock:
             self._saved[saved.name] = saved
+            self._validations.pop(saved.name, None)
             self.use(saved.name)
         return saved.name
 
@@ -346,6 +351,7 @@ class PersonalPipeline(Pipeline):
             examples,
             head,
         )
+        self._validations.pop(name, None)
         self.use(name)
 
     def _trained(
@@ -393,3 +399,14 @@ class PersonalPipeline(Pipeline):
         if self._scorer is not None:
             self._scorer.close()
             self._scorer = None
+
+
+def check_split(validation_split: Any, seed: Any) -> None:
+    """Raises InputError unless these are a share below 1 and a seed."""
+    number = type(validation_split) in (int, float)
+    if not number or not 0 <= validation_split < 1:
+        raise InputError(
+            f"{validation_split!r} is not a share", "validation_split", "Give 0 to 0.5."
+        )
+    if type(seed) is not int or not 0 <= seed < 1 << 63:
+        raise InputError(f"{seed!r} is not a seed", "seed", "Give an integer from 0 to 2^63 - 1.")

@@ -194,7 +194,7 @@ function pndm(config: SchedulerConfig, request: ScheduleRequest): Schedule {
   const levels = new Levels(config);
   const train = levels.alphas.length;
   let times = timesOf(config, request);
-  times = times.length > 1 ? [...times.slice(0, 2), ...times.slice(1)] : [...times, ...times];
+  times = [...times.slice(0, 2), ...times.slice(1)]; // the second step twice, if there is one
   const ratio = Math.floor(train / request.steps);
   times = times.slice(request.begin ?? 0);
   let kept: number[] = []; // steps whose outputs count
