@@ -200,6 +200,32 @@ MODELS = {
 OPTIMUM = ("optimum==2.1.0", "optimum-onnx==0.1.0")
 
 
+DYNAMIC = "minilm-dynamic"
+
+
+def quantized() -> Path:
+    """MiniLM with products of bytes, as transformers.js' scripts quantize it. Returns its folder.
+
+    The pre-trained file of 8 bits has bytes that become floats before they are multiplied.
+    """
+    folder, source = MADE / DYNAMIC, FOLDER / "all-MiniLM-L6-v2"
+    path = folder / "onnx/model_quantized.onnx"
+    if not path.exists():
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for name in ("config.json", *TEXT_FILES):
+            shutil.copy(source / name, folder)
+        quantize_dynamic(
+            source / "onnx/model.onnx",
+            path,
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+        )
+    return folder
+
+
 def make(model: Model) -> Path:
     """Returns the model's folder, made if it is not there. Text models take MiniLM's tokenizer."""
     folder = MADE / model.name

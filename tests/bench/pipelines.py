@@ -30,6 +30,7 @@ TEXT = (
     " come back before the sun is over the lighthouse. Angela Merkel once stayed in Hamburg for a"
     " summer and wrote about it."
 )
+LONG_TEXT = f"{TEXT} {TEXT} {TEXT[:160]}"  # 128 tokens of MiniLM's
 QUESTION = "Where did she stay?"
 SOUND = {"$url": "/real/audio/jfk16k.wav"}
 HALF_MINUTE = {"$url": "/made/speech30.wav"}
@@ -111,7 +112,7 @@ class Task:
 
     @property
     def made(self) -> bool:
-        return self.model in pipeline_models.MODELS
+        return self.model in (*pipeline_models.MODELS, pipeline_models.DYNAMIC)
 
     @property
     def folder(self) -> Path:
@@ -148,10 +149,19 @@ def whisper(title: str, *call: Any) -> Task:
 TASKS = (
     Task("embeddings, MiniLM", "feature-extraction", "all-MiniLM-L6-v2", EMBEDDING, same_vector),
     Task(
-        "embeddings, MiniLM, 8 bits",
+        "embeddings, MiniLM, weights of 8 bits",
         "feature-extraction",
         "all-MiniLM-L6-v2",
         EMBEDDING,
+        same_vector,
+        {"dtype": "q8"},
+        ("onnx/model_quantized.onnx",),
+    ),
+    Task(
+        "embeddings, MiniLM, dynamic int8, 128 tokens",
+        "feature-extraction",
+        pipeline_models.DYNAMIC,
+        [LONG_TEXT, {"pooling": "mean", "normalize": True}],
         same_vector,
         {"dtype": "q8"},
         ("onnx/model_quantized.onnx",),
@@ -280,7 +290,9 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
         begin = time.monotonic()
         most = 1 if begin - start > CASE_SECONDS else min(rounds, 3)
         try:
-            if task.made:
+            if task.model == pipeline_models.DYNAMIC:
+                pipeline_models.quantized()
+            elif task.made:
                 pipeline_models.make(pipeline_models.MODELS[task.model])
             elif not task.folder.is_dir():
                 raise FileNotFoundError(f"{task.model} is not in {FOLDER}")

@@ -46,6 +46,20 @@ def test_equal_weights_are_stored_once_and_others_apart(compare):
         assert np.array_equal(np.frombuffer(data, np.float32).reshape(64, 64), want)
 
 
+def test_equal_weights_of_one_graph_have_slots_of_their_own():
+    """As the zero points of a model that is quantized by channels."""
+    nodes = [node("MatMul", "x v", "z"), node("MatMul", "z w", "y")]
+    data = model(nodes, [value("x", F, (1, 64))], [value("y", F, (1, 64))], [c("v", W), c("w", W)])
+    files = {name: BytesSource(data, name) for name in ("a.onnx", "b.onnx")}
+    programs = Programs("feature-extraction", files, {})
+    for name in "ab":
+        programs.add(name, read_model(files[f"{name}.onnx"]), [({"x": [1, 64]}, None)])
+    out = io.BytesIO()
+    programs.package.write(out)
+    read = Package.read(BytesSource(out.getvalue(), "tasks.edge"))  # which checks it
+    assert len(read.manifest["weights"]) == 2
+
+
 def test_a_text_has_one_plan_for_all_lengths():
     package = task()
     plan, one = package.manifest["programs"]["model"]["plans"]  # no mask: a token cannot be padded

@@ -46,7 +46,7 @@ class Programs:
         self.package = package or new_package(task, {}, texts, files, target)
         self.package.manifest.setdefault("programs", {})
         self.files, self.target, self.compare = files, target, compare
-        self._places: dict[Any, str] = {}  # what identifies a weight: its name in the package
+        self._places: dict[Any, list[str]] = {}  # what identifies a weight: its name in the package
         # A package's own plans count as those of a first graph.
         self._graphs: list[Graph | None] = [] if package is None else [None]
 
@@ -127,25 +127,28 @@ class Programs:
         """Adds the weights of `part`; returns their names in the package."""
         package, names = self.package, {}
         weights = package.manifest["weights"]
-        taken = {w["name"] for w in weights}
+        taken, used = {w["name"] for w in weights}, set[str]()
         small = bytearray(package.blobs.get(CONSTANTS, b""))
         for w in part.manifest["weights"]:
             data = None
             if w["file"] == CONSTANTS:
                 data = part.blobs[CONSTANTS][w["offset"] : w["offset"] + w["bytes"]]
             key = self._identity(w, data)
-            found = self._places.get(key)
+            # A plan has one slot of a name: equal weights of one graph are stored apart.
+            places = self._places.setdefault(key, [])
+            found = next((place for place in places if place not in used), None)
             if found is None:
                 found = w["name"] if w["name"] not in taken else prefix + w["name"]
                 while found in taken:
                     found = f"{found}'"
                 taken.add(found)
-                self._places[key] = found
+                places.append(found)
                 entry = {**w, "name": found}
                 if data is not None:
                     entry["offset"] = len(small)
                     small += data + bytes(-len(data) % WEIGHT_ALIGNMENT)
                 weights.append(entry)
+            used.add(found)
             names[w["name"]] = found
         if small:
             package.blobs[CONSTANTS] = bytes(small)
