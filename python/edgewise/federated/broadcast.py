@@ -79,6 +79,17 @@ class Broadcast:
         self.schema, self.codec, self.run = schema, codec, run
         self.base: Base | None = None
 
+    def restore(self, values: Values, number: int) -> None:
+        """Goes on from the weights of round `number`, which clients may have."""
+        own = {n: np.asarray(values[n], np.float32) for n in self.schema.shapes}
+        self.base = self._whole(own, number, None)
+
+    def _whole(self, values: dict[str, Floats], number: int, delta: File | None) -> Base:
+        sha256 = base_of(values, self.schema)
+        fields = {"run": self.run, "round": str(number), "base": sha256}
+        data, _, _ = pack(values, self.schema, "float32", fields, kind="weights")
+        return Base(values, sha256, File.of("weights", None, "float32", data), delta)
+
     def next(self, weights: Values, number: int) -> Base:
         """The weights of round `number`; the same object if they have not changed."""
         fields = {"run": self.run, "round": str(number)}
@@ -97,12 +108,8 @@ class Broadcast:
             else:
                 values = {n: before.values[n] + decoded[n] for n in values}
                 delta = File.of("delta", before.sha256, self.codec, data)
-        sha256 = base_of(values, self.schema)
-        if before is None or sha256 != before.sha256:
-            whole, _, _ = pack(
-                values, self.schema, "float32", {**fields, "base": sha256}, kind="weights"
-            )
-            file = File.of("weights", None, "float32", whole)
-            self.base = Base(values, sha256, file, delta)
+        made = self._whole(values, number, delta)
+        if before is None or made.sha256 != before.sha256:
+            self.base = made
         assert self.base is not None
         return self.base

@@ -1,0 +1,13 @@
+"""The ServerApp: the remaining rounds of a run folder, with the hub's clients."""
+
+from edgewise.federated.rounds import run_rounds
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Runs the rounds of the folder that run-config names. Flower's own nodes take no part."""
+    run_rounds(str(context.run_config["folder"]))

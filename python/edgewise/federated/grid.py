@@ -1,0 +1,208 @@
+"""Flower's Grid over the hub: a strategy asks clients as if they were Flower's nodes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from .broadcast import Base, Broadcast
+from .hub import Hub
+from .protocol import Refusal
+from .sessions import Task
+from .verify import Rules, Verified, far_from_others
+
+REFUSED = 1001  # code of Flower's Error
+
+
+class TabGrid(Grid):
+    """Sends a strategy's messages to the hub's clients.
+
+    A reply contains weights: those that the strategy sent plus the client's difference, in float64,
+    so that the strategy's mean is exact. Replies are ordered by the digest of their updates, which
+    makes a round's result independent of the order in which they arrive. Updates whose norm is far
+    from the others' of the round, and clients without an update, are replies with an error.
+
+    Args:
+        hub: the server of clients.
+        broadcast: makes the files that clients fetch.
+        rules: of the updates.
+        deadline: seconds of a round; the strategy's timeout may be shorter.
+        seed: of the run.
+        on_round: called after each round with a record for the log.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        broadcast: Broadcast,
+        rules: Rules,
+        deadline: float,
+        seed: int = 0,
+        on_round: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
+        self.hub, self.broadcast, self.rules, self.deadline = hub, broadcast, rules, deadline
+        self.seed, self.on_round = seed, on_round
+        self._run: Any = None
+        self._numbers = itertools.count()
+        self._made: tuple[Any, Base] | None = None
+        self._asked: dict[str, tuple[Message, concurrent.futures.Future[Verified]]] = {}
+
+    # What strategies do not use, but the class Grid requires.
+    def set_run(self, run: Any) -> None:
+        self._run = run
+
+    @property
+    def run(self) -> Any:
+        """Flower's description of the run."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        return self.hub.nodes()
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        return self._push(list(messages), self.deadline)
+
+    def _push(self, messages: list[Message], seconds: float) -> list[str]:
+        ids = []
+        for message in messages:
+            outcome: concurrent.futures.Future[Verified]
+            if message.metadata.message_type != "train":
+                outcome = concurrent.futures.Future()
+                outcome.set_exception(Refusal("kind", "clients do not evaluate"))
+            else:
+                task = self._task(message, len(messages), seconds)
+                outcome = self.hub.assign(message.metadata.dst_node_id, task)
+            ids.append(f"{next(self._numbers)}")
+            self._asked[ids[-1]] = message, outcome
+        return ids
+
+    def _task(self, message: Message, cohort: int, seconds: float) -> Task:
+        config = dict(_only(message.content.config_records))
+        number = int(config.pop("server-round"))
+        return Task(
+            self.broadcast.run,
+            number,
+            self._base(message, number),
+            self.broadcast.codec,
+            config,
+            seed_of(self.broadcast.run, number, self.seed),
+            seconds,
+            cohort,
+            self.rules,
+        )
+
+    def _base(self, message: Message, number: int) -> Base:
+        """The files of a round, made once for all of its messages."""
+        record = _only(message.content.array_records)
+        if self._made is None or self._made[0] is not record:
+            weights = {name: array.numpy() for name, array in record.items()}
+            self._made = record, self.broadcast.next(weights, number)
+        return self._made[1]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        done = [i for i in message_ids if i in self._asked and self._asked[i][1].done()]
+        return self._replies([self._asked.pop(i) for i in done])
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        seconds = self.deadline if timeout is None else min(timeout, self.deadline)
+        begun = time.monotonic()
+        ids = self._push(list(messages), seconds)
+        asked = [self._asked.pop(i) for i in ids]
+        concurrent.futures.wait([outcome for _, outcome in asked])  # each has its deadline
+        replies = self._replies(asked)
+        if asked and self.on_round is not None:
+            self.on_round({**self._record(asked, replies), "seconds": time.monotonic() - begun})
+        return replies
+
+    def _replies(
+        self, asked: list[tuple[Message, concurrent.futures.Future[Verified]]]
+    ) -> list[Message]:
+        """Replies with updates first, ordered by digest."""
+        updates: dict[int, Verified] = {}
+        refused: dict[int, BaseException] = {}
+        for message, outcome in asked:
+            node = message.metadata.dst_node_id
+            if (error := outcome.exception()) is not None:
+                refused[node] = error
+            else:
+                updates[node] = outcome.result()
+        refused.update(far_from_others(updates))
+        by_node = {m.metadata.dst_node_id: m for m, _ in asked}
+        good = sorted(updates.keys() - refused.keys(), key=lambda n: (updates[n].sha256, n))
+        return [_reply(by_node[n], updates[n]) for n in good] + [
+            Message(Error(REFUSED, str(refused[n])), reply_to=by_node[n]) for n in sorted(refused)
+        ]
+
+    def _record(
+        self,
+        asked: list[tuple[Message, concurrent.futures.Future[Verified]]],
+        replies: list[Message],
+    ) -> dict[str, Any]:
+        """What the log says about a round; its clients get the message `result`."""
+        nodes = {m.metadata.dst_node_id: o for m, o in asked}
+        errors = {m.metadata.src_node_id: m.error.reason for m in replies if m.has_error()}
+        counted = [m.metadata.src_node_id for m in replies if not m.has_error()]
+        digests = sorted(nodes[n].result().sha256 for n in counted)
+        updates = hashlib.sha256("".join(digests).encode()).hexdigest()
+        losses = [
+            x for n in counted if (x := nodes[n].result().metrics.get("loss", math.nan)) == x
+        ]
+        message = asked[0][0]
+        number = int(_only(message.content.config_records)["server-round"])
+        record = {
+            "run": self.broadcast.run,
+            "round": number,
+            "participants": len(counted),
+            "refused": len(errors),
+            "updates": updates,
+            "loss": sum(losses) / len(losses) if losses else None,
+        }
+        self.hub.announce(nodes, lambda n: {**record, "counted": n in counted})
+        names = {n: s.name for n in nodes if (s := self.hub.sessions.get(n)) is not None}
+        base = None if self._made is None else self._made[1].sha256
+        return {**record, "base": base, "errors": errors, "names": names, "digests": digests}
+
+
+def _only(records: Mapping[str, Any]) -> Any:
+    """The only record of a kind in a message."""
+    (record,) = records.values()
+    return record
+
+
+def _reply(message: Message, update: Verified) -> Message:
+    sent = _only(message.content.array_records)
+    arrays = {
+        name: Array(array.numpy().astype(np.float64) + update.delta[name])
+        for name, array in sent.items()
+    }
+    metrics = MetricRecord({"num-examples": update.examples, "update-norm": update.norm})
+    return Message(
+        RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=message
+    )
+
+
+def seed_of(run: str, number: int, seed: int) -> int:
+    """The seed of a round's local training, below 2^31."""
+    digest = hashlib.sha256(f"{run}\n{number}\n{seed}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

@@ -1,0 +1,164 @@
+"""Starts Flower for a run: a SuperLink on the loopback interface, and the app that serves the hub.
+
+The SuperLink is for this process alone and ends with it. Clients never reach it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import EngineError, InputError
+from .settings import RunFolder
+
+APP = Path(__file__).parent / "app"
+STARTING = 60.0  # seconds
+
+
+def _command(name: str) -> str:
+    """The path of a command of Flower, beside this Python or on the path.
+
+    Raises:
+        InputError: Flower is not installed.
+    """
+    found = shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
+    if found is None:
+        raise InputError(
+            "Flower is not installed", name, "Run `pip install edgewise[federated]`."
+        )
+    return found
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nothing uses now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Flower's settings: its files in `home`, no telemetry, no look-up of versions."""
+    package = str(Path(__file__).parents[2])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]),
+    }
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + STARTING
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        if process.poll() is not None or time.monotonic() > end:
+            raise EngineError(
+                f"Flower's SuperLink does not start: {_last_line(log)}", str(log), "Read its log."
+            )
+        time.sleep(0.1)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().split("\n") if log.exists() else [""]
+    return lines[-1][:300]
+
+
+@contextlib.contextmanager
+def superlink(home: Path) -> Iterator[dict[str, str]]:
+    """A SuperLink that ends with the block.
+
+    Args:
+        home: folder for its files.
+
+    Yields:
+        The environment of commands that use it.
+
+    Raises:
+        InputError: Flower is not installed. EngineError: it does not start.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    port, environment = free_port(), _environment(home)
+    address = f"127.0.0.1:{port}"
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "{address}"\ninsecure = true\n'
+    )
+    log = home / "superlink.log"
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            [
+                _command("flower-superlink"),
+                "--insecure",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+                "--disable-runtime-dependency-installation",
+            ],
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        _wait_for(port, process, log)
+        yield environment
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process with those that it has started."""
+    for force in (False, True):
+        if process.poll() is not None:
+            break
+        if hasattr(os, "killpg"):
+            import signal
+
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL if force else signal.SIGTERM)
+        else:
+            (process.kill if force else process.terminate)()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+
+
+def serve(folder: str) -> None:
+    """Runs the rounds of a run folder to the end.
+
+    Args:
+        folder: of RunFolder.create.
+
+    Raises:
+        EngineError: the rounds ended early; the folder can be resumed.
+    """
+    run = RunFolder(folder)
+    settings = run.settings()
+    home = Path(folder).resolve() / "flower"
+    config = f'folder="{Path(folder).resolve().as_posix()}"'
+    with superlink(home) as environment:
+        flwr = subprocess.Popen(
+            [_command("flwr"), "run", str(APP), "own", "--stream", "-c", config],
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            flwr.wait()
+        finally:
+            _end(flwr)
+    if run.state().number < settings.rounds:
+        raise EngineError(
+            f"the run ended after {run.state().number} of {settings.rounds} rounds",
+            str(folder),
+            "Read the messages above; continue with --resume.",
+        )

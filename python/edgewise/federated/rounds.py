@@ -1,0 +1,133 @@
+"""The rounds of a run: a Flower strategy over the hub's clients, within a ServerApp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import strategy as flower
+
+from .broadcast import Broadcast
+from .codec import Schema
+from .grid import TabGrid
+from .hub import Hub, HubOptions
+from .settings import RunFolder, Settings, State
+from .verify import Rules
+
+
+def strategy_of(settings: Settings, first: int = 0) -> Any:
+    """The Flower strategy that settings name.
+
+    Args:
+        settings: of the run.
+        first: rounds that were made before; the strategy's numbers of rounds follow them.
+    """
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "fedavg": (flower.FedAvg, {}),
+        "fedadam": (flower.FedAdam, {"eta": settings.server_learning_rate}),
+        "fedprox": (flower.FedProx, {"proximal_mu": settings.mu}),
+        "krum": (flower.Krum, {"num_malicious_nodes": settings.malicious}),
+        "median": (flower.FedMedian, {}),
+        "trimmed-mean": (flower.FedTrimmedAvg, {"beta": settings.beta}),
+    }
+    kind, own = kinds[settings.strategy]
+
+    class Later(kind):  # type: ignore[misc, valid-type]
+        """Flower counts the rounds of each `start` from 1."""
+
+        def configure_train(self, server_round: int, *rest: Any, **named: Any) -> Any:
+            return super().configure_train(server_round + first, *rest, **named)
+
+        def aggregate_train(self, server_round: int, *rest: Any, **named: Any) -> Any:
+            return super().aggregate_train(server_round + first, *rest, **named)
+
+    common: dict[str, Any] = {
+        "fraction_train": settings.fraction,
+        "fraction_evaluate": 0.0,
+        "min_train_nodes": settings.clients,
+        "min_available_nodes": settings.clients,
+    }
+    return Later(**own, **common)
+
+
+def hub_options(settings: Settings) -> HubOptions:
+    """The hub's options of a run, with what clients are told about it."""
+    return HubOptions(
+        settings.host,
+        settings.port,
+        None if settings.origins is None else tuple(settings.origins),
+        None if settings.tickets is None else frozenset(settings.tickets),
+        grace=settings.grace,
+        terms={
+            "run": settings.run,
+            "rounds": settings.rounds,
+            "clients": settings.clients,
+            "secureAggregation": False,
+            "privacy": None,
+        },
+    )
+
+
+def train_config(settings: Settings) -> ConfigRecord:
+    """What clients get with each task."""
+    config: dict[str, Any] = {"local-steps": settings.steps}
+    if settings.learning_rate is not None:
+        config["learning-rate"] = settings.learning_rate
+    return ConfigRecord(config)
+
+
+def run_rounds(path: str) -> None:
+    """Runs the remaining rounds of a run folder. Called within a Flower ServerApp.
+
+    Raises:
+        EdgewiseError: the folder is damaged, or the hub's address cannot be used.
+    """
+    folder = RunFolder(path)
+    settings, state = folder.settings(), folder.state()
+    if state.number >= settings.rounds:
+        return
+    schema = Schema.of({n: x.shape for n, x in state.arrays.items()})
+    secret = bytes.fromhex(settings.secret)
+    with Hub(schema, settings.codec, hub_options(settings), secret) as hub:
+        play(hub, folder, settings, state, schema)
+
+
+def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: Schema) -> None:
+    """Runs the rounds after a state; writes the state after each."""
+    first = state.number
+    strategy = strategy_of(settings, first)
+    broadcast = Broadcast(schema, settings.codec, settings.run)
+    if "base" in state.parts:
+        broadcast.restore(state.parts["base"], first)
+    if "m" in state.parts:
+        strategy.m_t, strategy.v_t = state.parts["m"], state.parts["v"]
+    grid = TabGrid(
+        hub,
+        broadcast,
+        Rules(settings.clip, settings.examples, settings.uniform),
+        settings.deadline,
+        settings.seed,
+        folder.log,
+    )
+
+    def after(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if number:
+            values = {n: array.numpy() for n, array in arrays.items()}
+            parts = {} if broadcast.base is None else {"base": broadcast.base.values}
+            for part in ("m", "v"):  # FedAdam's moments; None until a round has counted updates
+                if getattr(strategy, f"{part}_t", None):
+                    parts[part] = getattr(strategy, f"{part}_t")
+            folder.save(State(first + number, values, parts), schema, settings.lora)
+        return None
+
+    strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord(
+            {n: Array(np.asarray(x, np.float64)) for n, x in state.arrays.items()}
+        ),
+        num_rounds=settings.rounds - first,
+        timeout=settings.deadline,
+        train_config=train_config(settings),
+        evaluate_fn=after,
+    )

@@ -1,0 +1,232 @@
+"""The settings of a run, and its folder.
+
+    run.json              the settings
+    initial.safetensors   the weights at the beginning
+    state.safetensors     what the next round needs, in float64
+    weights.safetensors   the weights after the last round, in float32; with LoRA:
+    adapter/              the same as an adapter in PEFT's layout
+    rounds.jsonl          a line for each round: who took part, who was refused and why
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..declare.dtypes import DOUBLE, FLOAT
+from ..errors import InputError, ModelError
+from ..json_text import parse_json
+from ..training.peft import Adapter, LoraConfig, save_adapter
+from ..training.safetensors import load_safetensors, save_safetensors
+from .codec import Schema, Values
+from .protocol import CODECS
+
+STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
+FORMAT = "edgewise.federated.run.1"
+NUMPY = {FLOAT: np.float32, DOUBLE: np.float64}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a run.
+
+    Attributes:
+        run: its name.
+        strategy: one of STRATEGIES.
+        rounds: number of rounds.
+        clients: a round begins when so many clients are there.
+        fraction: share of the clients that a round asks, at least `clients`.
+        steps: updates of the local training.
+        learning_rate: of the local training; None: the client's.
+        codec: of updates and of the differences that clients fetch.
+        clip: see verify.Rules.
+        examples: maximum weight of an update.
+        uniform: all updates have the same weight.
+        deadline: seconds of a round.
+        malicious: Krum: number of clients that may be hostile.
+        beta: trimmed-mean: share that is cut off on either side.
+        mu: fedprox: weight of the squared distance.
+        server_learning_rate: fedadam.
+        seed: of the run.
+        host, port, origins, tickets, grace: see hub.HubOptions.
+        lora: fields of LoraConfig, or None.
+        secret: key of the receipts.
+    """
+
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    strategy: str = "fedavg"
+    rounds: int = 10
+    clients: int = 2
+    fraction: float = 1.0
+    steps: int = 10
+    learning_rate: float | None = None
+    codec: str = "int8"
+    clip: float | None = None
+    examples: int = 10_000
+    uniform: bool = False
+    deadline: float = 300.0
+    malicious: int = 0
+    beta: float = 0.2
+    mu: float = 0.1
+    server_learning_rate: float = 0.01
+    seed: int = 0
+    host: str = "127.0.0.1"
+    port: int = 8765
+    origins: list[str] | None = None
+    tickets: list[str] | None = None
+    grace: float = 30.0
+    lora: dict[str, Any] | None = None
+    secret: str = field(default_factory=lambda: secrets.token_hex(32))
+
+    def __post_init__(self) -> None:
+        """Raises InputError if a value cannot be used."""
+        checks = {
+            "strategy": self.strategy in STRATEGIES,
+            "codec": self.codec in CODECS,
+            "rounds": self.rounds >= 1,
+            "clients": self.clients >= 1,
+            "fraction": 0 < self.fraction <= 1,
+            "steps": self.steps >= 1,
+            "clip": self.clip is None or self.clip > 0,
+            "examples": self.examples >= 1,
+            "deadline": self.deadline > 0,
+            "malicious": 0 <= self.malicious,
+            "beta": 0 <= self.beta < 0.5,
+            "mu": self.mu >= 0,
+            "server_learning_rate": self.server_learning_rate > 0,
+        }
+        wrong = next((name for name, right in checks.items() if not right), None)
+        if wrong is not None:
+            choices = {"strategy": STRATEGIES, "codec": CODECS}.get(wrong)
+            raise InputError(
+                f"{getattr(self, wrong)!r} cannot be used",
+                wrong.replace("_", "-"),
+                f"Use one of {', '.join(choices)}." if choices else "",
+            )
+        if self.strategy == "krum" and self.clients < 2 * self.malicious + 3:
+            raise InputError(
+                f"with {self.malicious} hostile clients Krum needs {2 * self.malicious + 3}"
+                f" clients, there are {self.clients}",
+                "malicious",
+                "Wait for more clients, or assume fewer hostile ones.",
+            )
+
+
+@dataclass
+class State:
+    """A run after a round.
+
+    Attributes:
+        number: the round; 0: none yet.
+        arrays: weights by name.
+        parts: {"base": the weights that clients have, "m" and "v": FedAdam's moments}, each
+            {name: array}.
+    """
+
+    number: int
+    arrays: dict[str, Any]
+    parts: dict[str, dict[str, Any]]
+
+
+class RunFolder:
+    """The folder of a run. Files are replaced as a whole."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run is there."""
+        return os.path.exists(self._file("run.json"))
+
+    def create(self, settings: Settings, weights: Values) -> None:
+        """Writes settings and first weights.
+
+        Raises:
+            InputError: there is a run already.
+        """
+        if self.exists:
+            raise InputError("there is a run already", self.path, "Add --resume, or remove it.")
+        os.makedirs(self.path, exist_ok=True)
+        save_safetensors(
+            {n: (FLOAT, x.shape, np.ascontiguousarray(x).tobytes()) for n, x in weights.items()},
+            self._file("initial.safetensors"),
+        )
+        text = json.dumps({"format": FORMAT, **asdict(settings)}, indent=1)
+        temporary = self._file("run.json.part")
+        with open(temporary, "w", encoding="utf-8") as file:
+            os.chmod(temporary, 0o600)  # tickets and the key of receipts
+            file.write(text + "\n")
+        os.replace(temporary, self._file("run.json"))
+
+    def settings(self) -> Settings:
+        """The settings.
+
+        Raises:
+            ModelError, InputError: there is no run, or its file is damaged.
+        """
+        if not self.exists:
+            raise InputError("there is no run", self.path, "Start one with `edgewise federate`.")
+        with open(self._file("run.json"), "rb") as file:
+            fields = parse_json(file.read(), self._file("run.json"))
+        if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
+            raise ModelError("it is not the settings of a run", self._file("run.json"))
+        return Settings(**fields)
+
+    def state(self) -> State:
+        """The state after the last round that was written.
+
+        Raises:
+            ModelError: a file is damaged.
+        """
+        path = self._file("state.safetensors")
+        if not os.path.exists(path):
+            return State(0, self._arrays("initial.safetensors")[0][""], {})
+        parts, metadata = self._arrays("state.safetensors")
+        weights = parts.pop("weights", {})
+        if not weights or not metadata.get("round", "").isdigit():
+            raise ModelError("it is not the state of a run", path)
+        return State(int(metadata["round"]), weights, parts)
+
+    def _arrays(self, name: str) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """{part: {name: array}} of a file whose names are PART//NAME."""
+        with open(self._file(name), "rb") as file:
+            tensors, metadata = load_safetensors(file.read())
+        parts: dict[str, dict[str, Any]] = {}
+        for key, t in tensors.items():
+            part, _, own = key.rpartition("//")
+            parts.setdefault(part, {})[own] = np.frombuffer(t.bytes(), NUMPY[t.dtype]).reshape(
+                t.shape
+            )
+        return parts, metadata
+
+    def save(self, state: State, schema: Schema, lora: Mapping[str, Any] | None) -> None:
+        """Writes the state, and the weights for users."""
+        tensors = {
+            f"{part}//{n}": (DOUBLE, x.shape, np.ascontiguousarray(x, np.float64).tobytes())
+            for part, arrays in {"weights": state.arrays, **state.parts}.items()
+            for n, x in arrays.items()
+        }
+        weights = {
+            n: (FLOAT, shape, np.ascontiguousarray(state.arrays[n], np.float32).tobytes())
+            for n, shape in schema.shapes.items()
+        }
+        save_safetensors(weights, self._file("weights.safetensors"))
+        if lora is not None:
+            config = LoraConfig.from_dict(dict(lora), "run.json")
+            save_adapter(Adapter.of(config, weights), self._file("adapter"))
+        save_safetensors(tensors, self._file("state.safetensors"), {"round": str(state.number)})
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Adds a line to rounds.jsonl."""
+        with open(self._file("rounds.jsonl"), "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

@@ -1,0 +1,224 @@
+"""Flower's strategies over the hub: exact means, dropouts, hostile updates, killed servers."""
+
+import pytest
+
+pytest.importorskip("websockets")
+pytest.importorskip("flwr")
+
+import json
+import threading
+
+import numpy as np
+from edgewise.errors import InputError
+from edgewise.federated.codec import norm_of
+from edgewise.federated.hub import Hub
+from edgewise.federated.rounds import hub_options, play
+from edgewise.federated.settings import RunFolder, Settings
+from flwr.supercore.task_identity import TaskIdentity
+
+from .toys import SCHEMA, Running, Toy, random_values, wait_for
+
+WEIGHTS = random_values(0)
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch):
+    """Within `flwr run` Flower sets what a Message reads."""
+    for name in ("task_id", "run_id", "node_id"):
+        monkeypatch.setattr(TaskIdentity, "_" + name, 1)
+
+
+class Server:
+    """The rounds of a folder, in a thread."""
+
+    def __init__(self, folder, **fields):
+        self.folder = RunFolder(folder)
+        if not self.folder.exists:
+            settings = Settings(**{"codec": "float32", "port": 0, "deadline": 20.0, **fields})
+            self.folder.create(settings, WEIGHTS)
+        self.settings, self.state = self.folder.settings(), self.folder.state()
+        self.hub = Hub(SCHEMA, self.settings.codec, hub_options(self.settings)).start()
+        self.url = f"ws://127.0.0.1:{self.hub.port}"
+        self.thread = threading.Thread(target=self._play, daemon=True)
+        self.states = {self.state.number: self.state.arrays}
+
+    def start(self, clients):
+        """Begins the rounds when so many clients are there."""
+        wait_for(lambda: len(self.hub.nodes()) == clients)
+        self.thread.start()
+
+    def _play(self):
+        save = self.folder.save
+
+        def kept(state, *rest):
+            self.states[state.number] = state.arrays
+            save(state, *rest)
+
+        self.folder.save = kept
+        play(self.hub, self.folder, self.settings, self.state, SCHEMA)
+
+    def end(self):
+        """Waits for the end; returns {name: weights} and the lines of the log."""
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+        self.hub.stop()
+        with open(self.folder._file("rounds.jsonl")) as file:
+            return self.folder.state().arrays, [json.loads(line) for line in file]
+
+
+def run(folder, toys, **fields):
+    """A run with toys. Returns the last weights and the log."""
+    server = Server(folder, clients=len(toys), **fields)
+    return finish(server, toys)
+
+
+def finish(server, toys, folder=None):
+    """Plays a server's rounds with toys. Returns the last weights and the log."""
+    clients = [
+        Running(server.url, toy, folder=folder and str(folder / str(toy.k))) for toy in toys
+    ]
+    server.start(len(toys))
+    out = server.end()
+    for client in clients:
+        client.end()
+    return out
+
+
+def mean_of_round(weights, toys, number):
+    """The weighted mean in float64 of what toys add to float32 weights."""
+    total = sum(10 * (t.k + 1) for t in toys)
+    out = {}
+    for n, w in weights.items():
+        started = w.astype(np.float32)
+        deltas = [(started + t.change(number)[n]) - started for t in toys]
+        out[n] = w + sum(10 * (t.k + 1) * d.astype(float) for t, d in zip(toys, deltas)) / total
+    return out
+
+
+def as_float32(weights):
+    return {n: np.asarray(w, np.float32) for n, w in weights.items()}
+
+
+def ulps(a, b):
+    """The largest distance in units of the last place of float32."""
+    a, b = as_float32(a), as_float32(b)
+    return max(float((np.abs(a[n] - b[n]) / np.spacing(np.abs(a[n]))).max()) for n in a)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_mean_is_exact(tmp_path, seed):
+    toys = [Toy(10 * seed + k, seconds=0.02 * ((k + seed) % 3)) for k in range(8)]
+    server = Server(tmp_path / "run", clients=8, rounds=5)
+    _, log = finish(server, toys)
+    for number in range(1, 6):
+        expected = mean_of_round(server.states[number - 1], toys, number)
+        assert ulps(server.states[number], expected) <= 1
+    assert [(line["round"], line["participants"]) for line in log] == [(n, 8) for n in range(1, 6)]
+
+
+def test_a_lossy_codec_stays_close(tmp_path):
+    """Rounding is carried over to the next update, on both ways."""
+    toys = [Toy(k) for k in range(3)]
+    exact, _ = run(tmp_path / "exact", toys, rounds=6)
+    for codec, most in (("float16", 1e-3), ("int8", 0.02), ("int4", 0.25)):
+        arrays, _ = run(tmp_path / codec, toys, rounds=6, codec=codec)
+        error = norm_of({n: (arrays[n] - exact[n]).astype(np.float32) for n in exact})
+        moved = norm_of({n: (exact[n] - WEIGHTS[n]).astype(np.float32) for n in exact})
+        assert error < most * moved
+
+
+class Vanishing(Toy):
+    """Leaves in the given round, while it trains."""
+
+    def __init__(self, k, number):
+        super().__init__(k)
+        self.number, self.running = number, None
+
+    def train(self, weights, config, seed, number, stop):
+        if number == self.number:
+            wait_for(lambda: self.running)
+            self.running.client.leave()
+        return super().train(weights, config, seed, number, stop)
+
+
+def test_the_mean_is_of_those_who_replied(tmp_path):
+    toys = [Toy(0), Toy(1), Vanishing(2, 2)]
+    server = Server(tmp_path / "run", clients=2, rounds=3, grace=1.0, fraction=1.0)
+    clients = [Running(server.url, toy) for toy in toys]
+    toys[2].running = clients[2]
+    server.start(3)
+    _, log = server.end()
+    assert [(line["participants"], line["refused"]) for line in log] == [(3, 0), (2, 1), (2, 0)]
+    assert "has left" in next(iter(log[1]["errors"].values()))
+    for number, there in ((1, toys), (2, toys[:2]), (3, toys[:2])):
+        expected = mean_of_round(server.states[number - 1], there, number)
+        assert ulps(server.states[number], expected) <= 1
+    for client in clients[:2]:
+        client.end()
+
+
+@pytest.mark.parametrize(
+    "strategy, fields",
+    {
+        "krum": {"malicious": 1},
+        "median": {},
+        "trimmed-mean": {},
+        "fedavg": {"clip": 5.0},
+        "fedprox": {},
+        "fedadam": {},
+    }.items(),
+)
+def test_hostile_updates_do_not_move_the_weights(tmp_path, strategy, fields):
+    """One of five clients sends a thousandfold update: it is refused or without effect."""
+    toys = [Toy(k, scale=0.1) for k in range(4)]
+    evil = Toy(4, scale=100.0)
+    arrays, log = run(tmp_path / "run", [*toys, evil], rounds=2, strategy=strategy, **fields)
+    moved = max(float(np.abs(arrays[n] - WEIGHTS[n]).max()) for n in arrays)
+    assert 0 < moved < 1.0
+    assert [line["refused"] for line in log] == [1, 1]
+
+
+@pytest.mark.parametrize("strategy", ["krum", "median", "trimmed-mean"])
+def test_flipped_signs_do_not_move_the_weights(tmp_path, strategy):
+    """An update of the same norm, in the opposite direction, does not pass robust strategies."""
+
+    class Same(Toy):
+        def change(self, number):
+            common = random_values(number, scale=0.1)
+            own = random_values(100 * self.k, scale=0.01)
+            return {n: (-x if self.k == 4 else x) + own[n] for n, x in common.items()}
+
+    toys = [Same(k) for k in range(5)]
+    fields = {"malicious": 1} if strategy == "krum" else {}
+    arrays, _ = run(tmp_path / "run", toys, rounds=1, strategy=strategy, **fields)
+    for n in arrays:
+        common = random_values(1, scale=0.1)[n]
+        assert float(np.abs(arrays[n] - WEIGHTS[n] - common).max()) < 0.06
+
+
+@pytest.mark.parametrize("strategy, codec", [("fedavg", "float32"), ("fedadam", "int4")])
+def test_a_run_goes_on_after_a_kill(tmp_path, strategy, codec):
+    """A run that ended after two of four rounds ends with the bits of one that did not."""
+    toys = [Toy(k) for k in range(3)]
+    fields = {"strategy": strategy, "codec": codec}
+    whole, _ = run(tmp_path / "whole", toys, rounds=4, run="same", **fields)
+    kept = tmp_path / "clients"
+    finish(Server(tmp_path / "cut", clients=3, rounds=2, run="same", **fields), toys, kept)
+    path = tmp_path / "cut" / "run.json"
+    path.write_text(path.read_text().replace('"rounds": 2', '"rounds": 4'))
+    finish(Server(tmp_path / "cut"), toys, kept)
+    state = RunFolder(tmp_path / "cut").state()
+    assert state.number == 4
+    assert all(np.array_equal(state.arrays[n], whole[n]) for n in whole)
+
+
+def test_settings_are_checked(tmp_path):
+    with pytest.raises(InputError, match="krum"):
+        Settings(strategy="average")
+    with pytest.raises(InputError, match="needs 5"):
+        Settings(strategy="krum", malicious=1, clients=3)
+    RunFolder(tmp_path).create(Settings(), WEIGHTS)
+    with pytest.raises(InputError, match="a run already"):
+        RunFolder(tmp_path).create(Settings(), WEIGHTS)
+    with pytest.raises(InputError, match="there is no run"):
+        RunFolder(tmp_path / "none").settings()
