@@ -74,9 +74,7 @@ def run(folder, toys, **fields):
 
 def finish(server, toys, folder=None):
     """Plays a server's rounds with toys. Returns the last weights and the log."""
-    clients = [
-        Running(server.url, toy, folder=folder and str(folder / str(toy.k))) for toy in toys
-    ]
+    clients = [Running(server.url, toy, folder=folder and str(folder / str(toy.k))) for toy in toys]
     server.start(len(toys))
     out = server.end()
     for client in clients:

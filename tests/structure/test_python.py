@@ -52,7 +52,11 @@ NEVER = {
 }
 
 # Files of edgewise[federated] that compute with NumPy.
-FEDERATED = ["broadcast.py", "client.py", "client_state.py", "codec.py", "verify.py"]
+FEDERATED = """broadcast.py client.py client_state.py codec.py grid.py local_training.py rounds.py
+    settings.py verify.py""".split()
+FLOWER = ["grid.py", "rounds.py"] + [
+    f"app/edgewise_rounds/{name}_app.py" for name in ("client", "server")
+]
 
 
 def imports():
@@ -140,7 +144,14 @@ def test_nothing_is_needed_but_python():
         *(("federated/" + file, "numpy") for file in FEDERATED),
         ("federated/client.py", "websockets"),
         ("federated/hub.py", "websockets"),
+        *(("federated/" + file, "flwr") for file in FLOWER),
     }
+
+
+def test_only_public_modules_of_flower_are_imported():
+    """Those that `flwr.__all__` names: the others change with its releases."""
+    found = {".".join(target) for _, _, target in imports() if target[0] == "flwr"}
+    assert found == {"flwr.app", "flwr.serverapp", "flwr.clientapp"}
 
 
 def test_generated_files_are_current():

@@ -112,8 +112,8 @@ def run(args: argparse.Namespace) -> None:
         f"{estimate.total / 1e6:.0f} MB: weights {estimate.weights / 1e6:.0f}, parameters and"
         f" optimizer {estimate.states / 1e6:.0f}, activations {estimate.activations / 1e6:.0f}"
     )
-    texts = [text for path in args.data for text in _read_texts(path)]
-    evaluation = [text for path in args.evaluation or () for text in _read_texts(path)]
+    texts = [text for path in args.data for text in read_texts(path)]
+    evaluation = [text for path in args.evaluation or () for text in read_texts(path)]
     history = trainer.fit(
         texts,
         epochs=args.epochs,
@@ -171,7 +171,7 @@ def _make_trainer(args: argparse.Namespace) -> Trainer:
     )
 
 
-def _read_texts(path: str) -> list[str]:
+def read_texts(path: str) -> list[str]:
     """Texts of a file: the field "text" of each line of a .jsonl file, else the whole file."""
     with open(path, encoding="utf-8") as f:
         try:

@@ -165,9 +165,7 @@ class TabGrid(Grid):
         counted = [m.metadata.src_node_id for m in replies if not m.has_error()]
         digests = sorted(nodes[n].result().sha256 for n in counted)
         updates = hashlib.sha256("".join(digests).encode()).hexdigest()
-        losses = [
-            x for n in counted if (x := nodes[n].result().metrics.get("loss", math.nan)) == x
-        ]
+        losses = [x for n in counted if (x := nodes[n].result().metrics.get("loss", math.nan)) == x]
         message = asked[0][0]
         number = int(_only(message.content.config_records)["server-round"])
         record = {

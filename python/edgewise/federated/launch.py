@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ..errors import EngineError, InputError
 from .settings import RunFolder
@@ -30,9 +31,7 @@ def _command(name: str) -> str:
     """
     found = shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
     if found is None:
-        raise InputError(
-            "Flower is not installed", name, "Run `pip install edgewise[federated]`."
-        )
+        raise InputError("Flower is not installed", name, "Run `pip install edgewise[federated]`.")
     return found
 
 
@@ -133,32 +132,44 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(10)
 
 
-def serve(folder: str) -> None:
+def serve(folder: str, after: Callable[[dict[str, Any]], object] | None = None) -> None:
     """Runs the rounds of a run folder to the end.
 
     Args:
         folder: of RunFolder.create.
+        after: called with the line of the log of each round.
 
     Raises:
         EngineError: the rounds ended early; the folder can be resumed.
     """
     run = RunFolder(folder)
-    settings = run.settings()
+    settings, seen = run.settings(), len(run.lines())
     home = Path(folder).resolve() / "flower"
     config = f'folder="{Path(folder).resolve().as_posix()}"'
-    with superlink(home) as environment:
+    log = home / "run.log"
+    with superlink(home) as environment, open(log, "wb") as out:
         flwr = subprocess.Popen(
             [_command("flwr"), "run", str(APP), "own", "--stream", "-c", config],
             env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            flwr.wait()
+            ended = False
+            while not ended:
+                ended = flwr.poll() is not None or run.state_number() >= settings.rounds
+                for line in run.lines()[seen:]:
+                    seen += 1
+                    if after is not None:
+                        after(line)
+                time.sleep(0.2)
         finally:
             _end(flwr)
-    if run.state().number < settings.rounds:
+    if run.state_number() < settings.rounds:
         raise EngineError(
-            f"the run ended after {run.state().number} of {settings.rounds} rounds",
+            f"the run ended after {run.state_number()} of {settings.rounds} rounds:"
+            f" {_last_line(log)}",
             str(folder),
-            "Read the messages above; continue with --resume.",
+            f"Read {log}; continue with --resume.",
         )

@@ -27,17 +27,18 @@ class LocalTraining:
 
     Args:
         trainer: with adapters, or for all parameters. Modules of modules_to_save are not sent.
-        data: as Trainer.fit's.
+        data: as Trainer.fit's; None: nothing is trained here, for a server's first weights.
         examples: weight of the updates. Default: the number of rows.
 
     Raises:
         InputError: the data cannot be used.
     """
 
-    def __init__(self, trainer: Trainer, data: Data, examples: int | None = None) -> None:
+    def __init__(self, trainer: Trainer, data: Data | None, examples: int | None = None) -> None:
         self.trainer = trainer
-        self.rows = rows_of(data, trainer.model, trainer.options)
-        self.examples = examples or len(self.rows) * trainer.options.batch_size
+        self.rows = None if data is None else rows_of(data, trainer.model, trainer.options)
+        rows = 0 if self.rows is None else len(self.rows)
+        self.examples = examples or rows * trainer.options.batch_size
         handle, self._start = tempfile.mkstemp(suffix=".safetensors")
         os.close(handle)
         trainer.save(self._start)
@@ -94,6 +95,8 @@ class LocalTraining:
         (FedProx: weight of the squared distance to the weights of the round; its gradient step
         follows that of the optimizer).
         """
+        if self.rows is None:
+            raise InputError("there is nothing to train on", "data")
         trainer = self.trainer
         steps = _number(config, "local-steps", STEPS)
         rate = _number(config, "learning-rate", trainer.optimizer.lr)

@@ -63,6 +63,7 @@ def hub_options(settings: Settings) -> HubOptions:
             "run": settings.run,
             "rounds": settings.rounds,
             "clients": settings.clients,
+            "lora": settings.lora,
             "secureAggregation": False,
             "privacy": None,
         },

@@ -1,11 +1,11 @@
 """The settings of a run, and its folder.
 
-    run.json              the settings
-    initial.safetensors   the weights at the beginning
-    state.safetensors     what the next round needs, in float64
-    weights.safetensors   the weights after the last round, in float32; with LoRA:
-    adapter/              the same as an adapter in PEFT's layout
-    rounds.jsonl          a line for each round: who took part, who was refused and why
+run.json              the settings
+initial.safetensors   the weights at the beginning
+state.safetensors     what the next round needs, in float64
+weights.safetensors   the weights after the last round, in float32; with LoRA:
+adapter/              the same as an adapter in PEFT's layout
+rounds.jsonl          a line for each round: who took part, who was refused and why
 """
 
 from __future__ import annotations
@@ -196,6 +196,22 @@ class RunFolder:
         if not weights or not metadata.get("round", "").isdigit():
             raise ModelError("it is not the state of a run", path)
         return State(int(metadata["round"]), weights, parts)
+
+    def state_number(self) -> int:
+        """The last round that was written."""
+        path = self._file("state.safetensors")
+        if not os.path.exists(path):
+            return 0
+        _, metadata = load_safetensors(path)
+        return int(metadata["round"])
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The complete lines of rounds.jsonl."""
+        try:
+            with open(self._file("rounds.jsonl"), encoding="utf-8") as file:
+                return [json.loads(line) for line in file if line.endswith("\n")]
+        except FileNotFoundError:
+            return []
 
     def _arrays(self, name: str) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """{part: {name: array}} of a file whose names are PART//NAME."""

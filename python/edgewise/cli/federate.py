@@ -1,0 +1,249 @@
+"""`edgewise federate`: serve, simulate, join."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from .options import add_dtype, add_training, set_training_defaults
+from .train import read_texts
+
+if TYPE_CHECKING:
+    from ..training import Trainer
+    from .options import Commands
+
+STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
+CODECS = ("float32", "float16", "int8", "int4")
+
+
+def add_parser(commands: Commands) -> None:
+    """Declares the arguments of `edgewise federate`."""
+    text = "Trains one model with many clients, whose data stays with them."
+    parser = commands.add_parser("federate", help=text, description=text)
+    actions = parser.add_subparsers(dest="action", required=True)
+    for name, action in (("serve", serve), ("simulate", simulate), ("join", join)):
+        own = actions.add_parser(name, help=action.__doc__, description=action.__doc__)
+        own.set_defaults(run=action)
+        if name == "join":
+            own.add_argument("url", help="of the server, such as ws://127.0.0.1:8765")
+        own.add_argument("model", help="model folder (Hugging Face layout) or .onnx file")
+        if name != "serve":
+            own.add_argument("data", nargs="+", help="text files, or .jsonl")
+        own.add_argument(
+            "--full", action="store_true", help="train all parameters instead of adapters"
+        )
+        own.add_argument("--target-modules", nargs="+", help="layers to adapt (default: all)")
+        add_dtype(own)
+        add_training(own)
+        if name == "join":
+            _add_join(own)
+        else:
+            _add_rounds(own)
+        if name == "simulate":
+            own.add_argument("--tabs", type=int, default=4, help="clients (default %(default)s)")
+
+
+def _add_join(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--name", default="", help="shown in the server's log")
+    parser.add_argument("--ticket", help="for a server that needs one")
+    parser.add_argument("--state", help="folder that keeps the client's state")
+    parser.add_argument("--part", help="use part K of N of the data, as K/N")
+    parser.add_argument(
+        "--minimum-cohort", type=int, default=1, help="decline tasks for fewer clients"
+    )
+    parser.add_argument("--threads", type=int, help="default: all cores")
+
+
+def _add_rounds(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--folder", default="federated", help="of the run (default %(default)s)")
+    add("--resume", action="store_true", help="continue the run in the folder")
+    add("--strategy", default="fedavg", choices=STRATEGIES)
+    add("--rounds", type=int, default=10, help="default %(default)s")
+    add("--min", type=int, default=None, help="a round begins with so many clients (default 2)")
+    add("--fraction", type=float, default=1.0, help="share of the clients that a round asks")
+    add("--steps", type=int, default=10, help="updates of a client in a round")
+    add("--codec", default="int8", choices=CODECS, help="of updates (default %(default)s)")
+    add("--clip", type=float, help="maximum norm of an update")
+    add("--uniform", action="store_true", help="all clients have the same weight")
+    add("--deadline", type=float, default=300.0, help="seconds of a round (default %(default)s)")
+    add("--malicious", type=int, default=0, help="krum: hostile clients that are assumed")
+    add("--beta", type=float, default=0.2, help="trimmed-mean: share cut off on either side")
+    add("--mu", type=float, default=0.1, help="fedprox: weight of the distance")
+    add("--server-learning-rate", type=float, default=0.01, help="fedadam (default %(default)s)")
+    add("--seed", type=int, default=0)
+    add("--evaluation", nargs="+", help="text files whose loss is computed after each round")
+    add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    add("--port", type=int, default=8765, help="default %(default)s")
+    add("--origin", action="append", help="origin of pages that may connect (default: all)")
+    add("--tickets", help="file with a ticket in each line; clients must have one of them")
+
+
+def _trainer(args: argparse.Namespace) -> Trainer:
+    from ..engine import open_engine
+    from ..training import LoraConfig, Trainer
+
+    set_training_defaults(args)
+    threads = getattr(args, "threads", None)
+    return Trainer(
+        args.model,
+        adapters=None if args.full else LoraConfig.from_dict(_lora(args), "--lora"),
+        learning_rate=args.learning_rate,
+        batch_size=args.batch_size,
+        sequence_length=args.sequence_length,
+        seed=getattr(args, "seed", 0),
+        dtype=args.dtype,
+        engine=None if threads is None else open_engine(threads),
+    )
+
+
+def _lora(args: argparse.Namespace) -> dict[str, Any]:
+    from ..schema.training import LANGUAGE_MODEL
+
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": args.lora_r or LANGUAGE_MODEL.lora_r,
+        "lora_alpha": args.lora_alpha or LANGUAGE_MODEL.lora_alpha,
+        "target_modules": args.target_modules or LANGUAGE_MODEL.target_modules,
+    }
+
+
+def serve(args: argparse.Namespace) -> None:
+    """Serves federated rounds to pages and to `edgewise federate join`."""
+    _rounds(args, 0)
+
+
+def simulate(args: argparse.Namespace) -> None:
+    """Runs federated rounds with clients in processes of this machine, each with its part of the
+    data.
+    """
+    if args.tabs < 1:
+        raise InputError(f"{args.tabs} clients", "--tabs", "Give at least 1.")
+    args.min = args.min or args.tabs
+    _rounds(args, args.tabs)
+
+
+def _rounds(args: argparse.Namespace, tabs: int) -> None:
+    from ..federated.launch import serve as play
+    from ..federated.local_training import LocalTraining
+    from ..federated.settings import RunFolder, Settings
+    from ..federated.simulate import Clients
+
+    folder = RunFolder(args.folder)
+    training = None
+    if not args.resume:
+        training = LocalTraining(_trainer(args), None)
+        folder.create(_settings(args, Settings), training.weights())
+    elif args.evaluation:
+        training = LocalTraining(_trainer(args), None)
+    settings = folder.settings()
+    texts = [text for path in args.evaluation or () for text in read_texts(path)]
+
+    def after(line: dict[str, Any]) -> None:
+        loss = "" if line["loss"] is None else f", loss {line['loss']:.4f}"
+        if texts and training is not None:
+            loss += f", held out {training.evaluate(folder.state().arrays, texts):.4f}"
+        print(
+            f"round {line['round']}/{settings.rounds}: {line['participants']} updates,"
+            f" {line['refused']} refused{loss}, {line['seconds']:.1f} s",
+            flush=True,
+        )
+
+    print(f"{args.folder}: run {settings.run}, clients at ws://{settings.host}:{settings.port}")
+    with Clients(_join_commands(args, settings.port, tabs)):
+        play(args.folder, after)
+    print(f"{args.folder}: {'weights' if settings.lora is None else 'adapter'} of the last round")
+
+
+def _settings(args: argparse.Namespace, settings: Any) -> Any:
+    tickets = None
+    if args.tickets:
+        with open(args.tickets, encoding="utf-8") as file:
+            tickets = [line.strip() for line in file if line.strip()]
+    return settings(
+        strategy=args.strategy,
+        rounds=args.rounds,
+        clients=args.min or 2,
+        fraction=args.fraction,
+        steps=args.steps,
+        learning_rate=args.learning_rate,
+        codec=args.codec,
+        clip=args.clip,
+        uniform=args.uniform,
+        deadline=args.deadline,
+        malicious=args.malicious,
+        beta=args.beta,
+        mu=args.mu,
+        server_learning_rate=args.server_learning_rate,
+        seed=args.seed,
+        host=args.host,
+        port=args.port,
+        origins=args.origin,
+        tickets=tickets,
+        lora=None if args.full else _lora(args),
+    )
+
+
+def _join_commands(args: argparse.Namespace, port: int, tabs: int) -> list[list[str]]:
+    """Arguments of `edgewise federate join` for each simulated client."""
+    if not tabs:
+        return []
+    options: list[str] = ["--full"] if args.full else []
+    for name in ("lora_r", "lora_alpha", "batch_size", "sequence_length", "dtype"):
+        if getattr(args, name) is not None:
+            options += ["--" + name.replace("_", "-"), str(getattr(args, name))]
+    if args.target_modules:
+        options += ["--target-modules", *args.target_modules]
+    return [
+        [
+            "join",
+            f"ws://127.0.0.1:{port}",
+            args.model,
+            *args.data,
+            *options,
+            *("--part", f"{k}/{tabs}", "--name", f"tab {k}", "--threads", "1"),
+        ]
+        for k in range(1, tabs + 1)
+    ]
+
+
+def join(args: argparse.Namespace) -> None:
+    """Takes part in federated rounds with texts that stay on this machine."""
+    from ..federated.client import FederatedClient
+    from ..federated.local_training import LocalTraining
+
+    texts = _part([text for path in args.data for text in read_texts(path)], args.part)
+    training = LocalTraining(_trainer(args), texts)
+    client = FederatedClient(
+        args.url,
+        training,
+        name=args.name,
+        ticket=args.ticket,
+        folder=args.state,
+        minimum_cohort=args.minimum_cohort,
+        on_result=lambda result: print(
+            f"round {result['round']}: {'counted' if result['counted'] else 'not counted'}",
+            flush=True,
+        ),
+        attempts=200,
+    )
+    try:
+        client.run()
+    finally:
+        training.close()
+    print(f"sent {client.sent_bytes} bytes, received {client.received_bytes}")
+
+
+def _part(texts: list[str], part: str | None) -> list[str]:
+    """The texts of one client: whole texts if there are enough, else slices of each."""
+    if part is None:
+        return texts
+    number, _, of = part.partition("/")
+    if not (number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)):
+        raise InputError(f"{part!r} is not a part", "--part", "Give K/N with 1 <= K <= N.")
+    k, n = int(number), int(of)
+    if len(texts) >= n:
+        return texts[k - 1 :: n]
+    return [text[len(text) * (k - 1) // n : len(text) * k // n] for text in texts]

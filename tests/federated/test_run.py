@@ -1,0 +1,43 @@
+"""`edgewise federate simulate`: Flower's SuperLink, the app, the hub and clients with the native
+engine, each in its own process.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".build/venv-federated/bin/python"
+TEXT = (ROOT / "docs/limits.md").read_text()
+
+
+@pytest.mark.skipif(
+    not (PYTHON.exists() and (PYTHON.parent / "flwr").exists()),
+    reason="make .build/stamp/venv-federated",
+)
+def test_simulated_rounds_learn(tmp_path):
+    from edgewise.federated.launch import free_port
+
+    (tmp_path / "text.txt").write_text(TEXT)
+    command = ["simulate", ROOT / "web/demo/model", tmp_path / "text.txt"]
+    options = f"""--tabs 2 --rounds 2 --steps 2 --codec int4 --lora-r 4 --sequence-length 32
+        --batch-size 2 --deadline 60 --port {free_port()}""".split()
+    folder = tmp_path / "run"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run(
+        [PYTHON, "-m", "edgewise.cli", "federate", *command, *options, "--folder", folder],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = (json.loads(line) for line in (folder / "rounds.jsonl").open())
+    assert (first["participants"], second["participants"]) == (2, 2)
+    assert second["loss"] < first["loss"]
+    config = json.loads((folder / "adapter/adapter_config.json").read_text())
+    assert config["r"] == 4 and (folder / "adapter/adapter_model.safetensors").exists()
