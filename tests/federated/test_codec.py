@@ -1,0 +1,158 @@
+"""The update format: vectors that TypeScript shares, and properties."""
+
+import base64
+import hashlib
+import json
+import os
+import struct
+
+import numpy as np
+import pytest
+from edgewise.federated.codec import CODECS, LEVELS, Schema, base_of, pack, unpack
+from edgewise.federated.protocol import Refusal
+from safetensors import deserialize
+
+from tests.conformance.vectors import vectors
+
+from .toys import random_values
+
+SHAPES = {
+    "block.lora_A.weight": (3, 7),
+    "block.lora_B.weight": (5, 3),
+    "conv.lora_B.weight": (4, 2, 1, 1),
+    "table.lora_embedding_A": (2, 5),
+    "dense.weight": (9, 15),
+    "bias": (1,),
+    "empty": (0, 3),
+}
+FIELDS = {"base": "b" * 64, "run": "run", "round": "3"}
+HARD = [0.0, -0.0, 6e-8, 2e-8, -65504.0, 1e-5, 3.0517578e-5, 0.1, -0.5, 1.5, 2.5, 1 / 3]
+
+
+def inputs():
+    schema = Schema.of(SHAPES)
+    values = random_values(5, schema)
+    values["dense.weight"].reshape(-1)[: len(HARD)] = HARD
+    values["block.lora_A.weight"][1] = 0
+    values["block.lora_B.weight"][:, 2] = 1e-9
+    return schema, values, {n: x * np.float32(0.01) for n, x in random_values(6, schema).items()}
+
+
+def text(x):
+    return base64.b64encode(x if isinstance(x, bytes) else x.tobytes()).decode()
+
+
+def make():
+    schema, values, left = inputs()
+    files = {}
+    for codec in CODECS:
+        data, decoded, remaining = pack(values, schema, codec, FIELDS, left)
+        files[codec] = {
+            "file": text(data),
+            "decoded": {n: text(x) for n, x in decoded.items()},
+            "left": {n: text(x) for n, x in remaining.items()},
+        }
+    halves = struct.pack(f"<{len(HARD)}f", *HARD)
+    return {
+        "shapes": {n: list(s) for n, s in SHAPES.items()},
+        "schema": schema.sha256,
+        "base": base_of(values, schema),
+        "metadata": FIELDS,
+        "values": {n: text(x) for n, x in values.items()},
+        "left": {n: text(x) for n, x in left.items()},
+        "files": files,
+        "halves": [text(halves), text(np.frombuffer(halves, "<f4").astype("<f2"))],
+    }
+
+
+def test_vectors_are_current():
+    if os.environ.get("EDGEWISE_MAKE_VECTORS"):
+        with open("tests/conformance/federated.json", "w") as file:
+            file.write(json.dumps(make(), indent=1) + "\n")
+    assert make() == vectors("federated")
+
+
+def test_identities_are_those_of_the_documentation():
+    schema, values, _ = inputs()
+    lines = "".join(f"{n}\tF32\t{','.join(map(str, SHAPES[n]))}\n" for n in sorted(SHAPES))
+    assert schema.sha256 == hashlib.sha256(lines.encode()).hexdigest()
+    numbers = b"".join(values[n].tobytes() for n in sorted(SHAPES))
+    assert base_of(values, schema) == hashlib.sha256(schema.sha256.encode() + numbers).hexdigest()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_files_are_safetensors_of_the_documented_numbers(codec):
+    """The reference reader finds the tensors; scales are computed again, group by group."""
+    schema, values, left = inputs()
+    data, decoded, remaining = pack(values, schema, codec, FIELDS, left)
+    tensors = {name: fields for name, fields in deserialize(data)}
+    assert len(data) <= schema.most_bytes(codec)
+    for n, shape in schema.shapes.items():
+        x = values[n] + left[n]
+        if codec in LEVELS:
+            scales = np.frombuffer(tensors[n + ".scale"]["data"], "<f2").astype(np.float32)
+            expected = quantized(n, x, scales, LEVELS[codec])
+            stored = np.frombuffer(tensors[n]["data"], np.uint8 if codec == "int4" else np.int8)
+            if codec == "int4":
+                halves = [h - 16 * (h > 7) for b in stored.tolist() for h in (b & 15, b >> 4)]
+                stored = np.array(halves[: x.size], np.int8)
+            assert np.array_equal(stored.reshape(shape), expected[0])
+            assert np.array_equal(decoded[n], expected[1])
+        else:
+            kind = {"float32": "<f4", "float16": "<f2"}[codec]
+            assert np.array_equal(np.frombuffer(tensors[n]["data"], kind), x.astype(kind).ravel())
+        assert np.array_equal(remaining[n], x - decoded[n])
+    read = unpack(data, schema, codec, FIELDS)
+    assert all(np.array_equal(read[n], decoded[n]) for n in read)
+
+
+def quantized(name, x, scales, levels):
+    """Integers and numbers of a parameter, value by value."""
+    integers, numbers = np.zeros(x.shape, np.int8), np.zeros(x.shape, np.float32)
+    most = [0.0] * len(scales)
+    for flat, index in enumerate(np.ndindex(x.shape)):
+        axis = 0 if name.endswith(("lora_A.weight", "lora_embedding_A")) else 1
+        group = index[axis] if ".lora_" in name else flat // 64
+        most[group] = max(most[group], abs(float(x[index])))
+        if scales[group]:
+            q = np.rint(np.float32(x[index]) / scales[group])
+            integers[index] = min(levels, max(-levels, q))
+            numbers[index] = np.float32(integers[index]) * scales[group]
+    for scale, m in zip(scales, most):
+        assert abs(scale - m / levels) <= max(2**-24, m / levels * 2**-10)
+    return integers, numbers
+
+
+def test_rounding_is_carried_over():
+    """The sum of many updates of 4 bits is the sum of the differences."""
+    schema = Schema.of({"w": (200,)})
+    left, sent, given = {}, np.zeros(200), np.zeros(200)
+    for k in range(50):
+        change = random_values(k, schema)
+        _, decoded, left = pack(change, schema, "int4", FIELDS, left)
+        sent, given = sent + decoded["w"], given + change["w"]
+    assert np.abs(sent - given).max() < 0.5
+
+
+@pytest.mark.parametrize(
+    "code, change",
+    [
+        ("value-range", lambda t: {**t, "w": (2, (2,), b"\x08\x00")}),
+        ("value-range", lambda t: {**t, "w": (2, (2,), b"\x00\x10")}),
+        ("finite", lambda t: {**t, "w.scale": (10, (1,), b"\x00\x7c")}),
+        ("finite", lambda t: {**t, "w.scale": (10, (1,), b"\x00\x80")}),
+        ("shape", lambda t: {**t, "w.scale": (10, (2,), bytes(4))}),
+        ("names", lambda t: {"w": t["w"]}),
+    ],
+)
+def test_wrong_integers_are_refused(code, change):
+    from edgewise.training.safetensors import save_safetensors
+
+    schema = Schema.of({"w": (3,)})
+    metadata = {"format": "edgewise.delta.1", "kind": "delta", "schema": schema.sha256}
+    good = {"w": (2, (2,), b"\x21\x07"), "w.scale": (10, (1,), b"\x00\x3c")}
+    fields = {**metadata, "codec": "int4"}
+    assert unpack(save_safetensors(good, None, fields), schema, "int4", {})["w"].tolist() == [1, 2, 7]
+    with pytest.raises(Refusal) as caught:
+        unpack(save_safetensors(change(good), None, fields), schema, "int4", {})
+    assert caught.value.code == code

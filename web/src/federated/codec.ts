@@ -1,0 +1,305 @@
+// The update format edgewise.delta.1, as in python/edgewise/federated/codec.py: a safetensors file
+// whose values are float32, float16, or integers of 8 or 4 bits with float16 scales.
+
+import { asFloat32, readSafetensors, safetensorsHead } from "../shared/checkpoints/safetensors.ts";
+import { InputError, ModelError } from "../shared/errors.ts";
+
+/** Numbers of each parameter, in row-major order. */
+export type Values = Map<string, Float32Array<ArrayBuffer>>;
+/** How the numbers of an update are written. */
+export type Codec = "float32" | "float16" | "int8" | "int4";
+/** All codecs. */
+export const CODECS: readonly Codec[] = ["float32", "float16", "int8", "int4"];
+
+const FORMAT = "edgewise.delta.1";
+const BLOCK = 64;
+const LEVELS: Partial<Record<Codec, number>> = { int8: 127, int4: 7 };
+const SCALE = ".scale";
+const SMALLEST = 2 ** -24; // the smallest float16
+
+const product = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
+
+/** SHA-256 in hexadecimal. */
+export async function sha256(...parts: BufferSource[]): Promise<string> {
+  const digest = await crypto.subtle.digest("SHA-256", await new Blob(parts).arrayBuffer());
+  return Array.from(new Uint8Array(digest), (b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+/** Names and shapes of what is trained. */
+export class Schema {
+  /** Shapes by name, sorted by name. */
+  readonly shapes: ReadonlyMap<string, readonly number[]>;
+
+  private constructor(
+    shapes: [string, readonly number[]][],
+    /** Identity of the schema. */ readonly sha256: string,
+  ) {
+    this.shapes = new Map(shapes);
+  }
+
+  /** @throws InputError if a name cannot be used */
+  static async of(shapes: Iterable<[string, readonly number[]]>): Promise<Schema> {
+    const sorted = [...shapes].sort(([a], [b]) => (a < b ? -1 : 1));
+    const wrong = sorted.find(([n]) => !/^[\x20-\x7e]+$/.test(n) || n.endsWith(SCALE));
+    if (wrong || !sorted.length)
+      throw new InputError(
+        wrong ? `'${wrong[0]}' is not a valid name of a parameter` : "nothing is trained",
+        "schema",
+        `Use printable ASCII that does not end with ${SCALE}.`,
+      );
+    const text = sorted.map(([name, shape]) => `${name}\tF32\t${shape.join()}\n`).join("");
+    return new Schema(sorted, await sha256(new TextEncoder().encode(text)));
+  }
+
+  /** The identity of weights. */
+  base(values: Values): Promise<string> {
+    const parts = Array.from(this.shapes.keys(), (name) => values.get(name)!);
+    return sha256(new TextEncoder().encode(this.sha256), ...parts);
+  }
+}
+
+/** The layout of a parameter's scales: a value at position i belongs to group `of(i)`. */
+function groupsOf(
+  name: string,
+  shape: readonly number[],
+): { count: number; of: (i: number) => number } {
+  const rank = /\.lora_(?:embedding_)?([AB])(?:\.weight)?$/.exec(name)?.[1];
+  const axis = rank === "A" ? 0 : 1;
+  if (rank === undefined || axis >= shape.length)
+    return { count: Math.ceil(product(shape) / BLOCK), of: (i) => Math.floor(i / BLOCK) };
+  const count = shape[axis]!;
+  const inner = product(shape.slice(axis + 1));
+  return { count, of: (i) => Math.floor(i / inner) % count };
+}
+
+const float = new Float32Array(1);
+const bits = new Uint32Array(float.buffer);
+
+/** Rounds a number to the nearest integer, halves to the even one. */
+function nearest(x: number): number {
+  const rounded = Math.round(x);
+  return rounded - x === 0.5 && rounded % 2 !== 0 ? rounded - 1 : rounded;
+}
+
+/** The bits of the float16 that is nearest to a float32. */
+export function toHalf(x: number): number {
+  float[0] = x;
+  const sign = (bits[0]! >>> 16) & 0x8000;
+  const rest = bits[0]! & 0x7fffffff;
+  if (rest >= 0x47800000) return sign | (rest > 0x7f800000 ? 0x7e00 : 0x7c00);
+  if (rest < 0x38800000) return sign | nearest(Math.abs(x) * 2 ** 24);
+  return sign | ((rest - (112 << 23) + 0xfff + ((rest >>> 13) & 1)) >>> 13);
+}
+
+const bytesOf = (x: Float32Array | Uint16Array | Int8Array): Uint8Array<ArrayBuffer> =>
+  new Uint8Array(x.buffer as ArrayBuffer, x.byteOffset, x.byteLength);
+const fromHalves = (x: Uint16Array<ArrayBuffer>): Float32Array<ArrayBuffer> =>
+  asFloat32(bytesOf(x), "float16", "");
+
+interface Part {
+  dtype: string;
+  shape: number[];
+  data: Uint8Array<ArrayBuffer>;
+}
+interface Encoded {
+  parts: [string, Part][];
+  /** What a reader gets. */ decoded: Float32Array<ArrayBuffer>;
+}
+
+function checkFinite(name: string, x: Float32Array): void {
+  if (!x.every(Number.isFinite))
+    throw new InputError(
+      "its change is not finite, or too large for float16",
+      name,
+      "Train with a smaller learning rate.",
+    );
+}
+
+/** The largest value of each group, divided by the number of levels. */
+function scalesOf(
+  x: Float32Array,
+  groups: ReturnType<typeof groupsOf>,
+  levels: number,
+): { halves: Uint16Array<ArrayBuffer>; scales: Float32Array<ArrayBuffer> } {
+  const most = new Float32Array(groups.count);
+  x.forEach((v, i) => {
+    const g = groups.of(i);
+    most[g] = Math.max(most[g]!, Math.abs(v));
+  });
+  const halves = Uint16Array.from(most, (m) => {
+    const half = toHalf(Math.fround(m / levels));
+    return half || (Math.fround(m / levels) > 0 ? toHalf(SMALLEST) : 0);
+  });
+  return { halves, scales: fromHalves(halves) };
+}
+
+function encode(
+  name: string,
+  x: Float32Array<ArrayBuffer>,
+  shape: readonly number[],
+  codec: Codec,
+): Encoded {
+  checkFinite(name, x);
+  const own = [...shape];
+  if (codec === "float32")
+    return { parts: [[name, { dtype: codec, shape: own, data: bytesOf(x) }]], decoded: x };
+  if (codec === "float16") {
+    const halves = Uint16Array.from(x, toHalf);
+    const decoded = fromHalves(halves);
+    checkFinite(name, decoded);
+    return { parts: [[name, { dtype: codec, shape: own, data: bytesOf(halves) }]], decoded };
+  }
+  const levels = LEVELS[codec]!;
+  const groups = groupsOf(name, shape);
+  const { halves, scales } = scalesOf(x, groups, levels);
+  checkFinite(name, scales);
+  const values = Int8Array.from(x, (v, i) => {
+    const scale = scales[groups.of(i)]!;
+    return scale
+      ? Math.max(-levels, Math.min(levels, nearest(Math.fround(Math.fround(v) / scale))))
+      : 0;
+  });
+  const decoded = Float32Array.from(values, (v, i) => v * scales[groups.of(i)]!);
+  const data = codec === "int8" ? bytesOf(values) : halved(values);
+  return {
+    parts: [
+      [
+        name,
+        {
+          dtype: codec === "int8" ? "int8" : "uint8",
+          shape: codec === "int8" ? own : [data.length],
+          data,
+        },
+      ],
+      [name + SCALE, { dtype: "float16", shape: [groups.count], data: bytesOf(halves) }],
+    ],
+    decoded,
+  };
+}
+
+/** Two values a byte, the low half first. */
+function halved(values: Int8Array): Uint8Array<ArrayBuffer> {
+  const out = new Uint8Array(Math.ceil(values.length / 2));
+  values.forEach((v, i) => (out[i >> 1]! |= (v & 15) << (4 * (i & 1))));
+  return out;
+}
+
+/** A packed update. */
+export interface Packed {
+  /** The file. */ data: Uint8Array<ArrayBuffer>;
+  /** The numbers that its reader gets. */ decoded: Values;
+  /** What was rounded away. */ left: Values;
+}
+
+/**
+ * Writes an update.
+ * @param values the difference of each parameter
+ * @param metadata base, run and round
+ * @param left what earlier updates have rounded away; it is added first
+ * @throws InputError if a number is not finite, or too large for the codec
+ */
+export async function pack(
+  values: Values,
+  schema: Schema,
+  codec: Codec,
+  metadata: Record<string, string>,
+  left?: Values,
+): Promise<Packed> {
+  const parts = new Map<string, Part>();
+  const decoded: Values = new Map();
+  const remaining: Values = new Map();
+  for (const [name, shape] of schema.shapes) {
+    const before = left?.get(name);
+    const given = values.get(name)!;
+    const x = before ? given.map((v, i) => v + before[i]!) : given;
+    const encoded = encode(name, x, shape, codec);
+    for (const [key, part] of encoded.parts) parts.set(key, part);
+    decoded.set(name, encoded.decoded);
+    remaining.set(
+      name,
+      x.map((v, i) => v - encoded.decoded[i]!),
+    );
+  }
+  const fields = { base: "", codec, format: FORMAT, kind: "delta", ...metadata };
+  const all = Object.entries({ ...fields, schema: schema.sha256 }).sort(([a], [b]) =>
+    a < b ? -1 : 1,
+  );
+  const { head, order } = safetensorsHead(
+    new Map(
+      Array.from(parts, ([key, p]) => [
+        key,
+        { dtype: p.dtype, shape: p.shape, bytes: p.data.length },
+      ]),
+    ),
+    Object.fromEntries(all),
+  );
+  const file = new Blob([head, ...order.map((key) => parts.get(key)!.data)]);
+  return { data: new Uint8Array(await file.arrayBuffer()), decoded, left: remaining };
+}
+
+/**
+ * Reads a file of weights or differences.
+ * @param metadata fields that the file must have, such as kind and base
+ * @throws ModelError if it is damaged, or not what is expected
+ */
+export async function unpack(
+  data: Uint8Array<ArrayBuffer>,
+  schema: Schema,
+  codec: Codec,
+  metadata: Record<string, string>,
+): Promise<Values> {
+  const where = "federated weights";
+  const fail = (what: string): never => {
+    throw new ModelError(what, where, "The server sent another file than it announced.");
+  };
+  const found = await readSafetensors(new Blob([data]), where);
+  const fields = { format: FORMAT, schema: schema.sha256, codec, ...metadata };
+  for (const [name, expected] of Object.entries(fields))
+    if (found.metadata[name] !== expected)
+      fail(`its metadata '${name}' is '${found.metadata[name]}', not '${expected}'`);
+  const read = (key: string, dtype: string, shape: readonly number[]): Uint8Array<ArrayBuffer> => {
+    const t = found.tensors.get(key);
+    if (t?.dtype !== dtype || t.shape.join() !== shape.join())
+      return fail(`'${key}' is missing, or has another type or shape`);
+    return data.slice(t.offset, t.offset + t.bytes);
+  };
+  const quantized = codec in LEVELS;
+  if (found.tensors.size !== schema.shapes.size * (quantized ? 2 : 1))
+    fail("it has other parameters than the model");
+  const out: Values = new Map();
+  for (const [name, shape] of schema.shapes) {
+    const x = quantized
+      ? dequantized(name, shape, codec, read)
+      : asFloat32(read(name, codec, shape), codec, where);
+    if (!x.every(Number.isFinite)) fail(`'${name}' contains NaN or infinity`);
+    out.set(name, x);
+  }
+  return out;
+}
+
+function dequantized(
+  name: string,
+  shape: readonly number[],
+  codec: Codec,
+  read: (key: string, dtype: string, shape: readonly number[]) => Uint8Array<ArrayBuffer>,
+): Float32Array<ArrayBuffer> {
+  const count = product(shape);
+  const groups = groupsOf(name, shape);
+  const scales = asFloat32(read(name + SCALE, "float16", [groups.count]), "float16", name);
+  const stored =
+    codec === "int8"
+      ? new Int8Array(read(name, "int8", shape).buffer)
+      : read(name, "uint8", [Math.ceil(count / 2)]);
+  const value =
+    codec === "int8"
+      ? (i: number) => stored[i]!
+      : (i: number) => (((stored[i >> 1]! >> (4 * (i & 1))) & 15) ^ 8) - 8;
+  return Float32Array.from({ length: count }, (_, i) => value(i) * scales[groups.of(i)]!);
+}
+
+/** The L2 norm of all numbers. */
+export function normOf(values: Values): number {
+  let sum = 0;
+  for (const x of values.values()) for (const v of x) sum += v * v;
+  return Math.sqrt(sum);
+}
