@@ -17,6 +17,7 @@ await build({
     inline: join(here, "src/worker/inline.ts"),
     offline: join(here, "src/offline/index.ts"),
     extension: join(here, "src/extension/index.ts"),
+    federated: join(here, "src/federated/index.ts"),
   },
   outdir: out,
 });
@@ -28,7 +29,8 @@ await build({
   outdir: out,
 });
 
-for (const name of ["edgewise.js", "compiler.js", "inline.js"]) await squeezeFile(join(out, name));
+for (const name of ["edgewise.js", "compiler.js", "inline.js", "federated.js"])
+  await squeezeFile(join(out, name));
 markImports(join(out, "edgewise.js"));
 await buildWorker();
 

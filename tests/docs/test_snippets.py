@@ -157,6 +157,7 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
                     ("edgewise/files", "page"),
                     ("edgewise/offline", "offline"),
                     ("edgewise/extension", "extension"),
+                    ("edgewise/federated", "federated"),
                 )
             },
             "noUncheckedIndexedAccess": False,

@@ -11,6 +11,7 @@ for (const [module, name] of [
   ["page", "edgewise"],
   ["offline", "offline"],
   ["extension", "extension"],
+  ["federated", "federated"],
 ]) {
   const bundle = await rollup({
     input: join(dist, `types/${module}/index.d.ts`),

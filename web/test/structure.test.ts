@@ -27,6 +27,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   node: [],
   offline: ["shared"],
   extension: [],
+  federated: ["shared"],
 };
 const MAX_FILES = 20; // per folder
 const MAX_LINES = 500; // per file that is not generated

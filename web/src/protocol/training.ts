@@ -37,6 +37,7 @@ export interface KeptAdapter {
 export interface TrainingFields {
   adapter: "lora" | "full" | undefined;
   name: string | undefined;
+  initial: string | undefined;
   r: number | undefined;
   lora_alpha: number | undefined;
   epochs: number | undefined;

@@ -47,9 +47,10 @@ for (const codec of CODECS)
 test("float16 is rounded as by NumPy", () => {
   const halves = Uint16Array.from(floats(v.halves[0]), toHalf);
   assert.deepEqual(halves, new Uint16Array(bytes(v.halves[1]).buffer));
-  assert.deepEqual([65519, 65520, Infinity, -1e9, NaN].map(toHalf), [
-    0x7bff, 0x7c00, 0x7c00, 0xfc00, 0x7e00,
-  ]);
+  assert.deepEqual(
+    [65519, 65520, Infinity, -1e9, NaN].map(toHalf),
+    [0x7bff, 0x7c00, 0x7c00, 0xfc00, 0x7e00],
+  );
 });
 
 test("numbers that a codec does not have are refused", async () => {

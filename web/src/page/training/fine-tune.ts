@@ -28,6 +28,11 @@ export interface FineTuneOptions {
    * `adapter` (LoRA) or `trained` (full), followed by a number if that name is taken.
    */
   name?: string;
+  /**
+   * Name of an adapter in `model.adapters` from whose values training starts, with its `r` and
+   * `lora_alpha`. Default: new values.
+   */
+  initial?: string;
   /** Rank of the adapter, at most the rank that the model was compiled with. Default: that rank. */
   r?: number;
   /**
@@ -98,6 +103,7 @@ export interface FineTuneOptions {
 const NAMES = [
   "adapter",
   "name",
+  "initial",
   "lora",
   "optimizer",
   "r",
@@ -261,6 +267,7 @@ export class Trainer {
     const fields: TrainingFields = {
       adapter: options.adapter,
       name: options.name,
+      initial: options.initial,
       r: options.r,
       lora_alpha: options.lora_alpha,
       epochs: options.epochs,

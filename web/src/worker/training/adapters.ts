@@ -3,7 +3,7 @@
 // the others are copies in host memory, exchanged with it on demand.
 
 import type { Buffer, Device } from "../../device/device.ts";
-import type { AdapterInfo } from "../../protocol/training.ts";
+import type { AdapterInfo, TrainingFields } from "../../protocol/training.ts";
 import { safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { EngineDecoder } from "../model/decoder.ts";
@@ -159,6 +159,32 @@ export class Adapters {
   /** Prepares a new session of a program: saves the contents of its states. */
   makeRoom(program: ProgramInfo): Promise<void> {
     return this.park(program);
+  }
+
+  /** The options of a run, with rank and scaling of the adapter that it starts from. */
+  continued(fields: TrainingFields): TrainingFields {
+    if (fields.initial === undefined) return fields;
+    const { lora } = this.entry(fields.initial);
+    return lora
+      ? { ...fields, r: fields.r ?? lora.r, lora_alpha: fields.lora_alpha ?? lora.lora_alpha }
+      : fields;
+  }
+
+  /**
+   * Copies an adapter into the states of a new session.
+   * @throws InputError if the session trains something else, or with another rank or scaling
+   */
+  async fill(session: Session, name: string, lora: LoraInfo | undefined): Promise<void> {
+    const entry = this.entry(name);
+    const same = entry.lora?.r === lora?.r && entry.lora?.lora_alpha === lora?.lora_alpha;
+    if (entry.program !== session.program || !same)
+      throw new InputError(
+        `adapter '${name}' has another kind, rank or scaling than the run`,
+        "options.initial",
+        "Leave out adapter, r and lora_alpha.",
+      );
+    await this.copyOut(entry);
+    for (const state of session.results) session.writeState(state, entry.tensors!.get(state.name)!);
   }
 
   /** Restores the active adapter after a new session failed to start. */

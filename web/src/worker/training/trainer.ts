@@ -95,7 +95,7 @@ export class TrainingRun {
     const { device } = model;
     const adapters = adaptersOf(model);
     adapters.check(program);
-    const options = resolveSettings(program, fields);
+    const options = resolveSettings(program, adapters.continued(fields));
     const name = fields.name ?? freshName(model, program.lora ? "adapter" : "trained");
     checkAdapterName(name);
     const data = await readData(model, program, texts, fields.evaluation, options.seed, signal);
@@ -124,6 +124,7 @@ export class TrainingRun {
       session.initialize(options.gradient_accumulation_steps > 1);
       const { lora } = options;
       if (lora && lora.r < program.lora!.r) lowerRank(session, lora.r);
+      if (fields.initial !== undefined) await adapters.fill(session, fields.initial, lora);
       const run = new TrainingRun(model, session, name, data, options, order, total, config);
       if (found) await run.restore(found);
       throwIfAborted(signal);
