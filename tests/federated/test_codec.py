@@ -152,7 +152,11 @@ def test_wrong_integers_are_refused(code, change):
     metadata = {"format": "edgewise.delta.1", "kind": "delta", "schema": schema.sha256}
     good = {"w": (2, (2,), b"\x21\x07"), "w.scale": (10, (1,), b"\x00\x3c")}
     fields = {**metadata, "codec": "int4"}
-    assert unpack(save_safetensors(good, None, fields), schema, "int4", {})["w"].tolist() == [1, 2, 7]
+    assert unpack(save_safetensors(good, None, fields), schema, "int4", {})["w"].tolist() == [
+        1,
+        2,
+        7,
+    ]
     with pytest.raises(Refusal) as caught:
         unpack(save_safetensors(change(good), None, fields), schema, "int4", {})
     assert caught.value.code == code

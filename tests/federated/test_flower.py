@@ -5,65 +5,15 @@ import pytest
 pytest.importorskip("websockets")
 pytest.importorskip("flwr")
 
-import json
-import threading
-
 import numpy as np
 from edgewise.errors import InputError
 from edgewise.federated.codec import norm_of
-from edgewise.federated.hub import Hub
-from edgewise.federated.rounds import hub_options, play
 from edgewise.federated.settings import RunFolder, Settings
-from flwr.supercore.task_identity import TaskIdentity
 
-from .toys import SCHEMA, Running, Toy, random_values, wait_for
+from .serving import WEIGHTS, Server, identity  # noqa: F401 (a fixture)
+from .toys import Running, Toy, random_values, wait_for
 
-WEIGHTS = random_values(0)
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch):
-    """Within `flwr run` Flower sets what a Message reads."""
-    for name in ("task_id", "run_id", "node_id"):
-        monkeypatch.setattr(TaskIdentity, "_" + name, 1)
-
-
-class Server:
-    """The rounds of a folder, in a thread."""
-
-    def __init__(self, folder, **fields):
-        self.folder = RunFolder(folder)
-        if not self.folder.exists:
-            settings = Settings(**{"codec": "float32", "port": 0, "deadline": 20.0, **fields})
-            self.folder.create(settings, WEIGHTS)
-        self.settings, self.state = self.folder.settings(), self.folder.state()
-        self.hub = Hub(SCHEMA, self.settings.codec, hub_options(self.settings)).start()
-        self.url = f"ws://127.0.0.1:{self.hub.port}"
-        self.thread = threading.Thread(target=self._play, daemon=True)
-        self.states = {self.state.number: self.state.arrays}
-
-    def start(self, clients):
-        """Begins the rounds when so many clients are there."""
-        wait_for(lambda: len(self.hub.nodes()) == clients)
-        self.thread.start()
-
-    def _play(self):
-        save = self.folder.save
-
-        def kept(state, *rest):
-            self.states[state.number] = state.arrays
-            save(state, *rest)
-
-        self.folder.save = kept
-        play(self.hub, self.folder, self.settings, self.state, SCHEMA)
-
-    def end(self):
-        """Waits for the end; returns {name: weights} and the lines of the log."""
-        self.thread.join(60)
-        assert not self.thread.is_alive()
-        self.hub.stop()
-        with open(self.folder._file("rounds.jsonl")) as file:
-            return self.folder.state().arrays, [json.loads(line) for line in file]
+pytestmark = pytest.mark.usefixtures("identity")
 
 
 def run(folder, toys, **fields):

@@ -229,3 +229,33 @@ def test_an_adapter_merged_into_the_onnx_file(visit, server, trainable):
         i.name for i in onnxruntime.InferenceSession(base64.b64decode(got["data"])).get_inputs()
     }
     assert "input_ids" in names
+
+
+def test_training_starts_from_an_adapter(visit, server, trainable):
+    """Without a learning rate the result is the adapter; its rank is the adapter's."""
+    got = train(
+        visit(server),
+        """
+            const o = { max_steps: 6, learning_rate: 5e-3, r: 3, lora_alpha: 12, name: "first" };
+            const { losses } = await ew.fineTune(p, arg.text, o);
+            const first = await greedy();
+            await p.setAdapter(null);
+            const still = { max_steps: 1, learning_rate: 0, initial: "first", name: "same" };
+            await ew.fineTune(p, arg.text, still);
+            const same = await greedy();
+            const more = { max_steps: 6, learning_rate: 5e-3, initial: "first", name: "more" };
+            const second = (await ew.fineTune(p, arg.text, more)).losses;
+            const refused = await ew
+              .fineTune(p, arg.text, { ...more, r: 2 })
+              .catch((e) => e.message);
+            const info = p.adapters.find((a) => a.name === "same");
+            const active = p.adapters.find((a) => a.active).name;
+            await p.dispose();
+            return { first, same, losses, second, refused, info, active };
+        """,
+    )
+    assert "error" not in got, got
+    assert got["same"] == got["first"]
+    assert (got["info"]["r"], got["info"]["lora_alpha"]) == (3, 12)
+    assert got["second"][0] < got["losses"][0]
+    assert "another kind, rank or scaling" in got["refused"] and got["active"] == "more"

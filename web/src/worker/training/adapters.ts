@@ -184,7 +184,8 @@ export class Adapters {
         "Leave out adapter, r and lora_alpha.",
       );
     await this.copyOut(entry);
-    for (const state of session.results) session.writeState(state, entry.tensors!.get(state.name)!);
+    for (const state of resultsOf(entry.program))
+      session.writeState(state, entry.tensors!.get(state.name)!);
   }
 
   /** Restores the active adapter after a new session failed to start. */

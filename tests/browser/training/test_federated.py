@@ -1,0 +1,122 @@
+"""Federated rounds with three tabs of one Chromium: exact means, a killed tab, ledgers, terms."""
+
+import numpy as np
+import pytest
+
+from tests.federated import environment  # noqa: F401
+
+from ..conftest import MODEL
+from .harness import BATCH, SEQUENCE, TEXT
+
+pytest.importorskip("websockets")
+pytest.importorskip("flwr")
+
+from tests.federated.serving import Server, identity  # noqa: F401 (a fixture)
+from tests.federated.toys import wait_for
+
+LORA = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1}
+
+JOIN = """
+    const fed = await import("/federated.js");
+    const p = await ew.pipeline("text-generation", "/files/trainable.edge", { flavour: "simd128" });
+    const seen = { results: [], declined: [] };
+    window.client = await fed.FederatedClient.join(arg.url, {
+      trainer: fed.textTrainer(p, ew.Trainer),
+      data: arg.text,
+      name: arg.name,
+      label: arg.name,
+      terms: arg.terms,
+      onRound: (r) => seen.results.push(r),
+      onProgress: (e) => `${e.round} ${e.phase} ${e.done}` === arg.kill && location.reload(),
+      onDecline: (reason) => seen.declined.push(reason),
+    });
+    Object.assign(window, { pipe: p, seen });
+    return true;
+"""
+
+END = """
+    await window.client.done;
+    const ledger = await window.client.ledger();
+    const active = window.pipe.adapters.map((a) => [a.name, a.active]);
+    return { ledger, active, ...window.seen };
+"""
+
+
+def first_weights():
+    """The first values of the adapters, by Python's trainer."""
+    from edgewise.federated.local_training import LocalTraining
+    from edgewise.training import LoraConfig, Trainer
+
+    config = LoraConfig(target_modules="all-linear", **LORA)
+    trainer = Trainer(MODEL, adapters=config, batch_size=BATCH, sequence_length=SEQUENCE)
+    training = LocalTraining(trainer, None)
+    weights = training.weights()
+    training.close()
+    return weights
+
+
+def check_means(server):
+    """The weights of each round are the mean of the updates that counted, to 1 ulp of float32
+    (where differences cancel out, of float64).
+    """
+    for number, outcomes in server.outcomes.items():
+        updates = [o.result() for o in outcomes if o.exception() is None]
+        total = sum(u.examples for u in updates)
+        for n, before in server.states[number - 1].items():
+            mean = sum(u.examples * u.delta[n].astype(np.float64) for u in updates) / total
+            expected = np.float32(before + mean)
+            error = np.abs(np.float32(server.states[number][n]) - expected)
+            size = sum(np.abs(u.delta[n].astype(np.float64)) for u in updates)
+            assert (error <= np.spacing(np.abs(expected)) + 2.0**-50 * size).all()
+
+
+def test_three_tabs_learn_together(visit, server, trainable, tmp_path, identity):  # noqa: F811
+    lora = {"peft_type": "LORA", "target_modules": "all-linear", **LORA}
+    fields = {"codec": "int4", "rounds": 3, "clients": 3, "steps": 6, "deadline": 240.0}
+    rounds = Server(tmp_path / "run", first_weights(), lora=lora, **fields)
+    third = len(TEXT) // 3
+    tabs = [visit(server) for _ in range(3)]
+    args = [
+        {"url": rounds.url, "text": TEXT[k * third :][: 2 * third], "name": f"tab {k}"}
+        for k in range(3)
+    ]
+    args[2]["kill"] = "2 train 3"
+    for tab, arg in zip(tabs, args):
+        assert tab.run(JOIN, arg) is True
+    twice = tabs[0].run(JOIN, args[1])
+    assert "another tab takes part" in twice["error"]["what"]
+    rounds.start(3)
+    # the third tab reloads its page while it trains in the second round
+    tabs[2].page.wait_for_function("() => !window.seen", polling=50, timeout=100_000)
+    tabs[2].start()
+    del args[2]["kill"]
+    assert tabs[2].run(JOIN, args[2]) is True
+    wait_for(lambda: not rounds.thread.is_alive(), 200)
+    _, log = rounds.end()
+    assert [(line["participants"], line["refused"]) for line in log] == [(3, 0)] * 3
+    assert log[2]["loss"] < log[0]["loss"]
+    check_means(rounds)
+    ends = [tab.run(END) for tab in tabs]
+    assert [e["results"][-1]["counted"] for e in ends] == [True] * 3
+    assert [r["round"] for r in ends[2]["results"]] == [2, 3]
+    assert ["federated", True] in ends[0]["active"]
+    # one origin has one ledger: every update, once, and all that is above the header is counted
+    ledger = ends[0]["ledger"]
+    assert sorted(e["sha256"] for e in ledger) == sorted(d for line in log for d in line["digests"])
+    most = rounds.schema.most_bytes("int4")
+    assert len(ledger) == 9 and all(0 < e["bytes"] <= most and e["norm"] > 0 for e in ledger)
+
+
+def test_a_tab_enforces_its_terms(visit, server, trainable, tmp_path, identity):  # noqa: F811
+    rounds = Server(tmp_path / "run", first_weights(), rounds=1, clients=1, deadline=60.0)
+    tab = visit(server)
+    terms = {"secureAggregation": "required"}
+    arg = {"url": rounds.url, "text": TEXT, "name": "strict", "terms": terms}
+    assert tab.run(JOIN, arg) is True
+    rounds.start(1)
+    _, log = rounds.end()
+    end = tab.run(END)
+    assert end["declined"] == ["terms: the terms require secure aggregation"] and not end["ledger"]
+    assert "secure aggregation" in next(iter(log[0]["errors"].values()))
+    arg = {**arg, "url": "ws://127.0.0.1:9"}
+    assert "cannot be reached" in tab.run(JOIN, arg)["error"]["what"]
