@@ -2,18 +2,43 @@
 distributed to processes.
 """
 
+import functools
+import gc
+import os
 import random
 import sys
 from pathlib import Path
 
+# Test processes share the processors: threads of a reference would only wait for each other, and
+# OpenMP waits in a loop. Libraries read this when they are imported, child processes inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import hypothesis
 import numpy as np
+import onnxruntime
 import pytest
 from engines import ENGINES, close_engines, open_engine
 
 # The same examples in each run, however long they take.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("same")
+
+
+def _use_one_thread(create):
+    """onnxruntime.InferenceSession.__init__ with one thread unless a test asks for more, for the
+    reason above.
+    """
+
+    @functools.wraps(create)
+    def wrapped(self, model, sess_options=None, *args, **kwargs):
+        options = onnxruntime.SessionOptions() if sess_options is None else sess_options
+        options.intra_op_num_threads = options.intra_op_num_threads or 1
+        create(self, model, options, *args, **kwargs)
+
+    return wrapped
+
+
+onnxruntime.InferenceSession.__init__ = _use_one_thread(onnxruntime.InferenceSession.__init__)
 
 # Folders whose files take long: they begin first, so that no process is left with one at the end.
 LONG = ("core", "browser", "notebook", "bundlers", "browsers", "hostile", "training", "session")
@@ -53,7 +78,18 @@ def playwright():
 def pytest_collection_modifyitems(items):
     """Sorts the files of LONG folders to the front; tests of one file keep their order."""
     order = {Path(__file__).parent / name: i for i, name in enumerate(LONG)}
-    items.sort(key=lambda i: min((order.get(p, len(LONG)) for p in i.path.parents), default=0))
+
+    @functools.cache
+    def rank(path):
+        return min((order.get(p, len(LONG)) for p in path.parents), default=0)
+
+    items.sort(key=lambda item: rank(item.path))
+
+
+def pytest_collection_finish():
+    """Modules and tests live as long as the process: the garbage collector need not visit them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
