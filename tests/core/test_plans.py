@@ -12,11 +12,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 PROGRAMS = {
-    "fuzz_plan": 10000,
-    "fuzz_step": 10000,
-    "fuzz_splice": 10000,
-    "fuzz_package": 40000,
-    "fuzz_media": 1500,
+    "fuzz_plan": 5000,
+    "fuzz_step": 5000,
+    "fuzz_splice": 5000,
+    "fuzz_package": 20000,
+    "fuzz_media": 1000,
 }
 
 
