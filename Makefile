@@ -16,6 +16,9 @@ RUNS   ?= 200
 FUZZ_ONNX ?= 20000
 FUZZ_FILES ?= 100000
 
+# Each test process would compile the package, and pytest its tests, again.
+unexport PYTHONDONTWRITEBYTECODE
+
 stamp := .build/stamp
 python := .build/venv/bin/python
 checker := .build/venv-check/bin/
