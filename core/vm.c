@@ -146,6 +146,14 @@ static double now(void) {
 #endif
 }
 
+/* Whether some of the steps first to end - 1 use a slot. */
+static bool uses(const ew_plan *p, uint32_t first, uint32_t end, uint32_t slot) {
+  for (const ew_step *s = p->steps + first; s < p->steps + end; s++)
+    for (int i = 0; i < s->kernel->n_operands; i++)
+      if (s->operands[i].buffer == EW_SLOT0 + slot) return true;
+  return false;
+}
+
 static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) {
   if (p->arena_bytes > p->engine->arena_bytes)
     return ew_fail(p->engine, EW_E_MEMORY, -1, -1, -1, (int64_t)p->arena_bytes);
@@ -154,7 +162,8 @@ static int32_t run(ew_plan *p, uint32_t first, uint32_t count, double *seconds) 
   for (uint32_t i = 0; i < p->n_slots; i++) {
     const ew_slot *s = &p->slots[i];
     if (!s->bound && s->bytes &&
-        (init ? s->init_begin < first + count && s->init_end > first : s->in_steps))
+        (init ? s->init_begin < first + count && s->init_end > first
+              : s->in_steps && uses(p, first, first + count, i)))
       return ew_fail(p->engine, EW_E_UNBOUND, -1, i, -1, 0);
   }
   ew_engine *e = p->engine;

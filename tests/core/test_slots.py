@@ -104,6 +104,22 @@ def test_unbound_slots_do_not_count(raw):
     assert raw.run(b.plan) == UNBOUND
 
 
+def test_a_range_of_steps_needs_its_own_slots_only(raw):
+    steps = [
+        step("copy", COPY, [(SLOT0 + i, 0), (SLOT0 + i + 1, 0)])
+        for i in (0, 2)  # the second one uses slots 2 and 3
+    ]
+    code, handle = raw.load(plan(steps, [(N, i in (1, 3)) for i in range(4)], arena=256))
+    assert code == OK
+    memory = np.arange(2 * N, dtype=np.uint8)
+    for slot, offset in ((2, 0), (3, N)):
+        assert raw.bind(handle, slot, memory.ctypes.data + offset, N) == OK
+    run_steps = raw.library.ew_plan_run_steps
+    assert run_steps(handle, 0, 1, None) == UNBOUND == run_steps(handle, 0, 2, None)
+    assert run_steps(handle, 1, 1, None) == OK
+    np.testing.assert_array_equal(memory[:N], memory[N:])
+
+
 @COUNTS
 def test_many_slots_moved_at_once(raw, extra):
     """Slots in an order that is not that of their memory; then all of them one further, on what
