@@ -116,8 +116,10 @@ may be absent. Other tasks have the file "model"."""
 TASKS = ("text-generation", "inference", *PROGRAM_TASKS)
 RUNS = ("first", "step", "align")  # kinds of a seq2seq decoder's plans
 SOURCES = ("input_ids", "input_features", "input_values")  # inputs of encoders
-KINDS = ("weight", "computed", "cache", "state", "input", "output")  # of slots
-WRITABLE_KINDS = ("computed", "cache", "state", "output")
+TARGETS = ("cpu", "webgpu")
+"""Devices that the plans of a package are compiled for; "cpu" where the manifest does not say."""
+KINDS = ("weight", "computed", "cache", "state", "input", "output", "temp")  # of slots
+WRITABLE_KINDS = ("computed", "cache", "state", "output", "temp")
 STATE_KINDS = ("parameter", "adapter", "buffer", "optimizer", "gradient", "step")
 WEIGHT_FILES = ("weights", "//constants")  # parts that may contain weights; see compile.CONSTANTS
 TRAINING_PLANS = {
@@ -147,6 +149,7 @@ def typescript(table: object) -> str:
     ]
     lists = {
         "TASKS": TASKS,
+        "TARGETS": TARGETS,
         "PROGRAM_TASKS": PROGRAM_TASKS,
         "RUNS": RUNS,
         "SOURCES": SOURCES,

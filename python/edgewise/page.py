@@ -73,13 +73,15 @@ def compile_package(
     Args:
         files: {name: Source}.
         options: `dtype`, `capacity`, `chunks`, `cache_dtype` and `model_file` as
-            compile.compile_package's, `programs` as training.package.compile_training_package's.
+            compile.compile_package's, `target` the name of one, `programs` as
+            training.package.compile_training_package's.
 
     Returns:
         (manifest JSON, {file name: bytes}). Weights stay in the page's files; the manifest says
         where.
     """
     from .compile import CHUNKS
+    from .targets import target_named
 
     shared: dict[str, Any] = {
         "dtype": options.get("dtype"),
@@ -87,6 +89,7 @@ def compile_package(
         "chunks": tuple(options.get("chunks") or CHUNKS),
         "model_file": options.get("model_file"),
         "cache_dtype": options.get("cache_dtype"),
+        "target": target_named(options.get("target", "cpu")),
     }
     if options.get("programs"):
         from .training.package import compile_training_package

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..hub import local_path
-from ..manifest_limits import CACHE_DTYPES
+from ..manifest_limits import CACHE_DTYPES, TARGETS
 from .options import (
     add_command,
     add_dtype,
@@ -20,6 +20,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..package import Package
+    from ..targets import Target
     from .options import Commands
 
 
@@ -71,6 +72,7 @@ def add_parser(commands: Commands) -> None:
             " text-to-image: height=512,width=512"
         ),
     )
+    _add_target(parser)
     parser.add_argument(
         "--train",
         action="append",
@@ -84,6 +86,18 @@ def add_parser(commands: Commands) -> None:
         help="with --task: a page can teach the model labels of its user (`personalize`)",
     )
     add_training(parser)
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--target",
+        choices=TARGETS,
+        default="cpu",
+        help=(
+            "device that the plans are for: webgpu for a page's GPU; such a package also runs in"
+            " WebAssembly (default: cpu)"
+        ),
+    )
 
 
 def _add_engine(parser: argparse.ArgumentParser) -> None:
@@ -137,6 +151,13 @@ def run(args: argparse.Namespace) -> None:
         _write_engine(args, packages)
 
 
+def _target(args: argparse.Namespace) -> Target:
+    """What --target names."""
+    from ..targets import target_named
+
+    return target_named(args.target)
+
+
 def _compile(args: argparse.Namespace, model: str) -> Package:
     """Compiles one model, or opens it if it is an .edge package."""
     from ..session.decoder import open_package
@@ -160,8 +181,11 @@ def _compile(args: argparse.Namespace, model: str) -> Package:
             lora_alpha=args.lora_alpha,
             learning_rate=args.learning_rate,
             cache_dtype=args.cache_dtype,
+            target=_target(args),
         )
-    return open_package(model, args.dtype, args.max_length, cache_dtype=args.cache_dtype)
+    return open_package(
+        model, args.dtype, args.max_length, cache_dtype=args.cache_dtype, target=_target(args)
+    )
 
 
 def _compile_task(args: argparse.Namespace, model: str) -> Package:
@@ -170,6 +194,10 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
     from ..task_package import compile_task
     from ..task_package.graphs import folders_of
 
+    if args.target != "cpu":
+        raise InputError(
+            f"pages run '{args.task}' in WebAssembly only", "--target", "Remove the option."
+        )
     sized = args.task == "text-to-image"
     for option in ("train",) if sized else ("dims", "train"):
         if getattr(args, option) is not None:
@@ -215,7 +243,7 @@ def _compile_inference(args: argparse.Namespace, model: str) -> Package:
     files, root = folder_files(model)
     chosen = name_in(root, model) if os.path.isfile(model) else pick_model_file(files, args.dtype)
     return compile_inference(
-        files, [parse_dims([dims], args.command) for dims in args.dims], chosen
+        files, [parse_dims([dims], args.command) for dims in args.dims], chosen, _target(args)
     )
 
 

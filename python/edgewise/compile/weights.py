@@ -39,6 +39,7 @@ def new_package(
         "format": FORMAT,
         "table_hash": target.kernel_table().hash,
         "task": task,
+        **({} if target.name == "cpu" else {"target": target.name}),
         "files": {},
         "weights": [],
         **fields,

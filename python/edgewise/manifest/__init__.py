@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ..manifest_limits import FORMAT, LIMITS, PROGRAM_TASKS, TASKS, TRAINING_PLANS
+from ..manifest_limits import FORMAT, LIMITS, PROGRAM_TASKS, TARGETS, TASKS, TRAINING_PLANS
 from .checker import Checker, JsonObject, read_json
 from .decoder import check_decoder
 from .files import Contents, check_files, check_weights
@@ -62,6 +62,7 @@ def check_manifest(
     c = Checker(where)
     c.read_integer(manifest.get("table_hash"), "table_hash", 0, 0xFFFFFFFF)
     task = c.read_one_of(manifest.get("task"), "task", TASKS)
+    c.read_one_of(manifest.get("target", "cpu"), "target", TARGETS)
     for name in c.read_list(manifest.get("kernels", []), "kernels", LIMITS["MAX_KERNELS"]):
         c.read_text(name, "kernels")
     files = check_files(c, manifest, data_bytes)

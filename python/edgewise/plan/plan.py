@@ -157,7 +157,7 @@ def _plan_bytes(
                 out += REGISTER.pack(low, high, *astuple(rule))
     slots_at = _begin_section(out)
     for s in builder.slots:
-        writable = s.kind in WRITABLE_KINDS or s.kind == "temp"
+        writable = s.kind in WRITABLE_KINDS
         out += SLOT.pack(s.nbytes, WRITABLE if writable else 0, 0)
     const_at = _begin_section(out)
     out += builder.constants

@@ -10,15 +10,29 @@ from .target import Limits, LoweringRules, MemoryRules, Target, WinogradRange
 if TYPE_CHECKING:
     from ..engine import Device
 
-__all__ = ["CPU", "Limits", "LoweringRules", "MemoryRules", "Target", "target_of", "WinogradRange"]
+__all__ = [
+    "CPU",
+    "Limits",
+    "LoweringRules",
+    "MemoryRules",
+    "Target",
+    "target_named",
+    "target_of",
+    "WinogradRange",
+]
 
 TARGETS = {CPU.name: CPU}  # and "webgpu", on first use
 
 
 def target_of(device: Device) -> Target:
     """What plans for a device are compiled for. Raises KeyError for an unknown target."""
-    if device.target == "webgpu" and "webgpu" not in TARGETS:
+    return target_named(device.target)
+
+
+def target_named(name: str) -> Target:
+    """The target "cpu" or "webgpu". Raises KeyError for another name."""
+    if name == "webgpu" and name not in TARGETS:
         from .webgpu import WEBGPU
 
-        TARGETS["webgpu"] = WEBGPU
-    return TARGETS[device.target]
+        TARGETS[name] = WEBGPU
+    return TARGETS[name]

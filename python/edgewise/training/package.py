@@ -191,13 +191,14 @@ def compile_model_for_training(
     lora_alpha: float = LANGUAGE_MODEL.lora_alpha,
     learning_rate: float | None = None,
     cache_dtype: str | None = None,
+    target: Target = CPU,
 ) -> Package:
     """A Package that can generate and train: what `edgewise build --train` writes.
 
     Args:
         path: of a model folder or an .onnx file, or the id of a model of the hub.
         kinds: "lora" and "full".
-        dtype, capacity, cache_dtype: as compile.compile_package's.
+        dtype, capacity, cache_dtype, target: as compile.compile_package's.
         batch: rows of a step.
         sequence: tokens of a row.
         r, lora_alpha: of the adapters.
@@ -225,5 +226,11 @@ def compile_model_for_training(
         for kind in dict.fromkeys(kinds)
     ]
     return compile_training_package(
-        files, programs, dtype, capacity, model_file=model_file, cache_dtype=cache_dtype
+        files,
+        programs,
+        dtype,
+        capacity,
+        model_file=model_file,
+        cache_dtype=cache_dtype,
+        target=target,
     )

@@ -25,7 +25,7 @@ export interface Weight {
 /** A slot of a plan; python/edgewise/plan/plan.py describes the kinds. */
 export interface ManifestSlot {
   name: string;
-  kind: "weight" | "computed" | "cache" | "state" | "input" | "output";
+  kind: "weight" | "computed" | "cache" | "state" | "input" | "output" | "temp";
   dtype: string;
   shape: number[];
   bytes: number;

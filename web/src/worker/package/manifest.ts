@@ -107,6 +107,8 @@ export interface Manifest {
   tableHash: number;
   /** `text-generation`, `inference`, or one of PROGRAM_TASKS. */
   task: string;
+  /** The device that its plans are for; wasm runs all of them. */
+  target: "cpu" | "webgpu";
   /** Names of the kernels used by its plans. */
   kernels: string[];
   /** Parts of the package; offsets are relative to the data section. */

@@ -106,7 +106,7 @@ function checkSlot(
   path: string,
   known: DecoderFacts & { tokens: number },
 ): void {
-  if (kind === "weight") return;
+  if (kind === "weight" || kind === "temp") return;
   if (kind === "state") {
     if (known.weights.has(name)) c.fail(path, `has the same name as the weight '${name}'`);
     if (known.adapters.get(name) !== bytes)

@@ -7,6 +7,7 @@ import {
   MAX_SIZE,
   PIECE,
   PROGRAM_TASKS,
+  TARGETS,
   TASKS,
   WEIGHT_FILES,
 } from "../../gen/manifest.ts";
@@ -42,6 +43,7 @@ export function parseManifest(
   const root = parseRoot(c, text);
   const tableHash = c.integer(root.get("table_hash"), "table_hash", 0, 0xffff_ffff);
   const task = c.oneOf(root.get("task"), "task", TASKS);
+  const target = c.oneOf(root.has("target") ? root.get("target") : "cpu", "target", TARGETS);
   const kernels = c
     .list(root.has("kernels") ? root.get("kernels") : [], "kernels", MAX_KERNELS)
     .map((k) => c.text(k, "kernels"));
@@ -61,6 +63,7 @@ export function parseManifest(
   return {
     tableHash,
     task,
+    target: target as Manifest["target"],
     kernels,
     files,
     sha256: digests,
