@@ -18,6 +18,7 @@ const ENTRY = "src/entry/worker.ts";
  */
 const SCRIPTS = {
   [ENTRY]: "worker",
+  "src/device/webgpu/device.ts": "worker-webgpu",
   "src/worker/inference/service.ts": "worker-inference",
   "src/worker/pipelines/index.ts": "worker-pipelines",
   "src/worker/pipelines/texts/index.ts": "worker-texts",

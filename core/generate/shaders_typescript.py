@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import pathlib
 import re
 
 from edgewise.declare.kernel import dimensions, parse
@@ -42,6 +43,8 @@ export interface ShaderSource {
   text: (p: Values) => string;
   when?: (p: Values) => boolean;
   apply: readonly (readonly [name: string, pattern: string])[];
+  /** Constants of the body. */
+  consts: readonly (readonly [name: string, is: (p: Values) => boolean])[];
   stages: readonly string[];
   body: string;
 }
@@ -66,6 +69,9 @@ const volume = (sizes: readonly number[]): number => sizes.reduce((n, d) => n * 
 const ceil_div = (a: number, b: number): number => Math.ceil(a / b);
 void [bytes_of, volume, ceil_div];
 """
+
+KERNELS = pathlib.Path(__file__).resolve().parents[1] / "kernels"
+UNUSED = ("convolution", "image", "training")  # folders whose kernels a page runs in WebAssembly
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Mod: "%"}
 COMPARE = {ast.Eq: "===", ast.NotEq: "!==", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -170,6 +176,11 @@ def shader_of(name: str, declared, text: str) -> list[str]:
     for rule in filter(None, declared.get("apply", "").split(";")):
         before, _, pattern = (word.strip() for word in rule.partition("="))
         rules.append([before, pattern])
+    consts = [
+        f"[{json.dumps(name.strip())}, {function(condition)}]"
+        for rule in filter(None, declared.get("const", "").split(";"))
+        for name, _, condition in [rule.partition(" = ")]
+    ]
     out = [
         "      {",
         f"        name: {json.dumps(name)},",
@@ -182,10 +193,17 @@ def shader_of(name: str, declared, text: str) -> list[str]:
         out.append(f"        when: {function(declared['when'])},")
     return out + [
         f"        apply: {json.dumps(rules)},",
+        f"        consts: [{', '.join(consts)}],",
         f"        stages: {json.dumps(declared.get('stages', '').split())},",
         f"        body: `\n{text}\n`,",
         "      },",
     ]
+
+
+def used(name: str) -> bool:
+    """Whether pages use a kernel's shaders: they run language models on GPUs, and do not train."""
+    elsewhere = [path for folder in UNUSED for path in (KERNELS / folder).glob("*.wgsl")]
+    return not name.endswith("_grad") and name not in {p.name.split(".")[0] for p in elsewhere}
 
 
 def module(common: str, shaders, kernels) -> str:
@@ -201,6 +219,8 @@ def module(common: str, shaders, kernels) -> str:
     out.append("/** By kernel; special shaders come first. */")
     out.append("export const SHADERS: Readonly<Record<string, KernelShaders>> = {")
     for name, variants in sorted(shaders.items()):
+        if not used(name):
+            continue
         kernel = kernels[name]
         params = " ".join(
             n + ("" if kind == "i32" else ":f32" if kind == "f32" else kind.removeprefix("i32"))

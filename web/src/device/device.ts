@@ -1,6 +1,5 @@
 // The interface between a device and the code that runs models on it. Python compiles plans, C
-// loads and checks them, a device runs them. The only implementation so far is WebAssembly on the
-// CPU (wasm/).
+// loads and checks them, a device runs them: WebAssembly on the CPU (wasm/), or a GPU (webgpu/).
 //
 // Operations are queued in call order. Only `read`, and functions based on it, wait for their
 // completion; a device may defer all work until the first `read`.
@@ -93,10 +92,11 @@ export interface Device {
    * Allocates memory.
    * @param bytes size in bytes
    * @param what purpose, for the error
-   * @param unset skip zeroing, for memory that is overwritten at once. Default: false
+   * @param unset skip zeroing, for memory that is overwritten at once; "weight": and which then is
+   *   only read. Default: false
    * @throws OutOfMemory
    */
-  allocate(bytes: number, what: string, unset?: boolean): Buffer;
+  allocate(bytes: number, what: string, unset?: boolean | "weight"): Buffer;
   /** Frees a buffer returned by `allocate`; undefined is ignored. */
   release(buffer: Buffer | undefined): void;
   /** Copies `data` into a buffer at offset `at` (default: 0). */
@@ -107,8 +107,8 @@ export interface Device {
   read(buffer: Buffer, at?: number, bytes?: number): Promise<Uint8Array<ArrayBuffer>>;
   /** Copies the first `bytes` bytes (default: all) of `source` to the beginning of `target`. */
   copy(source: Buffer, target: Buffer, bytes?: number): void;
-  /** XXH64 of a range, as 16 hexadecimal digits. */
-  checksum(buffer: Buffer, at: number, bytes: number): string;
+  /** XXH64 of a range, as 16 hexadecimal digits; only on wasm, whose memory C can read. */
+  checksum?(buffer: Buffer, at: number, bytes: number): string;
   /**
    * Address of a buffer's contents in the host's memory, for C functions that read it. Valid until
    * the next run. Does not copy on wasm, whose memory is the host's.
@@ -116,14 +116,27 @@ export interface Device {
   hosted(buffer: Buffer): Promise<number>;
 
   /**
+   * Index of the highest of the float32 values of an allocated buffer, the lowest among equals;
+   * undefined if that is not finite. On devices where it needs less than a copy of the values.
+   */
+  argmax?(buffer: Buffer): Promise<number | undefined>;
+
+  /**
    * Loads and checks a plan.
    * @param bytes the plan
    * @param where name for errors
    * @param title name in profiles. Default: `where`
    * @param notes the package's notes, for profiles
+   * @param kinds kinds of its slots; those of kind `temp` are bound by the device
    * @throws PlanError, OutOfMemory
    */
-  loadPlan(bytes: Uint8Array, where: string, title?: string, notes?: Uint8Array): PlanHandle;
+  loadPlan(
+    bytes: Uint8Array,
+    where: string,
+    title?: string,
+    notes?: Uint8Array,
+    kinds?: readonly string[],
+  ): PlanHandle;
   /** Frees a plan; buffers bound to its slots stay. */
   freePlan(plan: PlanHandle): void;
   /**
@@ -159,6 +172,12 @@ export interface Device {
   runStep(plan: PlanHandle, step: number, where: string): void;
   /** Properties of a plan. */
   describe(plan: PlanHandle): PlanInfo;
+
+  /**
+   * Resolves when all that was queued is done and all programs are compiled.
+   * @throws the error of what failed meanwhile, such as OutOfMemory
+   */
+  ready(): Promise<void>;
 
   /** Frees all memory and ends the threads. Idempotent. */
   close(): void;

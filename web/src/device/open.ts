@@ -1,5 +1,6 @@
 // Opening and closing of devices.
 
+import { PackageError } from "../shared/errors.ts";
 import { checkDevice } from "../shared/platform.ts";
 import { message } from "../shared/words.ts";
 import type { Device } from "./device.ts";
@@ -13,8 +14,41 @@ import { closeEngines } from "./wasm/registry.ts";
  * @throws InputError, EngineError, OutOfMemory
  */
 export async function openDevice(options: DeviceOptions): Promise<Device> {
-  checkDevice(options.device);
-  return Engine.open(options);
+  const { device } = options;
+  checkDevice(device);
+  if (device !== "webgpu" && device !== "webgpu-or-wasm") return Engine.open(options);
+  try {
+    const { GpuDevice } = await import("./webgpu/device.ts");
+    return await GpuDevice.open(options);
+  } catch (e) {
+    if (device === "webgpu") throw e;
+    return onWasm(options, message(e));
+  }
+}
+
+/** Opens WebAssembly in the place of a GPU. */
+export function onWasm(options: DeviceOptions, whyNotGpu: string): Promise<Device> {
+  return Engine.open({ ...options, device: "wasm", whyNotGpu });
+}
+
+/**
+ * The device for plans of a target: the device itself, or WebAssembly, which runs all plans, in the
+ * place of a GPU that was not explicitly asked for.
+ * @param where name of the package, for errors
+ * @throws PackageError if a GPU was explicitly asked for
+ */
+export async function forPlans(device: Device, target: string, where: string): Promise<Device> {
+  if (device.info.name === "wasm" || target === "webgpu") return device;
+  device.close();
+  const what = "its plans are for the device 'wasm'";
+  if (device.options.device === "webgpu")
+    throw new PackageError(
+      what,
+      where,
+      "Build it with `edgewise build --target webgpu`, give the model's .onnx file, or use the " +
+        "device 'wasm'.",
+    );
+  return onWasm(device.options, `${where}: ${what}`);
 }
 
 /**
@@ -24,14 +58,13 @@ export async function openDevice(options: DeviceOptions): Promise<Device> {
  */
 export async function withKernels(
   device: Device,
-  options: DeviceOptions,
   kernels: readonly string[],
   where: string,
 ): Promise<Device> {
   const lacks = device.lacks(kernels);
   if (!lacks.length) return device;
   device.close();
-  return openDevice({ ...options, full: true }).catch((e: unknown) => {
+  return openDevice({ ...device.options, full: true }).catch((e: unknown) => {
     throw lacking(lacks, where, message(e));
   });
 }

@@ -1,7 +1,7 @@
 // Options of a device.
 
 import type { EngineFiles } from "../protocol/loading.ts";
-import type { DeviceName, Flavour } from "../shared/platform.ts";
+import type { DeviceWish, Flavour } from "../shared/platform.ts";
 
 /** Addresses of the engine's files. */
 export interface DeviceUrls {
@@ -19,8 +19,10 @@ export const MEDIA = "media";
 
 /** Options of `openDevice`. */
 export interface DeviceOptions extends DeviceUrls {
-  /** Device to use. Default: `auto`, the fastest available. */
-  device?: DeviceName | "auto";
+  /** Device to use. Default: `auto`. */
+  device?: DeviceWish;
+  /** Why the device is not the GPU that was asked for. */
+  whyNotGpu?: string;
   /** Build of the engine. Default: `auto`, see `choose`. */
   flavour?: Flavour | "auto";
   /** Number of compute threads, 1 to 64. Default: by the number of processors. */

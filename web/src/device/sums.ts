@@ -1,35 +1,88 @@
 // Checksums of weights: XXH64 of every PIECE bytes, as 16 hexadecimal digits, computed by the
-// device in its own memory (core/sum.c). Packages contain them (python/edgewise/sums.py).
+// engine in its own memory (core/sum.c). Packages contain them (python/edgewise/sums.py).
 
 import { PIECE } from "../gen/manifest.ts";
 import { PackageError } from "../shared/errors.ts";
-import type { Buffer, Device } from "./device.ts";
-
-/** The checksums of a buffer's contents. */
-export function sumsOf(device: Device, buffer: Buffer): string[] {
-  return Array.from({ length: Math.ceil(buffer.bytes / PIECE) }, (_, i) =>
-    device.checksum(buffer, i * PIECE, Math.min(PIECE, buffer.bytes - i * PIECE)),
-  );
-}
+import type { Buffer, Device, Host } from "./device.ts";
 
 /**
- * Compares a weight in device memory with its checksums.
+ * A function that writes the pieces of a weight, in ascending order, to device memory, and compares
+ * it with its checksums.
  * @param what the weight and its source, for the error
- * @throws PackageError if they differ
+ * @returns the function; it throws PackageError when all bytes of a checksum have come and differ
  */
-export function checkSums(
+export function checkedWrite(
   device: Device,
   buffer: Buffer,
   sums: readonly string[],
   what: { name: string; where: string },
-): void {
-  const wrong = sumsOf(device, buffer).findIndex((sum, i) => sum !== sums[i]);
-  if (wrong < 0) return;
-  const end = Math.min(buffer.bytes, (wrong + 1) * PIECE);
-  throw new PackageError(
-    `bytes ${wrong * PIECE} to ${end} of the weight '${what.name}' do not match their ` +
-      "checksum",
-    what.where,
+): (chunk: Uint8Array, at: number) => void {
+  if (!device.checksum) {
+    const summed = new StreamedSums(device.host, buffer.bytes, sums, what);
+    return (chunk, at) => {
+      device.write(buffer, chunk, at);
+      summed.add(chunk, at);
+    };
+  }
+  let left = buffer.bytes;
+  return (chunk, at) => {
+    device.write(buffer, chunk, at);
+    left -= chunk.length;
+    for (let i = 0; !left && i < sums.length; i++) {
+      const bytes = Math.min(PIECE, buffer.bytes - i * PIECE);
+      if (device.checksum!(buffer, i * PIECE, bytes) !== sums[i]) throw differs(i, buffer, what);
+    }
+  };
+}
+
+/** Checksums of a weight whose memory the engine cannot read: it gets a copy of one piece. */
+class StreamedSums {
+  private memory = 0;
+
+  constructor(
+    private readonly host: Host,
+    private readonly bytes: number,
+    private readonly sums: readonly string[],
+    private readonly what: { name: string; where: string },
+  ) {}
+
+  add(chunk: Uint8Array, at: number): void {
+    const { host, bytes } = this;
+    const room = Math.min(PIECE, bytes);
+    for (let done = 0; done < chunk.length; ) {
+      this.memory ||= host.alloc(room + 8);
+      const begin = (at + done) % PIECE;
+      const part = chunk.subarray(done, done + Math.min(chunk.length - done, PIECE - begin));
+      host.write(this.memory + begin, part);
+      done += part.length;
+      const end = at + done;
+      if (end % PIECE && end !== bytes) continue;
+      const piece = Math.ceil(end / PIECE) - 1;
+      host.call("ew_xxh64", this.memory, end - piece * PIECE, this.memory + room);
+      const sum = host.read(this.memory + room, 8).reverse();
+      if (end === bytes) this.free();
+      if (Array.from(sum, (x) => x.toString(16).padStart(2, "0")).join("") !== this.sums[piece]) {
+        this.free();
+        throw differs(piece, { bytes }, this.what);
+      }
+    }
+  }
+
+  private free(): void {
+    this.host.free(this.memory);
+    this.memory = 0;
+  }
+}
+
+function differs(
+  piece: number,
+  { bytes }: { bytes: number },
+  { name, where }: { name: string; where: string },
+): PackageError {
+  const end = Math.min(bytes, (piece + 1) * PIECE);
+  return new PackageError(
+    `bytes ${piece * PIECE} to ${end} of the weight '${name}' do not match their checksum`,
+    where,
     "The file was damaged or replaced while it was downloaded. Load it again; if it stays, " +
       "build the package again.",
   );

@@ -17,6 +17,7 @@ const BREATH_MS = 2;
  * Does nothing on devices without the required kernels. Never throws.
  */
 export async function warm(device: Device): Promise<void> {
+  if (device.info.name !== "wasm") return;
   let mine = device.runs;
   await pause(PATIENCE_MS);
   const held: Buffer[] = [];

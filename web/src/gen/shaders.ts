@@ -27,6 +27,8 @@ export interface ShaderSource {
   text: (p: Values) => string;
   when?: (p: Values) => boolean;
   apply: readonly (readonly [name: string, pattern: string])[];
+  /** Constants of the body. */
+  consts: readonly (readonly [name: string, is: (p: Values) => boolean])[];
   stages: readonly string[];
   body: string;
 }
@@ -231,6 +233,7 @@ export const SHADERS: Readonly<Record<string, KernelShaders>> = {
         count: (p) => (p.outer * p.inner),
         text: () => "outer * inner",
         apply: [["above", "above_{type}"]],
+        consts: [],
         stages: [],
         body: `
 const NONE = 0xffffffffu;
@@ -291,6 +294,7 @@ fn above_l(p: u32, q: u32) -> bool { return long_less(x(q), x(p)); }
         text: () => "batch * heads * q_len",
         when: (p) => (p.head_dim <= 1024 && p.v_dim <= 1024),
         apply: [["masked", "masked_{mask_type}"]],
+        consts: [],
         stages: [],
         body: `
 const COLUMNS = (v_dim + 63) / 64;
@@ -400,6 +404,7 @@ fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); 
         count: (p) => p.channels,
         text: () => "channels",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn run(channel: u32, lane: u32) {
@@ -444,79 +449,6 @@ fn place(channel: u32, i: u32) -> u32 {
       },
     ],
   },
-  batch_norm_grad: {
-    params: "batch channels inner train epsilon:f32",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "scale", output: false, type: [1, 4] },
-      { name: "mean", output: false, type: [1, 4] },
-      { name: "variance", output: false, type: [1, 4] },
-      { name: "dy", output: false, type: [1, 4] },
-      { name: "dx", output: true, type: [1, 4] },
-      { name: "dscale", output: true, type: [1, 4] },
-      { name: "dbias", output: true, type: [1, 4] },
-    ],
-    empty: ["batch", "channels", "inner"],
-    enums: {},
-    shaders: [
-      {
-        name: "batch_norm_grad",
-        group: 64,
-        threads: false,
-        count: (p) => p.channels,
-        text: () => "channels",
-        apply: [],
-        stages: [],
-        body: `
-fn run(channel: u32, lane: u32) {
-  var middle = 0f;
-  var spread = 0f;
-  let n = u32(batch * inner);
-  if (train != 0) {
-    for (var i = lane; i < n; i += GROUP) { middle += x(place(channel, i)); }
-    middle = sum_of_lanes(lane, middle) / f32(n);
-    for (var i = lane; i < n; i += GROUP) {
-      let d = x(place(channel, i)) - middle;
-      spread += d * d;
-    }
-    spread = sum_of_lanes(lane, spread) / f32(n);
-  } else {
-    middle = mean(channel);
-    spread = variance(channel);
-  }
-  let factor = 1f / sqrt(spread + epsilon);
-  var sum = 0f;
-  var along = 0f;
-  for (var i = lane; i < n; i += GROUP) {
-    let at = place(channel, i);
-    sum += dy(at);
-    along += (x(at) - middle) * dy(at);
-  }
-  sum = sum_of_lanes(lane, sum);
-  along = factor * sum_of_lanes(lane, along);
-  if (lane == 0u) {
-    if (has_dbias) { dbias_set(channel, sum); }
-    if (has_dscale) { dscale_set(channel, along); }
-  }
-  if (!has_dx) { return; }
-  var slope = 0f;
-  var shift = 0f;
-  if (train != 0) {
-    slope = -scale(channel) * factor * factor * (along / f32(n));
-    shift = -scale(channel) * factor * (sum / f32(n)) - slope * middle;
-  }
-  for (var i = lane; i < n; i += GROUP) {
-    let at = place(channel, i);
-    dx_set(at, fma(dy(at), scale(channel) * factor, fma(x(at), slope, shift)));
-  }
-}
-fn place(channel: u32, i: u32) -> u32 {
-  return (i / inner * channels + channel) * inner + i % inner;
-}
-`,
-      },
-    ],
-  },
   binary: {
     params: "op type dims[6] as[6] bs[6] ys[6]",
     operands: [
@@ -534,6 +466,7 @@ fn place(channel: u32, i: u32) -> u32 {
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [["apply", "binary_{op}_{type}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(y_at(i), apply(a(a_at(i)), b(b_at(i)))); }
@@ -666,6 +599,7 @@ fn binary_bit_xor_l(u: vec2u, v: vec2u) -> vec2u { return u ^ v; }
         count: (p) => p.n,
         text: () => "n",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
@@ -690,6 +624,7 @@ fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
         text: () => "volume(dims)",
         when: (p) => p.mode === 0,
         apply: [["convert", "cast_{x_type}_{y_type}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(y_at(i), convert(x(x_at(i)))); }
@@ -740,178 +675,6 @@ fn cast_l_l(v: vec2u) -> vec2u { return v; }
       },
     ],
   },
-  conv: {
-    params: "batch groups m c x_batch x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3] activation",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "w", output: false, type: [1, 4] },
-      { name: "bias", output: false, type: [1, 4] },
-      { name: "residual", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
-      { name: "scratch", output: true, type: [0, 4] },
-    ],
-    empty: ["batch", "groups", "m", "c"],
-    enums: {"activation": "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6"},
-    shaders: [
-      {
-        name: "conv",
-        group: 64,
-        threads: true,
-        count: (p) => (((p.batch * p.groups) * p.m) * volume(p.y_size)),
-        text: () => "batch * groups * m * volume(y_size)",
-        apply: [["activate", "activate_{activation}"]],
-        stages: [],
-        body: `
-fn element(i: u32) {
-  let width = u32(y_size[2]);
-  let height = u32(y_size[1]);
-  let o2 = i % width;
-  let o1 = i / width % height;
-  let o0 = i / (width * height) % u32(y_size[0]);
-  let channel = i / (width * height * u32(y_size[0]));
-  let group = channel / m % groups;
-  let item = channel / (m * groups);
-  let volume = u32(x_size[0] * x_size[1] * x_size[2]);
-  var at_w = channel % (m * groups) * c * u32(taps[0] * taps[1] * taps[2]);
-  var s = 0f;
-  for (var k = 0u; k < c; k++) {
-    let from_x = item * x_batch + (group * c + k) * volume;
-    for (var k0 = 0i; k0 < taps[0]; k0++) {
-      let p0 = i32(o0) * stride[0] + k0 * dilation[0] - pad[0];
-      for (var k1 = 0i; k1 < taps[1]; k1++) {
-        let p1 = i32(o1) * stride[1] + k1 * dilation[1] - pad[1];
-        let inside = p0 >= 0 && p0 < x_size[0] && p1 >= 0 && p1 < x_size[1];
-        let row = from_x + u32((p0 * x_size[1] + p1) * x_size[2]);
-        for (var k2 = 0i; k2 < taps[2]; k2++) {
-          let p2 = i32(o2) * stride[2] + k2 * dilation[2] - pad[2];
-          if (inside && p2 >= 0 && p2 < x_size[2]) { s = fma(x(row + u32(p2)), w(at_w), s); }
-          at_w++;
-        }
-      }
-    }
-  }
-  if (has_bias) { s += bias(channel % (m * groups)); }
-  s = activate(s);
-  if (has_residual) { s += residual(i); }
-  y_set(i, s);
-}
-`,
-      },
-    ],
-  },
-  conv_transpose: {
-    params: "batch groups m c x_batch x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3]",
-    operands: [
-      { name: "y", output: false, type: [1, 4] },
-      { name: "w", output: false, type: [1, 4] },
-      { name: "bias", output: false, type: [1, 4] },
-      { name: "x", output: true, type: [1, 4] },
-      { name: "scratch", output: true, type: [0, 4] },
-    ],
-    empty: ["batch", "groups", "m", "c"],
-    enums: {},
-    shaders: [
-      {
-        name: "conv_transpose",
-        group: 64,
-        threads: true,
-        count: (p) => (((p.batch * p.groups) * p.c) * volume(p.x_size)),
-        text: () => "batch * groups * c * volume(x_size)",
-        apply: [],
-        stages: [],
-        body: `
-fn position(p: i32, k: i32, d: u32) -> i32 {
-  let q = p + pad[d] - k * dilation[d];
-  if (q < 0 || q % stride[d] != 0 || q / stride[d] >= y_size[d]) { return -1; }
-  return q / stride[d];
-}
-fn element(i: u32) {
-  let width = u32(x_size[2]);
-  let height = u32(x_size[1]);
-  let p2 = i32(i % width);
-  let p1 = i32(i / width % height);
-  let p0 = i32(i / (width * height) % u32(x_size[0]));
-  let channel = i / (width * height * u32(x_size[0]));
-  let group = channel / c % groups;
-  let item = channel / (c * groups);
-  let volume = u32(y_size[0] * y_size[1] * y_size[2]);
-  let window = u32(taps[0] * taps[1] * taps[2]);
-  var s = 0f;
-  if (has_bias) { s = bias(group * c + channel % c); }
-  for (var k0 = 0i; k0 < taps[0]; k0++) {
-    let o0 = position(p0, k0, 0u);
-    if (o0 < 0) { continue; }
-    for (var k1 = 0i; k1 < taps[1]; k1++) {
-      let o1 = position(p1, k1, 1u);
-      if (o1 < 0) { continue; }
-      for (var k2 = 0i; k2 < taps[2]; k2++) {
-        let o2 = position(p2, k2, 2u);
-        if (o2 < 0) { continue; }
-        let at_y = u32((o0 * y_size[1] + o1) * y_size[2] + o2);
-        let tap = u32((k0 * taps[1] + k1) * taps[2] + k2);
-        for (var k = 0u; k < m; k++) {
-          let at_w = ((group * m + k) * c + channel % c) * window + tap;
-          s = fma(y(((item * groups + group) * m + k) * volume + at_y), w(at_w), s);
-        }
-      }
-    }
-  }
-  x_set(i, s);
-}
-`,
-      },
-    ],
-  },
-  conv_weight_grad: {
-    params: "batch groups m c x_batch x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3]",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "dy", output: false, type: [1, 4] },
-      { name: "dw", output: true, type: [1, 4] },
-      { name: "scratch", output: true, type: [0, 4] },
-    ],
-    empty: ["batch", "groups", "m", "c"],
-    enums: {},
-    shaders: [
-      {
-        name: "conv_weight_grad",
-        group: 64,
-        threads: false,
-        count: (p) => (((p.groups * p.m) * p.c) * volume(p.taps)),
-        text: () => "groups * m * c * volume(taps)",
-        apply: [],
-        stages: [],
-        body: `
-fn run(at: u32, lane: u32) {
-  let window = u32(taps[0] * taps[1] * taps[2]);
-  let tap = i32(at % window);
-  let k2 = tap % taps[2];
-  let k1 = tap / taps[2] % taps[1];
-  let k0 = tap / (taps[2] * taps[1]);
-  let channel = at / window % c;
-  let row = at / (window * c);
-  let volume = u32(y_size[0] * y_size[1] * y_size[2]);
-  let size = u32(x_size[0] * x_size[1] * x_size[2]);
-  var s = 0f;
-  for (var i = lane; i < batch * volume; i += GROUP) {
-    let item = i / volume;
-    let o = i32(i % volume);
-    let p2 = o % y_size[2] * stride[2] + k2 * dilation[2] - pad[2];
-    let p1 = o / y_size[2] % y_size[1] * stride[1] + k1 * dilation[1] - pad[1];
-    let p0 = o / (y_size[2] * y_size[1]) * stride[0] + k0 * dilation[0] - pad[0];
-    if (p0 >= 0 && p0 < x_size[0] && p1 >= 0 && p1 < x_size[1] && p2 >= 0 && p2 < x_size[2]) {
-      let from_x = item * x_batch + (row / m * c + channel) * size;
-      let v = x(from_x + u32((p0 * x_size[1] + p1) * x_size[2] + p2));
-      s = fma(v, dy((row * batch + item) * volume + u32(o)), s);
-    }
-  }
-  s = sum_of_lanes(lane, s);
-  if (lane == 0u) { dw_set(at, s); }
-}
-`,
-      },
-    ],
-  },
   copy: {
     params: "size dims[6] xs[6] ys[6]",
     operands: [
@@ -928,139 +691,10 @@ fn run(at: u32, lane: u32) {
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(y_at(i), x(x_at(i))); }
-`,
-      },
-    ],
-  },
-  cross_entropy: {
-    params: "rows classes x_row label_type nll has_ignore ignore_index smoothing:f32",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "label", output: false, type: (p) => T(p.label_type) },
-      { name: "weight", output: false, type: [1, 4] },
-      { name: "loss", output: true, type: [1, 4] },
-      { name: "counted", output: true, type: [1, 4] },
-      { name: "lse", output: true, type: [1, 4] },
-    ],
-    empty: ["rows"],
-    enums: {},
-    shaders: [
-      {
-        name: "cross_entropy",
-        group: 64,
-        threads: false,
-        count: (p) => p.rows,
-        text: () => "rows",
-        apply: [],
-        stages: [],
-        body: `
-fn run(row: u32, lane: u32) {
-  let at = row * x_row;
-  let y = label_int(row);
-  let ignored = has_ignore != 0 && y == i32(ignore_index);
-  var high = LOWEST;
-  for (var j = lane; j < classes; j += GROUP) { high = max(high, x(at + j)); }
-  high = highest_of_lanes(lane, high);
-  var s = 0f;
-  var weighted = 0f;
-  var total = 0f;
-  for (var j = lane; j < classes; j += GROUP) {
-    let v = x(at + j);
-    s += exp(v - high);
-    if (smoothing > 0f) {
-      var w = 1f;
-      if (has_weight) { w = weight(j); }
-      weighted += w * v;
-      total += w;
-    }
-  }
-  s = sum_of_lanes(lane, s);
-  weighted = sum_of_lanes(lane, weighted);
-  total = sum_of_lanes(lane, total);
-  if (lane != 0u) { return; }
-  if (ignored) {
-    loss_set(row, 0f);
-    counted_set(row, 0f);
-    lse_set(row, 0f);
-    return;
-  }
-  if (y < 0 || y >= i32(classes)) {
-    fail(y);
-    return;
-  }
-  var w = 1f;
-  if (has_weight) { w = weight(u32(y)); }
-  var sum = high + log(s);
-  if (nll != 0) { sum = 0f; }
-  var r = w * (sum - x(at + u32(y)));
-  if (smoothing > 0f) {
-    r = (1f - smoothing) * r + smoothing / f32(classes) * (total * sum - weighted);
-  }
-  loss_set(row, r);
-  counted_set(row, w);
-  lse_set(row, sum);
-}
-`,
-      },
-    ],
-  },
-  cross_entropy_grad: {
-    params: "rows classes x_row label_type nll has_ignore ignore_index smoothing:f32 dloss_row",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "label", output: false, type: (p) => T(p.label_type) },
-      { name: "weight", output: false, type: [1, 4] },
-      { name: "lse", output: false, type: [1, 4] },
-      { name: "dloss", output: false, type: [1, 4] },
-      { name: "dx", output: true, type: [1, 4] },
-    ],
-    empty: ["rows"],
-    enums: {},
-    shaders: [
-      {
-        name: "cross_entropy_grad",
-        group: 64,
-        threads: false,
-        count: (p) => p.rows,
-        text: () => "rows",
-        apply: [],
-        stages: [],
-        body: `
-fn run(row: u32, lane: u32) {
-  let at = row * x_row;
-  let y = label_int(row);
-  let ignored = has_ignore != 0 && y == i32(ignore_index);
-  if (!ignored && (y < 0 || y >= i32(classes))) {
-    if (lane == 0u) { fail(y); }
-    return;
-  }
-  var g = 0f;
-  var w = 0f;
-  var total = f32(classes);
-  if (has_weight && smoothing > 0f) {
-    total = 0f;
-    for (var j = 0u; j < classes; j++) { total += weight(j); }
-  }
-  if (!ignored) {
-    g = dloss(row * dloss_row);
-    w = g * (1f - smoothing);
-    if (has_weight) { w *= weight(u32(y)); }
-  }
-  let b = g * smoothing / f32(classes);
-  var f = w + b * total;
-  if (nll != 0) { f = 0f; }
-  let shift = lse(row);
-  for (var j = lane; j < classes; j += GROUP) {
-    var d = -b;
-    if (has_weight) { d *= weight(j); }
-    if (f != 0f) { d += f * exp(x(at + j) - shift); }
-    if (!ignored && j == u32(y)) { d -= w; }
-    dx_set(row * classes + j, d);
-  }
-}
 `,
       },
     ],
@@ -1081,6 +715,7 @@ fn run(row: u32, lane: u32) {
         count: (p) => (p.outer * p.inner),
         text: () => "outer * inner",
         apply: [["plus", "plus_{type}"], ["zero", "zero_{type}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1126,6 +761,7 @@ fn zero_l() -> vec2u { return vec2u(0u); }
         text: () => "outer * axis * inner",
         when: (p) => p.bits >= 8,
         apply: [],
+        consts: [],
         stages: [],
         body: `
 const BLOCK = max(block, 1);
@@ -1163,6 +799,7 @@ fn element(i: u32) {
         count: () => 1,
         text: () => "1",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn run(at: u32, lane: u32) {
@@ -1206,6 +843,7 @@ fn run(at: u32, lane: u32) {
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [["value", "value_{size}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(y_at(i), value()); }
@@ -1213,56 +851,6 @@ fn value_1() -> u32 { return bitcast<u32>(i32(value_low)); }
 fn value_2() -> u32 { return bitcast<u32>(i32(value_low)); }
 fn value_4() -> u32 { return bitcast<u32>(i32(value_low)); }
 fn value_8() -> vec2u { return vec2u(bitcast<u32>(i32(value_low)), bitcast<u32>(i32(value_high))); }
-`,
-      },
-    ],
-  },
-  gated_grad: {
-    params: "n activation alpha:f32",
-    operands: [
-      { name: "dy", output: false, type: [1, 4] },
-      { name: "a", output: false, type: [1, 4] },
-      { name: "b", output: false, type: [1, 4] },
-      { name: "da", output: true, type: [1, 4] },
-      { name: "db", output: true, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
-    ],
-    empty: ["n"],
-    enums: {},
-    shaders: [
-      {
-        name: "gated_grad",
-        group: 64,
-        threads: true,
-        count: (p) => p.n,
-        text: () => "n",
-        apply: [],
-        stages: [],
-        body: `
-fn element(i: u32) {
-  let v = a(i);
-  let q = v * v;
-  var s: f32;
-  var along: f32;
-  if (activation == 2) {
-    let bell = exp(q * -0.5f);
-    s = 0.5f + 0.5f * erf(v * 0.70710678f);
-    along = select(0.39894228f * v * bell, 0f, bell == 0f);
-  } else if (activation == 3) {
-    s = sigmoid(1.59576912f * v * fma(q, 0.044715f, 1f));
-    along = v * s * (1f - s);
-    along = select(along * fma(q, 0.21406445f, 1.59576912f), 0f, along == 0f);
-  } else {
-    s = sigmoid(v * alpha);
-    along = v * s * (1f - s) * alpha;
-  }
-  var other = 1f;
-  if (has_b) { other = b(i); }
-  let g = dy(i);
-  da_set(i, g * other * (s + along));
-  if (has_db) { db_set(i, g * v * s); }
-  if (has_y) { y_set(i, v * s * other); }
-}
 `,
       },
     ],
@@ -1284,6 +872,7 @@ fn element(i: u32) {
         count: (p) => ((p.outer * p.count) * p.inner),
         text: () => "outer * count * inner",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1320,6 +909,7 @@ fn element(i: u32) {
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1352,6 +942,7 @@ fn element(i: u32) {
         count: (p) => ((p.batch * p.count) * p.inner),
         text: () => "batch * count * inner",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1394,6 +985,7 @@ fn element(i: u32) {
         count: (p) => (p.count * p.cols),
         text: () => "count * cols",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 const MASK = (1u << bits) - 1u;
@@ -1457,6 +1049,7 @@ fn zero_of(row: u32, part: u32) -> f32 {
         text: (p) => `batch0 * batch1 * m * ceil_div(n, ${p.b_row === 1 ? "4" : "32"})`,
         when: (p) => (p.m <= 4 && p.k > 0),
         apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
+        consts: [["packed", (p) => p.b_row === 1]],
         stages: [],
         body: `
 const PARTS = select(2u, 16u, packed);
@@ -1506,6 +1099,7 @@ fn run(at: u32, lane: u32) {
         count: (p) => (((p.batch0 * p.batch1) * ceil_div(p.m, 32)) * ceil_div(p.n, 32)),
         text: () => "batch0 * batch1 * ceil_div(m, 32) * ceil_div(n, 32)",
         apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
+        consts: [],
         stages: [],
         body: `
 const DEPTH = 16;
@@ -1578,118 +1172,6 @@ fn run(at: u32, lane: u32) {
       },
     ],
   },
-  grid_sample: {
-    params: "batch channels positions dims mode padding align x_size[3]",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "grid", output: false, type: [1, 4] },
-      { name: "dy", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
-      { name: "dx", output: true, type: [1, 4] },
-      { name: "dgrid", output: true, type: [1, 4] },
-    ],
-    empty: ["batch", "channels", "positions"],
-    enums: {"mode": "nearest linear cubic", "padding": "zeros border reflection"},
-    shaders: [
-      {
-        name: "grid_sample",
-        group: 64,
-        threads: true,
-        count: (p) => (p.batch * p.positions),
-        text: () => "batch * positions",
-        when: (p) => p.has_y,
-        apply: [],
-        stages: [],
-        body: `
-var<private> place_: array<array<i32, 4>, 3>;
-var<private> weight_: array<array<f32, 4>, 3>;
-fn reflected(u: f32, bottom: f32, top: f32) -> f32 {
-  let span = top - bottom;
-  var v = abs(u - bottom);
-  if (span <= 0f) { return bottom; }
-  let turns = floor(v / span);
-  v -= turns * span;
-  if (turns - 2f * floor(turns * 0.5f) != 0f) { return top - v; }
-  return bottom + v;
-}
-fn folded(u: f32, size: f32) -> f32 {
-  if (align != 0) { return reflected(u, 0f, size - 1f); }
-  return reflected(u, -0.5f, size - 0.5f);
-}
-fn inside(p: f32, size: f32) -> i32 {
-  var v = p;
-  if (padding == 2) { v = folded(v, size); }
-  if (padding != 0) { v = clamp(v, 0f, size - 1f); }
-  let at = i32(round(v));
-  return select(-1i, at, at >= 0 && at < i32(size));
-}
-fn cubic(f: f32) -> f32 {
-  let d = abs(f);
-  if (d <= 1f) { return (1.25f * d - 2.25f) * d * d + 1f; }
-  return ((-0.75f * d + 3.75f) * d - 6f) * d + 3f;
-}
-fn taps_of(d: u32, coordinate: f32, size: f32) -> u32 {
-  var u = ((coordinate + 1f) * size - 1f) * 0.5f;
-  if (align != 0) { u = (coordinate + 1f) * 0.5f * (size - 1f); }
-  if (is_nan(u)) { u = -1073741824f; }
-  u = clamp(u, -1073741824f, 1073741824f);
-  if (mode != 2 && padding != 0) {
-    if (padding == 2) { u = folded(u, size); }
-    u = clamp(u, 0f, size - 1f);
-  }
-  if (mode == 0) {
-    place_[d][0] = inside(round(u), size);
-    weight_[d][0] = 1f;
-    return 1u;
-  }
-  let base = floor(u);
-  let f = u - base;
-  if (mode == 1) {
-    place_[d][0] = inside(base, size);
-    place_[d][1] = inside(base + 1f, size);
-    weight_[d][0] = 1f - f;
-    weight_[d][1] = f;
-    return 2u;
-  }
-  for (var t = 0u; t < 4u; t++) {
-    let shift = f32(t) - 1f;
-    place_[d][t] = inside(base + shift, size);
-    weight_[d][t] = cubic(f - shift);
-  }
-  return 4u;
-}
-fn element(i: u32) {
-  let item = i / positions;
-  var extents = x_size;
-  var counts = vec3u(1u);
-  for (var d = 0u; d < 3u; d++) {
-    place_[d][0] = 0i;
-    weight_[d][0] = 1f;
-    if (d < dims) { counts[d] = taps_of(d, grid(i * dims + d), f32(extents[2u - d])); }
-  }
-  let volume = u32(x_size[0] * x_size[1] * x_size[2]);
-  for (var c = 0u; c < channels; c++) {
-    let plane = (item * channels + c) * volume;
-    var s = 0f;
-    for (var t2 = 0u; t2 < counts.z; t2++) {
-      for (var t1 = 0u; t1 < counts.y; t1++) {
-        for (var t0 = 0u; t0 < counts.x; t0++) {
-          let p2 = place_[2][t2];
-          let p1 = place_[1][t1];
-          let p0 = place_[0][t0];
-          if (p0 < 0 || p1 < 0 || p2 < 0) { continue; }
-          let at = u32((p2 * x_size[1] + p1) * x_size[2] + p0);
-          s += weight_[0][t0] * weight_[1][t1] * weight_[2][t2] * x(plane + at);
-        }
-      }
-    }
-    y_set((item * channels + c) * positions + i % positions, s);
-  }
-}
-`,
-      },
-    ],
-  },
   integer_binary: {
     params: "n multiply sign a_type b_type y_type low high",
     operands: [
@@ -1713,6 +1195,7 @@ fn element(i: u32) {
         count: (p) => p.n,
         text: () => "n",
         apply: [["stored", "stored_{y_type}"]],
+        consts: [],
         stages: [],
         body: `
 const SHIFT_A = select(0f, 128f, a_type == 3);
@@ -1763,6 +1246,7 @@ fn stored_i(v: f32) -> i32 { return i32(v); }
         count: (p) => ((p.batch * volume(p.y_size)) * p.channels),
         text: () => "batch * volume(y_size) * channels",
         apply: [["finished", "finished_{y_type}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1831,6 +1315,7 @@ fn finished_u(s: i32, channel: u32) -> u32 { return u32(rounded(s, channel, f32(
         count: (p) => ((p.batch * volume(p.y_size)) * p.channels),
         text: () => "batch * volume(y_size) * channels",
         apply: [["lowest", "lowest_{type}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1885,6 +1370,7 @@ fn lowest_i() -> i32 { return -128i; }
         count: (p) => ((p.batch * p.kv_heads) * p.v_dim),
         text: () => "batch * kv_heads * v_dim",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 const OUTS = max(heads, kv_heads);
@@ -1952,6 +1438,7 @@ fn element(i: u32) {
         text: () => "m * k",
         when: (p) => (p.format === 0 && p.transposed === 1 && ((p.block * p.bits) % 32) === 0),
         apply: [["activate", "activate_{activation}"], ["zero_of", "zero_of_{zero_type}"]],
+        consts: [],
         stages: [],
         body: `
 const EACH = 32 / bits;
@@ -1992,6 +1479,7 @@ fn zero_of_u(column: u32, part: u32) -> f32 {
         text: () => "m * ceil_div(n, 4)",
         when: (p) => (p.format === 0 && p.transposed === 0 && ((p.block * p.bits) % 32) === 0),
         apply: [["activate", "activate_{activation}"], ["zero_of", "zero_of_{zero_type}"]],
+        consts: [],
         stages: [],
         body: `
 const EACH = 32 / bits;
@@ -2066,6 +1554,7 @@ fn zero_of_u(column: u32, blk: u32) -> f32 {
         count: (p) => p.rows,
         text: () => "rows",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn value(row: u32, j: u32) -> f32 {
@@ -2104,324 +1593,6 @@ fn run(row: u32, lane: u32) {
       },
     ],
   },
-  norm_grad: {
-    params: "rms rows cols x_row dy_row parts epsilon:f32 scale_offset:f32",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "dy", output: false, type: [1, 4] },
-      { name: "scale", output: false, type: [1, 4] },
-      { name: "more", output: false, type: [1, 4] },
-      { name: "dx", output: true, type: [1, 4] },
-      { name: "dscale", output: true, type: [1, 4] },
-      { name: "dbias", output: true, type: [1, 4] },
-      { name: "scratch", output: true, type: [0, 4] },
-    ],
-    empty: ["rows"],
-    enums: {},
-    shaders: [
-      {
-        name: "norm_grad.columns",
-        group: 64,
-        threads: false,
-        count: (p) => ceil_div(p.cols, 64),
-        text: () => "ceil_div(cols, 64)",
-        when: (p) => (p.has_dscale || p.has_dbias),
-        apply: [],
-        stages: [],
-        body: `
-var<workgroup> means: array<f32, GROUP>;
-var<workgroup> factors: array<f32, GROUP>;
-fn run(at: u32, lane: u32) {
-  let column = at * GROUP + lane;
-  var scale_sum = 0f;
-  var bias_sum = 0f;
-  for (var first = 0u; first < rows; first += GROUP) {
-    let row = first + lane;
-    if (row < rows) {
-      var middle = 0f;
-      if (rms == 0) {
-        for (var j = 0u; j < cols; j++) { middle += x(row * x_row + j); }
-        middle /= f32(cols);
-      }
-      var q = 0f;
-      for (var j = 0u; j < cols; j++) {
-        let d = x(row * x_row + j) - middle;
-        q += d * d;
-      }
-      means[lane] = middle;
-      factors[lane] = 1f / sqrt(q / f32(cols) + epsilon);
-    }
-    workgroupBarrier();
-    if (column < cols) {
-      for (var t = 0u; t < min(GROUP, rows - first); t++) {
-        let g = dy((first + t) * dy_row + column);
-        scale_sum += g * (x((first + t) * x_row + column) - means[t]) * factors[t];
-        bias_sum += g;
-      }
-    }
-    workgroupBarrier();
-  }
-  if (column < cols) {
-    if (has_dscale) { dscale_set(column, scale_sum); }
-    if (has_dbias) { dbias_set(column, bias_sum); }
-  }
-}
-`,
-      },
-      {
-        name: "norm_grad",
-        group: 64,
-        threads: false,
-        count: (p) => p.rows,
-        text: () => "rows",
-        apply: [],
-        stages: ["columns"],
-        body: `
-fn factor_of(j: u32) -> f32 {
-  if (has_scale) { return scale(j) + scale_offset; }
-  return 1f;
-}
-fn run(row: u32, lane: u32) {
-  if (!has_dx) { return; }
-  let from_x = row * x_row;
-  let from_dy = row * dy_row;
-  var middle = 0f;
-  if (rms == 0) {
-    var s = 0f;
-    for (var j = lane; j < cols; j += GROUP) { s += x(from_x + j); }
-    middle = sum_of_lanes(lane, s) / f32(cols);
-  }
-  var q = 0f;
-  var sum = 0f;
-  var along = 0f;
-  for (var j = lane; j < cols; j += GROUP) {
-    let d = x(from_x + j) - middle;
-    let h = dy(from_dy + j) * factor_of(j);
-    q += d * d;
-    sum += h;
-    along += h * d;
-  }
-  let f = 1f / sqrt(sum_of_lanes(lane, q) / f32(cols) + epsilon);
-  sum = sum_of_lanes(lane, sum);
-  along = sum_of_lanes(lane, along);
-  var first = 0f;
-  if (rms == 0) { first = f * sum / f32(cols); }
-  let second = f * f * f * along / f32(cols);
-  for (var j = lane; j < cols; j += GROUP) {
-    var r = dy(from_dy + j) * factor_of(j) * f - first - (x(from_x + j) - middle) * second;
-    if (has_more) { r += more(row * cols + j); }
-    dx_set(row * cols + j, r);
-  }
-}
-`,
-      },
-    ],
-  },
-  optimizer: {
-    params: "rule form n rest1:f32 rest2:f32 epsilon:f32 weight_decay:f32 momentum:f32 dampening:f32 nesterov",
-    operands: [
-      { name: "x", output: true, type: [1, 4] },
-      { name: "g", output: false, type: [1, 4] },
-      { name: "s", output: true, type: [1, 4] },
-      { name: "t", output: true, type: [1, 4] },
-      { name: "u", output: true, type: [1, 4] },
-      { name: "learning_rate", output: false, type: [1, 4] },
-      { name: "step", output: false, type: [7, 8] },
-      { name: "scale", output: false, type: [1, 4] },
-    ],
-    empty: ["n"],
-    enums: {"rule": "adam sgd adagrad rmsprop lion", "form": "decoupled l2 ort"},
-    shaders: [
-      {
-        name: "optimizer",
-        group: 64,
-        threads: true,
-        count: (p) => p.n,
-        text: () => "n",
-        apply: [["updated", "rule_{rule}"]],
-        stages: [],
-        body: `
-fn element(i: u32) { x_set(i, updated(i)); }
-fn number() -> f32 {
-  let n64 = step(0u);
-  return f32(n64.x) + 4294967296f * f32(n64.y);
-}
-fn is_first() -> bool { return all(step(0u) == vec2u(1u, 0u)); }
-fn correction(rest: f32) -> f32 { return -expm1(number() * log1p(-rest)); }
-fn decayed() -> f32 { return 1f - learning_rate(0u) * weight_decay; }
-fn gradient(i: u32, v: f32) -> f32 {
-  var d = g(i);
-  if (has_scale) { d *= scale(0u); }
-  if (form == 1) { d += v * weight_decay; }
-  return d;
-}
-fn rule_adam(i: u32) -> f32 {
-  let v = x(i);
-  let d = gradient(i, v);
-  var m = s(i);
-  var q = t(i);
-  m = fma(d - m, rest1, m);
-  q = fma(fma(d, d, -q), rest2, q);
-  s_set(i, m);
-  t_set(i, q);
-  let c1 = correction(rest1);
-  let c2 = sqrt(correction(rest2));
-  let lr = learning_rate(0u);
-  if (form == 2) { return (v - m * (lr * c2 / c1) / (sqrt(q) + epsilon)) * decayed(); }
-  var before = decayed();
-  if (form == 1) { before = 1f; }
-  return v * before - m * (lr / c1) / fma(sqrt(q), 1f / c2, epsilon);
-}
-fn rule_sgd(i: u32) -> f32 {
-  let v = x(i);
-  var d = gradient(i, v);
-  if (has_s) {
-    var keep = f32(momentum);
-    var take = 1f - dampening;
-    if (is_first()) {
-      keep = 0f;
-      take = 1f;
-    }
-    let m = s(i) * keep + d * take;
-    s_set(i, m);
-    if (nesterov != 0) { d += m * momentum; } else { d = m; }
-  }
-  return v - d * learning_rate(0u);
-}
-fn rule_adagrad(i: u32) -> f32 {
-  let v = x(i);
-  let d = gradient(i, v);
-  let q = s(i) + d * d;
-  s_set(i, q);
-  return v - d * learning_rate(0u) / (sqrt(q) + epsilon);
-}
-fn rule_rmsprop(i: u32) -> f32 {
-  let v = x(i);
-  var d = gradient(i, v);
-  var q = s(i);
-  q = fma(fma(d, d, -q), rest1, q);
-  s_set(i, q);
-  var r = q;
-  if (has_t) {
-    var m = t(i);
-    m = fma(d - m, rest1, m);
-    t_set(i, m);
-    r -= m * m;
-  }
-  d /= sqrt(max(r, 0f)) + epsilon;
-  if (has_u) {
-    d += u(i) * momentum;
-    u_set(i, d);
-  }
-  return v - d * learning_rate(0u);
-}
-fn rule_lion(i: u32) -> f32 {
-  let v = x(i);
-  var d = g(i);
-  if (has_scale) { d *= scale(0u); }
-  let m = s(i);
-  let c = fma(d - m, rest1, m);
-  s_set(i, fma(d - m, rest2, m));
-  var before = decayed();
-  if (form == 1) { before = 1f; }
-  return v * before - sign(c) * learning_rate(0u);
-}
-`,
-      },
-    ],
-  },
-  optimizer_8bit: {
-    params: "form n rest1:f32 rest2:f32 epsilon:f32 weight_decay:f32",
-    operands: [
-      { name: "x", output: true, type: [1, 4] },
-      { name: "g", output: false, type: [1, 4] },
-      { name: "m", output: true, type: [3, 1] },
-      { name: "m_largest", output: true, type: [1, 4] },
-      { name: "v", output: true, type: [2, 1] },
-      { name: "v_largest", output: true, type: [1, 4] },
-      { name: "learning_rate", output: false, type: [1, 4] },
-      { name: "step", output: false, type: [7, 8] },
-      { name: "scale", output: false, type: [1, 4] },
-    ],
-    empty: ["n"],
-    enums: {"form": "decoupled l2 ort"},
-    shaders: [
-      {
-        name: "optimizer_8bit",
-        group: 256,
-        threads: false,
-        count: (p) => ceil_div(p.n, 256),
-        text: () => "ceil_div(n, 256)",
-        apply: [],
-        stages: [],
-        body: `
-fn number() -> f32 {
-  let n64 = step(0u);
-  return f32(n64.x) + 4294967296f * f32(n64.y);
-}
-fn correction(rest: f32) -> f32 { return -expm1(number() * log1p(-rest)); }
-fn run(at: u32, lane: u32) {
-  let i = at * 256u + lane;
-  let inside = i < n;
-  let lr = learning_rate(0u);
-  var old = 0f;
-  var d = 0f;
-  var p = 0f;
-  var q = 0f;
-  if (inside) {
-    old = x(i);
-    d = g(i);
-    if (has_scale) { d *= scale(0u); }
-    if (form == 1) { d = fma(old, weight_decay, d); }
-    p = f32(m(i)) * (m_largest(at) / 127f);
-    q = f32(v(i) + 1u) * (v_largest(at) / 256f);
-  }
-  p = fma(d - p, rest1, p);
-  q = q * q;
-  q = sqrt(fma(fma(d, d, -q), rest2, q));
-  let c1 = correction(rest1);
-  let c2 = sqrt(correction(rest2));
-  let decayed = 1f - lr * weight_decay;
-  if (inside) {
-    var r = 0f;
-    if (form == 2) { r = (old - p * (lr * c2 / c1) / (q + epsilon)) * decayed; }
-    else {
-      var before = decayed;
-      if (form == 1) { before = 1f; }
-      r = old * before - p * (lr / c1) / fma(q, 1f / c2, epsilon);
-    }
-    x_set(i, r);
-  } else {
-    p = 0f;
-    q = 0f;
-  }
-  let high_p = highest_of_lanes(lane, abs(p));
-  let high_q = highest_of_lanes(lane, q);
-  if (lane == 0u) {
-    m_largest_set(at, high_p);
-    v_largest_set(at, high_q);
-  }
-  var scale_p = 0f;
-  var scale_q = 0f;
-  if (high_p > 0f) { scale_p = 127f / high_p; }
-  if (high_q > 0f) { scale_q = 256f / high_q; }
-  var h = i * 0x9e3779b9u + step(0u).x * 0x85ebca6bu;
-  h ^= h >> 16u;
-  h *= 0x7feb352du;
-  h ^= h >> 15u;
-  h *= 0x846ca68bu;
-  h ^= h >> 16u;
-  if (inside) {
-    let up = f32(h & 0xffffu) / 65536f;
-    let up2 = f32(h >> 16u) / 65536f;
-    m_set(i, i32(floor(clamp(fma(p, scale_p, 127f + up), 0f, 254f))) - 127);
-    v_set(i, u32(floor(clamp(fma(q, scale_q, up2 - 1f), 0f, 255f))));
-  }
-}
-`,
-      },
-    ],
-  },
   pack: {
     params: "bits n unpack",
     operands: [
@@ -2438,6 +1609,7 @@ fn run(at: u32, lane: u32) {
         count: (p) => (p.unpack ? p.n : Math.floor(((p.n * p.bits) + 7) / 8)),
         text: () => "n if unpack else (n * bits + 7) // 8",
         apply: [["convert", "convert_{unpack}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(i, convert(i)); }
@@ -2455,154 +1627,6 @@ fn convert_0(i: u32) -> u32 {
     if (j < n) { byte |= ((x(j) >> (at % bits)) & 1u) << bit; }
   }
   return byte;
-}
-`,
-      },
-    ],
-  },
-  pool: {
-    params: "op planes include_pad tail[3] x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3]",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
-      { name: "index", output: true, type: [7, 8] },
-    ],
-    empty: ["planes"],
-    enums: {"op": "max average sum"},
-    shaders: [
-      {
-        name: "pool",
-        group: 64,
-        threads: true,
-        count: (p) => (p.planes * volume(p.y_size)),
-        text: () => "planes * volume(y_size)",
-        apply: [],
-        stages: [],
-        body: `
-fn counted(o: u32, d: u32) -> i32 {
-  let first = i32(o) * stride[d] - pad[d];
-  return min((x_size[d] - first + tail[d] - 1) / dilation[d] + 1, taps[d]);
-}
-fn element(i: u32) {
-  let width = u32(y_size[2]);
-  let height = u32(y_size[1]);
-  let o2 = i % width;
-  let o1 = i / width % height;
-  let o0 = i / (width * height) % u32(y_size[0]);
-  let plane = i / (width * height * u32(y_size[0]));
-  let from_x = plane * u32(x_size[0] * x_size[1] * x_size[2]);
-  var s = 0f;
-  var best = 0u;
-  var count = 0i;
-  for (var k0 = 0i; k0 < taps[0]; k0++) {
-    let p0 = i32(o0) * stride[0] + k0 * dilation[0] - pad[0];
-    if (p0 < 0 || p0 >= x_size[0]) { continue; }
-    for (var k1 = 0i; k1 < taps[1]; k1++) {
-      let p1 = i32(o1) * stride[1] + k1 * dilation[1] - pad[1];
-      if (p1 < 0 || p1 >= x_size[1]) { continue; }
-      for (var k2 = 0i; k2 < taps[2]; k2++) {
-        let p2 = i32(o2) * stride[2] + k2 * dilation[2] - pad[2];
-        if (p2 < 0 || p2 >= x_size[2]) { continue; }
-        let at = from_x + u32((p0 * x_size[1] + p1) * x_size[2] + p2);
-        let v = x(at);
-        if (op != 0) { s += v; }
-        else if (count == 0 || v > s || is_nan(v)) {
-          s = v;
-          best = at;
-        }
-        count++;
-      }
-    }
-  }
-  if (op == 0) {
-    if (count == 0) { s = infinity(i + 1u); }
-    if (has_index) { index_set(i, vec2u(best, 0u)); }
-  } else if (op == 1) {
-    if (include_pad != 0) { count = counted(o0, 0u) * counted(o1, 1u) * counted(o2, 2u); }
-    s /= f32(count);
-  }
-  y_set(i, s);
-}
-`,
-      },
-    ],
-  },
-  pool_grad: {
-    params: "op planes include_pad tail[3] x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3]",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "dy", output: false, type: [1, 4] },
-      { name: "dx", output: true, type: [1, 4] },
-    ],
-    empty: ["planes"],
-    enums: {"op": "max average sum"},
-    shaders: [
-      {
-        name: "pool_grad",
-        group: 64,
-        threads: true,
-        count: (p) => p.planes,
-        text: () => "planes",
-        apply: [],
-        stages: [],
-        body: `
-fn counted(o: i32, d: u32) -> i32 {
-  let first = o * stride[d] - pad[d];
-  return min((x_size[d] - first + tail[d] - 1) / dilation[d] + 1, taps[d]);
-}
-fn within(o: i32, d: u32) -> i32 {
-  var count = 0i;
-  for (var t = 0i; t < taps[d]; t++) {
-    let p = o * stride[d] + t * dilation[d] - pad[d];
-    if (p >= 0 && p < x_size[d]) { count++; }
-  }
-  return count;
-}
-fn divisor(o: i32, d: u32) -> f32 {
-  if (include_pad != 0) { return f32(counted(o, d)); }
-  return f32(within(o, d));
-}
-fn element(i: u32) {
-  let first = i * u32(x_size[0] * x_size[1] * x_size[2]);
-  for (var j = 0u; j < u32(x_size[0] * x_size[1] * x_size[2]); j++) { dx_set(first + j, 0f); }
-  var at_y = i * u32(y_size[0] * y_size[1] * y_size[2]);
-  for (var o0 = 0i; o0 < y_size[0]; o0++) {
-    for (var o1 = 0i; o1 < y_size[1]; o1++) {
-      for (var o2 = 0i; o2 < y_size[2]; o2++) {
-        window(o0, o1, o2, first, dy(at_y));
-        at_y++;
-      }
-    }
-  }
-}
-fn window(o0: i32, o1: i32, o2: i32, first: u32, slope: f32) {
-  var share = slope;
-  if (op == 1) { share = slope / (divisor(o0, 0u) * divisor(o1, 1u) * divisor(o2, 2u)); }
-  var best = 0xffffffffu;
-  var most = 0f;
-  for (var k0 = 0i; k0 < taps[0]; k0++) {
-    let p0 = o0 * stride[0] + k0 * dilation[0] - pad[0];
-    if (p0 < 0 || p0 >= x_size[0]) { continue; }
-    for (var k1 = 0i; k1 < taps[1]; k1++) {
-      let p1 = o1 * stride[1] + k1 * dilation[1] - pad[1];
-      if (p1 < 0 || p1 >= x_size[1]) { continue; }
-      for (var k2 = 0i; k2 < taps[2]; k2++) {
-        let p2 = o2 * stride[2] + k2 * dilation[2] - pad[2];
-        if (p2 < 0 || p2 >= x_size[2]) { continue; }
-        let at = first + u32((p0 * x_size[1] + p1) * x_size[2] + p2);
-        if (op != 0) {
-          dx_set(at, dx(at) + share);
-          continue;
-        }
-        let v = x(at);
-        if (best == 0xffffffffu || v > most || (is_nan(v) && !is_nan(most))) {
-          best = at;
-          most = v;
-        }
-      }
-    }
-  }
-  if (op == 0 && best != 0xffffffffu) { dx_set(best, dx(best) + share); }
 }
 `,
       },
@@ -2626,6 +1650,7 @@ fn window(o0: i32, o1: i32, o2: i32, first: u32, slope: f32) {
         text: () => "volume(dims)",
         when: (p) => p.type !== 11,
         apply: [["total", "total_{type}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(i, total(a_at(i), b_at(i))); }
@@ -2661,6 +1686,7 @@ fn total_l(p: u32, q: u32) -> vec2u {
         count: (p) => ((p.outer * p.axis) * p.inner),
         text: () => "outer * axis * inner",
         apply: [["stored", "stored_{type}"]],
+        consts: [],
         stages: [],
         body: `
 const BLOCK = max(block, 1);
@@ -2705,6 +1731,7 @@ fn stored_i(v: f32) -> i32 {
         count: (p) => ceil_div(p.n, 16),
         text: () => "ceil_div(n, 16)",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -2748,6 +1775,7 @@ fn element(i: u32) {
         count: (p) => p.n,
         text: () => "n",
         apply: [["value", "value_{type}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(i, value(i)); }
@@ -2778,6 +1806,7 @@ fn value_l(i: u32) -> vec2u {
         text: () => "outer * inner",
         when: (p) => [6, 7].includes(p.type),
         apply: [["joined", "joined_{op}_{type}"], ["begin", "begin_{op}_{type}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -2813,6 +1842,7 @@ fn joined_min_l(u: vec2u, v: vec2u) -> vec2u { return select(u, v, long_less(v, 
         text: () => "outer * inner",
         when: (p) => p.type === 1,
         apply: [["entered", "entered_{op}"], ["joined", "joined_{op}"], ["finished", "finished_{op}"], ["begin", "begin_{op}"]],
+        consts: [],
         stages: [],
         body: `
 var<workgroup> parts: array<f32, GROUP>;
@@ -2893,157 +1923,6 @@ fn finished_log_sum_exp(s: f32, high: f32) -> f32 { return log(s) + high; }
       },
     ],
   },
-  resample: {
-    params: "outer n m taps inner",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "index", output: false, type: [7, 8] },
-      { name: "weight", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
-    ],
-    empty: ["outer", "n", "m", "taps", "inner"],
-    enums: {},
-    shaders: [
-      {
-        name: "resample",
-        group: 64,
-        threads: true,
-        count: (p) => ((p.outer * p.m) * p.inner),
-        text: () => "outer * m * inner",
-        apply: [],
-        stages: [],
-        body: `
-fn element(i: u32) {
-  let column = i % inner;
-  let row = i / inner;
-  let at = row % m;
-  let from_ = row / m * n * inner + column;
-  var s = 0f;
-  for (var t = 0u; t < taps; t++) {
-    let k = index_int(at * taps + t);
-    if (k < 0 || k >= i32(n)) {
-      if (column == 0u && row < m) { fail(k); }
-      return;
-    }
-    s = fma(weight(at * taps + t), x(from_ + u32(k) * inner), s);
-  }
-  y_set(i, s);
-}
-`,
-      },
-    ],
-  },
-  roi_pool: {
-    params: "op batch channels height width regions y_height y_width samples scale:f32 shift:f32 least:f32",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "region", output: false, type: [1, 4] },
-      { name: "index", output: false, type: [7, 8] },
-      { name: "y", output: true, type: [1, 4] },
-    ],
-    empty: ["channels", "regions", "y_height", "y_width"],
-    enums: {"op": "average max pool"},
-    shaders: [
-      {
-        name: "roi_pool",
-        group: 64,
-        threads: true,
-        count: (p) => (((p.regions * p.channels) * p.y_height) * p.y_width),
-        text: () => "regions * channels * y_height * y_width",
-        apply: [],
-        stages: [],
-        body: `
-const FAR = 16777216f;
-var<private> begin_: f32;
-var<private> step_: f32;
-var<private> count_: i32;
-fn tame(v: f32) -> f32 {
-  if (is_nan(v)) { return -FAR; }
-  return clamp(v, -FAR, FAR);
-}
-fn away(v: f32) -> f32 { return select(ceil(v - 0.5f), floor(v + 0.5f), v >= 0f); }
-fn bins(p: f32, q: f32, bins_: u32) {
-  var from_ = tame(p * scale - shift);
-  var to = tame(q * scale - shift);
-  if (op == 2) {
-    from_ = away(from_);
-    to = away(to) + 1f;
-  }
-  begin_ = from_;
-  step_ = max(to - from_, tame(least)) / f32(bins_);
-  var many = ceil(step_);
-  if (samples != 0) { many = f32(samples); }
-  count_ = i32(clamp(many, 0f, 4096f));
-}
-fn edge(v: f32, size: u32) -> u32 { return u32(clamp(v, 0f, f32(size))); }
-fn element(i: u32) {
-  let pw = i % y_width;
-  let ph = i / y_width % y_height;
-  let channel = i / (y_width * y_height) % channels;
-  let r = i / (y_width * y_height * channels);
-  let image = index_int(r);
-  if (image < 0 || image >= i32(batch)) {
-    if (i % (y_width * y_height * channels) == 0u) { fail(image); }
-    return;
-  }
-  let plane = (u32(image) * channels + channel) * height * width;
-  bins(region(4u * r + 1u), region(4u * r + 3u), y_height);
-  let top0 = begin_;
-  let tall = step_;
-  let rows = count_;
-  bins(region(4u * r), region(4u * r + 2u), y_width);
-  if (op == 2) {
-    let y1 = edge(ceil(f32(ph + 1u) * tall) + top0, height);
-    let x1 = edge(ceil(f32(pw + 1u) * step_) + begin_, width);
-    var most = 0f;
-    var any_ = false;
-    for (var y0 = edge(floor(f32(ph) * tall) + top0, height); y0 < y1; y0++) {
-      for (var x0 = edge(floor(f32(pw) * step_) + begin_, width); x0 < x1; x0++) {
-        let v = x(plane + y0 * width + x0);
-        if (!any_ || v > most) { most = v; }
-        any_ = true;
-      }
-    }
-    y_set(i, most);
-    return;
-  }
-  var total = 0f;
-  var most = 0f;
-  var first = true;
-  for (var j = 0i; j < rows; j++) {
-    let v = top0 + f32(ph) * tall + (f32(j) + 0.5f) * tall / f32(rows);
-    for (var k = 0i; k < count_; k++) {
-      let u = begin_ + f32(pw) * step_ + (f32(k) + 0.5f) * step_ / f32(count_);
-      var sum = 0f;
-      var high = 0f;
-      if (v >= -1f && v <= f32(height) && u >= -1f && u <= f32(width)) {
-        let row = min(max(v, 0f), f32(height - 1u));
-        let column = min(max(u, 0f), f32(width - 1u));
-        let y0 = u32(row);
-        let x0 = u32(column);
-        let fy = row - f32(y0);
-        let fx = column - f32(x0);
-        let y1 = min(y0 + 1u, height - 1u);
-        let x1 = min(x0 + 1u, width - 1u);
-        let p = (1f - fy) * (1f - fx) * x(plane + y0 * width + x0);
-        let q = (1f - fy) * fx * x(plane + y0 * width + x1);
-        let s = fy * (1f - fx) * x(plane + y1 * width + x0);
-        let t = fy * fx * x(plane + y1 * width + x1);
-        sum = p + q + s + t;
-        high = max(max(p, q), max(s, t));
-      }
-      total += sum;
-      if (first || high > most) { most = high; }
-      first = false;
-    }
-  }
-  if (op == 0) { y_set(i, total / f32(max(rows * count_, 1i))); }
-  else { y_set(i, most); }
-}
-`,
-      },
-    ],
-  },
   rope: {
     params: "batch heads seq head_dim rotary_dim interleaved x_b x_h x_s y_b y_h y_s c_b c_s c_rows position positions scale:f32",
     operands: [
@@ -3063,6 +1942,7 @@ fn element(i: u32) {
         count: (p) => (((p.batch * p.heads) * p.seq) * (p.head_dim - Math.floor(p.rotary_dim / 2))),
         text: () => "batch * heads * seq * (head_dim - rotary_dim // 2)",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn table_row(b: u32, s: u32) -> i32 {
@@ -3133,6 +2013,7 @@ fn element(i: u32) {
         text: () => "volume(dims)",
         when: (p) => (p.reduction === 0 || p.type === 1),
         apply: [["joined", "joined_{reduction}_{size}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -3193,6 +2074,7 @@ fn joined_2_4(to: u32, source: u32) -> u32 {
         text: () => "inner",
         when: (p) => (p.reduction === 0 || p.type === 1),
         apply: [["joined", "joined_{reduction}_{size}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -3244,6 +2126,7 @@ fn joined_2_4(to: u32, source: u32) -> u32 {
         count: (p) => p.rows,
         text: () => "rows",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn run(row: u32, lane: u32) {
@@ -3257,98 +2140,6 @@ fn run(row: u32, lane: u32) {
     let v = x(row * x_row + j) - high;
     if (log != 0) { y_set(row * y_row + j, v - logarithm(s)); }
     else { y_set(row * y_row + j, exp(v) / s); }
-  }
-}
-`,
-      },
-    ],
-  },
-  softmax_and_grad: {
-    params: "rows cols period first span scale:f32 slope:f32",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "dy", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
-      { name: "dx", output: true, type: [1, 4] },
-    ],
-    empty: ["rows", "cols"],
-    enums: {},
-    shaders: [
-      {
-        name: "softmax_and_grad",
-        group: 64,
-        threads: false,
-        count: (p) => p.rows,
-        text: () => "rows",
-        apply: [],
-        stages: [],
-        body: `
-fn run(row: u32, lane: u32) {
-  let reach = first + row % period;
-  let end = min(reach, cols);
-  var begin = 0u;
-  if (span > 0 && reach > span) { begin = min(reach - span, end); }
-  let at = row * cols;
-  var high = LOWEST;
-  for (var j = begin + lane; j < end; j += GROUP) { high = max(high, x(at + j) * scale); }
-  high = highest_of_lanes(lane, high);
-  var s = 0f;
-  var p = 0f;
-  for (var j = begin + lane; j < end; j += GROUP) {
-    let e = exp(x(at + j) * scale - high);
-    s += e;
-    p += e * dy(at + j);
-  }
-  s = sum_of_lanes(lane, s);
-  p = sum_of_lanes(lane, p);
-  let factor = select(1f / s, 0f, s == 0f);
-  let middle = p * factor;
-  for (var j = lane; j < cols; j += GROUP) {
-    var v = 0f;
-    var d = 0f;
-    if (j >= begin && j < end) {
-      v = exp(x(at + j) * scale - high) * factor;
-      d = v * (dy(at + j) - middle) * slope;
-    }
-    y_set(at + j, v);
-    dx_set(at + j, d);
-  }
-}
-`,
-      },
-    ],
-  },
-  softmax_grad: {
-    params: "rows cols dy_row y_row log",
-    operands: [
-      { name: "dy", output: false, type: [1, 4] },
-      { name: "y", output: false, type: [1, 4] },
-      { name: "dx", output: true, type: [1, 4] },
-    ],
-    empty: ["rows", "cols"],
-    enums: {},
-    shaders: [
-      {
-        name: "softmax_grad",
-        group: 64,
-        threads: false,
-        count: (p) => p.rows,
-        text: () => "rows",
-        apply: [],
-        stages: [],
-        body: `
-fn run(row: u32, lane: u32) {
-  var s = 0f;
-  for (var j = lane; j < cols; j += GROUP) {
-    let g = dy(row * dy_row + j);
-    if (log != 0) { s += g; } else { s += g * y(row * y_row + j); }
-  }
-  s = sum_of_lanes(lane, s);
-  for (var j = lane; j < cols; j += GROUP) {
-    let g = dy(row * dy_row + j);
-    let v = y(row * y_row + j);
-    if (log != 0) { dx_set(row * cols + j, g - exp(v) * s); }
-    else { dx_set(row * cols + j, (g - s) * v); }
   }
 }
 `,
@@ -3373,6 +2164,7 @@ fn run(row: u32, lane: u32) {
         text: () => "outer * inner",
         when: (p) => (p.type === 1 && p.k <= 256),
         apply: [],
+        consts: [],
         stages: [],
         body: `
 var<workgroup> best: array<f32, GROUP>;
@@ -3440,6 +2232,7 @@ fn run(at: u32, lane: u32) {
         count: (p) => ((p.batch * p.rows) * p.cols),
         text: () => "batch * rows * cols",
         apply: [["nothing", "nothing_{size}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -3477,6 +2270,7 @@ fn nothing_8() -> vec2u { return vec2u(0u); }
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [["apply", "unary_{op}_{type}"]],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(y_at(i), apply(x(x_at(i)))); }
@@ -3547,48 +2341,6 @@ fn unary_bit_not_l(v: vec2u) -> vec2u { return ~v; }
       },
     ],
   },
-  unary_grad: {
-    params: "op dims[6] dys[6] xs[6] dxs[6] alpha:f32 beta:f32",
-    operands: [
-      { name: "dy", output: false, type: [1, 4], strided: ["dims", "dys"] },
-      { name: "x", output: false, type: [1, 4], strided: ["dims", "xs"] },
-      { name: "dx", output: true, type: [1, 4], strided: ["dims", "dxs"] },
-    ],
-    empty: ["dims"],
-    enums: {"op": "step sigmoid tanh softsign hard_swish elu mish"},
-    shaders: [
-      {
-        name: "unary_grad",
-        group: 64,
-        threads: true,
-        count: (p) => volume(p.dims),
-        text: () => "volume(dims)",
-        apply: [["slope", "slope_{op}"]],
-        stages: [],
-        body: `
-fn element(i: u32) { dx_set(dx_at(i), slope(dy(dy_at(i)), x(x_at(i)))); }
-fn slope_step(g: f32, v: f32) -> f32 { return select(alpha * g, g, v > beta); }
-fn slope_sigmoid(g: f32, v: f32) -> f32 { return g * v * (1f - v); }
-fn slope_tanh(g: f32, v: f32) -> f32 { return g * (1f - v * v); }
-fn slope_softsign(g: f32, v: f32) -> f32 { return g * (1f - abs(v)) * (1f - abs(v)); }
-fn slope_hard_swish(g: f32, v: f32) -> f32 {
-  return g * select(select(1f, v * (1f / 3f) + 0.5f, v < 3f), 0f, v <= -3f);
-}
-fn slope_elu(g: f32, v: f32) -> f32 {
-  if (v > 0f) { return g; }
-  return g * alpha * exp(beta * v);
-}
-fn slope_mish(g: f32, v: f32) -> f32 {
-  let z = min(v, 20f);
-  let e = exp(z);
-  let w = e * (e + 2f);
-  let r = 1f / (w + 2f);
-  return g * (w * r + select(z * 4f * e * (e + 1f) * r * r, 0f, e == 0f));
-}
-`,
-      },
-    ],
-  },
   where: {
     params: "size dims[6] cs[6] as[6] bs[6] ys[6]",
     operands: [
@@ -3607,6 +2359,7 @@ fn slope_mish(g: f32, v: f32) -> f32 {
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [],
+        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {

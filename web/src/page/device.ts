@@ -1,22 +1,22 @@
 // Options that select the device.
 
 import { InputError } from "../shared/errors.ts";
-import { checkDevice, type DeviceName } from "../shared/platform.ts";
+import { checkDevice, type DeviceName, type DeviceWish } from "../shared/platform.ts";
 import { env } from "./env.ts";
 
 /** Options that select the device to compute on. */
 export interface DeviceChoice {
   /**
-   * Device to compute on: `wasm` (CPU, by WebAssembly) or `auto`, the fastest device that is
-   * available, currently always `wasm`. `webgpu` is not supported by this version and throws
-   * InputError. The `device` property of the result reports the device in use and the reason.
-   * Default: `env.device`, which is `auto`.
+   * Device to compute on: `wasm` (CPU, by WebAssembly), `webgpu` (GPU, for text generation; there
+   * is an error where it cannot be used), or `auto`, currently always `wasm`. The `device` property
+   * of the result reports the device in use and the reason. Default: `env.device`, which is `auto`.
    */
   device?: DeviceName | "auto";
   /**
    * The same option in ONNX Runtime Web's form: devices in order of preference, by name or as
    * `{ name }`. `cpu` is an alias of `wasm`; unsupported devices are skipped as long as one
-   * remains. Ignored if `device` is given.
+   * remains. With `["webgpu", "wasm"]`, WebAssembly is used where WebGPU cannot be, and
+   * `device.why` says why. Ignored if `device` is given.
    */
   executionProviders?: readonly (string | { readonly name: string })[];
 }
@@ -29,9 +29,10 @@ const ALIASES: Readonly<Record<string, DeviceName>> = {
 
 /**
  * Resolves the device that options request.
+ * @param gpu whether what is opened can compute on a GPU
  * @throws InputError if no requested device is supported
  */
-export function deviceOf({ device, executionProviders }: DeviceChoice): "wasm" | "auto" {
+export function deviceOf({ device, executionProviders }: DeviceChoice, gpu = false): DeviceWish {
   let asked: unknown = device;
   if (asked === undefined && executionProviders?.length) {
     const names = executionProviders.map((one) => (typeof one === "string" ? one : one?.name));
@@ -42,9 +43,16 @@ export function deviceOf({ device, executionProviders }: DeviceChoice): "wasm" |
         "options.executionProviders",
         "Add 'wasm'.",
       );
-    asked = known[0] === "webgpu" && known.includes("wasm") ? "auto" : known[0];
+    asked = known[0] === "webgpu" && known.includes("wasm") ? "webgpu-or-wasm" : known[0];
   }
   asked ??= env.device;
   checkDevice(asked);
-  return asked ?? "auto";
+  if (gpu) return asked ?? "auto";
+  if (asked === "webgpu")
+    throw new InputError(
+      "this version of Edgewise computes on WebGPU for text generation only",
+      "options.device",
+      "Give 'wasm' or 'auto'.",
+    );
+  return asked === "webgpu-or-wasm" ? "auto" : (asked ?? "auto");
 }

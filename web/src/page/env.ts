@@ -62,8 +62,8 @@ export interface Env {
    */
   cacheFiles: boolean | "auto";
   /**
-   * Device to compute on: `wasm`, `webgpu` (not supported by this version) or `auto`, the fastest
-   * available. Default: `auto`.
+   * Device to compute on: `wasm`, `webgpu` (for text generation) or `auto`, which is `wasm`.
+   * Default: `auto`.
    */
   device: DeviceName | "auto";
   /**

@@ -1,7 +1,7 @@
 // Messages of an InferenceSession.
 
 import type { Handed } from "../shared/files/source.ts";
-import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
+import type { DeviceInfo, DeviceWish, Flavour } from "../shared/platform.ts";
 import type { Urls } from "./loading.ts";
 
 /**
@@ -41,7 +41,7 @@ export interface OpenRequest {
    */
   external: Record<string, Blob | string>;
   urls: Urls;
-  device: DeviceName | "auto";
+  device: DeviceWish;
   flavour: Flavour | "auto" | undefined;
   threads: number | undefined;
   /** Read and write compiled plans in the browser's storage. */

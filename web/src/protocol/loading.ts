@@ -1,7 +1,7 @@
 // Messages of loading a language model.
 
 import type { Handed } from "../shared/files/source.ts";
-import type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
+import type { DeviceInfo, DeviceWish, Flavour } from "../shared/platform.ts";
 import type { PythonUrls } from "./compiler.ts";
 
 /**
@@ -58,7 +58,7 @@ export interface LoadRequest {
   dtype: DType | Record<string, DType>;
   subfolder: string;
   model_file_name: string;
-  device: DeviceName | "auto";
+  device: DeviceWish;
   flavour: Flavour | "auto";
   threads: number | undefined;
   capacity: number | undefined;

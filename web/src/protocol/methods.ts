@@ -1,6 +1,6 @@
 // The methods of the worker that a page can call.
 
-import type { DeviceName, Flavour } from "../shared/platform.ts";
+import type { DeviceWish, Flavour } from "../shared/platform.ts";
 import type { ArtifactsInfo, PlainTensor } from "./artifacts.ts";
 import type { DrawCall, Drawn } from "./drawing.ts";
 import type { Generated, GenerateRequest, Message } from "./generation.ts";
@@ -94,7 +94,7 @@ export interface Methods {
   artifacts_open(request: {
     files: Record<string, Blob | string>;
     urls: Urls;
-    device: DeviceName | "auto";
+    device: DeviceWish;
     flavour: Flavour | "auto";
     threads: number | undefined;
   }): ArtifactsInfo;

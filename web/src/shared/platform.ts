@@ -24,6 +24,15 @@ export interface DeviceInfo {
   threads: number;
   /** Why no faster device or more threads are used; empty if there are none. */
   why: string;
+  /** Properties of the GPU, where the device is `webgpu`. */
+  gpu?: {
+    /** Name of the adapter, as far as the browser tells it. */
+    adapter: string;
+    /** Number of compiled programs. */
+    pipelines: number;
+    /** Kernels whose steps run in WebAssembly instead, each with a copy to it and back, and why. */
+    onWasm: Record<string, string>;
+  };
 }
 
 /** Capabilities of the browser. */
@@ -133,17 +142,17 @@ function defaultThreads(cores: number): number {
   return Math.min(8, cores <= 4 ? cores : Math.ceil(cores / 2));
 }
 
-const NO_WEBGPU = "this version of Edgewise cannot compute on WebGPU";
+/**
+ * What a device is asked for by: its name; `auto`; or `webgpu-or-wasm`, which is WebGPU where the
+ * model can be run on it.
+ */
+export type DeviceWish = DeviceName | "auto" | "webgpu-or-wasm";
 
-/** @throws InputError if the device is unknown or not supported */
-export function checkDevice(device: unknown): asserts device is "wasm" | "auto" | undefined {
-  if (device === undefined || device === "wasm" || device === "auto") return;
-  if (device === "webgpu")
-    throw new InputError(
-      NO_WEBGPU,
-      "options.device",
-      "Give 'wasm', or 'auto', which takes the fastest device that there is.",
-    );
+const AUTO = "'auto' does not use WebGPU: ask for the device 'webgpu'";
+
+/** @throws InputError if the device is unknown */
+export function checkDevice(device: unknown): asserts device is DeviceWish | undefined {
+  if (["wasm", "webgpu", "auto", "webgpu-or-wasm", undefined].includes(device as string)) return;
   throw new InputError(
     `device is '${String(device)}'`,
     "options.device",
@@ -152,13 +161,15 @@ export function checkDevice(device: unknown): asserts device is "wasm" | "auto" 
 }
 
 /**
- * Describes the device in use.
+ * Describes the CPU as the device in use.
  * @param asked the option `device`
+ * @param whyNotGpu why the GPU that was asked for is not used
  */
 export function deviceInfo(
   { flavour, threads, whyNotThreads }: Choice,
-  asked: DeviceName | "auto" = "auto",
+  asked: DeviceWish = "auto",
+  whyNotGpu = asked === "auto" ? AUTO : "",
 ): DeviceInfo {
-  const why = [asked === "auto" ? NO_WEBGPU : "", whyNotThreads].filter(Boolean).join("; ");
+  const why = [whyNotGpu, whyNotThreads].filter(Boolean).join("; ");
   return { name: "wasm", flavour, threads, why };
 }

@@ -13,6 +13,8 @@ test("devices are selected by name or as ONNX Runtime Web's execution providers"
   assert.equal(deviceOf({ executionProviders: [{ name: "cpu" }] }), "wasm");
   assert.equal(deviceOf({ executionProviders: ["webgl", "wasm"] }), "wasm");
   assert.equal(deviceOf({ executionProviders: ["webgpu", "wasm"] }), "auto");
+  assert.equal(deviceOf({ device: "webgpu" }, true), "webgpu");
+  assert.equal(deviceOf({ executionProviders: ["webgpu", "cpu"] }, true), "webgpu-or-wasm");
 });
 
 test("an unavailable device is rejected", () => {
@@ -36,5 +38,5 @@ test("the selected device is reported with the reason", () => {
     threads: 1,
     why: "there is one",
   });
-  assert.match(deviceInfo(choice, "auto").why, /WebGPU; there is one$/);
+  assert.match(deviceInfo(choice, "auto").why, /WebGPU.*; there is one$/);
 });

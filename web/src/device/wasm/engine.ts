@@ -10,7 +10,7 @@ import { type Choice, type DeviceInfo, deviceInfo } from "../../shared/platform.
 import { megabytes, message } from "../../shared/words.ts";
 import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import { type DeviceOptions, MEDIA } from "../options.ts";
-import { stepsOf } from "../plan-header.ts";
+import { slotsOfPlan, stepsOf } from "../plan-header.ts";
 import { addressOf, LinearBuffer } from "./buffer.ts";
 import type { EngineExports } from "./exports.ts";
 import { failureOf } from "./failures.ts";
@@ -31,6 +31,8 @@ export class Engine implements Device {
   /** Number of plan runs. */
   runs = 0;
   private readonly described = new Map<PlanHandle, PlanInfo>();
+  /** Arenas of plans that have several. */
+  private readonly temps = new Map<PlanHandle, Buffer[]>();
   private closed = false;
   private out = 0;
   readonly host: Host = {
@@ -134,7 +136,7 @@ export class Engine implements Device {
   }
 
   get info(): DeviceInfo {
-    return deviceInfo(this.choice, this.options.device);
+    return deviceInfo(this.choice, this.options.device, this.options.whyNotGpu);
   }
 
   /** Bytes of memory held. Does not shrink until `close`. */
@@ -190,8 +192,8 @@ export class Engine implements Device {
     return new Uint8Array(this.memory.buffer as ArrayBuffer, address, length);
   }
 
-  allocate(bytes: number, what: string, unset = false): Buffer {
-    return new LinearBuffer(this.alloc(bytes, what, unset), bytes);
+  allocate(bytes: number, what: string, unset: boolean | "weight" = false): Buffer {
+    return new LinearBuffer(this.alloc(bytes, what, unset !== false), bytes);
   }
 
   release(buffer: Buffer | undefined): void {
@@ -229,7 +231,13 @@ export class Engine implements Device {
   /**
    * Loads and checks a plan. `where` is its name in errors; `title` and `notes` are for profiles.
    */
-  loadPlan(bytes: Uint8Array, where: string, title = where, notes?: Uint8Array): PlanHandle {
+  loadPlan(
+    bytes: Uint8Array,
+    where: string,
+    title = where,
+    notes?: Uint8Array,
+    kinds: readonly string[] = [],
+  ): PlanHandle {
     const copy = this.alloc(bytes.length, "a plan", true);
     try {
       this.bytes(copy, bytes.length).set(bytes);
@@ -240,10 +248,23 @@ export class Engine implements Device {
       );
       const plan = new DataView(this.memory.buffer).getUint32(this.out, true) as PlanHandle;
       this.described.set(plan, { title, notes, ...stepsOf(bytes) });
+      this.bindTemps(plan, bytes, kinds);
       return plan;
     } finally {
       this.free(copy);
     }
+  }
+
+  /** Binds the slots in which a plan for another device has its arenas. */
+  private bindTemps(plan: PlanHandle, bytes: Uint8Array, kinds: readonly string[]): void {
+    if (!kinds.includes("temp")) return;
+    const temps: Buffer[] = [];
+    this.temps.set(plan, temps);
+    for (const [slot, { bytes: size }] of slotsOfPlan(bytes)!.entries())
+      if (kinds[slot] === "temp") {
+        temps.push(this.allocate(size, "what is between steps"));
+        this.bind(plan, slot, temps.at(-1)!);
+      }
   }
 
   bind(plan: PlanHandle, slot: number, buffer: Buffer, where = ""): void {
@@ -327,11 +348,18 @@ export class Engine implements Device {
    * plan step by step to measure it.
    */
   runStep(plan: PlanHandle, step: number, where: string): void {
+    this.runSteps(plan, step, 1, where);
+  }
+
+  /** Runs steps; `first` does not count init steps. Only the slots that they use must be bound. */
+  runSteps(plan: PlanHandle, first: number, count: number, where: string): void {
     this.check(
-      this.call(() => this.exports.ew_plan_run_steps(plan, step, 1, 0)),
+      this.call(() => this.exports.ew_plan_run_steps(plan, first, count, 0)),
       where,
     );
   }
+
+  async ready(): Promise<void> {}
 
   /** Properties of a plan, for profiles. */
   describe(plan: PlanHandle): PlanInfo {
@@ -342,6 +370,8 @@ export class Engine implements Device {
   freePlan(plan: PlanHandle): void {
     this.described.delete(plan);
     if (!this.closed && !this.failure) this.exports.ew_plan_free(plan);
+    for (const buffer of this.temps.get(plan) ?? []) this.release(buffer);
+    this.temps.delete(plan);
   }
 
   /** Ends the threads and releases the memory. Idempotent. */

@@ -18,7 +18,7 @@ import { appliedOf, FOLD, type Variant } from "./variants.ts";
 export const OFFSETS = 16;
 export const FLOATS = 16;
 export const STEP_WORD = 32;
-export const RECORD_BYTES = 144;
+export const RECORD_BYTES = 256;
 /** Registers that a plan may have. */
 export const REGISTERS = 32;
 /** Bindings of the record, the registers, the error, and the first operand. */
@@ -100,7 +100,10 @@ class Linker {
     else if (params.has(name) && !RESERVED.has(name)) this.parameter(name, params.get(name)!);
     else if (name === "type_code" && params.has("type"))
       this.out.set(name, `const type_code = ${String(params.get("type"))};`);
-    else if (name.endsWith("_") && this.calls.has(name.slice(0, -1)))
+    else if (this.variant.consts.some(([own]) => own === name)) {
+      const is = this.variant.consts.find(([own]) => own === name)![1];
+      this.out.set(name, `const ${name} = ${is(Object.fromEntries(params))};`);
+    } else if (name.endsWith("_") && this.calls.has(name.slice(0, -1)))
       this.called(name.slice(0, -1));
     else if (name === "fail" || name === "reg") this.special(name);
     else this.accessor(name);
@@ -313,7 +316,6 @@ export function programOf(
   const element = variant.parts.has("element");
   linker.need(element ? "element" : "run");
   const count = countOf(variant, step, linker);
-  guarded &&= !linker.fails;
   const bound = (binding: number, space: string, name: string, type: string): string =>
     `@group(0) @binding(${binding}) var<${space}> ${name}: ${type};`;
   const lines = [bound(0, "uniform", "record", `array<vec4u, ${RECORD_BYTES / 16}>`)];
@@ -330,7 +332,13 @@ export function programOf(
   let body = element
     ? `let i = (${index}) * ${group}u + lane; if (i < ${count}) { element(i); }`
     : `let at = ${index}; if (at >= ${count}) { return; } run(at, lane);`;
-  if (guarded) body = `if (errors[0] != 0u) { return; } ${body}`;
+  if (guarded && linker.fails) {
+    // others write the error meanwhile: one of the group reads it
+    lines.push("var<workgroup> seen_error: u32;");
+    body =
+      "if (lane == 0u) { seen_error = atomicLoad(&errors[0]); }" +
+      ` if (workgroupUniformLoad(&seen_error) != 0u) { return; } ${body}`;
+  } else if (guarded) body = `if (errors[0] != 0u) { return; } ${body}`;
   lines.push(
     `const GROUP = ${group}u;`,
     ...[...linker.out.values()].filter(Boolean),

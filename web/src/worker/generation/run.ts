@@ -3,7 +3,7 @@
 import type { Host } from "../../device/device.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
-import { errorFor, type GenerationConfig } from "./config.ts";
+import { errorFor, GenerationConfig } from "./config.ts";
 import { type Layout, packRecord, type Record_, unpackRecord, viewBytes } from "./records.ts";
 import { listed, type StopStrings } from "./stop-strings.ts";
 import type {
@@ -14,6 +14,15 @@ import type {
   LogitsProcessor,
   StoppingCriterion,
 } from "./types.ts";
+
+/** Members of ew_sampling that change scores of greedy generation. */
+const SCORE_MEMBERS = [
+  ...["min_length", "min_new_tokens", "repetition_penalty", "presence_penalty"],
+  ...["frequency_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty"],
+  ...["encoder_no_repeat_ngram_size", "timestamp_begin", "max_initial_timestamp"],
+  ...["forced_bos_token_id", "exponential_decay_start", "forced_eos_n", "suppress_n"],
+  ...["begin_suppress_n", "bad_words_n", "bias_n"],
+];
 
 interface Step {
   scores: Float32Array | undefined;
@@ -31,6 +40,10 @@ export class GenerationRun<S> {
   private lists = 0;
   protected work = 0;
   private rng = 0;
+  /** Whether only the tokens of highest logits are of interest. */
+  private greedy = false;
+  /** The token of the highest logit after the latest run, with `greedy`; -1: not known. */
+  private highest = -1;
   protected ids = 0;
   private state = 0;
 
@@ -58,6 +71,7 @@ export class GenerationRun<S> {
       this.limit,
       this.decoder.encoder_input_ids,
     );
+    this.greedy = this.isGreedy(members);
     this.params = this.alloc(Sampling.bytes, packRecord(Sampling, members));
     this.lists = this.alloc(Math.max(4, lists.byteLength), viewBytes(lists));
     this.checked("ew_sampling_check", this.params, this.lists);
@@ -110,17 +124,34 @@ export class GenerationRun<S> {
     for (let at = 0; at < this.prompt.length; at += piece) {
       if (at) yield undefined;
       this.checkAbort([]);
-      logits = await this.decoder.forward(sequence, this.prompt.slice(at, at + piece));
+      logits = await this.compute(sequence, this.prompt.slice(at, at + piece));
     }
     return logits;
   }
 
   /** Runs the last of `ids`, the only one not in the cache. Returns the address of the logits. */
   protected forward(sequence: S, ids: number[]): Promise<number> {
-    if (this.config.get("use_cache") !== false)
-      return this.decoder.forward(sequence, ids.slice(-1));
+    if (this.config.get("use_cache") !== false) return this.compute(sequence, ids.slice(-1));
     this.decoder.truncate(sequence, 0);
-    return this.decoder.forward(sequence, ids);
+    return this.compute(sequence, ids);
+  }
+
+  /** Runs ids. Returns the address of the logits; 0 if `highest` is all that is needed of them. */
+  private async compute(sequence: S, ids: number[]): Promise<number> {
+    if (!this.greedy) return this.decoder.forward(sequence, ids);
+    const found = await this.decoder.forwardGreedy!(sequence, ids);
+    this.highest = "token" in found ? found.token : -1;
+    return "token" in found ? 0 : found.logits;
+  }
+
+  /** Whether the next token is that of the highest logit, and nothing else of them is needed. */
+  private isGreedy(members: Record<string, number>): boolean {
+    const { decoder, config } = this;
+    if (!decoder.forwardGreedy || decoder.scored || this.processors.length) return false;
+    if (members.do_sample || members.num_beams !== 1) return false;
+    if (config.get("output_scores") || config.get("output_logits")) return false;
+    const plain = new GenerationConfig().pack(decoder.vocab_size, 1, 1).members;
+    return SCORE_MEMBERS.every((name) => members[name] === plain[name]);
   }
 
   private checkAbort(sequences: number[][]): void {
@@ -239,6 +270,7 @@ export class GenerationRun<S> {
   /** Chooses the token after `ids`. */
   private nextToken(ids: number[], logits: number): number {
     const { params, lists, work, rng } = this;
+    if (this.highest >= 0) return this.highest;
     if (!this.processors.length)
       return this.checked(
         "ew_sampling_next",

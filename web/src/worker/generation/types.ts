@@ -42,7 +42,16 @@ export interface Decoder<S = unknown> {
    *   valid until the next call
    */
   forward(sequence: S, ids: number[]): Promise<number>;
+  /**
+   * As `forward`, where only the token of the highest logit is of interest, the lowest among
+   * equals: that token, or, if the highest logit is not finite, the address of all logits.
+   * Undefined where it saves nothing.
+   */
+  forwardGreedy?: ((sequence: S, ids: number[]) => Promise<GreedyResult>) | undefined;
 }
+
+/** Result of `forwardGreedy`. */
+export type GreedyResult = { token: number } | { logits: number };
 
 /** Follows a generation; the interface of transformers' streamers. */
 export interface Streamer {

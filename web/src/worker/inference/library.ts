@@ -340,7 +340,15 @@ export class PlanLibrary implements Library {
     const where = `${this.where}, ${info.file}`;
     const numbers = Array.from(info.numbers, ([name, value]) => ({ name, value }));
     const plan =
-      info.file && data ? this.device.loadPlan(data, where, info.file, notes) : undefined;
+      info.file && data
+        ? this.device.loadPlan(
+            data,
+            where,
+            info.file,
+            notes,
+            info.slots.map(({ kind }) => kind),
+          )
+        : undefined;
     return { info, plan, where, ...slotsOf(info, inputs), numbers };
   }
 

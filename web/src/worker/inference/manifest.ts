@@ -36,7 +36,15 @@ export type Dim = number | readonly [scale: number, add: number, register?: numb
  */
 export type Register =
   | readonly [low: number, high: number]
-  | readonly [a: number, b: number, product: number, of_a: number, of_b: number, add: number, divisor: number];
+  | readonly [
+      a: number,
+      b: number,
+      product: number,
+      of_a: number,
+      of_b: number,
+      add: number,
+      divisor: number,
+    ];
 
 /** A plan for inputs of fixed shapes, or of shapes that depend on a register. */
 export interface InferencePlan {
@@ -445,7 +453,12 @@ function parseRegisters(
     const rule = entry.map((x, k) =>
       c.integer(x, `${path}[${k}]`, least[k]!, k < 2 ? last : MAX_LENGTH),
     ) as unknown as Exclude<Register, Range>;
-    const [low, high] = [0, 1].map((end) => ruleAt(rule, ranges.map((r) => r[end as 0 | 1])));
+    const [low, high] = [0, 1].map((end) =>
+      ruleAt(
+        rule,
+        ranges.map((r) => r[end as 0 | 1]),
+      ),
+    );
     if (low! < 0 || high! > Number.MAX_SAFE_INTEGER) c.fail(path, "has values out of range");
     registers.push(rule);
     ranges.push([low!, high!]);

@@ -137,7 +137,7 @@ async function openPacked(
   try {
     source = await makeSource();
     await source.open();
-    return await fromPackage(source, await opening, options, request);
+    return await fromPackage(source, await opening, request);
   } catch (e) {
     // the next load downloads it again
     if (e instanceof PackageError && source instanceof KeptSource) await source.forget();
@@ -266,7 +266,6 @@ async function fromKept(
 async function fromPackage(
   source: ByteSource,
   base: Device,
-  options: DeviceOptions,
   request: OpenRequest,
 ): Promise<InferenceModel> {
   const where = source.name;
@@ -280,7 +279,7 @@ async function fromPackage(
       `Load it with pipeline("${manifest.task}"); InferenceSession takes .onnx files and ` +
         "packages made with `edgewise build --dims`.",
     );
-  const device = await withKernels(base, options, manifest.kernels, where);
+  const device = await withKernels(base, manifest.kernels, where);
   const weights = new Weights(device, manifest);
   await finish(weights.extents(manifest, where));
   const { inputs, outputs } = inference;

@@ -60,6 +60,13 @@ export class EngineDecoder implements Decoder<DecoderState> {
     release: boolean,
   ) {
     this.vocab_size = info.vocabSize;
+    this.forwardGreedy =
+      device.argmax &&
+      (async (sequence, ids) => {
+        const output = this.run(sequence, ids);
+        const token = await device.argmax!(output);
+        return token === undefined ? { logits: await device.hosted(output) } : { token };
+      });
     this.max_length = info.capacity;
     this.cacheBytes = info.caches.reduce((sum, c) => sum + c.bytes, 0);
     const most = info.plans[info.plans.length - 1]!.tokens;
@@ -70,7 +77,13 @@ export class EngineDecoder implements Decoder<DecoderState> {
     // largest plan first, so that the arena is allocated once
     for (const plan of [...info.plans].reverse()) {
       const place = `${where}, ${plan.file}`;
-      const handle = device.loadPlan(files.get(plan.file)!, place, plan.file, files.get(NOTES));
+      const handle = device.loadPlan(
+        files.get(plan.file)!,
+        place,
+        plan.file,
+        files.get(NOTES),
+        plan.slots.map(({ kind }) => kind),
+      );
       const loaded: LoadedSize = {
         info: plan,
         plan: handle,
@@ -86,7 +99,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
         } else if (kind === "state") {
           device.bind(handle, slot, weights.adapter(name, bytes), what);
         } else if (kind === "cache") loaded.cacheSlots.push({ slot, name });
-        else if (kind !== "computed")
+        else if (kind === "input" || kind === "output")
           device.bind(handle, slot, kind === "input" ? this.input : logits, what);
       });
     }
@@ -189,6 +202,9 @@ export class EngineDecoder implements Decoder<DecoderState> {
   async forward(sequence: DecoderState, ids: ArrayLike<number>): Promise<number> {
     return this.device.hosted(this.run(sequence, ids));
   }
+
+  /** See {@link Decoder.forwardGreedy}. */
+  readonly forwardGreedy: Decoder<DecoderState>["forwardGreedy"];
 
   /** As `forward`, but returns the logits on the device. */
   private run(sequence: DecoderState, ids: ArrayLike<number>): Buffer {

@@ -105,12 +105,22 @@ function textsOf(opened: OpenPackage): Texts {
   return texts;
 }
 
+/** What plans for a device are compiled for. */
+function targetOf({ info }: Device): Manifest["target"] {
+  return info.name === "webgpu" ? "webgpu" : "cpu";
+}
+
 async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<string> {
   const { capacity = null, cache_dtype = null, programs, task, max_length = null } = job.request;
   const { personalize } = job.request;
+  const target = targetOf(await device);
   const options =
     task === "text-generation"
-      ? { capacity, cache_dtype, ...(programs ? { programs } : {}), what }
+      ? {
+          ...{ capacity, cache_dtype, what },
+          ...(programs ? { programs } : {}),
+          ...(target === "cpu" ? {} : { target }),
+        }
       : {
           ...{ task, max_length, capacity, cache_dtype, what },
           ...(personalize ? { personalize } : {}),
@@ -260,7 +270,7 @@ async function fromFiles(
     if (opened)
       return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), onnx };
   }
-  const compiled = await compile(job, graphs, files, from.fetchMissing);
+  const compiled = await compile(job, graphs, files, targetOf(await device), from.fetchMissing);
   job.end();
   const { manifest, reads, ms } = compiled;
   const noted: Reads & { tags: Record<string, string> } = {
@@ -284,12 +294,13 @@ async function compile(
   job: Job,
   graphs: readonly FoundGraph[],
   files: Map<string, Blob>,
+  target: Manifest["target"],
   fetchMissing: ((name: string) => Promise<void>) | undefined,
 ): Promise<Compiled> {
   const { task, capacity, cache_dtype, programs, max_length, personalize } = job.request;
   const options = {
     ...(task === "text-generation"
-      ? { of: "package", model_file: graphs[0]!.name }
+      ? { of: "package", model_file: graphs[0]!.name, target }
       : { of: "task", task, graphs: Object.fromEntries(graphs.map((g) => [g.stem, g.name])) }),
     ...(capacity === undefined ? {} : { capacity }),
     ...(cache_dtype === undefined ? {} : { cache_dtype }),

@@ -2,7 +2,7 @@
 // weights directly into device memory.
 
 import type { Device } from "../../device/device.ts";
-import { openDevice, withKernels } from "../../device/open.ts";
+import { forPlans, openDevice, withKernels } from "../../device/open.ts";
 import { MEDIA } from "../../device/options.ts";
 import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
@@ -48,7 +48,7 @@ export async function fillModel<T>(
   request: LoadRequest,
   signal: AbortSignal,
   progress: Progress,
-  check: (manifest: Manifest, where: string) => void,
+  check: (manifest: Manifest, where: string, device: Device) => void,
   make: (filled: Filled) => T | Promise<T>,
 ): Promise<T> {
   const job = new Job(request, signal, progress);
@@ -61,8 +61,9 @@ export async function fillModel<T>(
     throwIfAborted(signal);
     const { manifest, where } = found;
     checkTable(await opening, manifest, where);
-    check(manifest, where);
-    opening = withKernels(await opening, options, needs(manifest), where);
+    opening = forPlans(await opening, manifest.target, where);
+    check(manifest, where, await opening);
+    opening = withKernels(await opening, needs(manifest), where);
     const device = await opening;
     throwIfAborted(signal);
     const now = manifest.task === LATER ? { weights: new Map() } : manifest;
@@ -105,15 +106,16 @@ export async function loadModel(
 ): Promise<Model> {
   const started = performance.now();
   let described: DecoderInfo;
-  const check = (manifest: Manifest, where: string): void => {
+  const check = (manifest: Manifest, where: string, { info }: Device): void => {
     described = decoderOf(manifest, where);
     checkCacheType(request, described);
-    checkRoom(manifest, described, where);
+    if (info.name === "wasm") checkRoom(manifest, described, where);
   };
-  const model = await fillModel(request, signal, progress, check, (filled) => {
+  const model = await fillModel(request, signal, progress, check, async (filled) => {
     const { job, device, found, weights, files, texts } = filled;
     const { manifest, where } = found;
-    const decoder = makeDecoder(device, found, weights, described, files, texts);
+    const decoder = await makeDecoder(device, found, weights, described, files, texts);
+    await addCapacity(described, () => device.ready());
     const tokenizer = job.readTexts(texts, where)!;
     return {
       device,
@@ -157,7 +159,7 @@ function makeDecoder(
   described: DecoderInfo,
   files: Map<string, Uint8Array>,
   texts: Texts,
-): EngineDecoder {
+): Promise<EngineDecoder> {
   const generation = parseConfig(texts.get("generation_config.json"), "generation_config.json");
   const config = parseConfig(texts.get("config.json"), "config.json");
   const release = !manifest.training.size;
@@ -220,9 +222,9 @@ function infoOf(
 }
 
 /** Adds the sequence length to out-of-memory errors. */
-function addCapacity<T>({ capacity }: DecoderInfo, work: () => T): T {
+async function addCapacity<T>({ capacity }: DecoderInfo, work: () => T | Promise<T>): Promise<T> {
   try {
-    return work();
+    return await work();
   } catch (e) {
     if (!(e instanceof OutOfMemory)) throw e;
     throw new OutOfMemory(

@@ -1,7 +1,7 @@
 // The weights of a model in device memory, and constants computed from them.
 
 import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
-import { checkSums } from "../../device/sums.ts";
+import { checkedWrite } from "../../device/sums.ts";
 import type { Extent } from "../../shared/files/source.ts";
 import type { Manifest } from "../package/manifest.ts";
 
@@ -37,7 +37,7 @@ export class Weights {
   /** Allocates weights. */
   add(manifest: Pick<Manifest, "weights">): void {
     for (const { name, bytes } of manifest.weights.values()) {
-      this.at.set(name, this.device.allocate(bytes, `the weight '${name}'`, true));
+      this.at.set(name, this.device.allocate(bytes, `the weight '${name}'`, "weight"));
       this.bytes += bytes;
     }
   }
@@ -191,12 +191,9 @@ export class Weights {
     const files = new Map<string, Extent[]>();
     for (const { name, file, offset, bytes, sums } of manifest.weights.values()) {
       const buffer = this.at.get(name)!;
-      let left = bytes;
-      const write = (chunk: Uint8Array, at: number) => {
-        this.device.write(buffer, chunk, at);
-        left -= chunk.length;
-        if (!left && sums) checkSums(this.device, buffer, sums, { name, where: where || file });
-      };
+      const write = sums
+        ? checkedWrite(this.device, buffer, sums, { name, where: where || file })
+        : (chunk: Uint8Array, at: number) => this.device.write(buffer, chunk, at);
       if (!files.has(file)) files.set(file, []);
       files.get(file)!.push({ start: offset, bytes, write });
     }

@@ -24,6 +24,12 @@ export class Recorder {
   private readonly begun = performance.now();
 
   constructor(private readonly device: Device) {
+    if (device.info.name === "webgpu")
+      throw new InputError(
+        "steps on WebGPU are not measured",
+        "profile",
+        "Profile the model on the device 'wasm'.",
+      );
     if (device.watcher)
       throw new InputError("another profile is active", "profile", "Let it end first.");
     device.watcher = this;

@@ -208,11 +208,17 @@ export class Session {
     const { device, program, weights } = this;
     const { file, slots } = program.plans.get(kind)!;
     const place = `${this.where}, ${file}`;
-    const plan = device.loadPlan(this.files.get(file)!, place, file, this.files.get(NOTES));
+    const plan = device.loadPlan(
+      this.files.get(file)!,
+      place,
+      file,
+      this.files.get(NOTES),
+      slots.map(({ kind }) => kind),
+    );
     try {
       slots.forEach((slot, i) => {
         let buffer: Buffer;
-        if (slot.kind === "computed") return;
+        if (slot.kind === "computed" || slot.kind === "temp") return;
         if (slot.kind === "weight") buffer = weights.buffer(slot.name);
         else if (slot.kind === "state") buffer = this.buffer(program.states.get(slot.name)!);
         else buffer = this.slot(slot);

@@ -1,0 +1,43 @@
+"""Chromium with a GPU in software (SwiftShader), and packages for it."""
+
+import io
+
+import pytest
+from edgewise.session.open import open_package
+from edgewise.targets import target_named
+
+from ..chromium import CHROMIUM, FLAGS
+from ..conftest import MODEL, Visit
+
+GPU_FLAGS = [
+    "--enable-unsafe-webgpu",
+    "--use-webgpu-adapter=swiftshader",
+    "--enable-features=Vulkan",
+]
+
+
+@pytest.fixture(scope="session")
+def gpu_files(files):
+    """The folder of the servers, with the demo's model for a GPU."""
+    out = io.BytesIO()
+    open_package(MODEL, target=target_named("webgpu")).write(out)
+    (files / "gpu.edge").write_bytes(out.getvalue())
+    return files
+
+
+@pytest.fixture(scope="session")
+def gpu_browser(built, playwright):
+    chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *GPU_FLAGS])
+    yield chromium
+    chromium.close()
+
+
+@pytest.fixture
+def gpu_visit(gpu_browser, server, gpu_files):
+    """A page with a GPU."""
+    context = gpu_browser.new_context()
+    context.set_default_timeout(300_000)
+    one = Visit(context, server + "/files/blank.html").start()
+    yield one
+    one.close()
+    context.close()

@@ -1,0 +1,95 @@
+"""Text generation on a page's GPU."""
+
+from ..conftest import edit_package, greedy
+from ..loading import error, load
+
+GPU = {"device": "webgpu"}
+
+
+def test_greedy_tokens_are_those_of_wasm(gpu_visit):
+    on_gpu = greedy(gpu_visit, "/files/gpu.edge", GPU)
+    assert "error" not in on_gpu, on_gpu
+    device = on_gpu["info"]["device"]
+    assert device["name"] == "webgpu" and device["gpu"]["adapter"]
+    assert device["gpu"]["pipelines"] > 5 and device["gpu"]["onWasm"] == {}
+    on_wasm = greedy(gpu_visit, "/files/gpu.edge", {"device": "wasm"})
+    assert on_wasm["info"]["device"]["name"] == "wasm"
+    plain = greedy(gpu_visit, "/files/model.edge", {"device": "wasm"})
+    assert on_gpu["ids"] == on_wasm["ids"] == plain["ids"]
+
+
+SAMPLED = """
+    const p = await ew.pipeline("text-generation", "/files/gpu.edge", arg.options);
+    const fields = { max_new_tokens: 8, do_sample: true, top_k: 20, seed: 7 };
+    const [{ generated_text }] = await p("Once upon a time", fields);
+    const beams = await p("One day", { max_new_tokens: 4, num_beams: 2, do_sample: false });
+    await p.dispose();
+    return [generated_text, beams[0].generated_text];
+"""
+
+
+def test_samples_and_beams_are_those_of_wasm(gpu_visit):
+    texts = [gpu_visit.run(SAMPLED, {"options": {"device": d}}) for d in ("webgpu", "wasm")]
+    assert texts[0] == texts[1] and len(texts[0][0]) > 20
+
+
+def test_a_package_without_plans_for_a_gpu(gpu_visit):
+    e = error(load(gpu_visit, "/files/model.edge", device="webgpu"), "PackageError")
+    assert "--target webgpu" in e["remedy"]
+    got = load(gpu_visit, "/files/model.edge", executionProviders=["webgpu", "wasm"])
+    device = got["info"]["device"]
+    assert device["name"] == "wasm" and "its plans are for" in device["why"]
+
+
+def test_a_model_compiled_in_the_page(gpu_visit):
+    first = greedy(gpu_visit, "/demo/model/", {"dtype": "q4", **GPU})
+    assert "error" not in first, first
+    assert first["info"]["origin"] == "compiled"
+    assert first["info"]["device"]["name"] == "webgpu"
+    again = greedy(gpu_visit, "/demo/model/", {"dtype": "q4", **GPU})
+    assert again["info"]["origin"] == "cache" and again["ids"] == first["ids"]
+
+
+def test_damaged_weights_are_noticed(gpu_visit, gpu_files):
+    data = (gpu_files / "gpu.edge").read_bytes()
+
+    def other_sum(manifest):
+        sums = max(manifest["weights"], key=lambda w: w["bytes"])["sums"]
+        sums[-1] = "0" * 16
+
+    (gpu_files / "gpu-damaged.edge").write_bytes(edit_package(data, other_sum))
+    e = error(load(gpu_visit, "/files/gpu-damaged.edge", device="webgpu"), "PackageError")
+    assert "do not match their checksum" in e["what"]
+
+
+def test_without_an_adapter(visit, server, gpu_files):
+    one = visit(server)
+    e = error(load(one, "/files/gpu.edge", device="webgpu"), "EngineError")
+    assert "GPU" in e["what"] and "'wasm'" in e["remedy"]
+    got = load(one, "/files/gpu.edge", executionProviders=["webgpu", "wasm"])
+    assert got["info"]["device"]["name"] == "wasm" and "GPU" in got["info"]["device"]["why"]
+
+
+def test_a_lost_gpu(gpu_visit):
+    opened = gpu_visit.run(
+        "const options = {device: 'webgpu', threads: 1};"
+        "window.p = await ew.pipeline('text-generation', '/files/gpu.edge', options);"
+        "return p.info.device.name"
+    )
+    assert opened == "webgpu"
+    e = error(gpu_visit.run("return await p.saveAdapter('mine')"), "InputError")
+    assert "WebGPU" in e["what"] and "'wasm'" in e["remedy"]
+    for worker in gpu_visit.page.workers:
+        worker.evaluate("""() => {
+            const encode = globalThis.GPUDevice?.prototype.createCommandEncoder;
+            if (encode)
+              GPUDevice.prototype.createCommandEncoder = function (...all) {
+                this.destroy(); // as when the driver is restarted
+                return encode.apply(this, all);
+              };
+        }""")
+    for _ in range(2):
+        e = error(gpu_visit.run("return await p('Once', {max_new_tokens: 4})"), "EngineError")
+        assert "the GPU was lost" in e["what"] and "new pipeline" in e["remedy"]
+    gpu_visit.run("await p.dispose()")
+    assert len(greedy(gpu_visit, "/files/gpu.edge", {"device": "wasm"})["ids"]) > 12

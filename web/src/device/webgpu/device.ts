@@ -1,0 +1,407 @@
+// The WebGPU device: plans that the engine in C has checked, on the browser's GPU, and steps that
+// have no shader in WebAssembly.
+
+import { KERNELS } from "../../gen/kernels.ts";
+import { ERRORS } from "../../gen/plan_format.ts";
+import { EngineError } from "../../shared/errors.ts";
+import type { Choice, DeviceInfo } from "../../shared/platform.ts";
+import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../device.ts";
+import type { DeviceOptions } from "../options.ts";
+import { Engine } from "../wasm/engine.ts";
+import { failureOf } from "../wasm/failures.ts";
+import { Argmax } from "./argmax.ts";
+import type { GpuContext } from "./context.ts";
+import { Gpu } from "./gpu.ts";
+import { GpuMemory, type GpuRange } from "./memory.ts";
+import { Order } from "./order.ts";
+import { Pipelines } from "./pipelines.ts";
+import { GpuPlan } from "./plan.ts";
+import { Transfers, type WordRange } from "./transfer.ts";
+import type { Program } from "./wgsl.ts";
+
+const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);
+const range = (buffer: Buffer): GpuRange => buffer as GpuRange;
+
+/** A GPU and the engine that checks its plans. Failures of work that waits come with a read. */
+export class GpuDevice implements Device, GpuContext {
+  readonly pipelines: Pipelines;
+  readonly texts = new Map<string, Program>();
+  runs = 0;
+  watcher: Watcher | undefined;
+  private readonly memory: GpuMemory;
+  private readonly transfers: Transfers;
+  private readonly order = new Order();
+  private readonly plans = new Map<PlanHandle, GpuPlan>();
+  /** Arenas, which all plans share. */
+  private readonly temps: GpuRange[] = [];
+  /** Allocations whose success is not yet known. */
+  private readonly scopes = new Set<Promise<void>>();
+  /** Copies of buffers in the host's memory: address and bytes. */
+  private readonly copies = new Map<Buffer, [address: number, bytes: number]>();
+
+  /** Searches for the highest value of buffers. */
+  private readonly searches = new Map<Buffer, Argmax>();
+
+  private constructor(
+    readonly gpu: Gpu,
+    readonly wasm: Engine,
+    readonly options: DeviceOptions,
+  ) {
+    this.pipelines = new Pipelines(gpu);
+    this.transfers = new Transfers(gpu);
+    this.memory = new GpuMemory(gpu, (make, failed) => {
+      gpu.device.pushErrorScope("out-of-memory");
+      const buffer = make();
+      const heard = gpu.device
+        .popErrorScope()
+        .then((e) => e && this.order.fail(failed()))
+        .catch(() => undefined) // lost
+        .then(() => void this.scopes.delete(heard));
+      this.scopes.add(heard);
+      return buffer;
+    });
+    gpu.device.onuncapturederror = ({ error }) =>
+      this.order.fail(
+        new EngineError(
+          `the GPU refused a command (${error.message})`,
+          "webgpu",
+          "Report this; the device 'wasm' runs the model.",
+        ),
+      );
+  }
+
+  /**
+   * Opens the GPU, and the engine in WebAssembly beside it.
+   * @throws EngineError there is no GPU; InputError, OutOfMemory
+   */
+  static async open(options: DeviceOptions): Promise<GpuDevice> {
+    const opening = Engine.open(options);
+    opening.catch(() => undefined);
+    let gpu: Gpu;
+    try {
+      gpu = await Gpu.open();
+    } catch (e) {
+      opening.then(
+        (engine) => engine.close(),
+        () => undefined,
+      );
+      throw e;
+    }
+    return new GpuDevice(gpu, await opening, options);
+  }
+
+  get choice(): Choice {
+    return this.wasm.choice;
+  }
+  get host(): Host {
+    return this.wasm.host;
+  }
+  get instantiateMs(): number {
+    return this.wasm.instantiateMs;
+  }
+  get tableHash(): number {
+    return this.wasm.tableHash;
+  }
+  get memoryBytes(): number {
+    return this.wasm.memoryBytes + this.memory.bytes;
+  }
+
+  get info(): DeviceInfo {
+    const { flavour, threads } = this.choice;
+    const onWasm: Record<string, string> = {};
+    for (const { places } of this.plans.values()) Object.assign(onWasm, places.onWasm);
+    return {
+      name: "webgpu",
+      flavour,
+      threads,
+      why: "",
+      gpu: { adapter: this.gpu.name, pipelines: this.pipelines.size, onWasm },
+    };
+  }
+
+  lacks(kernels: readonly string[]): string[] {
+    return this.wasm.lacks(kernels);
+  }
+
+  /** Does work in the order of calls. */
+  private add(work: () => void | Promise<void>): void {
+    if (this.gpu.lost) throw this.gpu.lost;
+    this.order.add(work);
+  }
+
+  // ---- memory
+  allocate(bytes: number, what: string, unset: boolean | "weight" = false): GpuRange {
+    if (this.gpu.lost) throw this.gpu.lost;
+    const weight = unset === "weight";
+    return weight ? this.memory.forWeight(bytes, what) : this.memory.allocate(bytes, what);
+  }
+
+  release(buffer: Buffer | undefined): void {
+    if (!buffer || this.gpu.lost) return;
+    this.add(() => {
+      const [address] = this.copies.get(buffer) ?? [0];
+      if (address) this.host.free(address);
+      this.copies.delete(buffer);
+      this.searches.get(buffer)?.result.destroy();
+      this.searches.delete(buffer);
+      this.memory.release(range(buffer));
+    });
+  }
+
+  write(buffer: Buffer, data: Uint8Array, at = 0): void {
+    const bytes = this.order.idle ? data : data.slice();
+    this.add(() => this.store(buffer, bytes, at));
+  }
+
+  store(buffer: Buffer, data: Uint8Array, at: number): void | Promise<void> {
+    const to = range(buffer);
+    if (!data.length || this.transfers.write(to, data, at)) return;
+    const [words, first] = wordsOf(to, at, data.length);
+    return this.transfers.read([words]).then(([old]) => {
+      old!.set(data, to.offset + at - first);
+      this.transfers.put(words.gpu, words.offset, old!);
+    });
+  }
+
+  fill(buffer: Buffer, value = 0, at = 0, bytes = buffer.bytes - at): void {
+    const to = range(buffer);
+    const begin = to.offset + at;
+    const whole = begin + bytes === to.limit ? Math.ceil(bytes / 4) * 4 : bytes;
+    if (begin % 4 || whole % 4) this.write(buffer, new Uint8Array(bytes).fill(value), at);
+    else this.add(() => this.transfers.fill(to.block.gpu, begin, whole, value));
+  }
+
+  read(buffer: Buffer, at = 0, bytes = buffer.bytes - at): Promise<Uint8Array<ArrayBuffer>> {
+    return this.reading(() => this.fetch(buffer, at, bytes));
+  }
+
+  /** Begins a read in the order of calls, unless earlier work has failed. */
+  private reading(work: () => Promise<Uint8Array<ArrayBuffer>>): Promise<Uint8Array<ArrayBuffer>> {
+    return new Promise((resolve, reject) => {
+      const begin = () => {
+        try {
+          this.order.thrown();
+          work().then(resolve, reject);
+        } catch (e) {
+          reject(e);
+        }
+      };
+      try {
+        this.add(begin);
+      } catch (e) {
+        reject(e);
+      }
+    });
+  }
+
+  async fetch(buffer: Buffer, at: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    const [words, first] = wordsOf(range(buffer), at, bytes);
+    const begin = range(buffer).offset + at - first;
+    return (await this.fetchWords(words)).subarray(begin, begin + bytes);
+  }
+
+  /** Reads words now, and with them the errors of runs. */
+  private async fetchWords(words: WordRange): Promise<Uint8Array<ArrayBuffer>> {
+    const plans = [...this.plans.values()].filter(({ unchecked }) => unchecked);
+    for (const plan of plans) plan.unchecked = false;
+    const errors = plans.map((plan) => ({ gpu: plan.buffers.errors, offset: 0, bytes: 8 }));
+    if (!words.bytes && !plans.length) return new Uint8Array(0);
+    const [data, ...found] = await this.transfers.read([words, ...errors]);
+    found.forEach((error, i) => {
+      this.checkIndex(plans[i]!, error);
+    });
+    return data!;
+  }
+
+  /** Throws the error that the first step of a plan wrote which found one. */
+  private checkIndex(plan: GpuPlan, words: Uint8Array<ArrayBuffer>): void {
+    const view = new DataView(words.buffer, words.byteOffset, 8);
+    const step = view.getUint32(0, true) - 1;
+    if (step < 0) return;
+    this.transfers.put(plan.buffers.errors, 0, new Uint8Array(16));
+    const name = plan.parts.steps[step]!.kernel;
+    throw failureOf(INDEX, plan.running, false, {
+      step,
+      operand: -1,
+      kernel: KERNELS.findIndex(([kernel]) => kernel === name),
+      detail: BigInt(view.getInt32(4, true)),
+    });
+  }
+
+  copy(source: Buffer, target: Buffer, bytes = source.bytes): void {
+    const [from, to] = [range(source), range(target)];
+    const whole = Math.ceil(bytes / 4) * 4;
+    const fits = bytes === whole || to.offset + bytes === to.limit;
+    this.add(() => {
+      if (fits && from.offset % 4 === 0 && to.offset % 4 === 0)
+        this.transfers.copy(from.block.gpu, from.offset, to.block.gpu, to.offset, whole);
+      else return this.fetch(from, 0, bytes).then((data) => this.store(to, data, 0));
+    });
+  }
+
+  async argmax(buffer: Buffer): Promise<number | undefined> {
+    let argmax = this.searches.get(buffer);
+    if (!argmax) {
+      argmax = await Argmax.open(this.gpu, range(buffer));
+      this.searches.set(buffer, argmax);
+    }
+    const { result, run } = argmax;
+    const words = await this.reading(() => {
+      run();
+      return this.fetchWords({ gpu: result, offset: 0, bytes: 8 });
+    });
+    const view = new DataView(words.buffer, words.byteOffset, 8);
+    return Number.isFinite(view.getFloat32(0, true)) ? view.getUint32(4, true) : undefined;
+  }
+
+  async hosted(buffer: Buffer): Promise<number> {
+    const data = await this.read(buffer);
+    let [address, bytes] = this.copies.get(buffer) ?? [0, -1];
+    if (bytes < data.length) {
+      if (address) this.host.free(address);
+      address = this.host.alloc(data.length);
+      bytes = data.length;
+      this.copies.set(buffer, [address, bytes]);
+    }
+    this.host.write(address, data);
+    return address;
+  }
+
+  async ready(): Promise<void> {
+    await this.order.settled();
+    await Promise.all([...this.scopes, ...Array.from(this.plans.values(), (plan) => plan.made())]);
+    if (this.gpu.lost) throw this.gpu.lost;
+    this.order.thrown();
+  }
+
+  // ---- plans
+  loadPlan(
+    bytes: Uint8Array,
+    where: string,
+    title = where,
+    notes?: Uint8Array,
+    kinds: readonly string[] = [],
+  ): PlanHandle {
+    if (this.gpu.lost) throw this.gpu.lost;
+    const handle = this.wasm.loadPlan(bytes, where, title, notes);
+    try {
+      const plan = new GpuPlan(this, handle, bytes, kinds, where);
+      this.plans.set(handle, plan);
+      this.bindTemps(plan);
+    } catch (e) {
+      this.freePlan(handle);
+      throw e;
+    }
+    return handle;
+  }
+
+  /** Binds the arenas of a plan, and makes them as large as it needs. */
+  private bindTemps({ kinds, parts, handle }: GpuPlan): void {
+    slotsOf(kinds).forEach((slot, i) => {
+      const bytes = parts.slotBytes[slot]!;
+      const old = this.temps[i];
+      if (!old || old.bytes < bytes) {
+        const larger = this.allocate(bytes, "what is between steps");
+        this.temps[i] = larger;
+        for (const [other, plan] of this.plans) {
+          const its = slotsOf(plan.kinds)[i];
+          if (its !== undefined) this.bind(other, its, larger);
+        }
+        this.release(old);
+      } else this.bind(handle, slot, old);
+    });
+  }
+
+  freePlan(handle: PlanHandle): void {
+    if (this.gpu.lost) return;
+    this.add(() => {
+      this.wasm.freePlan(handle);
+      this.plans.get(handle)?.free();
+      this.plans.delete(handle);
+    });
+  }
+
+  private plan(handle: PlanHandle): GpuPlan {
+    return this.plans.get(handle)!;
+  }
+
+  bind(handle: PlanHandle, slot: number, buffer: Buffer, where = ""): void {
+    this.add(() => this.plan(handle).bind(slot, range(buffer), where));
+  }
+
+  unbind(handle: PlanHandle, slot: number): void {
+    this.add(() => this.plan(handle).unbind(slot));
+  }
+
+  inRuns(plan: PlanHandle, slot: number): boolean {
+    return this.wasm.inRuns(plan, slot);
+  }
+
+  initSpan(plan: PlanHandle, slot: number): [begin: number, end: number] {
+    return this.wasm.initSpan(plan, slot);
+  }
+
+  register(handle: PlanHandle, register: number, value: number): void {
+    this.add(() => {
+      this.wasm.register(handle, register, value);
+      this.plan(handle).register(register, value);
+    });
+  }
+
+  init(handle: PlanHandle, where: string): void {
+    this.go(handle, 0, this.plan(handle).parts.initCount, where);
+  }
+
+  initSteps(handle: PlanHandle, first: number, count: number, where: string): void {
+    this.go(handle, first, first + count, where);
+  }
+
+  run(handle: PlanHandle, where: string): void {
+    this.runs++;
+    const { initCount, steps } = this.plan(handle).parts;
+    if (this.watcher) this.watcher.run(handle, where);
+    else this.go(handle, initCount, steps.length, where);
+  }
+
+  runStep(handle: PlanHandle, step: number, where: string): void {
+    const first = this.plan(handle).parts.initCount + step;
+    this.go(handle, first, first + 1, where);
+  }
+
+  /** Runs steps; not after a failure that no read has reported. */
+  private go(handle: PlanHandle, first: number, end: number, where: string): void {
+    if (first === end) return;
+    const plan = this.plan(handle);
+    this.add(() => {
+      if (this.order.failed) return;
+      plan.running = where;
+      return plan.run(first, end);
+    });
+  }
+
+  describe(plan: PlanHandle): PlanInfo {
+    return this.wasm.describe(plan);
+  }
+
+  close(): void {
+    this.transfers.close();
+    this.memory.close();
+    this.gpu.device.destroy();
+    this.wasm.close();
+  }
+}
+
+/** Slots that are arenas. */
+const slotsOf = (kinds: readonly string[]): number[] =>
+  kinds.flatMap((kind, slot) => (kind === "temp" ? [slot] : []));
+
+/** The words that a range touches, and the offset of the first byte. */
+function wordsOf(
+  { block, offset }: GpuRange,
+  at: number,
+  bytes: number,
+): [words: WordRange, first: number] {
+  const first = Math.floor((offset + at) / 4) * 4;
+  const end = Math.ceil((offset + at + bytes) / 4) * 4;
+  return [{ gpu: block.gpu, offset: first, bytes: end - first }, first];
+}

@@ -1,0 +1,86 @@
+// The adapter: which GPU there is, its limits, and what is said where none can be used.
+
+import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
+import { message } from "../../shared/words.ts";
+
+const REMEDY =
+  "Use the device 'wasm', or 'auto'. WebGPU needs a secure context (https or localhost), and a " +
+  "browser that has it in workers: Chrome 113, Safari 26, or Firefox 141 on Windows and 145 on " +
+  "macOS.";
+
+/** Flags of WebGPU, as its specification numbers them. */
+export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 } as const;
+export const COMPUTE_STAGE = 4;
+export const MAP_READ = 1;
+
+/** What is asked for of the adapter's own limits, since more is better. */
+const WANTED = [
+  "maxBufferSize",
+  "maxStorageBufferBindingSize",
+  "maxStorageBuffersPerShaderStage",
+  "maxComputeWorkgroupStorageSize",
+] as const;
+
+/** A device of WebGPU. */
+export class Gpu {
+  /** Why it can no longer be used, once it was lost. */
+  lost: EdgewiseError | undefined;
+  /** Largest range of a buffer that a step can bind. */
+  readonly bindingBytes: number;
+  /** Buffers that a step can bind, besides uniforms. */
+  readonly bindings: number;
+  /** Largest buffer. */
+  readonly bufferBytes: number;
+
+  private constructor(
+    readonly device: GPUDevice,
+    /** The adapter, for `info`. */
+    readonly name: string,
+  ) {
+    const { limits } = device;
+    this.bindingBytes = limits.maxStorageBufferBindingSize;
+    this.bindings = limits.maxStorageBuffersPerShaderStage;
+    this.bufferBytes = limits.maxBufferSize;
+    void device.lost.then(({ reason, message: words }) => {
+      this.lost = new EngineError(
+        `the GPU was lost (${words || reason})`,
+        "webgpu",
+        "Make a new pipeline or session: the GPU's driver was restarted, or it ran out of memory.",
+      );
+    });
+  }
+
+  /**
+   * Opens the browser's GPU.
+   * @throws EngineError there is no WebGPU, no adapter, or no device
+   */
+  static async open(): Promise<Gpu> {
+    const { gpu } = navigator;
+    if (!gpu) throw new EngineError("this browser has no WebGPU here", "webgpu", REMEDY);
+    let adapter: GPUAdapter | null;
+    try {
+      adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
+    } catch (e) {
+      throw new EngineError(`the browser gives no GPU (${message(e)})`, "webgpu", REMEDY);
+    }
+    if (!adapter)
+      throw new EngineError("the browser finds no GPU that WebGPU can use", "webgpu", REMEDY);
+    const requiredLimits = Object.fromEntries(WANTED.map((n) => [n, adapter.limits[n]]));
+    try {
+      const device = await adapter.requestDevice({ requiredLimits });
+      const { vendor, architecture, description } = adapter.info;
+      const words = description || [vendor, architecture].filter(Boolean).join(" ");
+      return new Gpu(device, words || "unnamed adapter");
+    } catch (e) {
+      throw new EngineError(`the GPU gives no device (${message(e)})`, "webgpu", REMEDY);
+    }
+  }
+
+  /** A new zeroed GPUBuffer. Without memory for it, `device` reports an error later. */
+  buffer(bytes: number, uniform = false): GPUBuffer {
+    return this.device.createBuffer({
+      size: Math.ceil(Math.max(bytes, 16) / 16) * 16,
+      usage: (uniform ? USAGE.UNIFORM : USAGE.STORAGE) | USAGE.COPY_SRC | USAGE.COPY_DST,
+    });
+  }
+}

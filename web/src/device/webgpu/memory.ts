@@ -1,0 +1,141 @@
+// Memory of a GPU. Weights share a few GPUBuffers: they are only read. Everything else has its own,
+// since WebGPU refuses to read and write one GPUBuffer in a step. All begins at a multiple of 256
+// bytes, as bindings must. The twin of python/edgewise/webgpu/memory.py.
+
+import { OutOfMemory } from "../../shared/errors.ts";
+import { megabytes } from "../../shared/words.ts";
+import type { Buffer } from "../device.ts";
+import { ALIGNMENT } from "./arrange.ts";
+import type { Gpu } from "./gpu.ts";
+
+/** Bytes of the first GPUBuffer for weights, and of the largest one. */
+const LEAST = 1 << 22;
+const MOST = 1 << 28;
+const REMEDY = "Use a smaller or a more strongly quantized model, or close other tabs.";
+
+const aligned = (bytes: number): number => Math.ceil(Math.max(bytes, 1) / ALIGNMENT) * ALIGNMENT;
+
+/** A GPUBuffer with one or several allocations. */
+export interface Block {
+  gpu: GPUBuffer;
+  /** No other GPUBuffer of the memory has had it. */
+  number: number;
+  bytes: number;
+  shared: boolean;
+  /** Number of allocations in it. */
+  live: number;
+  /** Offset behind the last one. */
+  used: number;
+  /** What was released. */
+  spare: { bytes: number; offset: number }[];
+}
+
+/** A range of a GPUBuffer. */
+export class GpuRange implements Buffer {
+  /**
+   * The end of what was written in pieces, and the bytes of an incomplete word there, which come
+   * with the next piece: WebGPU writes whole words.
+   */
+  streamed: { end: number; rest: Uint8Array } | undefined;
+
+  /**
+   * @param limit end of the allocation, in bytes from the beginning of the GPUBuffer; the rest of
+   *   its last word is free
+   * @param streams whether it is written from its beginning to its end before it is used
+   */
+  constructor(
+    readonly block: Block,
+    readonly offset: number,
+    readonly bytes: number,
+    readonly limit: number,
+    readonly streams = false,
+  ) {}
+
+  part(offset: number, bytes = this.bytes - offset): GpuRange {
+    return new GpuRange(this.block, this.offset + offset, bytes, this.limit);
+  }
+}
+
+/** Allocates ranges of GPUBuffers. */
+export class GpuMemory {
+  private made = 0;
+  private readonly blocks = new Set<Block>();
+
+  /**
+   * @param gpu the device
+   * @param guard called with the purpose and the end of what is allocated, to hear of its failure
+   */
+  constructor(
+    private readonly gpu: Gpu,
+    private readonly guard: (make: () => GPUBuffer, failed: () => OutOfMemory) => GPUBuffer,
+  ) {}
+
+  /** Zeroed memory in a GPUBuffer of its own. */
+  allocate(bytes: number, what: string): GpuRange {
+    return this.take(this.make(aligned(bytes), false, what), bytes);
+  }
+
+  /** Memory with undefined contents that no step writes. */
+  forWeight(bytes: number, what: string): GpuRange {
+    const size = aligned(bytes);
+    const shared = [...this.blocks].filter((block) => block.shared);
+    for (const block of shared)
+      if (block.spare.some((s) => s.bytes === size) || block.bytes - block.used >= size)
+        return this.take(block, bytes);
+    // As much again as there is: a small model needs little, a large one few buffers.
+    const held = shared.reduce((sum, block) => sum + block.bytes, 0);
+    const more = Math.min(Math.max(LEAST, held), MOST, this.gpu.bufferBytes);
+    return this.take(this.make(Math.max(size, more), true, what), bytes);
+  }
+
+  private take(block: Block, bytes: number): GpuRange {
+    const size = aligned(bytes);
+    const i = block.spare.findIndex((s) => s.bytes === size);
+    const offset = i < 0 ? block.used : block.spare.splice(i, 1)[0]!.offset;
+    if (i < 0) block.used += size;
+    block.live++;
+    return new GpuRange(block, offset, bytes, offset + bytes, block.shared);
+  }
+
+  private make(bytes: number, shared: boolean, what: string): Block {
+    if (bytes > this.gpu.bufferBytes)
+      throw new OutOfMemory(
+        `out of memory for ${what}: ${megabytes(bytes)} in one buffer, this GPU has at most ` +
+          megabytes(this.gpu.bufferBytes),
+        "webgpu",
+        "Use a smaller model, or the device 'wasm'.",
+      );
+    const gpu = this.guard(
+      () => this.gpu.buffer(bytes),
+      () =>
+        new OutOfMemory(
+          `out of memory of the GPU for ${what} (${megabytes(bytes)}); ${megabytes(this.bytes)} ` +
+            "are in use",
+          "webgpu",
+          REMEDY,
+        ),
+    );
+    const block = { gpu, number: this.made++, bytes, shared, live: 0, used: 0, spare: [] };
+    this.blocks.add(block);
+    return block;
+  }
+
+  /** Frees an allocation; its GPUBuffer when it holds no other one. */
+  release({ block, offset, bytes }: GpuRange): void {
+    block.spare.push({ bytes: aligned(bytes), offset });
+    if (--block.live) return;
+    this.blocks.delete(block);
+    block.gpu.destroy();
+  }
+
+  /** Bytes of all GPUBuffers. */
+  get bytes(): number {
+    return [...this.blocks].reduce((sum, block) => sum + block.bytes, 0);
+  }
+
+  /** Frees everything. */
+  close(): void {
+    for (const { gpu } of this.blocks) gpu.destroy();
+    this.blocks.clear();
+  }
+}

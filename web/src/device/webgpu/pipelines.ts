@@ -1,0 +1,89 @@
+// Compiled programs, shared by all plans of a device.
+
+import { EngineError } from "../../shared/errors.ts";
+import { message } from "../../shared/words.ts";
+import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
+import { BINDING, type Program, RECORD_BYTES } from "./wgsl.ts";
+
+/** A program that is being compiled, or has been. */
+export interface Pipeline {
+  layout: GPUBindGroupLayout;
+  /** Undefined until `made` resolves. */
+  pipeline: GPUComputePipeline | undefined;
+  made: Promise<void>;
+}
+
+/** Pipelines by the text of their program. */
+export class Pipelines {
+  private readonly known = new Map<string, Pipeline>();
+
+  constructor(private readonly gpu: Gpu) {}
+
+  /** Number of programs. */
+  get size(): number {
+    return this.known.size;
+  }
+
+  /**
+   * The pipeline of a program, which begins to be compiled.
+   * @param where the step, for errors
+   */
+  get(program: Program, where: string): Pipeline {
+    let found = this.known.get(program.text);
+    if (!found) {
+      found = this.make(program, where);
+      this.known.set(program.text, found);
+    }
+    return found;
+  }
+
+  private make(program: Program, where: string): Pipeline {
+    const { device } = this.gpu;
+    const layout = device.createBindGroupLayout({ entries: entriesOf(program) });
+    const pipeline: Pipeline = { layout, pipeline: undefined, made: Promise.resolve() };
+    pipeline.made = device
+      .createComputePipelineAsync({
+        layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+        compute: {
+          module: device.createShaderModule({ code: program.text }),
+          entryPoint: "main",
+        },
+      })
+      .then(
+        (made) => {
+          pipeline.pipeline = made;
+        },
+        (e: unknown) => {
+          if (this.gpu.lost) throw this.gpu.lost;
+          throw new EngineError(
+            `a shader is refused (${message(e)})`,
+            where,
+            "Report this; the device 'wasm' runs the model.",
+          );
+        },
+      );
+    pipeline.made.catch(() => undefined); // whoever uses it hears of it
+    return pipeline;
+  }
+}
+
+function entriesOf(program: Program): GPUBindGroupLayoutEntry[] {
+  const entry = (
+    binding: number,
+    type: GPUBufferBindingType,
+    minBindingSize = 0,
+  ): GPUBindGroupLayoutEntry => ({
+    binding,
+    visibility: COMPUTE_STAGE,
+    buffer: { type, minBindingSize },
+  });
+  const storage = (written: boolean): GPUBufferBindingType =>
+    written ? "storage" : "read-only-storage";
+  const entries = [entry(BINDING.RECORD, "uniform", RECORD_BYTES)];
+  if (program.registers) entries.push(entry(BINDING.REGISTERS, "uniform"));
+  if (program.fails || program.guarded) entries.push(entry(BINDING.ERRORS, storage(program.fails)));
+  program.bindings.forEach(({ written }, i) => {
+    entries.push(entry(BINDING.OPERANDS + i, storage(written)));
+  });
+  return entries;
+}

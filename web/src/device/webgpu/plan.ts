@@ -1,0 +1,234 @@
+// A plan whose steps run on a GPU; steps without a shader run in WebAssembly, between copies of
+// what they read and write. The twin of python/edgewise/webgpu/loaded.py.
+
+import { PlanError } from "../../shared/errors.ts";
+import type { PlanHandle } from "../device.ts";
+import { type ResolvedStep, resolveSteps } from "../wasm/resolve.ts";
+import type { GpuContext, PlanContext } from "./context.ts";
+import { Launch } from "./launch.ts";
+import type { GpuRange } from "./memory.ts";
+import { Mirrors } from "./mirror.ts";
+import { type PlanParts, partsOf } from "./steps.ts";
+import { RECORD_BYTES, REGISTERS } from "./wgsl.ts";
+
+/** Dispatches that are submitted together: the GPU starts while the rest is encoded. */
+const CHUNK = 64;
+
+/** Steps first to end - 1 of a plan, all on the GPU or all in WebAssembly. */
+interface Run {
+  first: number;
+  end: number;
+  onGpu: boolean;
+}
+
+/** What runs where, for `info`. */
+export interface PlanPlaces {
+  dispatches: number;
+  /** Why the steps of a kernel run in WebAssembly. */
+  onWasm: Record<string, string>;
+  /** Bytes copied between GPU and WebAssembly within runs. */
+  downloads: number;
+  uploads: number;
+}
+
+/** A plan that the engine in C has checked, on a GPU. */
+export class GpuPlan implements PlanContext {
+  readonly parts: PlanParts;
+  /** Present values of the registers. */
+  readonly registers: number[];
+  /** The plan's own: constants, a record per step, registers, the first error. */
+  readonly buffers: Record<"constants" | "records" | "registers" | "errors", GPUBuffer>;
+  /** Whether a step can find an index that is out of range. */
+  readonly fails: boolean;
+  /** Name of the latest run, for errors. */
+  running = "";
+  /** Whether a run has ended whose errors were not read. */
+  unchecked = false;
+  private readonly launches: (Launch | undefined)[];
+  private readonly reasons = new Map<number, string>();
+  private readonly bound = new Map<number, GpuRange>();
+  private readonly dirty = new Set<number>();
+  private fresh = true;
+  private mirrors: Mirrors | undefined;
+  private ready = false;
+
+  /**
+   * @param handle of the engine in C
+   * @param kinds of the slots
+   */
+  constructor(
+    readonly device: GpuContext,
+    readonly handle: PlanHandle,
+    bytes: Uint8Array,
+    readonly kinds: readonly string[],
+    readonly where: string,
+  ) {
+    this.parts = partsOf(bytes);
+    const { steps, constants, registers } = this.parts;
+    if (registers.length > REGISTERS || registers.flat().some((x) => x !== (x | 0)))
+      throw new PlanError("its registers exceed those of a GPU", where, "Use the device 'wasm'.");
+    this.registers = registers.map(([low]) => low);
+    const { gpu } = device;
+    this.buffers = {
+      constants: gpu.buffer(constants.length),
+      records: gpu.buffer(RECORD_BYTES * Math.max(steps.length, 1), true),
+      registers: gpu.buffer(4 * REGISTERS, true),
+      errors: gpu.buffer(16),
+    };
+    if (constants.length) {
+      const words = new Uint8Array(Math.ceil(constants.length / 4) * 4);
+      words.set(constants);
+      gpu.device.queue.writeBuffer(this.buffers.constants, 0, words);
+    }
+    let failing = false;
+    this.launches = steps.map((step, i) => {
+      const launch = new Launch(this, i, step, failing);
+      if (launch.reason) {
+        this.reasons.set(i, launch.reason);
+        return undefined;
+      }
+      failing ||= launch.fails;
+      this.dirty.add(i);
+      return launch;
+    });
+    this.fails = failing;
+    if (this.reasons.size) this.mirrors = new Mirrors(this);
+  }
+
+  /** Steps as they would run now. */
+  resolve(first: number, count: number): ResolvedStep[] {
+    return resolveSteps(this.device.wasm, this.handle, first, count, this.where);
+  }
+
+  /** The memory of a slot. */
+  bufferOf(slot: number): GpuRange {
+    const found = this.bound.get(slot);
+    if (!found)
+      throw new PlanError(
+        `slot ${slot} is not bound`,
+        this.where,
+        "This is a bug in Edgewise; please report it with the model.",
+      );
+    return found;
+  }
+
+  bind(slot: number, buffer: GpuRange, where: string): void {
+    const bytes = this.parts.slotBytes[slot];
+    if (bytes === undefined || buffer.bytes < bytes)
+      throw new PlanError(
+        `slot ${slot} of ${bytes ?? 0} bytes is bound to ${buffer.bytes} bytes`,
+        where || this.where,
+        "The package is damaged: build it again.",
+      );
+    this.bound.set(slot, buffer);
+    this.mirrors?.moved(slot);
+    this.launches.forEach((launch, i) => {
+      if (launch?.slots.has(slot)) this.dirty.add(i);
+    });
+  }
+
+  unbind(slot: number): void {
+    this.bound.delete(slot);
+  }
+
+  /** Sets a register whose value the engine has checked. */
+  register(index: number, value: number): void {
+    this.registers[index] = value;
+    this.fresh = true;
+  }
+
+  /**
+   * Runs steps first to end - 1, init steps counted. Returns at once if all of them are on the GPU
+   * and their pipelines have been made.
+   */
+  run(first: number, end: number): void | Promise<void> {
+    const runs = this.runs(first, end);
+    this.refresh(first, end);
+    const waits = this.unmade(first, end);
+    if (waits.length || runs.some(({ onGpu }) => !onGpu)) return this.runLater(waits, runs);
+    for (const run of runs) this.onGpu(run);
+  }
+
+  /** Pipelines of these steps that are still being made. */
+  private unmade(first: number, end: number): Promise<void>[] {
+    if (this.ready) return [];
+    const waits: Promise<void>[] = [];
+    for (const launch of this.launches.slice(first, end))
+      for (const { pipeline, made } of launch?.pipelines ?? []) if (!pipeline) waits.push(made);
+    this.ready = !waits.length && first === 0 && end === this.launches.length;
+    return waits;
+  }
+
+  private async runLater(waits: Promise<void>[], runs: readonly Run[]): Promise<void> {
+    await Promise.all(waits);
+    for (const run of runs)
+      if (run.onGpu) this.onGpu(run);
+      else await this.mirrors!.run(run.first, run.end);
+  }
+
+  private runs(first: number, end: number): Run[] {
+    const out: Run[] = [];
+    for (let i = first; i < end; i++) {
+      const onGpu = this.launches[i] !== undefined;
+      const last = out.at(-1);
+      if (last?.onGpu === onGpu) last.end = i + 1;
+      else out.push({ first: i, end: i + 1, onGpu });
+    }
+    return out;
+  }
+
+  /** Writes registers and what has changed since the last run. */
+  private refresh(first: number, end: number): void {
+    if (this.fresh && this.registers.length) {
+      const { queue } = this.device.gpu.device;
+      queue.writeBuffer(this.buffers.registers, 0, Int32Array.from(this.registers));
+    }
+    this.fresh = false;
+    for (const i of this.dirty)
+      if (i >= first && i < end) {
+        this.launches[i]!.connect();
+        this.dirty.delete(i);
+        this.ready = false;
+      }
+  }
+
+  private onGpu({ first, end }: Run): void {
+    const { device } = this.device.gpu;
+    for (let i = first; i < end; i += CHUNK) {
+      const encoder = device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      for (const launch of this.launches.slice(i, Math.min(i + CHUNK, end))) launch!.dispatch(pass);
+      pass.end();
+      device.queue.submit([encoder.finish()]);
+    }
+    this.unchecked ||= this.fails;
+  }
+
+  /** What runs where. */
+  get places(): PlanPlaces {
+    const { initCount, steps } = this.parts;
+    const onWasm: Record<string, string> = {};
+    for (const [i, reason] of this.reasons) if (i >= initCount) onWasm[steps[i]!.kernel] = reason;
+    return {
+      dispatches: this.launches
+        .slice(initCount)
+        .reduce((sum, launch) => sum + (launch?.programs.length ?? 0), 0),
+      onWasm,
+      downloads: this.mirrors?.downloads ?? 0,
+      uploads: this.mirrors?.uploads ?? 0,
+    };
+  }
+
+  /** Resolves when all programs have been compiled; rejects with the error of one. */
+  async made(): Promise<void> {
+    const { length } = this.launches;
+    await Promise.all(this.unmade(0, length));
+    this.unmade(0, length); // none: runs need not look again
+  }
+
+  /** Frees what is the plan's own. */
+  free(): void {
+    this.mirrors?.free();
+    for (const buffer of Object.values(this.buffers)) buffer.destroy();
+  }
+}

@@ -1,0 +1,144 @@
+// Copies between a GPU's memory and the worker's. WebGPU copies whole words.
+
+import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
+import { message } from "../../shared/words.ts";
+import { type Gpu, MAP_READ, USAGE } from "./gpu.ts";
+import type { GpuRange } from "./memory.ts";
+
+const LOST_MS = 1000; // from a failed map to the news that the GPU was lost
+const PIECE = 1 << 20;
+
+/** A range of a GPUBuffer to read, in whole words. */
+export interface WordRange {
+  gpu: GPUBuffer;
+  offset: number;
+  bytes: number;
+}
+
+/** Copies between a GPU's memory and the worker's. */
+export class Transfers {
+  private readonly spare: GPUBuffer[] = [];
+  /** Number of reads, each of which maps a buffer. */
+  maps = 0;
+
+  constructor(private readonly gpu: Gpu) {}
+
+  /** Reads ranges, with one submit and one map. What was submitted before is done then. */
+  async read(ranges: readonly WordRange[]): Promise<Uint8Array<ArrayBuffer>[]> {
+    const { device } = this.gpu;
+    const total = ranges.reduce((sum, { bytes }) => sum + bytes, 0);
+    const staging = this.staging(total);
+    const encoder = device.createCommandEncoder();
+    let at = 0;
+    for (const { gpu, offset, bytes } of ranges) {
+      encoder.copyBufferToBuffer(gpu, offset, staging, at, bytes);
+      at += bytes;
+    }
+    device.queue.submit([encoder.finish()]);
+    this.maps++;
+    try {
+      await staging.mapAsync(MAP_READ, 0, total);
+    } catch (e) {
+      staging.destroy();
+      throw await this.reason(e);
+    }
+    const all = new Uint8Array(staging.getMappedRange(0, total)).slice();
+    staging.unmap();
+    this.spare.push(staging);
+    at = 0;
+    return ranges.map(({ bytes }) => all.subarray(at, (at += bytes)));
+  }
+
+  /** Why a map failed. */
+  private async reason(e: unknown): Promise<EdgewiseError> {
+    await Promise.race([
+      this.gpu.device.lost,
+      new Promise((resolve) => {
+        setTimeout(resolve, LOST_MS);
+      }),
+    ]);
+    return (
+      this.gpu.lost ??
+      new EngineError(`the GPU returned nothing (${message(e)})`, "webgpu", "Load the model again.")
+    );
+  }
+
+  /** A buffer to map, of at least so many bytes. */
+  private staging(bytes: number): GPUBuffer {
+    const i = this.spare.findIndex(({ size }) => size >= bytes);
+    if (i >= 0) return this.spare.splice(i, 1)[0]!;
+    this.spare.shift()?.destroy();
+    return this.gpu.device.createBuffer({
+      size: 2 ** Math.ceil(Math.log2(Math.max(bytes, 256))),
+      usage: USAGE.MAP_READ | USAGE.COPY_DST,
+    });
+  }
+
+  /**
+   * Writes bytes, if that needs no others.
+   * @returns whether it was done: otherwise the words at the ends must be read first
+   */
+  write(buffer: GpuRange, data: Uint8Array, at: number): boolean {
+    const { streamed } = buffer;
+    const goesOn = streamed?.end === at;
+    buffer.streamed = undefined;
+    let begin = buffer.offset + at;
+    let words = data;
+    if (goesOn && streamed.rest.length) {
+      words = new Uint8Array(streamed.rest.length + data.length);
+      words.set(streamed.rest);
+      words.set(data, streamed.rest.length);
+      begin -= streamed.rest.length;
+    }
+    if (begin % 4) return false;
+    const end = begin + words.length;
+    const rest = end % 4;
+    if (rest && end === buffer.limit) {
+      const padded = new Uint8Array(words.length + 4 - rest);
+      padded.set(words);
+      words = padded;
+    } else if (rest) {
+      if (!buffer.streams || (at !== 0 && !goesOn)) return false;
+      buffer.streamed = { end: at + data.length, rest: words.slice(words.length - rest) };
+      words = words.subarray(0, words.length - rest);
+    } else buffer.streamed = { end: at + data.length, rest: new Uint8Array(0) };
+    this.put(buffer.block.gpu, begin, words);
+    return true;
+  }
+
+  /** Writes whole words. */
+  put(gpu: GPUBuffer, offset: number, words: Uint8Array): void {
+    if (!words.length) return;
+    this.gpu.device.queue.writeBuffer(gpu, offset, words as Uint8Array<ArrayBuffer>);
+  }
+
+  /** Sets whole words to zero, or all bytes to a value. */
+  fill(gpu: GPUBuffer, offset: number, bytes: number, value: number): void {
+    const { device } = this.gpu;
+    if (value === 0) {
+      const encoder = device.createCommandEncoder();
+      encoder.clearBuffer(gpu, offset, bytes);
+      device.queue.submit([encoder.finish()]);
+      return;
+    }
+    const piece = new Uint8Array(Math.min(bytes, PIECE)).fill(value);
+    for (let at = 0; at < bytes; at += piece.length)
+      this.put(gpu, offset + at, piece.subarray(0, Math.min(piece.length, bytes - at)));
+  }
+
+  /** Copies whole words. */
+  copy(from: GPUBuffer, fromAt: number, to: GPUBuffer, toAt: number, bytes: number): void {
+    const { device } = this.gpu;
+    const encoder = device.createCommandEncoder();
+    // a buffer cannot be copied to itself
+    const between = from === to ? this.gpu.buffer(bytes) : undefined;
+    if (between) encoder.copyBufferToBuffer(from, fromAt, between, 0, bytes);
+    encoder.copyBufferToBuffer(between ?? from, between ? 0 : fromAt, to, toAt, bytes);
+    device.queue.submit([encoder.finish()]);
+    between?.destroy();
+  }
+
+  close(): void {
+    for (const staging of this.spare.splice(0)) staging.destroy();
+  }
+}
