@@ -26,7 +26,3 @@ FLAGS = [
     f"--disable-features={FEATURES}",
     "--host-resolver-rules=MAP insecure.test 127.0.0.1",
 ]
-# V8's baseline compiler alone. With each new profile the optimizing one compiles Python and the
-# engine again in the background, a third of the processor time of a page that compiles a model.
-# test_compilers.py runs the engine with either, tests/browsers and others with Chromium's defaults.
-BASELINE = "--js-flags=--liftoff-only"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .chromium import BASELINE, CHROMIUM, FLAGS
+from .chromium import CHROMIUM, FLAGS
 from .hub import Hub
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ def strict_server(built, files):
 
 @pytest.fixture(scope="session")
 def browser(built, playwright):
-    chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, BASELINE])
+    chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
     yield chromium
     chromium.close()
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from browser.chromium import CHROMIUM, FLAGS
-from browser.conftest import built, files, hub, package, server  # noqa: F401  (fixtures)
+from browser.conftest import browser, built, files, hub, package, server  # noqa: F401  (fixtures)
 from browser.training.conftest import trainable  # noqa: F401
 
 from .drivers import Browser, Chromium, Firefox, Tab, WebKit, missing
@@ -68,14 +67,6 @@ class Page:
         troubles = self.run("return window.troubles")
         self.tab.close()
         assert not troubles, troubles
-
-
-@pytest.fixture(scope="session")
-def browser(built, playwright):  # noqa: F811
-    """Chromium with both of its WebAssembly compilers, as users have it."""
-    chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-    yield chromium
-    chromium.close()
 
 
 @pytest.fixture(scope="session")
