@@ -51,8 +51,8 @@ def dispatches(plans, monkeypatch):
 
 
 def test_dispatches_for_a_token(monkeypatch):
-    """Of a layer: products for q, k and v with the norm before them, rotations, writes of the cache,
-    attention, its product, both products of the MLP with their norm and activation, the last one.
+    """Of a layer: products for q, k and v with the norm before them, rotations, writes of the
+    cache, attention, its product, both products of the MLP with norm and activation, the last one.
     """
     plans = [compile_causal_lm(graph(n), capacity=64, target=WEBGPU)[1][0] for n in (2, 4)]
     two, four = dispatches(plans, monkeypatch)

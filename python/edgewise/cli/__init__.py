@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import EdgewiseError
-from . import bench, build, federate, generate, inspect, merge, train
+from . import bench, build, compare, federate, generate, inspect, merge, train
 
-COMMANDS = (build, train, merge, generate, inspect, bench, federate)
+COMMANDS = (build, train, merge, generate, inspect, bench, federate, compare)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

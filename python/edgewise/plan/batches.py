@@ -1,7 +1,8 @@
 """Puts steps side by side that a device can run at once: the same kernel on other memory.
 
-Steps wait for others of their kind, and so do updates of states. A device that runs steps one by one gains nothing, so only some targets ask for it. The
-plan's format does not know about batches: a device recognises neighbours that can run together.
+Steps wait for others of their kind, and so do updates of states. A device that runs steps one by
+one gains nothing, so only some targets ask for it. The plan's format does not know about batches: a
+device recognises neighbours that can run together.
 """
 
 from __future__ import annotations

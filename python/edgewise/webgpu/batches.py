@@ -156,12 +156,10 @@ class Grouping:
             return False
         nbytes = found.end - found.begin
         for later in range(end, len(self.steps)):
-            step = self.steps[later]
+            it = self.steps[later]
             hits = [
                 o.output and not o.updated
-                for o, v, r in zip(
-                    step.kernel.operands, step.operands, self.resolved[later].operands
-                )
+                for o, v, r in zip(it.kernel.operands, it.operands, self.resolved[later].operands)
                 if v is not None
                 and r is not None
                 and r.buffer == found.buffer
