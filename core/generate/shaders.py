@@ -119,6 +119,11 @@ def typescript(_table):
     return shaders_typescript.module(*collected(), KERNELS)
 
 
+def quoted(texts):
+    """A tuple of texts as source code."""
+    return "(" + ", ".join(f'"{x}"' for x in texts) + ("," if len(texts) == 1 else "") + ")"
+
+
 def alike(_table):
     """The text of python/edgewise/targets/gen/alike.py."""
     out = [NOTE, "", "from __future__ import annotations", ""]
@@ -132,7 +137,10 @@ def alike(_table):
             if unknown:
                 raise ValueError(f"{path}: {unknown} are no parameters")
             same = tuple(filter(None, declared.get("same", "").split("; ")))
-            out.append(f"    {name!r}: ({vary!r}, {same!r}),")
+            rows = [quoted(declared.get("vary", "").split()), quoted(same)]
+            line = f'    "{name}": ({", ".join(rows)}),'
+            long = [f'    "{name}": (', *(f"        {row}," for row in rows), "    ),"]
+            out += [line] if len(line) <= 100 else long
     return "\n".join([*out, "}", ""])
 
 
