@@ -85,7 +85,7 @@ def test_files_are_safetensors_of_the_documented_numbers(codec):
     """The reference reader finds the tensors; scales are computed again, group by group."""
     schema, values, left = inputs()
     data, decoded, remaining = pack(values, schema, codec, FIELDS, left)
-    tensors = {name: fields for name, fields in deserialize(data)}
+    tensors = dict(deserialize(data))
     assert len(data) <= schema.most_bytes(codec)
     for n, shape in schema.shapes.items():
         x = values[n] + left[n]

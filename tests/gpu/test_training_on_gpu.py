@@ -39,10 +39,7 @@ def picture_model():
 
 def test_pools_and_8_bit_moments():
     graph = picture_model()
-    feeds = {
-        "x": RNG.standard_normal((2, 1, 8, 8)).astype("f4"),
-        "labels": np.array([1, 3]),
-    }
+    feeds = {"x": RNG.standard_normal((2, 1, 8, 8)).astype("f4"), "labels": np.array([1, 3])}
     runs = []
     for engine in (NativeEngine(threads=1), gpu(), gpu()):
         program = Program(

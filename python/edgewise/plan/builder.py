@@ -11,7 +11,6 @@ from ..declare.symbolic import Sym, most, product, registers_of, strides_of
 from ..errors import EdgewiseError, UnsupportedOp
 from ..ir import BROKEN, Tensor, Value
 from ..targets import CPU, Target
-from .batches import in_batches
 from .hoist import hoist_updates
 from .layouts import Layouts
 from .memory import plan_memory
@@ -234,6 +233,7 @@ class Builder(Layouts):
         phases = (self.init_steps, self.steps)
         if self.target.memory.several_arenas:
             from .arenas import place_in_slots
+            from .batches import in_batches
 
             batches = in_batches(self.steps, self.target.alike, self._is_state)
             self.steps = [step for batch in batches for step in batch]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..declare.kernel import dimensions, evaluate
+from ..declare.kernel import dimensions
 from .accessors import TYPES, Access, class_of
 from .gen.shaders import COMMON
 from .steps import Linear, Number, PlanStep, element_dtype
@@ -66,11 +66,6 @@ class Linker:
             or (isinstance(value, float) and not math.isfinite(value))
             or name in self.varied
         }
-        self.fixed = {  # constants that the shader declares
-            name.strip(): condition.strip()
-            for rule in filter(None, self.variant.declared.get("const", "").split(";"))
-            for name, _, condition in [rule.partition(" = ")]
-        }
 
     def word(self, index: int) -> str:
         """A word of the step's record."""
@@ -117,11 +112,6 @@ class Linker:
             self.parameter(name)
         elif name == "type_code" and "type" in self.step.params:
             self.out[name] = f"const type_code = {self.step.params['type']};"
-        elif name in self.fixed:
-            plain = {k: v for k, v in self.step.params.items() if isinstance(v, int)}
-            self.out[name] = (
-                f"const {name} = {str(bool(evaluate(self.fixed[name], plain))).lower()};"
-            )
         elif name.endswith("_") and name[:-1] in self.calls:
             self.called(name[:-1])
         elif name in ("fail", "reg", "batch_part", "batch_choice"):

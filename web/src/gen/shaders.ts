@@ -1049,39 +1049,39 @@ fn zero_of(row: u32, part: u32) -> f32 {
         text: (p) => `batch0 * batch1 * m * ceil_div(n, ${p.b_row === 1 ? "4" : "32"})`,
         when: (p) => (p.m <= 4 && p.k > 0),
         apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
-        consts: [["packed", (p) => p.b_row === 1]],
+        consts: [],
         stages: [],
         body: `
-const PARTS = select(2u, 16u, packed);
-const COLUMNS = GROUP / PARTS;
+fn parts() -> u32 { return select(2u, 16u, b_row == 1); }
+fn columns() -> u32 { return GROUP / parts(); }
 var<workgroup> partial: array<f32, GROUP>;
 fn run(at: u32, lane: u32) {
-  let across = ceil_div(n, COLUMNS);
+  let across = ceil_div(n, columns());
   let row = at / across % m;
   let batch = at / across / m;
   let p = batch / batch1;
   let q = batch - p * batch1;
-  var part = lane % PARTS;
-  var local = lane / PARTS;
-  if (!packed) {
-    part = lane / COLUMNS;
-    local = lane % COLUMNS;
+  var part = lane % parts();
+  var local = lane / parts();
+  if (b_row != 1) {
+    part = lane / columns();
+    local = lane % columns();
   }
-  let column = at % across * COLUMNS + local;
+  let column = at % across * columns() + local;
   var s = 0f;
   if (column < n) {
     let from_a = p * a0 + q * a1 + row * a_row;
     let from_b = p * b0 + q * b1 + column * b_col;
-    for (var d = part; d < k; d += PARTS) {
+    for (var d = part; d < k; d += parts()) {
       s = fma(a(from_a + d * a_col), number(b(from_b + d * b_row)), s);
     }
   }
   partial[lane] = s;
   workgroupBarrier();
   if (part == 0u && column < n) {
-    let step = select(COLUMNS, 1u, packed);
+    let step = select(columns(), 1u, b_row == 1);
     s = 0f;
-    for (var i = 0u; i < PARTS; i++) { s += partial[lane + i * step]; }
+    for (var i = 0u; i < parts(); i++) { s += partial[lane + i * step]; }
     let to = p * y0 + q * y1 + row * y_row + column;
     var v = alpha * s;
     if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
