@@ -180,12 +180,12 @@ def test_tasks():
         edgewise.pipeline("fill-mask", "/nowhere/at/all")
 
 
-def test_packages_run_in_pages(tiny_model, tmp_path):
+def test_packages_without_a_task(tiny_model, tmp_path):
     graph = FileSource(str(tiny_model("bert", "base") / "onnx/model.onnx"))
     dims = [{"batch_size": 1, "sequence_length": 8}]
     with open(tmp_path / "model.edge", "wb") as file:
         compile_inference({"model.onnx": graph}, dims).write(file)
-    with pytest.raises(InputError, match="packages of tasks run in pages"):
+    with pytest.raises(InputError, match="no pipeline 'feature-extraction' of packages"):
         edgewise.pipeline("embeddings", tmp_path / "model.edge")
 
 

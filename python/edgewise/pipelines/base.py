@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..engine import Owner
 from ..errors import InputError
 from ..session import InferenceSession
+from ..session.packaged import ProgramSession
 from .files import Dtype, ModelFiles, Stem
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Pipeline(Owner):
     generator for an iterator, as in transformers.
 
     Args:
-        model: path of a model folder or of an .onnx file; the id of a model of the hub (needs
+        model: path of a model folder, of an .onnx file, or (for tasks of texts and pictures) of a
+            package of `edgewise build --task`; the id of a model of the hub (needs
             `edgewise[hub]`); an InferenceSession, or {stem: InferenceSession}.
         tokenizer: a Tokenizer, a path or an id. Default: the model's.
         processor, feature_extractor, image_processor: a processor, or the contents of its
@@ -61,6 +63,8 @@ class Pipeline(Owner):
     """Graphs that are used where they exist."""
     CALL: ClassVar[Mapping[str, Any]] = {}
     """{option of a call: its default}."""
+    PACKAGED: ClassVar[bool] = False
+    """Whether packages of the task can be opened."""
     TOKENIZER: ClassVar[bool] = False
     """Whether the task needs a tokenizer."""
 
@@ -86,7 +90,7 @@ class Pipeline(Owner):
         self.start_lock()
         self.closed = False
         self.engine, self.session_options = engine, session_options
-        self.sessions: dict[str, InferenceSession] = {}
+        self.sessions: dict[str, Any] = {}  # of InferenceSession, or ProgramSession of packages
         self.files: ModelFiles | None = None
         if device not in _DEVICES or isinstance(device, bool):
             raise InputError(
@@ -100,11 +104,7 @@ class Pipeline(Owner):
                 model, self.STEMS, self.OPTIONAL, dtype, revision, subfolder, model_file_name
             )
             if self.files.package is not None:
-                raise InputError(
-                    "packages of tasks run in pages",
-                    self.files.where,
-                    "In Python give the model's folder or .onnx file.",
-                )
+                self._check_package(self.files.package.manifest, self.files.where)
         else:
             self._take(model)
         self.config = self._json("config.json") if config is None else dict(config)
@@ -182,7 +182,7 @@ class Pipeline(Owner):
                 )
         return {**self.defaults, **given}
 
-    def session(self, stem: str) -> InferenceSession:
+    def session(self, stem: str) -> Any:
         """The session of a graph, which is loaded on first use.
 
         Raises:
@@ -192,6 +192,8 @@ class Pipeline(Owner):
             raise InputError(
                 "the pipeline is closed", self.task, "Create it again with `pipeline`."
             )
+        if stem not in self.sessions and self.files is not None and self.files.package is not None:
+            self.sessions[stem] = ProgramSession(self.files.package, stem, self.engine)
         if stem not in self.sessions:
             path = self.files.graphs.get(stem) if self.files is not None else None
             if path is None:
@@ -254,6 +256,21 @@ class Pipeline(Owner):
                 ready = []
         if ready:
             yield from self._batch(ready, options)
+
+    def _check_package(self, manifest: Mapping[str, Any], where: str) -> None:
+        """Raises InputError unless the pipeline can open a package."""
+        if not self.PACKAGED or "programs" not in manifest:
+            raise InputError(
+                f"Python has no pipeline '{self.task}' of packages like this",
+                where,
+                "Give the model's folder or .onnx file.",
+            )
+        if manifest.get("task") != self.task:
+            raise InputError(
+                f"it is a package for '{manifest.get('task')}'",
+                where,
+                f"Build one with `edgewise build --task {self.task}`.",
+            )
 
     def _take(self, model: Any) -> None:
         """Takes sessions instead of a model's files. Raises InputError."""

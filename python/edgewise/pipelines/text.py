@@ -9,7 +9,7 @@ from ..arrays import Array, as_input
 from ..compile.model_file import OFFSET_POSITIONS
 from ..declare.dtypes import unpack
 from ..errors import InputError
-from ..session import InferenceSession
+from ..session.packaged import ProgramSession
 from ..text.encoding import STRATEGIES, Encoding
 from .base import Pipeline
 
@@ -41,6 +41,12 @@ class Numbers:
             n *= d
         return n
 
+    def cut(self, rows: int) -> None:
+        """Leaves out what follows the first `rows` of the second dimension; the first is 1."""
+        size = len(self.data) // max(1, self.count)
+        self.shape = [1, rows, *self.shape[2:]]
+        self.data = self.data[: self.count * size]
+
     def row(self, *index: int) -> list[float]:
         """The numbers of the last dimension at an index of the others."""
         at = 0
@@ -63,6 +69,7 @@ class TextPipeline(Pipeline):
     result does not depend on what is processed with it (but see FeatureExtractionPipeline).
     """
 
+    PACKAGED = True
     _padding = (0, False)  # of which session `can_pad` was found out
 
     TOKENIZER = True
@@ -74,7 +81,7 @@ class TextPipeline(Pipeline):
     }
     """Options of calls for the tokenizer, of pipelines that take them."""
 
-    def session(self, stem: str) -> InferenceSession:
+    def session(self, stem: str) -> Any:
         """As Pipeline.session."""
         session = super().session(stem)
         session.MAX_PLANS = MAX_PLANS
@@ -111,7 +118,7 @@ class TextPipeline(Pipeline):
     def longest(self) -> int | None:
         """The greatest number of tokens that tokenizer and model take; None: not known."""
         most = self.config.get("max_position_embeddings")
-        known = [self.tokenizer.longest]
+        known = [self.tokenizer.longest, self._packaged_length]
         if type(most) is int and most > 0 and self.config.get("position_biased_input") is not False:
             offset = self.config.get("model_type") in OFFSET_POSITIONS
             known.append(most - (self.config.get("pad_token_id", 1) + 1 if offset else 0))
@@ -119,11 +126,22 @@ class TextPipeline(Pipeline):
         return min(found) if found else None
 
     @property
+    def _packaged_length(self) -> int | None:
+        """The greatest number of tokens that the plans of a package take."""
+        package = self.files.package if self.files is not None else None
+        if package is None:
+            return None
+        most = package.manifest["processor"].get("text", {}).get("max_length")
+        return most if type(most) is int else None
+
+    @property
     def can_pad(self) -> bool:
         """Whether texts of different lengths can run together without a change of their results
         beyond rounding: the graph has a mask, and does not quantize over all tokens of a run.
         """
         session = self.session("model")
+        if isinstance(session, ProgramSession):
+            return False
         if id(session) != self._padding[0]:
             quantizes = any(n.op in QUANTIZING for n in session.graph.every_node())
             self._padding = (id(session), "attention_mask" in session.inputs and not quantizes)
@@ -148,8 +166,16 @@ class TextPipeline(Pipeline):
         n = max(len(e.ids) for e in encodings)
         if len(encodings) > 1:  # few plans
             n = min(-(-n // BUCKET) * BUCKET, max(n, self.longest or n))
+        tokens = n
+        if isinstance(session, ProgramSession):
+            n = session.size_for("input_ids", 1, n)
         feeds = {name: self._feed(session.inputs[name], encodings, n) for name in session.inputs}
-        return [Numbers(x) for x in session.run(list(outputs), feeds)]
+        found = [Numbers(x) for x in session.run(list(outputs), feeds)]
+        if isinstance(session, ProgramSession) and n > tokens:
+            for name, numbers in zip(outputs, found):
+                if session.varies(name, 1):
+                    numbers.cut(tokens)
+        return found
 
     def _feed(self, info: Any, encodings: Sequence[Encoding], n: int) -> Any:
         """The value of an input of the graph for texts of n tokens. Raises InputError."""

@@ -19,7 +19,7 @@ from .chunks import choose_run
 from .decoder_plan import DecoderPlan
 from .open import check_cache_dtype
 from .open import open_package as open_package
-from .weights import WeightStore, key_of
+from .weights import WeightStore, checks_of, weight_of
 
 if TYPE_CHECKING:
     import os
@@ -82,7 +82,9 @@ class DecoderModel(Owner):
             else self._open_package(model, dtype, capacity, cache_dtype, target, revision)
         )
         described = self._read_manifest(self.package.manifest)
-        self.store = WeightStore(self.device, self.states, self._checks() if verify else None)
+        self.store = WeightStore(
+            self.device, self.states, checks_of(self.package) if verify else None
+        )
         self.plans: list[DecoderPlan] = []
         # by number: the caches by name, and the tokens so far
         self.sequences: dict[int, list[Any]] = {}
@@ -148,23 +150,7 @@ class DecoderModel(Owner):
 
     def weight(self, slot: dict[str, Any]) -> Tensor:
         """A weight that the manifest describes, as a tensor of uint8."""
-        w = self.weights[slot["name"]]
-        source = self.package.source(w["file"])
-        # The file that a part of a package is in can be mapped.
-        while hasattr(source, "source") and hasattr(source, "offset"):
-            w = {**w, "offset": w["offset"] + source.offset}
-            source = source.source
-        return Tensor(w["name"], 2, (w["bytes"],), source, w["offset"], w["bytes"])
-
-    def _checks(self) -> dict[tuple[Any, ...], tuple[list[str], str, str]]:
-        """Checksums for WeightStore."""
-        checks = {}
-        for w in self.weights.values():
-            if "sums" in w:
-                tensor = self.weight(w)
-                file = getattr(tensor.source, "name", "")
-                checks[key_of(tensor)] = w["sums"], w["name"], file
-        return checks
+        return weight_of(self.package, self.weights[slot["name"]])
 
     def buffer(self, name: str, nbytes: int) -> Buffer:
         """A buffer shared by the plans (input ids, logits)."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..ir import Tensor
 from ..sums import check_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ..engine import Buffer, Device, LoadedPlan
-    from ..ir import Tensor
+    from ..package import Package
 
 
 class WeightStore:
@@ -146,6 +147,27 @@ class WeightStore:
         for buffer in [*owned, *self.computed.values()]:
             self.device.release(buffer)
         self.weights, self.computed, self.kept = {}, {}, set()
+
+
+def weight_of(package: Package, entry: Mapping[str, Any]) -> Tensor:
+    """A weight that a package's manifest describes, as a tensor of uint8."""
+    source, offset = package.source(entry["file"]), entry["offset"]
+    # The file that a part of a package is in can be mapped.
+    while hasattr(source, "source") and hasattr(source, "offset"):
+        offset += source.offset
+        source = source.source
+    return Tensor(entry["name"], 2, (entry["bytes"],), source, offset, entry["bytes"])
+
+
+def checks_of(package: Package) -> dict[tuple[Any, ...], tuple[list[str], str, str]]:
+    """The checksums of a package's weights, for WeightStore."""
+    checks = {}
+    for entry in package.manifest["weights"]:
+        if "sums" in entry:
+            tensor = weight_of(package, entry)
+            file = getattr(tensor.source, "name", "")
+            checks[key_of(tensor)] = entry["sums"], entry["name"], file
+    return checks
 
 
 def key_of(tensor: Tensor) -> tuple[Any, ...]:

@@ -55,6 +55,7 @@ class ImagePipeline(Pipeline):
         graphs: of post-processing.
     """
 
+    PACKAGED = True
     STEM = "model"
     """The graph that takes the picture."""
 
@@ -62,7 +63,10 @@ class ImagePipeline(Pipeline):
         super().__init__(model, tokenizer, **options)
         self.graphs = ImageGraphs(self.engine)
         if not isinstance(self.processor, ImageProcessor):
-            config = self.processor
+            config: Any = self.processor
+            if config is None and self.files is not None and self.files.package is not None:
+                described = self.files.package.manifest["processor"]["image"]
+                config = Description.from_dict(described)
             if config is None:
                 config = self._json("preprocessor_config.json") or self.default_processor()
             if not isinstance(config, (Mapping, Description)):

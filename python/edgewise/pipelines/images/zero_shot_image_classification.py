@@ -26,6 +26,7 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
         [{"score", "label"}] for each picture, the highest score first
     """
 
+    PACKAGED = False
     task = "zero-shot-image-classification"
     TOKENIZER = True
     CALL = {"candidate_labels": None, "hypothesis_template": "This is a photo of {}."}

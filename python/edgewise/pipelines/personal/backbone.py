@@ -63,6 +63,12 @@ class Backbone:
                 "pipe",
                 f"Give a pipeline of {', '.join(TASKS)}.",
             )
+        if pipe.files is not None and pipe.files.package is not None:
+            raise InputError(
+                "packages are personalized in pages",
+                "pipe",
+                "Give the model's folder or .onnx file.",
+            )
         if pooling not in POOLINGS:
             raise InputError(f"it is {pooling!r}", "pooling", 'Give "mean" or "first".')
         self.pipe, self.task = pipe, TASKS[pipe.task]

@@ -1,0 +1,102 @@
+"""Packages of tasks in Python: results are those of the model's folder."""
+
+import numpy as np
+import pytest
+from edgewise import personalize, pipeline
+from edgewise.cli import main
+from edgewise.errors import InputError
+
+from . import tiny, tiny_images
+
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore")
+QUESTION = {"question": "Where did she live?", "context": tiny.TEXTS[1] * 3}
+CALLS = {
+    "feature-extraction": ("base", [tiny.TEXTS[0], tiny.TEXTS[4]], {"pooling": "mean"}),
+    "text-classification": ("sequence", tiny.TEXTS[:2], {"top_k": None}),
+    "token-classification": ("tokens", tiny.TEXTS[1], {"ignore_labels": []}),
+    "question-answering": ("questions", QUESTION, {"top_k": 3}),
+    "fill-mask": ("mask", "The quick brown [MASK] jumps.", {}),
+}
+
+
+def same(found, expected):
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            same(found[name], value)
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected):
+            same(a, b)
+    elif isinstance(expected, (str, int, type(None))):
+        assert found == expected
+    else:
+        np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=2e-5)
+
+
+def built(folder, task, *options):
+    path = folder / f"{task}.edge"
+    main(["build", "--task", task, str(folder), "-o", str(path), *options])
+    return path
+
+
+@pytest.mark.parametrize("task", CALLS)
+def test_texts(tmp_path, task):
+    head, given, options = CALLS[task]
+    folder = tiny.make(tmp_path / "model", "bert", head)
+    path = built(folder, task, "--max-length", "64")
+    with pipeline(task, folder) as whole, pipeline(task, path) as packaged:
+        same(packaged(given, **options), whole(given, **options))
+        # no plan for longer texts: they are cut, or divided
+        long = {**QUESTION, "context": tiny.TEXTS[1] * 9} if head == "questions" else None
+        if long or head in ("base", "sequence"):
+            assert packaged(long or " ".join(tiny.TEXTS * 4), **options)
+
+
+def test_texts_with_plans_for_some_lengths(tmp_path):
+    """Positions are relative: the package has plans for 8, 16, 32, and 40 tokens."""
+    folder = tiny.make(tmp_path / "model", "bert", "tokens", position_embedding_type="relative_key")
+    path = built(folder, "token-classification", "--max-length", "40")
+    with pipeline("ner", folder) as whole, pipeline("ner", path) as packaged:
+        for text in tiny.TEXTS:
+            options = {"ignore_labels": []}
+            same(packaged(text, **options), whole(text, **options))
+
+
+@pytest.mark.parametrize(
+    "task, kind",
+    [
+        ("image-classification", "vit"),
+        ("object-detection", "yolos"),
+        ("depth-estimation", "dpt"),
+        ("image-segmentation", "segformer"),
+    ],
+)
+def test_pictures(tmp_path, task, kind):
+    (tmp_path / "model").mkdir()
+    folder = tiny_images.make(tmp_path / "model", kind)
+    pixels = np.random.default_rng(3).integers(0, 256, (64, 96, 3)).astype(np.uint8)
+    path = built(folder, task)
+    options = {"threshold": 0.1} if task == "object-detection" else {}
+    with pipeline(task, path) as packaged:
+        described = packaged.processor.description
+        with pipeline(task, folder, processor=described) as whole:
+            same(packaged(pixels, **options), whole(pixels, **options))
+        if task == "image-classification":
+            with pytest.raises(InputError, match="personalized in pages"):
+                personalize(packaged, {"a": [pixels], "b": [pixels]})
+            with pytest.raises(InputError, match="a package for 'image-classification'"):
+                pipeline("image-feature-extraction", path)
+            with pytest.raises(InputError, match="no pipeline 'audio-classification' of packages"):
+                pipeline("audio-classification", path)
+
+
+def test_labels_of_yolo(tmp_path):
+    source = tiny_images.yolo(tmp_path)
+    path = built(source.parent, "object-detection")
+    pixels = np.random.default_rng(3).integers(0, 256, (64, 64, 3)).astype(np.uint8)
+    options = {"threshold": 0.1}
+    found = pipeline("object-detection", path)(pixels, **options)
+    assert found
+    same(found, pipeline("object-detection", source)(pixels, **options))
