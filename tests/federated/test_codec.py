@@ -87,17 +87,21 @@ def test_files_are_safetensors_of_the_documented_numbers(codec):
     data, decoded, remaining = pack(values, schema, codec, FIELDS, left)
     tensors = dict(deserialize(data))
     assert len(data) <= schema.most_bytes(codec)
+    if codec in LEVELS:
+        scales = np.frombuffer(tensors["scales"]["data"], "<f2").astype(np.float32)
+        stored = np.frombuffer(tensors["values"]["data"], np.uint8 if codec == "int4" else np.int8)
+        if codec == "int4":
+            halves = [h - 16 * (h > 7) for b in stored.tolist() for h in (b & 15, b >> 4)]
+            stored = np.array(halves, np.int8)
     for n, shape in schema.shapes.items():
         x = values[n] + left[n]
         if codec in LEVELS:
-            scales = np.frombuffer(tensors[n + ".scale"]["data"], "<f2").astype(np.float32)
-            expected = quantized(n, x, scales, LEVELS[codec])
-            stored = np.frombuffer(tensors[n]["data"], np.uint8 if codec == "int4" else np.int8)
-            if codec == "int4":
-                halves = [h - 16 * (h > 7) for b in stored.tolist() for h in (b & 15, b >> 4)]
-                stored = np.array(halves[: x.size], np.int8)
-            assert np.array_equal(stored.reshape(shape), expected[0])
+            axis = 0 if n.endswith(("lora_A.weight", "lora_embedding_A")) else 1
+            groups = shape[axis] if ".lora_" in n else -(-x.size // 64)
+            expected = quantized(n, x, scales[:groups], LEVELS[codec])
+            assert np.array_equal(stored[: x.size].reshape(shape), expected[0])
             assert np.array_equal(decoded[n], expected[1])
+            scales, stored = scales[groups:], stored[x.size :]
         else:
             kind = {"float32": "<f4", "float16": "<f2"}[codec]
             assert np.array_equal(np.frombuffer(tensors[n]["data"], kind), x.astype(kind).ravel())
@@ -137,12 +141,12 @@ def test_rounding_is_carried_over():
 @pytest.mark.parametrize(
     "code, change",
     [
-        ("value-range", lambda t: {**t, "w": (2, (2,), b"\x08\x00")}),
-        ("value-range", lambda t: {**t, "w": (2, (2,), b"\x00\x10")}),
-        ("finite", lambda t: {**t, "w.scale": (10, (1,), b"\x00\x7c")}),
-        ("finite", lambda t: {**t, "w.scale": (10, (1,), b"\x00\x80")}),
-        ("shape", lambda t: {**t, "w.scale": (10, (2,), bytes(4))}),
-        ("names", lambda t: {"w": t["w"]}),
+        ("value-range", lambda t: {**t, "values": (2, (2,), b"\x08\x00")}),
+        ("value-range", lambda t: {**t, "values": (2, (2,), b"\x00\x10")}),
+        ("finite", lambda t: {**t, "scales": (10, (1,), b"\x00\x7c")}),
+        ("finite", lambda t: {**t, "scales": (10, (1,), b"\x00\x80")}),
+        ("shape", lambda t: {**t, "scales": (10, (2,), bytes(4))}),
+        ("names", lambda t: {"values": t["values"]}),
     ],
 )
 def test_wrong_integers_are_refused(code, change):
@@ -150,7 +154,7 @@ def test_wrong_integers_are_refused(code, change):
 
     schema = Schema.of({"w": (3,)})
     metadata = {"format": "edgewise.delta.1", "kind": "delta", "schema": schema.sha256}
-    good = {"w": (2, (2,), b"\x21\x07"), "w.scale": (10, (1,), b"\x00\x3c")}
+    good = {"values": (2, (2,), b"\x21\x07"), "scales": (10, (1,), b"\x00\x3c")}
     fields = {**metadata, "codec": "int4"}
     assert unpack(save_safetensors(good, None, fields), schema, "int4", {})["w"].tolist() == [
         1,

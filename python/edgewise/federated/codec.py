@@ -1,11 +1,12 @@
 """The update format edgewise.delta.1.
 
-A safetensors file with the metadata {format, kind, schema, base, run, round, codec}. For each
-parameter NAME it holds, by codec:
+A safetensors file with the metadata {format, kind, schema, base, run, round, codec}. It holds, by
+codec:
 
-    float32, float16: NAME in that type, with its shape
-    int8: NAME as I8 with its shape, and NAME.scale as F16
-    int4: NAME as U8, two values a byte, the low half first, in row-major order; and NAME.scale
+    float32, float16: each parameter in that type, with its name and shape
+    int8: the values of all parameters, by name and in row-major order, as one tensor `values` (I8);
+        all scales in the same order as `scales` (F16)
+    int4: the same, but two values a byte, the low half first (U8)
 
 A value times its scale is the number, in float32. Scales of LoRA's matrices belong to the rank: one
 for each row of lora_A and each column of lora_B. Other parameters have one for each 64 values in
@@ -40,7 +41,7 @@ MOST_PARAMETERS = 100_000
 LEVELS = {"int8": 127, "int4": 7}
 SMALLEST = np.float32(2.0**-24)  # the smallest float16
 LARGEST = 65504.0  # the largest float16
-SCALE = ".scale"
+VALUES, SCALES = "values", "scales"
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,11 @@ class Schema:
             )
         out = {name: tuple(map(int, shapes[name])) for name in sorted(shapes)}
         for name in out:
-            if not name or not name.isascii() or not name.isprintable() or name.endswith(SCALE):
+            if not name or not name.isascii() or not name.isprintable():
                 raise InputError(
                     f"{name!r} is not a valid name of a parameter",
                     "schema",
-                    f"Use printable ASCII that does not end with {SCALE}.",
+                    "Use printable ASCII.",
                 )
         text = "".join(f"{n}\tF32\t{','.join(map(str, s))}\n" for n, s in out.items())
         return cls(out, hashlib.sha256(text.encode()).hexdigest())
@@ -87,19 +88,12 @@ class Schema:
 
     def most_bytes(self, codec: str) -> int:
         """Maximum size of a file of this schema."""
-        body = sum(
-            product(shape) * 4 + 2 * _groups(name, shape) for name, shape in self.shapes.items()
-        )
         if codec in LEVELS:
-            body = sum(
-                -(-product(shape) * (8 if codec == "int8" else 4) // 8) + 2 * _groups(name, shape)
-                for name, shape in self.shapes.items()
-            )
-        elif codec == "float16":
-            body //= 2
+            groups = sum(_groups(name, shape) for name, shape in self.shapes.items())
+            return -(-self.count * (8 if codec == "int8" else 4) // 8) + 2 * groups + 4096
         # header entries with indices of up to 12 digits, names escaped at worst
         header = sum(2 * (2 * len(n) + 16 * len(s) + 120) for n, s in self.shapes.items())
-        return body + header + 4096
+        return self.count * (4 if codec == "float32" else 2) + header + 4096
 
 
 def _rank_axis(name: str) -> int | None:
@@ -177,33 +171,50 @@ def _check_finite(name: str, stored: NDArray[Any]) -> None:
         )
 
 
-def _encode(name: str, x: Floats, codec: str) -> tuple[dict[str, Any], Floats]:
-    """The tensors of a parameter, and the numbers that a reader gets."""
-    shape = x.shape
-    if codec == "float32":
+def _halves(values: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Two values a byte."""
+    flat = np.pad(values, (0, len(values) % 2)) & 15
+    return (flat[::2] | flat[1::2] << 4).astype(np.uint8)
+
+
+class _Writer:
+    """Collects the tensors of a file."""
+
+    def __init__(self, codec: str) -> None:
+        self.codec = codec
+        self.floats: dict[str, Any] = {}
+        self.values: list[NDArray[np.int8]] = []
+        self.scales: list[NDArray[np.float16]] = []
+
+    def add(self, name: str, x: Floats) -> Floats:
+        """Adds a parameter. Returns the numbers that a reader gets."""
         _check_finite(name, x)
-        return {name: (FLOAT, shape, x.astype("<f4").tobytes())}, x
-    if codec == "float16":
-        with np.errstate(over="ignore"):
-            half = x.astype(np.float16)
-        _check_finite(name, half)
-        return {name: (FLOAT16, shape, half.astype("<f2").tobytes())}, half.astype(np.float32)
-    _check_finite(name, x)
-    grouped, scales = _quantize(name, x, codec)
-    _check_finite(name, scales)
-    decoded = grouped.astype(np.float32) * scales.astype(np.float32)[:, None]
-    stored = _ungrouped(name, grouped, shape)
-    tensors: dict[str, Any] = {
-        name + SCALE: (FLOAT16, scales.shape, scales.astype("<f2").tobytes())
-    }
-    if codec == "int8":
-        tensors[name] = (INT8, shape, stored.tobytes())
-    else:
-        flat = stored.reshape(-1)
-        flat = np.pad(flat, (0, len(flat) % 2)) & 15
-        packed = (flat[::2] | flat[1::2] << 4).astype(np.uint8)
-        tensors[name] = (UINT8, packed.shape, packed.tobytes())
-    return tensors, _ungrouped(name, decoded, shape)
+        if self.codec == "float32":
+            self.floats[name] = FLOAT, x.shape, x.astype("<f4").tobytes()
+            return x
+        if self.codec == "float16":
+            with np.errstate(over="ignore"):
+                half = x.astype(np.float16)
+            _check_finite(name, half)
+            self.floats[name] = FLOAT16, x.shape, half.astype("<f2").tobytes()
+            return half.astype(np.float32)
+        grouped, scales = _quantize(name, x, self.codec)
+        _check_finite(name, scales)
+        self.values.append(_ungrouped(name, grouped, x.shape).reshape(-1))
+        self.scales.append(scales)
+        decoded = grouped.astype(np.float32) * scales.astype(np.float32)[:, None]
+        return _ungrouped(name, decoded, x.shape)
+
+    def tensors(self) -> dict[str, Any]:
+        """The tensors of the file."""
+        if self.codec not in LEVELS:
+            return self.floats
+        values, scales = np.concatenate(self.values), np.concatenate(self.scales)
+        stored: NDArray[Any] = values if self.codec == "int8" else _halves(values)
+        return {
+            VALUES: (INT8 if self.codec == "int8" else UINT8, stored.shape, stored.tobytes()),
+            SCALES: (FLOAT16, scales.shape, scales.astype("<f2").tobytes()),
+        }
 
 
 def pack(
@@ -232,17 +243,16 @@ def pack(
     """
     if codec not in CODECS or kind == "weights" and codec != "float32":
         raise InputError(f"there is no codec {codec!r}", "codec", f"Use {', '.join(CODECS)}.")
-    tensors: dict[str, Any] = {}
+    writer = _Writer(codec)
     decoded, remaining = {}, {}
     for name, shape in schema.shapes.items():
         x = np.ascontiguousarray(values[name], np.float32).reshape(shape)
         if left is not None and name in left:
             x = x + left[name]
-        stored, decoded[name] = _encode(name, x, codec)
-        tensors.update(stored)
+        decoded[name] = writer.add(name, x)
         remaining[name] = x - decoded[name]
     fields = {"format": FORMAT, "kind": kind, "schema": schema.sha256, "codec": codec, **metadata}
-    data = save_safetensors(tensors, None, dict(sorted(fields.items())))
+    data = save_safetensors(writer.tensors(), None, dict(sorted(fields.items())))
     assert data is not None
     return data, decoded, remaining
 
@@ -274,24 +284,21 @@ def unpack(
                 f"update, metadata '{name}'",
             )
     _check_tensors(tensors, schema, codec)
-    out = {}
-    for name, shape in schema.shapes.items():
-        raw = tensors[name].bytes()
-        scales = tensors[name + SCALE].bytes() if codec in LEVELS else b""
-        out[name] = _decode(name, shape, codec, raw, scales)
-    return out
+    if codec in LEVELS:
+        return _integers(tensors[VALUES].bytes(), tensors[SCALES].bytes(), schema, codec)
+    return {n: _floats(n, s, codec, tensors[n].bytes()) for n, s in schema.shapes.items()}
 
 
 def _check_tensors(tensors: Mapping[str, Any], schema: Schema, codec: str) -> None:
     """Checks names, types and shapes of a file against the schema."""
-    expected: dict[str, tuple[int, tuple[int, ...]]] = {}
-    for name, shape in schema.shapes.items():
-        if codec == "int4":
-            expected[name] = UINT8, (-(-product(shape) // 2),)
-        else:
-            expected[name] = {"float32": FLOAT, "float16": FLOAT16, "int8": INT8}[codec], shape
-        if codec in LEVELS:
-            expected[name + SCALE] = FLOAT16, (_groups(name, shape),)
+    expected: dict[str, tuple[int, tuple[int, ...]]]
+    if codec in LEVELS:
+        groups = sum(_groups(n, s) for n, s in schema.shapes.items())
+        stored = (INT8, (schema.count,)) if codec == "int8" else (UINT8, (-(-schema.count // 2),))
+        expected = {VALUES: stored, SCALES: (FLOAT16, (groups,))}
+    else:
+        dtype = FLOAT if codec == "float32" else FLOAT16
+        expected = {name: (dtype, shape) for name, shape in schema.shapes.items()}
     _check_names(tensors, expected)
     for name, (dtype, shape) in expected.items():
         found = tensors[name]
@@ -311,28 +318,33 @@ def _check_names(found: Iterable[str], expected: Iterable[str]) -> None:
         raise Refusal("names", f"its parameters are not those of the model: {which}", "update")
 
 
-def _decode(name: str, shape: tuple[int, ...], codec: str, raw: bytes, scales: bytes) -> Floats:
-    """The numbers of a parameter, checked to be finite and in range."""
-    where = f"update, '{name}'"
-    if codec in ("float32", "float16"):
-        x = np.frombuffer(raw, "<f4" if codec == "float32" else "<f2").reshape(shape)
-        if not np.isfinite(x).all():
-            raise Refusal("finite", "it contains NaN or infinity", where)
-        return x.astype(np.float32)
-    count = product(shape)
+def _floats(name: str, shape: tuple[int, ...], codec: str, raw: bytes) -> Floats:
+    """The numbers of a parameter, checked to be finite."""
+    x = np.frombuffer(raw, "<f4" if codec == "float32" else "<f2").reshape(shape)
+    if not np.isfinite(x).all():
+        raise Refusal("finite", "it contains NaN or infinity", f"update, '{name}'")
+    return x.astype(np.float32)
+
+
+def _integers(raw: bytes, scales: bytes, schema: Schema, codec: str) -> dict[str, Floats]:
+    """The numbers of all parameters, checked to be in range."""
     if codec == "int8":
         stored = np.frombuffer(raw, np.int8)
     else:
         packed = np.frombuffer(raw, np.uint8)
         halves = np.stack([packed & 15, packed >> 4], 1).reshape(-1)
         stored = (halves.astype(np.int8) ^ 8) - np.int8(8)
-        if stored[count:].any():
-            raise Refusal("value-range", "the half byte behind its last value is not zero", where)
-        stored = stored[:count]
-    if (np.abs(stored.astype(np.int16)) > LEVELS[codec]).any():
-        raise Refusal("value-range", f"a value is below -{LEVELS[codec]}", where)
+        if stored[schema.count :].any():
+            raise Refusal("value-range", "the half byte behind the last value is not 0", "update")
+    if (stored == -LEVELS[codec] - 1).any():
+        raise Refusal("value-range", f"a value is below -{LEVELS[codec]}", "update")
     scale = np.frombuffer(scales, "<f2").astype(np.float32)
-    if not np.isfinite(scale).all() or (scale < 0).any() or np.signbit(scale).any():
-        raise Refusal("finite", "a scale is negative, NaN or infinity", where)
-    grouped = _grouped(name, stored.reshape(shape)).astype(np.float32)
-    return _ungrouped(name, grouped * scale[:, None], shape)
+    if not np.isfinite(scale).all() or np.signbit(scale).any():
+        raise Refusal("finite", "a scale is negative, NaN or infinity", "update")
+    out, at, group = {}, 0, 0
+    for name, shape in schema.shapes.items():
+        count, groups = product(shape), _groups(name, shape)
+        grouped = _grouped(name, stored[at : at + count].reshape(shape)).astype(np.float32)
+        out[name] = _ungrouped(name, grouped * scale[group : group + groups, None], shape)
+        at, group = at + count, group + groups
+    return out

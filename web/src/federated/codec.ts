@@ -14,7 +14,6 @@ export const CODECS: readonly Codec[] = ["float32", "float16", "int8", "int4"];
 const FORMAT = "edgewise.delta.1";
 const BLOCK = 64;
 const LEVELS: Partial<Record<Codec, number>> = { int8: 127, int4: 7 };
-const SCALE = ".scale";
 const SMALLEST = 2 ** -24; // the smallest float16
 
 const product = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
@@ -40,15 +39,25 @@ export class Schema {
   /** @throws InputError if a name cannot be used */
   static async of(shapes: Iterable<[string, readonly number[]]>): Promise<Schema> {
     const sorted = [...shapes].sort(([a], [b]) => (a < b ? -1 : 1));
-    const wrong = sorted.find(([n]) => !/^[\x20-\x7e]+$/.test(n) || n.endsWith(SCALE));
+    const wrong = sorted.find(([n]) => !/^[\x20-\x7e]+$/.test(n));
     if (wrong || !sorted.length)
       throw new InputError(
         wrong ? `'${wrong[0]}' is not a valid name of a parameter` : "nothing is trained",
         "schema",
-        `Use printable ASCII that does not end with ${SCALE}.`,
+        "Use printable ASCII.",
       );
     const text = sorted.map(([name, shape]) => `${name}\tF32\t${shape.join()}\n`).join("");
     return new Schema(sorted, await sha256(new TextEncoder().encode(text)));
+  }
+
+  /** Numbers in all parameters. */
+  get count(): number {
+    return [...this.shapes.values()].reduce((n, shape) => n + product(shape), 0);
+  }
+
+  /** Scales of all parameters. */
+  get groups(): number {
+    return [...this.shapes].reduce((n, [name, shape]) => n + groupsOf(name, shape).count, 0);
   }
 
   /** The identity of weights. */
@@ -101,10 +110,6 @@ interface Part {
   shape: number[];
   data: Uint8Array<ArrayBuffer>;
 }
-interface Encoded {
-  parts: [string, Part][];
-  /** What a reader gets. */ decoded: Float32Array<ArrayBuffer>;
-}
 
 function checkFinite(name: string, x: Float32Array): void {
   if (!x.every(Number.isFinite))
@@ -133,48 +138,69 @@ function scalesOf(
   return { halves, scales: fromHalves(halves) };
 }
 
-function encode(
-  name: string,
-  x: Float32Array<ArrayBuffer>,
-  shape: readonly number[],
-  codec: Codec,
-): Encoded {
-  checkFinite(name, x);
-  const own = [...shape];
-  if (codec === "float32")
-    return { parts: [[name, { dtype: codec, shape: own, data: bytesOf(x) }]], decoded: x };
-  if (codec === "float16") {
-    const halves = Uint16Array.from(x, toHalf);
-    const decoded = fromHalves(halves);
-    checkFinite(name, decoded);
-    return { parts: [[name, { dtype: codec, shape: own, data: bytesOf(halves) }]], decoded };
+/** Collects the tensors of a file. */
+class Writer {
+  private readonly floats = new Map<string, Part>();
+  private readonly values: Int8Array<ArrayBuffer>;
+  private readonly scales: Uint16Array<ArrayBuffer>;
+  private at = 0;
+  private group = 0;
+
+  constructor(
+    schema: Schema,
+    private readonly codec: Codec,
+  ) {
+    const [count, groups] = codec in LEVELS ? [schema.count, schema.groups] : [0, 0];
+    this.values = new Int8Array(count);
+    this.scales = new Uint16Array(groups);
   }
-  const levels = LEVELS[codec]!;
-  const groups = groupsOf(name, shape);
-  const { halves, scales } = scalesOf(x, groups, levels);
-  checkFinite(name, scales);
-  const values = Int8Array.from(x, (v, i) => {
-    const scale = scales[groups.of(i)]!;
-    return scale
-      ? Math.max(-levels, Math.min(levels, nearest(Math.fround(Math.fround(v) / scale))))
-      : 0;
-  });
-  const decoded = Float32Array.from(values, (v, i) => v * scales[groups.of(i)]!);
-  const data = codec === "int8" ? bytesOf(values) : halved(values);
-  return {
-    parts: [
-      [
-        name,
-        {
-          dtype: codec === "int8" ? "int8" : "uint8",
-          shape: codec === "int8" ? own : [data.length],
-          data,
-        },
-      ],
-      [name + SCALE, { dtype: "float16", shape: [groups.count], data: bytesOf(halves) }],
-    ],
-    decoded,
-  };
+
+  /** Adds a parameter. Returns the numbers that a reader gets. */
+  add(
+    name: string,
+    x: Float32Array<ArrayBuffer>,
+    shape: readonly number[],
+  ): Float32Array<ArrayBuffer> {
+    checkFinite(name, x);
+    const { codec } = this;
+    if (codec in LEVELS) return this.quantize(name, x, shape, LEVELS[codec]!);
+    const halves = codec === "float16" ? Uint16Array.from(x, toHalf) : undefined;
+    const decoded = halves ? fromHalves(halves) : x;
+    checkFinite(name, decoded);
+    this.floats.set(name, { dtype: codec, shape: [...shape], data: bytesOf(halves ?? x) });
+    return decoded;
+  }
+
+  private quantize(
+    name: string,
+    x: Float32Array<ArrayBuffer>,
+    shape: readonly number[],
+    levels: number,
+  ): Float32Array<ArrayBuffer> {
+    const groups = groupsOf(name, shape);
+    const { halves, scales } = scalesOf(x, groups, levels);
+    checkFinite(name, scales);
+    const values = Int8Array.from(x, (v, i) => {
+      const scale = scales[groups.of(i)]!;
+      return scale ? Math.max(-levels, Math.min(levels, nearest(Math.fround(v / scale)))) : 0;
+    });
+    this.values.set(values, this.at);
+    this.scales.set(halves, this.group);
+    this.at += values.length;
+    this.group += halves.length;
+    return Float32Array.from(values, (v, i) => v * scales[groups.of(i)]!);
+  }
+
+  /** The tensors of the file. */
+  tensors(): Map<string, Part> {
+    if (!(this.codec in LEVELS)) return this.floats;
+    const whole = this.codec === "int8";
+    const data = whole ? bytesOf(this.values) : halved(this.values);
+    return new Map([
+      ["values", { dtype: whole ? "int8" : "uint8", shape: [data.length], data }],
+      ["scales", { dtype: "float16", shape: [this.group], data: bytesOf(this.scales) }],
+    ]);
+  }
 }
 
 /** Two values a byte, the low half first. */
@@ -205,25 +231,25 @@ export async function pack(
   metadata: Record<string, string>,
   left?: Values,
 ): Promise<Packed> {
-  const parts = new Map<string, Part>();
+  const writer = new Writer(schema, codec);
   const decoded: Values = new Map();
   const remaining: Values = new Map();
   for (const [name, shape] of schema.shapes) {
     const before = left?.get(name);
     const given = values.get(name)!;
     const x = before ? given.map((v, i) => v + before[i]!) : given;
-    const encoded = encode(name, x, shape, codec);
-    for (const [key, part] of encoded.parts) parts.set(key, part);
-    decoded.set(name, encoded.decoded);
+    const got = writer.add(name, x, shape);
+    decoded.set(name, got);
     remaining.set(
       name,
-      x.map((v, i) => v - encoded.decoded[i]!),
+      x.map((v, i) => v - got[i]!),
     );
   }
   const fields = { base: "", codec, format: FORMAT, kind: "delta", ...metadata };
   const all = Object.entries({ ...fields, schema: schema.sha256 }).sort(([a], [b]) =>
     a < b ? -1 : 1,
   );
+  const parts = writer.tensors();
   const { head, order } = safetensorsHead(
     new Map(
       Array.from(parts, ([key, p]) => [
@@ -264,37 +290,47 @@ export async function unpack(
     return data.slice(t.offset, t.offset + t.bytes);
   };
   const quantized = codec in LEVELS;
-  if (found.tensors.size !== schema.shapes.size * (quantized ? 2 : 1))
+  if (found.tensors.size !== (quantized ? 2 : schema.shapes.size))
     fail("it has other parameters than the model");
-  const out: Values = new Map();
-  for (const [name, shape] of schema.shapes) {
-    const x = quantized
-      ? dequantized(name, shape, codec, read)
-      : asFloat32(read(name, codec, shape), codec, where);
+  const out: Values = quantized ? dequantized(schema, codec, read) : new Map();
+  if (!quantized)
+    for (const [name, shape] of schema.shapes)
+      out.set(name, asFloat32(read(name, codec, shape), codec, where));
+  for (const [name, x] of out)
     if (!x.every(Number.isFinite)) fail(`'${name}' contains NaN or infinity`);
-    out.set(name, x);
-  }
   return out;
 }
 
 function dequantized(
-  name: string,
-  shape: readonly number[],
+  schema: Schema,
   codec: Codec,
   read: (key: string, dtype: string, shape: readonly number[]) => Uint8Array<ArrayBuffer>,
-): Float32Array<ArrayBuffer> {
-  const count = product(shape);
-  const groups = groupsOf(name, shape);
-  const scales = asFloat32(read(name + SCALE, "float16", [groups.count]), "float16", name);
+): Values {
+  const scales = asFloat32(read("scales", "float16", [schema.groups]), "float16", "scales");
   const stored =
     codec === "int8"
-      ? new Int8Array(read(name, "int8", shape).buffer)
-      : read(name, "uint8", [Math.ceil(count / 2)]);
+      ? new Int8Array(read("values", "int8", [schema.count]).buffer)
+      : read("values", "uint8", [Math.ceil(schema.count / 2)]);
   const value =
     codec === "int8"
       ? (i: number) => stored[i]!
       : (i: number) => (((stored[i >> 1]! >> (4 * (i & 1))) & 15) ^ 8) - 8;
-  return Float32Array.from({ length: count }, (_, i) => value(i) * scales[groups.of(i)]!);
+  const out: Values = new Map();
+  let [at, group] = [0, 0];
+  for (const [name, shape] of schema.shapes) {
+    const groups = groupsOf(name, shape);
+    const [begin, first] = [at, group];
+    out.set(
+      name,
+      Float32Array.from(
+        { length: product(shape) },
+        (_, i) => value(begin + i) * scales[first + groups.of(i)]!,
+      ),
+    );
+    at += product(shape);
+    group += groups.count;
+  }
+  return out;
 }
 
 /** The L2 norm of all numbers. */
