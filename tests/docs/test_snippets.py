@@ -217,7 +217,8 @@ def wrong_command(line: str) -> str:
     if not words:
         return ""
     if words[0] == "edgewise":
-        unknown = set(re.findall(r"--[a-z-]+", line)) - options(words[1])
+        actions = words[2:3] if words[1] == "federate" else []
+        unknown = set(re.findall(r"--[a-z-]+", line)) - options(words[1], *actions)
         return " ".join(sorted(unknown))
     if words[0] == "make":
         makefile = (ROOT / "Makefile").read_text()
@@ -255,6 +256,7 @@ def test_commands_exist() -> None:
         "python -m pytest tests/nowhere -q",
         "node web/demo/server.mjs",
         "edgewise build --traine lora",
+        "edgewise federate serve --tabs 3",
     ],
 )
 def test_wrong_commands_are_found(command: str) -> None:
@@ -262,15 +264,15 @@ def test_wrong_commands_are_found(command: str) -> None:
 
 
 @cache
-def options(command: str) -> set[str]:
+def options(*command: str) -> set[str]:
     """The options of a subcommand, as its help names them."""
     done = subprocess.run(
-        [sys.executable, "-m", "edgewise.cli", command, "--help"],
+        [sys.executable, "-m", "edgewise.cli", *command, "--help"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
     )
-    assert done.returncode == 0, f"there is no command edgewise {command}"
+    assert done.returncode == 0, f"there is no command edgewise {' '.join(command)}"
     return set(re.findall(r"--[a-z-]+", done.stdout))
 
 

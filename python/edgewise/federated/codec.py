@@ -74,9 +74,7 @@ class Schema:
         for name in out:
             if not name or not name.isascii() or not name.isprintable():
                 raise InputError(
-                    f"{name!r} is not a valid name of a parameter",
-                    "schema",
-                    "Use printable ASCII.",
+                    f"{name!r} is not a valid name of a parameter", "schema", "Use printable ASCII."
                 )
         text = "".join(f"{n}\tF32\t{','.join(map(str, s))}\n" for n, s in out.items())
         return cls(out, hashlib.sha256(text.encode()).hexdigest())
