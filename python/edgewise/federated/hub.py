@@ -460,6 +460,10 @@ class Hub:
         except Refusal as e:
             await self._reject(session, upload.update, e)
             return
+        except Exception as e:  # whatever a hostile file may cause: the round goes on
+            broken = Refusal("file", f"it cannot be read ({type(e).__name__})", "update")
+            await self._reject(session, upload.update, broken)
+            return
         if session.work is not work:
             late = Refusal("deadline", "the update came too late", "update")
             await self._reject(session, upload.update, late)

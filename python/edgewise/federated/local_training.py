@@ -42,6 +42,7 @@ class LocalTraining:
         handle, self._start = tempfile.mkstemp(suffix=".safetensors")
         os.close(handle)
         trainer.save(self._start)
+        self._rate = trainer.optimizer.lr
         self.names = [
             name
             for name, state in trainer.program.states.items()
@@ -99,7 +100,7 @@ class LocalTraining:
             raise InputError("there is nothing to train on", "data")
         trainer = self.trainer
         steps = _number(config, "local-steps", STEPS)
-        rate = _number(config, "learning-rate", trainer.optimizer.lr)
+        rate = _number(config, "learning-rate", self._rate)
         mu = _number(config, "proximal-mu", 0.0)
         trainer.resume(self._start, changed=["learning_rate"])
         trainer.optimizer.lr = rate

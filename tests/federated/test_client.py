@@ -1,0 +1,84 @@
+"""The native client with a Trainer: rounds that are made again, FedProx, settings, wrong servers."""
+
+import pytest
+
+pytest.importorskip("websockets")
+
+from pathlib import Path
+
+import numpy as np
+from edgewise import LoraConfig, Trainer
+from edgewise.errors import Aborted, InputError
+from edgewise.federated.client import FederatedClient
+from edgewise.federated.codec import norm_of
+from edgewise.federated.local_training import LocalTraining
+
+from .toys import Toy
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "web/demo/model"
+TEXT = (ROOT / "docs/limits.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def training():
+    trainer = Trainer(
+        MODEL, adapters=LoraConfig(r=4), batch_size=2, sequence_length=32, learning_rate=2e-3
+    )
+    one = LocalTraining(trainer, [TEXT[:6000]])
+    yield one
+    one.close()
+
+
+def trained(training, weights, number=1, **config):
+    return training.train(weights, {"local-steps": 3, **config}, 0, number, lambda: False)
+
+
+def distance(a, b):
+    return norm_of({n: a[n] - b[n] for n in a})
+
+
+def test_a_round_made_again_gives_the_same_bits(training):
+    weights = training.weights()
+    first, other = trained(training, weights), trained(training, weights, number=2)
+    again = trained(training, weights)
+    assert all(np.array_equal(first.values[n], again.values[n]) for n in weights)
+    assert distance(first.values, other.values) > 0  # another order of the rows
+    assert first.steps == 3 and first.examples == len(training.rows) * 2
+    assert first.metrics["loss"] > 0
+
+
+def test_the_proximal_term_keeps_weights_near(training):
+    weights = training.weights()
+    free, near = trained(training, weights), trained(training, weights, **{"proximal-mu": 500.0})
+    assert 0 < distance(near.values, weights) < 0.7 * distance(free.values, weights)
+
+
+def test_a_server_sets_the_learning_rate(training):
+    weights = training.weights()
+    still = trained(training, weights, **{"learning-rate": 0.0})
+    assert distance(still.values, weights) == 0
+
+
+@pytest.mark.parametrize("config", [{"local-steps": -1}, {"learning-rate": "x"}])
+def test_wrong_settings_are_declined(training, config):
+    with pytest.raises(InputError, match="positive number"):
+        trained(training, training.weights(), **config)
+
+
+def test_training_ends_at_the_deadline(training):
+    with pytest.raises(Aborted):
+        training.train(training.weights(), {}, 0, 1, lambda: True)
+
+
+def test_the_loss_of_weights(training):
+    weights = training.weights()
+    better = trained(training, weights, **{"local-steps": 12}).values
+    held = [TEXT[6000:9000]]
+    assert training.evaluate(better, held) < training.evaluate(weights, held)
+
+
+def test_a_server_that_is_not_there():
+    client = FederatedClient("ws://127.0.0.1:9", Toy(0), attempts=1)
+    with pytest.raises(InputError, match="federate serve"):
+        client.run()
