@@ -68,6 +68,7 @@ export class GpuPlan implements PlanContext {
     if (registers.length > REGISTERS || registers.flat().some((x) => x !== (x | 0)))
       throw new PlanError("its registers exceed those of a GPU", where, "Use the device 'wasm'.");
     this.registers = registers.map(([low]) => low);
+    this.parts.derive(this.registers);
     const { gpu } = device;
     this.buffers = {
       constants: gpu.buffer(constants.length),
@@ -134,6 +135,7 @@ export class GpuPlan implements PlanContext {
   /** Sets a register whose value the engine has checked. */
   register(index: number, value: number): void {
     this.registers[index] = value;
+    this.parts.derive(this.registers);
     this.fresh = true;
   }
 

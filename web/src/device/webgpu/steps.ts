@@ -85,6 +85,8 @@ export interface PlanParts {
   constants: Uint8Array;
   /** Lowest and highest value of each register. */
   registers: [low: number, high: number][];
+  /** Sets the registers that follow from others. */
+  derive(values: number[]): void;
   /** Bytes of each slot. */
   slotBytes: number[];
 }
@@ -113,6 +115,18 @@ export function partsOf(plan: Uint8Array): PlanParts {
       const entry = registersAt + i * registerEntry.bytes;
       return [wide(entry + registerEntry.at.min), wide(entry + registerEntry.at.max)];
     }),
+    derive(values) {
+      values.forEach((_, i) => {
+        const entry = registersAt + i * registerEntry.bytes;
+        const of = (name: "product" | "of_a" | "of_b" | "add" | "divisor"): number =>
+          wide(entry + registerEntry.at[name]);
+        if (!of("divisor")) return;
+        const a = values[view.getUint32(entry + registerEntry.at.a, true)]!;
+        const b = values[view.getUint32(entry + registerEntry.at.b, true)]!;
+        const sum = of("product") * a * b + of("of_a") * a + of("of_b") * b + of("add");
+        values[i] = Math.floor(sum / of("divisor"));
+      });
+    },
     slotBytes: Array.from({ length: view.getUint32(head.n_slots, true) }, (_, i) =>
       wide(slotsAt + i * LAYOUT.slotEntry.bytes + LAYOUT.slotEntry.at.bytes),
     ),
