@@ -1,6 +1,6 @@
 // Opening and closing of devices.
 
-import { PackageError } from "../shared/errors.ts";
+import { EngineError, PackageError } from "../shared/errors.ts";
 import { checkDevice } from "../shared/platform.ts";
 import { message } from "../shared/words.ts";
 import type { Device } from "./device.ts";
@@ -8,6 +8,11 @@ import type { DeviceOptions } from "./options.ts";
 import { Engine } from "./wasm/engine.ts";
 import { lacking } from "./wasm/failures.ts";
 import { closeEngines } from "./wasm/registry.ts";
+
+/** Loads the part for GPUs; set by the worker, so that scripts without GPUs do not contain it. */
+export const gpuPart: { load: (() => Promise<typeof import("./webgpu/device.ts")>) | undefined } = {
+  load: undefined,
+};
 
 /**
  * Opens the device that the options request.
@@ -18,7 +23,13 @@ export async function openDevice(options: DeviceOptions): Promise<Device> {
   checkDevice(device);
   if (device !== "webgpu" && device !== "webgpu-or-wasm") return Engine.open(options);
   try {
-    const { GpuDevice } = await import("./webgpu/device.ts");
+    if (!gpuPart.load)
+      throw new EngineError(
+        "the page's own thread does not compute on WebGPU",
+        "webgpu",
+        "Use the device 'wasm', or a worker (proxy: true).",
+      );
+    const { GpuDevice } = await gpuPart.load();
     return await GpuDevice.open(options);
   } catch (e) {
     if (device === "webgpu") throw e;

@@ -1,7 +1,7 @@
 // The worker of a pipeline or session: runs the engine, the tokenizer and the generation loop, so
 // that the page's thread only exchanges messages.
 
-import { closeDevices } from "../device/open.ts";
+import { closeDevices, gpuPart } from "../device/open.ts";
 import type { DrawEvent } from "../protocol/drawing.ts";
 import { plainError } from "../protocol/errors.ts";
 import type { Generated, GenerateRequest } from "../protocol/generation.ts";
@@ -33,6 +33,7 @@ import type { TrainingRun } from "./training/trainer.ts";
 
 const post = postMessage as (message: FromWorker, transfer?: Transferable[]) => void;
 working.report = (what) => post({ working: what });
+gpuPart.load = () => import("../device/webgpu/device.ts");
 const running = new Map<number, AbortController>();
 const models = new Map<number, Model>();
 let nextModel = 1;
