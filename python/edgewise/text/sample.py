@@ -30,7 +30,8 @@ class Sampling(Generation):
             return super().compute(sequence, ids)
         enough = None if self.shortlist.greedy else self.shortlist.holds
         with self.lock, self.stoppable():
-            found = self.decoder.forward_best(sequence, ids, enough, self.reason)  # type: ignore[attr-defined]
+            best: Any = self.decoder  # with `forward_best`, since it `chooses`
+            found = best.forward_best(sequence, ids, enough, self.reason)
             if isinstance(found, int):
                 self.engine.copy(found, self.logits, 4 * self.decoder.vocab_size)
                 return self.logits

@@ -266,8 +266,8 @@ class Launch:
             part = m - self.head
             runs = 0 <= part < len(self.parts)
             data += struct.pack("<4I", self.index + m + 1, first, self.total, choices)
-            varied = [step.params[name] for name in self.varied] if runs else []
-            data += b"".join(struct.pack("<I", x & 0xFFFFFFFF) for x in varied)  # type: ignore[operator]
+            varied = [x for n in self.varied if runs and isinstance(x := step.params[n], int)]
+            data += b"".join(struct.pack("<I", x & 0xFFFFFFFF) for x in varied)
             first += self.counts[part] if runs else 0
             out += data + bytes(RECORD_BYTES - len(data))
         return out
