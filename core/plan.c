@@ -1,9 +1,9 @@
 /* The plan loader: checks everything about a plan that can be checked before it runs.
  *
  * A step that depends on registers is checked at every combination of the smallest and largest
- * values of those that the host sets, so that a plan that cannot work is rejected at load time. This does not prove the values
- * in between (a reach need not be linear in all parameters), so vm.c checks such a step again with
- * the actual values after a register has changed. */
+ * values of those that the host sets, so that a plan that cannot work is rejected at load time.
+ * This does not prove the values in between (a reach need not be linear in all parameters), so vm.c
+ * checks such a step again with the actual values after a register has changed. */
 #include "vm.h"
 #include <string.h>
 
@@ -128,7 +128,7 @@ bool ew_derive(const ew_plan *p, int64_t *registers, uint32_t reg) {
   const int64_t a = registers[r->a], b = registers[r->b];
   int64_t product, of_a, of_b, sum;
   if (__builtin_mul_overflow(a, b, &product) ||
-      __builtin_mul_overflow(product, r->product, &product) ||
+      __builtin_mul_overflow(product, r->of_ab, &product) ||
       __builtin_mul_overflow(a, r->of_a, &of_a) || __builtin_mul_overflow(b, r->of_b, &of_b) ||
       __builtin_add_overflow(product, of_a, &sum) || __builtin_add_overflow(sum, of_b, &sum) ||
       __builtin_add_overflow(sum, r->add, &sum))

@@ -26,6 +26,7 @@ const SCRIPTS = {
   "src/worker/pipelines/sounds/index.ts": "worker-sounds",
   "src/worker/pipelines/seq2seq/index.ts": "worker-generation",
   "src/worker/pipelines/seq2seq/speech/index.ts": "worker-speech",
+  "src/worker/pipelines/synthesis/index.ts": "worker-voices",
   "src/worker/pipelines/heads/index.ts": "worker-heads",
   "src/worker/pipelines/diffusion/index.ts": "worker-diffusion",
   "src/worker/profile/index.ts": "worker-profile",

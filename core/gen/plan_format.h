@@ -36,14 +36,14 @@ typedef struct {
 _Static_assert(sizeof(ew_plan_header) == 88, "ew_plan_header");
 
 /* A register: a length that the host sets, where `divisor` is 0; or a value that follows from
- * registers before it and is set with them: (product * [a] * [b] + of_a * [a] + of_b * [b] +
- * add) / divisor, rounded down. */
+ * registers before it and is set with them: (of_ab * [a] * [b] + of_a * [a] + of_b * [b] + add)
+ * / divisor, rounded down. */
 typedef struct {
   int64_t min; /* smallest value */
   int64_t max; /* largest value */
   uint32_t a; /* index of a register */
   uint32_t b; /* index of a register */
-  int64_t product;
+  int64_t of_ab;
   int64_t of_a;
   int64_t of_b;
   int64_t add;

@@ -120,11 +120,11 @@ static bool compose_step(draft *d, bool init) {
 /* Appends a register that follows from others; it grows with each of them. */
 static void add_derived(draft *d) {
   ew_register_entry r = {.a = below(d->n_registers), .b = below(d->n_registers)};
-  r.product = below(2), r.of_a = below(3), r.of_b = below(3), r.add = below(4);
+  r.of_ab = below(2), r.of_a = below(3), r.of_b = below(3), r.add = below(4);
   r.divisor = 1 + below(3);
   const ew_register_entry *a = &d->registers[r.a], *b = &d->registers[r.b];
-  r.min = (r.product * a->min * b->min + r.of_a * a->min + r.of_b * b->min + r.add) / r.divisor;
-  r.max = (r.product * a->max * b->max + r.of_a * a->max + r.of_b * b->max + r.add) / r.divisor;
+  r.min = (r.of_ab * a->min * b->min + r.of_a * a->min + r.of_b * b->min + r.add) / r.divisor;
+  r.max = (r.of_ab * a->max * b->max + r.of_a * a->max + r.of_b * b->max + r.add) / r.divisor;
   d->registers[d->n_registers++] = r;
 }
 

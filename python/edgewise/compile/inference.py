@@ -101,8 +101,8 @@ def add_inference_plan(
     Args:
         package: of task "inference".
         graph: the model.
-        shapes, dtypes: of the inputs. With `register`, dimensions may be Syms of register 0; without
-            it, lengths of Registers.
+        shapes, dtypes: of the inputs. With `register`, dimensions may be Syms of register 0;
+            without it, lengths of Registers.
         outputs: names to compute; default: all.
         known: {value name: flat numbers} that are fixed.
         file: name of the part; default: by the number of plans so far.
@@ -225,8 +225,8 @@ def described_shape(shape: Sequence[int | Sym]) -> list[Any]:
 
 
 def described_registers(shapes: Iterable[Sequence[int | Sym]]) -> dict[str, Any]:
-    """{"registers": the registers 1, 2, ... up to the last that shapes follow}, if there are any: of
-    a length [lowest, highest], of what follows from others the numbers of a Rule.
+    """{"registers": the registers 1, 2, ... up to the last that shapes follow}, if there are any:
+    of a length [lowest, highest], of what follows from others the numbers of a Rule.
 
     Raises:
         NotStatic: one has a negative factor, which manifests may not have.
@@ -235,7 +235,7 @@ def described_registers(shapes: Iterable[Sequence[int | Sym]]) -> dict[str, Any]
     last = max(syms, key=lambda d: d.reg, default=None)
     if last is None or not last.reg or last.registers is None:
         return {}
-    rules, ranges = (x[1 : last.reg + 1] for x in (last.registers.rules, last.registers.ranges))
+    rules, ranges = last.registers.rules[1 : last.reg + 1], last.registers.ranges[1:]
     if any(rule and min(rule.product, rule.of_a, rule.of_b) < 0 for rule in rules):
         raise NotStatic("an output of a length that grows and shrinks with another")
     entries = zip(ranges, rules)

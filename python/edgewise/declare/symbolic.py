@@ -116,8 +116,8 @@ class Sym:
             return self.registers.multiply(self, o)
         if isinstance(o, Sym):
             raise NotStatic("a product with a register in it")
-        o = self._whole(o)
-        return self._new(self.scale * o, self.add * o)
+        factor = self._whole(o)
+        return self._new(self.scale * factor, self.add * factor)
 
     __rmul__ = __mul__
 
@@ -160,7 +160,7 @@ class Sym:
     def __rfloordiv__(self, o: int) -> int:
         raise NotStatic(f"{o} // {self}")
 
-    def __mod__(self, o: Sym | int) -> int:
+    def __mod__(self, o: Sym | int) -> Sym | int:
         if isinstance(o, int) and o and self.scale % o == 0:
             return self.add % o
         if isinstance(o, Sym):

@@ -87,7 +87,6 @@ def _integer(step: Step) -> bool:
 def _at(params: Mapping[str, Any], end: Literal["min", "max"]) -> dict[str, Any]:
     """Parameters at the minimum or the maximum of the registers."""
 
-
     def number(x: Any) -> Any:
         return getattr(x, end) if isinstance(x, Sym) else x
 

@@ -85,14 +85,14 @@ HEADER = Struct(
 REGISTER = Struct(
     "register_entry",
     "A register: a length that the host sets, where `divisor` is 0; or a value that follows from"
-    " registers before it and is set with them: (product * [a] * [b] + of_a * [a] + of_b * [b] +"
+    " registers before it and is set with them: (of_ab * [a] * [b] + of_a * [a] + of_b * [b] +"
     " add) / divisor, rounded down.",
     [
         ("min", "i64", "smallest value"),
         ("max", "i64", "largest value"),
         ("a", "u32", "index of a register"),
         ("b", "u32", "index of a register"),
-        ("product", "i64", ""),
+        ("of_ab", "i64", ""),
         ("of_a", "i64", ""),
         ("of_b", "i64", ""),
         ("add", "i64", ""),

@@ -17,6 +17,8 @@ def folders_of(task: str) -> list[str]:
     inner = {n.rsplit("/", 1)[0] for n in names if "/" in n}
     if inner:  # as diffusers divides a model
         inner |= {"scheduler", "tokenizer", "feature_extractor"}
+    if task == "text-to-speech":
+        inner |= {"voices"}
     return ["onnx", "1_Pooling", *sorted(inner)]
 
 

@@ -29,6 +29,7 @@ class Halves:
         length: name of the tensor, a whole number, that the shapes of the second part follow.
         shapes: {name of an input of the second part: shape}; LENGTH has none.
         dtypes: of these inputs.
+        numbers: {name: flat numbers} of those that follow from the shapes alone.
     """
 
     first: Graph
@@ -36,6 +37,7 @@ class Halves:
     length: str
     shapes: dict[str, list[Any]]
     dtypes: dict[str, int]
+    numbers: dict[str, list[Any]]
 
 
 def divide(
@@ -90,7 +92,8 @@ def divide(
     infos = [Info(name, types[name], _declared(all_shapes[name])) for name in all_shapes]
     head.outputs = [info for info in infos if info.name in values]
     tail = replace(graph, nodes=second, inputs=[*infos, Info(LENGTH, INT64, ["frames"])])
-    return Halves(head, tail, length, all_shapes, types)
+    numbers = {name: list(v.numbers) for name, v in values.items() if v.numbers is not None}
+    return Halves(head, tail, length, all_shapes, types, numbers)
 
 
 def ranks(bound: BoundGraph) -> dict[str, int]:

@@ -105,11 +105,7 @@ def _find_rows(graph: Graph, found: Selections) -> bool:
         tensor = graph.constants.get(name) or constants.get(name)
         return list(tensor.numbers()) if isinstance(tensor, Tensor) else None
 
-    stack = [
-        n.outputs[0]
-        for n in graph.nodes
-        if n.op == "GatherND" and n.inputs[1] in found.masks
-    ]
+    stack = [n.outputs[0] for n in graph.nodes if n.op == "GatherND" and n.inputs[1] in found.masks]
     seen = set(stack)
     while stack:
         name = stack.pop()
@@ -170,7 +166,7 @@ class _Writer:
         return Tensor("", dtype, (1,), data=data, nbytes=len(data))
 
     def _sizes(self, mask: str, x: str) -> tuple[str, str]:
-        """(the mask as bool with dimensions of 1 for those of x that it lacks, the latter's sizes)"""
+        """(the mask as bool, with dimensions of 1 for those of x that it lacks; their sizes)"""
         shape = self._op("Shape", mask)
         rest = self._op("Slice", self._op("Shape", x), self._op("Shape", shape), self._ints(END))
         ones = self._op("ConstantOfShape", self._op("Shape", rest), value=self._number(INT64, 1))

@@ -104,9 +104,11 @@ def _piper(request: Request, names: set[str]) -> dict[str, Any]:
     for of in ids.values():
         if not isinstance(of, list) or not all(type(i) is int for i in of):
             raise ModelError("its phoneme_id_map is not {phoneme: [id]}", file, "Copy it again.")
-    inference = config.get("inference") if isinstance(config.get("inference"), dict) else {}
     speakers = config.get("speaker_id_map")
-    audio = config.get("audio") if isinstance(config.get("audio"), dict) else {}
+    inference, audio = (
+        found if isinstance(found := config.get(name), dict) else {}
+        for name in ("inference", "audio")
+    )
     defaults = {"noise_scale": 0.667, "length_scale": 1.0, "noise_w": 0.8}
     return {
         "type": "piper",
@@ -266,14 +268,12 @@ def _add_frames(
     graph, why = halves.second, None
     for least in LEAST:
         try:
-            shapes, count = _frames_shapes(halves, (least, 4 * least), tokens)
-            known = {halves.length: [count]}
+            shapes, known = _frames_shapes(halves, (least, 4 * least), tokens)
             bound = bind(graph, shapes, halves.dtypes, known, run_seed=True)
             size = next(iter(bound.outputs.values())).shape[-1]
             scale = size.scale if isinstance(size, Sym) and not size.reg else 1
             most = max(4 * least, samples // scale)
-            shapes, count = _frames_shapes(halves, (least, most), tokens)
-            known = {halves.length: [count]}
+            shapes, known = _frames_shapes(halves, (least, most), tokens)
             programs.add("frames", graph, [(shapes, None)], fixed=known)
             return least, most
         except NOT_LINEAR as e:
@@ -287,8 +287,8 @@ def _add_frames(
 
 def _frames_shapes(
     halves: Halves, frames: tuple[int, int], tokens: tuple[int, int]
-) -> tuple[dict[str, list[Any]], Sym]:
-    """(shapes of the inputs, the number of frames)"""
+) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """(shapes of the inputs, numbers of those that are known)"""
     registers = Registers([frames, tokens])
     count, length = registers.length(0), registers.length(1)
 
@@ -300,4 +300,5 @@ def _frames_shapes(
         return length * d.scale + d.add
 
     shapes = {name: [moved(d) for d in shape] for name, shape in halves.shapes.items()}
-    return {**shapes, LENGTH: [count]}, count
+    known = {name: [moved(x) for x in numbers] for name, numbers in halves.numbers.items()}
+    return {**shapes, LENGTH: [count]}, {**known, halves.length: [count]}

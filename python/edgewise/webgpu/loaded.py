@@ -17,7 +17,7 @@ from .batches import Grouping
 from .launch import Launch
 from .link import RECORD_BYTES
 from .mirror import Mirrors
-from .steps import constants_of, register_ranges, steps_of
+from .steps import constants_of, register_ranges, register_rules, steps_of
 from .wgsl import REGISTERS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class WebGPUPlan(LoadedPlan):
         plan, engine, device = self.plan, self.engine, self.engine.gpu.device
         self.steps = steps_of(plan.data)
         self.ranges = register_ranges(plan.data)
-        self.values = [low for low, _ in self.ranges]
+        self.values, self.rules = [low for low, _ in self.ranges], register_rules(plan.data)
         for i, (low, high) in enumerate(self.ranges):
             if low < -(1 << 31) or high >= 1 << 31 or len(self.ranges) > REGISTERS:
                 raise error_of(Failure(10, -1, i, -1, high), plan, "register")
@@ -191,6 +191,8 @@ class WebGPUPlan(LoadedPlan):
     def register(self, index: int, value: int) -> None:
         super().register(index, value)
         self.values[index] = value
+        for i, rule in self.rules.items():
+            self.values[i] = rule.at(self.values)
         self.fresh = True
 
     # ---- runs

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..declare.kernel import Kernel, evaluate
+from ..declare.registers import Rule
 from ..ops.table import kernel_table
 from ..schema.plan_format import HEADER, NONE, OPERAND, PATCH, REGISTER, STEP
 
@@ -131,6 +132,14 @@ def register_ranges(data: bytes) -> list[tuple[int, int]]:
     header = HEADER.unpack_from(data)
     count, at = header[2], header[HEADER_REGISTERS_AT]
     return [REGISTER.unpack_from(data, at + i * REGISTER.size)[:2] for i in range(count)]
+
+
+def register_rules(data: bytes) -> dict[int, Rule]:
+    """{register: how it follows from others} of a plan."""
+    header = HEADER.unpack_from(data)
+    count, at = header[2], header[HEADER_REGISTERS_AT]
+    entries = (REGISTER.unpack_from(data, at + i * REGISTER.size)[2:] for i in range(count))
+    return {i: rule for i, e in enumerate(entries) if (rule := Rule(*e)).divisor}
 
 
 def _params(kernel: Kernel, data: bytes, patches: dict[int, Linear]) -> Params:

@@ -34,7 +34,7 @@ export const LAYOUT = {
       max: 8,
       a: 16,
       b: 20,
-      product: 24,
+      of_ab: 24,
       of_a: 32,
       of_b: 40,
       add: 48,

@@ -37,6 +37,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-speech": new URL("./worker-speech.js", import.meta.url).href,
   "worker-templates": new URL("./worker-templates.js", import.meta.url).href,
   "worker-texts": new URL("./worker-texts.js", import.meta.url).href,
+  "worker-voices": new URL("./worker-voices.js", import.meta.url).href,
   "worker-webgpu": new URL("./worker-webgpu.js", import.meta.url).href,
   "worker-training": new URL("./worker-training.js", import.meta.url).href,
 };

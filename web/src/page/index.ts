@@ -66,6 +66,12 @@ export {
 export { type ImageInput, type Pixels, RawImage } from "./pipelines/pictures.ts";
 export type { SoundPiece, SoundSource, SoundStream, Streams } from "./pipelines/sound-streams.ts";
 export type { RawSound, Samples, SoundInput } from "./pipelines/sounds.ts";
+export type {
+  Phonemes,
+  SpeechSound,
+  TextToSpeechOptions,
+  TextToSpeechPipeline,
+} from "./pipelines/speaking.ts";
 export type * from "./pipelines/types.ts";
 export {
   type MemoryRow,

@@ -72,6 +72,8 @@ export interface RunRequest {
   outputs: string[];
   /** Seed of the run's random numbers; undefined: random. */
   seed: bigint | undefined;
+  /** How many plans have drawn with this seed before. Default: 0. */
+  drawn?: number;
   /** Names of outputs that stay in the engine. */
   pinned: string[] | undefined;
   /** Whether the feeds are copies whose buffers should be sent back. */

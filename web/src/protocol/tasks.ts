@@ -12,6 +12,8 @@ export interface TaskInfo
   memory: { engine: number; weights: number };
   /** As `ModelInfo.ms`. */
   ms: ModelInfo["ms"];
+  /** Of text-to-speech: Hz of the sound, and whether sentences are spoken one by one. */
+  speech?: { sampling_rate: number; splits: boolean };
 }
 
 /** A tensor in a message. `data`: its bytes, little-endian. */
@@ -56,7 +58,8 @@ export type TaskInput =
   | { text: string; text_pair: string }
   | { question: string; context: string }
   | { image: TaskPicture }
-  | { sound: TaskSound };
+  | { sound: TaskSound }
+  | { speech: { sentences: (string | string[])[]; phonemes: boolean } };
 
 /** A call of a pipeline. */
 export interface TaskCall {

@@ -44,8 +44,10 @@ export function checkSeed(seed: unknown, where: string): bigint | undefined {
 
 /** The seeds of a run: each execution of a plan that draws random numbers takes the next one. */
 export class RunSeeds {
-  private taken = 0;
-  constructor(private seed: bigint | undefined) {}
+  constructor(
+    private seed: bigint | undefined,
+    private taken = 0,
+  ) {}
 
   /** The next seed of this run. */
   next(): bigint {

@@ -15,6 +15,7 @@ export const WORKER_PARTS = [
   "worker-templates",
   "worker-texts",
   "worker-training",
+  "worker-voices",
   "worker-webgpu",
 ] as const;
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import FLOAT
 from ...declare.op import MS, Epilogue, Op, Weight, fail, product, takes, unsupported
+from ...declare.symbolic import registers_of
 from ..product.contracts import ACTIVATION
 from ..product.gemm_kernel import emit_gemm
 from .window import Window, transposed_window, window
@@ -168,6 +169,7 @@ def _worth_winograd(builder: Builder, w: View, win: Window, batch: int, m: int, 
     return (
         winograd is not None
         and plain
+        and registers_of([win.y]) is None
         and builder.constant_name(w.buffer) is not None
         and winograd.includes(c, m, batch, rows=win.y[0], columns=win.y[1])
     )

@@ -32,8 +32,8 @@ class Window:
         pad, tail: Elements of padding before the beginning and behind the end.
     """
 
-    x: list[Dim]
-    y: list[Dim]
+    x: list[Any]
+    y: list[Any]
     kernel: list[int]
     stride: list[int]
     dilation: list[int]
@@ -101,7 +101,7 @@ class Window:
 
 def _attributes(
     node: BoundNode, spatial: Shape, kernel: Shape
-) -> tuple[list[Dim], list[int], list[int], list[int], list[int], list[int]]:
+) -> tuple[list[Any], list[int], list[int], list[int], list[Any], list[Any]]:
     """(spatial, kernel, strides, dilations, pads at the beginning, pads at the end), checked."""
     rank, sizes = len(spatial), list(spatial)
     if not 1 <= rank <= SPATIAL:
@@ -155,7 +155,7 @@ def window(node: BoundNode, spatial: Shape, kernel: Shape, ceil_mode: bool = Fal
     """
     sizes, taps, stride, dilation, pad, tail = _attributes(node, spatial, kernel)
     mode = _mode(node)
-    y: list[Dim] = []
+    y: list[Any] = []
     for i, (d, k, s, dil) in enumerate(zip(sizes, taps, stride, dilation)):
         reach = (k - 1) * dil + 1
         if mode in ("SAME_UPPER", "SAME_LOWER"):

@@ -71,7 +71,7 @@ def cast_fold(node: BoundNode, outs: list[tuple[int, Shape]]) -> Folded:
                 return x
             if to == BOOL:
                 return bool(x)
-            if to in (FLOAT, DOUBLE) and x.registers is not None and abs(x).max < 1 << 24:
+            if to in (FLOAT, DOUBLE) and x.registers is not None and max(-x.min, x.max) < 1 << 24:
                 return x
             raise NotStatic("a register in floating point")
         if to in MINIFLOATS:

@@ -126,7 +126,7 @@ class _Axis:
     """
 
     def __init__(
-        self, node: BoundNode, d: Dim, size: Dim, scale: float, roi: tuple[float, float]
+        self, node: BoundNode, d: Any, size: Any, scale: float, roi: tuple[float, float]
     ) -> None:
         self.d, self.size, self.scale, self.roi = d, size, scale, roi
         old = node.op == "Upsample" or node.opset < 11
@@ -251,7 +251,7 @@ def _scale_between(d: Dim, size: Dim) -> float:
         return _single(1 / _ratio(d, size))
     if isinstance(d, Sym) or isinstance(size, Sym):
         raise NotStatic("a scale that depends on a register")
-    return _single(size / d)
+    return _single(size / d) if d else 1.0
 
 
 def _ratio(long: Sym, short: Sym) -> int:

@@ -12,8 +12,8 @@ import math
 from typing import TYPE_CHECKING
 
 from ...declare.dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT64, pack, unpack
-from ...declare.symbolic import Sym
 from ...declare.op import Op, fail, like, product, takes, unsupported
+from ...declare.symbolic import Sym
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

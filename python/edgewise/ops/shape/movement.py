@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...declare.dtypes import INT64, size_of
 from ...declare.op import Dim, Op, axis_of, fail, indices, ints, like, product, strides_of
+from ...declare.registers import ceil_div
 from ...declare.symbolic import NotStatic, Sym, extent
 from .shape import FAR
 
@@ -105,11 +106,11 @@ def slice_ranges(node: BoundNode) -> list[tuple[int, Dim, Dim, int]]:
         if step > 0:
             start, end = _clip_index(start, 0, d), _clip_index(end, 0, d)
             span = end - start
-            length = span if step == 1 else -(-span // step)
+            length = span if step == 1 else ceil_div(span, step)
         else:
             start, end = _clip_index(start, -1, d - 1), _clip_index(end, -1, d - 1)
             span = start - end
-            length = span if step == -1 else -(-span // -step)
+            length = span if step == -1 else ceil_div(span, -step)
         if not isinstance(length, Sym):
             length = max(length, 0)
         elif length.min < 0:

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 from ...declare.dtypes import BFLOAT16, DOUBLE, FLOAT, FLOAT16, FLOATS, INT64, INTEGERS
 from ...declare.op import Op, axis_of, fail, product, takes
 from ...declare.registers import floor_div
-from ...declare.symbolic import NotStatic, Sym
+from ...declare.symbolic import NotStatic, Sym, TooShort
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...declare.annotations import Binder, BoundNode, Decomposed, Value
+    from ...declare.annotations import Binder, BoundNode, Decomposed, Dim, Value
 
 # Elements of a transform that is one matrix product, at most.
 DIRECT = 512
 
 
-def _count(graph: Binder, n: int, shape: Sequence[int] | None = None) -> Value:
+def _count(graph: Binder, n: Dim, shape: Sequence[Dim] | None = None) -> Value:
     """0 .. n - 1 as int64."""
     v = graph.op("Range", *(graph.constant(INT64, [], [x]) for x in (0, n, 1)))
     return v if shape is None else graph.reshape(v, shape)
@@ -233,6 +233,8 @@ def stft_decompose(node: BoundNode, graph: Binder) -> Decomposed:
         fail(node, "it has neither a window nor a frame_length")
     if x.rank == 2:  # a real signal without its last axis of 1, which onnxruntime takes
         x = graph.op("Unsqueeze", x, graph.ints([2]))
+    if x.rank == 3 and isinstance(x.shape[1], Sym) and x.shape[1].min < length + step:
+        raise TooShort(f"frames of {length} elements of a signal of at least {x.shape[1].min}")
     if (
         x.rank != 3
         or step < 1

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError, ModelError
 from ...json_text import integer_field, number_field, object_field
-from ...text.tokenization.vits import VitsTokenizer
 from ...processors.styles import Styles
+from ...text.tokenization.vits import VitsTokenizer
 
 if TYPE_CHECKING:
     from ..base import Pipeline

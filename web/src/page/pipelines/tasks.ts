@@ -17,6 +17,7 @@ import { drawingPipeline } from "./drawing.ts";
 import { type ImageInput, RawImage, sendable } from "./pictures.ts";
 import { soundMethods } from "./sound-methods.ts";
 import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
+import { speakingPipeline } from "./speaking.ts";
 import type { CallOptions, SpeechSegment, TaskPipelines } from "./types.ts";
 
 /** What the inputs of each task are. */
@@ -29,6 +30,7 @@ const KINDS = {
   "question-answering": "text",
   "image-classification": "image",
   "text-to-image": "text",
+  "text-to-speech": "text",
   "audio-classification": "sound",
   "voice-activity-detection": "sound",
   "speaker-verification": "sound",
@@ -55,6 +57,7 @@ const ALIASES: Readonly<Record<string, keyof typeof KINDS>> = {
   embeddings: "feature-extraction",
   "sentiment-analysis": "text-classification",
   ner: "token-classification",
+  "text-to-audio": "text-to-speech",
   asr: "automatic-speech-recognition",
 };
 
@@ -73,6 +76,7 @@ export async function taskPipeline(
   { signal, progress_callback: onProgress }: CallOptions & { progress_callback?: unknown },
 ): Promise<TaskPipelines[keyof TaskPipelines]> {
   if (request.task === "text-to-image") return drawingPipeline(request, { signal, onProgress });
+  if (request.task === "text-to-speech") return speakingPipeline(request, { signal, onProgress });
   const client = await startClient();
   try {
     const transfer =

@@ -13,6 +13,7 @@ import type {
 import type { ImageInput, RawImage } from "./pictures.ts";
 import type { Streams } from "./sound-streams.ts";
 import type { SoundInput } from "./sounds.ts";
+import type { TextToSpeechPipeline } from "./speaking.ts";
 
 export type * from "./generation-types.ts";
 export type { CallOptions, PipelineBase };
@@ -450,6 +451,8 @@ export interface Text2TextPipeline<Name extends string, Options>
 /** Pipelines by the names of their tasks. */
 export interface TaskPipelines {
   "text-to-image": TextToImagePipeline;
+  "text-to-speech": TextToSpeechPipeline;
+  "text-to-audio": TextToSpeechPipeline;
   "feature-extraction": FeatureExtractionPipeline;
   embeddings: FeatureExtractionPipeline;
   "text-classification": TextClassificationPipeline;

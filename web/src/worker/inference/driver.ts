@@ -79,7 +79,7 @@ export class Driver implements Runner {
     this.depth = this.trips = this.compilations = this.copied = 0;
     this.begun = this.breathed = performance.now();
     this.bounds = bounds;
-    this.seeds = new RunSeeds(bounds.seed);
+    this.seeds = new RunSeeds(bounds.seed, bounds.drawn);
   }
 
   /** Runs a whole model. Consumes the feeds. The outputs' memory is valid until `finish`. */

@@ -54,7 +54,7 @@ export class InferenceModel {
     signal: { readonly aborted: boolean } | undefined,
     warn: Warn,
   ): Promise<WireValue[]> {
-    const { feeds, outputs, seed } = request;
+    const { feeds, outputs, seed, drawn } = request;
     // must come first: later runs refer to these numbers, even if this run fails
     this.keepCopies(feeds);
     const wanted = this.check(feeds, outputs);
@@ -63,7 +63,7 @@ export class InferenceModel {
       max_compilations: maxCompilations,
       max_run_seconds: maxRunSeconds,
     } = this.request;
-    const bounds: Bounds = { maxLoopTrips, maxCompilations, maxRunSeconds, signal, seed };
+    const bounds: Bounds = { maxLoopTrips, maxCompilations, maxRunSeconds, signal, seed, drawn };
     const python = this.library.compiling?.python;
     this.driver.begin(bounds);
     if (python) python.ending = () => this.driver.ending("");

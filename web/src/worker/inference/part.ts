@@ -5,9 +5,10 @@
 import type { Buffer, Device, PlanHandle } from "../../device/device.ts";
 import { MAX_SHAPE_NUMBERS } from "../../gen/session.ts";
 import { UnsupportedOp } from "../../shared/errors.ts";
-import { type Dim, dimAt, dimsAt, type InferencePlan, isLength, ruleAt } from "./manifest.ts";
+import type { InferencePlan } from "./manifest.ts";
 import type { Pool, PoolBlock } from "./memory.ts";
 import type { PartUnit } from "./program.ts";
+import { type Dim, dimAt, dimsAt, isLength, ruleAt } from "./registers.ts";
 import { NumberTensor, type RunValue, release } from "./values.ts";
 
 /** Maximum number of plans of a part; the least recently used are dropped. */

@@ -69,6 +69,8 @@ export interface Bounds {
   maxRunSeconds: number | undefined;
   signal: { readonly aborted: boolean } | undefined;
   seed: bigint | undefined;
+  /** How many plans have drawn with the seed before. */
+  drawn?: number | undefined;
 }
 
 /** The part of the driver that nodes use. */

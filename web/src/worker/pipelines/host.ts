@@ -99,6 +99,8 @@ export class TaskHost {
    * Runs a graph.
    * @param name of the graph
    * @param feeds tensors by the names of its inputs
+   * @param seed of its random numbers. Default: unpredictable.
+   * @param drawn how many plans have drawn with the seed before
    * @returns all outputs by name
    * @throws InputError, OutOfMemory, Aborted
    */
@@ -106,10 +108,12 @@ export class TaskHost {
     name: string,
     feeds: Record<string, TaskTensor>,
     ending?: Ending,
+    seed?: bigint,
+    drawn = 0,
   ): Promise<Record<string, TaskTensor>> {
     if (ending?.aborted) throw new Aborted("the call was aborted by its signal", this.task, "");
     const outputs = this.graph(name).outputs.map((o) => o.name);
-    const request = { feeds, outputs, seed: undefined, pinned: undefined, copied: false };
+    const request = { feeds, outputs, seed, drawn, pinned: undefined, copied: false };
     const made = await this.models.get(name)!.run(request, [], ending, () => undefined);
     this.info.memory.engine = this.device.memoryBytes;
     return Object.fromEntries(

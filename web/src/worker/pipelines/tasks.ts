@@ -9,6 +9,7 @@ import type { Progress } from "../model/job.ts";
 import { type Ending, TaskHost } from "./host.ts";
 import { Options } from "./options.ts";
 import type { Events, TaskRunner, Tasks } from "./runner.ts";
+import type { SpeechDescription } from "./synthesis/speakers.ts";
 
 type Part = () => Promise<{ TASKS: Tasks }>;
 
@@ -17,6 +18,7 @@ const images: Part = () => import("./images/index.ts");
 const sounds = () => import("./sounds/index.ts");
 const generation = () => import("./seq2seq/index.ts");
 const speech: Part = () => import("./seq2seq/speech/index.ts");
+const voices: Part = () => import("./synthesis/index.ts");
 
 /** The part that has a task. */
 const PARTS: Readonly<Record<string, Part>> = {
@@ -36,6 +38,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "voice-activity-detection": sounds,
   "speaker-verification": sounds,
   "automatic-speech-recognition": speech,
+  "text-to-speech": voices,
   translation: generation,
   summarization: generation,
   "text2text-generation": generation,
@@ -45,13 +48,20 @@ const PARTS: Readonly<Record<string, Part>> = {
  * Loads a pipeline. The part for its task is loaded at the same time.
  * @throws as TaskHost.open
  */
-export function openTask(
+export async function openTask(
   request: LoadRequest,
   signal: AbortSignal,
   progress: Progress,
 ): Promise<TaskHost> {
   PARTS[request.task]?.().catch(() => undefined); // a call reports it
-  return TaskHost.open(request, signal, progress, async () => (await generation()).Seq2SeqModel);
+  const model = async () => (await generation()).Seq2SeqModel;
+  const host = await TaskHost.open(request, signal, progress, model);
+  const described = host.processor.speech as SpeechDescription | undefined;
+  if (described) {
+    const { sampling_rate, type } = described;
+    host.info.speech = { sampling_rate, splits: type !== "vits" };
+  }
+  return host;
 }
 
 /**

@@ -2,7 +2,8 @@
 
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import type { Dim, InferencePlan } from "../../inference/manifest.ts";
+import type { InferencePlan } from "../../inference/manifest.ts";
+import type { Dim } from "../../inference/registers.ts";
 import { type EncodeOptions, type Encoding, encodingsOf } from "../../text/encoding.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { type Numbers, numbers } from "../outputs.ts";

@@ -1,0 +1,239 @@
+// Models that speak: what their graphs are fed for a sentence. As python/edgewise/pipelines/speech/
+// synthesis.py; what they read is in the package (python/edgewise/task_package/synthesis.py).
+
+import type { TaskTensor } from "../../../protocol/tasks.ts";
+import { InputError } from "../../../shared/errors.ts";
+import type { Json } from "../../package/checker.ts";
+import type { Ending, TaskHost } from "../host.ts";
+import type { Options } from "../options.ts";
+
+type Feeds = Record<string, TaskTensor>;
+
+/** What a package says about its model. */
+export interface SpeechDescription {
+  type: "vits" | "piper" | "kokoro";
+  sampling_rate: number;
+  /** 0: the model has one voice. */
+  speakers: number;
+  speaker_names?: Record<string, number>;
+  /** Name of the input. */
+  tokens: string;
+  vocabulary: Record<string, number | number[]>;
+  output: string;
+  least: number;
+  most: number;
+  /** Name of the number of frames, where the model is in two parts. */
+  length?: string;
+  /** The least and the most frames. */
+  frames?: [number, number];
+  is_text?: boolean;
+  scales?: number[];
+  voices?: Record<string, [first: number, rows: number]>;
+  unknown?: string;
+  language?: string;
+  add_blank?: boolean;
+  normalize?: boolean;
+  phonemize?: boolean;
+  is_uroman?: boolean;
+}
+
+/** The description in a package. */
+export function speechOf(processor: { readonly [field: string]: Json }): SpeechDescription {
+  return processor.speech as unknown as SpeechDescription;
+}
+
+/** A kind of model. */
+export interface Speaker {
+  /** The units of a sentence, of which parts can be spoken by themselves. */
+  units(sentence: string | readonly string[], phonemes: boolean): string[];
+  /** The ids of units. */
+  ids(units: readonly string[]): number[];
+  /** Most units of a part. */
+  most: number;
+  /** The other inputs for so many tokens. */
+  feeds(count: number, ending: Ending): Promise<Feeds>;
+}
+
+const ESPEAK = "such as espeak-ng's; pass phonemizer: (text) => text for texts that are phonemes";
+
+const floats = (values: ArrayLike<number>, dims: number[]): TaskTensor => ({
+  type: "float32",
+  dims,
+  data: new Uint8Array(Float32Array.from(values).buffer),
+});
+
+/** A tensor of int64. */
+export const integers = (values: readonly number[], dims: number[]): TaskTensor => ({
+  type: "int64",
+  dims,
+  data: new Uint8Array(BigInt64Array.from(values, BigInt).buffer),
+});
+
+function needPhonemes(what: string): never {
+  throw new InputError(
+    `the ${what} phonemes`,
+    "phonemizer",
+    `Give a function that makes them of a text, ${ESPEAK}.`,
+  );
+}
+
+const characters = (sentence: string | readonly string[]): string =>
+  typeof sentence === "string" ? sentence : sentence.join("");
+
+/** The number of a speaker, by number or name. */
+function speakerOf({ speakers, speaker_names: names = {} }: SpeechDescription, given: unknown) {
+  const number = typeof given === "string" ? names[given] : (given ?? 0);
+  if (Number.isInteger(number) && (number as number) >= 0 && (number as number) < speakers)
+    return number as number;
+  const known = Object.keys(names);
+  throw new InputError(
+    `there is no speaker ${JSON.stringify(given)}`,
+    "speaker",
+    `Give a number below ${speakers}${known.length ? ` or one of ${known.join(", ")}` : ""}.`,
+  );
+}
+
+/** The kind of a package's model. */
+export function speaker(host: TaskHost, options: Options): Speaker {
+  const d = speechOf(host.processor);
+  return { vits, piper, kokoro }[d.type](host, d, options);
+}
+
+/** Feeds of a number for each text, with the rank that the graph declares. */
+function oneNumber(host: TaskHost, name: string, value: number): Feeds {
+  const program = host.has("text") ? "text" : "model";
+  const declared = host.graph(program).inputs.find((i) => i.name === name)?.shape ?? [];
+  return { [name]: integers([value], declared.length ? [1] : []) };
+}
+
+function vits(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
+  const { vocabulary } = d;
+  const long = Object.keys(vocabulary).filter((token) => token.length > 1);
+  const knows = (text: string) => Object.hasOwn(vocabulary, text);
+  const number = d.speakers ? speakerOf(d, options.given.speaker) : 0;
+  return {
+    most: d.add_blank ? (d.most - 1) >> 1 : d.most,
+    units(sentence, phonemes) {
+      let text = characters(sentence);
+      if (!phonemes) {
+        if (d.normalize) text = lower(text, knows, long);
+        if (d.language === "ron") text = text.replaceAll("ț", "ţ");
+        if (d.phonemize) needPhonemes("model reads");
+        // biome-ignore lint/suspicious/noControlCharactersInRegex: ASCII
+        if (d.is_uroman && !/^[\x00-\x7f]*$/.test(text))
+          needPhonemes("model reads Latin letters (as made by uroman) as");
+      } else text = text.replace(/\s+/g, " ");
+      let units = [...text];
+      if (!d.phonemize && d.normalize) units = [...units.filter(knows).join("").trim()];
+      return units;
+    },
+    ids(units) {
+      const ids = units.map((unit) => {
+        const id = vocabulary[knows(unit) ? unit : (d.unknown ?? "")];
+        if (typeof id === "number") return id;
+        throw new InputError(
+          `the model does not know the character '${unit}'`,
+          "text",
+          "Replace it in the text.",
+        );
+      });
+      return d.add_blank && ids.length ? [0, ...ids.flatMap((id) => [id, 0])] : ids;
+    },
+    async feeds() {
+      return d.speakers ? oneNumber(host, "speaker_id", number) : {};
+    },
+  };
+}
+
+/** The text in lower case, but for what is in the vocabulary as it is. */
+function lower(text: string, knows: (text: string) => boolean, long: readonly string[]): string {
+  let out = "";
+  for (let i = 0; i < text.length; ) {
+    const char = String.fromCodePoint(text.codePointAt(i)!);
+    const known = long.find((t) => text.startsWith(t, i)) ?? (knows(char) ? char : "");
+    out += known || char.toLowerCase();
+    i += (known || char).length;
+  }
+  return out;
+}
+
+function piper(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
+  const ids = (unit: string) => d.vocabulary[unit] as number[];
+  const [noise = 0.667, length = 1, width = 0.8] = d.scales ?? [];
+  const scales = [
+    options.number("noise_scale", noise, 0, 100),
+    options.number("length_scale", length, 0.01, 100) / options.number("speed", 1, 0.01, 100),
+    options.number("noise_w", width, 0, 100),
+  ];
+  const number = d.speakers ? speakerOf(d, options.given.speaker) : 0;
+  const [begin, blank, end] = [ids("^"), ids("_"), ids("$")];
+  const longest = Math.max(1, ...Object.values(d.vocabulary).map((of) => (of as number[]).length));
+  const ends = begin.length + blank.length + end.length;
+  return {
+    most: Math.floor((d.most - ends) / (longest + blank.length)),
+    units(sentence, phonemes) {
+      if (!phonemes && !d.is_text) needPhonemes("voice reads");
+      const units = typeof sentence === "string" ? [...sentence.normalize("NFD")] : [...sentence];
+      return units.filter((unit) => Object.hasOwn(d.vocabulary, unit));
+    },
+    ids: (units) => [
+      ...[...begin, ...blank],
+      ...units.flatMap((unit) => [...ids(unit), ...blank]),
+      ...end,
+    ],
+    async feeds(count) {
+      return {
+        input_lengths: integers([count], [1]),
+        scales: floats(scales, [3]),
+        ...(d.speakers ? oneNumber(host, "sid", number) : {}),
+      };
+    },
+  };
+}
+
+const WIDTH = 256;
+
+function kokoro(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
+  const speed = options.number("speed", 1, 0.01, 100);
+  const given = options.given.speaker_embeddings ?? options.given.voice;
+  const table = ArrayBuffer.isView(given) ? (given as Float32Array) : undefined;
+  if (table && (!(table instanceof Float32Array) || !table.length || table.length % WIDTH))
+    throw new InputError(
+      "they are not styles of 256 numbers of float32",
+      "speaker_embeddings",
+      "Give a Float32Array of [rows, 1, 256].",
+    );
+  const voice = table ? undefined : voiceOf(d, given);
+  return {
+    most: d.most - 2,
+    units(sentence, phonemes) {
+      if (!phonemes) needPhonemes("model reads");
+      return [...characters(sentence)].filter((c) => Object.hasOwn(d.vocabulary, c));
+    },
+    ids: (units) => [0, ...units.map((c) => d.vocabulary[c] as number), 0],
+    async feeds(count, ending) {
+      const tokens = count - 2;
+      let style: TaskTensor;
+      if (table) {
+        const at = Math.min(tokens, table.length / WIDTH - 1) * WIDTH;
+        style = floats(table.subarray(at, at + WIDTH), [1, WIDTH]);
+      } else {
+        const [first, rows] = voice!;
+        const row = integers([first + Math.min(tokens, rows - 1)], [1]);
+        style = (await host.run("style", { row }, ending)).style!;
+      }
+      return { style, speed: floats([speed], [1]) };
+    },
+  };
+}
+
+function voiceOf({ voices = {} }: SpeechDescription, given: unknown): [number, number] {
+  const names = Object.keys(voices);
+  const name = given ?? (names.length === 1 ? names[0] : "af_heart");
+  if (typeof name === "string" && Object.hasOwn(voices, name)) return voices[name]!;
+  throw new InputError(
+    given === undefined ? "the model has several voices" : `there is no voice '${String(given)}'`,
+    "voice",
+    `Give one of ${names.slice(0, 40).join(", ")}.`,
+  );
+}
