@@ -6,7 +6,6 @@ import numpy as np
 import onnxruntime
 import pytest
 from edgewise import InferenceSession
-
 from session.models import F, constant, model, node, value
 
 RANDOM = np.random.default_rng(2)
