@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conformance.vectors import vectors
 from edgewise import pipeline
 from edgewise.errors import Aborted, InputError, ModelError
+from edgewise.pipelines.speech import synthesis
 from edgewise.pipelines.speech.sentences import sentences
 from edgewise.text.tokenization.vits import VitsTokenizer
 
@@ -203,6 +205,14 @@ def test_wav_files(vits, tmp_path):
 )  # fmt: skip
 def test_sentences(pieces, expected):
     assert [*sentences(pieces)] == expected
+
+
+def test_texts_are_divided_as_in_pages():
+    texts = vectors("spoken_texts")
+    for text, expected in texts["sentences"]:
+        assert [*sentences([text])] == expected
+    for text, most, expected in texts["parts"]:
+        assert ["".join(part) for part in synthesis._parts(list(text), most)] == expected
 
 
 # ---- real voices
