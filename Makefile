@@ -26,8 +26,8 @@ pip := $(python) -m pip --quiet --disable-pip-version-check
 
 core_sources   := $(shell find core -name '*.[ch]' 2>/dev/null)
 python_sources := $(shell find python -name '*.py' 2>/dev/null)
-web_sources    := $(shell find web/src -type f 2>/dev/null) $(wildcard web/build.mjs web/bundle.mjs web/worker.mjs web/declarations/build.mjs web/tsconfig*.json web/demo/*.ts web/demo/*.css web/demo/*.html web/demo/*.webmanifest web/demo/icon*)
-demo_model     := $(shell find web/demo/model web/demo/see-model -type f 2>/dev/null)
+web_sources    := $(shell find web/src -type f 2>/dev/null) $(wildcard web/build.mjs web/bundle.mjs web/worker.mjs web/declarations/build.mjs web/tsconfig*.json web/demo/*.ts web/demo/rooms/*.ts web/demo/rooms/*.css web/demo/rooms/*.html web/demo/*.css web/demo/*.html web/demo/*.webmanifest web/demo/icon*)
+demo_model     := $(shell find web/demo/model web/demo/rooms/models -type f 2>/dev/null)
 core_tests     := $(wildcard tests/core/*.c tests/core/common/*.[ch])
 
 help: ## list the targets
@@ -262,7 +262,7 @@ $(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node $(sta
 $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/native | $(stamp)/web
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora --lora-r 16 --lora-alpha 32 --learning-rate 4e-3 --batch-size 1 -o web/dist/demo/model.edge
-	$(python) web/demo/see-model/make.py web/dist/demo/see.edge
+	$(python) web/demo/rooms/models/see.py web/dist/demo/see.edge
 	@touch $@
 
 # A page loads the wheel as web/dist/edgewise-VERSION-py3-none-any.whl. It contains the engine's wasm

@@ -2,7 +2,7 @@
 // engine (wasm/) and the wheel; then pack.mjs makes the bundles that contain everything.
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, rmSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { build } from "esbuild";
 import { here, markImports, options, out, squeezeFile } from "./bundle.mjs";
 import { buildWorker } from "./worker.mjs";
@@ -67,6 +67,8 @@ for (const name of [
 ])
   cpSync(join(here, "node_modules/pyodide", name), join(out, "pyodide", name));
 
+const ROOMS = ["see"]; // pages of the demo beside the first one
+
 // The demo imports the library by its address, as any page does.
 const byAddress = {
   name: "edgewise by its address",
@@ -78,21 +80,24 @@ const byAddress = {
 };
 await build({
   ...options,
-  entryPoints: [join(here, "demo/demo.ts"), join(here, "demo/see.ts")],
+  entryPoints: [
+    { in: join(here, "demo/demo.ts"), out: "demo" },
+    ...ROOMS.map((room) => ({ in: join(here, `demo/rooms/${room}.ts`), out: room })),
+  ],
   outdir: join(out, "demo"),
   plugins: [byAddress],
 });
 for (const name of [
   "index.html",
-  "see.html",
+  ...ROOMS.map((room) => `rooms/${room}.html`),
   "demo.css",
-  "see.css",
+  "rooms/rooms.css",
   "app.webmanifest",
   "icon.svg",
   "icon-192.png",
   "icon-512.png",
 ])
-  cpSync(join(here, "demo", name), join(out, "demo", name));
+  cpSync(join(here, "demo", name), join(out, "demo", basename(name)));
 rmSync(join(out, "demo/model"), { recursive: true, force: true });
 cpSync(join(here, "demo/model"), join(out, "demo/model"), { recursive: true });
 

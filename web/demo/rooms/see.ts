@@ -10,8 +10,8 @@ import {
   personalize,
   pipeline,
 } from "edgewise";
-import { lossChart } from "./chart.ts";
-import { $, input, megabytes, number, seconds, tellError } from "./page.ts";
+import { lossChart } from "../chart.ts";
+import { $, input, megabytes, number, seconds, tellError } from "../page.ts";
 
 type Personal = PersonalPipeline<ImageClassificationPipeline>;
 

@@ -4,7 +4,7 @@ are fixed wavelets. Nothing in it is learned, so that it is made from this file 
 A picture's features are the strengths of edges of eight directions and two sizes, of color
 contrasts, and of the textures that they form, at nine places and over the whole picture.
 
-    python web/demo/see-model/make.py web/dist/demo/see.edge
+    python web/demo/rooms/models/see.py web/dist/demo/see.edge
 """
 
 from __future__ import annotations
