@@ -67,7 +67,7 @@ for (const name of [
 ])
   cpSync(join(here, "node_modules/pyodide", name), join(out, "pyodide", name));
 
-const ROOMS = ["see"]; // pages of the demo beside the first one
+const ROOMS = ["see", "listen", "who", "draw"]; // pages of the demo beside the first one
 
 // The demo imports the library by its address, as any page does.
 const byAddress = {

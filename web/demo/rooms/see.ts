@@ -5,13 +5,25 @@
 
 import {
   type ImageClassificationPipeline,
-  type ModelSource,
+  InputError,
   type PersonalPipeline,
   personalize,
   pipeline,
 } from "edgewise";
 import { lossChart } from "../chart.ts";
-import { $, input, megabytes, number, seconds, tellError } from "../page.ts";
+import { $, input, number, seconds } from "../page.ts";
+import {
+  bars,
+  chosen,
+  count,
+  download,
+  hideError,
+  modelOf,
+  onKey,
+  pressed,
+  query,
+  showError,
+} from "./room.ts";
 
 type Personal = PersonalPipeline<ImageClassificationPipeline>;
 
@@ -25,7 +37,6 @@ interface Thing {
 const SIDE = 224; // pixels of the pictures that are kept
 const HOLD_MS = 250; // between pictures while a button is held
 const STEPS = 300;
-const query = new URLSearchParams(location.search);
 const video = $<HTMLVideoElement>("video");
 const things: Thing[] = [];
 const chart = lossChart($("chart"));
@@ -37,43 +48,23 @@ let tried: ImageBitmap | undefined;
 /** Names of things by the labels of the head. */
 let known: string[] = [];
 
-const showError = (e: unknown): void => tellError("error", e);
-
 // The model
 
-async function load(model: ModelSource): Promise<void> {
-  $("error").hidden = true;
-  $("progress").hidden = false;
-  $("progress-bar").parentElement!.classList.add("busy");
-  try {
-    const threads = Number(query.get("threads")) || undefined;
-    const loaded = await pipeline("image-classification", model, {
-      threads,
-      personalize: true,
-      cache_files: true,
-      progress_callback: (event) => {
-        if (event.status === "compile")
-          $("progress-words").textContent = "Python compiles the model";
-      },
-    });
+const load = modelOf<ImageClassificationPipeline>({
+  sample: "see.edge",
+  async open(model, options) {
+    const loaded = await pipeline("image-classification", model, { ...options, personalize: true });
     const taught = await personalize(loaded).catch((e: unknown) => {
       void loaded.dispose();
       throw e;
     });
     void see?.dispose();
     [see, mine] = [loaded, taught];
-    const { flavour, threads: count, ms, memory } = loaded.info;
-    $("status").textContent =
-      `Engine: ${flavour}, ${count === 1 ? "1 thread" : `${count} threads`} · ` +
-      `ready in ${seconds(ms.load)} · weights ${megabytes(memory.weights)}`;
-    await learn();
-  } catch (e) {
-    showError(e);
-  } finally {
-    $("progress").hidden = true;
-    input("camera").disabled = !see;
-  }
-}
+    input("camera").disabled = false;
+    void learn();
+    return loaded;
+  },
+});
 
 // Things
 
@@ -92,14 +83,11 @@ function addThing(name: string): Thing {
   const take = item.querySelector<HTMLButtonElement>(".take")!;
   take.textContent = `Take a picture (${index})`;
   const thing: Thing = { name: field, thumbs: item.querySelector(".thumbs")!, pictures: [] };
-  holds(take, () => void snap(thing));
-  const files = item.querySelector<HTMLInputElement>("input[type=file]")!;
-  files.addEventListener("change", () => {
-    void give(thing, Array.from(files.files ?? []));
-    files.value = "";
-  });
+  holds(take, () => void snap(thing).catch(showError));
+  chosen(item.querySelector<HTMLInputElement>("input[type=file]")!, (files) => give(thing, files));
   item.querySelector(".plain")!.addEventListener("click", () => {
     things.splice(things.indexOf(thing), 1);
+    for (const picture of thing.pictures) picture.close();
     item.remove();
     things.forEach((one, i) => {
       one.thumbs.parentElement!.querySelector(".take")!.textContent = `Take a picture (${i + 1})`;
@@ -132,18 +120,31 @@ async function snap(thing: Thing): Promise<void> {
 }
 
 async function give(thing: Thing, files: File[]): Promise<void> {
+  const pictures: ImageBitmap[] = [];
   try {
-    const pictures: ImageBitmap[] = [];
-    for (const file of files)
-      pictures.push(await square(await createImageBitmap(file).catch(() => unreadable(file))));
-    await keep(thing, pictures);
-  } catch (e) {
-    showError(e);
+    for (const file of files) pictures.push(await squareOf(file));
+  } finally {
+    await keep(thing, pictures); // those before a damaged one
   }
 }
 
-function unreadable(file: File): never {
-  throw new Error(`${file.name} is no picture that this browser reads`);
+/** The middle of a file's picture. */
+async function squareOf(file: File): Promise<ImageBitmap> {
+  let whole: ImageBitmap;
+  try {
+    whole = await createImageBitmap(file);
+  } catch {
+    throw new InputError(
+      `${file.name} is no picture that this browser reads`,
+      "",
+      "Choose a picture, such as a JPEG or PNG file.",
+    );
+  }
+  try {
+    return await square(whole);
+  } finally {
+    whole.close();
+  }
 }
 
 /** The middle of a picture, as it is shown. */
@@ -206,17 +207,7 @@ async function lesson(): Promise<void> {
   }
   $("note").textContent = "Learning";
   const enough = [...given.values()].every((one) => one.length > 2);
-  // each picture is sent as a copy
-  const copies = await Promise.all(
-    Array.from(
-      given,
-      async ([label, all]): Promise<[string, ImageBitmap[]]> => [
-        label,
-        await Promise.all(all.map((one) => createImageBitmap(one))),
-      ],
-    ),
-  );
-  const { losses, ms, validation, labels } = await mine.teach(Object.fromEntries(copies), {
+  const { losses, ms, validation, labels } = await mine.teach(Object.fromEntries(given), {
     validation_split: enough ? 0.25 : 0,
   });
   known = Object.keys(labels);
@@ -231,7 +222,7 @@ async function lesson(): Promise<void> {
     `Its last lesson: ${total} pictures of ${given.size} things, ${seconds(ms.training)}` +
     (validation ? `; ${validation.count} pictures were held out to check it` : "");
   $("note").textContent = "";
-  document.body.dataset.lessons = String(Number(document.body.dataset.lessons ?? 0) + 1);
+  count("lessons");
   if (!watching) await look();
 }
 
@@ -239,29 +230,26 @@ async function lesson(): Promise<void> {
 
 /** Shows the scores of what the camera sees, or of the picture that was tried. */
 async function look(): Promise<void> {
-  const picture = watching ? await square(video) : tried && (await createImageBitmap(tried));
-  if (!picture || !mine || !known.length) return;
-  const found = await mine(picture, { top_k: null });
-  show(found);
+  const picture = watching ? await square(video) : tried;
+  try {
+    // the picture is copied
+    if (picture && mine && known.length) show(await mine(picture, { top_k: null }));
+  } finally {
+    if (picture !== tried) picture?.close();
+  }
 }
 
 function show(found: readonly { label: string; score: number }[]): void {
   const rows = new Map(found.map(({ label, score }) => [label, score]));
   const names = known.filter((label) => rows.has(label));
-  const body = $("scores");
-  while (body.childElementCount > names.length) body.lastElementChild!.remove();
-  names.forEach((label, i) => {
-    const score = rows.get(label)!;
-    let row = body.children[i];
-    if (!row) {
-      row = document.createElement("tr");
-      row.innerHTML = '<th scope="row"></th><td><meter max="1"></meter></td><td></td>';
-      body.append(row);
-    }
-    row.querySelector("th")!.textContent = label;
-    row.querySelector("meter")!.value = score;
-    row.lastElementChild!.textContent = `${number(100 * score)} %`;
-  });
+  bars(
+    $("scores"),
+    names.map((label) => ({
+      label,
+      part: rows.get(label)!,
+      text: `${number(100 * rows.get(label)!)} %`,
+    })),
+  );
   const [first] = found;
   if (!first) return;
   const words = first.score > 0.6 ? `This is “${first.label}”.` : "It is not sure.";
@@ -270,16 +258,21 @@ function show(found: readonly { label: string; score: number }[]): void {
 }
 
 async function watch(): Promise<void> {
+  let stream: MediaStream | undefined;
   try {
-    const stream = await navigator.mediaDevices.getUserMedia({
+    stream = await navigator.mediaDevices.getUserMedia({
       video: { facingMode: "environment", width: { ideal: 640 }, height: { ideal: 480 } },
     });
     video.srcObject = stream;
     await video.play();
   } catch (e) {
-    const why = e instanceof Error ? e.message : String(e);
-    showError(new Error(`there is no camera (${why}); choose pictures from files`));
-    return;
+    for (const track of stream?.getTracks() ?? []) track.stop();
+    video.srcObject = null;
+    throw new InputError(
+      `there is no camera (${e instanceof Error ? e.message : String(e)})`,
+      "",
+      "Allow it in the browser, or choose pictures from files.",
+    );
   }
   watching = true;
   $("nothing").hidden = $("picture").hidden = true;
@@ -302,7 +295,9 @@ function unwatch(): void {
 
 async function tryPicture(file: File): Promise<void> {
   if (watching) unwatch();
-  tried = await square(await createImageBitmap(file).catch(() => unreadable(file)));
+  const picked = await squareOf(file);
+  tried?.close();
+  tried = picked;
   const picture = $<HTMLImageElement>("picture");
   URL.revokeObjectURL(picture.src);
   picture.src = URL.createObjectURL(file);
@@ -313,38 +308,24 @@ async function tryPicture(file: File): Promise<void> {
 
 // The page's elements
 
-const chosen = (id: string, act: (files: File[]) => unknown): void =>
-  input(id).addEventListener("change", () => {
-    const files = Array.from(input(id).files ?? []);
-    input(id).value = "";
-    if (files.length) Promise.resolve(act(files)).catch(showError);
-  });
-
-$("camera").addEventListener("click", () => void (watching ? unwatch() : watch()));
-$("more").addEventListener("click", () => addThing(`thing ${things.length + 1}`).name.select());
-$("error-close").addEventListener("click", () => ($("error").hidden = true));
+pressed("camera", () => (watching ? unwatch() : watch()));
+pressed("more", () => addThing(`thing ${things.length + 1}`).name.select());
+pressed("error-close", hideError);
 chosen("try", ([file]) => tryPicture(file!));
-chosen("files", (files) => load(files));
 chosen("open", async ([file]) => {
-  known = Object.keys((await mine!.load(file!)).labels);
+  if (!mine) return;
+  known = Object.keys((await mine.load(file!)).labels);
   $("note").textContent = `It knows ${known.join(", ")}.`;
   input("save").disabled = false;
   await look();
 });
-$("save").addEventListener("click", async () => {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await mine!.save());
-  link.download = "my-things.safetensors";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-});
-document.addEventListener("keydown", ({ key, target, ctrlKey, metaKey, altKey }) => {
-  if (target instanceof HTMLInputElement || ctrlKey || metaKey || altKey) return;
+pressed("save", async () => download(await mine!.save(), "my-things.safetensors"));
+onKey((key) => {
   const thing = things[Number(key) - 1];
-  if (thing) void snap(thing);
+  return thing && snap(thing);
 });
 
 addThing("a cup");
 addThing("keys");
 addThing("other");
-await load(query.get("model") ?? new URL("see.edge", location.href));
+await load(query.get("model") ?? undefined);

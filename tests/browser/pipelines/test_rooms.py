@@ -1,0 +1,253 @@
+"""The rooms "Listen", "Who speaks" and "Draw" of the demo, with the models that come with it."""
+
+import json
+import re
+import wave
+
+import numpy as np
+import pytest
+from edgewise.cli import main
+
+from ..chromium import CHROMIUM, FLAGS
+
+ROOMS = ("index", "see", "listen", "who", "draw")
+RATE = 16000
+SHOWN = "!document.getElementById('error').hidden"
+
+
+@pytest.fixture(scope="module")
+def folder(files):
+    """Sounds, and models of other tasks."""
+    root = files / "rooms"
+    root.mkdir()
+    for name, pitch, formants in (("anna", 210, (850, 1700)), ("ben", 110, (500, 1100))):
+        for i in range(4):
+            save(root / f"{name}{i}.wav", voice(pitch * (1 + 0.03 * i), formants, i))
+    save(root / "sos.wav", beeps("... --- ..."))
+    (root / "damaged.wav").write_bytes((root / "sos.wav").read_bytes()[:30])
+    (root / "damaged.edge").write_bytes(b"EDGEWISE" + bytes(100))
+    return root
+
+
+def save(path, samples):
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes((samples * 32767).astype("<i2").tobytes())
+
+
+def voice(pitch, formants, seed):
+    """Two seconds of vowels: pulses through resonances, in syllables."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(2 * RATE) / RATE
+    phase = np.cumsum(pitch * (1 + 0.05 * np.sin(2 * np.pi * 3 * time)) / RATE)
+    sound = np.diff(np.floor(phase), prepend=0.0)
+    spectrum = np.fft.rfft(sound)
+    frequency = np.fft.rfftfreq(len(sound), 1 / RATE)
+    shape = sum(1 / (1 + ((frequency - f) / 90) ** 2) for f in formants)
+    sound = np.fft.irfft(spectrum * shape) * (np.sin(2 * np.pi * 2.5 * time) > -0.3)
+    return 0.4 * sound / np.abs(sound).max() + rng.normal(0, 1e-3, len(sound))
+
+
+def beeps(code, unit=0.08):
+    """Tones of a Morse code with silence around them."""
+    parts = [np.zeros(int(0.5 * RATE))]
+    for sign in code:
+        length = {".": 1, "-": 3, " ": 0}[sign] * unit
+        time = np.arange(int(length * RATE)) / RATE
+        rest = 2 if sign == " " else 1
+        parts += [0.4 * np.sin(2 * np.pi * 700 * time), np.zeros(int(rest * unit * RATE))]
+    return np.concatenate([*parts, np.zeros(int(0.5 * RATE))])
+
+
+def open_room(visit, server, name):
+    v = visit(server)
+    v.page.goto(f"{server}/demo/{name}.html")
+    return v
+
+
+def counted(page, name, count):
+    page.wait_for_function(f"document.body.dataset.{name} === '{count}' || {SHOWN}")
+    assert not page.is_visible("#error"), page.inner_text("#error")
+
+
+def test_the_way_from_room_to_room(visit, server):
+    """Each page has the same links, in one line also on a telephone, and marks its own."""
+    v = visit(server)
+    found = []
+    v.page.set_viewport_size({"width": 360, "height": 700})
+    for room in ROOMS:
+        html = v.page.request.get(f"{server}/demo/{room}.html").text()
+        nav = re.search(r"<nav.*?</nav>", html, re.S)[0]
+        assert f'href="{room}.html" aria-current="page"' in nav
+        found.append(nav.replace(' aria-current="page"', ""))
+    assert len(set(found)) == 1 and found[0].count("<a ") == len(ROOMS)
+    v.page.goto(f"{server}/demo/draw.html")
+    tops = v.page.eval_on_selector_all(".rooms a", "all => all.map((a) => a.offsetTop)")
+    assert len(set(tops)) == 1
+    assert v.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_draw(visit, server, folder):
+    page = open_room(visit, server, "draw").page
+    page.wait_for_selector("#draw:not([disabled])")
+    page.fill("#prompt", "a big red circle in the center")
+    page.click("summary")
+    page.fill("#seed", "5")
+    page.keyboard.press("Enter")  # the form is sent without a mouse
+    counted(page, "drawn", 1)
+    pixels = "[[128, 128], [4, 4]].map(([x, y]) => [...picture.getContext('2d').getImageData(x, y,"
+    read = f"() => {{ const picture = document.getElementById('picture'); return {pixels} 1, 1)"
+    middle, corner = page.evaluate(read + ".data]); }")
+    assert middle[0] > 180 and max(middle[1:3]) < 70 and min(corner[:3]) > 190
+    assert page.inner_text("#figure-step") == "20 of 20" and page.inner_text("#figure-seed") == "5"
+    first = page.evaluate("document.getElementById('picture').toDataURL()")
+    page.fill("#prompt", "a blue star")
+    page.click("#draw")
+    counted(page, "drawn", 2)
+    assert page.evaluate("document.getElementById('picture').toDataURL()") != first
+    page.locator("#pictures button").nth(1).click()  # brings the first one back
+    assert page.evaluate("document.getElementById('picture').toDataURL()") == first
+    assert page.input_value("#prompt").startswith("a big red circle")
+    page.fill("#steps", "1000")
+    page.click("#draw")
+    page.wait_for_function("Number(document.body.dataset.step) > 2")
+    page.keyboard.press("Tab")
+    page.click("#stop")
+    page.wait_for_function("document.getElementById('verdict').textContent === 'Stopped.'")
+    page.fill("#steps", "2000")  # more than the model has: the browser refuses it
+    page.click("#draw")
+    assert page.evaluate("document.getElementById('steps').validity.rangeOverflow")
+    page.set_input_files("#files", str(folder / "damaged.edge"))
+    page.wait_for_function(SHOWN)
+    page.click("#error-close")
+    page.fill("#steps", "4")
+    page.click("#draw")  # with the model before
+    counted(page, "drawn", 3)
+
+
+def test_who_speaks(visit, server, folder):
+    page = open_room(visit, server, "who").page
+    page.wait_for_selector("#listen:not([disabled])")
+    for i, name in enumerate(("anna", "ben")):
+        voice = page.locator(".thing").nth(i)
+        voice.locator("input[type=text]").fill(name)
+        voice.locator("input[type=file]").set_input_files(
+            [str(folder / f"{name}{k}.wav") for k in range(3)]
+        )
+        counted(page, "recordings", 3 * (i + 1))
+    assert page.inner_text("#figure-eer") == "0 %"
+    tried = 0
+    for name in ("anna", "ben"):
+        page.set_input_files("#try", str(folder / f"{name}3.wav"))
+        tried += 1
+        counted(page, "compared", tried)
+        assert page.evaluate("document.body.dataset.who") == name
+        assert name in page.inner_text("#verdict")
+    page.locator("#threshold").press("End")  # nobody is that sure
+    assert page.inner_text("#verdict") == "It is nobody of these."
+    with page.expect_download() as saved:
+        page.click("#save")
+    found = json.loads(saved.value.path().read_text())["voices"]
+    assert list(found) == ["anna", "ben"] and abs(np.linalg.norm(found["ben"]) - 1) < 1e-5
+    page.set_input_files("#try", str(folder / "damaged.wav"))
+    page.wait_for_function(SHOWN)
+    assert "damaged" in page.inner_text("#error-what")
+    page.click("#error-close")
+    page.keyboard.press("1")  # records, but there is no microphone
+    page.wait_for_function(SHOWN)
+    assert "microphone" in page.inner_text("#error-where")
+    page.reload()
+    page.wait_for_selector("#listen:not([disabled])")
+    page.set_input_files("#open", str(folder / "sos.wav"))
+    page.wait_for_function(SHOWN)
+    page.set_input_files("#open", saved.value.path())
+    page.wait_for_function("document.getElementById('figure-voices').textContent === '2'")
+    page.set_input_files("#try", str(folder / "ben3.wav"))
+    counted(page, "compared", 1)
+    assert page.evaluate("document.body.dataset.who") == "ben"
+
+
+def test_listen(visit, server, folder):
+    page = open_room(visit, server, "listen").page
+    page.wait_for_selector("#beep:not([disabled])")
+    page.fill("#words", "sos 42")
+    page.keyboard.press("Enter")
+    counted(page, "transcripts", 1)
+    assert page.evaluate("document.body.dataset.heard") == "SOS 42"
+    times = page.eval_on_selector_all("ruby", "all => all.map((one) => one.dataset.start)")
+    # SOS takes 27 units of 0.08 s, after 0.4 s of silence
+    assert [float(t) for t in times] == pytest.approx([0.4, 0.4 + 34 * 0.08], abs=0.15)
+    page.set_input_files("#sound", str(folder / "sos.wav"))
+    counted(page, "transcripts", 2)
+    assert page.evaluate("document.body.dataset.heard") == "SOS"
+    page.fill("#words", "€")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('morse-note').textContent.includes('€')")
+    page.set_input_files("#sound", str(folder / "damaged.wav"))
+    page.wait_for_function(SHOWN)
+    page.click("#error-close")
+    page.keyboard.press("m")
+    page.wait_for_function(SHOWN)
+    assert "microphone" in page.inner_text("#error-where")
+    page.click("#error-close")
+    page.evaluate("document.activeElement.blur()")
+    for sign in "...---...":  # an S, an O and an S, with the space bar
+        page.keyboard.down("Space")
+        page.wait_for_timeout(300 if sign == "-" else 100)
+        page.keyboard.up("Space")
+        page.wait_for_timeout(100)
+    counted(page, "transcripts", 3)
+
+
+def test_a_model_of_another_task(visit, server, folder):
+    from pipelines import tiny_audio
+    from pipelines.sounds.test_ctc import VOCABULARY
+
+    (folder / "tiny").mkdir()
+    tiny_audio.make_ctc(folder / "tiny", "Wav2Vec2", VOCABULARY, True, False)
+    main(["build", "--task", "asr", str(folder / "tiny"), "--max-length", "2", "-o"]
+         + [str(folder / "tiny.edge")])  # fmt: skip
+    page = open_room(visit, server, "listen").page
+    page.wait_for_selector("#beep:not([disabled])")
+    page.set_input_files("#files", str(folder / "tiny.edge"))
+    page.wait_for_function("document.getElementById('morse').hidden")
+    assert "tiny.edge" in page.inner_text("#model-words")
+    page.set_input_files("#sound", str(folder / "sos.wav"))
+    counted(page, "transcripts", 1)
+    page.click("#sample-again")
+    page.wait_for_function("!document.getElementById('morse').hidden")
+    page = open_room(visit, server, "who").page
+    page.wait_for_selector("#listen:not([disabled])")
+    page.set_input_files("#files", str(folder / "tiny.edge"))
+    page.wait_for_function(SHOWN)
+    assert "automatic-speech-recognition" in page.inner_text("#error")
+
+
+def test_a_microphone(playwright, built, server, folder):
+    """A voice is recorded, and beeps are read while they are heard."""
+    flags = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    flags += [f"--use-file-for-fake-audio-capture={folder / 'sos.wav'}"]
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
+    page = browser.new_page()
+    page.set_default_timeout(300_000)
+    page.goto(f"{server}/demo/listen.html")
+    page.wait_for_selector("#microphone:not([disabled])")
+    page.click("#microphone")
+    page.wait_for_function("document.getElementById('partial').textContent.includes('SOS')")
+    page.click("#microphone")
+    counted(page, "transcripts", 1)
+    assert "SOS" in page.evaluate("document.body.dataset.heard")
+    page.goto(f"{server}/demo/who.html")
+    page.wait_for_selector("#listen:not([disabled])")
+    page.keyboard.press("1")
+    page.wait_for_function("document.querySelector('.take').textContent === 'Stop'")
+    page.wait_for_timeout(1500)
+    page.keyboard.press("1")
+    counted(page, "recordings", 1)
+    page.click("#listen")
+    page.wait_for_function("document.body.dataset.who === 'me'")
+    page.click("#listen")
+    page.wait_for_function("document.getElementById('listen').textContent === 'Who is it?'")
+    browser.close()

@@ -1,0 +1,151 @@
+// What the rooms share: loading of their model, lists of names, buttons, downloads.
+
+import type { ModelSource, PipelineBase, PipelineOptions } from "edgewise";
+import { $, input, megabytes, seconds, tellError } from "../page.ts";
+
+export const query = new URLSearchParams(location.search);
+export const showError = (e: unknown): void => tellError("error", e);
+export const hideError = (): void => void ($("error").hidden = true);
+
+/** Shows how far some work is. `part`: 0 to 1; undefined: not known. */
+export function showProgress(words: string | undefined, part?: number): void {
+  $("progress").hidden = words === undefined;
+  if (words === undefined) return;
+  $("progress-words").textContent = words;
+  const bar = $("progress-bar");
+  bar.parentElement!.classList.toggle("busy", part === undefined);
+  bar.style.width = part === undefined ? "" : `${100 * part}%`;
+}
+
+/** How a room opens its model. */
+export interface Opening<P> {
+  /** The file that comes with the page. */
+  sample: string;
+  /** Loads a model. What it throws is shown, and the model before stays in use. */
+  open(model: ModelSource, options: PipelineOptions, isSample: boolean): Promise<P>;
+}
+
+let loads = 0;
+const ABOUT = $("model-words").textContent ?? "";
+
+/**
+ * The model of a room: that of `?model=`, the sample, or files that the user chooses (`#files`).
+ * @returns the function that loads a model; undefined: the sample
+ */
+export function modelOf<P extends Pick<PipelineBase, "info">>({
+  sample,
+  open,
+}: Opening<P>): (model?: ModelSource) => Promise<void> {
+  const load = async (model?: ModelSource): Promise<void> => {
+    const own = ++loads;
+    const isSample = model === undefined;
+    hideError();
+    showProgress("Loading the model");
+    try {
+      const source = model ?? new URL(sample, location.href);
+      const { info } = await open(source, optionsOf(own), isSample);
+      const { flavour, threads, ms, memory } = info;
+      $("status").textContent =
+        `Engine: ${flavour}, ${threads === 1 ? "1 thread" : `${threads} threads`} · ready in ` +
+        `${seconds(ms.load)} · memory ${megabytes(memory.engine)}`;
+      $("sample-again").hidden = isSample;
+      $("model-words").textContent = isSample ? ABOUT : `In use: ${nameOf(model)}.`;
+    } catch (e) {
+      if (own === loads) showError(e);
+    } finally {
+      if (own === loads) showProgress(undefined);
+    }
+  };
+  chosen("files", (files) => load(files));
+  $("sample-again").addEventListener("click", () => void load());
+  return load;
+}
+
+/** What a user's model is called. */
+function nameOf(model: ModelSource): string {
+  if (typeof model === "string") return model;
+  if (!Array.isArray(model)) return "a model of yours";
+  const [first] = model as File[];
+  return first?.webkitRelativePath.split("/")[0] || first?.name || "a model of yours";
+}
+
+function optionsOf(own: number): PipelineOptions {
+  return {
+    threads: Number(query.get("threads")) || undefined,
+    cache_files: true,
+    progress_callback: (event) => {
+      if (own !== loads) return;
+      if (event.status === "progress" && event.total > 300_000)
+        showProgress(
+          `Loading ${event.file}: ${megabytes(event.loaded)} of ${megabytes(event.total)}`,
+          event.loaded / event.total,
+        );
+      else if (event.status === "compile")
+        showProgress(
+          event.stage === "pyodide" ? "Starting Python" : "Python compiles the model, once",
+        );
+    },
+  };
+}
+
+/** Acts when files are chosen. What `act` throws is shown. */
+export function chosen(from: string | HTMLInputElement, act: (files: File[]) => unknown): void {
+  const field = typeof from === "string" ? input(from) : from;
+  field.addEventListener("change", () => {
+    const files = Array.from(field.files ?? []);
+    field.value = "";
+    if (files.length) Promise.resolve(files).then(act).catch(showError);
+  });
+}
+
+/** Acts when a button is pressed. What `act` throws is shown. */
+export function pressed(button: HTMLElement | string, act: () => unknown): void {
+  const element = typeof button === "string" ? $(button) : button;
+  element.addEventListener("click", () => {
+    Promise.resolve().then(act).catch(showError);
+  });
+}
+
+/** Acts on keys of a page, except where text is written. */
+export function onKey(act: (key: string) => unknown): void {
+  document.addEventListener("keydown", (event) => {
+    const { key, target, ctrlKey, metaKey, altKey, repeat } = event;
+    const writes = target instanceof Element && target.matches("input, textarea, select");
+    if (writes || ctrlKey || metaKey || altKey || repeat) return;
+    Promise.resolve(key).then(act).catch(showError);
+  });
+}
+
+/** Gives the user a file. */
+export function download(file: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(file);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** A bar for each score, in a table's body. Rows that exist are kept. */
+export function bars(
+  body: HTMLElement,
+  rows: readonly { label: string; part: number; text: string; high?: boolean }[],
+): void {
+  while (body.childElementCount > rows.length) body.lastElementChild!.remove();
+  rows.forEach(({ label, part, text, high }, i) => {
+    let row = body.children[i];
+    if (!row) {
+      row = document.createElement("tr");
+      row.innerHTML = '<th scope="row"></th><td><meter max="1"></meter></td><td></td>';
+      body.append(row);
+    }
+    row.classList.toggle("high", high ?? false);
+    row.querySelector("th")!.textContent = label;
+    row.querySelector("meter")!.value = Math.max(0, Math.min(1, part));
+    row.lastElementChild!.textContent = text;
+  });
+}
+
+/** For tests and those who watch: counts what a room has done. */
+export function count(name: string): void {
+  document.body.dataset[name] = String(Number(document.body.dataset[name] ?? 0) + 1);
+}

@@ -1,0 +1,331 @@
+// The room "Who speaks": learns voices from a few recordings and tells whose voice it hears. Uses
+// only the public API of Edgewise.
+//
+// Settings in the address: ?model=ADDRESS, ?threads=N.
+
+import { InputError, pipeline, type SpeakerVerificationPipeline } from "edgewise";
+import { $, input, number, seconds } from "../page.ts";
+import {
+  bars,
+  chosen,
+  count,
+  download,
+  hideError,
+  modelOf,
+  onKey,
+  pressed,
+  query,
+} from "./room.ts";
+import { type Clip, drawWave, longEnough, Recording, samplesOf } from "./sounds.ts";
+import { cosine, equalErrorRate, heldOut, meanOf, unit } from "./voices.ts";
+
+/** A recording of a voice. */
+interface Sample {
+  sound: Blob | Clip;
+  /** Of the model in use. */
+  vector: number[];
+  item: HTMLElement;
+}
+
+/** A voice with its recordings. */
+interface Voice {
+  name: HTMLInputElement;
+  item: HTMLElement;
+  samples: Sample[];
+  /** Of a file of voices, which has no recordings. */
+  kept: number[] | undefined;
+}
+
+const LEAST_S = 1; // of a recording
+const LATEST_S = 3; // that are compared while the microphone is on
+const AGAIN_MS = 500; // between comparisons
+const QUIET = 0.004; // root mean square below which nobody speaks
+const THRESHOLDS = { sample: 0.6, own: 0.75 };
+
+let who: SpeakerVerificationPipeline | undefined;
+let recording: { voice: Voice | undefined; own: Recording } | undefined;
+let shown: Clip = { array: new Float32Array(), sampling_rate: 16_000 };
+/** The vector of what was tried last. */
+let heard: number[] | undefined;
+const voices: Voice[] = [];
+const wave = $<HTMLCanvasElement>("wave");
+
+// The model
+
+const load = modelOf<SpeakerVerificationPipeline>({
+  sample: "voice.edge",
+  async open(model, options, isSample) {
+    const loaded = await pipeline("speaker-verification", model, options);
+    void who?.dispose();
+    who = loaded;
+    input("listen").disabled = false;
+    input("threshold").value = String(isSample ? THRESHOLDS.sample : THRESHOLDS.own);
+    heard = undefined;
+    for (const voice of voices) {
+      voice.kept = undefined; // another model's
+      for (const sample of voice.samples) sample.vector = await vectorOf(sample.sound);
+    }
+    update();
+    return loaded;
+  },
+});
+
+/** The unit vector of a recording. */
+async function vectorOf(sound: Blob | Clip): Promise<number[]> {
+  const began = performance.now();
+  const copy = sound instanceof Blob ? sound : { ...sound, array: sound.array.slice() };
+  const vector = await who!.enrol("recording", copy);
+  delete who!.voices.recording;
+  $("figure-clip").textContent = seconds(performance.now() - began);
+  return unit(vector);
+}
+
+// Voices
+
+function addVoice(name: string, kept?: number[]): Voice {
+  const item = document.createElement("li");
+  item.className = "thing";
+  item.innerHTML =
+    '<input type="text" maxlength="40"><div class="buttons"><button type="button" class="take">' +
+    '</button><label class="button">Sounds<input type="file" accept="audio/*" multiple ' +
+    'class="visually-hidden"></label><button type="button" class="plain">Remove</button></div>' +
+    '<ul class="clips"></ul>';
+  const field = item.querySelector<HTMLInputElement>("input[type=text]")!;
+  field.value = name;
+  const voice: Voice = { name: field, item, samples: [], kept };
+  pressed(item.querySelector<HTMLButtonElement>(".take")!, () => record(voice));
+  chosen(item.querySelector<HTMLInputElement>("input[type=file]")!, async (files) => {
+    for (const file of files) await keep(voice, file, await samplesOf(file));
+  });
+  pressed(item.querySelector<HTMLElement>(".plain")!, () => {
+    if (recording?.voice === voice) recording.own.stop();
+    voices.splice(voices.indexOf(voice), 1);
+    item.remove();
+    update();
+  });
+  field.addEventListener("change", () => update());
+  voices.push(voice);
+  $("voices").append(item);
+  update();
+  return voice;
+}
+
+/** Adds a recording to a voice. */
+async function keep(voice: Voice, sound: Blob | Clip, drawn: Clip | undefined): Promise<void> {
+  if (!who) return;
+  hideError();
+  const vector = await vectorOf(sound);
+  const item = document.createElement("li");
+  item.innerHTML =
+    '<canvas class="wave"></canvas><span></span>' +
+    '<button type="button" class="plain" aria-label="Remove this recording">×</button>';
+  const sample = { sound, vector, item };
+  if (drawn) item.querySelector("span")!.textContent = `${number(secondsOf(drawn), 1)} s`;
+  pressed(item.querySelector("button")!, () => {
+    voice.samples.splice(voice.samples.indexOf(sample), 1);
+    item.remove();
+    update();
+  });
+  voice.samples.push(sample);
+  voice.item.querySelector(".clips")!.append(item);
+  if (drawn) drawWave(item.querySelector("canvas")!, drawn);
+  count("recordings");
+  update();
+}
+
+const secondsOf = ({ array, sampling_rate }: Clip): number => array.length / sampling_rate;
+
+/** The vectors of voices by name. */
+function known(): Map<string, number[]> {
+  const found = new Map<string, number[][]>();
+  for (const { name, samples, kept } of voices) {
+    const vectors = [...(kept ? [kept] : []), ...samples.map(({ vector }) => vector)];
+    const label = name.value.trim() || "a voice";
+    if (vectors.length) found.set(label, [...(found.get(label) ?? []), ...vectors]);
+  }
+  return new Map([...found].map(([label, vectors]) => [label, meanOf(vectors)]));
+}
+
+/** Shows what has changed. */
+function update(): void {
+  voices.forEach(({ name, item }, i) => {
+    name.setAttribute("aria-label", `Name of voice ${i + 1}`);
+    const take = item.querySelector<HTMLButtonElement>(".take")!;
+    const records = recording !== undefined && recording.voice === voices[i];
+    take.textContent = records ? "Stop" : `Record (${i + 1})`;
+    take.classList.toggle("primary", records);
+    take.disabled = !who;
+  });
+  const names = known();
+  const samples = voices.reduce((sum, { samples }) => sum + samples.length, 0);
+  $("figure-voices").textContent = number(names.size);
+  $("figure-clips").textContent = number(samples);
+  input("save").disabled = !names.size;
+  const { same, others } = heldOut(voices.map((v) => v.samples.map(({ vector }) => vector)));
+  const measured = equalErrorRate(same, others);
+  $("figure-eer").textContent = measured ? `${number(100 * measured.rate)} %` : "–";
+  $("note").textContent = measured
+    ? `${same.length} recordings were compared with the voices as if they were new: ` +
+      `${number(100 * measured.rate)} % errors of each kind from ` +
+      `${number(measured.threshold, 2)} on.`
+    : names.size > 1
+      ? "With two recordings of a voice, the others are measured with it: its errors are shown."
+      : "";
+  showScores();
+}
+
+// Who it is
+
+function showScores(): void {
+  const names = known();
+  const threshold = Number(input("threshold").value);
+  $("threshold-value").textContent = number(threshold, 2);
+  const found = heard
+    ? Array.from(names, ([label, voice]) => ({ label, score: cosine(heard!, voice) }))
+    : [];
+  bars(
+    $("scores"),
+    found.map(({ label, score }) => ({
+      label,
+      part: score,
+      text: number(score, 2),
+      high: score >= threshold,
+    })),
+  );
+  const [best] = found.sort((a, b) => b.score - a.score);
+  const words = !names.size
+    ? "Record two voices or more."
+    : !best
+      ? "Press “Who is it?” and speak, or try a sound."
+      : best.score >= threshold
+        ? `This is “${best.label}”.`
+        : "It is nobody of these.";
+  if ($("verdict").textContent !== words) $("verdict").textContent = words;
+  document.body.dataset.who = best && best.score >= threshold ? best.label : "";
+}
+
+async function compare(sound: Blob | Clip): Promise<void> {
+  heard = await vectorOf(sound);
+  count("compared");
+  showScores();
+}
+
+// The microphone
+
+/** Starts a recording of a voice, or of somebody to be recognised; or ends the present one. */
+async function record(voice?: Voice): Promise<void> {
+  if (!who) return;
+  const before = recording;
+  before?.own.stop();
+  if (before && before.voice === voice) return;
+  const own = new Recording();
+  recording = { voice, own };
+  hideError();
+  $("listen").textContent = voice ? "Who is it?" : "Stop";
+  update();
+  const draw = () => {
+    shown = own.last(voice ? 8 : LATEST_S);
+    drawWave(wave, shown, voice ? 8 : LATEST_S);
+  };
+  try {
+    const whole = own.run(draw);
+    if (voice) {
+      await whole;
+      const clip = longEnough(own.last(), LEAST_S);
+      await keep(voice, clip, clip);
+    } else {
+      const live = guess(own);
+      await Promise.all([whole, live]);
+    }
+  } finally {
+    own.stop();
+    if (recording?.own === own) {
+      recording = undefined;
+      $("listen").textContent = "Who is it?";
+    }
+    update();
+  }
+}
+
+/** Compares the latest seconds again and again. */
+async function guess(own: Recording): Promise<void> {
+  while (!own.ended) {
+    await new Promise((done) => setTimeout(done, AGAIN_MS));
+    const clip = own.last(LATEST_S);
+    if (own.ended || secondsOf(clip) < LEAST_S) continue;
+    const power = clip.array.reduce((sum, x) => sum + x * x, 0) / clip.array.length;
+    if (Math.sqrt(power) < QUIET) $("verdict").textContent = "It is quiet.";
+    else await compare(clip);
+  }
+}
+
+// Files of voices
+
+function save(): void {
+  const file = { format: "edgewise-voices", voices: Object.fromEntries(known()) };
+  download(new Blob([JSON.stringify(file)], { type: "application/json" }), "voices.json");
+}
+
+async function open(file: File): Promise<void> {
+  const found = parsed(await file.text());
+  if (!found)
+    throw new InputError("it has no voices", file.name, "Give a file that this room has saved.");
+  const size = found[0]![1].length;
+  const own = (await vectorOf({ array: new Float32Array(16_000), sampling_rate: 16_000 })).length;
+  if (found.some(([, vector]) => vector.length !== own))
+    throw new InputError(
+      `its voices have ${size} numbers, those of this model ${own}`,
+      file.name,
+      "Choose the model that they were recorded with.",
+    );
+  for (const [name, vector] of found) addVoice(name, unit(vector));
+  for (const voice of [...voices])
+    if (!voice.kept && !voice.samples.length) {
+      voices.splice(voices.indexOf(voice), 1);
+      voice.item.remove();
+    }
+  update();
+}
+
+/** The voices of a file; undefined if it is none. */
+function parsed(text: string): [string, number[]][] | undefined {
+  let file: { format?: unknown; voices?: unknown };
+  try {
+    file = JSON.parse(text) as typeof file;
+  } catch {
+    return undefined;
+  }
+  if (file?.format !== "edgewise-voices" || typeof file.voices !== "object") return undefined;
+  const found = Object.entries(file.voices ?? {});
+  const isVector = (v: unknown) => Array.isArray(v) && v.length > 0 && v.every(Number.isFinite);
+  return found.length && found.every(([, v]) => isVector(v)) ? found : undefined;
+}
+
+// The page's elements
+
+pressed("listen", () => record());
+pressed("more", () => addVoice(`voice ${voices.length + 1}`).name.select());
+pressed("save", save);
+pressed("error-close", hideError);
+chosen("try", async ([file]) => {
+  if (!who) return;
+  recording?.own.stop();
+  hideError();
+  shown = (await samplesOf(file!)) ?? shown;
+  drawWave(wave, shown);
+  await compare(file!);
+});
+chosen("open", ([file]) => open(file!));
+input("threshold").addEventListener("input", showScores);
+onKey((key) => {
+  if (key === "Escape") return recording?.own.stop();
+  const voice = voices[Number(key) - 1];
+  return voice && record(voice);
+});
+new ResizeObserver(() => {
+  if (!recording) drawWave(wave, shown);
+}).observe(wave);
+
+addVoice("me");
+addVoice("somebody else");
+await load(query.get("model") ?? undefined);
