@@ -80,6 +80,22 @@ def test_fallback_tries_higher_temperatures(model):
     assert tried[:3] == [0.0, 0.4, 0.8]
 
 
+def test_beams_of_the_generation_config(model, monkeypatch):
+    """Thresholds take the model's own num_beams as one that is given."""
+    given = WhisperOptions(temperature=(0.0,), logprob_threshold=-9.0, fields={"num_beams": 3})
+    own = WhisperOptions(temperature=(0.0,), logprob_threshold=-9.0)
+    found = []
+    for options in (given, own):
+        transcriber = WhisperTranscriber(model, options)
+        attempt = transcriber._attempt
+        transcriber._attempt = lambda *args, attempt=attempt: (
+            found.append(attempt(*args)) or found[-1]
+        )
+        transcriber.transcribe(features(100, 1))
+        monkeypatch.setitem(model.generation_config, "num_beams", 3)
+    assert len(found) == 2 and found[0] == found[1]
+
+
 class Extractor:
     """In place of a feature extractor: as many frames as there are samples / 160."""
 

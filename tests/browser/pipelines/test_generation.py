@@ -130,6 +130,34 @@ def test_tokens_are_those_of_transformers(page, task):
     assert found["info"]["origin"] == ("compiled" if task == "translation" else "package")
 
 
+def test_beams_of_the_generation_config(page, folder):
+    """Thresholds take the model's own num_beams as one that is given."""
+    own = folder / "whisper-beams"
+    shutil.copytree(folder / "whisper", own)
+    config = json.loads((own / "generation_config.json").read_text())
+    (own / "generation_config.json").write_text(json.dumps({**config, "num_beams": 3}))
+    main(["build", "--task", "asr", str(own), "-o", str(folder / "whisper-beams.edge")])
+    found = page.run(
+        """
+            const results = [];
+            for (const [name, more] of [["whisper", { num_beams: 3 }], ["whisper-beams", {}]]) {
+              const p = await ew.pipeline("asr", `/files/generation/${name}.edge`);
+              // any log probability is low enough, so the window counts as silence
+              const options = { temperature: [0], logprob_threshold: -0.01, no_speech_threshold: 0 };
+              results.push(await p("/files/generation/short.wav", { ...options, ...more }));
+              const streamer = () => undefined;
+              const error = await p("/files/generation/short.wav", { ...more, streamer }).catch((e) => e);
+              results.push(error.message);
+              await p.dispose();
+            }
+            return results;
+        """
+    )
+    assert "error" not in found, found
+    assert found[0] == found[2] == {"text": ""}
+    assert found[1] == found[3] and "beams" in found[1]
+
+
 @pytest.mark.parametrize(
     "task, name, given",
     [

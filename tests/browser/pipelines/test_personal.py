@@ -10,6 +10,7 @@ Image = pytest.importorskip("PIL.Image")
 
 from edgewise import personalize, pipeline  # noqa: E402
 from edgewise.cli import main  # noqa: E402
+from edgewise.errors import InputError  # noqa: E402
 from edgewise.heads.fit import fit  # noqa: E402
 from edgewise.pipelines.personal.files import read_head  # noqa: E402
 
@@ -180,6 +181,65 @@ def test_embeddings_and_a_head_of_python(page, folder):
     kinds = [text.split(" ")[0] for text in found["errors"]]
     assert kinds == ["ModelError"] + ["InputError"] * 10, json.dumps(found["errors"], indent=1)
     assert "alone" in found["errors"][-1]
+
+
+def test_options_and_the_life_of_a_head(page, folder):
+    """Each option is checked; a head with one label so far is kept, in Python, too."""
+    found = page.run(
+        """
+        const embed = await ew.pipeline("feature-extraction", "/files/personal/bert.edge");
+        const text = async (blob) => {
+          const bytes = new Uint8Array(await blob.arrayBuffer());
+          return btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join(""));
+        };
+        const mine = await ew.personalize(embed, {}, { name: "topics", c: 2 });
+        await mine.add("fox", arg.fox);
+        const file = await mine.save();
+        const out = { name: mine.info.name, alone: await text(file) };
+        const again = await ew.personalize(embed, file);
+        out.names = [again.info.name, again.info.labels];
+        await again.add("phone", arg.phone);
+        await mine.add("phone", arg.phone);
+        out.same = [await mine("The fox."), await again("The fox.")];
+        out.errors = [];
+        const controller = new AbortController();
+        controller.abort();
+        for (const attempt of [
+          () => ew.personalize(embed, file, { c: 3 }),
+          () => ew.personalize(embed, file, { other: ["x"] }),
+          () => ew.personalize(embed, arg, { other: "x" }),
+          () => mine.teach(arg, { seed: 0.5 }),
+          () => mine.teach(arg, { validation_split: 2 }),
+          () => mine.teach(arg, { name: "" }),
+          () => mine.teach(arg, { c: 3 }),
+          () => mine.load("file"),
+          () => mine.load(file, "x", { signal: controller.signal }),
+        ])
+          out.errors.push(await attempt().then(() => "none", (e) => `${e.name} ${e.message}`));
+        await mine.dispose();
+        out.gone = await mine("The fox.").catch((e) => e.message);
+        out.still = (await again("The fox."))[0].label;
+        return out;
+        """,
+        TEXTS,
+    )
+    assert "name" in found, found
+    assert found["name"] == "topics" and found["names"] == ["topics", {"fox": 2}]
+    assert found["same"][0] == found["same"][1] and found["still"] == found["same"][0][0]["label"]
+    assert "disposed" in found["gone"]
+    kinds = [text.split(" ")[0] for text in found["errors"]]
+    assert kinds == ["InputError"] * 8 + ["Aborted"], json.dumps(found["errors"], indent=1)
+    assert "no effect" in found["errors"][0] and "options.seed" in found["errors"][3]
+    mine = personalize(pipeline("feature-extraction", folder / "bert"),
+                       base64.b64decode(found["alone"]))  # fmt: skip
+    with pytest.raises(InputError, match="'fox' alone"):
+        mine("The fox.")
+    with pytest.raises(InputError, match="'fox' alone"):
+        mine.export("fox.onnx")
+    mine.add("phone", TEXTS["phone"])
+    got = mine("The fox.", top_k=1)[0]
+    assert got["label"] == found["still"]
+    assert got["score"] == pytest.approx(found["same"][0][0]["score"], abs=1e-4)
 
 
 def test_models_that_the_page_compiles(page, folder):

@@ -427,6 +427,8 @@ def test_refusals(page, folder):
               { subtask: "other" },
               { label_ids_to_fuse: ["a"] },
               { target_sizes: [3] },
+              { target_sizes: [] },
+              { target_sizes: [[20000, 20000]] },
               { unknown: 1 },
             ])
               errors.push(await caught(p(url, options)));
@@ -464,10 +466,12 @@ def test_refusals(page, folder):
             "subtask",
             "fuse",
             "target",
+            "target",
+            "target",
             "unknown",
         ),
         errors,
     ):
         assert part in text
-    assert "broken.png" in errors[8] and "20000 x 20000" in errors[10]
+    assert "broken.png" in errors[10] and "20000 x 20000" in errors[12]
     assert count > 1

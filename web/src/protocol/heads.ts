@@ -15,7 +15,9 @@ export interface HeadFields {
 
 /** A method of worker/pipelines/heads/heads.ts, with its arguments. */
 export type HeadRequest =
-  | { do: "begin"; fields: HeadFields }
+  | { do: "begin"; fields: HeadFields; name: string }
+  /** Frees it. */
+  | { do: "end" }
   | {
       do: "teach";
       name: string;

@@ -126,3 +126,12 @@ test("rates of files that the browser decodes", () => {
   assert.equal(rate("ID3", 4, 0, 0, 0, 0, 0, 2, 9, 9, 0xff, 0xfb, 0x98, 0x64), 32000);
   assert.equal(rate("none"), undefined);
 });
+
+test("a sound whose samples would not fit is refused", async () => {
+  const engine = await device();
+  const wav = { file: new Blob(), at: 0, length: 2 ** 27, channels: 1, bits: 8, float: false };
+  await assert.rejects(
+    readSound(engine, { name: "years.wav", sampling_rate: 1, wav }, 16_000),
+    ({ name, message }) => name === "InputError" && /134217728 s/.test(message),
+  );
+});

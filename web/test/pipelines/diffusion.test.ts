@@ -8,6 +8,7 @@ import {
   previewPixels,
   scaleEmbedding,
 } from "../../src/worker/pipelines/diffusion/guidance.ts";
+import { isFacts } from "../../src/worker/pipelines/diffusion/host.ts";
 import { scheduleOf } from "../../src/worker/pipelines/diffusion/schedulers.ts";
 import { Stepper } from "../../src/worker/pipelines/diffusion/stepper.ts";
 import { toHalf } from "../../src/worker/pipelines/diffusion/tensors.ts";
@@ -120,4 +121,37 @@ test("what is not supported is refused", () => {
       () => scheduleOf(config, { steps: 4, ...call }),
       (e) => e instanceof InputError && words.test(e.message),
     );
+});
+
+test("a package's description of a model is checked", () => {
+  const facts = {
+    kind: "StableDiffusionPipeline",
+    scheduler: { _class_name: "DDIMScheduler" },
+    size: [64, 64],
+    channels: 4,
+    scale: 8,
+    factor: 0.18215,
+    shift: 0,
+    cond: null,
+    checked: true,
+    length: 77,
+  };
+  assert.ok(isFacts(facts) && isFacts({ ...facts, cond: 256, size: [8, 16] }));
+  const wrong: [string, unknown][] = [
+    ["size", [64]],
+    ["size", [64, 1e9]],
+    ["size", "64,64"],
+    ["channels", 0],
+    ["scale", 0.5],
+    ["factor", 0],
+    ["factor", null],
+    ["shift", "0"],
+    ["cond", -1],
+    ["length", Infinity],
+    ["scheduler", null],
+    ["checked", 1],
+    ["kind", undefined],
+  ];
+  for (const [field, value] of wrong) assert.ok(!isFacts({ ...facts, [field]: value }), field);
+  for (const value of [null, undefined, 3, []]) assert.ok(!isFacts(value));
 });

@@ -2,6 +2,13 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Examples } from "../../src/worker/pipelines/heads/examples.ts";
+import {
+  isOptions,
+  readHead,
+  type Saved,
+  writeHead,
+} from "../../src/worker/pipelines/heads/files.ts";
 import { measured } from "../../src/worker/pipelines/heads/measures.ts";
 
 test("labels may be names of members of objects", () => {
@@ -19,4 +26,43 @@ test("labels may be names of members of objects", () => {
   ]);
   assert.deepEqual(Object.keys(found.equal_error_rates).sort(), ["__proto__", "constructor"]);
   assert.equal(Object.keys(Object.prototype).length, 0);
+});
+
+const FIELDS: Saved["fields"] = {
+  method: "logistic",
+  neighbors: 5,
+  c: 1,
+  class_weight: "balanced",
+  steps: 300,
+  learning_rate: 0.05,
+};
+
+test("a head with one label so far is saved and read", async () => {
+  const examples = new Examples();
+  examples.add("cup", [Float32Array.of(1, 2), Float32Array.of(3, 4)]);
+  const saved = { name: "desk", task: "image-classification", model: "m", fields: FIELDS };
+  const file = await writeHead({ ...saved, examples, head: undefined });
+  const found = await readHead(file, "desk");
+  assert.deepEqual(found.examples, examples);
+  assert.equal(found.head, undefined);
+  examples.add("keys", [Float32Array.of(5, 6)]);
+  const weights = await writeHead({ ...saved, examples, head: undefined });
+  await assert.rejects(readHead(weights, "desk"), /it has no weight/); // with two it has been trained
+});
+
+test("options of a file are those that personalize takes", () => {
+  const { method, ...options } = FIELDS;
+  assert.ok(method && isOptions(options) && isOptions({ ...options, class_weight: { cup: 2 } }));
+  for (const wrong of [
+    { steps: 2 ** 40 },
+    { steps: 0.5 },
+    { c: Infinity },
+    { learning_rate: 0 },
+    { neighbors: 1e300 },
+    { class_weight: { cup: -1 } },
+    { class_weight: { cup: "2" } },
+    { class_weight: [1] },
+    { class_weight: "x" },
+  ])
+    assert.ok(!isOptions({ ...options, ...wrong } as never), JSON.stringify(wrong));
 });

@@ -31,6 +31,10 @@ TASK = {"speaker-verification": "audio-classification"}
 def export(mine: PersonalPipeline, target: str) -> None:
     """Writes a personal pipeline's model. See PersonalPipeline.export."""
     head = mine._head.head
+    if head is None and mine.method == "logistic":
+        raise InputError(
+            f"it knows {mine.labels[0]!r} alone", "export", "Add examples of something else."
+        )
     if head is None:
         raise InputError('the method "knn" has no head', "export", 'Use method="logistic".')
     files = mine.backbone.pipe.files

@@ -35,7 +35,7 @@ class Saved:
         neighbors: of "knn".
         options: of the training.
         examples: features by label.
-        head: the trained head; None for "knn".
+        head: the trained head; None for "knn", and where it has too few labels to be trained.
     """
 
     name: str
@@ -100,9 +100,12 @@ def read_head(source: str | os.PathLike[str] | bytes | Source) -> Saved:
         raise _broken("its number of neighbors is not valid", where)
     examples = _examples(tensors, labels, where)
     method = metadata.get("method", "")
-    head = _head(tensors, examples, where) if method == "logistic" else None
-    if head is None and method != "knn":
+    if method not in ("logistic", "knn"):
         raise _broken(f"its method is {method!r}", where)
+    enough = len(labels) > 1 and all(examples.counts())  # pages also save the first label alone
+    head = None
+    if method == "logistic" and (enough or "weight" in tensors):
+        head = _head(tensors, examples, where)
     return Saved(
         metadata.get("name", "default"),
         metadata.get("task", ""),

@@ -382,6 +382,12 @@ class PersonalPipeline(Pipeline):
     def _scorer_of(self, examples: Examples, head: Head | None) -> Linear | Nearest:
         if head is not None:
             return Linear(head, self.engine)
+        if self.method == "logistic":  # of a page that had one label so far
+            raise InputError(
+                f"it knows {examples.labels[0]!r} alone",
+                "personalize",
+                "Add examples of something else.",
+            )
         return Nearest(examples, self.neighbors, self.engine)
 
     def _raw(self, features: bytes) -> list[float]:

@@ -237,7 +237,7 @@ class WhisperTranscriber:
         sampled = temperature is not None and temperature > 0
         if sampled:
             fields.update(do_sample=True, temperature=temperature, num_beams=1)
-        beams = fields.get("num_beams") or 1
+        beams = fields.get("num_beams") or self.model.generation_config.get("num_beams") or 1
         out_at = engine.alloc(4)
 
         def add(scores: int, token: int) -> None:

@@ -114,7 +114,9 @@ export interface PersonalPipeline<P extends Personalizable> {
   /** A head with the features of its examples, as a .safetensors file. Python reads it as well. */
   save(name?: string): Promise<Blob>;
   /** Reads a head that `save` wrote, here or in Python, and uses it. */
-  load(file: Blob, name?: string): Promise<HeadInfo>;
+  load(file: Blob, name?: string, options?: CallOptions): Promise<HeadInfo>;
+  /** Frees the heads and their examples. The pipeline that it was made of can still be used. */
+  dispose(): Promise<void>;
 }
 
 const FIELDS: HeadFields = {
@@ -151,16 +153,20 @@ export async function personalize<P extends Personalizable>(
 ): Promise<PersonalPipeline<P>> {
   const given = options as Record<string, unknown>;
   const fields = fieldsOf(given);
+  if (examples instanceof Blob)
+    refuseOthers(given, ["name", "signal"], "personalize", "has no effect with a file");
   const work = new Work(pipe);
-  await work.ask({ do: "begin", fields });
-  if (examples instanceof Blob) await work.load(examples, options.name);
-  else if (Object.keys(examples).length || options.other?.length) await work.teach(examples, given);
+  await work.ask({ do: "begin", fields, name: options.name ?? "default" });
+  const { signal } = options;
+  if (examples instanceof Blob) await work.load(examples, options.name, { signal });
+  else if (Object.keys(examples).length || options.other?.length)
+    await work.taught(examples, given);
   const made = (input: unknown, more: Record<string, unknown> = {}): unknown =>
     typeof input === "object" && input !== null && Symbol.asyncIterator in input
       ? work.each(input as AsyncIterable<unknown>, more)
       : work.call(input, more);
   Object.defineProperty(made, "info", { get: () => work.info, enumerable: true });
-  const names = ["teach", "add", "remove", "use", "evaluate", "save", "load"] as const;
+  const names = ["teach", "add", "remove", "use", "evaluate", "save", "load", "dispose"] as const;
   for (const name of names) Object.assign(made, { [name]: work[name].bind(work) });
   return made as never;
 }
@@ -174,6 +180,7 @@ class Work {
 
   constructor(pipe: unknown) {
     ({ client: this.client, task: this.task } = handleOf(pipe));
+    forgotten.register(this, { client: this.client, personal: this.personal });
   }
 
   async ask(
@@ -189,16 +196,14 @@ class Work {
     return answer;
   }
 
-  async teach(
-    given: Taught,
-    options: {
-      other?: readonly unknown[];
-      name?: string;
-      validation_split?: number;
-      seed?: number;
-      signal?: AbortSignal;
-    } = {},
-  ): Promise<HeadInfo> {
+  async teach(given: Taught, options: TeachOptions = {}): Promise<HeadInfo> {
+    const known = options as Record<string, unknown>;
+    refuseOthers(known, OTHERS, "teach", "does not exist");
+    checkTeaching(known);
+    return this.taught(given, options);
+  }
+
+  async taught(given: Taught, options: TeachOptions): Promise<HeadInfo> {
     const { other = [], name = "default", validation_split = 0, seed = 0 } = options;
     const examples = await this.read(given);
     if (other.length) {
@@ -238,8 +243,14 @@ class Work {
     return (await this.ask({ do: "save", name })).file!;
   }
 
-  async load(file: Blob, name?: string): Promise<HeadInfo> {
-    return (await this.ask({ do: "load", file, name })).info;
+  async load(file: Blob, name?: string, options: CallOptions = {}): Promise<HeadInfo> {
+    if (!(file instanceof Blob))
+      throw new InputError("it is no file", "load", "Give a Blob that `save` made.");
+    return (await this.ask({ do: "load", file, name }, [], options)).info;
+  }
+
+  async dispose(): Promise<void> {
+    await this.ask({ do: "end" });
   }
 
   async call(input: unknown, given: Record<string, unknown>): Promise<unknown> {
@@ -267,41 +278,66 @@ class Work {
 
 let next = 1; // number of a personal pipeline
 
+/** Frees the heads of personal pipelines that the page has dropped. */
+const forgotten = new FinalizationRegistry<{ client: Client; personal: number }>(
+  ({ client, personal }) =>
+    client.call("task_head", { personal, request: { do: "end" } }).catch(() => undefined),
+);
+
 type Taught = Readonly<Record<string, unknown>>;
+
+interface TeachOptions extends CallOptions {
+  other?: readonly unknown[];
+  name?: string;
+  validation_split?: number;
+  seed?: number;
+}
+
 type Task = ReturnType<typeof handleOf>["task"];
+
+/** @throws InputError if there is an option with a value that is not one of `known` */
+function refuseOthers(
+  options: Readonly<Record<string, unknown>>,
+  known: readonly string[],
+  where: string,
+  why: string,
+): void {
+  for (const [name, value] of Object.entries(options))
+    if (value !== undefined && !known.includes(name))
+      throw new InputError(`the option '${name}' ${why}`, where, `There are: ${known.join(", ")}.`);
+}
+
+/** @throws InputError */
+function need(fine: boolean, name: string, value: unknown, remedy: string): void {
+  if (!fine) throw new InputError(`it is ${String(value)}`, `options.${name}`, remedy);
+}
+
+/** Checks the options of `personalize` and `teach` that are about examples. */
+function checkTeaching(options: Readonly<Record<string, unknown>>): void {
+  const { other = [], name = "default", validation_split: share = 0, seed = 0 } = options;
+  need(Array.isArray(other), "other", other, "Give a list of inputs.");
+  need(typeof name === "string" && name !== "", "name", name, "Give a name.");
+  const isShare = typeof share === "number" && share >= 0 && share < 1;
+  need(isShare, "validation_split", share, "Give a number from 0 to 1, such as 0.25.");
+  const isSeed = Number.isSafeInteger(seed) && (seed as number) >= 0;
+  need(isSeed, "seed", seed, "Give an integer from 0 on.");
+}
 
 /** Checks the options of `personalize`. */
 function fieldsOf(options: Readonly<Record<string, unknown>>): HeadFields {
-  const known = [...Object.keys(FIELDS), ...OTHERS];
-  for (const name of Object.keys(options))
-    if (!known.includes(name))
-      throw new InputError(
-        `there is no option '${name}'`,
-        "personalize",
-        `There are: ${known.join(", ")}.`,
-      );
+  refuseOthers(options, [...Object.keys(FIELDS), ...OTHERS], "personalize", "does not exist");
+  checkTeaching(options);
   const given = Object.entries(options).filter(([key, v]) => key in FIELDS && v !== undefined);
   const fields: HeadFields = { ...FIELDS, ...Object.fromEntries(given) };
-  const need = (fine: boolean, name: string, remedy: string): void => {
-    if (fine) return;
-    throw new InputError(`it is ${String(options[name])}`, `options.${name}`, remedy);
-  };
+  const { method, neighbors, steps, c, learning_rate: rate, class_weight: weight } = fields;
   const isPositive = (x: unknown) => typeof x === "number" && x > 0 && x < Infinity;
   const isCount = (x: unknown) => Number.isInteger(x) && (x as number) > 0;
-  need(["logistic", "knn"].includes(fields.method), "method", 'Give "logistic" or "knn".');
-  need(isCount(fields.neighbors), "neighbors", "Give a positive integer.");
-  need(isCount(fields.steps) && fields.steps <= 100_000, "steps", "Give 1 to 100000.");
-  need(isPositive(fields.c), "c", "Give a positive number.");
-  need(isPositive(fields.learning_rate), "learning_rate", "Give a positive number.");
-  const { class_weight: weight } = fields;
-  const isWeight = weight === "balanced" || typeof weight === "object";
-  need(isWeight, "class_weight", 'Give "balanced", null or {label: weight}.');
-  const share = options.validation_split ?? 0;
-  const isShare = typeof share === "number" && share >= 0 && share < 1;
-  need(isShare, "validation_split", "Give a number from 0 to 1, such as 0.25.");
-  const seed = options.seed ?? 0;
-  need(Number.isSafeInteger(seed) && (seed as number) >= 0, "seed", "Give an integer from 0 on.");
-  const name = options.name ?? "default";
-  need(typeof name === "string" && name !== "", "name", "Give a name.");
+  need(["logistic", "knn"].includes(method), "method", method, 'Give "logistic" or "knn".');
+  need(isCount(neighbors), "neighbors", neighbors, "Give a positive integer.");
+  need(isCount(steps) && steps <= 100_000, "steps", steps, "Give 1 to 100000.");
+  need(isPositive(c), "c", c, "Give a positive number.");
+  need(isPositive(rate), "learning_rate", rate, "Give a positive number.");
+  const isWeight = weight === "balanced" || (typeof weight === "object" && !Array.isArray(weight));
+  need(isWeight, "class_weight", weight, 'Give "balanced", null or {label: weight}.');
   return fields;
 }

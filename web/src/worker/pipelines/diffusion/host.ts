@@ -37,6 +37,30 @@ export interface Facts {
   length: number;
 }
 
+const MOST = 2 ** 16; // of a side, of channels, and of tokens
+
+/** Whether a package's description is one of a model. */
+export function isFacts(found: unknown): found is Facts {
+  if (typeof found !== "object" || found === null) return false;
+  const facts = found as { [field in keyof Facts]?: unknown };
+  const isCount = (n: unknown): boolean =>
+    Number.isInteger(n) && (n as number) > 0 && (n as number) <= MOST;
+  const { size, channels, scale, factor, shift, cond, length, scheduler } = facts;
+  return (
+    typeof facts.kind === "string" &&
+    typeof facts.checked === "boolean" &&
+    typeof scheduler === "object" &&
+    scheduler !== null &&
+    Array.isArray(size) &&
+    size.length === 2 &&
+    [...size, channels, scale, length].every(isCount) &&
+    (cond === null || isCount(cond)) &&
+    Number.isFinite(shift) &&
+    Number.isFinite(factor) &&
+    factor !== 0
+  );
+}
+
 /** A loaded pipeline: plans are in memory, and the weights of the graphs that are open. */
 export class DiffusionHost {
   readonly task = TASK;
@@ -51,10 +75,11 @@ export class DiffusionHost {
     const { job, device, found, texts } = filled;
     this.device = device;
     this.processor = found.manifest.processor;
-    this.facts = this.processor.diffusion as unknown as Facts;
+    const facts = this.processor.diffusion;
     const tokenizer = job.readTexts(texts, found.where);
-    if (!Array.isArray(this.facts?.size) || !tokenizer)
-      throw new PackageError("its description is incomplete", found.where, REBUILD);
+    if (!isFacts(facts) || !tokenizer)
+      throw new PackageError("its description is not valid", found.where, REBUILD);
+    this.facts = facts;
     this.tokenizer = tokenizer;
     this.info = {
       ...device.choice,

@@ -8,6 +8,7 @@ import type { Head } from "./fit.ts";
 
 const FORMAT = "edgewise-head";
 const VERSION = "1";
+const MOST_STEPS = 100_000; // of a training, as personalize takes them
 
 /** A head as it is saved. */
 export interface Saved {
@@ -62,12 +63,13 @@ export async function readHead(file: Blob, where: string): Promise<Saved> {
   const { readSafetensors } = await import("../../training/index.ts");
   const { tensors, metadata } = await readSafetensors(file, where);
   const need = (fine: unknown, what: string): void => {
-    if (!fine) throw new ModelError(what, where, "Save it again with `save`.");
+    if (!fine) throw new ModelError(what, where, SAVE_AGAIN);
   };
   need(metadata.format === FORMAT && metadata.version === VERSION, "it is no head of this version");
   const labels = parsed(metadata.labels);
   const options = parsed(metadata.options) as Omit<HeadFields, "method">;
-  need(isLabels(labels) && isOptions(options), "it has no labels or options");
+  if (!isLabels(labels)) throw new ModelError("it has no labels", where, SAVE_AGAIN);
+  need(isOptions(options), "its options are not valid");
   const { method } = metadata;
   need(method === "logistic" || method === "knn", `its method is '${method}'`);
   const read = async (name: string, dtype: string, rank: number) => {
@@ -81,14 +83,15 @@ export async function readHead(file: Blob, where: string): Promise<Saved> {
   const [count, size] = rows.shape as [number, number];
   need(of.shape[0] === count && size, "its examples and classes do not match");
   const examples = new Examples();
-  examples.labels = labels as string[];
+  examples.labels = labels;
   examples.classes = Array.from(new BigInt64Array(of.data), Number);
   const known = (c: number) => c >= 0 && c < examples.labels.length;
   need(examples.classes.every(known), "an example has a label that is not there");
   const flat = new Float32Array(rows.data);
   examples.rows = Array.from({ length: count }, (_, i) => flat.slice(i * size, (i + 1) * size));
   let head: Head | undefined;
-  if (method === "logistic") {
+  const enough = labels.length > 1 && examples.counts().every(Boolean);
+  if (method === "logistic" && (enough || tensors.has("weight"))) {
     const [weight, bias] = [await read("weight", "float32", 2), await read("bias", "float32", 1)];
     const shapes = [...weight.shape, ...bias.shape];
     const wanted = [size, examples.labels.length, examples.labels.length];
@@ -112,16 +115,32 @@ function parsed(text: string | undefined): unknown {
   }
 }
 
-function isLabels(labels: unknown): boolean {
-  if (!Array.isArray(labels) || !labels.length) return false;
+const SAVE_AGAIN = "Save it again with `save`.";
+const MOST_LABELS = 100_000;
+
+function isLabels(labels: unknown): labels is string[] {
+  if (!Array.isArray(labels) || !labels.length || labels.length > MOST_LABELS) return false;
   return labels.every((l) => typeof l === "string") && new Set(labels).size === labels.length;
 }
 
-function isOptions(options: Partial<HeadFields> | undefined): boolean {
+/** Whether options are those that `personalize` takes. */
+export function isOptions(options: Partial<HeadFields> | undefined): boolean {
   if (typeof options !== "object" || options === null) return false;
   const { neighbors, c, steps, learning_rate: rate, class_weight: weight } = options;
-  const isCount = (n: unknown) => Number.isInteger(n) && (n as number) > 0;
-  const isPositive = (x: unknown) => typeof x === "number" && x > 0;
-  const fine = isCount(neighbors) && isCount(steps) && isPositive(c) && isPositive(rate);
-  return fine && (weight === "balanced" || typeof weight === "object");
+  const isCount = (n: unknown, most: number) =>
+    Number.isInteger(n) && (n as number) > 0 && (n as number) <= most;
+  const isPositive = (x: unknown) => typeof x === "number" && x > 0 && x < Infinity;
+  return (
+    isCount(neighbors, Number.MAX_SAFE_INTEGER) &&
+    isCount(steps, MOST_STEPS) &&
+    isPositive(c) &&
+    isPositive(rate) &&
+    isWeight(weight)
+  );
+}
+
+function isWeight(weight: unknown): boolean {
+  if (weight === "balanced" || weight === null) return true;
+  if (typeof weight !== "object" || Array.isArray(weight)) return false;
+  return Object.values(weight!).every((w) => typeof w === "number" && w > 0 && w < Infinity);
 }

@@ -39,8 +39,10 @@ export async function runHead(
   { personal: number, request }: HeadCall,
   ending: Ending,
 ): Promise<HeadAnswer> {
-  if (request.do === "begin") personal.set(number, new Heads(host, request.fields));
-  const heads = personal.get(number)!;
+  if (request.do === "begin") personal.set(number, new Heads(host, request.fields, request.name));
+  const heads = personal.get(number);
+  if (!heads) throw new InputError("it was disposed of", "personalize", "Make a new one.");
+  if (request.do === "end") personal.delete(number);
   const answer = await heads.answer(request, ending);
   return { ...answer, info: heads.info };
 }
@@ -58,6 +60,8 @@ class Heads {
   constructor(
     private readonly host: TaskHost,
     private fields: HeadFields,
+    /** Of a head that begins with `add`. */
+    private readonly firstName: string,
   ) {
     this.model = featuresInfo(host).model;
     this.task = TASKS[host.task] ?? host.task;
@@ -80,6 +84,7 @@ class Heads {
   async answer(request: HeadRequest, ending: Ending): Promise<Omit<HeadAnswer, "info">> {
     switch (request.do) {
       case "begin":
+      case "end":
         return {};
       case "teach":
         await this.teach(request, ending);
@@ -87,7 +92,7 @@ class Heads {
       case "add": {
         const examples = this.heads.get(this.name)?.examples.copy() ?? new Examples();
         examples.add(request.label, await this.features(request.inputs, ending));
-        await this.fit(this.name || "default", examples, ending);
+        await this.fit(this.name || this.firstName, examples, ending);
         return {};
       }
       case "remove": {

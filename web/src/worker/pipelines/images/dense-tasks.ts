@@ -10,7 +10,7 @@ import type { TaskRunner } from "../runner.ts";
 import { depthMap } from "./depth.ts";
 import { type Detection, focal, namedBox, setPrediction, unletterbox, yolo } from "./detection.ts";
 import { featuresSeen, type Seen, see } from "./image-tasks.ts";
-import type { Size } from "./images.ts";
+import { MAX_PIXELS, type Size } from "./images.ts";
 import { Interpolation } from "./interpolation.ts";
 import { descriptionOf } from "./pictures.ts";
 import {
@@ -145,7 +145,12 @@ function enlarged({ data, count, size }: Planes, to: Size): Planes {
 
 const SUBTASKS = ["default", "semantic", "instance", "panoptic"] as const;
 const isSize = (x: unknown): x is Size =>
-  Array.isArray(x) && x.length === 2 && x.every((n) => Number.isInteger(n) && n > 0);
+  Array.isArray(x) &&
+  x.length === 2 &&
+  x.every((n) => Number.isInteger(n) && n > 0) &&
+  x[0] * x[1] <= MAX_PIXELS;
+
+const SIZES = `Give [[height, width], ...], of at most ${MAX_PIXELS} pixels each.`;
 
 function segmentOptions(options: Options): SegmentOptions & { threshold: number } {
   return {
@@ -174,7 +179,9 @@ export const imageSegmentation: TaskRunner = {
   prepare(host, options) {
     const subtask = options.choice("subtask", "default", SUBTASKS);
     const settings = segmentOptions(options);
-    const sizes = options.list("target_sizes", isSize, "Give [[height, width], ...] in pixels.");
+    const sizes = options.list("target_sizes", isSize, SIZES);
+    if (sizes && !sizes.length)
+      throw new InputError("there are none", "options.target_sizes", SIZES);
     let at = 0;
     return async (input, ending) => {
       const seen = await see(host, input, ending);

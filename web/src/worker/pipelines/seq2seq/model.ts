@@ -356,12 +356,18 @@ export class Seq2SeqModel {
       const { device, weights } = this;
       const loaded = this.load(described, null);
       const memory: Caches = new Map();
-      described.slots.forEach(({ name, kind, bytes }, i) => {
-        if (kind !== "input" && kind !== "output") return;
-        memory.set(name, device.allocate(bytes, `the ${name} of times of words`));
-        device.bind(loaded.plan, i, memory.get(name)!, `${loaded.where}, slot '${name}'`);
-      });
-      weights.compute([loaded], false);
+      try {
+        described.slots.forEach(({ name, kind, bytes }, i) => {
+          if (kind !== "input" && kind !== "output") return;
+          memory.set(name, device.allocate(bytes, `the ${name} of times of words`));
+          device.bind(loaded.plan, i, memory.get(name)!, `${loaded.where}, slot '${name}'`);
+        });
+        weights.compute([loaded], false);
+      } catch (e) {
+        device.freePlan(loaded.plan);
+        free(device, memory);
+        throw e;
+      }
       one = { ...loaded, memory };
       this.aligners.set(described.tokens, one);
     }

@@ -8,6 +8,7 @@ import { InputError } from "../../../shared/errors.ts";
 import { message } from "../../../shared/words.ts";
 import { Resampler } from "../../media/resample.ts";
 
+const MOST_SAMPLES = 2 ** 28; // 1 GB: 4.6 hours at 16 kHz
 const PIECE = 1 << 20; // bytes of a file that are read at once
 
 /** @throws InputError if an input is no sound */
@@ -27,7 +28,14 @@ export async function readSound(
   rate: number,
   signal?: AbortSignal,
 ): Promise<Float32Array<ArrayBuffer>> {
-  const out = new Float32Array(soundLength(sound, rate));
+  const count = soundLength(sound, rate);
+  if (count > MOST_SAMPLES)
+    throw new InputError(
+      `the sound has ${Math.round(count / rate)} s`,
+      sound.name,
+      "Give it in parts.",
+    );
+  const out = new Float32Array(count);
   let at = 0;
   for await (const piece of soundPieces(device, sound, rate, signal)) {
     out.set(piece, at);

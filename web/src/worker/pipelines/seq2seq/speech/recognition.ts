@@ -13,7 +13,7 @@ import { type Chunk, Joiner } from "./join.ts";
 import { LANGUAGES } from "./languages.ts";
 import { HeldSamples, SoundSamples } from "./samples.ts";
 import { SpeechStream, type Spoken } from "./stream.ts";
-import { type Segment, type WhisperOptions, WhisperTranscriber } from "./whisper.ts";
+import { beamsOf, type Segment, type WhisperOptions, WhisperTranscriber } from "./whisper.ts";
 
 const RATE = 16000; // Hz, of Whisper
 const OWN = [
@@ -65,7 +65,8 @@ export const speechRecognition: TaskRunner = {
   prepare(host, given, events) {
     const options = new Options(spread(given.given), [...OWN, ...FIELD_NAMES]);
     const call = callOf(host, options);
-    if (events.streams && (call.whisper.fields.num_beams ?? 1) > 1)
+    const beams = beamsOf(call.whisper.fields, host.config("generation_config.json"));
+    if (events.streams && beams > 1)
       throw new InputError(
         "a streamer cannot follow beams",
         "options.streamer",

@@ -14,6 +14,12 @@ const TIME_PRECISION = 0.02; // seconds of a position of Whisper's encoder
 const FRAMES_PER_POSITION = 2;
 const WARM = 0.5; // from this temperature on, previous text is not a prompt of the next window
 
+/** The number of beams: that of a call, else the model's own. */
+export function beamsOf(fields: GenerationFields, config: Record<string, unknown>): number {
+  const { num_beams: own } = config;
+  return fields.num_beams ?? (typeof own === "number" ? own : 1);
+}
+
 /** How to transcribe; names and defaults are transformers'. */
 export interface WhisperOptions extends PromptOptions {
   /** Whether each token gets a time. */
@@ -192,7 +198,7 @@ export class WhisperTranscriber {
     const fields: GenerationFields = { ...options.fields, ...this.limit(prompt) };
     if (temperature !== null && temperature > 0)
       Object.assign(fields, { do_sample: true, temperature, num_beams: 1 });
-    const beams = fields.num_beams ?? 1;
+    const beams = beamsOf(fields, this.model.generation_config);
     const wanted = options.logprob_threshold !== null;
     let total = 0;
     const add = (scores: number, token: number) => {
