@@ -1,4 +1,4 @@
-"""The native client with a Trainer: rounds that are made again, FedProx, settings, wrong servers."""
+"""The native client with a Trainer: rounds made again, FedProx, settings, wrong servers."""
 
 import pytest
 

@@ -83,7 +83,8 @@ def test_contents(wheel):
     needed = [r for r in described.get_all("Requires-Dist") if "extra ==" not in r]
     assert not needed
     others = {n for n in names if not n.endswith(".py") and not n.startswith(info)}
-    assert others == {f"edgewise/engine/{library}{suffix}" for library in libraries}
+    flower = {f"edgewise/federated/app/{name}" for name in ("LICENSE", "pyproject.toml")}
+    assert others == {f"edgewise/engine/{library}{suffix}" for library in libraries} | flower
     tracked = {
         p.relative_to(ROOT / "python").as_posix()
         for p in (ROOT / "python/edgewise").rglob("*.py")
