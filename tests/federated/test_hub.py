@@ -24,7 +24,7 @@ NO_CLIP = Rules()
 
 @pytest.fixture
 def hub():
-    with Hub(SCHEMA, "float32", HubOptions(port=0, grace=2.0)) as hub:
+    with Hub(SCHEMA, "float32", HubOptions(port=0)) as hub:
         hub.url = f"ws://127.0.0.1:{hub.port}"
         yield hub
 
@@ -212,8 +212,12 @@ BIG = Schema.of({"dense": (300, 1000)})
 
 
 @pytest.fixture
-def big():
-    with Hub(BIG, "float32", HubOptions(port=0, grace=0.5, stall=0.5)) as hub:
+def big(request):
+    """A hub of a larger model. Its parameter: seconds of grace and stall; short ones are for tests
+    that wait for their end.
+    """
+    seconds = getattr(request, "param", 1.0)
+    with Hub(BIG, "float32", HubOptions(port=0, grace=seconds, stall=seconds)) as hub:
         hub.url = f"ws://127.0.0.1:{hub.port}"
         yield hub
 
@@ -237,6 +241,7 @@ def test_a_client_that_vanishes_ends_its_task(big, phase):
     assert not big.sessions
 
 
+@pytest.mark.parametrize("big", [30.0], indirect=True)
 @pytest.mark.parametrize("phase", ["before", "download", "upload", "after"])
 def test_a_client_comes_back(big, phase):
     client, task, future = one_task(big, BIG)
@@ -294,6 +299,7 @@ def test_slow_uploads_end(big):
     assert refusal(future).code == "gone"
 
 
+@pytest.mark.parametrize("big", [30.0], indirect=True)
 def test_chunks_have_their_size(big):
     """Many tiny chunks are refused: each of them costs an answer."""
     client, task, future = one_task(big, BIG)
