@@ -57,6 +57,7 @@ def recognition(
         a, b = (median(by[who]) if who in by else None for who in (ours, theirs))
         times = f"**{b / a:.2f}\u00d7**" if a and b else "\u2013"
         table.append([title, show(a), show(b), times])
+        say(f"  Whisper, {' | '.join(table[-1])}")
     return {
         "pipelines_recognition": {
             "title": "Whisper tiny.en, 30 s of speech, beside transformers.js",
