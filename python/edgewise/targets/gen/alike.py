@@ -4,17 +4,20 @@ from __future__ import annotations
 
 # {kernel: (parameters that may vary, conditions)} of steps that one dispatch runs
 ALIKE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    'binary': ((), ()),
-    'cast': ((), ()),
-    'copy': ((), ()),
-    'fill': ((), ()),
-    'gated_grad': ((), ()),
-    'gemm': (('n', 'b_row', 'b_col', 'y_row', 'y0', 'y1', 'b0', 'b1', 'bias_row', 'bias_col'), ('m <= 4', 'm > 4 or b_row == 1')),
-    'matmul_nbits': (('n', 'y_row'), ()),
-    'norm': ((), ()),
-    'optimizer': (('n',), ()),
-    'rope': (('heads', 'x_b', 'x_h', 'x_s', 'y_b', 'y_h', 'y_s'), ()),
-    'softmax_and_grad': ((), ()),
-    'unary': ((), ()),
-    'unary_grad': ((), ()),
+    "binary": ((), ()),
+    "cast": ((), ()),
+    "copy": ((), ()),
+    "fill": ((), ()),
+    "gated_grad": ((), ()),
+    "gemm": (
+        ("n", "b_row", "b_col", "y_row", "y0", "y1", "b0", "b1", "bias_row", "bias_col"),
+        ("m <= 4", "m > 4 or b_row == 1"),
+    ),
+    "matmul_nbits": (("n", "y_row"), ()),
+    "norm": ((), ()),
+    "optimizer": (("n",), ()),
+    "rope": (("heads", "x_b", "x_h", "x_s", "y_b", "y_h", "y_s"), ()),
+    "softmax_and_grad": ((), ()),
+    "unary": ((), ()),
+    "unary_grad": ((), ()),
 }
