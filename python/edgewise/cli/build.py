@@ -73,6 +73,11 @@ def add_parser(commands: Commands) -> None:
         ),
     )
     _add_target(parser)
+    _add_learning(parser)
+    add_training(parser)
+
+
+def _add_learning(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--train",
         action="append",
@@ -85,7 +90,6 @@ def add_parser(commands: Commands) -> None:
         default=None,
         help="with --task: a page can teach the model labels of its user (`personalize`)",
     )
-    add_training(parser)
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
