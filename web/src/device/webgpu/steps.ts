@@ -118,12 +118,12 @@ export function partsOf(plan: Uint8Array): PlanParts {
     derive(values) {
       values.forEach((_, i) => {
         const entry = registersAt + i * registerEntry.bytes;
-        const of = (name: "product" | "of_a" | "of_b" | "add" | "divisor"): number =>
+        const of = (name: "of_ab" | "of_a" | "of_b" | "add" | "divisor"): number =>
           wide(entry + registerEntry.at[name]);
         if (!of("divisor")) return;
         const a = values[view.getUint32(entry + registerEntry.at.a, true)]!;
         const b = values[view.getUint32(entry + registerEntry.at.b, true)]!;
-        const sum = of("product") * a * b + of("of_a") * a + of("of_b") * b + of("add");
+        const sum = of("of_ab") * a * b + of("of_a") * a + of("of_b") * b + of("add");
         values[i] = Math.floor(sum / of("divisor"));
       });
     },
