@@ -49,7 +49,8 @@ def synthesis_package(request: Request) -> Package:
     if request.max_length is not None and request.max_length < 1:
         raise InputError(f"{request.max_length} is no length", "max_length", "Give seconds.")
     graph = request.read("model")
-    programs = request.programs()
+    texts = {name: data for name, data in request.texts.items() if name == "config.json"}
+    programs = replace(request, texts=texts).programs()
     described = _describe(request, graph, programs)
     graph, rows = without_selection(graph)
     output = next((o.name for o in graph.outputs if o.name in OUTPUTS), graph.outputs[0].name)

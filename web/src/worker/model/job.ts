@@ -92,6 +92,7 @@ export class Job {
   readTexts(texts: Texts, where: string): Tokenizer | undefined {
     const { task } = this.request;
     if (task !== "text-generation" && !texts.has("tokenizer.json")) return undefined;
+    if (task === "text-to-speech") return undefined; // its package has the vocabulary
     return (this.tokenizer ??= new Tokenizer(
       texts.get("tokenizer.json"),
       texts.get("tokenizer_config.json"),
