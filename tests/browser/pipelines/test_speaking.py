@@ -24,6 +24,9 @@ def folder(files):
     ):
         (made / name).mkdir(parents=True)
         make(made / name)
+        if name == "vits":  # as hubs have it
+            (made / name / "onnx").mkdir()
+            (made / name / "model.onnx").rename(made / name / "onnx" / "model.onnx")
         command = ["build", "--task", "text-to-speech", str(made / name)]
         main([*command, "-o", str(made / f"{name}.edge")])
     return made
