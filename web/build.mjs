@@ -13,7 +13,7 @@ await build({
   ...options,
   entryPoints: {
     edgewise: join(here, "src/page/index.ts"),
-    compiler: join(here, "src/compiler/index.ts"),
+    compiler: join(here, "src/entry/compiler.ts"),
     inline: join(here, "src/worker/inline.ts"),
     offline: join(here, "src/offline/index.ts"),
     extension: join(here, "src/extension/index.ts"),

@@ -9,7 +9,7 @@ import { here, markImports, options, out, squeeze, squeezeFile } from "./bundle.
 import { writeLicenses } from "./licenses.mjs";
 
 // those with all kernels stay files beside it
-const BUILDS = ["simd128", "simd128-threads", "relaxed-threads"];
+const BUILDS = ["simd128-threads", "relaxed-threads"];
 /**
  * The builds are largely equal, in the same order. deflate finds equal bytes at most 32 KiB apart:
  * so they are stored as this number of pieces each, a piece of each build in turn. Together they
@@ -32,16 +32,28 @@ async function script(entry) {
   return (await squeeze(outputFiles[0].text)).code;
 }
 const worker = await script("src/entry/everything.ts");
-const compiler = await script("src/compiler/index.ts");
+
+const engineFile = (name) => readFileSync(join(out, `engine/edgewise-${name}.wasm`));
+
+/** The byte of simd128 that says that the memory is not shared: all else is as in simd128-threads. */
+function unshared() {
+  const [plain, threads] = [engineFile("simd128"), engineFile("simd128-threads")];
+  const at = plain.findIndex((byte, i) => byte !== threads[i]);
+  const byte = plain[at];
+  threads[at] = byte;
+  if (!plain.equals(threads)) throw new Error("simd128 and simd128-threads differ in a byte more");
+  return { at, byte };
+}
 
 async function engines() {
-  const files = BUILDS.map((name) => readFileSync(join(out, `engine/edgewise-${name}.wasm`)));
+  const files = BUILDS.map(engineFile);
   const cut = (file, piece) => Math.floor((file.length * piece) / PIECES);
   const pieces = Array.from({ length: PIECES }, (_, i) =>
     files.map((file) => file.subarray(cut(file, i), cut(file, i + 1))),
   );
   return {
     builds: BUILDS,
+    changed: unshared(),
     sizes: files.map((file) => file.length),
     pieces: PIECES,
     deflated: Buffer.from(
@@ -62,7 +74,6 @@ const packed = {
     b.onLoad({ filter: /.*/, namespace: "packed" }, () => ({
       contents: [
         `export const worker = ${JSON.stringify(worker)};`,
-        `export const compiler = ${JSON.stringify(compiler)};`,
         `export const engines = ${engineText};`,
       ].join("\n"),
     }));
@@ -87,4 +98,5 @@ await build({
   plugins: [packed],
 });
 await squeezeFile(join(out, "edgewise.inline.js"));
+await squeezeFile(join(out, "edgewise.global.js"), { module: false });
 for (const name of ["edgewise.inline.js", "edgewise.global.js"]) markImports(join(out, name));

@@ -23,7 +23,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   compiler: ["protocol", "shared"],
   page: ["protocol", "shared", "gen"],
   worker: ["device", "protocol", "shared", "gen"],
-  entry: ["worker", "thread"],
+  entry: ["compiler", "worker", "thread"],
   node: [],
   offline: ["shared"],
   extension: [],

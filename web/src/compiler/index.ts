@@ -80,7 +80,12 @@ function compile(
 
 let started: Promise<PythonRuntime | Failure> | undefined;
 
-addEventListener("message", async ({ data }: MessageEvent<ToCompiler>) => {
+/** Serves compilations. */
+export function serveCompiler(): void {
+  addEventListener("message", serve);
+}
+
+async function serve({ data }: MessageEvent<ToCompiler>): Promise<void> {
   if ("python" in data) {
     setStallTimeout(data.stallTimeout);
     holdLife(data.life, () => postMessage({ life: data.life } satisfies FromCompiler));
@@ -105,4 +110,4 @@ addEventListener("message", async ({ data }: MessageEvent<ToCompiler>) => {
       ) satisfies FromCompiler,
     );
   }
-});
+}

@@ -1,7 +1,7 @@
 // The library's own files, inside of this one: scripts as text, the engine compressed. pack.mjs
 // puts it in the place of assets.ts.
 
-import { compiler, engines, worker } from "edgewise:packed";
+import { engines, worker } from "edgewise:packed";
 import type { EngineFiles } from "../protocol/loading.ts";
 import { ownFile, pythonFiles } from "./own-files.ts";
 
@@ -11,7 +11,7 @@ const SCHEME = "edgewise-inline:";
 /** As in assets.ts. */
 export const assets = {
   workerUrl: `${SCHEME}worker`,
-  compilerUrl: `${SCHEME}compiler`,
+  compilerUrl: `${SCHEME}worker`,
   inlineUrl: `${SCHEME}worker`, // exports the session without a worker, too
   engineUrl: SCHEME as string | EngineFiles,
 };
@@ -25,7 +25,6 @@ const own = import.meta.url ?? (globalThis.document?.currentScript as HTMLScript
 /** As in assets.ts. */
 export const python = pythonFiles(own);
 
-const scripts: Record<string, string> = { worker, compiler };
 const made = new Map<string, unknown>();
 
 function once<T>(name: string, make: () => T): T {
@@ -37,7 +36,7 @@ function once<T>(name: string, make: () => T): T {
 export function resolve<T>(value: T): T {
   if (typeof value !== "string" || !value.startsWith(SCHEME)) return value;
   const name = value.slice(SCHEME.length);
-  return once(name, () => (name ? scriptUrl(scripts[name]!) : engineFiles())) as T;
+  return once(name, () => (name ? scriptUrl(worker) : engineFiles())) as T;
 }
 
 function scriptUrl(text: string): string {
@@ -46,12 +45,16 @@ function scriptUrl(text: string): string {
 
 function engineFiles(): EngineFiles {
   const files: EngineFiles = {};
-  const { builds, sizes, pieces, deflated } = engines;
+  const { builds, sizes, pieces, deflated, changed } = engines;
   const packed = new Blob([Uint8Array.from(atob(deflated), (c) => c.charCodeAt(0))]);
-  builds.forEach((name, index) => {
-    files[name] = { packed, sizes, pieces, index };
+  const add = (name: string, index: number, differs?: typeof changed): void => {
+    files[name] = { packed, sizes, pieces, index, ...(differs && { changed: differs }) };
     const url = ownFile(`engine/edgewise-${name}-full.wasm`, own); // of models that few pages have
     if (url) files[`${name}-full`] = url;
+  };
+  builds.forEach((name, index) => {
+    add(name, index);
   });
+  add("simd128", builds.indexOf("simd128-threads"), changed);
   return files;
 }

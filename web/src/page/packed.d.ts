@@ -1,12 +1,16 @@
 /** Contents of the library's files, made by pack.mjs. */
 declare module "edgewise:packed" {
-  /** worker.js */
+  /** worker.js with its parts, and compiler.js */
   export const worker: string;
-  /** compiler.js */
-  export const compiler: string;
   /**
    * The .wasm files of the builds: each is cut into a number of pieces; a piece of each in turn,
-   * deflated, as base64.
+   * deflated, as base64. simd128 is simd128-threads but for a byte.
    */
-  export const engines: { builds: string[]; sizes: number[]; pieces: number; deflated: string };
+  export const engines: {
+    builds: string[];
+    sizes: number[];
+    pieces: number;
+    deflated: string;
+    changed: { at: number; byte: number };
+  };
 }

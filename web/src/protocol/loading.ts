@@ -14,8 +14,10 @@ export interface PackedEngine {
   /** Bytes of each file. */
   sizes: number[];
   pieces: number;
-  /** Which of the files it is. */
+  /** Which of the files it is, */
   index: number;
+  /** except for one byte. */
+  changed?: { at: number; byte: number };
 }
 
 /**

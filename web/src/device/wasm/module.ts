@@ -45,7 +45,8 @@ function fileOf(engineUrl: string | EngineFiles, build: string): string | Packed
 }
 
 /** The .wasm file of an engine that came compressed with the library. */
-async function unpacked({ packed, sizes, pieces, index }: PackedEngine): Promise<Uint8Array> {
+async function unpacked(engine: PackedEngine): Promise<Uint8Array> {
+  const { packed, sizes, pieces, index, changed } = engine;
   const stream = packed.stream().pipeThrough(new DecompressionStream("deflate-raw"));
   const all = new Uint8Array(await new Response(stream).arrayBuffer());
   const file = new Uint8Array(sizes[index]!);
@@ -57,6 +58,7 @@ async function unpacked({ packed, sizes, pieces, index }: PackedEngine): Promise
       if (i === index) file.set(all.subarray(at, at + end - begin), begin);
       at += end - begin;
     });
+  if (changed) file[changed.at] = changed.byte;
   return file;
 }
 
