@@ -35,7 +35,7 @@ const worker = await script("src/entry/everything.ts");
 
 const engineFile = (name) => readFileSync(join(out, `engine/edgewise-${name}.wasm`));
 
-/** The byte of simd128 that says that the memory is not shared: all else is as in simd128-threads. */
+/** The byte of simd128 that says that memory is not shared; the others are as in the second. */
 function unshared() {
   const [plain, threads] = [engineFile("simd128"), engineFile("simd128-threads")];
   const at = plain.findIndex((byte, i) => byte !== threads[i]);

@@ -21,8 +21,6 @@ from .fields import (
     REASONS,
     SAMPLING_ONLY,
     STRUCTS,
-    offsets,
-    size,
 )
 from .limits import COMPONENT_LISTS, INSERTED_TEXTS, LIMITS
 
@@ -76,20 +74,14 @@ def _typescript() -> str:
     ]
     for struct, members in STRUCTS.items():
         name = "".join(part.capitalize() for part in struct.removeprefix("ew_").split("_"))
-        at = offsets(struct)
         lines += [
+            "/** Members of 4 bytes, and a letter for each one's type: u32, i32 or f32. */",
             f"export const {name} = {{",
-            f"  bytes: {size(struct)},",
-            f"  at: {json.dumps(at)},",
-            f"  kind: {json.dumps(dict(members))},",
+            f"  members: {json.dumps([member for member, _ in members])},",
+            f"  kinds: {json.dumps(''.join(kind[0] for _, kind in members))},",
             "} as const;",
             "",
         ]
-    lines += [
-        "export const SAMPLING_MEMBERS = "
-        + json.dumps([name for name, _ in STRUCTS["ew_sampling"]])
-        + " as const;"
-    ]
     lines += ["export const SAMPLING_ERRORS = " + json.dumps(ERRORS) + " as const;"]
     lines += ["export const FINISH_REASONS = " + json.dumps(list(REASONS)) + " as const;"]
     lines += ["export const SAMPLING_ONLY: readonly string[] = " + json.dumps(SAMPLING_ONLY) + ";"]

@@ -1,30 +1,29 @@
 // Made by python/edgewise/text/emit.py from fields.py, where each member is explained. Do not edit.
 
+/** Members of 4 bytes, and a letter for each one's type: u32, i32 or f32. */
 export const Sampling = {
-  bytes: 180,
-  at: {"vocab_size": 0, "prompt_length": 4, "max_length": 8, "lists_length": 12, "min_length": 16, "min_new_tokens": 20, "repetition_penalty": 24, "presence_penalty": 28, "frequency_penalty": 32, "no_repeat_ngram_size": 36, "encoder_repetition_penalty": 40, "encoder_no_repeat_ngram_size": 44, "timestamp_begin": 48, "max_initial_timestamp": 52, "forced_bos_token_id": 56, "remove_invalid_values": 60, "exponential_decay_start": 64, "exponential_decay_factor": 68, "begin_index": 72, "renormalize_logits": 76, "do_sample": 80, "temperature": 84, "top_k": 88, "top_p": 92, "min_p": 96, "typical_p": 100, "epsilon_cutoff": 104, "eta_cutoff": 108, "num_beams": 112, "early_stopping": 116, "length_penalty": 120, "eos_at": 124, "eos_n": 128, "forced_eos_at": 132, "forced_eos_n": 136, "suppress_at": 140, "suppress_n": 144, "begin_suppress_at": 148, "begin_suppress_n": 152, "bad_words_at": 156, "bad_words_n": 160, "bias_at": 164, "bias_n": 168, "encoder_at": 172, "encoder_n": 176},
-  kind: {"vocab_size": "u32", "prompt_length": "u32", "max_length": "u32", "lists_length": "u32", "min_length": "u32", "min_new_tokens": "u32", "repetition_penalty": "f32", "presence_penalty": "f32", "frequency_penalty": "f32", "no_repeat_ngram_size": "u32", "encoder_repetition_penalty": "f32", "encoder_no_repeat_ngram_size": "u32", "timestamp_begin": "u32", "max_initial_timestamp": "i32", "forced_bos_token_id": "i32", "remove_invalid_values": "u32", "exponential_decay_start": "i32", "exponential_decay_factor": "f32", "begin_index": "u32", "renormalize_logits": "u32", "do_sample": "u32", "temperature": "f32", "top_k": "u32", "top_p": "f32", "min_p": "f32", "typical_p": "f32", "epsilon_cutoff": "f32", "eta_cutoff": "f32", "num_beams": "u32", "early_stopping": "u32", "length_penalty": "f32", "eos_at": "u32", "eos_n": "u32", "forced_eos_at": "u32", "forced_eos_n": "u32", "suppress_at": "u32", "suppress_n": "u32", "begin_suppress_at": "u32", "begin_suppress_n": "u32", "bad_words_at": "u32", "bad_words_n": "u32", "bias_at": "u32", "bias_n": "u32", "encoder_at": "u32", "encoder_n": "u32"},
+  members: ["vocab_size", "prompt_length", "max_length", "lists_length", "min_length", "min_new_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size", "timestamp_begin", "max_initial_timestamp", "forced_bos_token_id", "remove_invalid_values", "exponential_decay_start", "exponential_decay_factor", "begin_index", "renormalize_logits", "do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "num_beams", "early_stopping", "length_penalty", "eos_at", "eos_n", "forced_eos_at", "forced_eos_n", "suppress_at", "suppress_n", "begin_suppress_at", "begin_suppress_n", "bad_words_at", "bad_words_n", "bias_at", "bias_n", "encoder_at", "encoder_n"],
+  kinds: "uuuuuufffufuuiiuifuuufufffffuufuuuuuuuuuuuuuu",
 } as const;
 
+/** Members of 4 bytes, and a letter for each one's type: u32, i32 or f32. */
 export const Beams = {
-  bytes: 64,
-  at: {"num_beams": 0, "keep": 4, "prompt_length": 8, "max_length": 12, "length": 16, "n_running": 20, "n_done": 24, "n_candidates": 28, "scores_at": 32, "parents_at": 36, "candidates_at": 40, "done_at": 44, "rows_at": 48, "spare_at": 52, "finished_at": 56, "total_bytes": 60},
-  kind: {"num_beams": "u32", "keep": "u32", "prompt_length": "u32", "max_length": "u32", "length": "u32", "n_running": "u32", "n_done": "u32", "n_candidates": "u32", "scores_at": "u32", "parents_at": "u32", "candidates_at": "u32", "done_at": "u32", "rows_at": "u32", "spare_at": "u32", "finished_at": "u32", "total_bytes": "u32"},
+  members: ["num_beams", "keep", "prompt_length", "max_length", "length", "n_running", "n_done", "n_candidates", "scores_at", "parents_at", "candidates_at", "done_at", "rows_at", "spare_at", "finished_at", "total_bytes"],
+  kinds: "uuuuuuuuuuuuuuuu",
 } as const;
 
+/** Members of 4 bytes, and a letter for each one's type: u32, i32 or f32. */
 export const Candidate = {
-  bytes: 20,
-  at: {"beam": 0, "token": 4, "score": 8, "key": 12, "done": 16},
-  kind: {"beam": "u32", "token": "u32", "score": "f32", "key": "f32", "done": "u32"},
+  members: ["beam", "token", "score", "key", "done"],
+  kinds: "uuffu",
 } as const;
 
+/** Members of 4 bytes, and a letter for each one's type: u32, i32 or f32. */
 export const Finished = {
-  bytes: 16,
-  at: {"score": 0, "length": 4, "row": 8, "reason": 12},
-  kind: {"score": "f32", "length": "u32", "row": "u32", "reason": "u32"},
+  members: ["score", "length", "row", "reason"],
+  kinds: "fuuu",
 } as const;
 
-export const SAMPLING_MEMBERS = ["vocab_size", "prompt_length", "max_length", "lists_length", "min_length", "min_new_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size", "timestamp_begin", "max_initial_timestamp", "forced_bos_token_id", "remove_invalid_values", "exponential_decay_start", "exponential_decay_factor", "begin_index", "renormalize_logits", "do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "num_beams", "early_stopping", "length_penalty", "eos_at", "eos_n", "forced_eos_at", "forced_eos_n", "suppress_at", "suppress_n", "begin_suppress_at", "begin_suppress_n", "bad_words_at", "bad_words_n", "bias_at", "bias_n", "encoder_at", "encoder_n"] as const;
 export const SAMPLING_ERRORS = {"BAD_TOKEN": -1, "NOT_FINITE": -2, "NO_TOKEN": -3, "BAD_LIST": -4, "BAD_CALL": -5, "BAD_FIELD": -1000} as const;
 export const FINISH_REASONS = ["running", "eos", "length", "stop_string", "max_time", "stopping_criteria"] as const;
 export const SAMPLING_ONLY: readonly string[] = ["temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"];

@@ -9,7 +9,7 @@ import {
   NOT_NULL,
   OFF_VALUES,
   SAMPLING_ERRORS,
-  SAMPLING_MEMBERS,
+  Sampling,
 } from "../../gen/sampling.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
 import {
@@ -368,7 +368,7 @@ function floatBits(value: number): number {
 /** The error for a negative result of core/sampling. */
 export function errorFor(code: number): EdgewiseError {
   if (code <= SAMPLING_ERRORS.BAD_FIELD) {
-    const name = SAMPLING_MEMBERS[SAMPLING_ERRORS.BAD_FIELD - code];
+    const name = Sampling.members[SAMPLING_ERRORS.BAD_FIELD - code];
     return new InputError(
       `${name} is out of its range`,
       WHERE,

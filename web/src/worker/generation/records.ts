@@ -1,20 +1,22 @@
 // Packing and unpacking of the structs in core/sampling/sampling.h.
 
-export type Layout = {
-  readonly bytes: number;
-  readonly at: Readonly<Record<string, number>>;
-  readonly kind: Readonly<Record<string, string>>;
+export type Layout = { readonly members: readonly string[]; readonly kinds: string };
+export type Record_<L extends Layout> = { [K in L["members"][number]]: number };
+
+/** Bytes of a struct: all members take four. */
+export const sizeOf = ({ members }: Layout): number => 4 * members.length;
+
+const METHODS: Readonly<Record<string, "Uint32" | "Int32" | "Float32">> = {
+  u: "Uint32",
+  i: "Int32",
+  f: "Float32",
 };
-export type Record_<L extends Layout> = { [K in keyof L["at"]]: number };
 
 export function packRecord(layout: Layout, values: Record<string, number>): Uint8Array {
-  const view = new DataView(new ArrayBuffer(layout.bytes));
-  for (const [name, at] of Object.entries(layout.at)) {
-    const value = values[name]!;
-    if (layout.kind[name] === "f32") view.setFloat32(at, value, true);
-    else if (layout.kind[name] === "i32") view.setInt32(at, value, true);
-    else view.setUint32(at, value, true);
-  }
+  const view = new DataView(new ArrayBuffer(sizeOf(layout)));
+  layout.members.forEach((name, i) => {
+    view[`set${METHODS[layout.kinds[i]!]!}`](4 * i, values[name]!, true);
+  });
   return new Uint8Array(view.buffer);
 }
 
@@ -23,15 +25,9 @@ export function unpackRecord<L extends Layout>(
   bytes: Uint8Array,
   offset = 0,
 ): Record_<L> {
-  const view = new DataView(bytes.buffer, bytes.byteOffset + offset, layout.bytes);
-  const read = (name: string, at: number) =>
-    layout.kind[name] === "f32"
-      ? view.getFloat32(at, true)
-      : layout.kind[name] === "i32"
-        ? view.getInt32(at, true)
-        : view.getUint32(at, true);
+  const view = new DataView(bytes.buffer, bytes.byteOffset + offset, sizeOf(layout));
   return Object.fromEntries(
-    Object.entries(layout.at).map(([name, at]) => [name, read(name, at)]),
+    layout.members.map((name, i) => [name, view[`get${METHODS[layout.kinds[i]!]!}`](4 * i, true)]),
   ) as Record_<L>;
 }
 

@@ -4,7 +4,14 @@ import type { Host } from "../../device/device.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { errorFor, GenerationConfig } from "./config.ts";
-import { type Layout, packRecord, type Record_, unpackRecord, viewBytes } from "./records.ts";
+import {
+  type Layout,
+  packRecord,
+  type Record_,
+  sizeOf,
+  unpackRecord,
+  viewBytes,
+} from "./records.ts";
 import { listed, type StopStrings } from "./stop-strings.ts";
 import type {
   Decoder,
@@ -72,7 +79,7 @@ export class GenerationRun<S> {
       this.decoder.encoder_input_ids,
     );
     this.greedy = this.isGreedy(members);
-    this.params = this.alloc(Sampling.bytes, packRecord(Sampling, members));
+    this.params = this.alloc(sizeOf(Sampling), packRecord(Sampling, members));
     this.lists = this.alloc(Math.max(4, lists.byteLength), viewBytes(lists));
     this.checked("ew_sampling_check", this.params, this.lists);
     this.work = this.alloc(this.checked("ew_sampling_work_bytes", this.decoder.vocab_size));
@@ -336,12 +343,12 @@ export class GenerationRun<S> {
   }
 
   private head(): Record_<typeof Beams> {
-    return unpackRecord(Beams, this.engine.read(this.state, Beams.bytes));
+    return unpackRecord(Beams, this.engine.read(this.state, sizeOf(Beams)));
   }
 
   private records<L extends Layout>(layout: L, address: number, n: number): Record_<L>[] {
-    const bytes = this.engine.read(address, n * layout.bytes);
-    return Array.from({ length: n }, (_, i) => unpackRecord(layout, bytes, i * layout.bytes));
+    const bytes = this.engine.read(address, n * sizeOf(layout));
+    return Array.from({ length: n }, (_, i) => unpackRecord(layout, bytes, i * sizeOf(layout)));
   }
 
   private rowAt(head: Record_<typeof Beams>, beam: number): number {
@@ -360,7 +367,7 @@ export class GenerationRun<S> {
       const reason = this.endedByHost([...this.row(head, candidate.beam), candidate.token]);
       if (reason)
         this.engine.write(
-          at + i * Candidate.bytes + Candidate.at.done,
+          at + i * sizeOf(Candidate) + 4 * Candidate.members.indexOf("done"),
           viewBytes(Uint32Array.of(FINISH_REASONS.indexOf(reason))),
         );
     }
