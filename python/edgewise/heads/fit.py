@@ -61,7 +61,8 @@ class FitOptions:
     def __post_init__(self) -> None:
         for name in ("c", "learning_rate"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not (is_number and 0 < value < math.inf):
                 raise InputError(f"{value!r} is not a positive number", name)
         if type(self.steps) is not int or not 1 <= self.steps <= 100_000:
             raise InputError(f"{self.steps!r} is not a number of steps", "steps", "Give 1 or more.")
