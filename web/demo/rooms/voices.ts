@@ -42,9 +42,9 @@ export function heldOut(voices: readonly (readonly number[][])[]): {
 }
 
 /**
- * The equal error rate: where as many of `same` are below a threshold as of `others` are at or above
- * it, or the mean of both rates where they differ least. The threshold is the middle of those that
- * do as well.
+ * The equal error rate: where as many of `same` are below a threshold as of `others` are at or
+ * above it, or the mean of both rates where they differ least. The threshold is the middle of those
+ * that do as well.
  */
 export function equalErrorRate(
   same: readonly number[],

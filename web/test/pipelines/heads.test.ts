@@ -47,7 +47,8 @@ test("a head with one label so far is saved and read", async () => {
   assert.equal(found.head, undefined);
   examples.add("keys", [Float32Array.of(5, 6)]);
   const weights = await writeHead({ ...saved, examples, head: undefined });
-  await assert.rejects(readHead(weights, "desk"), /it has no weight/); // with two it has been trained
+  // with two labels it has been trained
+  await assert.rejects(readHead(weights, "desk"), /it has no weight/);
 });
 
 test("options of a file are those that personalize takes", () => {
