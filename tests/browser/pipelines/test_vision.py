@@ -410,6 +410,7 @@ def test_processor_and_files(page, folder):
     assert found["frame"][0] > 1
 
 
+# long: a table of cases
 def test_refusals(page, folder):
     """Options, pictures and models of other tasks; the pipeline goes on."""
     (folder / "broken.png").write_bytes((folder / "a.png").read_bytes()[:200])
