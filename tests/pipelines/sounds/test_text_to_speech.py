@@ -208,7 +208,7 @@ def test_sentences(pieces, expected):
 
 
 def test_texts_are_divided_as_in_pages():
-    texts = vectors("spoken_texts")
+    texts = vectors("audio/spoken_texts")
     for text, expected in texts["sentences"]:
         assert [*sentences([text])] == expected
     for text, most, expected in texts["parts"]:

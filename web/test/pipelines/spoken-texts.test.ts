@@ -11,7 +11,7 @@ interface Vectors {
   parts: [text: string, most: number, expected: string[]][];
 }
 
-const { sentences: texts, parts } = vectors<Vectors>("spoken_texts");
+const { sentences: texts, parts } = vectors<Vectors>("audio/spoken_texts");
 
 test("sentences of texts", () => {
   for (const [text, expected] of texts) assert.deepEqual([...sentences(text)], expected);
