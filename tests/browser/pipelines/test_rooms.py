@@ -3,6 +3,7 @@
 import json
 import re
 import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from ..chromium import CHROMIUM, FLAGS
 
 ROOMS = ("index", "see", "listen", "who", "draw")
 RATE = 16000
+DIST = Path(__file__).parents[3] / "web" / "dist" / "demo"
 SHOWN = "!document.getElementById('error').hidden"
 
 
@@ -24,6 +26,7 @@ def folder(files):
         for i in range(4):
             save(root / f"{name}{i}.wav", voice(pitch * (1 + 0.03 * i), formants, i))
     save(root / "sos.wav", beeps("... --- ..."))
+    save(root / "tea.wav", beeps("- . .-"))
     (root / "damaged.wav").write_bytes((root / "sos.wav").read_bytes()[:30])
     (root / "damaged.edge").write_bytes(b"EDGEWISE" + bytes(100))
     return root
@@ -104,12 +107,17 @@ def test_draw(visit, server, folder):
     assert page.inner_text("#figure-step") == "20 of 20" and page.inner_text("#figure-seed") == "5"
     first = page.evaluate("document.getElementById('picture').toDataURL()")
     page.fill("#prompt", "a blue star")
+    page.fill("#steps", "10")
+    page.fill("#guidance", "2")
+    page.fill("#negative", "big")
     page.click("#draw")
     counted(page, "drawn", 2)
     assert page.evaluate("document.getElementById('picture').toDataURL()") != first
     page.locator("#pictures button").nth(1).click()  # brings the first one back
     assert page.evaluate("document.getElementById('picture').toDataURL()") == first
     assert page.input_value("#prompt").startswith("a big red circle")
+    settings = [page.input_value(f"#{name}") for name in ("steps", "guidance", "negative", "seed")]
+    assert settings == ["20", "3", "", "5"]
     page.fill("#steps", "1000")
     page.click("#draw")
     page.wait_for_function("Number(document.body.dataset.step) > 2")
@@ -125,6 +133,26 @@ def test_draw(visit, server, folder):
     page.fill("#steps", "4")
     page.click("#draw")  # with the model before
     counted(page, "drawn", 3)
+
+
+def test_a_model_that_was_chosen_later_stays(visit, server, folder):
+    """Although the model before comes after it."""
+    (folder / "mine.edge").write_bytes((DIST / "draw.edge").read_bytes())
+    v = visit(server)
+    held = []
+    v.page.route("**/demo/draw.edge", lambda route: held.append(route))
+    v.page.goto(f"{server}/demo/draw.html")
+    v.page.wait_for_timeout(300)
+    v.page.set_input_files("#files", str(folder / "mine.edge"))
+    v.page.wait_for_selector("#draw:not([disabled])")
+    v.page.wait_for_function("document.getElementById('status').textContent.includes('ready')")
+    assert held and v.page.is_hidden("#starts")
+    held[0].continue_()
+    v.page.wait_for_load_state("networkidle")
+    v.page.wait_for_timeout(1500)
+    assert v.page.is_hidden("#starts") and "mine.edge" in v.page.inner_text("#model-words")
+    v.page.click("#draw")
+    counted(v.page, "drawn", 1)
 
 
 def test_who_speaks(visit, server, folder):
@@ -145,6 +173,16 @@ def test_who_speaks(visit, server, folder):
         counted(page, "compared", tried)
         assert page.evaluate("document.body.dataset.who") == name
         assert name in page.inner_text("#verdict")
+    (folder / "other.edge").write_bytes((DIST / "voice.edge").read_bytes())
+    page.set_input_files("#files", str(folder / "other.edge"))
+    page.wait_for_function("document.getElementById('model-words').textContent.includes('other')")
+    page.set_input_files("#files", str(folder / "damaged.edge"))
+    page.wait_for_function(SHOWN)
+    page.click("#error-close")
+    assert page.inner_text("#figure-clips") == "6" and page.inner_text("#figure-eer") == "0 %"
+    page.set_input_files("#try", str(folder / "ben3.wav"))
+    counted(page, "compared", 3)
+    assert page.evaluate("document.body.dataset.who") == "ben"
     page.locator("#threshold").press("End")  # nobody is that sure
     assert page.inner_text("#verdict") == "It is nobody of these."
     with page.expect_download() as saved:
@@ -199,6 +237,32 @@ def test_listen(visit, server, folder):
         page.keyboard.up("Space")
         page.wait_for_timeout(100)
     counted(page, "transcripts", 3)
+    page.keyboard.down("Space")
+    page.wait_for_timeout(100)
+    page.evaluate("window.dispatchEvent(new Event('blur'))")  # which takes the keyup away
+    counted(page, "transcripts", 4)
+    page.keyboard.up("Space")
+    page.set_input_files("#sound", str(folder / "tea.wav"))
+    counted(page, "transcripts", 5)
+    assert page.evaluate("document.body.dataset.heard") == "TEA"
+
+
+def test_words_are_chosen_with_the_keyboard(visit, server, folder):
+    page = open_room(visit, server, "listen").page
+    page.wait_for_selector("#beep:not([disabled])")
+    page.fill("#words", "to be")
+    page.keyboard.press("Enter")
+    counted(page, "transcripts", 1)
+    page.evaluate("document.getElementById('audio').pause()")
+    page.focus("#text")
+    starts = page.eval_on_selector_all("ruby", "all => all.map((one) => Number(one.dataset.start))")
+    page.evaluate("document.getElementById('audio').currentTime = 0")
+    for press, start in (("Right", 0), ("Right", 1), ("Left", 0)):
+        page.keyboard.press(f"Arrow{press}")
+        page.wait_for_function(
+            f"Math.abs(document.getElementById('audio').currentTime - {starts[start]}) < 0.01"
+        )
+    page.wait_for_function("document.querySelectorAll('ruby.now').length === 1")
 
 
 def test_a_model_of_another_task(visit, server, folder):
@@ -235,6 +299,14 @@ def test_a_microphone(playwright, built, server, folder):
     page.goto(f"{server}/demo/listen.html")
     page.wait_for_selector("#microphone:not([disabled])")
     page.click("#microphone")
+    page.wait_for_timeout(1000)
+    page.set_input_files("#sound", str(folder / "tea.wav"))  # nobody wants the recording any more
+    counted(page, "transcripts", 1)
+    page.wait_for_timeout(1000)
+    assert page.evaluate("document.body.dataset.heard") == "TEA"
+    assert page.inner_text("#microphone") == "Use the microphone"
+    page.evaluate("document.body.dataset.transcripts = 0")
+    page.click("#microphone")
     page.wait_for_function("document.getElementById('partial').textContent.includes('SOS')")
     page.click("#microphone")
     counted(page, "transcripts", 1)
@@ -250,4 +322,10 @@ def test_a_microphone(playwright, built, server, folder):
     page.wait_for_function("document.body.dataset.who === 'me'")
     page.click("#listen")
     page.wait_for_function("document.getElementById('listen').textContent === 'Who is it?'")
+    page.keyboard.press("1")
+    page.wait_for_timeout(1500)
+    page.locator(".thing .plain", has_text="Remove").first.click()  # with what it records
+    page.wait_for_timeout(500)
+    assert page.inner_text("#figure-clips") == "0" and not page.is_visible("#error")
+    assert page.evaluate("document.body.dataset.recordings") == "1"
     browser.close()

@@ -11,10 +11,12 @@ import {
   download,
   hideError,
   modelOf,
+  needed,
   onKey,
   pressed,
   query,
   showError,
+  unused,
 } from "./room.ts";
 
 /** Prompts for the model that comes with the page. */
@@ -34,13 +36,18 @@ let drawing: AbortController | undefined;
 let finished: RawImage | undefined;
 const canvas = $<HTMLCanvasElement>("picture");
 
+/** The elements of what decides a picture. */
+const DECIDING = ["prompt", "negative", "steps", "guidance", "seed"] as const;
+type Settings = Record<(typeof DECIDING)[number], string>;
+
 // The model
 
 const load = modelOf<TextToImagePipeline>({
   sample: "draw.edge",
-  async open(model, options, isSample) {
-    drawing?.abort();
+  async open(model, options, isSample, claim) {
     const loaded = await pipeline("text-to-image", model, options);
+    if (!claim()) return unused(loaded);
+    drawing?.abort();
     void draw?.dispose();
     draw = loaded;
     const { steps, guidance } = isSample ? SETTINGS.sample : SETTINGS.own;
@@ -60,17 +67,18 @@ const setting = (id: string): number | undefined =>
   input(id).value === "" ? undefined : Number(input(id).value);
 
 async function make(): Promise<void> {
-  if (!draw) return;
+  const model = needed(draw);
   drawing?.abort();
   const own = (drawing = new AbortController());
-  const prompt = input("prompt").value.trim();
+  const settings = Object.fromEntries(DECIDING.map((id) => [id, input(id).value])) as Settings;
+  const prompt = settings.prompt.trim();
   hideError();
   busy(true);
   say(`Drawing “${prompt}”`);
   showSteps(0, 1);
   const began = performance.now();
   try {
-    const { images, seeds, nsfw_content_detected } = await draw(prompt, {
+    const { images, seeds, nsfw_content_detected } = await model(prompt, {
       num_inference_steps: setting("steps"),
       guidance_scale: setting("guidance"),
       seed: setting("seed") ?? Math.floor(Math.random() * 2 ** 31),
@@ -95,7 +103,7 @@ async function make(): Promise<void> {
         ? "The safety checker has blackened the picture."
         : `“${prompt}”, in ${seconds(performance.now() - began)}`,
     );
-    remember(finished, prompt, seeds[0]!);
+    remember(finished, { ...settings, prompt, seed: String(seeds[0]) }, model);
     input("save").disabled = false;
     document.body.dataset.seed = String(seeds[0]);
     count("drawn");
@@ -137,7 +145,8 @@ function show(image: RawImage, prompt: string): void {
 }
 
 /** Keeps a picture in the list of earlier ones; a press on it brings it and its settings back. */
-function remember(image: RawImage, prompt: string, seed: bigint): void {
+function remember(image: RawImage, settings: Settings, model: TextToImagePipeline): void {
+  const { prompt, seed } = settings;
   const button = Object.assign(document.createElement("button"), { type: "button" });
   const small = document.createElement("canvas");
   small.width = small.height = 96;
@@ -149,9 +158,9 @@ function remember(image: RawImage, prompt: string, seed: bigint): void {
     if (drawing) return;
     finished = image;
     show(image, prompt);
-    input("prompt").value = prompt;
-    input("seed").value = String(seed);
-    say(`“${prompt}”. Its seed is set: the same words give it again.`);
+    if (model !== draw) return say(`“${prompt}”, of a model before this one.`);
+    for (const id of DECIDING) input(id).value = settings[id];
+    say(`“${prompt}”. Its seed and settings are back: “Draw” gives it again.`);
   });
   const item = document.createElement("li");
   item.append(button);
@@ -163,7 +172,7 @@ function remember(image: RawImage, prompt: string, seed: bigint): void {
 
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  void make();
+  make().catch(showError);
 });
 $("prompt").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;

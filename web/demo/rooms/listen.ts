@@ -11,16 +11,19 @@ import {
   count,
   hideError,
   modelOf,
+  needed,
   onKey,
   pressed,
   query,
   showError,
   showProgress,
+  unused,
 } from "./room.ts";
-import { type Clip, drawWave, Recording, samplesOf, wavOf } from "./sounds.ts";
+import { type Clip, drawWave, inFrames, Recording, samplesOf, wavOf } from "./sounds.ts";
 
 const LIVE_S = 12; // seconds of a waveform while the microphone is on
 const AGAIN_MS = 1200; // between transcripts of a recording, of models without streams
+const SOON_S = 0.02; // to a word, which is as good as there
 const LATEST_S = 20; // of a recording that are transcribed meanwhile
 
 let listen: SpeechRecognitionPipeline | undefined;
@@ -29,6 +32,8 @@ let can = { words: true, streamer: true, streams: true };
 let recording: Recording | undefined;
 let working: AbortController | undefined;
 let shown: Clip = { array: new Float32Array(), sampling_rate: 16_000 };
+/** Seconds before its beginning that belong to the times of words. */
+let since = 0;
 let address = "";
 
 const audio = $<HTMLAudioElement>("audio");
@@ -38,9 +43,10 @@ const wave = $<HTMLCanvasElement>("wave");
 
 const load = modelOf<SpeechRecognitionPipeline>({
   sample: "morse.edge",
-  async open(model, options, isSample) {
-    stop();
+  async open(model, options, isSample, claim) {
     const loaded = await pipeline("automatic-speech-recognition", model, options);
+    if (!claim()) return unused(loaded);
+    drop();
     void listen?.dispose();
     listen = loaded;
     can = { words: true, streamer: true, streams: true };
@@ -72,18 +78,22 @@ function write(parts: readonly Heard[], partial = ""): void {
       return [word, " "];
     }),
   );
-  $("partial").textContent = partial;
+  $("text").tabIndex = $("text").querySelector("ruby") ? 0 : -1; // for the arrow keys
+  const spaced = !parts.length || parts.at(-1)!.timestamp;
+  $("partial").textContent = spaced ? partial.trimStart() : partial;
 }
 
-function figures(length: number, taken: number, text: string): void {
-  $("figure-sound").textContent = `${number(length, 1)} s`;
-  $("figure-time").textContent = seconds(taken);
-  $("figure-speed").textContent = `${number((1000 * length) / taken, 1)} ×`;
-  $("figure-words").textContent = number(text.split(/\s+/).filter(Boolean).length);
+function figures(length?: number, taken?: number, text?: string): void {
+  $("figure-sound").textContent = length ? `${number(length, 1)} s` : "–";
+  $("figure-time").textContent = taken ? seconds(taken) : "–";
+  $("figure-speed").textContent = length && taken ? `${number((1000 * length) / taken, 1)} ×` : "–";
+  $("figure-words").textContent =
+    text === undefined ? "–" : number(text.split(/\s+/).filter(Boolean).length);
 }
 
 /** Shows a sound, and makes it playable. */
-function present(clip: Clip | undefined, file: Blob): void {
+function present(clip: Clip | undefined, file: Blob, before = 0): void {
+  since = before;
   shown = clip ?? { array: new Float32Array(), sampling_rate: 16_000 };
   drawWave(wave, shown);
   URL.revokeObjectURL(address);
@@ -106,7 +116,7 @@ async function transcript(
         ...(can.words ? { return_timestamps: "word" as const } : {}),
         ...(can.streamer ? { streamer: said } : {}),
         onProgress: (part) => {
-          if (part < 1) showProgress("Listening", part);
+          if (part < 1 && !signal.aborted) showProgress("Listening", part);
         },
         signal,
       });
@@ -115,16 +125,14 @@ async function transcript(
       if (can.streamer && where === "options.streamer") can.streamer = false;
       else if (can.words && where === "options.return_timestamps") can.words = false;
       else throw e;
-    } finally {
-      showProgress(undefined);
     }
   }
 }
 
 /** Transcribes a sound that is complete. */
 async function hear(sound: Blob | Clip, length: number | undefined): Promise<void> {
-  if (!listen) return;
-  stop();
+  needed(listen);
+  drop();
   const own = (working = new AbortController());
   busy(true);
   hideError();
@@ -134,60 +142,86 @@ async function hear(sound: Blob | Clip, length: number | undefined): Promise<voi
     const began = performance.now();
     const { text, chunks } = await transcript(sound, own.signal, (piece) => {
       soFar += piece;
-      write([], soFar);
+      if (!own.signal.aborted) write([], soFar);
     });
+    if (working !== own) return;
     const taken = performance.now() - began;
     write(chunks?.some(({ timestamp }) => timestamp) ? chunks : [{ text }]);
     if (!text.trim()) write([], "It heard no words.");
-    figures(length ?? audio.duration, taken, text);
+    figures(length ?? (audio.duration || undefined), taken, text);
     document.body.dataset.heard = text.trim();
     count("transcripts");
   } catch (e) {
-    write([], "");
+    if (working !== own) return;
+    write([], e instanceof Aborted ? "Stopped." : "");
     if (!(e instanceof Aborted)) showError(e);
   } finally {
-    if (working === own) {
-      working = undefined;
-      busy(false);
-    }
+    if (working === own) ended();
   }
 }
 
-function busy(is: boolean): void {
-  $("stop").hidden = !is;
-  $("microphone").hidden = is;
+/** Nothing is transcribed any more. */
+function ended(): void {
+  if (working) showProgress(undefined);
+  working = undefined;
+  busy(false);
 }
 
-/** Ends what is going on. */
+function busy(is: boolean): void {
+  const [shown, hidden] = is ? [$("stop"), $("microphone")] : [$("microphone"), $("stop")];
+  const focused = document.activeElement === hidden;
+  shown.hidden = false;
+  hidden.hidden = true;
+  if (focused) shown.focus();
+}
+
+/** Ends what is going on, and shows what came of it. */
 function stop(): void {
   working?.abort();
-  working = undefined;
   recording?.stop();
+}
+
+/** Ends what is going on, and shows nothing more of it: something else was chosen. */
+function drop(): void {
+  working?.abort();
+  ended();
+  recording?.discard();
+  microphoneIs(undefined);
 }
 
 // The microphone
 
 async function record(): Promise<void> {
-  if (!listen) return;
-  const own = (recording = new Recording());
+  needed(listen);
+  drop();
+  const own = new Recording();
+  microphoneIs(own);
   hideError();
   audio.pause();
   audio.hidden = true;
   write([], "Speak.");
-  $("microphone").textContent = "Stop listening";
-  $("microphone").setAttribute("aria-pressed", "true");
-  const draw = () => drawWave(wave, own.last(LIVE_S), LIVE_S);
+  figures();
+  const draw = inFrames(() => {
+    if (recording === own) drawWave(wave, own.last(LIVE_S), LIVE_S);
+  });
   try {
     if (can.streams) await streamed(own, draw);
     else await repeated(own, draw);
   } catch (e) {
+    if (own.discarded) return;
+    write([]);
     showError(e);
   } finally {
     own.stop();
-    recording = undefined;
-    $("microphone").textContent = "Use the microphone";
-    $("microphone").setAttribute("aria-pressed", "false");
+    if (recording === own) microphoneIs(undefined);
   }
+}
+
+/** Sets what is recorded, and shows whether something is. */
+function microphoneIs(own: Recording | undefined): void {
+  recording = own;
+  $("microphone").textContent = own ? "Stop listening" : "Use the microphone";
+  $("microphone").setAttribute("aria-pressed", String(own !== undefined));
 }
 
 /** Text that is certain, and text that may change, while somebody speaks. */
@@ -200,24 +234,25 @@ async function streamed(own: Recording, draw: () => void): Promise<void> {
       draw();
     });
     for await (const { committed, partial, timestamp } of listen!.stream(sound, { interval: 1 })) {
+      if (own.discarded) return;
       if (committed) parts.push({ text: committed, timestamp });
       write(parts, partial);
     }
   } catch (e) {
     // models without streams refuse the first piece
     if (!(e instanceof InputError && samples && /stream/.test(e.what))) throw e;
+    if (own.discarded) return;
     can.streams = false;
-    const again = (recording = new Recording());
-    try {
-      return await repeated(again, () => drawWave(wave, again.last(LIVE_S), LIVE_S));
-    } finally {
-      again.stop();
-    }
+    return own.stopped ? complete(own) : record();
   }
+  if (own.discarded) return;
   const clip = own.last();
-  if (!clip.array.length) return write([]);
-  present(clip, wavOf(clip));
-  document.body.dataset.heard = parts.map(({ text }) => text).join("");
+  write(clip.array.length ? parts : []);
+  if (!clip.array.length) return;
+  present(clip, wavOf(clip), own.since);
+  const text = parts.map(({ text }) => text).join("");
+  figures(own.since + own.seconds, undefined, text);
+  document.body.dataset.heard = text;
   count("transcripts");
 }
 
@@ -239,6 +274,12 @@ async function repeated(own: Recording, draw: () => void): Promise<void> {
   await whole;
   await live;
   if (failed) throw failed;
+  await complete(own);
+}
+
+/** Transcribes a recording that has ended. */
+async function complete(own: Recording): Promise<void> {
+  if (own.discarded) return;
   const clip = own.last();
   if (!clip.array.length) return write([]);
   present(clip, wavOf(clip));
@@ -248,13 +289,15 @@ async function repeated(own: Recording, draw: () => void): Promise<void> {
 // Morse code
 
 async function beep(sound: Float32Array, play: boolean): Promise<void> {
+  needed(listen);
+  drop();
   const clip = { array: sound, sampling_rate: 16_000 };
   present(clip, wavOf(clip));
   if (play) void audio.play().catch(() => undefined); // no sound without a gesture
   await hear(clip, sound.length / 16_000);
 }
 
-const key = new MorseKey((sound) => void beep(sound, false));
+const key = new MorseKey((sound) => void beep(sound, false).catch(showError));
 for (const [name, down] of [
   ["pointerdown", true],
   ["pointerup", false],
@@ -262,7 +305,7 @@ for (const [name, down] of [
   ["pointercancel", false],
 ] as const)
   $("key").addEventListener(name, () => {
-    if (!input("key").disabled) key.press(down);
+    if (!down || !input("key").disabled) key.press(down);
   });
 for (const [name, down] of [
   ["keydown", true],
@@ -271,10 +314,12 @@ for (const [name, down] of [
   document.addEventListener(name, (event) => {
     const { target, code, repeat } = event;
     const free = target === document.body || target === $("key");
+    if (code === "Space" && !down) key.press(false); // wherever the focus is now
     if (code !== "Space" || !free || $("morse").hidden || input("key").disabled) return;
     event.preventDefault(); // no scrolling
-    if (!repeat) key.press(down);
+    if (down && !repeat) key.press(true);
   });
+window.addEventListener("blur", () => key.press(false)); // which then gets no keyup
 $("beeps").addEventListener("submit", (event) => {
   event.preventDefault();
   const { sound, unknown } = spelled(input("words").value);
@@ -285,32 +330,57 @@ $("beeps").addEventListener("submit", (event) => {
 // The page's elements
 
 async function choose(file: File): Promise<void> {
-  stop();
-  present(await samplesOf(file), file);
+  needed(listen);
+  drop();
+  const own = (working = new AbortController());
+  busy(true);
+  const samples = await samplesOf(file);
+  if (working === own) ended();
+  if (own.signal.aborted) return; // by Stop, or by something else that was chosen
+  present(samples, file);
   const length = shown.array.length / shown.sampling_rate;
   await hear(file, length || undefined);
 }
 
-pressed("microphone", () => (recording ? recording.stop() : record()));
+/** Starts a recording; ends it, whereupon the rest of it is written; does without the rest. */
+async function press(): Promise<void> {
+  if (!recording) return record();
+  if (recording.stopped) return drop();
+  recording.stop();
+  $("microphone").textContent = "Skip the rest";
+}
+
+pressed("microphone", press);
 pressed("stop", stop);
 pressed("error-close", hideError);
 chosen("sound", ([file]) => choose(file!));
 chosen("folder", (files) => load(files));
 onKey((pressed) => {
-  if (pressed === "m" && !input("microphone").disabled)
-    return recording ? recording.stop() : record();
+  if (pressed === "m" && !input("microphone").disabled) return press();
   return pressed === "Escape" ? stop() : undefined;
 });
 audio.addEventListener("timeupdate", () => {
   for (const word of $("text").querySelectorAll("ruby")) {
     const { start, end } = word.dataset;
-    const at = audio.currentTime;
-    word.classList.toggle("now", !audio.paused && at >= Number(start) && at < Number(end));
+    const at = audio.currentTime + since + SOON_S;
+    word.classList.toggle("now", at >= Number(start) && at < Number(end));
   }
 });
-$("text").addEventListener("click", ({ target }) => {
-  const word = (target as Element).closest("ruby");
-  if (word) audio.currentTime = Number(word.dataset.start);
+/** Plays from a word on, or goes to it. */
+function seek(word: HTMLElement | undefined): void {
+  if (word) audio.currentTime = Math.max(0, Number(word.dataset.start) - since);
+}
+$("text").addEventListener("click", ({ target }) =>
+  seek((target as Element).closest("ruby") ?? undefined),
+);
+$("text").addEventListener("keydown", (event) => {
+  if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+  event.preventDefault(); // no scrolling
+  const words = [...$("text").querySelectorAll<HTMLElement>("ruby")];
+  const at = audio.currentTime + since;
+  const next = words.find(({ dataset }) => Number(dataset.start) > at + SOON_S);
+  const before = words.findLast(({ dataset }) => Number(dataset.start) < at - SOON_S);
+  seek(event.key === "ArrowRight" ? next : before);
 });
 new ResizeObserver(() => {
   if (!recording) drawWave(wave, shown);

@@ -89,6 +89,7 @@ export class MorseKey {
       (end - begin) / 1000,
     ]);
     this.beeps = [];
+    void this.context?.suspend();
     const short = times.filter(([, end]) => end < MOST_S);
     if (short.length) this.done(tones(short));
   }

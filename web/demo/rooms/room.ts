@@ -1,6 +1,6 @@
 // What the rooms share: loading of their model, lists of names, buttons, downloads.
 
-import type { ModelSource, PipelineBase, PipelineOptions } from "edgewise";
+import { InputError, type ModelSource, type PipelineBase, type PipelineOptions } from "edgewise";
 import { $, input, megabytes, seconds, tellError } from "../page.ts";
 
 export const query = new URLSearchParams(location.search);
@@ -21,11 +21,23 @@ export function showProgress(words: string | undefined, part?: number): void {
 export interface Opening<P> {
   /** The file that comes with the page. */
   sample: string;
-  /** Loads a model. What it throws is shown, and the model before stays in use. */
-  open(model: ModelSource, options: PipelineOptions, isSample: boolean): Promise<P>;
+  /**
+   * Loads a model. What it throws is shown, and the model before stays in use.
+   * @param claim is called where the model would come into use; if it gives false, a model that was
+   *   chosen later is in use already
+   * @returns the model; undefined if it is not in use
+   */
+  open(
+    model: ModelSource,
+    options: PipelineOptions,
+    isSample: boolean,
+    claim: () => boolean,
+  ): Promise<P | undefined>;
 }
 
 let loads = 0;
+/** Which of the loads the model in use is of. */
+let inUse = 0;
 const ABOUT = $("model-words").textContent ?? "";
 
 /**
@@ -43,8 +55,13 @@ export function modelOf<P extends Pick<PipelineBase, "info">>({
     showProgress("Loading the model");
     try {
       const source = model ?? new URL(sample, location.href);
-      const { info } = await open(source, optionsOf(own), isSample);
-      const { flavour, threads, ms, memory } = info;
+      const claim = () => {
+        if (own > inUse) inUse = own;
+        return inUse === own;
+      };
+      const loaded = await open(source, optionsOf(own), isSample, claim);
+      if (!loaded || inUse !== own) return;
+      const { flavour, threads, ms, memory } = loaded.info;
       $("status").textContent =
         `Engine: ${flavour}, ${threads === 1 ? "1 thread" : `${threads} threads`} · ready in ` +
         `${seconds(ms.load)} · memory ${megabytes(memory.engine)}`;
@@ -59,6 +76,18 @@ export function modelOf<P extends Pick<PipelineBase, "info">>({
   chosen("files", (files) => load(files));
   $("sample-again").addEventListener("click", () => void load());
   return load;
+}
+
+/** Disposes of a model that does not come into use. */
+export function unused(model: Pick<PipelineBase, "dispose">): undefined {
+  void model.dispose();
+  return undefined;
+}
+
+/** @throws InputError while no model is loaded */
+export function needed<P>(model: P | undefined): P {
+  if (model) return model;
+  throw new InputError("no model is loaded yet", "", "Wait for it, or choose one of yours below.");
 }
 
 /** What a user's model is called. */

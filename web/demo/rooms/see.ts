@@ -23,6 +23,7 @@ import {
   pressed,
   query,
   showError,
+  unused,
 } from "./room.ts";
 
 type Personal = PersonalPipeline<ImageClassificationPipeline>;
@@ -52,14 +53,15 @@ let known: string[] = [];
 
 const load = modelOf<ImageClassificationPipeline>({
   sample: "see.edge",
-  async open(model, options) {
+  async open(model, options, _isSample, claim) {
     const loaded = await pipeline("image-classification", model, { ...options, personalize: true });
     const taught = await personalize(loaded).catch((e: unknown) => {
       void loaded.dispose();
       throw e;
     });
+    if (!claim()) return unused(loaded);
     void see?.dispose();
-    [see, mine] = [loaded, taught];
+    [see, mine, known] = [loaded, taught, []];
     input("camera").disabled = false;
     void learn();
     return loaded;

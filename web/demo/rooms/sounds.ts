@@ -11,26 +11,50 @@ export interface Clip {
 
 const SHOWN_RATE = 8000; // Hz of the samples that a waveform is drawn from
 
+const MOST_S = 1800;
+
 /** A recording that grows until it is stopped. */
 export class Recording {
   private readonly pieces: Float32Array[] = [];
   private readonly ending = new AbortController();
   private rate = 48_000;
   private count = 0;
+  /** Pieces, and their samples, that are not kept any more. */
+  private forgotten = { pieces: 0, samples: 0 };
 
-  /** Whether `stop` was called. */
+  /** Whether `stop` was called; otherwise the microphone has ended it. */
+  stopped = false;
+  /** Whether nobody wants it any more. */
+  discarded = false;
+
+  /** @param most the last seconds of it that are kept, and a piece more */
+  constructor(private readonly most = MOST_S) {}
+
+  /** Whether it has ended. */
   get ended(): boolean {
     return this.ending.signal.aborted;
   }
 
-  /** Seconds so far. */
+  /** Seconds that are kept. */
   get seconds(): number {
     return this.count / this.rate;
   }
 
+  /** Seconds before those that are kept. */
+  get since(): number {
+    return this.forgotten.samples / this.rate;
+  }
+
   /** Ends it. */
   stop(): void {
+    this.stopped = true;
     this.ending.abort();
+  }
+
+  /** Ends it, and nobody wants it any more. */
+  discard(): void {
+    this.discarded = true;
+    this.stop();
   }
 
   /**
@@ -50,8 +74,9 @@ export class Recording {
       })
       .finally(() => wake());
     try {
-      while (!this.ended || given < this.pieces.length) {
-        const piece = this.pieces[given];
+      while (!this.ended || given < this.forgotten.pieces + this.pieces.length) {
+        given = Math.max(given, this.forgotten.pieces);
+        const piece = this.pieces[given - this.forgotten.pieces];
         if (piece) {
           given++;
           yield { array: piece.slice(), sampling_rate: this.rate }; // a copy, which is moved
@@ -62,7 +87,7 @@ export class Recording {
       }
       if (failed) throw failed;
     } finally {
-      this.stop();
+      this.ending.abort();
       await whole;
     }
   }
@@ -72,19 +97,31 @@ export class Recording {
     try {
       const { signal } = this.ending;
       for await (const { array, sampling_rate } of microphone({ signal })) {
-        this.pieces.push(array);
         this.rate = sampling_rate;
-        this.count += array.length;
+        this.add(array);
         heard();
       }
     } finally {
-      this.stop();
+      this.ending.abort();
+    }
+  }
+
+  private add(piece: Float32Array): void {
+    this.pieces.push(piece);
+    this.count += piece.length;
+    for (;;) {
+      const { length } = this.pieces[0]!;
+      if (this.count - length < this.most * this.rate) return;
+      this.pieces.shift();
+      this.count -= length;
+      this.forgotten.pieces++;
+      this.forgotten.samples += length;
     }
   }
 
   /** The last seconds of it. */
   last(seconds = Infinity): Clip {
-    const wanted = Math.min(this.count, Math.round(Math.min(seconds, 3600) * this.rate));
+    const wanted = Math.min(this.count, Math.round(Math.min(seconds, this.most) * this.rate));
     const array = new Float32Array(wanted);
     let at = wanted;
     for (let i = this.pieces.length - 1; i >= 0 && at > 0; i--) {
@@ -129,6 +166,19 @@ export function wavOf({ array, sampling_rate }: Clip): Blob {
   head.setUint32(40, bytes, true);
   const samples = Int16Array.from(array, (x) => Math.max(-1, Math.min(1, x)) * 32767);
   return new Blob([head, samples], { type: "audio/wav" });
+}
+
+/** A function that draws in the next frame, once in it however often it is called. */
+export function inFrames(draw: () => void): () => void {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      draw();
+    });
+  };
 }
 
 /** Draws a sound: the least and greatest sample of each column. `seconds`: of the whole width. */

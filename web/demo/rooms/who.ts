@@ -12,11 +12,13 @@ import {
   download,
   hideError,
   modelOf,
+  needed,
   onKey,
   pressed,
   query,
+  unused,
 } from "./room.ts";
-import { type Clip, drawWave, longEnough, Recording, samplesOf } from "./sounds.ts";
+import { type Clip, drawWave, inFrames, longEnough, Recording, samplesOf } from "./sounds.ts";
 import { cosine, equalErrorRate, heldOut, meanOf, unit } from "./voices.ts";
 
 /** A recording of a voice. */
@@ -37,6 +39,7 @@ interface Voice {
 }
 
 const LEAST_S = 1; // of a recording
+const DRAWN_S = 8; // of the recording of a voice
 const LATEST_S = 3; // that are compared while the microphone is on
 const AGAIN_MS = 500; // between comparisons
 const QUIET = 0.004; // root mean square below which nobody speaks
@@ -54,28 +57,56 @@ const wave = $<HTMLCanvasElement>("wave");
 
 const load = modelOf<SpeakerVerificationPipeline>({
   sample: "voice.edge",
-  async open(model, options, isSample) {
+  async open(model, options, isSample, claim) {
     const loaded = await pipeline("speaker-verification", model, options);
+    const vectors = await vectorsOf(loaded);
+    if (!claim()) return unused(loaded);
     void who?.dispose();
     who = loaded;
     input("listen").disabled = false;
     input("threshold").value = String(isSample ? THRESHOLDS.sample : THRESHOLDS.own);
     heard = undefined;
-    for (const voice of voices) {
-      voice.kept = undefined; // another model's
-      for (const sample of voice.samples) sample.vector = await vectorOf(sample.sound);
-    }
+    for (const voice of voices) voice.kept = undefined; // another model's
+    for (const [sample, vector] of vectors) sample.vector = vector;
     update();
     return loaded;
   },
 });
 
-/** The unit vector of a recording. */
+/** What a model makes of all recordings. If it refuses one, it is disposed of. */
+async function vectorsOf(model: SpeakerVerificationPipeline): Promise<Map<Sample, number[]>> {
+  const vectors = new Map<Sample, number[]>();
+  try {
+    for (;;) {
+      // there may be more of them meanwhile
+      const next = voices.flatMap(({ samples }) => samples).find((one) => !vectors.has(one));
+      if (!next) return vectors;
+      vectors.set(next, await enrolled(model, next.sound));
+    }
+  } catch (e) {
+    void model.dispose();
+    throw e;
+  }
+}
+
+/** The unit vector of a recording, of the model that is in use when it is there. */
 async function vectorOf(sound: Blob | Clip): Promise<number[]> {
+  for (;;) {
+    const model = needed(who);
+    try {
+      const vector = await enrolled(model, sound);
+      if (model === who) return vector;
+    } catch (e) {
+      if (model === who) throw e;
+    }
+  }
+}
+
+async function enrolled(model: SpeakerVerificationPipeline, sound: Blob | Clip): Promise<number[]> {
   const began = performance.now();
   const copy = sound instanceof Blob ? sound : { ...sound, array: sound.array.slice() };
-  const vector = await who!.enrol("recording", copy);
-  delete who!.voices.recording;
+  const vector = await model.enrol("recording", copy);
+  delete model.voices.recording;
   $("figure-clip").textContent = seconds(performance.now() - began);
   return unit(vector);
 }
@@ -98,7 +129,7 @@ function addVoice(name: string, kept?: number[]): Voice {
     for (const file of files) await keep(voice, file, await samplesOf(file));
   });
   pressed(item.querySelector<HTMLElement>(".plain")!, () => {
-    if (recording?.voice === voice) recording.own.stop();
+    if (recording?.voice === voice) recording.own.discard();
     voices.splice(voices.indexOf(voice), 1);
     item.remove();
     update();
@@ -112,9 +143,9 @@ function addVoice(name: string, kept?: number[]): Voice {
 
 /** Adds a recording to a voice. */
 async function keep(voice: Voice, sound: Blob | Clip, drawn: Clip | undefined): Promise<void> {
-  if (!who) return;
   hideError();
   const vector = await vectorOf(sound);
+  if (!voices.includes(voice)) return; // it was removed
   const item = document.createElement("li");
   item.innerHTML =
     '<canvas class="wave"></canvas><span></span>' +
@@ -204,8 +235,13 @@ function showScores(): void {
   document.body.dataset.who = best && best.score >= threshold ? best.label : "";
 }
 
+let compared = 0;
+
 async function compare(sound: Blob | Clip): Promise<void> {
-  heard = await vectorOf(sound);
+  const own = ++compared;
+  const vector = await vectorOf(sound);
+  if (own !== compared) return; // something else was tried meanwhile
+  heard = vector;
   count("compared");
   showScores();
 }
@@ -218,19 +254,22 @@ async function record(voice?: Voice): Promise<void> {
   const before = recording;
   before?.own.stop();
   if (before && before.voice === voice) return;
-  const own = new Recording();
+  const own = new Recording(voice ? undefined : LATEST_S);
   recording = { voice, own };
   hideError();
   $("listen").textContent = voice ? "Who is it?" : "Stop";
   update();
-  const draw = () => {
-    shown = own.last(voice ? 8 : LATEST_S);
-    drawWave(wave, shown, voice ? 8 : LATEST_S);
-  };
+  const drawn = voice ? DRAWN_S : LATEST_S;
+  const draw = inFrames(() => {
+    if (recording?.own !== own) return;
+    shown = own.last(drawn);
+    drawWave(wave, shown, drawn);
+  });
   try {
     const whole = own.run(draw);
     if (voice) {
       await whole;
+      if (own.discarded) return;
       const clip = longEnough(own.last(), LEAST_S);
       await keep(voice, clip, clip);
     } else {
@@ -280,7 +319,7 @@ async function open(file: File): Promise<void> {
     );
   for (const [name, vector] of found) addVoice(name, unit(vector));
   for (const voice of [...voices])
-    if (!voice.kept && !voice.samples.length) {
+    if (!voice.kept && !voice.samples.length && recording?.voice !== voice) {
       voices.splice(voices.indexOf(voice), 1);
       voice.item.remove();
     }
@@ -308,7 +347,7 @@ pressed("more", () => addVoice(`voice ${voices.length + 1}`).name.select());
 pressed("save", save);
 pressed("error-close", hideError);
 chosen("try", async ([file]) => {
-  if (!who) return;
+  needed(who);
   recording?.own.stop();
   hideError();
   shown = (await samplesOf(file!)) ?? shown;
