@@ -1,6 +1,7 @@
-"""Takes the picture of README again: `python tests/docs/screenshot.py`, after `make web`.
+"""Takes the pictures of README again: `python tests/docs/screenshot.py`, after `make web`.
 
-The demo learns its sample text; the picture shows the loss and the stories before and after.
+demo.png: the demo learns its sample text; the loss and the stories before and after are shown.
+rooms.png: the room "Draw" has drawn something.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import re
 import subprocess
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
 FLAGS = [
     "--no-sandbox",
     "--disable-quic",
@@ -28,7 +30,7 @@ COMPARED = (
 
 
 def main() -> None:
-    """Writes docs/images/demo.png."""
+    """Writes docs/images/demo.png and rooms.png."""
     server = subprocess.Popen(
         ["node", "web/demo/serve.mjs", "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -42,30 +44,57 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
             page = browser.new_page(viewport={"width": 860, "height": 900})
             page.set_default_timeout(240_000)
-            page.goto(f"{address}/demo/")
-            page.wait_for_selector("#generate:not([disabled])")
-            page.click("#sample")
-            page.click("#teach")
-            page.wait_for_selector("#compare:not([hidden])")
-            page.wait_for_function(COMPARED)
-            page.evaluate("window.scrollTo(0, 0)")
-            page.wait_for_timeout(1000)  # the curve is drawn once more
-            boxes = [page.locator(name).bounding_box() for name in ("#learning", "#compare")]
-            top = boxes[0]["y"] - MARGIN
-            page.screenshot(
-                path=ROOT / "docs" / "images" / "demo.png",
-                full_page=True,
-                clip={
-                    "x": boxes[0]["x"] - MARGIN,
-                    "y": top,
-                    "width": boxes[0]["width"] + 2 * MARGIN,
-                    "height": max(box["y"] + box["height"] for box in boxes) + MARGIN - top,
-                },
-            )
+            lesson(page, f"{address}/demo/")
+            room(page, f"{address}/demo/draw.html")
             browser.close()
     finally:
         server.terminate()
         server.wait()
+
+
+def lesson(page: Page, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector("#generate:not([disabled])")
+    page.click("#sample")
+    page.click("#teach")
+    page.wait_for_selector("#compare:not([hidden])")
+    page.wait_for_function(COMPARED)
+    page.evaluate("window.scrollTo(0, 0)")
+    page.wait_for_timeout(1000)  # the curve is drawn once more
+    take(page, ("#learning", "#compare"), "demo.png")
+
+
+def room(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 640, "height": 900})
+    page.goto(address)
+    page.wait_for_selector("#draw:not([disabled])")
+    page.click("summary")
+    page.fill("#seed", "7")
+    page.click("summary")
+    for prompt in ("a big red heart", "a green flower", "a yellow moon on the right"):
+        page.fill("#prompt", prompt)
+        page.click("#draw")
+        page.wait_for_function(
+            f"document.getElementById('verdict').innerText.startsWith('“{prompt}')"
+        )
+    page.evaluate("window.scrollTo(0, 0)")
+    take(page, (".rooms", "#words-known"), "rooms.png")
+
+
+def take(page: Page, names: tuple[str, str], file: str) -> None:
+    """Takes a picture of what lies between two elements, with the width of the first."""
+    boxes = [page.locator(name).bounding_box() for name in names]
+    top = boxes[0]["y"] - MARGIN
+    page.screenshot(
+        path=IMAGES / file,
+        full_page=True,
+        clip={
+            "x": boxes[0]["x"] - MARGIN,
+            "y": top,
+            "width": boxes[0]["width"] + 2 * MARGIN,
+            "height": max(box["y"] + box["height"] for box in boxes) + MARGIN - top,
+        },
+    )
 
 
 if __name__ == "__main__":
