@@ -33,10 +33,14 @@ const SCRIPTS = {
   "src/worker/text/chat-template.ts": "worker-templates",
   "src/worker/training/index.ts": "worker-training",
   "src/shared/files/indexed.ts": "worker-indexed",
+  "src/worker/model/onnx/index.ts": "worker-onnx",
+  "src/worker/files/fetch-listing.ts": "worker-onnx",
 };
 
 /** Modules that several scripts import, and are in one that does not. */
 const SHARED = {
+  "src/worker/files/compiled.ts": "worker",
+  "src/worker/model/fill.ts": "worker",
   "src/shared/seeds.ts": "worker",
   "src/worker/media/memory.ts": "worker-pipelines",
   "src/worker/pipelines/classification.ts": "worker-pipelines",

@@ -21,7 +21,7 @@ from .onnx.source import FileSource
 if TYPE_CHECKING:
     from .onnx.source import Source
 
-ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")  # as in web/src/worker/model/hub.ts
+ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")  # as in web/src/worker/model/onnx/hub.ts
 FILE = re.compile(r".*\.(edge|onnx|ort|json|safetensors|bin)", re.IGNORECASE)
 
 

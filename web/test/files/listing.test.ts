@@ -4,7 +4,8 @@ import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { ModelError } from "../../src/shared/errors.ts";
 import { modelAddress } from "../../src/shared/files/model-address.ts";
-import { checkGit, fetchListing } from "../../src/worker/files/listing.ts";
+import { fetchListing } from "../../src/worker/files/fetch-listing.ts";
+import { checkGit } from "../../src/worker/files/listing.ts";
 
 const FOLDER = "https://hub.example/mirror/org/name/resolve/main/";
 const TREE = "https://hub.example/mirror/api/models/org/name/tree/main?recursive=true";

@@ -9,8 +9,8 @@ import { BlobSource, scatter } from "../../src/shared/files/source.ts";
 import { chooseBuild, type Platform } from "../../src/shared/platform.ts";
 import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
 import type { Remote } from "../../src/worker/files/downloads.ts";
-import { graphFiles, openGraphs, urlOf } from "../../src/worker/model/graphs.ts";
-import { folderTexts, locate, sortFiles } from "../../src/worker/model/hub.ts";
+import { graphFiles, openGraphs, urlOf } from "../../src/worker/model/onnx/graphs.ts";
+import { folderTexts, locate, sortFiles } from "../../src/worker/model/onnx/hub.ts";
 import { makePackage, openPackage } from "../../src/worker/package/package.ts";
 import { parseManifest } from "../../src/worker/package/parse.ts";
 import { planBytes, refusedManifests } from "../common/manifests.ts";
@@ -151,9 +151,7 @@ test("models are located", () => {
   const page = "https://site.test/app/index.html";
   const graphs = (model: string, more = {}) => {
     const place = locate(model, page, { ...options, ...more });
-    return place.kind === "onnx"
-      ? [place.folder, urlOf(place.graphs[0]![0]!.candidates[0]!.path, place.graphFolder)]
-      : [place.url];
+    return [place.folder, urlOf(place.graphs[0]![0]!.candidates[0]!.path, place.graphFolder)];
   };
   assert.deepEqual(graphs("org/name"), [
     "https://hub.test/org/name/resolve/main/",
@@ -171,7 +169,6 @@ test("models are located", () => {
     "https://site.test/m/",
     "https://site.test/m/onnx/model_q4.onnx",
   ]);
-  assert.deepEqual(graphs("models/a.edge?v=1"), ["https://site.test/app/models/a.edge?v=1"]);
   const files = (...names: string[]) => names.map((name) => ({ name, blob: new Blob(["x"]) }));
   const q4 = { ...options, dtype: "q4" as const };
   const given = sortFiles(files("model.onnx", "model_q4.onnx", "tokenizer.json"), q4);

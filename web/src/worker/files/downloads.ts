@@ -19,7 +19,7 @@ import { type ModelAddress, modelAddress } from "../../shared/files/model-addres
 import type { OnBytes } from "../../shared/files/stream.ts";
 import { digestOf } from "../../shared/sha256.ts";
 import { KeptSource } from "./kept-source.ts";
-import { fetchListing, Listing, sha256Of } from "./listing.ts";
+import { Listing, sha256Of } from "./listing.ts";
 
 /** A file at an address. */
 export type Remote = HttpSource | KeptSource;
@@ -64,7 +64,10 @@ export class Downloads {
     const record = this.keeps ? await readRecord(key) : undefined;
     const before = record && Listing.of(this.model.folder, record);
     if (before && (await this.allKept(wanted(before), before))) this.listing = before;
-    else this.listing = (await fetchListing(this.model, this.fetching)) ?? before;
+    else {
+      const { fetchListing } = await import("./fetch-listing.ts");
+      this.listing = (await fetchListing(this.model, this.fetching)) ?? before;
+    }
   }
 
   private get fetching(): { signal: AbortSignal; fetchOptions: RequestInit | undefined } {

@@ -1,17 +1,12 @@
 // The context of loading a model: request, abort, progress and downloads.
 
 import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
-import { ModelError, PackageError } from "../../shared/errors.ts";
-import { NotFound } from "../../shared/files/connection.ts";
+import { PackageError } from "../../shared/errors.ts";
 import { BlobSource, type Handed, HandedSource } from "../../shared/files/source.ts";
-import { readAll } from "../../shared/files/stream.ts";
 import { Compiler } from "../compiler-client.ts";
 import { Downloads, nameOf, type Remote } from "../files/downloads.ts";
-import { KeptSource } from "../files/kept-source.ts";
-import { checkGit, type Listing } from "../files/listing.ts";
-import { parseConfig, Tokenizer } from "../text/tokenizer.ts";
-import { folderTexts } from "./hub.ts";
-import { notThere } from "./not-there.ts";
+import type { Listing } from "../files/listing.ts";
+import { Tokenizer } from "../text/tokenizer.ts";
 
 export type Progress = (event: ProgressEvent) => void;
 export type Texts = Map<string, string>;
@@ -161,36 +156,5 @@ export class Job {
     }
     const progress = total ? (100 * loaded) / total : 0;
     return { status: "progress_total", name: this.model, progress, loaded, total, files };
-  }
-
-  /** Downloads the text files of a folder. Missing ones are reported later, where required. */
-  async texts(folder: string): Promise<Texts> {
-    const texts: Texts = new Map();
-    const get = async (name: string) => {
-      const url = new URL(name, folder).href;
-      const known = this.found!.known(url);
-      if (known === null) return; // the hub does not have it
-      const source = this.http(url);
-      try {
-        const bytes = await readAll(source, 256 << 20);
-        await checkGit(bytes, known, url);
-        texts.set(name, new TextDecoder().decode(bytes));
-      } catch (e) {
-        if (e instanceof ModelError && source instanceof KeptSource) await source.forget();
-        if (!(e instanceof NotFound)) throw e;
-        if (![403, 404, 410].includes(e.status)) throw notThere(e);
-      }
-    };
-    await Promise.all(folderTexts(this.request.task).map(get));
-    const config = texts.get("tokenizer_config.json");
-    // Since 2025 templates may have their own file, which is requested only if the config has no
-    // chat_template field (null means that there is none).
-    if (
-      config !== undefined &&
-      this.request.task === "text-generation" &&
-      !("chat_template" in parseConfig(config, new URL("tokenizer_config.json", folder).href))
-    )
-      await get("chat_template.jinja");
-    return texts;
   }
 }

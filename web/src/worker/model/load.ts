@@ -21,11 +21,12 @@ import { NOTES } from "../package/notes.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
 import { EngineDecoder } from "./decoder.ts";
-import { type FoundModel, find, LATER } from "./find.ts";
-import { dtypeOf } from "./hub.ts";
+import { dtypeOf } from "./dtypes.ts";
+import { find } from "./find.ts";
 import { Job, type Progress, type Texts } from "./job.ts";
 import type { Model } from "./model.ts";
 import { notThere } from "./not-there.ts";
+import { type FoundModel, LATER } from "./packages.ts";
 import { Weights } from "./weights.ts";
 
 /** A model whose weights are in device memory. */

@@ -1,17 +1,11 @@
-// The files of a model and their addresses: a package, a folder of a site, a model id of a hub, or
-// files chosen by the user. Knows names and addresses, not contents.
+// The files of a model and their addresses: a folder of a site, a model id of a hub, or files chosen
+// by the user. Knows names and addresses, not contents.
 
-import { GRAPHS } from "../../gen/manifest.ts";
-import { InputError } from "../../shared/errors.ts";
-import {
-  type DTypes,
-  type FoundGraph,
-  type GraphFile,
-  graphFiles,
-  namedGraphs,
-  SUFFIX,
-  wordsOf,
-} from "./graphs.ts";
+import { GRAPHS } from "../../../gen/manifest.ts";
+import { InputError } from "../../../shared/errors.ts";
+import type { DTypes } from "../dtypes.ts";
+import { absolute, TASK_FILES, TEXT_FILES } from "../packages.ts";
+import { type FoundGraph, type GraphFile, graphFiles, namedGraphs, wordsOf } from "./graphs.ts";
 
 /** The parts of PipelineOptions and Env that determine the addresses of a model's files. */
 export interface HubOptions {
@@ -29,21 +23,13 @@ export interface HubOptions {
   model_file_name: string;
 }
 
-/** Addresses of a model. */
-export type ModelLocation =
-  | { kind: "package"; url: string }
-  /**
-   * `graphs`: alternatives, see graphs.ts, with paths relative to `graphFolder`; `folder`, of the
-   * other files, ends in `/`.
-   */
-  | { kind: "onnx"; graphs: GraphFile[][]; graphFolder: string; folder: string };
-
-/** Precision by the name of an .onnx file; empty for other files. */
-export function dtypeOf(url: string): string {
-  const [file = ""] = url.split(/[?#]/);
-  if (!file.endsWith(".onnx")) return "";
-  const suffixed = Object.entries(SUFFIX).find(([, end]) => end && file.endsWith(`${end}.onnx`));
-  return suffixed?.[0] ?? "fp32";
+/** Addresses of a model that is no package. */
+export interface ModelLocation {
+  /** Alternatives, see graphs.ts, with paths relative to `graphFolder`. */
+  graphs: GraphFile[][];
+  graphFolder: string;
+  /** Folder of the other files, ending in `/`. */
+  folder: string;
 }
 
 /**
@@ -55,7 +41,6 @@ export function locate(model: string, base: string, options: HubOptions): ModelL
   const { task, dtype, subfolder, model_file_name: file } = options;
   const graphs = graphFiles(task, dtype, subfolder, file);
   const path = model.split(/[?#]/)[0]!;
-  if (path.endsWith(".edge")) return { kind: "package", url: absolute(model, base) };
   if (path.endsWith(".onnx")) {
     if (GRAPHS[task])
       throw new InputError("the task has several files", model, "Give the folder that has them.");
@@ -64,7 +49,6 @@ export function locate(model: string, base: string, options: HubOptions): ModelL
     const one = typeof dtype === "object" ? (dtype.model ?? "auto") : dtype;
     const candidates = [{ path: absolute(model, base), dtype: one }];
     return {
-      kind: "onnx",
       graphs: [[{ stem: "model", optional: false, candidates }]],
       graphFolder: here.href,
       folder: folder.href,
@@ -83,39 +67,8 @@ export function locate(model: string, base: string, options: HubOptions): ModelL
     if (!url.pathname.endsWith("/")) url.pathname += "/";
     folder = url.href;
   }
-  return { kind: "onnx", graphs, graphFolder: folder, folder };
+  return { graphs, graphFolder: folder, folder };
 }
-
-function absolute(address: string, base: string): string {
-  try {
-    return new URL(address, base).href;
-  } catch {
-    throw new InputError(
-      `'${address.slice(0, 200)}' is neither a model id nor an address`,
-      "model",
-      "Give 'org/name', an address of a folder, of an .onnx or an .edge file, or files.",
-    );
-  }
-}
-
-/** Files of a model besides its graph. */
-export const TEXT_FILES = [
-  "config.json",
-  "generation_config.json",
-  "tokenizer.json",
-  "tokenizer_config.json",
-  "special_tokens_map.json",
-  "chat_template.jinja",
-] as const;
-
-/** Further files that pipelines read, by their paths (python/edgewise/task_package). */
-export const TASK_FILES = [
-  "preprocessor_config.json",
-  "vocab.json", // of CTC models
-  "modules.json",
-  "1_Pooling/config.json",
-  "config_sentence_transformers.json",
-] as const;
 
 /** Small files of text-to-image (python/edgewise/processors/diffusion/facts.py). */
 const DIFFUSION_FILES = [

@@ -1,28 +1,15 @@
 // Which .onnx files a task's model consists of: those of python/edgewise/manifest_limits.py's
 // GRAPHS, each in the first precision that exists.
 
-import { GRAPHS } from "../../gen/manifest.ts";
-import type { DType } from "../../protocol/loading.ts";
-import { InputError, ModelError } from "../../shared/errors.ts";
-import { NotFound } from "../../shared/files/connection.ts";
-import type { Remote } from "../files/downloads.ts";
-import type { Listing } from "../files/listing.ts";
+import { GRAPHS } from "../../../gen/manifest.ts";
+import type { DType } from "../../../protocol/loading.ts";
+import { InputError, ModelError } from "../../../shared/errors.ts";
+import { NotFound } from "../../../shared/files/connection.ts";
+import type { Remote } from "../../files/downloads.ts";
+import type { Listing } from "../../files/listing.ts";
+import { checkDTypes, type DTypes, SUFFIX } from "../dtypes.ts";
 
-/** Suffixes of files by the precision of their weights. */
-export const SUFFIX: Record<Exclude<DType, "auto">, string> = {
-  fp32: "",
-  fp16: "_fp16",
-  q8: "_quantized",
-  int8: "_int8",
-  uint8: "_uint8",
-  q4: "_q4",
-  q4f16: "_q4f16",
-  bnb4: "_bnb4",
-};
 const AUTO: Exclude<DType, "auto">[] = ["q8", "q4", "fp32", "fp16", "q4f16"];
-
-/** A precision, or one for each file. */
-export type DTypes = DType | Record<string, DType>;
 
 /** A file of a model, and where it may be, in order of preference. */
 export interface GraphFile {
@@ -93,13 +80,8 @@ export function graphFiles(
 }
 
 function dtypesOf(dtype: DType): Exclude<DType, "auto">[] {
-  if (dtype === "auto") return AUTO;
-  if (Object.hasOwn(SUFFIX, dtype)) return [dtype];
-  throw new InputError(
-    `dtype is '${String(dtype)}'`,
-    "options.dtype",
-    `Give one of: auto, ${Object.keys(SUFFIX).join(", ")}.`,
-  );
+  checkDTypes(dtype);
+  return dtype === "auto" ? AUTO : [dtype];
 }
 
 /** The files of the first complete alternative; undefined if there is none. */

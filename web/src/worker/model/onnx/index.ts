@@ -1,0 +1,309 @@
+// The part of the worker for models that are no packages: finds their files, and their plans in the
+// browser's storage or by compiling them.
+
+import type { Device } from "../../../device/device.ts";
+import { GRAPHS } from "../../../gen/manifest.ts";
+import type { Compiled } from "../../../protocol/compiler.ts";
+import { PackageError } from "../../../shared/errors.ts";
+import { NotFound } from "../../../shared/files/connection.ts";
+import { BlobSource, toBlob } from "../../../shared/files/source.ts";
+import { type ByteSource, isEdgewise } from "../../../shared/files/stream.ts";
+import { message } from "../../../shared/words.ts";
+import { MissingFile } from "../../compiler-client.ts";
+import {
+  digestReads,
+  findCompiled,
+  forgetCompiled,
+  keepCompiled,
+  type Reads,
+} from "../../files/compiled.ts";
+import { compiledKey } from "../../files/compiled-key.ts";
+import type { Downloads, Remote } from "../../files/downloads.ts";
+import type { Manifest } from "../../package/manifest.ts";
+import { makePackage, type OpenPackage, openPackage } from "../../package/package.ts";
+import { fillBeside } from "../fill.ts";
+import type { Job, Texts } from "../job.ts";
+import type { Onnx } from "../model.ts";
+import {
+  type FoundModel,
+  fromPackage,
+  lasting,
+  TASK_FILES,
+  TEXT_FILES,
+  textsOf,
+} from "../packages.ts";
+import { dtypeWords, type FoundGraph, listedGraphs, openGraphs } from "./graphs.ts";
+import { folderTexts, locate, sortFiles } from "./hub.ts";
+import { fetchTexts } from "./texts.ts";
+
+/** Finds a model that a user chose the files of. */
+export async function fromChosen(
+  job: Job,
+  list: { name: string; blob: Blob }[],
+  device: Promise<Device>,
+): Promise<FoundModel> {
+  const given = sortFiles(list, job.request);
+  if (given.kind === "package") return fromPackage(job.blob(given.file, given.name));
+  const texts: Texts = new Map();
+  for (const name of [...TEXT_FILES, ...TASK_FILES]) {
+    const blob = given.files.get(name);
+    if (blob) texts.set(name, await blob.text());
+  }
+  return fromFiles(job, given.graphs, given.files, texts, device);
+}
+
+/** What plans for a device are compiled for. */
+function targetOf({ info }: Device): Manifest["target"] {
+  return info.name === "webgpu" ? "webgpu" : "cpu";
+}
+
+async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<string> {
+  const { capacity = null, cache_dtype = null, programs, task, max_length = null } = job.request;
+  const { personalize } = job.request;
+  const target = targetOf(await device);
+  const options =
+    task === "text-generation"
+      ? {
+          ...{ capacity, cache_dtype, what },
+          ...(programs ? { programs } : {}),
+          ...(target === "cpu" ? {} : { target }),
+        }
+      : {
+          ...{ task, max_length, capacity, cache_dtype, what },
+          ...(personalize ? { personalize } : {}),
+        };
+  return compiledKey((await device).tableHash, options, job.downloads?.model.key);
+}
+
+/** Finds a model by its address or id. */
+export async function fromPlace(
+  job: Job,
+  model: string,
+  device: Promise<Device>,
+): Promise<FoundModel> {
+  const { task, cache, base: site } = job.request;
+  const { graphs: alternatives, graphFolder, folder } = locate(model, site, job.request);
+  const downloads = await job.begin(folder, (listing) => [
+    ...folderTexts(task)
+      .map((name) => new URL(name, folder).href)
+      .filter((url) => listing.find(url)),
+    ...listedGraphs(listing, alternatives, graphFolder),
+  ]);
+  const reading = fetchTexts(job, folder);
+  reading.catch(() => undefined);
+  const opened = await openGraphs(alternatives, graphFolder, async (url) => {
+    if (downloads.known(url) === null) throw new NotFound(url, 404);
+    const source = job.http(url);
+    await source.open();
+    return source;
+  });
+  const graphs = [...opened.keys()];
+  const [{ name: first }, graph] = [...opened][0]!;
+  const sources = new Map(Array.from(opened, ([{ name }, source]) => [name, source]));
+  // names of a graph that is alone are relative to its folder, others to the model's
+  const base = GRAPHS[task] ? graphFolder : graph.url;
+  const beside = (name: string) => job.http(new URL(encodeURI(name), base).href);
+  const texts = await reading;
+  job.readTexts(texts, folder);
+
+  // With an ETag or a date, a stored package can be matched without reading the model, and the
+  // weights are streamed from the network.
+  const versions = Array.from(sources.values(), ({ url, validator, size }) => ({
+    ...{ url, validator, size },
+  }));
+  const tagged = versions.every(
+    ({ validator, size }) => validator !== undefined && size !== undefined,
+  );
+  const key =
+    tagged && cache
+      ? await keyOf(job, device, {
+          ...(versions.length === 1 ? versions[0] : { versions }),
+          config: texts.get("config.json") ?? "",
+          ...(task === "text-generation"
+            ? {}
+            : { texts: [...texts].filter(([name]) => name !== "tokenizer.json").sort() }),
+        })
+      : undefined;
+  const stored = key && (await matchStored(key, sources, beside));
+  const kept = new Map<string, ByteSource>(sources);
+  if (stored) for (const [name, source] of sources) kept.set(name, await lasting(job, source));
+  if (stored)
+    return {
+      ...fromCache(stored, kept, texts, dtypeOf(graphs), key, first),
+      onnx: () => downloadAll(downloads, first, sources),
+    };
+  if (tagged || !cache) job.python();
+  const files = new Map<string, Blob>();
+  for (const [name, source] of sources) files.set(name, await toBlob(source));
+  for (const [name, text] of texts) files.set(name, new Blob([text]));
+  const tags: Record<string, string> = {};
+  const fetchMissing = async (name: string) => {
+    const other = beside(name);
+    await other.open();
+    files.set(name, await toBlob(other));
+    tags[name] = `${other.validator} ${other.size}`;
+  };
+  return fromFiles(job, graphs, files, texts, device, { key, tags, fetchMissing });
+}
+
+/** The precision of the files; "" where none was requested. */
+function dtypeOf(graphs: readonly FoundGraph[]): string {
+  const words = dtypeWords(graphs);
+  return words === "auto" ? "" : words;
+}
+
+/** A stored package, if the server still has the same versions of the files of its weights. */
+async function matchStored(
+  key: string,
+  sources: Map<string, Remote>,
+  beside: (name: string) => Remote,
+): Promise<OpenPackage | undefined> {
+  const cached = await findCompiled(key, undefined);
+  const opened = cached && (await openPackage(cached, true));
+  if (!opened) return undefined;
+  const { manifest } = opened;
+  const others = new Map<string, Remote>();
+  const noted = (manifest.cache as { tags?: Record<string, string> } | undefined)?.tags ?? {};
+  let fits = true;
+  for (const { file } of manifest.weights.values()) {
+    if (manifest.files.has(file) || sources.has(file) || others.has(file)) continue;
+    const other = beside(file);
+    await other.open();
+    others.set(file, other);
+    fits &&= noted[file] === `${other.validator} ${other.size}`;
+  }
+  for (const [name, source] of others)
+    if (fits) sources.set(name, source);
+    else source.cancel();
+  return fits ? opened : undefined;
+}
+
+/** Reads the files of a model whose plans were stored. */
+async function downloadAll(
+  downloads: Downloads,
+  graph: string,
+  sources: ReadonlyMap<string, Remote>,
+): Promise<Onnx> {
+  const read = Array.from(
+    sources,
+    async ([name, { url }]): Promise<[string, Blob]> => [name, await toBlob(downloads.source(url))],
+  );
+  return { graph, files: new Map(await Promise.all(read)) };
+}
+
+async function fromFiles(
+  job: Job,
+  graphs: readonly FoundGraph[],
+  files: Map<string, Blob>,
+  texts: Texts,
+  device: Promise<Device>,
+  from: {
+    key?: string | undefined;
+    tags?: Record<string, string>;
+    fetchMissing?: (name: string) => Promise<void>;
+  } = {},
+): Promise<FoundModel> {
+  const graph = graphs[0]!.name;
+  const dtype = dtypeOf(graphs);
+  const onnx = async () => ({ graph, files });
+  job.readTexts(texts, graph);
+  // Files chosen by the user have no ETag: the key consists of their names and sizes, and the
+  // ranges that the compiler read are compared.
+  const sizes = Array.from(files, ([name, blob]) => [name, blob.size]).sort();
+  const key = !job.request.cache
+    ? undefined
+    : (from.key ?? (await keyOf(job, device, { graphs: graphs.map((g) => g.name), sizes })));
+  if (key && !from.key) {
+    const cached = await findCompiled(key, files);
+    const opened = cached && (await openPackage(cached, true));
+    if (opened)
+      return { ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph), onnx };
+  }
+  const compiled = await compile(job, graphs, files, targetOf(await device), from.fetchMissing);
+  job.end();
+  const { manifest, reads, ms } = compiled;
+  const noted: Reads & { tags: Record<string, string> } = {
+    ranges: reads,
+    sha256: (await digestReads(reads, files)) ?? "",
+    tags: from.tags ?? {},
+  };
+  const made = makePackage({ ...parsed(manifest, graph), cache: noted }, compiled.files);
+  const opened = await openPackage(new BlobSource(made, graph), true);
+  if (key) await keepCompiled(key, made, job.warn);
+  return {
+    ...fromCache(opened, blobSources(job, files), texts, dtype, key, graph),
+    origin: "compiled",
+    compileMs: ms.pyodide + ms.compile,
+    onnx,
+  };
+}
+
+/** Compiles a model, fetching files that it refers to and that are missing. */
+async function compile(
+  job: Job,
+  graphs: readonly FoundGraph[],
+  files: Map<string, Blob>,
+  target: Manifest["target"],
+  fetchMissing: ((name: string) => Promise<void>) | undefined,
+): Promise<Compiled> {
+  const { task, capacity, cache_dtype, programs, max_length, personalize } = job.request;
+  const options = {
+    ...(task === "text-generation"
+      ? { of: "package", model_file: graphs[0]!.name, target }
+      : { of: "task", task, graphs: Object.fromEntries(graphs.map((g) => [g.stem, g.name])) }),
+    ...(capacity === undefined ? {} : { capacity }),
+    ...(cache_dtype === undefined ? {} : { cache_dtype }),
+    ...(programs ? { programs } : {}),
+    ...(max_length === undefined ? {} : { max_length }),
+    ...(personalize ? { personalize } : {}),
+  };
+  const onStage = (stage: "pyodide" | "compile" | "done", words: string) =>
+    job.progress({ status: "compile", name: job.model, stage, message: words });
+  for (let attempts = 0; ; attempts++) {
+    try {
+      return await job.python().compile(files, options, onStage);
+    } catch (e) {
+      if (!(e instanceof MissingFile)) throw e;
+      if (!fetchMissing || files.has(e.file) || attempts >= 8) throw e.error;
+      await fetchMissing(e.file);
+    }
+  }
+}
+
+function parsed(manifest: string, where: string): Record<string, unknown> {
+  try {
+    return JSON.parse(manifest) as Record<string, unknown>;
+  } catch (e) {
+    throw new PackageError(
+      `the compiler's manifest is not JSON (${message(e)})`,
+      where,
+      "This is a bug in Edgewise; please report it.",
+    );
+  }
+}
+
+function blobSources(job: Job, files: Map<string, Blob>): Map<string, ByteSource> {
+  return new Map(Array.from(files, ([name, blob]) => [name, job.blob(blob, name)]));
+}
+
+/** A package whose weights are in the model's files. */
+function fromCache(
+  opened: OpenPackage,
+  sources: Map<string, ByteSource>,
+  texts: Texts,
+  dtype: string,
+  key: string | undefined,
+  where: string,
+): FoundModel {
+  const { manifest } = opened;
+  const fill: FoundModel["fill"] = async (extents) => {
+    try {
+      await fillBeside(opened, extents, sources, where);
+    } catch (e) {
+      if (key && isEdgewise(e) && e instanceof PackageError) await forgetCompiled(key);
+      throw e;
+    }
+    return { files: opened.files, texts: new Map([...textsOf(opened), ...texts]) };
+  };
+  return { manifest, where, origin: "cache", dtype, compileMs: 0, fill };
+}

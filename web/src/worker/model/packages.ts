@@ -1,0 +1,94 @@
+// Models in packages: what was found, and the texts that packages have.
+
+import type { ModelInfo } from "../../protocol/loading.ts";
+import { InputError } from "../../shared/errors.ts";
+import { type Extent, toBlob } from "../../shared/files/source.ts";
+import type { ByteSource } from "../../shared/files/stream.ts";
+import type { Manifest } from "../package/manifest.ts";
+import { type OpenPackage, openPackage } from "../package/package.ts";
+import type { Job, Texts } from "./job.ts";
+import type { Onnx } from "./model.ts";
+
+/** The absolute form of an address. @throws InputError */
+export function absolute(address: string, base: string): string {
+  try {
+    return new URL(address, base).href;
+  } catch {
+    throw new InputError(
+      `'${address.slice(0, 200)}' is neither a model id nor an address`,
+      "model",
+      "Give 'org/name', an address of a folder, of an .onnx or an .edge file, or files.",
+    );
+  }
+}
+
+/** Files of a model besides its graph. */
+export const TEXT_FILES = [
+  "config.json",
+  "generation_config.json",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "chat_template.jinja",
+] as const;
+
+/** Further files that pipelines read, by their paths (python/edgewise/task_package). */
+export const TASK_FILES = [
+  "preprocessor_config.json",
+  "vocab.json", // of CTC models
+  "modules.json",
+  "1_Pooling/config.json",
+  "config_sentence_transformers.json",
+] as const;
+
+/** The task whose weights are filled later, for one graph after the other. */
+export const LATER = "text-to-image";
+
+/** A model whose plans are available and whose weights can be filled. */
+export interface FoundModel {
+  manifest: Manifest;
+  where: string;
+  origin: ModelInfo["origin"];
+  dtype: string;
+  compileMs: number;
+  onnx?: (() => Promise<Onnx>) | undefined;
+  /**
+   * Fills the weights; returns the package's other files, and tokenizer and config files. More than
+   * once only for the task LATER.
+   */
+  fill(extents: Map<string, Extent[]>): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
+}
+
+/** A source that can be read more than once and in parts, where the task needs that. */
+export async function lasting(job: Job, source: ByteSource): Promise<ByteSource> {
+  if (job.request.task !== LATER) return source;
+  await source.open();
+  return job.blob(await toBlob(source), source.name);
+}
+
+/** A model of a package. */
+export async function fromPackage(source: ByteSource): Promise<FoundModel> {
+  const opened = await openPackage(source);
+  const fill: FoundModel["fill"] = async (extents) => {
+    await opened.finish(extents);
+    return { files: opened.files, texts: textsOf(opened) };
+  };
+  return {
+    manifest: opened.manifest,
+    where: source.name,
+    origin: "package",
+    dtype: "",
+    compileMs: 0,
+    fill,
+  };
+}
+
+/** Tokenizer and config files of a package. */
+export function textsOf(opened: OpenPackage): Texts {
+  const texts: Texts = new Map();
+  for (const name of [...TEXT_FILES, ...TASK_FILES]) {
+    const bytes = opened.files.get(name);
+    if (bytes) texts.set(name, new TextDecoder().decode(bytes));
+  }
+  return texts;
+}
