@@ -1,5 +1,6 @@
 // Builds worker.js and its parts (src/worker/parts.ts). Each is a script that needs no other file
 // by a relative address: bundlers rename files, and a page of another origin loads copies.
+import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { nodeResolve } from "@rollup/plugin-node-resolve";
 import { transform } from "esbuild";
@@ -7,6 +8,9 @@ import { rollup } from "rollup";
 import { here, options, out, squeeze } from "./bundle.mjs";
 
 const { define, target } = options;
+const { useDefineForClassFields } = JSON.parse(
+  readFileSync(join(here, "tsconfig.json"), "utf8"),
+).compilerOptions;
 
 const ENTRY = "src/entry/worker.ts";
 
@@ -80,6 +84,7 @@ const typescript = {
     if (!id.endsWith(".ts")) return null;
     const done = await transform(code, {
       loader: "ts",
+      tsconfigRaw: { compilerOptions: { useDefineForClassFields } }, // as esbuild reads it
       sourcefile: relative(here, id),
       sourcemap: true,
       define,
