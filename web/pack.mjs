@@ -1,12 +1,13 @@
-// npm run pack: edgewise.inline.js and edgewise.global.js, each the whole library in one file:
-// scripts of workers as text, the engines compressed. Runs after build.mjs, when dist/engine/ is
-// there. It also writes the licences.
+// npm run pack: edgewise.inline.js and edgewise.global.js, each the library in one file: the script
+// of workers as text, the engines compressed; and the parts beside it, which few pages use. Runs
+// after build.mjs, when dist/engine/ is there. It also writes the licences.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import zopfli from "@gfx/zopfli";
 import { build } from "esbuild";
-import { here, markImports, options, out, squeeze, squeezeFile } from "./bundle.mjs";
+import { here, markImports, options, out, squeezeFile } from "./bundle.mjs";
 import { writeLicenses } from "./licenses.mjs";
+import { buildWhole } from "./worker.mjs";
 
 // those with all kernels stay files beside it
 const BUILDS = ["simd128-threads", "relaxed-threads"];
@@ -17,21 +18,7 @@ const BUILDS = ["simd128-threads", "relaxed-threads"];
  */
 const PIECES = 40;
 
-const inputs = []; // of all scripts
-
-/** A script of a worker as text. */
-async function script(entry) {
-  const { outputFiles, metafile } = await build({
-    ...options,
-    entryPoints: [join(here, entry)],
-    sourcemap: false,
-    write: false,
-    metafile: true,
-  });
-  inputs.push(...Object.keys(metafile.inputs));
-  return (await squeeze(outputFiles[0].text)).code;
-}
-const worker = await script("src/entry/everything.ts");
+const { text: worker, beside, inputs } = await buildWhole();
 
 const engineFile = (name) => readFileSync(join(out, `engine/edgewise-${name}.wasm`));
 
@@ -73,8 +60,10 @@ const packed = {
     }));
     b.onLoad({ filter: /.*/, namespace: "packed" }, () => ({
       contents: [
-        `export const worker = ${JSON.stringify(worker)};`,
         `export const engines = ${engineText};`,
+        `export const beside = ${JSON.stringify(beside)};`,
+        // last: what follows is like it, and gzip sees 32 KiB
+        `export const worker = ${JSON.stringify(worker)};`,
       ].join("\n"),
     }));
   },

@@ -1,6 +1,7 @@
 // Builds worker.js and its parts (src/worker/parts.ts). Each is a script that needs no other file
-// by a relative address: bundlers rename files, and a page of another origin loads copies.
-import { readFileSync } from "node:fs";
+// by a relative address: bundlers rename files, and a page of another origin loads copies. Builds
+// the worker of the one file in the same way, which has most parts inside.
+import { readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { nodeResolve } from "@rollup/plugin-node-resolve";
 import { transform } from "esbuild";
@@ -13,6 +14,7 @@ const { useDefineForClassFields } = JSON.parse(
 ).compilerOptions;
 
 const ENTRY = "src/entry/worker.ts";
+const WHOLE = "src/entry/everything.ts";
 
 /**
  * The scripts by the module that an import() names. A module is in the first script that imports
@@ -51,16 +53,36 @@ const SHARED = {
   "src/worker/pipelines/outputs.ts": "worker-pipelines",
 };
 
-/** The names of the scripts by their modules' addresses. */
-function divided(getModuleInfo) {
+/** Parts that few pages of the one file use, with the names of their files beside it. */
+const BESIDE = {
+  "worker-webgpu": "part-webgpu",
+  "worker-diffusion": "part-diffusion",
+  "worker-heads": "part-heads",
+};
+
+/** The scripts of the one file by module: its worker, then what is beside it. */
+function wholeScripts() {
+  const parts = Object.entries({ ...SHARED, ...SCRIPTS });
+  const beside = ([, name]) => name in BESIDE;
+  return Object.fromEntries([
+    [WHOLE, "worker"],
+    ...parts.filter((part) => !beside(part)).map(([path]) => [path, "worker"]),
+    ...parts.filter(beside).map(([path, name]) => [path, BESIDE[name]]),
+  ]);
+}
+
+/**
+ * The names of the scripts by their modules' addresses.
+ * @param scripts as SCRIPTS; what the first ones import is theirs
+ */
+function divided(getModuleInfo, scripts) {
   const found = new Map();
   const add = (id, name) => {
     if (found.has(id)) return;
     found.set(id, name);
     for (const imported of getModuleInfo(id).importedIds) add(imported, name);
   };
-  add(join(here, ENTRY), "worker");
-  for (const [path, name] of Object.entries({ ...SHARED, ...SCRIPTS })) add(join(here, path), name);
+  for (const [path, name] of Object.entries(scripts)) add(join(here, path), name);
   return found;
 }
 
@@ -104,20 +126,20 @@ const minify = {
   },
 };
 
-/** Writes the scripts. */
-export async function buildWorker() {
+/** Bundles the worker. `scripts`: as in `divided`. */
+async function bundled(entry, scripts) {
   const bundle = await rollup({
-    input: { worker: join(here, ENTRY) },
+    input: { worker: join(here, entry) },
     plugins: [nodeResolve(), typescript, minify],
     preserveEntrySignatures: "allow-extension",
   });
-  let scripts;
-  const { output } = await bundle.write({
+  let names;
+  const { output } = await bundle.generate({
     dir: out,
     format: "amd",
     manualChunks(id, { getModuleInfo }) {
-      scripts ??= divided(getModuleInfo);
-      return scripts.get(id);
+      names ??= divided(getModuleInfo, scripts);
+      return names.get(id);
     },
     amd: { autoId: true, define: "self.edgewiseDefine" },
     banner: (chunk) => (chunk.isEntry ? DEFINE : ""),
@@ -127,5 +149,36 @@ export async function buildWorker() {
     chunkFileNames: "[name].js",
   });
   await bundle.close();
-  return output.map(({ fileName }) => fileName);
+  return output;
+}
+
+/** Writes scripts and their maps. */
+function write(files) {
+  for (const { fileName, code, source } of files)
+    writeFileSync(join(out, fileName), code ?? source);
+}
+
+/** Writes worker.js and its parts. */
+export async function buildWorker() {
+  write(await bundled(ENTRY, { [ENTRY]: "worker", ...SHARED, ...SCRIPTS }));
+}
+
+/**
+ * Makes the worker of the one file, and writes the parts beside it.
+ * @returns its text, a module; the names of the parts; the paths of all sources
+ */
+export async function buildWhole() {
+  const files = await bundled(WHOLE, wholeScripts());
+  const [worker, ...parts] = files.filter(({ type }) => type === "chunk");
+  const beside = parts.map(({ name }) => name).sort();
+  if (beside.join() !== Object.values(BESIDE).sort().join())
+    throw new Error(`the parts beside the one file are ${beside.join()}`);
+  write(files.filter(({ fileName }) => !fileName.startsWith("worker.js")));
+  const code = worker.code.replace(/\n\/\/# sourceMappingURL=.*\s*$/, "");
+  const session = 'export const{InlineSession}=self.edgewiseParts.get("worker").exports;';
+  return {
+    text: `${code}\n${session}`,
+    beside,
+    inputs: [worker, ...parts].flatMap(({ modules }) => Object.keys(modules)),
+  };
 }

@@ -110,6 +110,16 @@ def test_the_pictures_of_python(draw, pipe):
         assert made["seeds"] == result.seeds
 
 
+def test_the_one_file_draws_with_the_part_beside_it(visit, server, folder):
+    page = visit(server)
+    calls = [{"prompt": "the cat", "num_inference_steps": 2, "seed": 3}]
+    given = {"calls": calls, "model": MODEL, "options": {}}
+    wanted = page.run(DRAW, given)
+    page.page.evaluate("async () => void (window.ew = await import('/edgewise.inline.js'))")
+    assert page.run(DRAW, given)["made"] == wanted["made"]
+    assert len(page.asked("part-diffusion.js")) == 1
+
+
 def test_latents_previews_and_pictures_to_begin_with(draw, pipe):
     latents = np.random.default_rng(2).normal(size=[1, 4, 8, 8]).astype("f")
     rows = {"data": [float(x) for x in latents.flat], "dims": [1, 4, 8, 8]}

@@ -58,6 +58,22 @@ START = """
 """
 
 
+def test_the_one_file_teaches_with_the_part_beside_it(page):
+    page.page.evaluate("async () => void (window.ew = await import('/edgewise.inline.js'))")
+    found = page.run(
+        START
+        + """
+        const see = await ew.pipeline("image-classification", "/files/personal/vit.edge");
+        const mine = await ew.personalize(see, { red: at("red", 0, 1), blue: at("blue", 0, 1) });
+        const [{ label }] = await mine(at("blue", 3)[0]);
+        await see.dispose();
+        return [label, mine.info.labels];
+        """
+    )
+    assert found == ["blue", {"red": 2, "blue": 2}]
+    assert len(page.asked("part-heads.js")) == 1
+
+
 # long: one page does what a user of the room does, and each result is compared
 def test_pictures(page, folder):
     found = page.run(

@@ -1,7 +1,7 @@
 // The library's own files, inside of this one: scripts as text, the engine compressed. pack.mjs
 // puts it in the place of assets.ts.
 
-import { engines, worker } from "edgewise:packed";
+import { beside, engines, worker } from "edgewise:packed";
 import type { EngineFiles } from "../protocol/loading.ts";
 import { ownFile, pythonFiles } from "./own-files.ts";
 
@@ -16,11 +16,13 @@ export const assets = {
   engineUrl: SCHEME as string | EngineFiles,
 };
 
-/** As in assets.ts; the worker contains them. */
-export const parts: Record<string, string> = {};
-
 /** The address of this file, as a module or as a classic script; a bundle's is as good. */
 const own = import.meta.url ?? (globalThis.document?.currentScript as HTMLScriptElement)?.src;
+
+/** As in assets.ts: those that few pages need, beside this file; the worker contains the others. */
+export const parts: Record<string, string> = Object.fromEntries(
+  beside.map((name) => [name, ownFile(`${name}.js`, own) ?? ""]),
+);
 
 /** As in assets.ts. */
 export const python = pythonFiles(own);

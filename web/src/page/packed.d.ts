@@ -1,7 +1,9 @@
 /** Contents of the library's files, made by pack.mjs. */
 declare module "edgewise:packed" {
-  /** worker.js with its parts, and compiler.js */
+  /** worker.js with most of its parts, and compiler.js */
   export const worker: string;
+  /** Names of the other parts. */
+  export const beside: string[];
   /**
    * The .wasm files of the builds: each is cut into a number of pieces; a piece of each in turn,
    * deflated, as base64. simd128 is simd128-threads but for a byte.

@@ -1,7 +1,8 @@
 // Parts of the worker that few pages need: scripts beside worker.js, loaded when they are needed.
 //
 // The sources say `import("./training/index.ts")`. worker.mjs splits the worker at such imports and
-// makes them calls of `edgewiseLoad`. Where the worker is one script, they stay as they are.
+// makes them calls of `edgewiseLoad`. The worker of the one file contains most parts: only few of
+// its imports are such calls.
 
 import { EngineError } from "../shared/errors.ts";
 import { workerScript } from "../shared/script.ts";
@@ -11,7 +12,7 @@ import { message } from "../shared/words.ts";
 declare global {
   /** The scripts that have arrived, by their names; defined by worker.mjs. */
   var edgewiseParts: Map<string, Script>;
-  /** Loads a part by its address relative to worker.js, without the extension. */
+  /** Loads a part by its address relative to the worker's script, without the extension. */
   var edgewiseLoad: (path: string) => Promise<object>;
 }
 
@@ -27,7 +28,7 @@ interface Script {
 /** A script reports no progress, so it may take this many stall timeouts. */
 const PATIENCE = 4;
 
-/** Addresses of the scripts by name; the page sends them. */
+/** Addresses of the scripts by name; the page sends them. Empty: not known. */
 export const parts: { urls: Record<string, string> } = { urls: {} };
 
 async function load(name: string): Promise<object> {
@@ -38,8 +39,14 @@ async function load(name: string): Promise<object> {
     new EngineError(
       `a part of the worker could not be loaded (${why})`,
       url,
-      `Check the network, and that ${file} is served beside worker.js; then make a new pipeline ` +
-        "or session.",
+      `Check the network, and that ${file} is served there, as in the library's folder dist/; then ` +
+        "make a new pipeline or session.",
+    );
+  if (!url)
+    throw new EngineError(
+      `${file} is not in the one file, and the page has no address for it`,
+      file,
+      `Import the library from its own address, with ${file} beside it, or use edgewise/files.`,
     );
   const script = await workerScript(url, file);
   await within(
