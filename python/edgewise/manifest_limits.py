@@ -34,6 +34,7 @@ LIMITS = {
     "MAX_RANK": 16,  # of tensors in plans
     "MAX_DECLARED_RANK": 64,  # of inputs and outputs as the model declares them
     "MAX_LORA_RANK": 1 << 16,
+    "MAX_TEMPS": 16,  # slots of kind "temp" of a plan; plans need 3 or 4
     "MAX_DRAWN": 1 << 30,  # streams of random numbers
 }
 

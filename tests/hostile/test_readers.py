@@ -158,6 +158,14 @@ def two_slots_of_one_name(kind: str) -> bytes:
     )
 
 
+def test_arenas_of_a_plan_are_few(page):
+    for count in (16, 17):
+        slots = [slot(f"t{i}", "temp", 64) for i in range(count)]
+        data = plan([(8, False), LOGITS, *[(64, True)] * count], [])
+        package = decoder([(1, data, [*feeds(1), *slots])])
+        both(page, package, accepted=count == 16, match="" if count == 16 else "'temp'")
+
+
 @pytest.mark.parametrize("kind", ["state", "computed", "cache"])
 def test_slots_of_one_name_and_two_sizes(kind, page):
     both(page, two_sizes(kind), False)

@@ -6,7 +6,7 @@ import struct
 from math import prod
 from typing import Any, NamedTuple
 
-from ..manifest_limits import KINDS, STATE_SIZES, WEIGHT_FILES, WRITABLE_KINDS
+from ..manifest_limits import KINDS, LIMITS, STATE_SIZES, WEIGHT_FILES, WRITABLE_KINDS
 from ..schema.plan_format import HEADER, MAGIC, SLOT, WRITABLE
 from .checker import Checker, JsonObject
 from .files import Contents
@@ -34,6 +34,9 @@ def check_slots(c: Checker, slots: object, at: str, contents: Contents) -> list[
         names.add((slot.kind, slot.name))
         _check_slot(c, slot, contents)
         found.append(slot)
+    temps = sum(slot.kind == "temp" for slot in found)
+    if temps > LIMITS["MAX_TEMPS"]:
+        c.fail(at, f"has {temps} slots of kind 'temp'")
     return found
 
 

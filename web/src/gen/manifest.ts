@@ -21,6 +21,7 @@ export const MAX_BATCH = 1048576;
 export const MAX_RANK = 16;
 export const MAX_DECLARED_RANK = 64;
 export const MAX_LORA_RANK = 65536;
+export const MAX_TEMPS = 16;
 export const MAX_DRAWN = 1073741824;
 export const SIZES: Readonly<Record<string, number>> = {"float32": 4, "float64": 8, "float16": 2, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1};
 export const STATE_SIZES: Readonly<Record<string, number>> = {"float32": 4, "int64": 8, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1};

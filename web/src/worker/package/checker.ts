@@ -6,6 +6,7 @@ import {
   MAX_LIST,
   MAX_RANK,
   MAX_SIZE,
+  MAX_TEMPS,
   MAX_TEXT,
   STATE_SIZES,
 } from "../../gen/manifest.ts";
@@ -120,7 +121,7 @@ export function parseSlots(
   computed: Map<string, number>,
 ): ManifestSlot[] {
   const names = new Set<string>();
-  return c.list(json, at).map((entry, s) => {
+  const slots = c.list(json, at).map((entry, s) => {
     const path = `${at}[${s}]`;
     const slot = parseSlot(c, entry, path, weights);
     const { name, kind, bytes } = slot;
@@ -134,6 +135,9 @@ export function parseSlots(
     }
     return slot;
   });
+  const temps = slots.filter(({ kind }) => kind === "temp").length;
+  if (temps > MAX_TEMPS) c.fail(at, `has ${temps} slots of kind 'temp'`);
+  return slots;
 }
 
 function parseSlot(

@@ -128,7 +128,8 @@ export class Seq2SeqModel {
   ): Loaded {
     const { device, files } = this;
     const where = `${this.where}, ${file}`;
-    const plan = device.loadPlan(files.get(file)!, where, file, files.get(NOTES));
+    const kinds = slots.map(({ kind }) => kind);
+    const plan = device.loadPlan(files.get(file)!, where, file, files.get(NOTES), kinds);
     slots.forEach(({ name, kind, bytes }, i) => {
       const what = `${where}, slot '${name}'`;
       // weights of `align` that only init steps read have been freed
