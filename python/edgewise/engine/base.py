@@ -42,8 +42,8 @@ _REFUSED = [_CODE[name] for name in "FORMAT TABLE KERNEL PARAM BOUNDS ALIAS READ
 def error_of(failure: Failure, plan: Plan | None, call: str) -> EdgewiseError:
     """The exception for an error of the C side."""
     code, step, operand, kernel, detail = failure
-    labels, kernels = (plan.labels, plan.kernels) if plan is not None else ([], [])
-    label = labels[step] if 0 <= step < len(labels) else ""
+    kernels = plan.kernels if plan is not None else []
+    label = plan.label(step) if plan is not None else ""
     name = kernels[step] if 0 <= step < len(kernels) else ""
     where = label or call or getattr(plan, "name", "") or "engine"
     what = TEXTS.get(code, f"error {code}")
@@ -234,7 +234,11 @@ class LoadedPlan:
                 )[0]
         finally:
             engine.free(data)
-        self.bind_temps()
+        try:
+            self.bind_temps()
+        except BaseException:
+            self.free()
+            raise
 
     def bind_temps(self) -> None:
         """Binds the slots of kind "temp", in which a plan for another target has its arenas."""

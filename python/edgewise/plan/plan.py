@@ -108,6 +108,10 @@ class Plan:
         self.init_count, self.notes = init_count, notes or StepNotes()
         self.name = ""
 
+    def label(self, step: int) -> str:
+        """The node of a step; "" where it is not known, as in packages."""
+        return self.labels[step] if 0 <= step < len(self.labels) else ""
+
     @staticmethod
     def assemble(
         builder: Builder, registers: Sequence[Register], further: Registers | None = None

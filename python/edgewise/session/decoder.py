@@ -17,7 +17,7 @@ from ..profile import Profile, Watch
 from ..targets import Target, target_of
 from .chunks import choose_run
 from .decoder_plan import DecoderPlan
-from .open import check_cache_dtype
+from .open import check_cache_dtype, check_device
 from .open import open_package as open_package
 from .weights import WeightStore, checks_of, weight_of
 
@@ -122,12 +122,7 @@ class DecoderModel(Owner):
         """Sets attributes from the manifest, and returns its entry "decoder". Raises
         PackageError.
         """
-        if manifest.get("table_hash") != target_of(self.device).kernel_table().hash:
-            raise PackageError(
-                "it was made for another version of the engine",
-                "package",
-                "Build it again with this version.",
-            )
+        check_device(manifest, self.device)
         if "decoder" not in manifest:
             raise PackageError(
                 f"its task is '{manifest.get('task')}'",

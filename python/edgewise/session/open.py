@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..compile import compile_package
-from ..errors import InputError
+from ..errors import InputError, PackageError
 from ..hub import local_path
 from ..manifest_limits import CACHE_DTYPES
 from ..onnx import FileSource
 from ..onnx.source import LazyFileSource
 from ..package import Package
-from ..targets import CPU, Target
+from ..targets import CPU, Target, target_of
 
 if TYPE_CHECKING:
+    from ..engine import Device
     from ..onnx.source import Source
 
 
@@ -103,6 +104,25 @@ def open_package(
     return compile_package(
         files, dtype, capacity, model_file=chosen, lora=lora, cache_dtype=cache_dtype, target=target
     )
+
+
+def check_device(manifest: Mapping[str, Any], device: Device) -> None:
+    """Checks that a device can run the plans of a package. The processor runs those for a GPU, too.
+
+    Raises PackageError: they are for another version of the engine, or for the processor only.
+    """
+    if manifest.get("table_hash") != target_of(device).kernel_table().hash:
+        raise PackageError(
+            "it was made for another version of the engine",
+            "package",
+            "Build it again with this version.",
+        )
+    if device.target == "webgpu" and manifest.get("target", "cpu") != "webgpu":
+        raise PackageError(
+            "its plans are for the device 'cpu'",
+            "package",
+            "Build it with `edgewise build --target webgpu`, or use the device 'cpu'.",
+        )
 
 
 def check_cache_dtype(package: Package, cache_dtype: str | None) -> Package:

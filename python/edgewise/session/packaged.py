@@ -17,8 +17,8 @@ from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
 from ..seeds import random_seed
-from ..targets import target_of
 from .feeds import from_caller
+from .open import check_device
 from .weights import WeightStore, checks_of, weight_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class ProgramSession(Owner):
         plans: one for each set of shapes.
 
     Raises:
-        PackageError: the package has no such program, or is for another version of the engine.
+        PackageError: the package has no such program, or is for another version of the engine or
+            another device.
     """
 
     MAX_PLANS = 0  # all are loaded; pipelines set it
@@ -51,12 +52,7 @@ class ProgramSession(Owner):
         self.start_lock()
         self.engine = engine or default_engine()
         self.device, self.package, self.name = self.engine.device, package, name
-        if package.manifest.get("table_hash") != target_of(self.device).kernel_table().hash:
-            raise PackageError(
-                "it was made for another version of the engine",
-                "package",
-                "Build it again with this version.",
-            )
+        check_device(package.manifest, self.device)
         described = package.manifest.get("programs", {}).get(name)
         if described is None:
             raise PackageError(f"it has no program '{name}'", "package", "Build it again.")

@@ -118,4 +118,4 @@ def _stored(steps: Sequence[PlanStep], members: Sequence[tuple[int, int, Span]])
 def is_scratch(step: PlanStep, index: int) -> bool:
     """Whether an operand is working memory of the C function, in the engine's own arena."""
     v = step.operands[index]
-    return v is not None and v.buffer == ARENA
+    return v is not None and v.buffer == ARENA and step.kernel.operands[index].scratch

@@ -71,6 +71,8 @@ def _compared(loaded: WebGPUPlan, run: Run) -> list[Difference]:
     """Runs steps that are launched together on the GPU and on the processor."""
     assert loaded.mirrors is not None
     first, end = loaded.steps_in(run)
+    launch = loaded.launches[run.first]
+    assert launch is not None
     read, written = loaded.mirrors.ranges(first, end)
     before = _bytes(loaded, read)
     loaded._go([run])
@@ -79,7 +81,13 @@ def _compared(loaded: WebGPUPlan, run: Run) -> list[Difference]:
         loaded.engine.device.write(loaded.bound[slot], data, read[slot][0])
     loaded._go([Run(run.first, run.end, False)])
     want = _bytes(loaded, written)
-    return [d for i in range(first, end) for d in _differences(loaded, i, written, got, want)]
+    out = []
+    for i in range(first, end):
+        operands = list(range(len(loaded.steps[i].kernel.operands)))
+        if not launch.members:  # what only these steps read is never written
+            operands = [k for k in operands if not launch.is_virtual(i - first, k)]
+        out += _differences(loaded, i, operands, written, got, want)
+    return out
 
 
 def _bad(d: Difference) -> bool:
@@ -95,12 +103,19 @@ def _bytes(loaded: WebGPUPlan, ranges: Ranges) -> dict[int, bytes]:
 
 
 def _differences(
-    loaded: WebGPUPlan, index: int, written: Ranges, got: dict[int, bytes], want: dict[int, bytes]
+    loaded: WebGPUPlan,
+    index: int,
+    operands: Iterable[int],
+    written: Ranges,
+    got: dict[int, bytes],
+    want: dict[int, bytes],
 ) -> list[Difference]:
+    """The differences of operands of a step."""
     step = loaded.steps[index]
     (resolved,) = loaded.resolve(index, 1)
     out = []
-    for i, (o, v) in enumerate(zip(step.kernel.operands, resolved.operands)):
+    for i in operands:
+        o, v = step.kernel.operands[i], resolved.operands[i]
         if v is None or not o.output or v.buffer < SLOT0 or v.begin >= v.end:
             continue
         slot = v.buffer - SLOT0
@@ -116,7 +131,7 @@ def _differences(
                 a[k : k + nbytes] != b[k : k + nbytes] for k in range(0, len(b), nbytes)
             )
             error, bound = differing / count, EQUAL
-        where = loaded.plan.labels[index]
+        where = loaded.plan.label(index)
         out.append(Difference(index, step.kernel.name, where, o.name, error, bound))
     return out
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..schema.plan_format import CONST, SLOT0
+from ..schema.plan_format import ARENA, CONST, SLOT0
 from .arrange import Arrangement, Span, arrange, is_scratch
 from .batches import swapped, varied_in
 from .link import FLOATS, MOST_CHOICES, OFFSETS, RECORD_BYTES, STEP_WORD, floats_of
@@ -102,7 +102,7 @@ class Launch:
     @property
     def where(self) -> str:
         """The first step, for errors."""
-        return self.loaded.plan.labels[self.index] or self.step.kernel.name
+        return self.loaded.plan.label(self.index) or self.step.kernel.name
 
     @property
     def dispatches(self) -> int:
@@ -130,6 +130,8 @@ class Launch:
             return f"{count} buffers: this GPU binds {gpu.bindings}"
         for i, v in enumerate(self.step.operands):
             if v is None or v.buffer < SLOT0:
+                if v is not None and v.buffer == ARENA and not is_scratch(self.step, i):
+                    return "its values lie in the engine's arena"
                 continue
             window = self._window(0, i, v)
             if window[1] - window[0] > gpu.binding_bytes:
@@ -159,7 +161,7 @@ class Launch:
         for member, step in enumerate(self.steps):
             spans: list[Span | None] = []
             for i, v in enumerate(step.operands):
-                if v is None or is_scratch(step, i) or self._is_virtual(member, i):
+                if v is None or is_scratch(step, i) or self.is_virtual(member, i):
                     spans.append(None)
                     continue
                 if v.buffer == CONST:
@@ -205,8 +207,10 @@ class Launch:
             self.tail and swapped(self.steps),
         )
 
-    def _is_virtual(self, member: int, index: int) -> bool:
-        """Whether an operand is computed where it is used, so that it has no memory."""
+    def is_virtual(self, member: int, index: int) -> bool:
+        """Whether an operand of step `member` is computed where it is used, so that the launch
+        neither reads nor writes its memory.
+        """
         step, declared = self.steps[member], self.stages[0].declared
         o = step.kernel.operands[index]
         if self.head and member == 0:

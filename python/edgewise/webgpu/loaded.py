@@ -197,6 +197,9 @@ class WebGPUPlan(LoadedPlan):
 
     # ---- runs
     def init(self) -> None:
+        for plan in list(self.engine.plans):
+            if plan.mirrors is not None:
+                plan.mirrors.computed()
         self._go(self.parts[0])
 
     def run(self) -> None:

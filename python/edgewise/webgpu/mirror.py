@@ -35,13 +35,20 @@ class Mirrors:
         """The slot was bound to other memory, or its weight has changed."""
         self.current.discard(slot)
 
+    def computed(self) -> None:
+        """Init steps have run, of this plan or of one that shares its computed slots."""
+        slots = self.loaded.plan.slots
+        self.current = {slot for slot in self.current if slots[slot].kind != "computed"}
+
     def run(self, first: int, end: int) -> None:
         """Runs steps first to end - 1 on the processor. Raises as LoadedPlan.run."""
         loaded = self.loaded
         read, written = self.ranges(first, end)
         device, engine = loaded.engine.device, loaded.engine
+        count = loaded.plan.init_count
         for slot, (begin, stop) in read.items():
-            fixed = loaded.plan.slots[slot].kind in ("weight", "computed")
+            # while init steps run, weights arrive and computed slots are written
+            fixed = first >= count and loaded.plan.slots[slot].kind in ("weight", "computed")
             if fixed and slot in self.current:
                 continue
             if fixed:
@@ -50,7 +57,6 @@ class Mirrors:
             data = device.read(loaded.bound[slot], begin, stop - begin)
             engine.write(self.addresses[slot] + begin, data)
             self.downloads += len(data)
-        count = loaded.plan.init_count
         if first < count:
             loaded._run("ew_plan_init_steps", first, end - first)
         else:
