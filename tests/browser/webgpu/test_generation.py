@@ -36,9 +36,48 @@ def test_samples_and_beams_are_those_of_wasm(gpu_visit):
 def test_a_package_without_plans_for_a_gpu(gpu_visit):
     e = error(load(gpu_visit, "/files/model.edge", device="webgpu"), "PackageError")
     assert "--target webgpu" in e["remedy"]
-    got = load(gpu_visit, "/files/model.edge", executionProviders=["webgpu", "wasm"])
+
+
+def test_a_gpu_in_software_is_taken_only_where_it_is_asked_for(gpu_visit):
+    got = load(gpu_visit, "/files/gpu.edge", executionProviders=["webgpu", "wasm"])
     device = got["info"]["device"]
-    assert device["name"] == "wasm" and "its plans are for" in device["why"]
+    assert device["name"] == "wasm" and "in software" in device["why"]
+
+
+def test_plans_whose_values_lie_in_the_arena(gpu_visit, gpu_files):
+    """A package for the processor that says that it is for a GPU."""
+
+    def as_if(manifest):
+        manifest["target"] = "webgpu"
+
+    data = (gpu_files / "model.edge").read_bytes()
+    (gpu_files / "mislabelled.edge").write_bytes(edit_package(data, as_if))
+    got = greedy(gpu_visit, "/files/mislabelled.edge", GPU)
+    assert "error" not in got, got
+    assert "arena" in " ".join(got["info"]["device"]["gpu"]["onWasm"].values())
+    assert got["ids"] == greedy(gpu_visit, "/files/model.edge", {"device": "wasm"})["ids"]
+
+
+def test_memory_of_the_gpu_that_could_not_be_allocated(gpu_visit):
+    """The first token waits for the answer whether there was memory for the caches."""
+    gpu_visit.run(
+        "const options = {device: 'webgpu', threads: 1};"
+        "window.p = await ew.pipeline('text-generation', '/files/gpu.edge', options);"
+    )
+    for worker in gpu_visit.page.workers:
+        worker.evaluate("""() => {
+            const pop = globalThis.GPUDevice?.prototype.popErrorScope;
+            if (pop)
+              GPUDevice.prototype.popErrorScope = async function () {
+                await pop.call(this);
+                await new Promise((resolve) => setTimeout(resolve, 3000));
+                return new GPUOutOfMemoryError("as if");
+              };
+        }""")
+    for _ in range(2):  # caches of the first call are not used again
+        e = error(gpu_visit.run("return await p('Once', {max_new_tokens: 1})"), "OutOfMemory")
+        assert "of the GPU" in e["what"]
+    gpu_visit.run("await p.dispose()")
 
 
 def test_a_model_compiled_in_the_page(gpu_visit):

@@ -11,6 +11,8 @@ import type { DeviceOptions } from "./options.ts";
 export interface Buffer {
   /** Size in bytes. */
   readonly bytes: number;
+  /** Whether it has turned out that there was no memory for it. */
+  readonly failed?: boolean;
   /**
    * A sub-range, which shares this range's memory and is freed with it.
    * @param offset in bytes from the beginning of this range

@@ -1,7 +1,6 @@
 // Opening and closing of devices.
 
 import { EngineError, PackageError } from "../shared/errors.ts";
-import { checkDevice } from "../shared/platform.ts";
 import { message } from "../shared/words.ts";
 import type { Device } from "./device.ts";
 import type { DeviceOptions } from "./options.ts";
@@ -20,7 +19,6 @@ export const gpuPart: { load: (() => Promise<typeof import("./webgpu/device.ts")
  */
 export async function openDevice(options: DeviceOptions): Promise<Device> {
   const { device } = options;
-  checkDevice(device);
   if (device !== "webgpu" && device !== "webgpu-or-wasm") return Engine.open(options);
   try {
     if (!gpuPart.load)

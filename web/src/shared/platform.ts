@@ -143,16 +143,20 @@ function defaultThreads(cores: number): number {
 }
 
 /**
- * What a device is asked for by: its name; `auto`; or `webgpu-or-wasm`, which is WebGPU where the
- * model can be run on it.
+ * What a device is asked for by: its name; `auto`; or, within the library, `webgpu-or-wasm`, which
+ * is WebGPU where the model can be run on it, and `no-webgpu`, which is WebAssembly where WebGPU
+ * was asked for and what is opened never computes on it.
  */
-export type DeviceWish = DeviceName | "auto" | "webgpu-or-wasm";
+export type DeviceWish = DeviceName | "auto" | "webgpu-or-wasm" | "no-webgpu";
 
-const AUTO = "'auto' does not use WebGPU: ask for the device 'webgpu'";
+const WHY: { [wish in DeviceWish]?: string } = {
+  auto: "'auto' does not use WebGPU: ask for the device 'webgpu'",
+  "no-webgpu": "only text generation computes on WebGPU",
+};
 
-/** @throws InputError if the device is unknown */
-export function checkDevice(device: unknown): asserts device is DeviceWish | undefined {
-  if (["wasm", "webgpu", "auto", "webgpu-or-wasm", undefined].includes(device as string)) return;
+/** @throws InputError if a caller cannot ask for the device */
+export function checkDevice(device: unknown): asserts device is DeviceName | "auto" | undefined {
+  if (["wasm", "webgpu", "auto", undefined].includes(device as string)) return;
   throw new InputError(
     `device is '${String(device)}'`,
     "options.device",
@@ -168,7 +172,7 @@ export function checkDevice(device: unknown): asserts device is DeviceWish | und
 export function deviceInfo(
   { flavour, threads, whyNotThreads }: Choice,
   asked: DeviceWish = "auto",
-  whyNotGpu = asked === "auto" ? AUTO : "",
+  whyNotGpu = WHY[asked],
 ): DeviceInfo {
   const why = [whyNotGpu, whyNotThreads].filter(Boolean).join("; ");
   return { name: "wasm", flavour, threads, why };

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deviceOf } from "../../src/page/device.ts";
+import { env } from "../../src/page/env.ts";
 import { InputError } from "../../src/shared/errors.ts";
 import { deviceInfo } from "../../src/shared/platform.ts";
 
@@ -12,9 +13,21 @@ test("devices are selected by name or as ONNX Runtime Web's execution providers"
   assert.equal(deviceOf({ executionProviders: ["wasm"] }), "wasm");
   assert.equal(deviceOf({ executionProviders: [{ name: "cpu" }] }), "wasm");
   assert.equal(deviceOf({ executionProviders: ["webgl", "wasm"] }), "wasm");
-  assert.equal(deviceOf({ executionProviders: ["webgpu", "wasm"] }), "auto");
+  assert.equal(deviceOf({ executionProviders: ["webgpu", "wasm"] }), "no-webgpu");
   assert.equal(deviceOf({ device: "webgpu" }, true), "webgpu");
   assert.equal(deviceOf({ executionProviders: ["webgpu", "cpu"] }, true), "webgpu-or-wasm");
+});
+
+test("the device of the whole page is for what can use it", () => {
+  env.device = "webgpu";
+  try {
+    assert.equal(deviceOf({}, true), "webgpu");
+    assert.equal(deviceOf({}), "no-webgpu");
+    assert.equal(deviceOf({ device: "wasm" }), "wasm");
+    assert.throws(() => deviceOf({ device: "webgpu" }), InputError);
+  } finally {
+    env.device = "auto";
+  }
 });
 
 test("an unavailable device is rejected", () => {
@@ -23,6 +36,9 @@ test("an unavailable device is rejected", () => {
     { executionProviders: ["webgpu"] },
     { executionProviders: ["webgl"] },
     { device: "tpu" as "wasm" },
+    { device: "webgpu-or-wasm" as "wasm" },
+    { device: "no-webgpu" as "wasm" },
+    { executionProviders: ["constructor"] },
   ])
     assert.throws(
       () => deviceOf(options),
@@ -39,4 +55,5 @@ test("the selected device is reported with the reason", () => {
     why: "there is one",
   });
   assert.match(deviceInfo(choice, "auto").why, /WebGPU.*; there is one$/);
+  assert.match(deviceInfo(choice, "no-webgpu").why, /^only text generation.*; there is one$/);
 });

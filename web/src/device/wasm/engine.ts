@@ -248,7 +248,12 @@ export class Engine implements Device {
       );
       const plan = new DataView(this.memory.buffer).getUint32(this.out, true) as PlanHandle;
       this.described.set(plan, { title, notes, ...stepsOf(bytes) });
-      this.bindTemps(plan, bytes, kinds);
+      try {
+        this.bindTemps(plan, bytes, kinds);
+      } catch (e) {
+        this.freePlan(plan);
+        throw e;
+      }
       return plan;
     } finally {
       this.free(copy);

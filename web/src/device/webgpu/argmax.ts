@@ -2,6 +2,7 @@
 
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import type { GpuRange } from "./memory.ts";
+import { refused } from "./pipelines.ts";
 
 const GROUPS = 64;
 const GROUP = 256;
@@ -13,7 +14,6 @@ const CANDIDATE = 8;
 const TEXT = `
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read_write> candidates: array<vec2u>;
-override count: u32 = 0u;
 var<workgroup> values: array<f32, ${GROUP}>;
 var<workgroup> places: array<u32, ${GROUP}>;
 fn is_nan(v: f32) -> bool { return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u; }
@@ -42,6 +42,7 @@ fn reduced(group: u32, lane: u32, u: f32, i: u32) {
 fn first(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
   var value = 0f;
   var place = 0xffffffffu;
+  let count = arrayLength(&logits);
   for (var i = group.x * ${GROUP}u + lane; i < count; i += ${GROUPS * GROUP}u) {
     let v = logits[i];
     if (before(v, i, value, place)) { value = v; place = i; }
@@ -57,64 +58,70 @@ fn second(@builtin(local_invocation_index) lane: u32) {
 }
 `;
 
-/** Finds the highest of the float32 values of a buffer. */
-export class Argmax {
+/** What one buffer is searched with. */
+export interface Search {
   /** The result is at its beginning: bits of the value, and the index. */
-  readonly result: GPUBuffer;
+  result: GPUBuffer;
+  group: GPUBindGroup;
+}
+
+/** Finds the highest of the float32 values of buffers. */
+export class Argmax {
+  /** Resolves when the programs have been compiled; rejects with EngineError. */
+  readonly made: Promise<void>;
   private pipelines: GPUComputePipeline[] = [];
-  private readonly group: GPUBindGroup;
+  private readonly layout: GPUBindGroupLayout;
 
-  private constructor(
-    private readonly gpu: Gpu,
-    private readonly layout: GPUBindGroupLayout,
-    values: GpuRange,
-  ) {
-    this.result = gpu.buffer(GROUPS * CANDIDATE);
-    const { block, offset, bytes } = values;
-    this.group = gpu.device.createBindGroup({
-      layout,
-      entries: [
-        { binding: 0, resource: { buffer: block.gpu, offset, size: Math.ceil(bytes / 4) * 4 } },
-        { binding: 1, resource: { buffer: this.result } },
-      ],
-    });
-  }
-
-  /** Compiles the programs for a buffer that begins at a multiple of 256 bytes. */
-  static async open(gpu: Gpu, values: GpuRange): Promise<Argmax> {
+  constructor(private readonly gpu: Gpu) {
     const { device } = gpu;
     const entry = (binding: number, type: GPUBufferBindingType): GPUBindGroupLayoutEntry => ({
       binding,
       visibility: COMPUTE_STAGE,
       buffer: { type },
     });
-    const layout = device.createBindGroupLayout({
+    this.layout = device.createBindGroupLayout({
       entries: [entry(0, "read-only-storage"), entry(1, "storage")],
     });
-    const made = new Argmax(gpu, layout, values);
+    const layout = device.createPipelineLayout({ bindGroupLayouts: [this.layout] });
     const module = device.createShaderModule({ code: TEXT });
-    const constants = { count: values.bytes / 4 };
-    made.pipelines = await Promise.all(
+    this.made = Promise.all(
       ["first", "second"].map((entryPoint) =>
-        device.createComputePipelineAsync({
-          layout: device.createPipelineLayout({ bindGroupLayouts: [made.layout] }),
-          compute: { module, entryPoint, constants: entryPoint === "first" ? constants : {} },
-        }),
+        device.createComputePipelineAsync({ layout, compute: { module, entryPoint } }),
       ),
+    ).then(
+      (pipelines) => {
+        this.pipelines = pipelines;
+      },
+      (e: unknown) => {
+        throw refused(gpu, e, "the search for the highest logit");
+      },
     );
-    return made;
+    this.made.catch(() => undefined); // whoever uses it hears of it
   }
 
-  /** Submits the search, after what was submitted before. */
-  readonly run = (): void => {
+  /** The search of a buffer, which begins at a multiple of 256 bytes. */
+  search({ block, offset, bytes }: GpuRange): Search {
+    const result = this.gpu.buffer(GROUPS * CANDIDATE);
+    const group = this.gpu.device.createBindGroup({
+      layout: this.layout,
+      entries: [
+        { binding: 0, resource: { buffer: block.gpu, offset, size: Math.ceil(bytes / 4) * 4 } },
+        { binding: 1, resource: { buffer: result } },
+      ],
+    });
+    return { result, group };
+  }
+
+  /** Submits a search, after what was submitted before. */
+  run({ group }: Search): void {
     const encoder = this.gpu.device.createCommandEncoder();
     const pass = encoder.beginComputePass();
-    pass.setBindGroup(0, this.group);
+    pass.setBindGroup(0, group);
     this.pipelines.forEach((pipeline, i) => {
       pass.setPipeline(pipeline);
       pass.dispatchWorkgroups(i ? 1 : GROUPS);
     });
     pass.end();
     this.gpu.device.queue.submit([encoder.finish()]);
-  };
+  }
 }

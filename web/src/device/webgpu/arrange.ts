@@ -80,6 +80,7 @@ function storedAs(step: PlanStep, members: readonly number[]): Stored {
 }
 
 /** Whether an operand is working memory of the C function, in the engine's own arena. */
-export function isScratch({ operands }: PlanStep, index: number): boolean {
-  return operands[index]?.buffer === BUFFERS.ARENA;
+export function isScratch({ operands, contract }: PlanStep, index: number): boolean {
+  const named = contract!.operands[index]!.name;
+  return operands[index]?.buffer === BUFFERS.ARENA && named === "scratch";
 }

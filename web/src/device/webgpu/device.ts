@@ -9,7 +9,7 @@ import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../dev
 import type { DeviceOptions } from "../options.ts";
 import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
-import { Argmax } from "./argmax.ts";
+import { Argmax, type Search } from "./argmax.ts";
 import type { GpuContext } from "./context.ts";
 import { Gpu } from "./gpu.ts";
 import { GpuMemory, type GpuRange } from "./memory.ts";
@@ -40,7 +40,8 @@ export class GpuDevice implements Device, GpuContext {
   private readonly copies = new Map<Buffer, [address: number, bytes: number]>();
 
   /** Searches for the highest value of buffers. */
-  private readonly searches = new Map<Buffer, Argmax>();
+  private readonly searches = new Map<Buffer, Search>();
+  private highest: Argmax | undefined;
 
   private constructor(
     readonly gpu: Gpu,
@@ -79,7 +80,7 @@ export class GpuDevice implements Device, GpuContext {
     opening.catch(() => undefined);
     let gpu: Gpu;
     try {
-      gpu = await Gpu.open();
+      gpu = await Gpu.open(options.device === "webgpu");
     } catch (e) {
       opening.then(
         (engine) => engine.close(),
@@ -87,7 +88,11 @@ export class GpuDevice implements Device, GpuContext {
       );
       throw e;
     }
-    return new GpuDevice(gpu, await opening, options);
+    const engine = await opening.catch((e: unknown) => {
+      gpu.device.destroy();
+      throw e;
+    });
+    return new GpuDevice(gpu, engine, options);
   }
 
   get choice(): Choice {
@@ -157,8 +162,9 @@ export class GpuDevice implements Device, GpuContext {
     const to = range(buffer);
     if (!data.length || this.transfers.write(to, data, at)) return;
     const [words, first] = wordsOf(to, at, data.length);
+    const own = data.slice(); // the caller may change it meanwhile
     return this.transfers.read([words]).then(([old]) => {
-      old!.set(data, to.offset + at - first);
+      old!.set(own, to.offset + at - first);
       this.transfers.put(words.gpu, words.offset, old!);
     });
   }
@@ -207,20 +213,21 @@ export class GpuDevice implements Device, GpuContext {
     const errors = plans.map((plan) => ({ gpu: plan.buffers.errors, offset: 0, bytes: 8 }));
     if (!words.bytes && !plans.length) return new Uint8Array(0);
     const [data, ...found] = await this.transfers.read([words, ...errors]);
-    found.forEach((error, i) => {
-      this.checkIndex(plans[i]!, error);
-    });
+    await Promise.all(this.scopes); // an allocation that this read waited for may have failed
+    const wrong = found.flatMap((error, i) => this.indexError(plans[i]!, error) ?? []);
+    this.order.thrown();
+    if (wrong.length) throw wrong[0];
     return data!;
   }
 
-  /** Throws the error that the first step of a plan wrote which found one. */
-  private checkIndex(plan: GpuPlan, words: Uint8Array<ArrayBuffer>): void {
+  /** Clears and returns the error that the first step of a plan wrote which found one. */
+  private indexError(plan: GpuPlan, words: Uint8Array<ArrayBuffer>): Error | undefined {
     const view = new DataView(words.buffer, words.byteOffset, 8);
     const step = view.getUint32(0, true) - 1;
-    if (step < 0) return;
+    if (step < 0) return undefined;
     this.transfers.put(plan.buffers.errors, 0, new Uint8Array(16));
     const name = plan.parts.steps[step]!.kernel;
-    throw failureOf(INDEX, plan.running, false, {
+    return failureOf(INDEX, plan.running, false, {
       step,
       operand: -1,
       kernel: KERNELS.findIndex(([kernel]) => kernel === name),
@@ -240,15 +247,14 @@ export class GpuDevice implements Device, GpuContext {
   }
 
   async argmax(buffer: Buffer): Promise<number | undefined> {
-    let argmax = this.searches.get(buffer);
-    if (!argmax) {
-      argmax = await Argmax.open(this.gpu, range(buffer));
-      this.searches.set(buffer, argmax);
-    }
-    const { result, run } = argmax;
+    this.highest ??= new Argmax(this.gpu);
+    const { highest } = this;
+    const search = this.searches.get(buffer) ?? highest.search(range(buffer));
+    this.searches.set(buffer, search);
+    await highest.made;
     const words = await this.reading(() => {
-      run();
-      return this.fetchWords({ gpu: result, offset: 0, bytes: 8 });
+      highest.run(search);
+      return this.fetchWords({ gpu: search.result, offset: 0, bytes: 8 });
     });
     const view = new DataView(words.buffer, words.byteOffset, 8);
     return Number.isFinite(view.getFloat32(0, true)) ? view.getUint32(4, true) : undefined;
@@ -268,8 +274,10 @@ export class GpuDevice implements Device, GpuContext {
   }
 
   async ready(): Promise<void> {
+    this.highest ??= new Argmax(this.gpu);
     await this.order.settled();
-    await Promise.all([...this.scopes, ...Array.from(this.plans.values(), (plan) => plan.made())]);
+    const plans = Array.from(this.plans.values(), (plan) => plan.made());
+    await Promise.all([...this.scopes, ...plans, this.highest.made]);
     if (this.gpu.lost) throw this.gpu.lost;
     this.order.thrown();
   }
@@ -375,6 +383,7 @@ export class GpuDevice implements Device, GpuContext {
     this.add(() => {
       if (this.order.failed) return;
       plan.running = where;
+      if (first < plan.parts.initCount) for (const one of this.plans.values()) one.computed();
       return plan.run(first, end);
     });
   }

@@ -52,9 +52,10 @@ export class Gpu {
 
   /**
    * Opens the browser's GPU.
+   * @param software whether it may be one in software
    * @throws EngineError there is no WebGPU, no adapter, or no device
    */
-  static async open(): Promise<Gpu> {
+  static async open(software: boolean): Promise<Gpu> {
     const { gpu } = navigator;
     if (!gpu) throw new EngineError("this browser has no WebGPU here", "webgpu", REMEDY);
     let adapter: GPUAdapter | null;
@@ -65,6 +66,8 @@ export class Gpu {
     }
     if (!adapter)
       throw new EngineError("the browser finds no GPU that WebGPU can use", "webgpu", REMEDY);
+    if (!software && adapter.info.isFallbackAdapter)
+      throw new EngineError("the browser's GPU is one in software", "webgpu", REMEDY);
     const requiredLimits = Object.fromEntries(WANTED.map((n) => [n, adapter.limits[n]]));
     try {
       const device = await adapter.requestDevice({ requiredLimits });

@@ -84,6 +84,8 @@ export class Launch {
     const count = new Set(this.step.operands.flatMap((v) => (v ? [v.buffer] : []))).size + 1;
     if (count > gpu.bindings) return `${count} buffers: this GPU binds ${gpu.bindings}`;
     for (const [i, v] of this.step.operands.entries()) {
+      if (v?.buffer === BUFFERS.ARENA && !isScratch(this.step, i))
+        return "its values lie in the engine's arena";
       if (!v || v.buffer < BUFFERS.SLOT0) continue;
       const [begin, end] = this.window(i);
       if (end - begin > gpu.bindingBytes)

@@ -11,6 +11,8 @@ import type { Gpu } from "./gpu.ts";
 /** Bytes of the first GPUBuffer for weights, and of the largest one. */
 const LEAST = 1 << 22;
 const MOST = 1 << 28;
+/** Bytes of all GPUBuffers, whatever a package asks for. */
+const TOTAL = 2 ** 34;
 const REMEDY = "Use a smaller or a more strongly quantized model, or close other tabs.";
 
 const aligned = (bytes: number): number => Math.ceil(Math.max(bytes, 1) / ALIGNMENT) * ALIGNMENT;
@@ -22,6 +24,8 @@ export interface Block {
   number: number;
   bytes: number;
   shared: boolean;
+  /** Whether the GPU had no memory for it. */
+  failed: boolean;
   /** Number of allocations in it. */
   live: number;
   /** Offset behind the last one. */
@@ -50,6 +54,10 @@ export class GpuRange implements Buffer {
     readonly limit: number,
     readonly streams = false,
   ) {}
+
+  get failed(): boolean {
+    return this.block.failed;
+  }
 
   part(offset: number, bytes = this.bytes - offset): GpuRange {
     return new GpuRange(this.block, this.offset + offset, bytes, this.limit);
@@ -105,17 +113,35 @@ export class GpuMemory {
         "webgpu",
         "Use a smaller model, or the device 'wasm'.",
       );
+    if (this.bytes + bytes > TOTAL)
+      throw new OutOfMemory(
+        `out of memory for ${what}: with ${megabytes(bytes)}, more than ${megabytes(TOTAL)} of ` +
+          "the GPU would be in use",
+        "webgpu",
+        REMEDY,
+      );
     const gpu = this.guard(
       () => this.gpu.buffer(bytes),
-      () =>
-        new OutOfMemory(
+      () => {
+        block.failed = true;
+        return new OutOfMemory(
           `out of memory of the GPU for ${what} (${megabytes(bytes)}); ${megabytes(this.bytes)} ` +
             "are in use",
           "webgpu",
           REMEDY,
-        ),
+        );
+      },
     );
-    const block = { gpu, number: this.made++, bytes, shared, live: 0, used: 0, spare: [] };
+    const block: Block = {
+      gpu,
+      number: this.made++,
+      bytes,
+      shared,
+      failed: false,
+      live: 0,
+      used: 0,
+      spare: [],
+    };
     this.blocks.add(block);
     return block;
   }

@@ -30,13 +30,22 @@ export class Mirrors {
     this.current.delete(slot);
   }
 
+  /** Init steps have run, of this plan or of one that shares its computed slots. */
+  computed(): void {
+    for (const slot of this.current)
+      if (this.plan.kinds[slot] === "computed") this.current.delete(slot);
+  }
+
   /** Runs steps first to end - 1 in WebAssembly, init steps counted. Throws as Device.run. */
   async run(first: number, end: number): Promise<void> {
     const { plan } = this;
     const { device, parts, where } = plan;
     const [read, changed] = this.ranges(first, end);
     for (const [slot, range] of read) {
-      const fixed = plan.kinds[slot] === "weight" || plan.kinds[slot] === "computed";
+      // while init steps run, weights arrive and computed slots are written
+      const fixed =
+        first >= parts.initCount &&
+        (plan.kinds[slot] === "weight" || plan.kinds[slot] === "computed");
       const copy = this.copyOf(slot);
       if (fixed && this.current.has(slot)) continue;
       const [begin, stop] = fixed ? [0, parts.slotBytes[slot]!] : range;

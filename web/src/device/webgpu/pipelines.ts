@@ -1,6 +1,6 @@
 // Compiled programs, shared by all plans of a device.
 
-import { EngineError } from "../../shared/errors.ts";
+import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import { BINDING, type Program, RECORD_BYTES } from "./wgsl.ts";
@@ -54,17 +54,24 @@ export class Pipelines {
           pipeline.pipeline = made;
         },
         (e: unknown) => {
-          if (this.gpu.lost) throw this.gpu.lost;
-          throw new EngineError(
-            `a shader is refused (${message(e)})`,
-            where,
-            "Report this; the device 'wasm' runs the model.",
-          );
+          throw refused(this.gpu, e, where);
         },
       );
     pipeline.made.catch(() => undefined); // whoever uses it hears of it
     return pipeline;
   }
+}
+
+/** Why a program could not be compiled. */
+export function refused(gpu: Gpu, e: unknown, where: string): EdgewiseError {
+  return (
+    gpu.lost ??
+    new EngineError(
+      `a shader is refused (${message(e)})`,
+      where,
+      "Report this; the device 'wasm' runs the model.",
+    )
+  );
 }
 
 function entriesOf(program: Program): GPUBindGroupLayoutEntry[] {

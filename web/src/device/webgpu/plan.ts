@@ -128,6 +128,11 @@ export class GpuPlan implements PlanContext {
     });
   }
 
+  /** Init steps have run, of this plan or of another one. */
+  computed(): void {
+    this.mirrors?.computed();
+  }
+
   unbind(slot: number): void {
     this.bound.delete(slot);
   }

@@ -7,6 +7,8 @@ import type { GpuRange } from "./memory.ts";
 
 const LOST_MS = 1000; // from a failed map to the news that the GPU was lost
 const PIECE = 1 << 20;
+/** Bytes of the largest buffer for reads that is kept. */
+const KEPT = 1 << 22;
 
 /** A range of a GPUBuffer to read, in whole words. */
 export interface WordRange {
@@ -44,7 +46,8 @@ export class Transfers {
     }
     const all = new Uint8Array(staging.getMappedRange(0, total)).slice();
     staging.unmap();
-    this.spare.push(staging);
+    if (staging.size <= KEPT) this.spare.push(staging);
+    else staging.destroy();
     at = 0;
     return ranges.map(({ bytes }) => all.subarray(at, (at += bytes)));
   }
@@ -68,8 +71,9 @@ export class Transfers {
     const i = this.spare.findIndex(({ size }) => size >= bytes);
     if (i >= 0) return this.spare.splice(i, 1)[0]!;
     this.spare.shift()?.destroy();
+    const power = 2 ** Math.ceil(Math.log2(Math.max(bytes, 256)));
     return this.gpu.device.createBuffer({
-      size: 2 ** Math.ceil(Math.log2(Math.max(bytes, 256))),
+      size: Math.min(power, Math.max(this.gpu.bufferBytes, bytes)),
       usage: USAGE.MAP_READ | USAGE.COPY_DST,
     });
   }

@@ -1,6 +1,6 @@
 // Whole WGSL programs for the steps of plans, from the bodies beside the kernels in C. The twin of
 // python/edgewise/webgpu/wgsl.py, which says what a body may use: both print the same text
-// (tests/conformance/shaders.json).
+// (tests/gpu/test_programs.py).
 
 import { Access, classOf, type Stored, TYPES } from "./accessors.ts";
 import {

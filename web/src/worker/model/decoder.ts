@@ -170,8 +170,10 @@ export class EngineDecoder implements Decoder<DecoderState> {
   close(sequence: DecoderState): void {
     if (!this.sequences.delete(sequence)) return;
     for (const loaded of this.plans) if (loaded.bound === sequence) loaded.bound = undefined;
-    if (this.spare.length < 1) this.spare.push(sequence.caches);
-    else for (const buffer of sequence.caches.values()) this.device.release(buffer);
+    const caches = [...sequence.caches.values()];
+    if (!this.spare.length && !caches.some(({ failed }) => failed))
+      this.spare.push(sequence.caches);
+    else for (const buffer of caches) this.device.release(buffer);
   }
 
   /** Copies the state of `source` to `target`. */
