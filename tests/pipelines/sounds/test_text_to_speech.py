@@ -158,6 +158,8 @@ def test_options(vits, tmp_path):
     ):
         with pytest.raises(InputError, match=text):
             speak("a day", **options)
+    with pytest.raises(InputError, match="always split"):
+        next(speak.stream("a day", split=False))
     with pytest.raises(Aborted):
         speak("a day", signal=lambda: True)
     for given, text in ((3, "int is no text"), ("", "no characters"), ("123", "no characters")):

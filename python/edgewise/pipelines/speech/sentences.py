@@ -11,9 +11,7 @@ __all__ = ["sentences"]
 # Behind the full stops of Chinese and Japanese there is no space.
 _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’]*|\n")
 # What ends with a full stop and is no sentence.
-_SHORT = re.compile(
-    r"(?:^|[\s(\"“])(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|[A-Z])\.$", re.MULTILINE
-)
+_SHORT = re.compile(r"(?:^|[\s(\"“])(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|[A-Z])\.\Z")
 
 
 def sentences(pieces: Iterable[str]) -> Iterator[str]:

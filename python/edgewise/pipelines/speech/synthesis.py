@@ -231,13 +231,18 @@ class _Kokoro:
 
 
 def _parts(phonemes: list[str], most: int) -> Iterator[list[str]]:
-    """Parts of at most `most` phonemes, cut behind punctuation or a space where there is one."""
-    while len(phonemes) > most:
+    """Parts of at most `most` phonemes, cut behind punctuation or a space where there is one; what
+    is left for two parts near its middle, since models refuse very short ones.
+    """
+    while (count := len(phonemes)) > most:
+        last, middle = most, most
+        if count < 2 * most:
+            last, middle = min(most, -(-2 * count // 3)), (count + 1) // 2
         ends = [
-            max((i for i in range(most // 2, most) if phonemes[i] in marks), default=0)
+            max((i for i in range(last // 2, last) if phonemes[i] in marks), default=0)
             for marks in (".!?…", ";:", ",—", " ")
         ]
-        end = next((e for e in ends if e), most - 1) + 1
+        end = next((e + 1 for e in ends if e), middle)
         yield phonemes[:end]
         phonemes = phonemes[end:]
     if any(p.strip() for p in phonemes):

@@ -153,7 +153,7 @@ class TextToSpeechPipeline(Pipeline):
 
         Args:
             text: a text, or its pieces as they arrive, such as those of a text streamer.
-            options: as of a call; `split` has no effect.
+            options: as of a call without `split`.
 
         Yields:
             {"audio", "sampling_rate", "text"} of each sentence
@@ -161,6 +161,8 @@ class TextToSpeechPipeline(Pipeline):
         Raises:
             As a call.
         """
+        if options.get("split") is not None:
+            raise InputError("a stream is always split", "split", "Leave it out.")
         chosen = self.options(options)
         self.check(chosen)
         for sentence in sentences([text] if isinstance(text, str) else text):

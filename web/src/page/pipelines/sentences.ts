@@ -4,7 +4,7 @@
 // Behind the full stops of Chinese and Japanese there is no space.
 const END = /[.!?…]+["'”’)\]]*(?=\s)|[。！？]+[」』”’]*|\n/g;
 // What ends with a full stop and is no sentence.
-const SHORT = /(?:^|[\s("“])(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|[A-Z])\.$/m;
+const SHORT = /(?:^|[\s("“])(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|[A-Z])\.$/;
 
 /** The sentences of a text, without spaces at their ends. */
 export function* sentences(text: string): Generator<string> {

@@ -13,7 +13,7 @@ export type Phonemes = string | readonly (string | readonly string[])[];
 export interface TextToSpeechOptions extends CallOptions {
   /** Of Kokoro: the name of a voice. Default: "af_heart", or the only one. */
   voice?: string;
-  /** Of Kokoro: a voice of one's own, float32 [rows, 1, 256]. */
+  /** Of Kokoro: a voice of one's own instead, float32 [rows, 1, 256]. */
   speaker_embeddings?: Float32Array;
   /** Number or name of a speaker, where the model has several. Default: 0. */
   speaker?: number | string;
@@ -25,7 +25,7 @@ export interface TextToSpeechOptions extends CallOptions {
   noise_w?: number;
   /** Makes phonemes of a text. Piper and Kokoro need one. */
   phonemizer?: (text: string) => Phonemes | Promise<Phonemes>;
-  /** Whether each sentence is spoken by itself. Default: true; VITS: false. */
+  /** Of a call: whether each sentence is spoken by itself. Default: true; VITS: false. */
   split?: boolean;
   /** 0 to 2^63 - 1, of models that draw random numbers. Default: unpredictable. */
   seed?: number | bigint;
@@ -48,7 +48,7 @@ export interface TextToSpeechPipeline extends PipelineBase {
   /** Speaks sentence by sentence; of an async iterable, as its texts arrive. */
   stream(
     text: string | AsyncIterable<string>,
-    options?: TextToSpeechOptions,
+    options?: Omit<TextToSpeechOptions, "split">,
   ): AsyncGenerator<SpeechSound & { text: string }>;
 }
 
@@ -77,8 +77,10 @@ export async function speakingPipeline(
     };
     async function* stream(
       text: string | AsyncIterable<string>,
-      { split: _, ...options }: TextToSpeechOptions = {},
+      { split, ...options }: TextToSpeechOptions = {},
     ) {
+      if (split !== undefined)
+        throw new InputError("a stream is always split", "options.split", "Leave it out.");
       for await (const sentence of arriving(text)) {
         const sound = await speak(client, sentence, options, false);
         yield Object.assign(sound, { text: sentence });

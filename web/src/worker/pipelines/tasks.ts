@@ -9,7 +9,7 @@ import type { Progress } from "../model/job.ts";
 import { type Ending, TaskHost } from "./host.ts";
 import { Options } from "./options.ts";
 import type { Events, TaskRunner, Tasks } from "./runner.ts";
-import type { SpeechDescription } from "./synthesis/speakers.ts";
+import type { SpeechDescription } from "./synthesis/description.ts";
 
 type Part = () => Promise<{ TASKS: Tasks }>;
 

@@ -5,7 +5,8 @@ import { InputError, ModelError } from "../../../shared/errors.ts";
 import { checkSeed } from "../../../shared/seeds.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { TaskRunner } from "../runner.ts";
-import { integers, type Speaker, type SpeechDescription, speaker, speechOf } from "./speakers.ts";
+import { type SpeechDescription, speechOf } from "./description.ts";
+import { integers, outputOf, type Speaker, speaker } from "./speakers.ts";
 
 const MODEL_OPTIONS: Record<SpeechDescription["type"], readonly string[]> = {
   vits: [],
@@ -17,7 +18,7 @@ const MODEL_OPTIONS: Record<SpeechDescription["type"], readonly string[]> = {
 export const textToSpeech: TaskRunner = {
   options: ["seed", "speaker", ...new Set(Object.values(MODEL_OPTIONS).flat())],
   prepare(host, options) {
-    const d = speechOf(host.processor);
+    const d = speechOf(host.processor, host.task);
     const takes = [...MODEL_OPTIONS[d.type], ...(d.speakers ? ["speaker"] : [])];
     for (const name of Object.keys(options.given))
       if (name !== "seed" && !takes.includes(name))
@@ -27,7 +28,7 @@ export const textToSpeech: TaskRunner = {
           takes.length ? `It has ${takes.join(", ")}.` : "Leave it out.",
         );
     const seed = checkSeed(options.given.seed, "options.seed");
-    const voice = speaker(host, options);
+    const voice = speaker(host, d, options);
     return async (input, ending) => {
       if (typeof input !== "object" || !("speech" in input))
         throw new InputError("the input is no text", host.task, "Give a text.");
@@ -35,7 +36,7 @@ export const textToSpeech: TaskRunner = {
       for (const sentence of input.speech.sentences) {
         const units = voice.units(sentence, input.speech.phonemes);
         for (const part of partsOf(units, voice.most))
-          parts.push(...(await spoken(host, voice, part, seed, ending)));
+          parts.push(...(await spoken(host, d, voice, part, seed, ending)));
       }
       if (!parts.length)
         throw new InputError(
@@ -50,16 +51,21 @@ export const textToSpeech: TaskRunner = {
 
 const MARKS = [".!?…", ";:", ",—", " "];
 
-/** Parts of at most `most` units, cut behind punctuation or a space where there is one. */
+/**
+ * Parts of at most `most` units, cut behind punctuation or a space where there is one; what is left
+ * for two parts near its middle, since models refuse very short ones.
+ */
 export function partsOf(units: readonly string[], most: number): string[][] {
   const parts: string[][] = [];
   let rest = [...units];
   while (rest.length > most) {
-    let end = most;
+    const two = rest.length < 2 * most;
+    const last = two ? Math.min(most, Math.ceil((2 * rest.length) / 3)) : most;
+    let end = two ? (rest.length + 1) >> 1 : most;
     for (const marks of MARKS) {
-      let i = most - 1;
-      while (i >= most >> 1 && !marks.includes(rest[i]!)) i--;
-      if (i < most >> 1 || i < 1) continue;
+      let i = last - 1;
+      while (i >= last >> 1 && !marks.includes(rest[i]!)) i--;
+      if (i < last >> 1 || i < 1) continue;
       end = i + 1;
       break;
     }
@@ -73,12 +79,12 @@ export function partsOf(units: readonly string[], most: number): string[][] {
 /** The samples of a part; of two halves where it is too long for the plans. */
 async function spoken(
   host: TaskHost,
+  d: SpeechDescription,
   voice: Speaker,
   units: readonly string[],
   seed: bigint | undefined,
   ending: Ending,
 ): Promise<Float32Array[]> {
-  const d = speechOf(host.processor);
   const ids = voice.ids(units);
   const count = ids.length;
   while (ids.length < d.least) ids.push(0);
@@ -94,12 +100,12 @@ async function spoken(
     throw new InputError("the text is too short for the model", host.task, "Give a longer one.");
   if (!d.length) return [sound(await host.run("model", feeds, ending, seed), d)];
   const made = await host.run("text", feeds, ending, seed);
-  const frames = whole(made[d.length]!);
+  const frames = whole(outputOf(made, d.length, host.task));
   const [least, most] = d.frames!;
   if (frames > most && units.length > 1) {
     const halves = partsOf(units, (units.length + 1) >> 1);
     const found: Float32Array[] = [];
-    for (const half of halves) found.push(...(await spoken(host, voice, half, seed, ending)));
+    for (const half of halves) found.push(...(await spoken(host, d, voice, half, seed, ending)));
     return found;
   }
   if (frames > most || frames < least)
@@ -109,7 +115,11 @@ async function spoken(
       `The package is for ${least} to ${most}: choose another speed, or build it with ` +
         "--max-length.",
     );
-  const length = integers(Array(frames).fill(0), [frames]);
+  const length: TaskTensor = {
+    type: "int64",
+    dims: [frames],
+    data: new Uint8Array(8 * frames),
+  };
   const names = host.graph("frames").inputs.map((i) => i.name);
   const between = Object.fromEntries(
     names.map((name) => [name, made[name] ?? feeds[name] ?? length]),
@@ -120,7 +130,7 @@ async function spoken(
 }
 
 function sound(outputs: Record<string, TaskTensor>, { output }: SpeechDescription): Float32Array {
-  const { type, dims, data } = outputs[output]!;
+  const { type, dims, data } = outputOf(outputs, output, "text-to-speech");
   if (type !== "float32" || dims.reduce((n, d) => n * d, 1) !== Math.max(...dims))
     throw new ModelError(
       `its output '${output}' of shape [${dims.join(", ")}] is no sound`,
@@ -130,10 +140,19 @@ function sound(outputs: Record<string, TaskTensor>, { output }: SpeechDescriptio
   return new Float32Array(data.slice().buffer);
 }
 
-/** A whole number in a tensor of any integer type. */
-function whole({ type, data }: TaskTensor): number {
-  const { buffer } = data.slice();
-  return type === "int64" ? Number(new BigInt64Array(buffer)[0]) : new Int32Array(buffer)[0]!;
+/**
+ * The whole number in a tensor of int64 or int32.
+ * @throws ModelError if it is another
+ */
+export function whole({ type, dims, data }: TaskTensor): number {
+  const { buffer, byteLength } = data.slice();
+  if (type === "int64" && byteLength >= 8) return Number(new BigInt64Array(buffer, 0, 1)[0]);
+  if (type === "int32" && byteLength >= 4) return new Int32Array(buffer, 0, 1)[0]!;
+  throw new ModelError(
+    `its number of frames is of type ${type} and shape [${dims.join(", ")}], no whole number`,
+    "text-to-speech",
+    "Build the package again with this version: `edgewise build --task`.",
+  );
 }
 
 function joined(parts: readonly Float32Array[]): Float32Array<ArrayBuffer> {

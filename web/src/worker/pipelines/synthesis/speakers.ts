@@ -2,45 +2,12 @@
 // synthesis.py; what they read is in the package (python/edgewise/task_package/synthesis.py).
 
 import type { TaskTensor } from "../../../protocol/tasks.ts";
-import { InputError } from "../../../shared/errors.ts";
-import type { Json } from "../../package/checker.ts";
+import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { Options } from "../options.ts";
+import type { SpeechDescription } from "./description.ts";
 
 type Feeds = Record<string, TaskTensor>;
-
-/** What a package says about its model. */
-export interface SpeechDescription {
-  type: "vits" | "piper" | "kokoro";
-  sampling_rate: number;
-  /** 0: the model has one voice. */
-  speakers: number;
-  speaker_names?: Record<string, number>;
-  /** Name of the input. */
-  tokens: string;
-  vocabulary: Record<string, number | number[]>;
-  output: string;
-  least: number;
-  most: number;
-  /** Name of the number of frames, where the model is in two parts. */
-  length?: string;
-  /** The least and the most frames. */
-  frames?: [number, number];
-  is_text?: boolean;
-  scales?: number[];
-  voices?: Record<string, [first: number, rows: number]>;
-  unknown?: string;
-  language?: string;
-  add_blank?: boolean;
-  normalize?: boolean;
-  phonemize?: boolean;
-  is_uroman?: boolean;
-}
-
-/** The description in a package. */
-export function speechOf(processor: { readonly [field: string]: Json }): SpeechDescription {
-  return processor.speech as unknown as SpeechDescription;
-}
 
 /** A kind of model. */
 export interface Speaker {
@@ -93,10 +60,35 @@ function speakerOf({ speakers, speaker_names: names = {} }: SpeechDescription, g
   );
 }
 
-/** The kind of a package's model. */
-export function speaker(host: TaskHost, options: Options): Speaker {
-  const d = speechOf(host.processor);
-  return { vits, piper, kokoro }[d.type](host, d, options);
+/**
+ * The kind of a package's model.
+ * @throws InputError if an option is not valid; PackageError if no unit fits into its plans
+ */
+export function speaker(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
+  const voice = { vits, piper, kokoro }[d.type](host, d, options);
+  if (voice.most >= 1) return voice;
+  throw new PackageError(
+    `its plans are for ${d.most} tokens, fewer than a character of it takes`,
+    host.task,
+    "Build it again with this version: `edgewise build --task`.",
+  );
+}
+
+/**
+ * An output of a program.
+ * @throws PackageError if it is not there
+ */
+export function outputOf(
+  made: Readonly<Record<string, TaskTensor>>,
+  name: string,
+  where: string,
+): TaskTensor {
+  if (Object.hasOwn(made, name)) return made[name]!;
+  throw new PackageError(
+    `its program has no output '${name}'`,
+    where,
+    "Build it again with this version: `edgewise build --task`.",
+  );
 }
 
 /** Feeds of a number for each text, with the rank that the graph declares. */
@@ -195,7 +187,14 @@ const WIDTH = 256;
 
 function kokoro(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
   const speed = options.number("speed", 1, 0.01, 100);
-  const given = options.given.speaker_embeddings ?? options.given.voice;
+  const { speaker_embeddings: own, voice: named } = options.given;
+  if (own !== undefined && named !== undefined)
+    throw new InputError(
+      "there are two voices",
+      "speaker_embeddings",
+      "Give either `voice` or `speaker_embeddings`.",
+    );
+  const given = own ?? named;
   const table = ArrayBuffer.isView(given) ? (given as Float32Array) : undefined;
   if (table && (!(table instanceof Float32Array) || !table.length || table.length % WIDTH))
     throw new InputError(
@@ -220,7 +219,7 @@ function kokoro(host: TaskHost, d: SpeechDescription, options: Options): Speaker
       } else {
         const [first, rows] = voice!;
         const row = integers([first + Math.min(tokens, rows - 1)], [1]);
-        style = (await host.run("style", { row }, ending)).style!;
+        style = outputOf(await host.run("style", { row }, ending), "style", host.task);
       }
       return { style, speed: floats([speed], [1]) };
     },
