@@ -62,6 +62,19 @@ def test_equal_values_are_one_register():
     assert n * t > t and n * n >= n
 
 
+def test_values_beyond_the_engine():
+    n = Registers([(2, 1 << 24)]).length(0)
+    assert (n * n).max == 1 << 48
+    for beyond in (
+        lambda: n * n * n,
+        lambda: floor_div(n * n * (1 << 20) + n, 1 << 30),
+        lambda: n * n + n * (1 << 62),
+        lambda: floor_div(n + 1, 1 << 62),
+    ):
+        with pytest.raises(NotStatic, match="62 bits"):
+            beyond()
+
+
 REGISTERS = [
     (2, 9, 0, 0, 0, 0, 0, 0, 0),
     (4, 81, 0, 0, 1, 0, 0, 0, 1),  # n * n

@@ -9,7 +9,7 @@ rounded quotients of polynomials. So two dimensions are equal if and only if the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import product as combinations
 from math import gcd, prod
 
@@ -19,6 +19,7 @@ from .symbolic import NotStatic, Sym
 Polynomial = dict[tuple[int, ...], int]
 
 MOST = 1024  # registers of a plan that follow from others; as in core/plan.c
+MOST_VALUE = 1 << 62  # the engine computes with int64
 MOST_CORNERS = 6  # atoms of a polynomial whose range is found exactly
 
 
@@ -150,6 +151,8 @@ class Registers:
     def _new(self, rule: Rule, range_: tuple[int, int]) -> int:
         if sum(rule is not None for rule in self.rules) == MOST:
             raise NotStatic("too many lengths that follow from others")
+        if max(map(abs, (*range_, *astuple(rule)))) >= MOST_VALUE:
+            raise NotStatic("a length beyond 62 bits")
         self.rules.append(rule)
         self.ranges.append(range_)
         self._forms.append({(len(self._forms),): 1})
@@ -163,6 +166,8 @@ class Registers:
             assert isinstance(inner, Sym)
             rule = Rule(inner.reg, inner.reg, 0, inner.scale, 0, form.get((), 0), divisor)
             low, high = self.range_of(form)
+            if max(-low, high) >= MOST_VALUE:
+                raise NotStatic("a length beyond 62 bits")
             atom = self._new(rule, (low // divisor, high // divisor))
             self._atoms[key], self._quotients[atom] = atom, (form, divisor)
             self._found[_key(self._forms[atom])] = atom

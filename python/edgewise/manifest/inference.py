@@ -80,6 +80,8 @@ def _check_plan(c: Checker, plan: JsonObject, at: str, contents: Contents) -> In
 def _check_registers(c: Checker, plan: JsonObject, at: str) -> Registers:
     """The ranges of the registers that dimensions of a plan follow; empty where they are fixed."""
     if "register" not in plan:
+        if "registers" in plan:
+            c.fail(f"{at}.registers", "needs a register")
         return []
     found = [_check_range(c, plan["register"], f"{at}.register")]
     entries = c.read_list(plan.get("registers", []), f"{at}.registers", LIMITS["MAX_REGISTERS"])

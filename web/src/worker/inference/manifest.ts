@@ -227,7 +227,7 @@ export function parsePlan(
   const register = root.has("register")
     ? parseRange(c, root.get("register"), `${at}.register`)
     : undefined;
-  const { registers, ranges } = parseRegisters(c, root.get("registers") ?? [], at, register);
+  const { registers, ranges } = parseRegisters(c, root.get("registers"), at, register);
   const inputs = parseInputs(c, root.get("inputs"), at, registers, ranges);
   const high = ranges.map((r) => r[1]);
   const seed = root.has("seed") ? c.text(root.get("seed"), `${at}.seed`) : undefined;

@@ -52,13 +52,14 @@ export function ruleAt(
 /** Parses the registers of a plan; `ranges` are the lowest and the highest value of each. */
 export function parseRegisters(
   c: Checker,
-  json: Json,
+  json: Json | undefined,
   at: string,
   register: Range | undefined,
 ): { registers: Register[]; ranges: Range[] } {
   const registers: Register[] = [];
   const ranges: Range[] = register ? [register] : [];
-  if (!register) return { registers, ranges };
+  if (json === undefined) return { registers, ranges };
+  if (!register) c.fail(`${at}.registers`, "needs a register");
   for (const [i, entry] of c.list(json, `${at}.registers`, MAX_REGISTERS).entries()) {
     const path = `${at}.registers[${i}]`;
     if (!Array.isArray(entry) || entry.length !== 7) {
