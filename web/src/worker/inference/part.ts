@@ -151,6 +151,7 @@ function sameRange(v: Variant, info: InferencePlan, inputs: readonly string[]): 
     v.loaded.info.register !== undefined &&
     v.loaded.info.register[0] >= info.register![0] &&
     v.loaded.info.register[1] <= info.register![1] &&
+    JSON.stringify(v.loaded.info.registers) === JSON.stringify(info.registers) &&
     text(v.dims) === text(inputs.map((n) => info.inputs.get(n)!.shape)) &&
     inputs.every((n, i) => v.types[i] === info.inputs.get(n)!.dtype) &&
     v.known.length === info.known.size &&
