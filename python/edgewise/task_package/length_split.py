@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..bind import BoundGraph, bind
-from ..declare.dtypes import INT64
+from ..declare.dtypes import INT32, INT64
 from ..declare.symbolic import Sym
 from ..errors import UnsupportedOp
 from ..ir import Graph, Info, NeedsValue, Node
 
-# What a number passes on its way to a shape without being changed.
+# What a whole number passes on its way to a shape without being changed.
 UNCHANGED = ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape")
 LENGTH = "~length"  # an input of the second graph: its size is the number of frames
 
@@ -61,7 +61,21 @@ def divide(
         return None
     except NeedsValue as e:
         asked = e.value.name
-    length = _origin(graph, asked)
+    for length in _origins(graph, asked):
+        halves = _divided(graph, length, shapes, dtypes)
+        if halves.dtypes[length] in (INT32, INT64):
+            return halves
+    raise UnsupportedOp(
+        f"a shape follows from '{asked}', which is no whole number",
+        graph.name or "model",
+        "Export the model again.",
+    )
+
+
+def _divided(
+    graph: Graph, length: str, shapes: Mapping[str, Sequence[int | Sym]], dtypes: Mapping[str, int]
+) -> Halves:
+    """Divides a graph at a number that nodes compute."""
     later, reads = {length}, {id(n): _reads(n) for n in graph.nodes}
     first: list[Node] = []
     second: list[Node] = []
@@ -114,18 +128,18 @@ def _reads(node: Node) -> set[str]:
     return names
 
 
-def _origin(graph: Graph, name: str) -> str:
-    """The integer that a shape follows, before conversions."""
+def _origins(graph: Graph, name: str) -> list[str]:
+    """The number that a shape follows, before and between conversions: the earliest first."""
     makers = {o: n for n in graph.nodes for o in n.outputs}
-    while (node := makers.get(name)) is not None and node.op in UNCHANGED and not node.domain:
-        before = makers.get(node.inputs[0])
-        if before is None:
-            break
-        name = node.inputs[0]
-    if node is None:
+    if name not in makers:
         raise UnsupportedOp(
             f"a shape follows from the numbers of '{name}'",
             graph.name or "model",
             "Export the model again.",
         )
-    return name
+    names = [name]
+    while (node := makers[names[0]]).op in UNCHANGED and not node.domain:
+        if node.inputs[0] not in makers:
+            break
+        names.insert(0, node.inputs[0])
+    return names

@@ -118,9 +118,12 @@ def _made(programs: Programs, processor: AudioProcessor, size: int) -> dict[str,
     """{name: shape} of what the model gets for so many samples."""
     plans = programs.package.manifest["programs"]["pre"]["plans"]
     plan = next((p for p in plans if p["inputs"]["audio"][1] == [1, size]), plans[0])
+    shapes = {name: shape for name, (_, _, shape, _) in plan["outputs"].items()}
+    # what the processor passes on unchanged
+    shapes |= {name: plan["inputs"][of][1] for name, of in plan.get("passed", {}).items()}
     made = {
         name: [d[0] * size + d[1] if isinstance(d, list) else d for d in shape]
-        for name, (_, _, shape, _) in plan["outputs"].items()
+        for name, shape in shapes.items()
     }
     if processor.mask is not None:
         made[processor.mask.name] = [1, processor.mask.sizes(size, size)[1]]

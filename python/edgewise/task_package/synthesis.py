@@ -20,7 +20,7 @@ from ..declare.registers import Registers
 from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..errors import InputError, ModelError, UnsupportedOp
 from ..ir import Graph, Info, NeedsValue, Node, Tensor
-from ..json_text import parse_json_object
+from ..json_text import number_field, object_field, parse_json_object
 from ..processors.styles import WIDTH, Styles
 from ..text.tokenization.vits import VitsTokenizer
 from .length_split import LENGTH, Halves, divide, ranks
@@ -58,6 +58,8 @@ def synthesis_package(request: Request) -> Package:
     seconds = request.max_length or SECONDS
     described["output"] = output
     described |= _add_model(programs, graph, described, seconds, rows)
+    if described["type"] == "piper":
+        _check_phonemes(request, described)
     programs.package.manifest["processor"] = {"speech": described}
     return programs.package
 
@@ -105,28 +107,42 @@ def _piper(request: Request, names: set[str]) -> dict[str, Any]:
     for of in ids.values():
         if not isinstance(of, list) or not all(type(i) is int for i in of):
             raise ModelError("its phoneme_id_map is not {phoneme: [id]}", file, "Copy it again.")
-    speakers = config.get("speaker_id_map")
-    inference, audio = (
-        found if isinstance(found := config.get(name), dict) else {}
-        for name in ("inference", "audio")
+    speakers, inference, audio = (
+        object_field(config, name, file) for name in ("speaker_id_map", "inference", "audio")
     )
+    if not all(type(i) is int for i in speakers.values()):
+        raise ModelError("its speaker_id_map is not {name: number}", file, "Copy it again.")
     defaults = {"noise_scale": 0.667, "length_scale": 1.0, "noise_w": 0.8}
     return {
         "type": "piper",
         "sampling_rate": _whole(audio, "sample_rate", 22050),
         "speakers": _whole(config, "num_speakers", 1) if "sid" in names else 0,
-        "speaker_names": speakers if isinstance(speakers, dict) else {},
+        "speaker_names": speakers,
         "tokens": "input",
         "vocabulary": ids,
         "is_text": config.get("phoneme_type") == "text",
-        "scales": [float(inference.get(k, default)) for k, default in defaults.items()],
+        "scales": [number_field(inference, k, default, file) for k, default in defaults.items()],
     }
+
+
+def _check_phonemes(request: Request, described: Mapping[str, Any]) -> None:
+    """Raises ModelError: the plans of a Piper voice are too short for one of its phonemes."""
+    ids = {unit: len(of) for unit, of in described["vocabulary"].items()}
+    longest = max(ids, key=lambda unit: ids[unit])
+    count = ids["^"] + 2 * ids["_"] + ids["$"] + ids[longest]
+    if count > described["most"]:
+        raise ModelError(
+            f"{longest[:40]!r} takes {count} tokens with its ends, plans {described['most']}",
+            f"{request.graphs['model']}.json",
+            "Copy it again from the voice.",
+        )
 
 
 def _kokoro(request: Request, names: set[str], programs: Programs) -> dict[str, Any]:
     vocabulary: Any = _json(request, "config.json", {}).get("vocab")
     if vocabulary is None:
-        vocabulary = (_json(request, "tokenizer.json", {}).get("model") or {}).get("vocab")
+        fast = _json(request, "tokenizer.json", {})
+        vocabulary = object_field(fast, "model", "tokenizer.json").get("vocab")
     if vocabulary is None:
         vocabulary = _json(request, "vocab.json", {})
         vocabulary = vocabulary.get("vocab", vocabulary) or None

@@ -14,9 +14,12 @@ MASKED = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
 @pytest.fixture(scope="module")
 def folder(files):
     made = files / "ctc"
-    for name, mask, config in (("group", False, {}), ("layer", True, MASKED)):
+    for name, mask, config in (("group", False, {}), ("layer", True, MASKED), ("plain", False, {})):
         (made / name).mkdir(parents=True)
         tiny_audio.make_ctc(made / name, "Wav2Vec2", VOCABULARY, True, mask, **config)
+        if name == "plain":  # the samples pass the processor unchanged
+            file = made / name / "preprocessor_config.json"
+            file.write_text(json.dumps({**json.loads(file.read_text()), "do_normalize": False}))
         model, package = str(made / name), str(made / f"{name}.edge")
         main(["build", "--task", "asr", model, "--max-length", "2", "-o", package])
     return made
@@ -31,6 +34,7 @@ def test_text_and_times(visit, server, folder):
         ("layer.edge", 4, 37777, {"chunk_length_s": 1, "return_timestamps": "word"}),
         ("layer.edge", 5, 30000, {"chunk_length_s": 1, "stride_length_s": [0.3, 0.1]}),
         ("group/", 6, 16000, {}),  # is compiled in the page
+        ("plain.edge", 7, 32000, {"return_timestamps": "word"}),
     ]
     for i, (_, seed, count, _) in enumerate(cases):
         (folder / f"{i}.f32").write_bytes(sound(seed, count).tobytes())

@@ -1,0 +1,103 @@
+"""Packages of models that speak and hear, made ahead of time."""
+
+import json
+
+import pytest
+from edgewise.declare.dtypes import FLOAT, INT64
+from edgewise.declare.registers import Registers
+from edgewise.errors import ModelError
+from edgewise.ir import Graph, Info, Node, Tensor
+from edgewise.session.open import folder_files
+from edgewise.task_package import compile_task
+from edgewise.task_package.length_split import divide
+
+from . import tiny_voices
+from .test_damaged_files import ctc
+
+
+def graph(*nodes: Node) -> Graph:
+    """A graph of ids [1, n] and constants."""
+    constants = {
+        "axes": Tensor.of("axes", INT64, (2,), [0, 1]),
+        "one": Tensor.of("one", INT64, (1,), [1]),
+        "zero": Tensor.of("zero", FLOAT, (1,), [0.0]),
+    }
+    return Graph(
+        "voice",
+        list(nodes),
+        [Info("ids", INT64, [1, "n"])],
+        [Info("waveform", FLOAT, ["samples"])],
+        constants=constants,
+        opsets={"": 17},
+        ir_version=9,
+        producer="edgewise",
+    )
+
+
+def halves(*nodes: Node):
+    length = Registers([(2, 60)]).length(0)
+    return divide(graph(*nodes), {"ids": [1, length]}, {"ids": INT64})
+
+
+COUNT = Node("ReduceSum", ["floats", "axes"], ["count"], {"keepdims": 0})
+FLOATS = Node("Cast", ["ids"], ["floats"], {"to": FLOAT})
+
+
+def test_the_number_of_frames_is_a_whole_one():
+    """A page cannot read a float: the conversion belongs to the first half."""
+    found = halves(
+        FLOATS,
+        COUNT,
+        Node("Cast", ["count"], ["frames"], {"to": INT64}),
+        Node("Reshape", ["frames", "one"], ["shape"]),
+        Node("Expand", ["zero", "shape"], ["waveform"]),
+    )
+    assert found.length == "frames" and found.dtypes["frames"] == INT64
+    assert [n.op for n in found.second.nodes] == ["Reshape", "Expand"]
+
+
+def test_the_earliest_whole_number():
+    found = halves(
+        Node("ReduceSum", ["ids", "axes"], ["count"], {"keepdims": 0}),
+        Node("Cast", ["count"], ["float"], {"to": FLOAT}),
+        Node("Cast", ["float"], ["frames"], {"to": INT64}),
+        Node("Reshape", ["frames", "one"], ["shape"]),
+        Node("Expand", ["zero", "shape"], ["waveform"]),
+    )
+    assert found.length == "count"
+
+
+def compiled(folder, task):
+    return compile_task(folder_files(folder)[0], task)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"phoneme_id_map": {"^": [1], "_": [0], "$": [2], "a": [3] * 600}}, "'a' takes 604 token"),
+        ({"inference": {"noise_scale": "x"}}, "`noise_scale` is x, no number"),
+        ({"inference": [1]}, "`inference` is not an object"),
+        ({"speaker_id_map": {"ann": "0"}}, "speaker_id_map is not"),
+        ({"speaker_id_map": [1]}, "`speaker_id_map` is not an object"),
+    ],
+)
+def test_damaged_voices(change, why, tmp_path):
+    tiny_voices.make_piper(tmp_path)
+    file = tmp_path / "en_tiny.onnx.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(ModelError, match=why) as e:
+        compiled(tmp_path, "text-to-speech")
+    assert e.value.where == "en_tiny.onnx.json"
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_samples_that_pass_the_processor(normalize, tmp_path):
+    """Without normalization the program "pre" computes nothing."""
+    folder = ctc(tmp_path)
+    file = folder / "preprocessor_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "do_normalize": normalize}))
+    programs = compiled(folder, "automatic-speech-recognition").manifest["programs"]
+    assert [p["inputs"]["input_values"][1] for p in programs["model"]["plans"]][:2] == [
+        [1, 16000],
+        [1, 32000],
+    ]
