@@ -109,6 +109,9 @@ bool read_draft(draft *, const uint8_t *plan, size_t n);
 void try_plan(ew_engine *, const uint8_t *bytes, size_t n, bool must_work);
 /* True if the engine accepts the bound slots. A comparison of all pairs must give the same. */
 bool slots_are_right(ew_plan *);
+/* Sets a register within its range. The engine may refuse it where others follow from it, and then
+ * keeps all values. */
+void set_register(ew_plan *, uint32_t reg, int64_t value);
 /* Runs step `step`, counted with the init steps, of a plan whose slots are bound and checked. */
 void run_guarded(ew_plan *, uint32_t step);
 extern uint64_t loaded, ran, failed, skipped, stopped;

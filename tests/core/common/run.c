@@ -225,6 +225,21 @@ bool slots_are_right(ew_plan *p) {
   return !overlap;
 }
 
+void set_register(ew_plan *p, uint32_t reg, int64_t value) {
+  const size_t size = p->n_registers * sizeof *p->registers;
+  int64_t *before = malloc(size);
+  if (!before) abort();
+  memcpy(before, p->registers, size);
+  if (ew_plan_register(p, reg, value)) {
+    /* Lengths take all values of their range, unless what follows from them leaves its own. */
+    if (reg < p->n_lengths && p->n_registers == p->n_lengths) die("register", "");
+    if (memcmp(before, p->registers, size)) die("a refused value was kept", "register");
+  } else if (reg >= p->n_lengths) {
+    die("a value that follows from others was set", "register");
+  }
+  free(before);
+}
+
 void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_work) {
   ew_plan_header h = {0};
   memcpy(&h, bytes, n < sizeof h ? n : sizeof h);
@@ -257,9 +272,7 @@ void try_plan(ew_engine *e, const uint8_t *bytes, size_t n, bool must_work) {
     for (uint32_t i = 0; i < p->n_registers; i++) {
       const ew_register_entry *r = &p->limits[i];
       const uint64_t range = (uint64_t)r->max - (uint64_t)r->min;
-      if (one_in(2) &&
-          ew_plan_register(p, i, (int64_t)((uint64_t)r->min + (range ? next() % range : 0))))
-        die("register", "");
+      if (one_in(2)) set_register(p, i, (int64_t)((uint64_t)r->min + (range ? next() % range : 0)));
     }
     resolve_is_right(p);
     for (uint32_t i = 0; i < p->n_init_steps + p->n_steps; i++) run_guarded(p, i);
