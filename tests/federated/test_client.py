@@ -60,9 +60,11 @@ def test_a_server_sets_the_learning_rate(training):
     assert distance(still.values, weights) == 0
 
 
-@pytest.mark.parametrize("config", [{"local-steps": -1}, {"learning-rate": "x"}])
+@pytest.mark.parametrize(
+    "config", [{"local-steps": -1}, {"local-steps": 0}, {"learning-rate": "x"}]
+)
 def test_wrong_settings_are_declined(training, config):
-    with pytest.raises(InputError, match="positive number"):
+    with pytest.raises(InputError, match="positive number|at least 1"):
         trained(training, training.weights(), **config)
 
 

@@ -105,6 +105,25 @@ def test_the_mean_is_of_those_who_replied(tmp_path):
         client.end()
 
 
+def test_a_round_with_too_few_updates_does_not_count(tmp_path):
+    """The weights stay as they are, and the next round counts again."""
+
+    class Once(Toy):
+        def train(self, weights, config, seed, number, stop):
+            if number == 1:
+                raise InputError("not this time", "test")
+            return super().train(weights, config, seed, number, stop)
+
+    toys = [Toy(0), Once(1), Once(2)]
+    server = Server(tmp_path / "run", clients=3, rounds=2, least=2, codec="int4")
+    _, log = finish(server, toys)
+    assert [(line["participants"], line["refused"]) for line in log] == [(0, 3), (3, 0)]
+    reasons = sorted(log[0]["errors"].values(), key=len)
+    assert "has 1 updates that could count, the strategy needs 2" in reasons[-1]
+    assert reasons[0] == "the client declined: training failed"  # not the text of its error
+    assert all(np.array_equal(server.states[1][n], WEIGHTS[n]) for n in WEIGHTS)
+
+
 @pytest.mark.parametrize(
     "strategy, fields",
     {
@@ -117,9 +136,9 @@ def test_the_mean_is_of_those_who_replied(tmp_path):
     }.items(),
 )
 def test_hostile_updates_do_not_move_the_weights(tmp_path, strategy, fields):
-    """One of five clients sends a thousandfold update: it is refused or without effect."""
-    toys = [Toy(k, scale=0.1) for k in range(4)]
-    evil = Toy(4, scale=100.0)
+    """One of six clients sends a thousandfold update: it is refused or without effect."""
+    toys = [Toy(k, scale=0.1) for k in range(5)]
+    evil = Toy(5, scale=100.0)
     arrays, log = run(tmp_path / "run", [*toys, evil], rounds=2, strategy=strategy, **fields)
     moved = max(float(np.abs(arrays[n] - WEIGHTS[n]).max()) for n in arrays)
     assert 0 < moved < 1.0
@@ -165,8 +184,37 @@ def test_settings_are_checked(tmp_path):
         Settings(strategy="average")
     with pytest.raises(InputError, match="needs 5"):
         Settings(strategy="krum", malicious=1, clients=3)
+    with pytest.raises(InputError, match="needs 5"):
+        Settings(strategy="trimmed-mean", clients=4)
+    with pytest.raises(InputError, match="needs 3"):
+        Settings(clients=2, least=3)
+    assert [Settings(clients=n).needed for n in (1, 2, 9)] == [1, 2, 2]
     RunFolder(tmp_path).create(Settings(), WEIGHTS)
     with pytest.raises(InputError, match="a run already"):
         RunFolder(tmp_path).create(Settings(), WEIGHTS)
     with pytest.raises(InputError, match="there is no run"):
         RunFolder(tmp_path / "none").settings()
+
+
+def test_lines_of_killed_processes(tmp_path):
+    """Half a line is replaced, a line that was written twice counts once."""
+    folder = RunFolder(tmp_path)
+    for text in ('{"round": 1, "loss": 1}\n{"round"', '{"round": 2, "loss": 1}\nx\n[1]\n{"rou'):
+        with open(tmp_path / "rounds.jsonl", "a") as file:
+            file.write(text)
+        folder.log({"round": 2, "loss": 2})
+    assert folder.lines() == [{"round": 1, "loss": 1}, {"round": 2, "loss": 2}]
+
+
+def test_a_line_follows_its_state(tmp_path):
+    """Who reads the line of a round finds the round's weights in the folder."""
+    server = Server(tmp_path / "run", clients=2, rounds=2)
+    states, log = [], server.folder.log
+
+    def noted(line):
+        states.append((line["round"], server.folder.state_number()))
+        log(line)
+
+    server.folder.log = noted
+    finish(server, [Toy(0), Toy(1)])
+    assert states == [(1, 1), (2, 2)]

@@ -8,7 +8,7 @@ import hashlib
 
 import numpy as np
 from edgewise.federated.broadcast import Broadcast
-from edgewise.federated.codec import FORMAT, Schema, base_of, norm_of
+from edgewise.federated.codec import FORMAT, base_of, norm_of
 from edgewise.federated.hub import Hub, HubOptions
 from edgewise.federated.protocol import CHUNK, Refusal
 from edgewise.federated.sessions import Task
@@ -17,16 +17,9 @@ from edgewise.training.safetensors import save_safetensors
 from websockets.exceptions import ConnectionClosed
 
 from .raw import Raw
-from .toys import SCHEMA, Running, Toy, random_values, wait_for
+from .toys import BIG, SCHEMA, Running, Toy, random_values, wait_for
 
 NO_CLIP = Rules()
-
-
-@pytest.fixture
-def hub():
-    with Hub(SCHEMA, "float32", HubOptions(port=0)) as hub:
-        hub.url = f"ws://127.0.0.1:{hub.port}"
-        yield hub
 
 
 def ask(hub, base, number=1, nodes=None, codec="float32", seconds=10.0, rules=NO_CLIP):
@@ -208,20 +201,6 @@ def test_an_update_counts_once(hub):
     client.close()
 
 
-BIG = Schema.of({"dense": (300, 1000)})
-
-
-@pytest.fixture
-def big(request):
-    """A hub of a larger model. Its parameter: seconds of grace and stall; short ones are for tests
-    that wait for their end.
-    """
-    seconds = getattr(request, "param", 1.0)
-    with Hub(BIG, "float32", HubOptions(port=0, grace=seconds, stall=seconds)) as hub:
-        hub.url = f"ws://127.0.0.1:{hub.port}"
-        yield hub
-
-
 @pytest.mark.parametrize("phase", ["before", "download", "training", "upload"])
 def test_a_client_that_vanishes_ends_its_task(big, phase):
     client, task, future = one_task(big, BIG)
@@ -330,13 +309,17 @@ def test_clients_that_cannot_take_part_are_turned_away(hub, code, fields):
 
 
 def test_tickets_and_number_of_clients():
-    options = HubOptions(port=0, tickets=frozenset({"mine"}), clients=1)
+    options = HubOptions(port=0, tickets=frozenset({"mine", "more"}), clients=1)
     with Hub(SCHEMA, "float32", options) as hub:
         url = f"ws://127.0.0.1:{hub.port}"
         assert Raw(url, SCHEMA).first["code"] == "ticket"
         assert Raw(url, SCHEMA, ticket="other").first["code"] == "ticket"
-        assert Raw(url, SCHEMA, ticket="mine").first["kind"] == "welcome"
-        assert Raw(url, SCHEMA, ticket="mine").first["code"] == "full"
+        mine = Raw(url, SCHEMA, ticket="mine")
+        assert mine.first["kind"] == "welcome"
+        again = Raw(url, SCHEMA, ticket="mine").first
+        assert (again["code"], "another client uses" in again["reason"]) == ("ticket", True)
+        assert Raw(url, SCHEMA, ticket="more").first["code"] == "full"
+        mine.close()
 
 
 @pytest.mark.parametrize(

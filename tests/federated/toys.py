@@ -10,6 +10,7 @@ from edgewise.federated.codec import Schema
 
 SHAPES = {"m.lora_A.weight": (4, 6), "m.lora_B.weight": (5, 4), "dense": (3, 50)}
 SCHEMA = Schema.of(SHAPES)
+BIG = Schema.of({"dense": (300, 1000)})
 
 
 def random_values(seed, schema=SCHEMA, scale=1.0):

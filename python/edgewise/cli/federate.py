@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
 CODECS = ("float32", "float16", "int8", "int4")
+
+ORIGINS = "origin of pages that may connect, or * (default: this machine's, all with --tickets)"
 
 
 def add_parser(commands: Commands) -> None:
@@ -62,6 +65,7 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add("--strategy", default="fedavg", choices=STRATEGIES)
     add("--rounds", type=int, default=10, help="default %(default)s")
     add("--min", type=int, default=None, help="a round begins with so many clients (default 2)")
+    add("--least", type=int, help="a round counts with so many updates (default: 2)")
     add("--fraction", type=float, default=1.0, help="share of the clients that a round asks")
     add("--steps", type=int, default=10, help="updates of a client in a round")
     add("--codec", default="int8", choices=CODECS, help="of updates (default %(default)s)")
@@ -72,11 +76,11 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add("--beta", type=float, default=0.2, help="trimmed-mean: share cut off on either side")
     add("--mu", type=float, default=0.1, help="fedprox: weight of the distance")
     add("--server-learning-rate", type=float, default=0.01, help="fedadam (default %(default)s)")
-    add("--seed", type=int, default=0)
+    add("--seed", type=int, default=0, help="of the local training")
     add("--evaluation", nargs="+", help="text files whose loss is computed after each round")
     add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     add("--port", type=int, default=8765, help="default %(default)s")
-    add("--origin", action="append", help="origin of pages that may connect (default: all)")
+    add("--origin", action="append", help=ORIGINS)
     add("--tickets", help="file with a ticket in each line; clients must have one of them")
 
 
@@ -121,7 +125,7 @@ def simulate(args: argparse.Namespace) -> None:
     """
     if args.tabs < 1:
         raise InputError(f"{args.tabs} clients", "--tabs", "Give at least 1.")
-    args.min = args.min or args.tabs
+    args.min = args.tabs if args.min is None else args.min
     _rounds(args, args.tabs)
 
 
@@ -152,8 +156,9 @@ def _rounds(args: argparse.Namespace, tabs: int) -> None:
         )
 
     print(f"{args.folder}: run {settings.run}, clients at ws://{settings.host}:{settings.port}")
-    with Clients(_join_commands(args, settings.port, tabs)):
-        play(args.folder, after)
+    commands = _join_commands(args, settings.port, tabs, settings.tickets)
+    with Clients(commands) as clients:
+        play(args.folder, after, clients.check)
     print(f"{args.folder}: {'weights' if settings.lora is None else 'adapter'} of the last round")
 
 
@@ -165,7 +170,8 @@ def _settings(args: argparse.Namespace, settings: Any) -> Any:
     return settings(
         strategy=args.strategy,
         rounds=args.rounds,
-        clients=args.min or 2,
+        clients=2 if args.min is None else args.min,
+        least=args.least,
         fraction=args.fraction,
         steps=args.steps,
         learning_rate=args.learning_rate,
@@ -186,10 +192,18 @@ def _settings(args: argparse.Namespace, settings: Any) -> Any:
     )
 
 
-def _join_commands(args: argparse.Namespace, port: int, tabs: int) -> list[list[str]]:
+def _join_commands(
+    args: argparse.Namespace, port: int, tabs: int, tickets: list[str] | None
+) -> list[list[str]]:
     """Arguments of `edgewise federate join` for each simulated client."""
     if not tabs:
         return []
+    if tickets is not None and len(tickets) < tabs:
+        raise InputError(
+            f"it has {len(tickets)} tickets for {tabs} clients",
+            "--tickets",
+            "Each client needs a ticket of its own.",
+        )
     options: list[str] = ["--full"] if args.full else []
     for name in ("lora_r", "lora_alpha", "batch_size", "sequence_length", "dtype"):
         if getattr(args, name) is not None:
@@ -204,6 +218,7 @@ def _join_commands(args: argparse.Namespace, port: int, tabs: int) -> list[list[
             *args.data,
             *options,
             *("--part", f"{k}/{tabs}", "--name", f"tab {k}", "--threads", "1"),
+            *([] if tickets is None else ["--ticket", tickets[k - 1]]),
         ]
         for k in range(1, tabs + 1)
     ]
@@ -227,6 +242,7 @@ def join(args: argparse.Namespace) -> None:
             f"round {result['round']}: {'counted' if result['counted'] else 'not counted'}",
             flush=True,
         ),
+        on_decline=lambda reason: print(f"declined: {reason}", file=sys.stderr),
         attempts=200,
     )
     try:

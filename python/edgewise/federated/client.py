@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -29,6 +29,8 @@ from .protocol import CHUNK, CODECS, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, de
 
 WINDOW = 4  # chunks on their way
 SILENCE = 60.0  # seconds after which an answer is no longer expected
+WAITING = 256  # frames that may wait while the client trains
+TRY_AGAIN = (408, 425, 429)  # of HTTP's 4xx, those that do not mean a wrong request
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class FederatedClient:
         folder: keeps the state of the client. None: it is kept in memory.
         minimum_cohort: tasks for fewer clients are declined.
         on_result: called with each message `result`.
+        on_decline: called when a task is declined, with the reason. The server is not told texts
+            of errors, since they may quote data.
         attempts: connections that may fail one after the other.
     """
 
@@ -102,7 +106,9 @@ class FederatedClient:
         minimum_cohort: int = 1,
         on_result: Callable[[dict[str, Any]], object] | None = None,
         attempts: int = 20,
+        on_decline: Callable[[str], object] | None = None,
     ) -> None:
+        self.on_decline = on_decline
         self.url, self.training, self.name, self.ticket = url, training, name, ticket
         self.minimum_cohort, self.on_result, self.attempts = minimum_cohort, on_result, attempts
         self.state = ClientState(folder, training.schema)
@@ -135,7 +141,7 @@ class FederatedClient:
                     subprotocols=[Subprotocol(SUBPROTOCOL)],
                     compression=None,
                     max_size=max(CHUNK, MAX_TEXT),
-                    max_queue=None,
+                    max_queue=WAITING,
                 ) as socket:
                     self._socket, self._later = socket, []
                     self._greet()
@@ -146,6 +152,9 @@ class FederatedClient:
                 failures += 1
                 if self._leaving:
                     return
+                status = e.response.status_code if isinstance(e, InvalidStatus) else 0
+                if 400 <= status < 500 and status not in TRY_AGAIN:
+                    failures = self.attempts + 1
                 if failures > self.attempts:
                     raise InputError(
                         f"the server does not answer ({str(e)[:200]})",
@@ -188,6 +197,10 @@ class FederatedClient:
         if answer["kind"] == "refused":
             raise Refusal(str(answer.get("code")), str(answer.get("reason")), self.url)
         state.token = str(answer.get("token"))
+        counted = answer.get("accepted")  # updates whose answer may have been lost
+        if state.finished is not None and isinstance(counted, list):
+            if hashlib.sha256(state.finished.data).hexdigest() in counted:
+                state.accepted()
         state.save()
 
     def _serve(self) -> bool:
@@ -205,15 +218,18 @@ class FederatedClient:
                 except Aborted:
                     pass  # the deadline has passed: the server knows
                 except EdgewiseError as e:
-                    self._decline(message, str(e))
+                    self._decline(message, e)
 
     def _result(self, message: dict[str, Any]) -> None:
         self.rounds += 1
         if self.on_result is not None:
             self.on_result(message)
 
-    def _decline(self, task: Mapping[str, Any], reason: str) -> None:
-        self._send("decline", run=task["run"], round=task["round"], reason=reason[:200])
+    def _decline(self, task: Mapping[str, Any], error: EdgewiseError) -> None:
+        reason = "terms" if error.where == "terms" else "training failed"
+        self._send("decline", run=task["run"], round=task["round"], reason=reason)
+        if self.on_decline is not None:
+            self.on_decline(str(error))
 
     # rounds
     def _task(self, task: dict[str, Any]) -> None:
@@ -235,10 +251,10 @@ class FederatedClient:
 
     def _download(self, task: Mapping[str, Any]) -> None:
         """Fetches the weights of a task, from where an earlier connection has ended."""
-        file = task["file"]
-        if file is None or self.state.have == task["base"]:
+        if self.state.have == task["base"]:
             return
         assert self._socket is not None
+        file, schema = file_of(task, self.training.schema), self.training.schema
         if self._partial[0] != file["sha256"]:
             self._partial = file["sha256"], bytearray()
         data = self._partial[1]
@@ -249,12 +265,18 @@ class FederatedClient:
             if isinstance(frame, bytes):
                 data += frame
                 self.received_bytes += len(frame)
-            else:
-                self._later.append(decode(frame))
+                continue
+            message = decode(frame)
+            if message["kind"] == "refused":
+                if message.get("code") == "stale":
+                    raise Aborted("the server has ended the task")
+                raise Refusal(str(message.get("code")), str(message.get("reason")), self.url)
+            self._later.append(message)
+            if message["kind"] in ("bye", "task"):
+                raise Aborted("the server has ended the task")
         self._partial = "", bytearray()
         if hashlib.sha256(data).hexdigest() != file["sha256"]:
             raise InputError("the downloaded weights do not match their SHA-256", "task")
-        schema = self.training.schema
         fields = {"run": task["run"]}
         if file["kind"] == "weights":
             values = unpack(bytes(data), schema, "float32", fields, kind="weights")
@@ -308,7 +330,7 @@ class FederatedClient:
             steps=finished.steps,
             metrics=finished.metrics,
         )
-        sent: int | None = None
+        sent, last = None, 0
         while True:
             message = self._next(SILENCE)
             kind = message["kind"]
@@ -320,14 +342,34 @@ class FederatedClient:
                     self.state.rejected()
                     return
                 offset = int(message["offset"])
+                if not (last <= offset <= len(data)):
+                    raise InputError("it has acknowledged bytes that do not exist", self.url)
+                last = offset
                 sent = offset if sent is None else sent
                 while sent < min(len(data), offset + WINDOW * CHUNK):
                     self._socket.send(data[sent : sent + CHUNK])
                     self.sent_bytes += len(data[sent : sent + CHUNK])
                     sent += CHUNK
             elif kind == "refused":
+                if message.get("code") == "stale":
+                    return  # the round has ended meanwhile
                 raise Refusal(str(message.get("code")), str(message.get("reason")), self.url)
             else:
                 self._later.append(message)
                 if kind == "bye" or kind == "task":
                     return  # the round has ended meanwhile
+
+
+def file_of(task: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """The file that a task names.
+
+    Raises:
+        InputError: it cannot be one of this schema; its size is limited before a byte is read.
+    """
+    file = task.get("file")
+    if isinstance(file, dict):
+        codec = "float32" if file.get("kind") == "weights" else file.get("codec")
+        size = file.get("bytes")
+        if codec in CODECS and type(size) is int and 0 < size <= schema.most_bytes(codec):
+            return file
+    raise InputError("it names no file that this client can use", "task")

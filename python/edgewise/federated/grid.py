@@ -18,7 +18,7 @@ from .broadcast import Base, Broadcast
 from .hub import Hub
 from .protocol import Refusal
 from .sessions import Task
-from .verify import Rules, Verified, far_from_others
+from .verify import Rules, Verified, far_from_others, too_few
 
 REFUSED = 1001  # code of Flower's Error
 
@@ -29,7 +29,8 @@ class TabGrid(Grid):
     A reply contains weights: those that the strategy sent plus the client's difference, in float64,
     so that the strategy's mean is exact. Replies are ordered by the digest of their updates, which
     makes a round's result independent of the order in which they arrive. Updates whose norm is far
-    from the others' of the round, and clients without an update, are replies with an error.
+    from the others' of the round, and clients without an update, are replies with an error; so are
+    all if fewer than `rules.least` are left.
 
     Args:
         hub: the server of clients.
@@ -53,7 +54,7 @@ class TabGrid(Grid):
         self.seed, self.on_round = seed, on_round
         self._run: Any = None
         self._numbers = itertools.count()
-        self._made: tuple[Any, Base] | None = None
+        self._made: tuple[Any, int, Base] | None = None
         self._asked: dict[str, tuple[Message, concurrent.futures.Future[Verified]]] = {}
 
     # What strategies do not use, but the class Grid requires.
@@ -113,10 +114,11 @@ class TabGrid(Grid):
     def _base(self, message: Message, number: int) -> Base:
         """The files of a round, made once for all of its messages."""
         record = _only(message.content.array_records)
-        if self._made is None or self._made[0] is not record:
+        if self._made is None or self._made[0] is not record or self._made[1] != number:
+            # also when a round has left the weights as they were, as after --resume
             weights = {name: array.numpy() for name, array in record.items()}
-            self._made = record, self.broadcast.next(weights, number)
-        return self._made[1]
+            self._made = record, number, self.broadcast.next(weights, number)
+        return self._made[2]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         done = [i for i in message_ids if i in self._asked and self._asked[i][1].done()]
@@ -148,6 +150,7 @@ class TabGrid(Grid):
             else:
                 updates[node] = outcome.result()
         refused.update(far_from_others(updates))
+        refused.update(too_few(updates.keys() - refused.keys(), self.rules.least))
         by_node = {m.metadata.dst_node_id: m for m, _ in asked}
         good = sorted(updates.keys() - refused.keys(), key=lambda n: (updates[n].sha256, n))
         return [_reply(by_node[n], updates[n]) for n in good] + [
@@ -178,7 +181,7 @@ class TabGrid(Grid):
         }
         self.hub.announce(nodes, lambda n: {**record, "counted": n in counted})
         names = {n: s.name for n in nodes if (s := self.hub.sessions.get(n)) is not None}
-        base = None if self._made is None else self._made[1].sha256
+        base = None if self._made is None else self._made[2].sha256
         return {**record, "base": base, "errors": errors, "names": names, "digests": digests}
 
 

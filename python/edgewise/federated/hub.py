@@ -18,57 +18,24 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
-from websockets.typing import Origin, Subprotocol
+from websockets.typing import Subprotocol
 
 from ..errors import InputError
+from .admission import HubOptions, admit
 from .codec import Schema
-from .protocol import (
-    CHUNK,
-    MAX_TEXT,
-    SUBPROTOCOL,
-    VERSION,
-    Refusal,
-    check,
-    choose_version,
-    decode,
-    encode,
-)
+from .protocol import CHUNK, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, check, decode, encode
 from .sessions import Session, Task, Upload, Work
 from .verify import Verified, check_announcement, verify
 
 TAKEN_OVER, SLOW, REFUSED = 4001, 4002, 4003  # codes with which connections are closed
 STRIKES = 8  # refused messages after which a connection is closed
-
-
-@dataclass(frozen=True)
-class HubOptions:
-    """Where the hub listens, and its limits.
-
-    Attributes:
-        host, port: address; port 0: a free one.
-        origins: origins of the pages that may connect; None: all.
-        tickets: texts of which a client must present one; None: none is needed.
-        clients: maximum number of sessions.
-        grace: seconds within which a client must come back.
-        stall: seconds in which a chunk of 256 KiB must pass.
-        greeting: seconds in which a connection must say hello.
-        terms: what clients are told about the rounds.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8765
-    origins: tuple[str, ...] | None = None
-    tickets: frozenset[str] | None = None
-    clients: int = 2000
-    grace: float = 30.0
-    stall: float = 30.0
-    greeting: float = 10.0
-    terms: Mapping[str, Any] | None = None
+ENDING = 2.0  # seconds in which a client must take the hub's bye
+STRAY = 8  # chunks that may be on their way when a task ends
+SILENCE = 60  # seconds after which a client gives an unanswered `state`, and so us, up
 
 
 class Hub:
@@ -95,6 +62,7 @@ class Hub:
         self.secret = secret or secrets.token_bytes(32)
         self.sessions: dict[int, Session] = {}
         self._tokens: dict[str, Session] = {}
+        self._tickets: dict[str, Session] = {}  # by SHA-256
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()  # of `sessions`, which other threads read
         self._loop = asyncio.new_event_loop()
@@ -171,7 +139,7 @@ class Hub:
             self._connection,
             options.host,
             options.port,
-            origins=None if options.origins is None else [Origin(o) for o in options.origins],
+            origins=cast(Any, options.accepted_origins),
             subprotocols=[Subprotocol(SUBPROTOCOL)],
             compression=None,  # updates are packed; no small message becomes a large one
             max_size=max(CHUNK, MAX_TEXT),
@@ -185,19 +153,23 @@ class Hub:
     async def _close(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for session in list(self.sessions.values()):
-            await self._tell(session.node, encode("bye", reason="the server ends"))
+        sessions = list(self.sessions.values())
+        for session in sessions:
             if session.work is not None:
                 session.work.refuse(Refusal("end", "the server ends"))
+        bye = encode("bye", reason="the server ends")
+        await asyncio.gather(*(self._tell(s.node, bye, ENDING) for s in sessions))
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
 
-    async def _tell(self, node: int, text: str) -> None:
+    async def _tell(self, node: int, text: str, seconds: float | None = None) -> None:
         session = self.sessions.get(node)
         if session is not None and session.socket is not None:
             with contextlib.suppress(ConnectionClosed, TimeoutError):
-                await asyncio.wait_for(session.socket.send(text), self.options.stall)
+                await asyncio.wait_for(
+                    session.socket.send(text), self.options.stall if seconds is None else seconds
+                )
 
     async def _sweep(self) -> None:
         """Drops sessions whose client did not come back."""
@@ -212,6 +184,8 @@ class Hub:
         with self._lock:
             self.sessions.pop(session.node, None)
         self._tokens.pop(session.token, None)
+        if self._tickets.get(session.ticket) is session:
+            del self._tickets[session.ticket]
         if session.work is not None:
             session.work.refuse(reason)
             session.work = None
@@ -237,9 +211,8 @@ class Hub:
         except TimeoutError:
             await socket.close(SLOW, "too slow")
         finally:
-            if session.download is not None and session.holds(socket):
-                session.download.cancel()
             if session.holds(socket):
+                session.end_download()
                 session.socket, session.left = None, time.monotonic()
 
     def _enter(self, socket: ServerConnection, frame: str | bytes) -> Session:
@@ -252,33 +225,25 @@ class Hub:
         if message["kind"] != "hello":
             raise Refusal("hello", f"the first message is '{message['kind'][:40]}', not hello")
         hello = check(message)
-        choose_version(hello["protocols"])
-        tickets = self.options.tickets
-        if tickets is not None and not any(
-            hmac.compare_digest(t.encode(), (hello["ticket"] or "").encode()) for t in tickets
-        ):
-            raise Refusal("ticket", "no valid ticket was given", "hello.ticket")
-        if hello["schema"] != self.schema.sha256:
-            raise Refusal(
-                "schema",
-                "the client trains other parameters",
-                "hello.schema",
-                "Load the model of this server, compiled with the same adapters and rank.",
-            )
-        if self.codec not in hello["codecs"]:
-            raise Refusal("codec", f"the client does not have {self.codec}", "hello.codecs")
+        ticket = admit(hello, self.schema, self.codec, self.options)
         session = self._tokens.get(hello["resume"] or "")
-        if session is not None:
+        if session is not None and session.ticket == ticket:
             old, session.socket = session.socket, socket
             session.greet(hello)
             if old is not None:
                 asyncio.ensure_future(old.close(TAKEN_OVER, "the client connected again"))
             return session
+        if ticket and (other := self._tickets.get(ticket)) is not None:
+            if other.socket is not None:
+                raise Refusal("ticket", "another client uses this ticket", "hello.ticket")
+            self._drop(other, Refusal("gone", "another client came with its ticket"))
         if len(self.sessions) >= self.options.clients:
             raise Refusal("full", f"{self.options.clients} clients are connected", "", "Try later.")
-        session = Session(next(self._numbers), hello)
+        session = Session(next(self._numbers), hello, ticket)
         session.socket = socket
         self._tokens[session.token] = session
+        if ticket:
+            self._tickets[ticket] = session
         with self._lock:
             self.sessions[session.node] = session
         return session
@@ -290,7 +255,13 @@ class Hub:
                 "welcome",
                 protocol=VERSION,
                 token=session.token,
-                limits={"chunk": CHUNK, "text": MAX_TEXT, "grace": self.options.grace},
+                limits={
+                    "chunk": CHUNK,
+                    "text": MAX_TEXT,
+                    "grace": self.options.grace,
+                    "silence": SILENCE,
+                },
+                accepted=[sha256 for sha256, _ in session.receipts.values()],
                 terms=dict(self.options.terms or {}),
             )
         )
@@ -299,10 +270,11 @@ class Hub:
 
     async def _read(self, session: Session, socket: ServerConnection) -> None:
         """Reads messages until the connection ends. Raises TimeoutError, ConnectionClosed."""
-        strikes = 0
         while session.holds(socket):  # until another connection takes over
-            uploading = session.work is not None and session.work.upload is not None
-            async with asyncio.timeout(self.options.stall if uploading else None):
+            upload = None if session.work is None else session.work.upload
+            # other messages do not extend the time of a chunk
+            left = None if upload is None else upload.moved + self.options.stall - time.monotonic()
+            async with asyncio.timeout(left):
                 frame = await socket.recv()
             try:
                 if isinstance(frame, bytes):
@@ -311,10 +283,10 @@ class Hub:
                     return
             except Refusal as e:
                 await socket.send(encode("refused", code=e.code, reason=str(e)))
-                strikes += 1
-                if strikes >= STRIKES:
-                    await socket.close(REFUSED, "too many refused messages")
-                    return
+                session.strikes += 1
+            if session.strikes >= STRIKES:
+                await socket.close(REFUSED, "too many refused messages")
+                return
 
     async def _message(self, session: Session, message: dict[str, Any]) -> bool:
         """Handles a message; returns whether the client leaves."""
@@ -329,6 +301,8 @@ class Hub:
             work.refuse(Refusal("declined", f"the client declined: {message['reason']}"))
         elif kind == "state":
             session.available = message["available"]
+            if session.socket is not None:  # the client sees that the connection lives
+                await session.socket.send(encode("state", available=session.available))
         elif kind == "progress":
             self._work(session, message).step = message["step"]
         elif kind == "bye":
@@ -357,6 +331,7 @@ class Hub:
             work.refuse(Refusal("gone", "the client is gone, or busy"))
             return
         session.work = work
+        session.end_download()  # of an earlier task
         work.timer = self._loop.call_later(task.seconds, self._expire, session, work)
         if session.socket is not None:
             asyncio.ensure_future(self._try_task(session))
@@ -403,8 +378,7 @@ class Hub:
         file, socket = session.file, session.socket
         if file is None or socket is None or message["offset"] > len(file.data):
             raise Refusal("fetch", "there is nothing to fetch at this offset", "fetch.offset")
-        if session.download is not None:
-            session.download.cancel()
+        session.end_download()
         session.download = asyncio.create_task(
             self._download(socket, memoryview(file.data)[message["offset"] :])
         )
@@ -429,17 +403,19 @@ class Hub:
             work = self._work(session, message)
             check_announcement(message, work.task.fields, self.schema)
         except Refusal as e:
+            session.strikes += 1
             await self._reject(session, message, e)
             return
         if work.upload is None or work.upload.update["sha256"] != message["sha256"]:
             work.upload = Upload(message)
-        work.upload.update = message
+        work.upload.update, work.upload.moved = message, time.monotonic()
         await self._answer(session, "ack", message, offset=len(work.upload.data))
 
     async def _chunk(self, session: Session, chunk: bytes) -> None:
         work = session.work
         if work is None or work.upload is None:
-            if session.receipts:  # chunks on their way when the task ended
+            session.stray += 1
+            if session.receipts and session.stray <= STRAY:  # on their way when the task ended
                 return
             raise Refusal("order", "bytes arrived that were not announced", "update")
         upload = work.upload
@@ -471,6 +447,7 @@ class Hub:
         receipt = self.receipt(task.run, task.number, verified.sha256)
         session.remember(task, verified.sha256, receipt)
         session.work, session.have = None, task.base.sha256
+        session.strikes = session.stray = 0
         work.accept(verified)
         await self._answer(session, "accepted", upload.update, receipt=receipt)
 

@@ -6,6 +6,7 @@ The SuperLink is for this process alone and ends with it. Clients never reach it
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import socket
@@ -21,6 +22,7 @@ from .settings import RunFolder
 
 APP = Path(__file__).parent / "app"
 STARTING = 60.0  # seconds
+ENDING = 15.0  # seconds in which the app says bye to the clients
 
 
 def _command(name: str) -> str:
@@ -132,18 +134,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(10)
 
 
-def serve(folder: str, after: Callable[[dict[str, Any]], object] | None = None) -> None:
+def serve(
+    folder: str,
+    after: Callable[[dict[str, Any]], object] | None = None,
+    watch: Callable[[], object] | None = None,
+) -> None:
     """Runs the rounds of a run folder to the end.
 
     Args:
         folder: of RunFolder.create.
-        after: called with the line of the log of each round.
+        after: called with the line of the log of each round, when its state is written.
+        watch: called several times a second; what it raises ends the rounds.
 
     Raises:
         EngineError: the rounds ended early; the folder can be resumed.
     """
     run = RunFolder(folder)
-    settings, seen = run.settings(), len(run.lines())
+    settings, seen = run.settings(), run.state_number()
     home = Path(folder).resolve() / "flower"
     config = f'folder="{Path(folder).resolve().as_posix()}"'
     log = home / "run.log"
@@ -156,13 +163,19 @@ def serve(folder: str, after: Callable[[dict[str, Any]], object] | None = None) 
             start_new_session=True,
         )
         try:
+            end = math.inf
             ended = False
             while not ended:
-                ended = flwr.poll() is not None or run.state_number() >= settings.rounds
-                for line in run.lines()[seen:]:
-                    seen += 1
-                    if after is not None:
-                        after(line)
+                if run.state_number() >= settings.rounds:
+                    end = min(end, time.monotonic() + ENDING)
+                ended = flwr.poll() is not None or time.monotonic() > end
+                for line in run.lines():
+                    if line["round"] > seen:
+                        seen = line["round"]
+                        if after is not None:
+                            after(line)
+                if watch is not None:
+                    watch()
                 time.sleep(0.2)
         finally:
             _end(flwr)

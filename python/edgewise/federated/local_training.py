@@ -100,6 +100,8 @@ class LocalTraining:
             raise InputError("there is nothing to train on", "data")
         trainer = self.trainer
         steps = _number(config, "local-steps", STEPS)
+        if steps < 1:
+            raise InputError(f"it is {steps:g}", "config 'local-steps'", "Give at least 1.")
         rate = _number(config, "learning-rate", self._rate)
         mu = _number(config, "proximal-mu", 0.0)
         trainer.resume(self._start, changed=["learning_rate"])

@@ -6,7 +6,7 @@ ignored; unknown kinds are refused by name. docs/architecture/federated.md descr
 the messages.
 
 From clients: hello, fetch, update, decline, state, progress, bye. From the hub: welcome, refused,
-task, ack, accepted, rejected, result, bye.
+task, ack, accepted, rejected, result, state, bye.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ MAX_METRICS = 16
 CODECS = ("float32", "float16", "int8", "int4")
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
+UNPRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 NAME = re.compile(r"[\w.:/-]{1,200}", re.ASCII)
 
 
@@ -49,6 +50,8 @@ class Refusal(InputError):
 def _text(x: object, field: str, most: int = 200) -> str:
     if not isinstance(x, str) or len(x) > most:
         raise Refusal("field", f"it is not a text of at most {most} characters", field)
+    if UNPRINTED.search(x):
+        raise Refusal("field", "it contains control characters or half a character", field)
     return x
 
 

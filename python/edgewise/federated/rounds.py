@@ -8,10 +8,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import strategy as flower
 
+from .admission import HubOptions
 from .broadcast import Broadcast
 from .codec import Schema
 from .grid import TabGrid
-from .hub import Hub, HubOptions
+from .hub import Hub
 from .settings import RunFolder, Settings, State
 from .verify import Rules
 
@@ -103,13 +104,14 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
         broadcast.restore(state.parts["base"], first)
     if "m" in state.parts:
         strategy.m_t, strategy.v_t = state.parts["m"], state.parts["v"]
+    lines: list[dict[str, Any]] = []  # of the log, until the round's state is written
     grid = TabGrid(
         hub,
         broadcast,
-        Rules(settings.clip, settings.examples, settings.uniform),
+        Rules(settings.clip, settings.examples, settings.uniform, settings.needed),
         settings.deadline,
         settings.seed,
-        folder.log,
+        lines.append,
     )
 
     def after(number: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -120,6 +122,8 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
                 if getattr(strategy, f"{part}_t", None):
                     parts[part] = getattr(strategy, f"{part}_t")
             folder.save(State(first + number, values, parts), schema, settings.lora)
+        while lines:
+            folder.log(lines.pop(0))
         return None
 
     strategy.start(

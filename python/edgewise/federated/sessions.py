@@ -63,6 +63,7 @@ class Upload:
 
     update: dict[str, Any]
     data: bytearray = field(default_factory=bytearray)
+    moved: float = field(default_factory=time.monotonic)  # when the last chunk came
 
     def add(self, chunk: bytes) -> bool:
         """Adds the next chunk; returns whether the file is complete.
@@ -76,6 +77,7 @@ class Upload:
                 "chunk", f"a chunk has {len(chunk)} bytes, {expected} are expected", "update"
             )
         self.data += chunk
+        self.moved = time.monotonic()
         return len(self.data) == self.update["bytes"]
 
 
@@ -111,14 +113,16 @@ class Session:
     Attributes:
         node: its number.
         token: the secret with which it comes back.
+        ticket: SHA-256 of its ticket; empty if none is needed.
         socket: its connection, or None.
         left: when it lost its connection, by time.monotonic.
         work: the task that it has, or None.
         have: identity of the weights that it has.
+        strikes, stray: refused messages, and chunks without a task, of the present connection.
     """
 
-    def __init__(self, node: int, hello: Mapping[str, Any]) -> None:
-        self.node, self.token = node, secrets.token_urlsafe(32)
+    def __init__(self, node: int, hello: Mapping[str, Any], ticket: str = "") -> None:
+        self.node, self.token, self.ticket = node, secrets.token_urlsafe(32), ticket
         self.socket: ServerConnection | None = None
         self.left = time.monotonic()
         self.work: Work | None = None
@@ -129,8 +133,15 @@ class Session:
     def greet(self, hello: Mapping[str, Any]) -> None:
         """Takes over what a client says when it connects."""
         self.name: str = hello["name"] or ""
+        self.strikes = self.stray = 0
         self.have: str | None = hello["have"]
         self.available: bool = hello["available"] is not False
+
+    def end_download(self) -> None:
+        """Ends the download of an earlier task or connection."""
+        if self.download is not None:
+            self.download.cancel()
+            self.download = None
 
     def holds(self, socket: object) -> bool:
         """Whether a connection is the session's present one."""

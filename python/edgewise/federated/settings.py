@@ -10,7 +10,9 @@ rounds.jsonl          a line for each round: who took part, who was refused and 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import secrets
 from collections.abc import Mapping
@@ -41,6 +43,8 @@ class Settings:
         strategy: one of STRATEGIES.
         rounds: number of rounds.
         clients: a round begins when so many clients are there.
+        least: updates without which a round does not count. None: 2, or 1 if `clients` is 1; at
+            least what the strategy needs.
         fraction: share of the clients that a round asks, at least `clients`.
         steps: updates of the local training.
         learning_rate: of the local training; None: the client's.
@@ -81,6 +85,7 @@ class Settings:
     origins: list[str] | None = None
     tickets: list[str] | None = None
     grace: float = 30.0
+    least: int | None = None
     lora: dict[str, Any] | None = None
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
 
@@ -91,6 +96,7 @@ class Settings:
             "codec": self.codec in CODECS,
             "rounds": self.rounds >= 1,
             "clients": self.clients >= 1,
+            "least": self.least is None or self.least >= 1,
             "fraction": 0 < self.fraction <= 1,
             "steps": self.steps >= 1,
             "clip": self.clip is None or self.clip > 0,
@@ -109,13 +115,24 @@ class Settings:
                 wrong.replace("_", "-"),
                 f"Use one of {', '.join(choices)}." if choices else "",
             )
-        if self.strategy == "krum" and self.clients < 2 * self.malicious + 3:
+        if self.clients < self.needed:
+            given = {"krum": "malicious", "trimmed-mean": "beta"}.get(self.strategy, "least")
             raise InputError(
-                f"with {self.malicious} hostile clients Krum needs {2 * self.malicious + 3}"
-                f" clients, there are {self.clients}",
-                "malicious",
-                "Wait for more clients, or assume fewer hostile ones.",
+                f"{self.strategy} needs {self.needed} clients with these settings, a round begins"
+                f" with {self.clients}",
+                given,
+                "Wait for more clients, or change this setting.",
             )
+
+    @property
+    def needed(self) -> int:
+        """Updates without which a round does not count."""
+        robust = {
+            "krum": 2 * self.malicious + 3,
+            "trimmed-mean": math.ceil(1 / self.beta - 1e-9) if self.beta else 1,
+        }
+        least = min(2, self.clients) if self.least is None else self.least
+        return max(least, robust.get(self.strategy, 1))
 
 
 @dataclass
@@ -206,12 +223,15 @@ class RunFolder:
         return int(metadata["round"])
 
     def lines(self) -> list[dict[str, Any]]:
-        """The complete lines of rounds.jsonl."""
-        try:
-            with open(self._file("rounds.jsonl"), encoding="utf-8") as file:
-                return [json.loads(line) for line in file if line.endswith("\n")]
-        except FileNotFoundError:
-            return []
+        """The complete lines of rounds.jsonl, the last one of each round."""
+        found: dict[int, dict[str, Any]] = {}
+        with contextlib.suppress(FileNotFoundError), open(self._file("rounds.jsonl"), "rb") as file:
+            for text in file:
+                with contextlib.suppress(ValueError):
+                    line = json.loads(text)
+                    if text.endswith(b"\n") and type(line) is dict and "round" in line:
+                        found[line["round"]] = line
+        return [found[number] for number in sorted(found)]
 
     def _arrays(self, name: str) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """{part: {name: array}} of a file whose names are PART//NAME."""
@@ -243,6 +263,8 @@ class RunFolder:
         save_safetensors(tensors, self._file("state.safetensors"), {"round": str(state.number)})
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Adds a line to rounds.jsonl."""
-        with open(self._file("rounds.jsonl"), "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        """Adds a line to rounds.jsonl, in the place of one that a killed process began."""
+        with open(self._file("rounds.jsonl"), "a+b") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(json.dumps(line).encode() + b"\n")

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..errors import EngineError
+
 
 class Clients:
     """Processes of `edgewise federate`, which end with the block.
@@ -33,6 +35,14 @@ class Clients:
                 )
             )
         return self
+
+    def check(self) -> None:
+        """Raises EngineError if a client has failed."""
+        for number, process in enumerate(self.processes, 1):
+            if process.poll():
+                raise EngineError(
+                    f"it ended with {process.returncode}", f"client {number}", "Read its message."
+                )
 
     def __exit__(self, *error: object) -> None:
         for process in self.processes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +25,13 @@ class Rules:
             refused. None: no limit but the comparison with the other updates of the round.
         examples: maximum weight of an update.
         uniform: all updates have the weight 1.
+        least: updates without which a round does not count.
     """
 
     clip: float | None = None
     examples: int = 10_000
     uniform: bool = False
+    least: int = 1
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,18 @@ def verify(
         delta = {name: x * factor for name, x in delta.items()}
     examples = 1 if rules.uniform else min(update["examples"], rules.examples)
     return Verified(delta, examples, norm, update["metrics"] or {}, digest)
+
+
+def too_few(good: Collection[int], least: int) -> dict[int, Refusal]:
+    """All updates of a round, if there are fewer than the strategy needs.
+
+    Returns:
+        {client: why its update must not count}
+    """
+    if len(good) >= least:
+        return {}
+    why = f"the round has {len(good)} updates that could count, the strategy needs {least}"
+    return {node: Refusal("few", why, "round") for node in good}
 
 
 def far_from_others(updates: Mapping[int, Verified]) -> dict[int, Refusal]:
