@@ -4,14 +4,18 @@ import { Aborted, InputError } from "../shared/errors.ts";
 import { message as textOf } from "../shared/words.ts";
 import { CODECS, type Codec, normOf, pack, Schema, sha256, unpack, type Values } from "./codec.ts";
 import { CHUNK, Connection, ConnectionLost, type Message } from "./connection.ts";
+import { Download, fileOf, refusal } from "./download.ts";
 import { type Finished, type LedgerEntry, type State, Store } from "./store.ts";
 import { isTime, objection, type Terms, type When } from "./terms.ts";
 import type { LocalTrainer } from "./trainers.ts";
 
 const WINDOW = 4; // chunks on their way
-const DAY = 24 * 3600_000;
-const CHECK_MS = 10_000; // between looks at the conditions of `when`
+const CHECK_MS = 10_000; // between looks at the conditions of `when`, and at the connection
 const LAST_PAUSE_MS = 10_000;
+const ANSWER_MS = 15_000; // for the answer to hello
+const SILENCE_MS = 60_000; // without an answer: the connection is lost
+const STEADY_MS = 30_000; // a connection that lived so long was no failure
+const MAX_SECONDS = 3600; // of a task
 
 /** The result of a round. */
 export interface RoundResult {
@@ -75,13 +79,13 @@ export class FederatedClient<Data = unknown> {
   /** Resolves when the client has left or the server has ended; rejects if it cannot go on. */
   readonly done: Promise<void>;
   private connection: Connection | undefined;
-  private offered: Record<string, unknown> = {};
   private paused = false;
   private available = true;
   private left = false;
   private readonly ending = new AbortController();
   private timer: ReturnType<typeof setInterval> | undefined;
-  private partial: { sha256: string; chunks: Uint8Array<ArrayBuffer>[]; size: number } | undefined;
+  private answers = false; // whether the server answers `state`
+  private readonly download = new Download();
 
   private constructor(
     private readonly url: string,
@@ -136,7 +140,17 @@ export class FederatedClient<Data = unknown> {
 
   /** All that ever left this origin's clients, oldest first. */
   ledger(): Promise<LedgerEntry[]> {
-    return this.store.ledger();
+    return this.stored((store) => store.ledger());
+  }
+
+  /** Works with the storage, also after the end. */
+  private async stored<T>(work: (store: Store) => Promise<T>): Promise<T> {
+    const store = await Store.open(`${this.url} ${this.options.name ?? "client"}`);
+    try {
+      return await work(store);
+    } finally {
+      store.close();
+    }
   }
 
   /** Takes no new tasks; the present one is finished. */
@@ -162,24 +176,27 @@ export class FederatedClient<Data = unknown> {
     }
     this.connection?.close();
     await this.done.catch(() => undefined);
-    const store = await Store.open(`${this.url} ${this.options.name ?? "client"}`);
-    await store.remove();
-    store.close();
+    await this.stored((store) => store.remove());
   }
 
   private end(): void {
     clearInterval(this.timer);
     this.connection?.close();
+    this.store.close();
     this.unlock();
   }
 
-  /** Tells the server whether this client takes tasks now. */
+  /** Tells the server whether this client takes tasks now; finds dead connections. */
   private async look(): Promise<void> {
     const now = !this.paused && (await isTime(this.options.when ?? {}));
-    if (now === this.available) return;
+    const { connection } = this;
+    const news = now !== this.available;
     this.available = now;
     try {
-      this.connection?.send("state", { available: now });
+      if (this.answers) {
+        connection?.check(SILENCE_MS);
+        connection?.ask("state", { available: now });
+      } else if (news) connection?.send("state", { available: now });
     } catch {
       // said again when the connection is back
     }
@@ -189,26 +206,39 @@ export class FederatedClient<Data = unknown> {
     await Promise.resolve(); // the constructor ends first
     this.timer = setInterval(() => void this.look(), CHECK_MS);
     let connection: Connection | undefined = first;
+    let welcomed = false;
     for (let failures = 0; !this.left; ) {
+      let since = Infinity;
       try {
-        connection ??= await Connection.open(this.url);
+        connection ??= await Connection.open(this.url, this.ending.signal);
         this.connection = connection;
+        if (this.left) return;
         await this.greet(connection);
-        failures = 0;
+        since = Date.now();
+        welcomed = true;
         this.welcomed();
         if (await this.serve(connection)) return;
       } catch (e) {
         connection?.close();
-        if (!(e instanceof ConnectionLost)) {
+        if (this.left) return;
+        if (!welcomed || !(e instanceof ConnectionLost)) {
           this.turnedAway(e);
           throw e;
         }
       }
       connection = undefined;
-      if (this.left) return;
+      if (Date.now() - since > STEADY_MS) failures = 0;
       const pause = Math.min(LAST_PAUSE_MS, 100 * 2 ** failures++) * (0.5 + Math.random() / 2);
-      await new Promise((resolve) => setTimeout(resolve, pause));
+      await this.sleep(pause);
     }
+  }
+
+  /** Waits, until the client leaves at the longest. */
+  private sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      setTimeout(resolve, ms);
+      this.ending.signal.addEventListener("abort", () => resolve());
+    });
   }
 
   private async greet(connection: Connection): Promise<void> {
@@ -225,13 +255,18 @@ export class FederatedClient<Data = unknown> {
       ticket: options.ticket,
       available: this.available,
     });
-    const answer = await connection.message();
+    const answer = await connection.message(AbortSignal.timeout(ANSWER_MS)).catch((e) => {
+      throw e instanceof Aborted ? new ConnectionLost(`${this.url} does not answer`) : e;
+    });
     if (answer.kind === "refused")
       throw new InputError(String(answer.reason), this.url, `The server says: ${answer.code}.`);
     state.token = String(answer.token);
+    const counted: unknown = answer.accepted; // updates whose answer may have been lost
+    if (state.finished && Array.isArray(counted) && counted.includes(state.finished.sha256))
+      state.left = state.finished.left;
     await this.store.write(state);
-    this.offered = (answer.terms ?? {}) as Record<string, unknown>;
-    options.trainer.welcome?.(this.offered);
+    this.answers = (answer.limits as { silence?: unknown } | undefined)?.silence !== undefined;
+    options.trainer.welcome?.((answer.terms ?? {}) as Record<string, unknown>);
   }
 
   /** Handles messages. Returns true after the server's bye. */
@@ -239,71 +274,85 @@ export class FederatedClient<Data = unknown> {
     for (;;) {
       const message = await connection.message();
       if (message.kind === "bye") return true;
-      if (message.kind === "result") this.options.onRound?.(message as unknown as RoundResult);
-      if (message.kind !== "task") continue;
+      if (message.kind !== "task") {
+        await this.other(message);
+        continue;
+      }
       try {
         await this.task(connection, message);
       } catch (e) {
         if (e instanceof ConnectionLost) throw e;
         if (this.left) return true;
-        if (e instanceof Aborted) continue; // the deadline has passed: the server knows
-        const reason = textOf(e).slice(0, 200);
+        const late = e instanceof Aborted;
+        if (late && !(Number(message.deadline) > this.longest)) continue; // the server knows
+        // errors of this machine are not told: their texts may quote its data
+        const known = e instanceof InputError && ["terms", "when"].includes(e.where);
+        const reason = known ? e.where : late ? "too long" : "training failed";
         connection.send("decline", { run: message.run, round: message.round, reason });
-        this.options.onDecline?.(reason);
+        this.options.onDecline?.(textOf(e));
       }
     }
   }
 
-  /** Bytes of updates that left within 24 hours. */
-  private async sent(): Promise<number> {
-    const since = Date.now() - DAY;
-    return (await this.store.ledger()).reduce((n, e) => n + (e.time > since ? e.bytes : 0), 0);
+  /** Handles messages that may come at any time. */
+  private async other(message: Message): Promise<void> {
+    if (message.kind === "result") this.options.onRound?.(message as unknown as RoundResult);
+    const { finished } = this.state;
+    if (message.kind !== "accepted" || message.sha256 !== finished?.sha256) return;
+    this.state.left = finished!.left;
+    await this.store.write(this.state);
   }
 
   /** @throws InputError if a task does not meet the terms */
-  private async agree(task: Message, bytes: number): Promise<void> {
-    const sent = this.options.terms?.maxBytesPerDay === undefined ? 0 : await this.sent();
-    const reason = objection(this.options.terms ?? {}, task, this.offered, sent, bytes);
+  private async agree(task: Message, finished?: Finished): Promise<void> {
+    const terms = this.options.terms ?? {};
+    const counted = terms.maxBytesPerDay !== undefined;
+    const sent = counted ? await this.store.sent(finished?.sha256) : 0;
+    const reason = objection(terms, task, sent, finished?.data.length ?? 0);
     if (reason) throw new InputError(reason, "terms");
-    if (!this.available) throw new InputError("the client takes no tasks now", "when");
+  }
+
+  /** Most seconds of a task. */
+  private get longest(): number {
+    return this.options.terms?.maxSeconds ?? MAX_SECONDS;
   }
 
   private async task(connection: Connection, task: Message): Promise<void> {
-    const end = AbortSignal.timeout(Number(task.deadline) * 1000);
-    await this.agree(task, 0);
+    const { state } = this;
+    const { when } = this.options;
+    const seconds = Math.min(Number(task.deadline), this.longest);
+    if (!(seconds >= 0)) throw new InputError("its deadline is no number", "task");
+    const end = AbortSignal.any([AbortSignal.timeout(seconds * 1000), this.ending.signal]);
     const key = `${task.run} ${task.round} ${task.base}`;
-    await this.fetch(connection, task);
-    if (this.state.finished?.key !== key) await this.train(task, key, end);
-    await this.agree(task, this.state.finished!.data.length);
-    await this.send(connection, task, this.state.finished!);
+    const begun = state.finished?.key === key;
+    await this.agree(task, begun ? state.finished : undefined);
+    if (!begun && !this.available) throw new InputError("the client takes no tasks now", "when");
+    await this.fetch(connection, task, end);
+    if (state.finished?.key !== key) await this.train(task, key, end);
+    await this.agree(task, state.finished);
+    // what was begun is finished, but never sent over a metered connection
+    if (!(await isTime({ unmetered: when?.unmetered })))
+      throw new InputError("the connection is metered", "when");
+    await this.send(connection, task, state.finished!, end);
   }
 
-  /** Fetches the weights of a task, from where an earlier connection has ended. */
-  private async fetch(connection: Connection, task: Message): Promise<void> {
+  private async fetch(connection: Connection, task: Message, end: AbortSignal): Promise<void> {
     const { state, schema } = this;
     if (state.have === task.base) return;
-    const file = task.file as { kind: string; codec: Codec; bytes: number; sha256: string };
-    if (this.partial?.sha256 !== file.sha256)
-      this.partial = { sha256: file.sha256, chunks: [], size: 0 };
-    const { partial } = this;
-    if (partial.size < file.bytes)
-      connection.send("fetch", { run: task.run, round: task.round, offset: partial.size });
-    const later: Message[] = [];
-    while (partial.size < file.bytes) {
-      const frame = await connection.next();
-      if (frame instanceof Uint8Array) {
-        partial.chunks.push(frame);
-        partial.size += frame.length;
-        this.progress(task, "fetch", partial.size, file.bytes);
-      } else later.push(frame);
-    }
-    for (const message of later.reverse()) connection.unread(message);
-    this.partial = undefined;
-    const data = new Uint8Array(await new Blob(partial.chunks).arrayBuffer());
-    if (data.length !== file.bytes || (await sha256(data)) !== file.sha256)
+    const file = fileOf(task, schema);
+    const blob = await this.download.fetch(
+      connection,
+      task,
+      file,
+      end,
+      (message) => this.other(message),
+      (bytes) => this.progress(task, "fetch", bytes, file.bytes),
+    );
+    const data = new Uint8Array(await blob.arrayBuffer());
+    if ((await sha256(data)) !== file.sha256)
       throw new InputError("the weights do not match their SHA-256", "task");
     const weights = file.kind === "weights";
-    const values = await unpack(data, schema, weights ? "float32" : file.codec, {
+    const values = await unpack(data, schema, file.codec, {
       kind: weights ? "weights" : "delta",
       base: weights ? String(task.base) : (state.have ?? ""),
     });
@@ -339,9 +388,8 @@ export class FederatedClient<Data = unknown> {
     });
   }
 
-  private async train(task: Message, key: string, end: AbortSignal): Promise<void> {
+  private async train(task: Message, key: string, signal: AbortSignal): Promise<void> {
     const { state, schema, options } = this;
-    const signal = AbortSignal.any([end, this.ending.signal]);
     await options.trainer.load(state.values);
     let result: Awaited<ReturnType<LocalTrainer<Data>["train"]>>;
     try {
@@ -378,32 +426,52 @@ export class FederatedClient<Data = unknown> {
     await this.store.write(state);
   }
 
-  private async send(connection: Connection, task: Message, finished: Finished): Promise<void> {
+  private async send(
+    connection: Connection,
+    task: Message,
+    finished: Finished,
+    end: AbortSignal,
+  ): Promise<void> {
     const { data, examples, steps, metrics, norm } = finished;
     const [run, round, codec] = [String(task.run), Number(task.round), String(task.codec)];
-    const told = { run, round, sha256: finished.sha256, bytes: data.length, codec, examples };
-    const known = await this.store.ledger();
-    if (!known.some((e) => e.sha256 === finished.sha256))
-      await this.store.record({ url: this.url, time: Date.now(), ...told, norm, metrics });
-    connection.send("update", { ...told, steps, metrics });
-    let sent = -1;
+    const told = { run, round, sha256: finished.sha256, bytes: data.length, codec };
+    const numbers = { examples, steps, metrics };
+    await this.store.record({ url: this.url, ...told, norm, ...numbers });
+    if (end.aborted) throw new Aborted("the deadline has passed");
+    connection.send("update", { ...told, ...numbers });
+    let [sent, last] = [-1, 0];
     for (;;) {
-      const answer = await connection.message();
+      const answer = await connection.message(end);
       if (answer.kind === "bye" || answer.kind === "task") return connection.unread(answer);
-      if (answer.kind === "refused") throw new InputError(String(answer.reason), this.url);
-      if (answer.kind === "result") this.options.onRound?.(answer as unknown as RoundResult);
+      if (answer.kind === "refused") throw refusal(answer, this.url);
+      if (answer.kind !== "ack") await this.other(answer);
       if (answer.sha256 !== finished.sha256) continue;
-      if (answer.kind === "accepted") {
-        this.state.left = finished.left;
-        await this.store.write(this.state);
-      }
-      if (answer.kind !== "ack") return;
+      if (answer.kind !== "ack") return; // accepted, or rejected
       const offset = Number(answer.offset);
+      if (!(Number.isInteger(offset) && offset >= last && offset <= data.length))
+        throw new InputError("it has acknowledged bytes that do not exist", this.url);
+      last = offset;
       if (sent < 0) sent = offset;
-      for (; sent < Math.min(data.length, offset + WINDOW * CHUNK); sent += CHUNK)
-        connection.sendBytes(data.slice(sent, sent + CHUNK));
+      sent = await this.sendPart(connection, finished, sent, offset + WINDOW * CHUNK);
       this.progress(task, "send", offset, data.length);
     }
+  }
+
+  /** Sends an update from `begin` on, up to `end`. Returns how far. */
+  private async sendPart(
+    connection: Connection,
+    { data, sha256 }: Finished,
+    begin: number,
+    end: number,
+  ): Promise<number> {
+    const until = Math.min(data.length, end);
+    if (begin >= until) return begin;
+    const most = this.options.terms?.maxBytesPerDay ?? Infinity;
+    if (!(await this.store.spend(sha256, until - begin, data.length - begin, most)))
+      throw new InputError(`the terms allow ${most} bytes a day`, "terms");
+    for (let at = begin; at < until; at += CHUNK)
+      connection.sendBytes(data.slice(at, Math.min(at + CHUNK, until)));
+    return until;
   }
 }
 

@@ -60,6 +60,15 @@ export class Schema {
     return [...this.shapes].reduce((n, [name, shape]) => n + groupsOf(name, shape).count, 0);
   }
 
+  /** Maximum size of a file of this schema: as Python's most_bytes. */
+  mostBytes(codec: Codec): number {
+    if (codec === "int8" || codec === "int4")
+      return Math.ceil(this.count / (codec === "int8" ? 1 : 2)) + 2 * this.groups + 4096;
+    const entries = [...this.shapes].map(([n, s]) => 2 * (2 * n.length + 16 * s.length + 120));
+    const header = entries.reduce((a, b) => a + b, 0);
+    return this.count * (codec === "float32" ? 4 : 2) + header + 4096;
+  }
+
   /** The identity of weights. */
   base(values: Values): Promise<string> {
     const parts = Array.from(this.shapes.keys(), (name) => values.get(name)!);

@@ -1,9 +1,13 @@
 // A WebSocket of protocol 1, read message by message.
 
+import { Aborted } from "../shared/errors.ts";
+
 /** The subprotocol of protocol 1. */
 export const SUBPROTOCOL = "edgewise.federated.1";
 /** Maximum bytes of a binary frame. */
 export const CHUNK = 256 << 10;
+const MAX_TEXT = 64 << 10;
+const WAITING = 64; // messages that may wait while the client trains
 const CONNECTING_MS = 15_000;
 
 /** The connection ended, or could not be made. */
@@ -17,18 +21,16 @@ export interface Message {
 
 /** An open connection. */
 export class Connection {
-  private readonly frames: (Message | Uint8Array<ArrayBuffer>)[] = [];
+  private frames: (Message | Uint8Array<ArrayBuffer>)[] = [];
   private wake: (() => void) | undefined;
   private lost = false;
+  private expected = 0; // bytes of the download that are not here yet
+  private asked: number | undefined; // when a question without an answer was sent
 
   private constructor(private readonly socket: WebSocket) {
     socket.onmessage = ({ data }) => {
-      if (typeof data !== "string") this.frames.push(new Uint8Array(data as ArrayBuffer));
-      else {
-        const message = parsed(data);
-        if (message) this.frames.push(message);
-        else socket.close(4000, "not a message");
-      }
+      this.asked = undefined;
+      if (!this.take(data as string | ArrayBuffer)) this.abandon();
       this.wake?.();
     };
     socket.onclose = () => {
@@ -37,10 +39,33 @@ export class Connection {
     };
   }
 
+  /** Takes a frame over; false: it is not one of the protocol. */
+  private take(data: string | ArrayBuffer): boolean {
+    if (typeof data !== "string") {
+      if (!data.byteLength || data.byteLength > CHUNK) return false;
+      if (!this.expected) return true; // of a download that was given up
+      this.expected = Math.max(0, this.expected - data.byteLength);
+      this.frames.push(new Uint8Array(data));
+      return true;
+    }
+    const message = data.length > MAX_TEXT ? undefined : parsed(data);
+    const waiting = this.frames.filter((f) => !(f instanceof Uint8Array)).length;
+    if (!message || waiting >= WAITING) return false;
+    this.frames.push(message);
+    return true;
+  }
+
+  /** Says how many bytes of a download are still to come; others are dropped. */
+  expect(bytes: number): void {
+    this.frames = this.frames.filter((f) => !(f instanceof Uint8Array));
+    this.expected = bytes;
+  }
+
   /** @throws ConnectionLost if the server cannot be reached */
-  static open(url: string): Promise<Connection> {
+  static open(url: string, signal?: AbortSignal): Promise<Connection> {
     return new Promise((resolve, reject) => {
       const socket = new WebSocket(url, SUBPROTOCOL);
+      signal?.addEventListener("abort", () => socket.close(), { once: true });
       socket.binaryType = "arraybuffer";
       const timer = setTimeout(() => socket.close(), CONNECTING_MS);
       socket.onopen = () => {
@@ -56,20 +81,29 @@ export class Connection {
 
   /**
    * The next message or chunk.
+   * @param end ends the waiting
    * @throws ConnectionLost
+   * @throws Aborted if `end` says so
    */
-  async next(): Promise<Message | Uint8Array<ArrayBuffer>> {
-    while (!this.frames.length) {
-      if (this.lost) throw new ConnectionLost("the connection was lost");
-      await new Promise<void>((resolve) => (this.wake = resolve));
+  async next(end?: AbortSignal): Promise<Message | Uint8Array<ArrayBuffer>> {
+    const wake = () => this.wake?.();
+    end?.addEventListener("abort", wake);
+    try {
+      for (;;) {
+        if (end?.aborted) throw new Aborted("the time for an answer has passed");
+        if (this.frames.length) return this.frames.shift()!;
+        if (this.lost) throw new ConnectionLost("the connection was lost");
+        await new Promise<void>((resolve) => (this.wake = resolve));
+      }
+    } finally {
+      end?.removeEventListener("abort", wake);
     }
-    return this.frames.shift()!;
   }
 
-  /** The next message; chunks of a download that was given up are dropped. */
-  async message(): Promise<Message> {
+  /** The next message, as {@link next}; chunks of a download that was given up are dropped. */
+  async message(end?: AbortSignal): Promise<Message> {
     for (;;) {
-      const frame = await this.next();
+      const frame = await this.next(end);
       if (!(frame instanceof Uint8Array)) return frame;
     }
   }
@@ -93,6 +127,23 @@ export class Connection {
     if (this.lost || this.socket.readyState !== WebSocket.OPEN)
       throw new ConnectionLost("the connection was lost");
     this.socket.send(data);
+  }
+
+  /** Sends a message that the server answers. @throws ConnectionLost */
+  ask(kind: string, fields: Record<string, unknown>): void {
+    this.send(kind, fields);
+    this.asked ??= Date.now();
+  }
+
+  /** Gives the connection up if a question has had no answer for `ms` milliseconds. */
+  check(ms: number): void {
+    if (this.asked !== undefined && Date.now() - this.asked > ms) this.abandon();
+  }
+
+  private abandon(): void {
+    this.lost = true; // a dead connection takes long to close
+    this.socket.close(4000);
+    this.wake?.();
   }
 
   /** Ends the connection. */

@@ -6,14 +6,18 @@ import type { Values } from "./codec.ts";
 /** What left this machine for a round. */
 export interface LedgerEntry {
   /** Address of the server. */ url: string;
-  /** Time of sending, in milliseconds since 1970. */ time: number;
+  /** Time of sending, the last one if it was sent again, in milliseconds since 1970. */
+  time: number;
   run: string;
   round: number;
   /** Size of the update in bytes. */ bytes: number;
+  /** Bytes of it that left: fewer if a connection was lost, more if they were sent again. */
+  sent: number;
   /** SHA-256 of the update. */ sha256: string;
   codec: string;
   /** L2 norm of the difference. */ norm: number;
   /** Number of examples that the server was told. */ examples: number;
+  /** Number of steps that the server was told. */ steps: number;
   /** Numbers that the server was told, such as the loss. */ metrics: Record<string, number>;
 }
 
@@ -40,13 +44,23 @@ export interface State {
 }
 
 const DATABASE = "edgewise-federated";
+const DAY = 24 * 3600_000;
 
+/** The result of a request when its transaction is on the disk. */
 function request<T>(work: () => IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const made = work();
-    made.onsuccess = () => resolve(made.result);
-    made.onerror = () => reject(made.error);
+    const transaction = made.transaction!;
+    transaction.oncomplete = () => resolve(made.result);
+    transaction.onabort = () => reject(transaction.error ?? made.error);
   });
+}
+
+/** Bytes that left within 24 hours. Entries of older versions do not have `sent`. */
+function sentToday(entries: LedgerEntry[], except?: string): number {
+  const since = Date.now() - DAY;
+  const of = (e: LedgerEntry) => (e.time > since && e.sha256 !== except ? (e.sent ?? e.bytes) : 0);
+  return entries.reduce((n, e) => n + of(e), 0);
 }
 
 /** The storage of one client. */
@@ -64,7 +78,11 @@ export class Store {
         opening.result.createObjectStore("clients");
         opening.result.createObjectStore("ledger", { autoIncrement: true });
       };
-      return new Store(await request(() => opening), key);
+      const database = await new Promise<IDBDatabase>((resolve, reject) => {
+        opening.onsuccess = () => resolve(opening.result);
+        opening.onerror = () => reject(opening.error);
+      });
+      return new Store(database, key);
     } catch (e) {
       throw new StorageError(
         `the browser refuses to store the state of a client (${String(e)})`,
@@ -105,9 +123,42 @@ export class Store {
     await request(() => this.objects("clients", "readwrite").delete(this.key));
   }
 
-  /** Adds to the ledger, before the bytes leave. */
-  async record(entry: LedgerEntry): Promise<void> {
-    await request(() => this.objects("ledger", "readwrite").add(entry));
+  /** Adds to the ledger, before anything leaves; nothing if this update is there already. */
+  async record(entry: Omit<LedgerEntry, "time" | "sent">): Promise<void> {
+    const known = await this.ledger();
+    if (known.some((e) => e.sha256 === entry.sha256)) return;
+    const added = { ...entry, time: Date.now(), sent: 0 };
+    await request(() => this.objects("ledger", "readwrite").add(added));
+  }
+
+  /** Bytes that left within 24 hours, but for one update. */
+  async sent(except: string | undefined): Promise<number> {
+    return sentToday(await this.ledger(), except);
+  }
+
+  /**
+   * Counts bytes of an update, before they leave. One transaction: other tabs count, too.
+   * @param needed bytes that will have to leave in all from now on
+   * @param most bytes within 24 hours
+   * @returns false if there are not so many left; nothing is counted then
+   */
+  spend(sha256: string, bytes: number, needed: number, most: number): Promise<boolean> {
+    return new Promise((resolve, reject) => {
+      const ledger = this.objects("ledger", "readwrite");
+      let enough = false;
+      ledger.transaction.oncomplete = () => resolve(enough);
+      ledger.transaction.onabort = () => reject(ledger.transaction.error);
+      const [all, keys] = [ledger.getAll(), ledger.getAllKeys()];
+      keys.onsuccess = () => {
+        const entries = all.result as LedgerEntry[];
+        enough = sentToday(entries) + needed <= most;
+        const at = entries.findIndex((e) => e.sha256 === sha256);
+        if (!enough || at < 0) return;
+        const entry = entries[at]!;
+        const sent = (entry.sent ?? entry.bytes) + bytes;
+        ledger.put({ ...entry, sent, time: Date.now() }, keys.result[at]!);
+      };
+    });
   }
 
   /** The ledger of all clients of this origin, oldest first. */

@@ -6,12 +6,17 @@ import type { Message } from "./connection.ts";
 export interface Terms {
   /** Fewest clients that get the task of a round. Default: 1. */
   minimumCohort?: number;
-  /** `required`: only rounds whose server sees sums, but no single update. */
+  /** `required`: only rounds whose server sees sums, but no single update: none yet. */
   secureAggregation?: "required" | "optional";
-  /** Only rounds with differential privacy of at most this ε. Default: no demand. */
+  /**
+   * Only rounds in which this client adds noise for differential privacy of at most this ε: none
+   * yet. Default: no demand.
+   */
   maxEpsilon?: number;
   /** Most bytes of updates that leave within 24 hours, of all clients of this origin. */
   maxBytesPerDay?: number;
+  /** Most seconds of a task, whatever its deadline. Default: 3600. */
+  maxSeconds?: number;
 }
 
 /** When a client takes part. A condition that the browser cannot tell is met. */
@@ -29,34 +34,34 @@ interface Signals {
 /** Whether the conditions are met now. */
 export async function isTime({ charging, unmetered, visible }: When): Promise<boolean> {
   const { getBattery, connection } = navigator as Signals;
-  if (charging && getBattery && !(await getBattery.call(navigator)).charging) return false;
+  if (charging && getBattery) {
+    const unknown = { charging: true }; // the page may not ask
+    const battery = await getBattery.call(navigator).catch(() => unknown);
+    if (!battery.charging) return false;
+  }
   if (unmetered && (connection?.saveData || connection?.type === "cellular")) return false;
   return !(visible && globalThis.document?.visibilityState === "hidden");
 }
 
 /**
- * Why a task does not meet the terms; undefined: it does.
- * @param offered what the server said about its rounds
+ * Why a task does not meet the terms; undefined: it does. What a server says proves nothing: a term
+ * that this client cannot keep itself declines every task.
  * @param sent bytes of updates that left within 24 hours
  * @param bytes size of the update, if it is known
  */
 export function objection(
   terms: Terms,
   task: Message,
-  offered: Record<string, unknown>,
   sent: number,
   bytes: number,
 ): string | undefined {
   const cohort = Number(task.cohort);
   const least = terms.minimumCohort ?? 1;
   if (!(cohort >= least)) return `the task is for ${cohort} clients, the terms say ${least}`;
-  if (terms.secureAggregation === "required" && offered.secureAggregation !== true)
-    return "the terms require secure aggregation";
-  if (terms.maxEpsilon !== undefined) {
-    const { epsilon } = (task.privacy ?? {}) as { epsilon?: unknown };
-    if (!(typeof epsilon === "number" && epsilon <= terms.maxEpsilon))
-      return `the terms require differential privacy with an epsilon up to ${terms.maxEpsilon}`;
-  }
+  if (terms.secureAggregation === "required")
+    return "the terms require secure aggregation, which this client does not have";
+  if (terms.maxEpsilon !== undefined)
+    return "the terms require differential privacy, which this client does not have";
   const most = terms.maxBytesPerDay ?? Infinity;
   return sent + bytes > most ? `the terms allow ${most} bytes a day` : undefined;
 }

@@ -155,12 +155,14 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
   async train(data: string | string[], task: LocalTask): Promise<LocalResult> {
     if (setting(task.config, "proximal-mu", 0))
       throw new InputError("pages do not train with a proximal term", "config 'proximal-mu'");
+    const steps = setting(task.config, "local-steps", STEPS);
+    if (!(steps >= 1)) throw new InputError(`it is ${steps}`, "config 'local-steps'", "");
     const rate = setting(task.config, "learning-rate", this.options.learning_rate ?? 0);
     const run = await this.Trainer.create(this.model, data, {
       adapter: "lora",
       name: this.local,
       initial: this.name,
-      max_steps: setting(task.config, "local-steps", STEPS),
+      max_steps: steps,
       seed: task.seed,
       learning_rate: rate || undefined,
       signal: task.signal,

@@ -1,0 +1,320 @@
+// The client of a page against a server that the test plays.
+
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { FederatedClient, type FederatedOptions } from "../../src/federated/client.ts";
+import { pack, Schema, sha256, type Values } from "../../src/federated/codec.ts";
+import { CHUNK } from "../../src/federated/connection.ts";
+import { FakeDatabase, FakeSocket, until } from "./fakes.ts";
+
+const COUNT = 200_000; // more than 3 chunks in float32
+const SHAPES: [string, number[]][] = [["w", [COUNT]]];
+const WEIGHTS: Values = new Map([["w", new Float32Array(COUNT).fill(0.5)]]);
+const FIELDS = { run: "run", round: 1 };
+
+let database: FakeDatabase;
+let schema: Schema;
+let weights: Uint8Array<ArrayBuffer>;
+let base: string;
+let declined: string[];
+let clients: FederatedClient<unknown>[];
+
+beforeEach(async () => {
+  database = new FakeDatabase();
+  declined = [];
+  clients = [];
+  FakeSocket.made = [];
+  FakeSocket.reachable = true;
+  given("indexedDB", database.factory);
+  given("WebSocket", FakeSocket);
+  given("navigator", {});
+  schema = await Schema.of(SHAPES);
+  base = await schema.base(WEIGHTS);
+  weights = (await pack(WEIGHTS, schema, "float32", { base, kind: "weights" })).data;
+});
+
+afterEach(async () => {
+  for (const client of clients) await client.leave();
+  assert.equal(database.open.size, 0, "the database is closed");
+});
+
+function given(name: string, value: unknown): void {
+  Object.defineProperty(globalThis, name, { value, configurable: true });
+}
+
+/** Trains by adding 1; `hold` keeps it from ending. */
+function trainer(hold?: Promise<void>): FederatedOptions<null>["trainer"] {
+  return {
+    shapes: async () => SHAPES,
+    load: async () => undefined,
+    async train() {
+      await hold;
+      const values = new Map([["w", WEIGHTS.get("w")!.map((x) => x + 1)]]);
+      return { values, examples: 3, steps: 5, metrics: { loss: 1 } };
+    },
+  };
+}
+
+async function join(
+  options: Partial<FederatedOptions<null>> = {},
+  welcome: Record<string, unknown> = {},
+): Promise<[FederatedClient<null>, FakeSocket]> {
+  const joining = FederatedClient.join("ws://x", {
+    trainer: trainer(),
+    data: null,
+    onDecline: (reason) => declined.push(reason),
+    ...options,
+  });
+  const socket = await socketOf(1, welcome);
+  const client = await joining;
+  clients.push(client as FederatedClient<unknown>);
+  return [client, socket];
+}
+
+/** The nth connection, welcomed. */
+async function socketOf(n: number, welcome: Record<string, unknown> = {}): Promise<FakeSocket> {
+  await until(() => FakeSocket.made.length >= n, "there is no connection");
+  const socket = FakeSocket.made[n - 1]!;
+  await socket.expect("hello");
+  socket.say("welcome", { token: "t", ...welcome });
+  return socket;
+}
+
+async function task(more: Record<string, unknown> = {}) {
+  const file = { kind: "weights", codec: "float32", bytes: weights.length };
+  return {
+    ...FIELDS,
+    base,
+    file: { ...file, sha256: await sha256(weights) },
+    codec: "float32",
+    seed: 1,
+    deadline: 100,
+    cohort: 5,
+    ...more,
+  };
+}
+
+function chunks(socket: FakeSocket, begin = 0, end = weights.length): void {
+  for (let at = begin; at < end; at += CHUNK) socket.bytes(weights.subarray(at, at + CHUNK));
+}
+
+/** Plays a task up to the announcement of the update. */
+async function update(socket: FakeSocket, more: Record<string, unknown> = {}) {
+  socket.say("task", await task(more));
+  await socket.expect("fetch");
+  chunks(socket);
+  return await socket.expect("update");
+}
+
+/** Takes an update to the end. */
+async function take(socket: FakeSocket, sha: unknown, from = 0, bytes = 800_000): Promise<number> {
+  socket.say("ack", { sha256: sha, offset: from });
+  let at = from;
+  while (at < bytes) {
+    const chunk = await socket.next();
+    if (!(chunk instanceof Uint8Array)) continue;
+    socket.say("ack", { sha256: sha, offset: (at += chunk.length) });
+  }
+  return at;
+}
+
+test("a task is fetched, trained and sent; the ledger has it", async () => {
+  const [client, socket] = await join();
+  const told = await update(socket);
+  await take(socket, told.sha256, 0, told.bytes as number);
+  socket.say("accepted", { sha256: told.sha256 });
+  const [entry] = await client.ledger();
+  assert.deepEqual(
+    [entry!.sha256, entry!.bytes, entry!.sent, entry!.steps, entry!.examples],
+    [told.sha256, told.bytes, told.bytes, 5, 3],
+  );
+});
+
+for (const terms of [{ secureAggregation: "required" }, { maxEpsilon: 1e9 }] as const)
+  test(`a server's word does not meet ${JSON.stringify(terms)}`, async () => {
+    const says = { terms: { secureAggregation: true, privacy: { epsilon: 0.1 } } };
+    const [, socket] = await join({ terms }, says);
+    socket.say("task", await task({ privacy: { epsilon: 0.1 } }));
+    assert.equal((await socket.expect("decline")).reason, "terms");
+    assert.match(declined[0]!, /which this client does not have/);
+  });
+
+test("texts of errors are not told", async () => {
+  const failing = { ...trainer(), train: () => Promise.reject(new Error("a secret text")) };
+  const [, socket] = await join({ trainer: failing });
+  socket.say("task", await task());
+  await socket.expect("fetch");
+  chunks(socket);
+  assert.equal((await socket.expect("decline")).reason, "training failed");
+  assert.deepEqual(declined, ["a secret text"]);
+});
+
+for (const answer of ["refused", "task", "bye"])
+  test(`a download ends with '${answer}'`, async () => {
+    const [client, socket] = await join();
+    socket.say("task", await task());
+    await socket.expect("fetch");
+    chunks(socket, 0, CHUNK);
+    if (answer === "bye") {
+      socket.say("bye");
+      return await client.done;
+    }
+    if (answer === "refused") socket.say("refused", { code: "stale", reason: "too late" });
+    socket.say("task", await task({ round: 2 }));
+    socket.bytes(weights.subarray(0, CHUNK)); // of the first task: dropped
+    const again = await socket.expect("fetch");
+    assert.deepEqual([again.round, again.offset], [2, CHUNK]);
+    chunks(socket, CHUNK);
+    assert.equal((await socket.expect("update")).round, 2);
+  });
+
+test("a download ends at the deadline", async () => {
+  const [, socket] = await join();
+  socket.say("task", await task({ deadline: 0.05 }));
+  await socket.expect("fetch");
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  socket.say("task", await task({ round: 2 }));
+  assert.equal((await socket.expect("fetch")).round, 2);
+});
+
+for (const [what, more] of Object.entries({
+  "a size above the schema's": { bytes: 1e12 },
+  "a size of 0": { bytes: 0 },
+  "no size": { bytes: "x" },
+  "an unknown kind": { kind: "x" },
+}))
+  test(`a file with ${what} is not fetched`, async () => {
+    const [, socket] = await join();
+    const good = await task();
+    socket.say("task", { ...good, file: { ...good.file, ...more } });
+    assert.equal((await socket.expect("decline")).reason, "training failed");
+    assert.ok(!socket.sent.some((m) => !(m instanceof Uint8Array) && m.kind === "fetch"));
+  });
+
+for (const offset of [-1e300, 0.5, "x", 1e9])
+  test(`an acknowledged offset of ${offset} ends the sending`, async () => {
+    const [, socket] = await join();
+    const told = await update(socket);
+    socket.say("ack", { sha256: told.sha256, offset });
+    await socket.expect("decline");
+    assert.match(declined[0]!, /do not exist/);
+  });
+
+test("a server that floods a client in training is left", async () => {
+  let end!: () => void;
+  const [, socket] = await join({ trainer: trainer(new Promise<void>((r) => (end = r))) });
+  socket.say("task", await task());
+  await socket.expect("fetch");
+  chunks(socket);
+  await until(() => database.tables.get("clients")!.size, "it is not trained");
+  for (let k = 0; k < 100; k++) socket.bytes(new Uint8Array(CHUNK)); // dropped
+  assert.equal(socket.readyState, 1);
+  for (let k = 0; k < 100; k++) socket.say("result", { round: k });
+  assert.equal(socket.readyState, 3);
+  end();
+  await socketOf(2);
+});
+
+for (const bad of ["x".repeat((64 << 10) + 1), "[1]"])
+  test(`a message of ${bad.length} characters that is none ends the connection`, async () => {
+    const [, socket] = await join();
+    socket.onmessage!({ data: bad });
+    assert.equal(socket.readyState, 3);
+  });
+
+test("leaving while the connection is lost ends soon, and sends nothing", async () => {
+  const [client, socket] = await join();
+  await update(socket);
+  FakeSocket.reachable = false;
+  socket.close();
+  await until(() => FakeSocket.made.length > 1, "it does not come back");
+  FakeSocket.reachable = true;
+  await client.leave();
+  await client.done;
+  for (const later of FakeSocket.made.slice(1)) assert.deepEqual(later.sent, []);
+  assert.equal(database.tables.get("clients")!.size, 0);
+  assert.equal(database.ledger().length, 1);
+});
+
+test("a pause does not throw away what was trained", async () => {
+  let end!: () => void;
+  const [client, socket] = await join({ trainer: trainer(new Promise<void>((r) => (end = r))) });
+  socket.say("task", await task());
+  await socket.expect("fetch");
+  chunks(socket);
+  client.pause();
+  await socket.expect("state");
+  end();
+  await socket.expect("update");
+  socket.say("rejected", { sha256: database.ledger()[0]!.sha256 });
+  socket.say("task", await task({ round: 2 }));
+  assert.equal((await socket.expect("decline")).reason, "when");
+});
+
+test("a finished update is not sent over a metered connection", async () => {
+  let end!: () => void;
+  const hold = new Promise<void>((r) => (end = r));
+  const [, socket] = await join({ trainer: trainer(hold), when: { unmetered: true } });
+  socket.say("task", await task());
+  await socket.expect("fetch");
+  chunks(socket);
+  given("navigator", { connection: { type: "cellular" } });
+  end();
+  assert.equal((await socket.expect("decline")).reason, "when");
+});
+
+test("bytes of a day are those that left, also of repeated sends", async () => {
+  const size = (await pack(WEIGHTS, schema, "float32", {})).data.length + 200;
+  const [, first] = await join({ terms: { maxBytesPerDay: size * 1.5 } });
+  const told = await update(first);
+  const bytes = told.bytes as number;
+  first.say("ack", { sha256: told.sha256, offset: 0 });
+  await first.next();
+  await until(() => database.ledger()[0]!.sent === bytes, "it is not sent");
+  first.close();
+  // the server has a third of it: the rest is sent again
+  const second = await socketOf(2);
+  second.say("task", await task({ file: undefined }));
+  await second.expect("update");
+  await take(second, told.sha256, 2 * CHUNK, bytes);
+  assert.equal(database.ledger()[0]!.sent, 2 * bytes - 2 * CHUNK);
+  second.close();
+  // the server has lost it: all of it would be too much
+  const third = await socketOf(3);
+  third.say("task", await task({ file: undefined }));
+  await third.expect("update");
+  third.say("ack", { sha256: told.sha256, offset: 0 });
+  assert.equal((await third.expect("decline")).reason, "terms");
+  assert.equal(database.ledger().length, 1);
+});
+
+test("an update whose answer was lost is known from the welcome", async () => {
+  const [, socket] = await join();
+  const told = await update(socket, { codec: "int4" });
+  const state = () => [...database.tables.get("clients")!.values()][0] as { left: Values };
+  assert.equal(state().left.size, 0);
+  socket.close();
+  await socketOf(2, { accepted: [told.sha256] });
+  await until(() => state().left.size === 1, "what was rounded away is lost");
+});
+
+test("a server that cannot be reached any more ends join", async () => {
+  const joining = FederatedClient.join("ws://x", { trainer: trainer(), data: null });
+  await until(() => FakeSocket.made.length, "there is no connection");
+  await FakeSocket.made[0]!.expect("hello");
+  FakeSocket.made[0]!.close();
+  await assert.rejects(joining, /connection was lost/);
+});
+
+test("a task that is longer than the terms allow is declined", async () => {
+  const stopped = trainer();
+  stopped.train = async (_, { signal }) => {
+    await until(() => signal.aborted, "it is not stopped");
+    throw new Error("stopped");
+  };
+  const [, socket] = await join({ trainer: stopped, terms: { maxSeconds: 0.5 } });
+  socket.say("task", await task({ deadline: 1e300 }));
+  await socket.expect("fetch");
+  chunks(socket);
+  assert.equal((await socket.expect("decline")).reason, "too long");
+});
