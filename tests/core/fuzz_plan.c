@@ -135,7 +135,9 @@ static size_t compose(uint8_t *plan) {
     const int64_t least = (int64_t)below(3);
     d.registers[d.n_registers] = (ew_register_entry){.min = least, .max = least + below(6)};
   }
-  for (uint32_t i = 0; d.n_registers && i < 2 && one_in(3); i++) add_derived(&d);
+  /* as MAX_BASES of plan.c: more lengths than that and a derived register may be refused */
+  const bool derives = d.n_registers > 0 && d.n_registers <= 3;
+  for (uint32_t i = 0; derives && i < 2 && one_in(3); i++) add_derived(&d);
   const uint32_t wanted = 1 + below(4);
   if (one_in(3)) compose_step(&d, true);
   for (uint32_t i = 0; i < wanted; i++) compose_step(&d, false);
