@@ -264,9 +264,7 @@ def test_input_slots_are_as_large_as_their_tensors(change, packages, page):
     ],
 )
 def test_shapes_that_follow_a_register(register, dimension, why, packages, page):
-    """A range of the register beyond the slots' sizes, and expressions that are negative or too
-    large.
-    """
+    """A range of the register beyond the slots' sizes, negative and too large expressions."""
     manifest, rest = split(packages["lengths"])
     described = manifest["inference"]["plans"][1]
     described["outputs"] = {

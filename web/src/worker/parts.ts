@@ -39,8 +39,8 @@ async function load(name: string): Promise<object> {
     new EngineError(
       `a part of the worker could not be loaded (${why})`,
       url,
-      `Check the network, and that ${file} is served there, as in the library's folder dist/; then ` +
-        "make a new pipeline or session.",
+      `Check the network, and that ${file} is served there, as in the library's folder dist/; ` +
+        "then make a new pipeline or session.",
     );
   if (!url)
     throw new EngineError(

@@ -1,5 +1,5 @@
-// The files of a model and their addresses: a folder of a site, a model id of a hub, or files chosen
-// by the user. Knows names and addresses, not contents.
+// The files of a model and their addresses: a folder of a site, a model id of a hub, or files
+// chosen by the user. Knows names and addresses, not contents.
 
 import { GRAPHS } from "../../../gen/manifest.ts";
 import { InputError } from "../../../shared/errors.ts";
