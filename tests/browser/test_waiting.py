@@ -217,6 +217,8 @@ EARLY = """
 
 def test_storage_does_not_respond(visit, server, files):
     """Nothing is stored then; everything else works."""
+    # Parts of the worker lie beside it.
+    (files / "worker-onnx.js").write_text('import "/worker-onnx.js";')
     for broken in (
         "FileSystemDirectoryHandle.prototype.getFileHandle",
         "FileSystemFileHandle.prototype.createSyncAccessHandle",

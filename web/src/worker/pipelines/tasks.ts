@@ -56,7 +56,7 @@ export async function openTask(
   PARTS[request.task]?.().catch(() => undefined); // a call reports it
   const model = async () => (await generation()).Seq2SeqModel;
   const host = await TaskHost.open(request, signal, progress, model);
-  const described = host.processor.speech as SpeechDescription | undefined;
+  const described = host.processor.speech as unknown as SpeechDescription | undefined;
   if (described) {
     const { sampling_rate, type } = described;
     host.info.speech = { sampling_rate, splits: type !== "vits" };
