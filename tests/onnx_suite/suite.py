@@ -67,3 +67,26 @@ def suite():
             for case in load_model_tests(kind=kind)
         ]
     return {t.name: t for t in sorted(out, key=lambda t: t.name)}
+
+
+def contents(cache):
+    """{name of a test: [operators of its graph, whether it has values other than numeric tensors]}.
+
+    Making the suite takes five seconds, since the package computes the expected outputs. What each
+    process needs to collect tests is kept in pytest's cache until another version is installed.
+    """
+    key = f"onnx-suite/{onnx.__version__}"
+    kept = cache.get(key, None)
+    if kept is None:
+        kept = {name: _content(test.model.graph) for name, test in suite().items()}
+        cache.set(key, kept)
+    return kept
+
+
+def _content(graph):
+    other = any(
+        i.type.tensor_type.elem_type == onnx.TensorProto.STRING
+        or not i.type.HasField("tensor_type")
+        for i in (*graph.input, *graph.output)
+    )
+    return [sorted({n.op_type for n in graph.node}), other]

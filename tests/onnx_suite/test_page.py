@@ -3,10 +3,9 @@ optionals, strings, loops, branches, data-dependent shapes.
 """
 
 import edgewise.backend
-import pytest
 from engines.page_session import PageSession
 
-from .suite import suite
+from .suite import contents, suite
 from .test_suite import reason
 
 HOST = {
@@ -38,18 +37,16 @@ HOST = {
 }
 
 
-def between_plans(model):
-    """Whether a model has operators that are run between plans."""
-    strings = any(
-        i.type.tensor_type.elem_type == 8 or not i.type.HasField("tensor_type")
-        for i in (*model.graph.input, *model.graph.output)
-    )
-    return strings or bool({n.op_type for n in model.graph.node} & HOST)
+def pytest_generate_tests(metafunc):
+    """Tests whose graphs have such operators, or values other than numeric tensors."""
+    names = [
+        name
+        for name, (operators, other) in contents(metafunc.config.cache).items()
+        if reason(name) is None and (other or not HOST.isdisjoint(operators))
+    ]
+    metafunc.parametrize("name", names)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, t in suite().items() if reason(n) is None and between_plans(t.model)]
-)
 def test_onnx(name, monkeypatch):
     monkeypatch.setattr(
         edgewise.backend,

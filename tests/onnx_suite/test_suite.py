@@ -6,10 +6,10 @@ import re
 
 import pytest
 from edgewise.inspect import every_node
-from engines import open_engine
+from engines import ENGINES, open_engine
 from zoo.zoo import models
 
-from .suite import suite
+from .suite import contents, suite
 
 # Tests that cannot pass: {pattern of names: (operators that prevent it, reason)}. At most 3 % of
 # the tests; no model of the zoo has one of these operators.
@@ -62,9 +62,20 @@ def passes(test, engine):
     return True
 
 
-@pytest.mark.parametrize("name", [n for n in suite() if reason(n) is None])
-def test_onnx(name, engine):
-    suite()[name].run(engine)
+def pytest_generate_tests(metafunc):
+    if "name" in metafunc.fixturenames:
+        names = contents(metafunc.config.cache)
+        metafunc.parametrize("name", [n for n in names if reason(n) is None])
+
+
+# One test per name, not one per engine: pytest needs as long for a test as a small model takes.
+def test_onnx(name):
+    for engine in ENGINES:
+        try:
+            suite()[name].run(open_engine(engine))
+        except Exception as e:
+            e.add_note(f"{name} on {engine}")
+            raise
 
 
 def test_number_of_tests():
