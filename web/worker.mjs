@@ -25,6 +25,8 @@ const WHOLE = "src/entry/everything.ts";
 const SCRIPTS = {
   [ENTRY]: "worker",
   "src/device/webgpu/device.ts": "worker-webgpu",
+  "src/gen/shaders_images.ts": "worker-webgpu-images",
+  "src/gen/shaders_training.ts": "worker-webgpu-training",
   "src/worker/inference/service.ts": "worker-inference",
   "src/worker/pipelines/index.ts": "worker-pipelines",
   "src/worker/pipelines/texts/index.ts": "worker-texts",
@@ -56,6 +58,8 @@ const SHARED = {
 /** Parts that few pages of the one file use, with the names of their files beside it. */
 const BESIDE = {
   "worker-webgpu": "part-webgpu",
+  "worker-webgpu-images": "part-webgpu-images",
+  "worker-webgpu-training": "part-webgpu-training",
   "worker-diffusion": "part-diffusion",
   "worker-heads": "part-heads",
 };

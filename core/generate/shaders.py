@@ -118,6 +118,11 @@ def typescript(_table):
     return shaders_typescript.module(*collected(), KERNELS)
 
 
+def typescript_part(which):
+    """The function that returns the text of web/src/gen/shaders_<which>.ts."""
+    return lambda _table: shaders_typescript.part(which, collected()[1], KERNELS)
+
+
 def quoted(texts):
     """A tuple of texts as source code."""
     return "(" + ", ".join(f'"{x}"' for x in texts) + ("," if len(texts) == 1 else "") + ")"
@@ -147,4 +152,6 @@ GENERATED = {
     "python/edgewise/targets/gen/alike.py": alike,
     "python/edgewise/webgpu/gen/shaders.py": shaders,
     "web/src/gen/shaders.ts": typescript,
+    "web/src/gen/shaders_images.ts": typescript_part("images"),
+    "web/src/gen/shaders_training.ts": typescript_part("training"),
 }

@@ -1,7 +1,8 @@
-"""The shaders of kernels as a TypeScript module, for the WebGPU device of pages.
+"""The shaders of kernels as TypeScript modules, for the WebGPU device of pages.
 
 A page has no Python, so what Python evaluates when a plan is loaded (conditions, numbers of
-workgroups, element types) is generated as functions of a step's parameters.
+workgroups, element types) is generated as functions of a step's parameters. Shaders that language
+models do not run are modules of their own, which a page loads for a plan that has their kernels.
 """
 
 from __future__ import annotations
@@ -62,16 +63,16 @@ export interface KernelShaders {
 }
 
 const SIZES: Readonly<Record<number, number>> = @SIZES@;
-const T = (code: number): ElementType => [code, SIZES[code] ?? 1];
-const bytes_of_any = (code: number): number => SIZES[code] ?? 1;
-const bytes_of = bytes_of_any;
-const volume = (sizes: readonly number[]): number => sizes.reduce((n, d) => n * d, 1);
-const ceil_div = (a: number, b: number): number => Math.ceil(a / b);
-void [bytes_of, volume, ceil_div];
+export const T = (code: number): ElementType => [code, SIZES[code] ?? 1];
+export const bytes_of_any = (code: number): number => SIZES[code] ?? 1;
+export const bytes_of = bytes_of_any;
+export const volume = (sizes: readonly number[]): number => sizes.reduce((n, d) => n * d, 1);
+export const ceil_div = (a: number, b: number): number => Math.ceil(a / b);
 """
+HELPERS = ("T", "bytes_of", "bytes_of_any", "ceil_div", "volume")
 
 KERNELS = pathlib.Path(__file__).resolve().parents[1] / "kernels"
-UNUSED = ("convolution", "image", "training")  # folders whose kernels a page runs in WebAssembly
+PARTS = {"convolution": "images", "image": "images", "training": "training"}  # by folder
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Mod: "%"}
 COMPARE = {ast.Eq: "===", ast.NotEq: "!==", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -200,10 +201,29 @@ def shader_of(name: str, declared, text: str) -> list[str]:
     ]
 
 
-def used(name: str) -> bool:
-    """Whether pages use a kernel's shaders: they run language models on GPUs, and do not train."""
-    elsewhere = [path for folder in UNUSED for path in (KERNELS / folder).glob("*.wgsl")]
-    return not name.endswith("_grad") and name not in {p.name.split(".")[0] for p in elsewhere}
+def part_of(name: str) -> str:
+    """The part with a kernel's shaders: "" with those of language models, "images", "training"."""
+    if name.endswith("_grad"):
+        return "training"
+    folders = (path.parent.name for path in KERNELS.glob(f"*/{name}.wgsl"))
+    return PARTS.get(next(folders, ""), "")
+
+
+def kernel_of(kernel, variants) -> list[str]:
+    """A KernelShaders by its name."""
+    params = " ".join(
+        n + ("" if kind == "i32" else ":f32" if kind == "f32" else kind.removeprefix("i32"))
+        for n, kind in kernel.params.items()
+    )
+    enums = {n: " ".join(e.items) for n, e in kernel.enums.items()}
+    out = [f"  {kernel.name}: {{", f"    params: {json.dumps(params)},", "    operands: ["]
+    out += [operand_of(kernel, o) for o in kernel.operands]
+    out += ["    ],", f"    empty: {json.dumps(list(kernel.empty))},"]
+    out += [f"    enums: {json.dumps(enums)},", "    shaders: ["]
+    for variant in variants:
+        if "computes" not in variant[1]:  # pages run such steps by themselves
+            out += shader_of(*variant)
+    return [*out, "    ],", "  },"]
 
 
 def module(common: str, shaders, kernels) -> str:
@@ -216,23 +236,30 @@ def module(common: str, shaders, kernels) -> str:
     """
     sizes = "{ " + ", ".join(f"{k}: {v}" for k, v in SIZES.items()) + " }"
     out = [NOTE, TYPES.replace("@SIZES@", sizes), f"export const COMMON = `\n{common}\n`;", ""]
-    out.append("/** By kernel; special shaders come first. */")
-    out.append("export const SHADERS: Readonly<Record<string, KernelShaders>> = {")
+    out.append("/** The module with the shaders of kernels that language models do not run. */")
+    out.append('export const PART_OF: Readonly<Record<string, "images" | "training">> = {')
+    out += [f'  {name}: "{part_of(name)}",' for name in sorted(shaders) if part_of(name)]
+    out += [
+        "};",
+        "",
+        "/** By kernel; special shaders come first. Parts are added when they arrive. */",
+    ]
+    out.append("export const SHADERS: Record<string, KernelShaders> = {")
     for name, variants in sorted(shaders.items()):
-        if not used(name):
-            continue
-        kernel = kernels[name]
-        params = " ".join(
-            n + ("" if kind == "i32" else ":f32" if kind == "f32" else kind.removeprefix("i32"))
-            for n, kind in kernel.params.items()
-        )
-        enums = {n: " ".join(e.items) for n, e in kernel.enums.items()}
-        out += [f"  {name}: {{", f"    params: {json.dumps(params)},", "    operands: ["]
-        out += [operand_of(kernel, o) for o in kernel.operands]
-        out += ["    ],", f"    empty: {json.dumps(list(kernel.empty))},"]
-        out += [f"    enums: {json.dumps(enums)},", "    shaders: ["]
-        for variant in variants:
-            if "computes" not in variant[1]:  # pages run such steps by themselves
-                out += shader_of(*variant)
-        out += ["    ],", "  },"]
+        if not part_of(name):
+            out += kernel_of(kernels[name], variants)
     return "\n".join([*out, "};", ""])
+
+
+def part(which: str, shaders, kernels) -> str:
+    """The text of web/src/gen/shaders_<which>.ts; arguments as of `module`."""
+    body = ["/** By kernel; special shaders come first. */"]
+    body.append("export const PART: Readonly<Record<string, KernelShaders>> = {")
+    for name, variants in sorted(shaders.items()):
+        if part_of(name) == which:
+            body += kernel_of(kernels[name], variants)
+    text = "\n".join([*body, "};", ""])
+    code = re.sub(r"`\n.*?\n`", "", text, flags=re.S)  # without WGSL, which has functions as well
+    used = [name for name in HELPERS if re.search(rf"\b{name}\(", code)]
+    imports = ", ".join(["type KernelShaders", *used])
+    return f'{NOTE}\n\nimport {{ {imports} }} from "./shaders.ts";\n\n{text}'

@@ -17,6 +17,8 @@ from .conftest import BIN, BUNDLERS, DIST, HTML, MODEL, PAGE, ROOT
 # Bytes after gzip until the text model of a package can run, and of one file, which has what most
 # pages use; docs/guide/install.md has the sizes, and what is beside the one file.
 FILES_LIMIT, ONE_FILE_LIMIT = 230_000, 360_000
+# The same of the part for GPUs that language models need, and of those with more shaders.
+GPU_LIMITS = {"webgpu": 35_000, "webgpu-images": 5_000, "webgpu-training": 7_000}
 
 # Scripts of the worker that a task needs beside worker.js and worker-inference.js, which runs any
 # graph, and their bytes after brotli at most; docs/guide/pipelines.md has the sizes. The goal is
@@ -142,6 +144,12 @@ def test_files(browser, serve, tmp_path) -> None:
 @pytest.mark.parametrize("name", ["edgewise.inline.js", "edgewise.global.js"])
 def test_size_of_one_file(name) -> None:
     assert compressed(DIST / name) <= ONE_FILE_LIMIT
+
+
+def test_size_of_webgpu() -> None:
+    for name, limit in GPU_LIMITS.items():
+        assert compressed(DIST / f"worker-{name}.js") <= limit, name
+        assert compressed(DIST / f"part-{name}.js") <= limit, name
 
 
 def brotli(paths: list[Path]) -> int:

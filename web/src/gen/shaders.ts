@@ -46,12 +46,11 @@ export interface KernelShaders {
 }
 
 const SIZES: Readonly<Record<number, number>> = { 1: 4, 4: 2, 5: 2, 6: 4, 7: 8, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2 };
-const T = (code: number): ElementType => [code, SIZES[code] ?? 1];
-const bytes_of_any = (code: number): number => SIZES[code] ?? 1;
-const bytes_of = bytes_of_any;
-const volume = (sizes: readonly number[]): number => sizes.reduce((n, d) => n * d, 1);
-const ceil_div = (a: number, b: number): number => Math.ceil(a / b);
-void [bytes_of, volume, ceil_div];
+export const T = (code: number): ElementType => [code, SIZES[code] ?? 1];
+export const bytes_of_any = (code: number): number => SIZES[code] ?? 1;
+export const bytes_of = bytes_of_any;
+export const volume = (sizes: readonly number[]): number => sizes.reduce((n, d) => n * d, 1);
+export const ceil_div = (a: number, b: number): number => Math.ceil(a / b);
 
 export const COMMON = `
 const LOWEST = -3.4028234e38f;
@@ -215,8 +214,30 @@ fn number_u(v: u32) -> f32 { return f32(v); }
 fn number_i(v: i32) -> f32 { return f32(v); }
 `;
 
-/** By kernel; special shaders come first. */
-export const SHADERS: Readonly<Record<string, KernelShaders>> = {
+/** The module with the shaders of kernels that language models do not run. */
+export const PART_OF: Readonly<Record<string, "images" | "training">> = {
+  batch_norm_grad: "training",
+  conv: "images",
+  conv_transpose: "images",
+  conv_weight_grad: "training",
+  cross_entropy: "training",
+  cross_entropy_grad: "training",
+  gated_grad: "training",
+  grid_sample: "images",
+  norm_grad: "training",
+  optimizer: "training",
+  optimizer_8bit: "training",
+  pool: "images",
+  pool_grad: "training",
+  resample: "images",
+  roi_pool: "images",
+  softmax_and_grad: "training",
+  softmax_grad: "training",
+  unary_grad: "training",
+};
+
+/** By kernel; special shaders come first. Parts are added when they arrive. */
+export const SHADERS: Record<string, KernelShaders> = {
   arg_reduce: {
     params: "type largest last outer n inner",
     operands: [

@@ -18,6 +18,8 @@ export const WORKER_PARTS = [
   "worker-training",
   "worker-voices",
   "worker-webgpu",
+  "worker-webgpu-images",
+  "worker-webgpu-training",
 ] as const;
 
 /** Name of such a script. */

@@ -2,6 +2,7 @@
 // list of texts. Reads plans as JSON from standard input: a list of base64.
 import { readFileSync } from "node:fs";
 import { arrange } from "../../src/device/webgpu/arrange.ts";
+import { loadParts } from "../../src/device/webgpu/shader-parts.ts";
 import { partsOf } from "../../src/device/webgpu/steps.ts";
 import { stagesOf } from "../../src/device/webgpu/variants.ts";
 import { decimal, programOf } from "../../src/device/webgpu/wgsl.ts";
@@ -10,6 +11,7 @@ const { plans, numbers } = JSON.parse(readFileSync(0, "utf8")) as {
   plans: string[];
   numbers: number[];
 };
+await loadParts(["images", "training"]);
 const printed = plans.map((plan) => {
   const { steps, registers } = partsOf(Buffer.from(plan, "base64"));
   const largest = registers.map(([, high]) => high);

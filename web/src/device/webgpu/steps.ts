@@ -91,6 +91,23 @@ export interface PlanParts {
   slotBytes: number[];
 }
 
+/** The kernels of a plan that the engine has checked, those of init steps included. */
+export function kernelsOf(plan: Uint8Array): Set<string> {
+  const view = new DataView(plan.buffer, plan.byteOffset, plan.byteLength);
+  const { at: head } = planHeader;
+  const kernels = new Set<string>();
+  let at = Number(view.getBigInt64(head.steps_at, true));
+  let left = view.getUint32(head.n_init_steps, true) + view.getUint32(head.n_steps, true);
+  for (; left; left--) {
+    kernels.add(kernelAt(view, at));
+    at += view.getUint32(at + stepHeader.at.step_bytes, true);
+  }
+  return kernels;
+}
+
+const kernelAt = (view: DataView, step: number): string =>
+  KERNELS[view.getUint16(step + stepHeader.at.kernel, true)]![0];
+
 /** Reads a plan that the engine has checked. */
 export function partsOf(plan: Uint8Array): PlanParts {
   const view = new DataView(plan.buffer, plan.byteOffset, plan.byteLength);
@@ -135,7 +152,7 @@ export function partsOf(plan: Uint8Array): PlanParts {
 
 function stepAt(view: DataView, at: number): PlanStep {
   const wide = (byte: number): number => Number(view.getBigInt64(byte, true));
-  const kernel = KERNELS[view.getUint16(at + stepHeader.at.kernel, true)]![0];
+  const kernel = kernelAt(view, at);
   const paramsAt = at + stepHeader.bytes;
   const patchesAt =
     paramsAt + Math.ceil(view.getUint32(at + stepHeader.at.param_bytes, true) / 8) * 8;
