@@ -198,10 +198,6 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
     from ..task_package import compile_task
     from ..task_package.graphs import folders_of
 
-    if args.target != "cpu":
-        raise InputError(
-            f"pages run '{args.task}' in WebAssembly only", "--target", "Remove the option."
-        )
     sized = args.task == "text-to-image"
     for option in ("train",) if sized else ("dims", "train"):
         if getattr(args, option) is not None:
@@ -219,6 +215,7 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
         dtype,
         args.max_length,
         chosen,
+        target=_target(args),
         cache_dtype=args.cache_dtype,
         dims=dims,
         personalize=bool(args.personalize),

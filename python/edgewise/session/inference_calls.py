@@ -19,7 +19,7 @@ from ..onnx import read_model
 from ..plan import compile_graph
 from ..plan.notes import NOTES
 from ..profile import Watch
-from ..targets import CPU, target_of
+from ..targets import CPU, Target, target_named, target_of
 from .budget import Budget
 from .compiled import Known
 from .described import Programs
@@ -77,9 +77,9 @@ class _Compiling:
     MAX_PLANS = 0
     made: Any
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
         self.session, self.runs, self.made, self.budget = (self, 0, None, Budget())
-        self.target = CPU
+        self.target = target
 
     def compile_part(
         self,
@@ -138,6 +138,7 @@ class _Model:
     Args:
         files: {name: Source} of the model's files.
         name: of the .onnx file.
+        target: the page's device.
 
     Attributes:
         package: a package without plans. Its manifest lists the weights that plans use.
@@ -146,9 +147,9 @@ class _Model:
 
     driver: Driver | None
 
-    def __init__(self, files: Mapping[str, Source], name: str) -> None:
+    def __init__(self, files: Mapping[str, Source], name: str, target: Target = CPU) -> None:
         self.graph = read_model(files[name])
-        self.compiling, self.driver = _Compiling(), None
+        self.compiling, self.driver = _Compiling(target), None
         self.package = inference_package(self.graph, files, self.compiling.target)
         self.programs = Programs(self.graph, self.package)
         self.sent = 0
@@ -368,8 +369,8 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
     Args:
         files: {name: Source}: for "open" the model's files, for "node" the bytes of tensors.
         options: "call": "open", "program", "part" or "node", and its arguments. Those of "open" are
-            "model_file" and "kept" (descriptions of programs from an earlier visit); for the others
-            see the methods of _Model.
+            "model_file", "target" (name of one; default: "cpu") and "kept" (descriptions of
+            programs from an earlier visit); for the others see the methods of _Model.
 
     Returns:
         (answer as JSON, {name: bytes})
@@ -377,7 +378,7 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
     global _model
     what = options["call"]
     if what == "open":
-        _model = _Model(files, options["model_file"])
+        _model = _Model(files, options["model_file"], target_named(options.get("target", "cpu")))
         for kept in options.get("kept", ()):
             _model.programs.restore(kept)
         return (

@@ -23,7 +23,7 @@ from ..onnx import read_model
 from ..onnx.source import Source
 from ..package import Package
 from ..plan.explain import AHEAD_OF_TIME, explained
-from ..targets import CPU, Target
+from ..targets import CPU, Target, target_named
 from .ctc import ctc_description
 from .graphs import Dtype, choose_graphs
 from .images import IMAGE_OUTPUTS, image_package
@@ -236,7 +236,8 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
     Args:
         files: {name: Source}.
         options: "task", "graphs": {name: file} and, where they are given, "max_length" and
-            "capacity" (of encoder-decoder models), "cache_dtype" and "personalize".
+            "capacity" (of encoder-decoder models), "cache_dtype", "personalize" and "target" (name
+            of one; default: "cpu").
 
     Returns:
         (manifest JSON, {file name: bytes}). Weights stay in the page's files.
@@ -245,6 +246,7 @@ def page_task(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str
         files,
         options["task"],
         max_length=options.get("max_length", options.get("capacity")),
+        target=target_named(options.get("target", "cpu")),
         compare=False,  # the page would have to read all weights again on each visit
         cache_dtype=options.get("cache_dtype"),
         graphs=options["graphs"],

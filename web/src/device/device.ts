@@ -86,6 +86,8 @@ export interface Device {
   watcher: Watcher | undefined;
   /** Functions on the CPU. */
   readonly host: Host;
+  /** The CPU beside a GPU, for work that is too small for that. */
+  readonly processor?: Device;
 
   /** The subset of the named kernels that the device does not implement. */
   lacks(kernels: readonly string[]): string[];
@@ -107,6 +109,13 @@ export interface Device {
   fill(buffer: Buffer, value?: number, at?: number, bytes?: number): void;
   /** Copies `bytes` bytes (default: to the end) from offset `at` (default: 0) on. */
   read(buffer: Buffer, at?: number, bytes?: number): Promise<Uint8Array<ArrayBuffer>>;
+  /**
+   * Copies the beginnings of several buffers, where that takes less time than to read each: on
+   * devices that wait for a read.
+   */
+  readAll?(
+    ranges: readonly (readonly [buffer: Buffer, bytes: number])[],
+  ): Promise<Uint8Array<ArrayBuffer>[]>;
   /** Copies the first `bytes` bytes (default: all) of `source` to the beginning of `target`. */
   copy(source: Buffer, target: Buffer, bytes?: number): void;
   /** XXH64 of a range, as 16 hexadecimal digits; only on wasm, whose memory C can read. */

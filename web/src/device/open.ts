@@ -40,6 +40,11 @@ export function onWasm(options: DeviceOptions, whyNotGpu: string): Promise<Devic
   return Engine.open({ ...options, device: "wasm", whyNotGpu });
 }
 
+/** What plans for a device are compiled for. */
+export function targetOf({ info }: Device): "cpu" | "webgpu" {
+  return info.name === "webgpu" ? "webgpu" : "cpu";
+}
+
 /**
  * The device for plans of a target: the device itself, or WebAssembly, which runs all plans, in the
  * place of a GPU that was not explicitly asked for.

@@ -213,7 +213,7 @@ async function loadRequest(
     dtype: options.dtype ?? "auto",
     subfolder: options.subfolder ?? "onnx",
     model_file_name: options.model_file_name ?? "model",
-    device: deviceOf(options, task === "text-generation"),
+    device: deviceOf(options),
     flavour: options.flavour ?? env.flavour,
     threads: options.threads ?? env.threads,
     capacity: options.capacity,

@@ -17,6 +17,15 @@ export interface ArtifactsInfo {
   /** The device in use, and why no faster one is used. */
   device: DeviceInfo;
 }
+
+/** Result of a step. */
+export interface ArtifactsAnswer {
+  /** Outputs by name. */
+  values: Record<string, PlainTensor>;
+  /** The device, where it is a GPU: plans were compiled of which parts may run elsewhere. */
+  device?: DeviceInfo;
+}
+
 /** A tensor in a message between page and worker; `data` is little-endian. */
 export interface PlainTensor {
   type: string;

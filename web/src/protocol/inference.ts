@@ -85,4 +85,6 @@ export interface RunAnswer {
   values: WireValue[];
   /** Buffers of the copied feeds, for reuse. */
   spare: ArrayBuffer[];
+  /** The device, if plans were compiled of which parts run elsewhere. */
+  device?: DeviceInfo;
 }

@@ -1,7 +1,7 @@
 // The methods of the worker that a page can call.
 
 import type { DeviceWish, Flavour } from "../shared/platform.ts";
-import type { ArtifactsInfo, PlainTensor } from "./artifacts.ts";
+import type { ArtifactsAnswer, ArtifactsInfo, PlainTensor } from "./artifacts.ts";
 import type { DrawCall, Drawn } from "./drawing.ts";
 import type { Generated, GenerateRequest, Message } from "./generation.ts";
 import type { HeadAnswer, HeadCall } from "./heads.ts";
@@ -101,7 +101,7 @@ export interface Methods {
   artifacts_run(request: {
     kind: "train" | "eval";
     feeds: Record<string, PlainTensor>;
-  }): Record<string, PlainTensor>;
+  }): ArtifactsAnswer;
   artifacts_update(request: Record<string, never>): void;
   artifacts_reset(request: Record<string, never>): void;
   artifacts_rate(request: { rate: number | undefined }): number;

@@ -1,5 +1,6 @@
 // Messages of fine-tuning and adapters.
 
+import type { DeviceInfo } from "../shared/platform.ts";
 import type { Schedule } from "../shared/schedules.ts";
 
 /** An adapter. */
@@ -104,6 +105,8 @@ export interface TrainingInfo {
   evaluation_tokens: number;
   /** Number of trained parameters. */
   parameters: number;
+  /** The device in use, with what does not run on the GPU. */
+  device: DeviceInfo;
   /** Memory in bytes before the first step. */
   memory: StepEvent["memory"];
   /** Losses of the updates already made. */

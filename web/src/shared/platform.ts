@@ -144,14 +144,12 @@ function defaultThreads(cores: number): number {
 
 /**
  * What a device is asked for by: its name; `auto`; or, within the library, `webgpu-or-wasm`, which
- * is WebGPU where the model can be run on it, and `no-webgpu`, which is WebAssembly where WebGPU
- * was asked for and what is opened never computes on it.
+ * is WebGPU where the model can be run on it.
  */
-export type DeviceWish = DeviceName | "auto" | "webgpu-or-wasm" | "no-webgpu";
+export type DeviceWish = DeviceName | "auto" | "webgpu-or-wasm";
 
 const WHY: { [wish in DeviceWish]?: string } = {
   auto: "'auto' does not use WebGPU: ask for the device 'webgpu'",
-  "no-webgpu": "only text generation computes on WebGPU",
 };
 
 /** @throws InputError if a caller cannot ask for the device */

@@ -13,18 +13,17 @@ test("devices are selected by name or as ONNX Runtime Web's execution providers"
   assert.equal(deviceOf({ executionProviders: ["wasm"] }), "wasm");
   assert.equal(deviceOf({ executionProviders: [{ name: "cpu" }] }), "wasm");
   assert.equal(deviceOf({ executionProviders: ["webgl", "wasm"] }), "wasm");
-  assert.equal(deviceOf({ executionProviders: ["webgpu", "wasm"] }), "no-webgpu");
-  assert.equal(deviceOf({ device: "webgpu" }, true), "webgpu");
-  assert.equal(deviceOf({ executionProviders: ["webgpu", "cpu"] }, true), "webgpu-or-wasm");
+  assert.equal(deviceOf({ device: "webgpu" }), "webgpu");
+  assert.equal(deviceOf({ executionProviders: ["webgpu"] }), "webgpu");
+  assert.equal(deviceOf({ executionProviders: ["webgpu", "cpu"] }), "webgpu-or-wasm");
+  assert.equal(deviceOf({ executionProviders: ["wasm", "webgpu"] }), "wasm");
 });
 
-test("the device of the whole page is for what can use it", () => {
+test("the device of the whole page is a default", () => {
   env.device = "webgpu";
   try {
-    assert.equal(deviceOf({}, true), "webgpu");
-    assert.equal(deviceOf({}), "no-webgpu");
+    assert.equal(deviceOf({}), "webgpu");
     assert.equal(deviceOf({ device: "wasm" }), "wasm");
-    assert.throws(() => deviceOf({ device: "webgpu" }), InputError);
   } finally {
     env.device = "auto";
   }
@@ -32,12 +31,9 @@ test("the device of the whole page is for what can use it", () => {
 
 test("an unavailable device is rejected", () => {
   for (const options of [
-    { device: "webgpu" as const },
-    { executionProviders: ["webgpu"] },
     { executionProviders: ["webgl"] },
     { device: "tpu" as "wasm" },
     { device: "webgpu-or-wasm" as "wasm" },
-    { device: "no-webgpu" as "wasm" },
     { executionProviders: ["constructor"] },
   ])
     assert.throws(
@@ -55,5 +51,4 @@ test("the selected device is reported with the reason", () => {
     why: "there is one",
   });
   assert.match(deviceInfo(choice, "auto").why, /WebGPU.*; there is one$/);
-  assert.match(deviceInfo(choice, "no-webgpu").why, /^only text generation.*; there is one$/);
 });

@@ -18,6 +18,7 @@ from ...onnx import read_model
 from ...onnx.source import Source
 from ...plan import Plan
 from ...plan.notes import NOTES, add_notes
+from ...targets import CPU, Target, target_named
 from ..export import export_inference, export_lora
 from ..language_model import causal_lm_inputs
 from ..optimizers import Optimizer
@@ -38,13 +39,15 @@ class _Artifacts:
 
     Args:
         files: {"checkpoint", "train", "eval", "optimizer": Source}; the last two are optional.
+        target: device that plans are compiled for.
 
     Raises:
         InputError: the checkpoint is nominal. ModelError: a file is damaged.
     """
 
-    def __init__(self, files: Mapping[str, Source]) -> None:
+    def __init__(self, files: Mapping[str, Source], target: Target = CPU) -> None:
         self.files, self.checkpoint = files, read_checkpoint(files["checkpoint"])
+        self.target = target
         if self.checkpoint.nominal:
             raise InputError(
                 "it is a nominal checkpoint: its parameters have no values",
@@ -169,6 +172,7 @@ class _Artifacts:
             outputs=model.outputs[1:],
             max_grad_norm=self.norm,
             batch_norm=train.batch_norm,
+            target=self.target,
             **more,
         )
 
@@ -333,7 +337,7 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
     Args:
         files: {name: Source}.
         options: "call": "merged", "open", "program", "save", "read" or "export"; and the arguments
-            of that function.
+            of that function. Those of "open" are "target": name of a device; default: "cpu".
 
     Returns:
         (JSON, {file name: bytes})
@@ -343,7 +347,7 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
     if what == "merged":
         return "{}", {"model.onnx": merged(files, options["model_file"])}
     if what == "open":
-        _artifacts = _Artifacts(files)
+        _artifacts = _Artifacts(files, target_named(options.get("target", "cpu")))
         return json.dumps(_artifacts.describe()), {}
     if what == "program":
         _artifacts.set(files)

@@ -16,6 +16,8 @@ import { GpuMemory, type GpuRange } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
 import { GpuPlan } from "./plan.ts";
+import { loadParts, missingParts } from "./shader-parts.ts";
+import { kernelsOf } from "./steps.ts";
 import { Transfers, type WordRange } from "./transfer.ts";
 import type { Program } from "./wgsl.ts";
 
@@ -95,6 +97,9 @@ export class GpuDevice implements Device, GpuContext {
     return new GpuDevice(gpu, engine, options);
   }
 
+  get processor(): Device {
+    return this.wasm;
+  }
   get choice(): Choice {
     return this.wasm.choice;
   }
@@ -181,8 +186,14 @@ export class GpuDevice implements Device, GpuContext {
     return this.reading(() => this.fetch(buffer, at, bytes));
   }
 
+  readAll(
+    ranges: readonly (readonly [buffer: Buffer, bytes: number])[],
+  ): Promise<Uint8Array<ArrayBuffer>[]> {
+    return this.reading(() => this.fetchAll(ranges.map(([buffer, bytes]) => [buffer, 0, bytes])));
+  }
+
   /** Begins a read in the order of calls, unless earlier work has failed. */
-  private reading(work: () => Promise<Uint8Array<ArrayBuffer>>): Promise<Uint8Array<ArrayBuffer>> {
+  private reading<T>(work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const begin = () => {
         try {
@@ -201,23 +212,36 @@ export class GpuDevice implements Device, GpuContext {
   }
 
   async fetch(buffer: Buffer, at: number, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
-    const [words, first] = wordsOf(range(buffer), at, bytes);
-    const begin = range(buffer).offset + at - first;
-    return (await this.fetchWords(words)).subarray(begin, begin + bytes);
+    const [data] = await this.fetchAll([[buffer, at, bytes]]);
+    return data!;
   }
 
-  /** Reads words now, and with them the errors of runs. */
-  private async fetchWords(words: WordRange): Promise<Uint8Array<ArrayBuffer>> {
+  private async fetchAll(
+    ranges: readonly (readonly [buffer: Buffer, at: number, bytes: number])[],
+  ): Promise<Uint8Array<ArrayBuffer>[]> {
+    const places = ranges.map(([buffer, at, bytes]) => wordsOf(range(buffer), at, bytes));
+    const found = await this.fetchWords(places.map(([words]) => words));
+    return found.map((data, i) => {
+      const [buffer, at, bytes] = ranges[i]!;
+      const begin = range(buffer).offset + at - places[i]![1];
+      return data.length === bytes ? data : data.slice(begin, begin + bytes);
+    });
+  }
+
+  /** Reads words now, and with them the errors of runs. One map, whatever is read. */
+  private async fetchWords(words: readonly WordRange[]): Promise<Uint8Array<ArrayBuffer>[]> {
     const plans = [...this.plans.values()].filter(({ unchecked }) => unchecked);
     for (const plan of plans) plan.unchecked = false;
     const errors = plans.map((plan) => ({ gpu: plan.buffers.errors, offset: 0, bytes: 8 }));
-    if (!words.bytes && !plans.length) return new Uint8Array(0);
-    const [data, ...found] = await this.transfers.read([words, ...errors]);
+    if (words.every(({ bytes }) => !bytes) && !plans.length)
+      return words.map(() => new Uint8Array(0));
+    const data = await this.transfers.read([...words, ...errors]);
+    const found = data.splice(words.length);
     await Promise.all(this.scopes); // an allocation that this read waited for may have failed
     const wrong = found.flatMap((error, i) => this.indexError(plans[i]!, error) ?? []);
     this.order.thrown();
     if (wrong.length) throw wrong[0];
-    return data!;
+    return data;
   }
 
   /** Clears and returns the error that the first step of a plan wrote which found one. */
@@ -254,9 +278,9 @@ export class GpuDevice implements Device, GpuContext {
     await highest.made;
     const words = await this.reading(() => {
       highest.run(search);
-      return this.fetchWords({ gpu: search.result, offset: 0, bytes: 8 });
+      return this.fetchWords([{ gpu: search.result, offset: 0, bytes: 8 }]);
     });
-    const view = new DataView(words.buffer, words.byteOffset, 8);
+    const view = new DataView(words[0]!.buffer, 0, 8);
     return Number.isFinite(view.getFloat32(0, true)) ? view.getUint32(4, true) : undefined;
   }
 
@@ -292,10 +316,14 @@ export class GpuDevice implements Device, GpuContext {
   ): PlanHandle {
     if (this.gpu.lost) throw this.gpu.lost;
     const handle = this.wasm.loadPlan(bytes, where, title, notes);
-    try {
+    const make = () => {
       const plan = new GpuPlan(this, handle, bytes, kinds, where);
       this.plans.set(handle, plan);
       this.bindTemps(plan);
+    };
+    try {
+      const parts = missingParts(kernelsOf(bytes));
+      this.add(parts.length ? () => loadParts(parts).then(make) : make);
     } catch (e) {
       this.freePlan(handle);
       throw e;
@@ -303,20 +331,20 @@ export class GpuDevice implements Device, GpuContext {
     return handle;
   }
 
-  /** Binds the arenas of a plan, and makes them as large as it needs. */
-  private bindTemps({ kinds, parts, handle }: GpuPlan): void {
-    slotsOf(kinds).forEach((slot, i) => {
-      const bytes = parts.slotBytes[slot]!;
+  /** Binds the arenas of a plan, and makes them as large as it needs. In the order of calls. */
+  private bindTemps(plan: GpuPlan): void {
+    slotsOf(plan.kinds).forEach((slot, i) => {
+      const bytes = plan.parts.slotBytes[slot]!;
       const old = this.temps[i];
       if (!old || old.bytes < bytes) {
         const larger = this.allocate(bytes, "what is between steps");
         this.temps[i] = larger;
-        for (const [other, plan] of this.plans) {
-          const its = slotsOf(plan.kinds)[i];
-          if (its !== undefined) this.bind(other, its, larger);
+        for (const other of this.plans.values()) {
+          const its = slotsOf(other.kinds)[i];
+          if (its !== undefined) other.bind(its, larger, "");
         }
-        this.release(old);
-      } else this.bind(handle, slot, old);
+        if (old) this.memory.release(old);
+      } else plan.bind(slot, old, "");
     });
   }
 
@@ -330,7 +358,9 @@ export class GpuDevice implements Device, GpuContext {
   }
 
   private plan(handle: PlanHandle): GpuPlan {
-    return this.plans.get(handle)!;
+    const plan = this.plans.get(handle);
+    if (plan) return plan;
+    throw new EngineError("a plan could not be loaded", "webgpu", "Load the model again.");
   }
 
   bind(handle: PlanHandle, slot: number, buffer: Buffer, where = ""): void {
@@ -357,31 +387,34 @@ export class GpuDevice implements Device, GpuContext {
   }
 
   init(handle: PlanHandle, where: string): void {
-    this.go(handle, 0, this.plan(handle).parts.initCount, where);
+    this.go(handle, where, (plan) => [0, plan.parts.initCount]);
   }
 
   initSteps(handle: PlanHandle, first: number, count: number, where: string): void {
-    this.go(handle, first, first + count, where);
+    if (count) this.go(handle, where, () => [first, first + count]);
   }
 
   run(handle: PlanHandle, where: string): void {
     this.runs++;
-    const { initCount, steps } = this.plan(handle).parts;
     if (this.watcher) this.watcher.run(handle, where);
-    else this.go(handle, initCount, steps.length, where);
+    else this.go(handle, where, ({ parts }) => [parts.initCount, parts.steps.length]);
   }
 
   runStep(handle: PlanHandle, step: number, where: string): void {
-    const first = this.plan(handle).parts.initCount + step;
-    this.go(handle, first, first + 1, where);
+    this.go(handle, where, ({ parts }) => [parts.initCount + step, parts.initCount + step + 1]);
   }
 
   /** Runs steps; not after a failure that no read has reported. */
-  private go(handle: PlanHandle, first: number, end: number, where: string): void {
-    if (first === end) return;
-    const plan = this.plan(handle);
+  private go(
+    handle: PlanHandle,
+    where: string,
+    steps: (plan: GpuPlan) => [first: number, end: number],
+  ): void {
     this.add(() => {
       if (this.order.failed) return;
+      const plan = this.plan(handle);
+      const [first, end] = steps(plan);
+      if (first === end) return;
       plan.running = where;
       if (first < plan.parts.initCount) for (const one of this.plans.values()) one.computed();
       return plan.run(first, end);

@@ -44,12 +44,13 @@ export class Transfers {
       staging.destroy();
       throw await this.reason(e);
     }
-    const all = new Uint8Array(staging.getMappedRange(0, total)).slice();
+    const mapped = new Uint8Array(staging.getMappedRange(0, total));
+    at = 0;
+    const out = ranges.map(({ bytes }) => mapped.slice(at, (at += bytes)));
     staging.unmap();
     if (staging.size <= KEPT) this.spare.push(staging);
     else staging.destroy();
-    at = 0;
-    return ranges.map(({ bytes }) => all.subarray(at, (at += bytes)));
+    return out;
   }
 
   /** Why a map failed. */

@@ -325,6 +325,7 @@ export class InferenceSession {
       );
       values = answer.values;
       this.spare.renew(answer.spare);
+      if (answer.device) this.info.device = answer.device;
     } catch (e) {
       // the worker may or may not have made the copies
       for (const [name, v] of Object.entries(wire))

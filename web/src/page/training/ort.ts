@@ -307,11 +307,12 @@ export class TrainingSession {
     const what = kind === "train" ? "runTrainStep" : "runEvalStep";
     const { outputs, options } = fetchesAndOptions(names, fetches, given, what);
     const { signal } = options;
-    const values = await this.client.call(
+    const { values, device } = await this.client.call(
       "artifacts_run",
       { kind, feeds: plain(feeds) },
       { signal },
     );
+    if (device) this.info.device = device;
     return picked(values, outputs === names ? Object.keys(values) : outputs);
   }
 

@@ -3,6 +3,7 @@
 // outdated packages are ignored.
 
 import type { Device } from "../../device/device.ts";
+import { targetOf } from "../../device/open.ts";
 import { MAX_INFERENCE_PLANS, MAX_VALUES } from "../../gen/manifest.ts";
 import type { Warn } from "../../shared/files/cached.ts";
 import type { ByteSource } from "../../shared/files/stream.ts";
@@ -50,14 +51,18 @@ export class KeptPlans {
     private readonly key: string,
     private readonly tableHash: number,
     private readonly files: ModelFiles,
+    private readonly target: { target?: "webgpu" },
   ) {}
 
   /** @throws ModelError if the model does not exist */
-  static async of({ tableHash }: Device, files: ModelFiles): Promise<KeptPlans> {
+  static async of(device: Device, files: ModelFiles): Promise<KeptPlans> {
+    const { tableHash } = device;
+    const target = targetOf(device) === "webgpu" ? { target: "webgpu" as const } : {};
     return new KeptPlans(
-      compiledKey(tableHash, { session: await files.identity() }, files.key),
+      compiledKey(tableHash, { session: await files.identity(), ...target }, files.key),
       tableHash,
       files,
+      target,
     );
   }
 
@@ -147,6 +152,7 @@ export class KeptPlans {
       {
         table_hash: this.tableHash,
         task: "inference",
+        ...this.target,
         weights: [...weights.values()],
         inference: {
           inputs,

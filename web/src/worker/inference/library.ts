@@ -211,6 +211,10 @@ export class PlanLibrary implements Library {
   ): Promise<LoadedPlan> {
     const [data, notes] = [files.get(info.file), files.get(NOTES)];
     const loaded = await this.load(info, unit.inputs, data, notes, true);
+    await this.device.ready().catch((e: unknown) => {
+      this.release(loaded);
+      throw e;
+    });
     for (const old of this.part(unit.part).add(unit.inputs, loaded)) this.release(old);
     this.made.push({
       plan: info,

@@ -16,7 +16,7 @@ import type { PlanLibrary } from "./library.ts";
 import type { Bounds } from "./runner.ts";
 import { spareBuffers } from "./spare.ts";
 import { byteSize, NumberTensor, type RunValue, release } from "./values.ts";
-import { fromWire, toWire } from "./wire.ts";
+import { fromWire, together, toWire } from "./wire.ts";
 
 /** An InferenceSession in the worker. */
 export class InferenceModel {
@@ -114,6 +114,11 @@ export class InferenceModel {
     transfer: Transferable[],
   ): Promise<WireValue[]> {
     const results: WireValue[] = [];
+    const stays = (v: RunValue, i: number) => fed.has(v) || !!pinned?.includes(outputs[i]!);
+    const reader = await together(
+      this.device,
+      found.filter((v, i) => !stays(v, i)),
+    );
     for (const [i, v] of found.entries()) {
       const input = fed.get(v);
       if (input !== undefined) {
@@ -121,7 +126,7 @@ export class InferenceModel {
         continue;
       }
       if (v.kind !== "tensor" || !pinned?.includes(outputs[i]!)) {
-        results.push(await toWire(v, this.device, transfer));
+        results.push(await toWire(v, reader(v), transfer));
         continue;
       }
       const id = this.nextPinned++;
@@ -135,6 +140,7 @@ export class InferenceModel {
   private async storePlans(warn: Warn): Promise<void> {
     const { made, learned } = this.library.news();
     const { compiling } = this.library;
+    if (made.length && this.info.device.gpu) this.info.device = this.device.info;
     if (compiling && (made.length || learned))
       await compiling.kept?.add(
         this.info,

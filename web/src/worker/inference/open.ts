@@ -2,7 +2,7 @@
 // compiled by Python.
 
 import type { Device } from "../../device/device.ts";
-import { openDevice, withKernels } from "../../device/open.ts";
+import { forPlans, openDevice, targetOf, withKernels } from "../../device/open.ts";
 import type { DeviceOptions } from "../../device/options.ts";
 import type { OpenInfo, OpenRequest } from "../../protocol/inference.ts";
 import type { Urls } from "../../protocol/loading.ts";
@@ -159,7 +159,12 @@ async function openOnnx(
   const ahead = startAhead(startPython, request.cache);
   try {
     files = await makeFiles();
-    python = new Python(ahead.take, files, () => opened?.library.descriptions ?? []);
+    python = new Python(
+      ahead.take,
+      files,
+      () => opened?.library.descriptions ?? [],
+      async () => targetOf(await opening),
+    );
     await files.mark(files.name); // reports a missing model at once
     const kept = request.cache ? await KeptPlans.of(await opening, files) : undefined;
     const compiling: Compiling = { files, kept, python };
@@ -260,6 +265,14 @@ async function fromKept(
         ),
       );
   }
+  return ready(model);
+}
+
+/** Waits until the device has what was loaded. @throws OutOfMemory, EngineError */
+async function ready(model: InferenceModel): Promise<InferenceModel> {
+  const { device, info } = model;
+  await device.ready();
+  info.device = device.info;
   return model;
 }
 
@@ -279,7 +292,8 @@ async function fromPackage(
       `Load it with pipeline("${manifest.task}"); InferenceSession takes .onnx files and ` +
         "packages made with `edgewise build --dims`.",
     );
-  const device = await withKernels(base, manifest.kernels, where);
+  const planned = await forPlans(base, manifest.target, where);
+  const device = await withKernels(planned, manifest.kernels, where);
   const weights = new Weights(device, manifest);
   await finish(weights.extents(manifest, where));
   const { inputs, outputs } = inference;
@@ -287,5 +301,5 @@ async function fromPackage(
   const { library } = model;
   library.addPackaged(inference, files);
   weights.compute(library.plansInUse(), true);
-  return model;
+  return ready(model);
 }

@@ -90,11 +90,13 @@ export class Python {
    * @param start starts Python
    * @param files files of the model
    * @param kept descriptions of stored programs
+   * @param target what to compile for
    */
   constructor(
     private readonly start: () => PythonHost,
     private readonly files: ModelFiles,
     private readonly kept: () => Record<string, Json>[] = () => [],
+    private readonly target: () => Promise<"cpu" | "webgpu"> = async () => "cpu",
   ) {
     this.checker = new Checker(files.name);
   }
@@ -114,11 +116,13 @@ export class Python {
     const host = (this.host = this.start());
     const { files } = this;
     await files.blob(files.name);
+    const target = await this.target();
+    const request = { of: "inference", call: "open", model_file: files.name, target };
     for (;;) {
       try {
         const { manifest } = await host.compile(
           new Map(files.blobs),
-          { of: "inference", call: "open", model_file: files.name, kept: this.kept() },
+          { ...request, kept: this.kept() },
           () => undefined,
         );
         const { inputs, outputs } = parseInference(

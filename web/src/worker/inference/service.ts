@@ -5,6 +5,7 @@ import type { Device } from "../../device/device.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "../../protocol/inference.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import type { Warn } from "../../shared/files/cached.ts";
+import type { DeviceInfo } from "../../shared/platform.ts";
 import type { Weights } from "../model/weights.ts";
 import { graphs } from "../package/parse.ts";
 import { parseGraphs } from "../package/parse-graphs.ts";
@@ -55,6 +56,8 @@ export function makePackaged(
 export class InferenceService {
   private model: InferenceModel | undefined;
   private last: Promise<unknown> | undefined;
+  /** What the page knows of the device. */
+  private told: DeviceInfo | undefined;
   private readonly ended = new AbortController();
 
   /**
@@ -68,6 +71,7 @@ export class InferenceService {
     else signal?.addEventListener("abort", stop, { once: true });
     try {
       this.model = await openModel(request, this.ended.signal, warn);
+      this.told = this.model.info.device;
       return this.model.info;
     } finally {
       signal?.removeEventListener("abort", stop);
@@ -95,7 +99,10 @@ export class InferenceService {
       const model = this.opened();
       const values = await model.run(request, transfer, ending, warn);
       const spare = request.copied ? model.spare(request.feeds) : [];
-      return { value: { values, spare }, transfer: [...transfer, ...spare] };
+      const value: RunAnswer = { values, spare };
+      const { device } = model.info;
+      if (device !== this.told) this.told = value.device = device;
+      return { value, transfer: [...transfer, ...spare] };
     };
     return this.inTurn(work);
   }

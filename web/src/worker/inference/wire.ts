@@ -1,6 +1,7 @@
 // Conversion and validation of values in messages between page and worker. Mirrors the rules of
 // python/edgewise/session/feeds.py.
 
+import type { Device } from "../../device/device.ts";
 import { ELEMENT_BITS } from "../../gen/session.ts";
 import type { ValueInfo, WireValue } from "../../protocol/inference.ts";
 import { InputError } from "../../shared/errors.ts";
@@ -176,6 +177,27 @@ function integer(x: string | number | bigint): bigint | undefined {
   if (typeof x === "bigint") return x;
   if (typeof x === "number") return Number.isSafeInteger(x) ? BigInt(x) : undefined;
   return /^-?\d{1,20}$/.test(x) ? BigInt(x) : undefined;
+}
+
+/** Reads tensors that are on the device only, at once where it waits for each read. */
+export async function together(
+  device: Device,
+  values: readonly RunValue[],
+): Promise<(v: RunValue) => Reader> {
+  const read = new Map<RunValue, Reader>();
+  const tensors = values.filter((v) => v.kind === "tensor" && !v.data && v.bytes > 0);
+  if (device.readAll && tensors.length > 1) {
+    const ranges = (tensors as NumberTensor[]).map((v) => [v.buffer!, v.bytes] as const);
+    const data = await device.readAll(ranges);
+    tensors.forEach((v, i) => {
+      read.set(v, { read: async () => data[i]! });
+    });
+  }
+  return (v) => {
+    const first = read.get(v);
+    read.delete(v); // what was read is transferred once
+    return first ?? device;
+  };
 }
 
 /** Converts a value for the page; buffers to transfer are added to `transfer`. */

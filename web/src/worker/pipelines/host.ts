@@ -67,10 +67,14 @@ export class TaskHost {
     const { manifest, where, origin, dtype, compileMs } = found;
     const graphs = manifest.programs!;
     const models = new Map<string, InferenceModel>();
-    for (const [name, graph] of graphs)
-      models.set(name, makePackaged(device, weights, where, graph, files));
+    for (const [name, graph] of graphs) {
+      const on = name === "head" && isAlone(graph) ? (device.processor ?? device) : device;
+      models.set(name, makePackaged(on, weights, where, graph, files));
+    }
     const { bytes } = weights;
-    const plans = [...models.values()].flatMap(({ library }) => library.plansInUse());
+    const plans = [...models.values()].flatMap((model) =>
+      model.device === device ? model.library.plansInUse() : [],
+    );
     let seq2seq: Seq2SeqModel | undefined;
     if (manifest.seq2seq) {
       const Model = await generation();
@@ -79,6 +83,7 @@ export class TaskHost {
       const { seq2seq: described } = manifest;
       seq2seq = new Model(device, described, weights, files, ...configs, where, plans);
     } else weights.compute(plans, true);
+    await device.ready();
     const info: TaskInfo = {
       ...device.choice,
       device: device.info,
@@ -194,6 +199,13 @@ export class TaskHost {
       );
     return this.tokenizer;
   }
+}
+
+/** Whether a graph has no weights: the steps of a head, which are too small for a GPU. */
+function isAlone({ plans }: InferenceInfo): boolean {
+  return plans.every(({ slots }) =>
+    slots.every(({ kind }) => kind !== "weight" && kind !== "computed"),
+  );
 }
 
 /** @throws PackageError if a package is for another task */

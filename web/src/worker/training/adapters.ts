@@ -289,13 +289,14 @@ export class Adapters {
 
   private async copyOut(entry: Entry): Promise<void> {
     if (entry.tensors || this.resident.get(entry.program) !== entry) return;
-    const tensors = new Map<string, Uint8Array<ArrayBuffer>>();
-    for (const state of resultsOf(entry.program))
-      tensors.set(
-        state.name,
-        await this.device.read(this.bufferOf(entry.program, state), 0, state.bytes),
-      );
-    entry.tensors = tensors;
+    const { device } = this;
+    const { program } = entry;
+    const states = resultsOf(program);
+    const places = states.map((s) => [this.bufferOf(program, s), s.bytes] as const);
+    const read = device.readAll
+      ? await device.readAll(places)
+      : await Promise.all(places.map(([buffer, bytes]) => device.read(buffer, 0, bytes)));
+    entry.tensors = new Map(states.map((state, i) => [state.name, read[i]!]));
   }
 
   private bufferOf(program: ProgramInfo, state: StateInfo): Buffer {

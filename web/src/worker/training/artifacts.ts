@@ -2,10 +2,10 @@
 // shapes (training/artifact_files/calls.py); steps run here without Python.
 
 import type { Device } from "../../device/device.ts";
-import { openDevice } from "../../device/open.ts";
+import { openDevice, targetOf } from "../../device/open.ts";
 import type { DeviceOptions } from "../../device/options.ts";
 import { warm } from "../../device/warm.ts";
-import type { ArtifactsInfo, PlainTensor } from "../../protocol/artifacts.ts";
+import type { ArtifactsAnswer, ArtifactsInfo, PlainTensor } from "../../protocol/artifacts.ts";
 import type { Urls } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
@@ -69,7 +69,10 @@ export class ArtifactSession {
     opening.catch(() => undefined);
     const python = startPython(urls, signal);
     try {
-      const compiling = python.compile(files, { of: "artifacts", call: "open" }, () => undefined);
+      // Python need not wait for a processor
+      const target = options.device?.startsWith("webgpu") ? targetOf(await opening) : "cpu";
+      const request = { of: "artifacts", call: "open", target };
+      const compiling = python.compile(files, request, () => undefined);
       void opening.then(warm, () => undefined);
       const { manifest } = await compiling;
       const device = await opening;
@@ -147,6 +150,7 @@ export class ArtifactSession {
     const session = new Session(device, program, files, weights, seed, WHERE, first);
     if (!first) {
       session.initialize(true);
+      await session.ready();
       const write = (name: string, data: Uint8Array) => {
         const state = program.states.get(name);
         if (state && state.bytes === data.length) session.writeState(state, data);
@@ -167,7 +171,7 @@ export class ArtifactSession {
     kind: "train" | "eval",
     feeds: Record<string, PlainTensor>,
     signal: AbortSignal,
-  ): Promise<Record<string, PlainTensor>> {
+  ): Promise<ArtifactsAnswer> {
     const session = await this.session(kind, feeds);
     throwIfAborted(signal); // a plan compiled meanwhile is kept for the next step
     const plan = kind === "train" ? "accumulate" : "evaluate";
@@ -197,7 +201,7 @@ export class ArtifactSession {
       const data = await session.output(slot.name);
       out[name] = { type: slot.dtype, dims: slot.shape, data };
     }
-    return out;
+    return { values: out, ...(this.info.device.gpu ? { device: this.device.info } : {}) };
   }
 
   /**

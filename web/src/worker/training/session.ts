@@ -17,6 +17,9 @@ export const STEP = "training/step";
  */
 export const SCALE = "adapter/scale";
 
+/** Bytes of states that are read at once. */
+const AHEAD = 1 << 24;
+
 /** Token ids and labels, [batch, sequence]. Labels of -100 are ignored. */
 export interface Batch {
   ids: BigInt64Array;
@@ -171,6 +174,32 @@ export class Session {
     return this.device.read(this.buffer(state), 0, state.bytes);
   }
 
+  /**
+   * A function that copies states by name. Where the device waits for each read, it reads those
+   * that follow by name as well.
+   */
+  reader(): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
+    const states = [...this.kept].sort((a, b) => (a.name < b.name ? -1 : 1));
+    const read = new Map<string, Uint8Array<ArrayBuffer>>();
+    return async (name) => {
+      const at = states.findIndex((state) => state.name === name);
+      if (!this.device.readAll) return this.readState(states[at]!);
+      if (!read.has(name)) {
+        read.clear();
+        let bytes = 0;
+        const next = states.slice(at).filter((s) => (bytes += s.bytes) <= AHEAD);
+        const group = next.length ? next : [states[at]!];
+        const found = await this.device.readAll(group.map((s) => [this.buffer(s), s.bytes]));
+        group.forEach((s, i) => {
+          read.set(s.name, found[i]!);
+        });
+      }
+      const found = read.get(name)!;
+      read.delete(name);
+      return found;
+    };
+  }
+
   /** Writes to a state at offset `at` (default: 0). */
   writeState(state: StateInfo, data: Uint8Array, at = 0): void {
     this.device.write(this.buffer(state), data, at);
@@ -245,26 +274,38 @@ export class Session {
     this.write(name, new Uint8Array(BigInt64Array.of(x).buffer));
   }
 
-  /** Adds memory requirements and remedies to out-of-memory errors. */
+  /**
+   * Resolves when the device has all that it was given.
+   * @throws OutOfMemory, EngineError
+   */
+  ready(): Promise<void> {
+    return this.device.ready().catch((e: unknown) => this.explain(e));
+  }
+
   private within<T>(work: () => T): T {
     try {
       return work();
     } catch (e) {
-      if (!(e instanceof OutOfMemory)) throw e;
-      const { batch, sequence, states, plans } = this.program;
-      let wanted = 0;
-      for (const state of states.values()) wanted += state.bytes;
-      const arena = Math.max(...Array.from(plans.values(), (p) => p.arenaBytes));
-      throw new OutOfMemory(
-        `training '${this.program.name}' does not fit into memory: it takes ` +
-          `${megabytes(wanted)} for states and ${megabytes(arena)} for a step of ${batch} × ` +
-          `${sequence} tokens; the engine holds ${megabytes(this.device.memoryBytes)} of at ` +
-          "most 4096 MB",
-        e.where,
-        "Train adapters instead of all parameters, compile the program with a smaller batch, " +
-          "shorter sequences or checkpointing, or close other tabs.",
-      );
+      return this.explain(e);
     }
+  }
+
+  /** Throws an error; adds memory requirements and remedies where it is out of memory. */
+  private explain(e: unknown): never {
+    if (!(e instanceof OutOfMemory)) throw e;
+    const { batch, sequence, states, plans } = this.program;
+    let wanted = 0;
+    for (const state of states.values()) wanted += state.bytes;
+    const arena = Math.max(...Array.from(plans.values(), (p) => p.arenaBytes));
+    const most = this.device.info.name === "wasm" ? " of at most 4096 MB" : "";
+    throw new OutOfMemory(
+      `training '${this.program.name}' does not fit into memory: it takes ` +
+        `${megabytes(wanted)} for states and ${megabytes(arena)} for a step of ${batch} × ` +
+        `${sequence} tokens; the engine holds ${megabytes(this.device.memoryBytes)}${most}`,
+      e.where,
+      "Train adapters instead of all parameters, compile the program with a smaller batch, " +
+        "shorter sequences or checkpointing, or close other tabs.",
+    );
   }
 
   /** Frees everything that is not shared with the decoder. */

@@ -75,6 +75,7 @@ export class TrainingRun {
       evaluation_tokens: data.held?.learned ?? 0,
       parameters,
       memory: this.memory(),
+      device: model.device.info,
       losses: this.losses,
       evaluations: this.evaluations,
     };
@@ -125,6 +126,7 @@ export class TrainingRun {
       const { lora } = options;
       if (lora && lora.r < program.lora!.r) lowerRank(session, lora.r);
       if (fields.initial !== undefined) await adapters.fill(session, fields.initial, lora);
+      await session.ready();
       const run = new TrainingRun(model, session, name, data, options, order, total, config);
       if (found) await run.restore(found);
       throwIfAborted(signal);
@@ -218,15 +220,17 @@ export class TrainingRun {
     const { session, data, options } = this;
     const accumulates = options.gradient_accumulation_steps > 1;
     const batches = this.order.update(this.step);
-    let [sum, tokens] = [0, 0];
+    let tokens = 0;
     if (accumulates) session.reset();
-    for (const rows of batches) {
+    // a GPU need not wait until the loss of one batch has been read to begin the next
+    const losses = batches.map((rows) => {
       const made = batchOf(data.rows, rows, session.program.batch, data.pad);
       tokens += made.learned;
-      sum += await (accumulates ? session.accumulate(made) : session.train(made, rate));
-    }
+      return accumulates ? session.accumulate(made) : session.train(made, rate);
+    });
+    const read = await Promise.all(losses);
     if (accumulates) session.update(rate, 1 / batches.length);
-    return { loss: sum / batches.length, tokens };
+    return { loss: read.reduce((a, b) => a + b) / batches.length, tokens };
   }
 
   private count(seconds: number, tokens: number): void {
@@ -387,7 +391,7 @@ export class TrainingRun {
       saved: Date.now(),
     };
     const bytes = await adaptersOf(this.model).during(this.adapter, () =>
-      checkpoint.file.write(record, states, (name) => session.readState(states.get(name)!)),
+      checkpoint.file.write(record, states, session.reader()),
     );
     this.checkpointError = "";
     return bytes;

@@ -2,6 +2,7 @@
 // browser's storage or by compiling them.
 
 import type { Device } from "../../../device/device.ts";
+import { targetOf } from "../../../device/open.ts";
 import { GRAPHS } from "../../../gen/manifest.ts";
 import type { Compiled } from "../../../protocol/compiler.ts";
 import { PackageError } from "../../../shared/errors.ts";
@@ -52,27 +53,19 @@ export async function fromChosen(
   return fromFiles(job, given.graphs, given.files, texts, device);
 }
 
-/** What plans for a device are compiled for. */
-function targetOf({ info }: Device): Manifest["target"] {
-  return info.name === "webgpu" ? "webgpu" : "cpu";
-}
-
 async function keyOf(job: Job, device: Promise<Device>, what: unknown): Promise<string> {
   const { capacity = null, cache_dtype = null, programs, task, max_length = null } = job.request;
   const { personalize } = job.request;
   const target = targetOf(await device);
   const options =
     task === "text-generation"
-      ? {
-          ...{ capacity, cache_dtype, what },
-          ...(programs ? { programs } : {}),
-          ...(target === "cpu" ? {} : { target }),
-        }
+      ? { ...{ capacity, cache_dtype, what }, ...(programs ? { programs } : {}) }
       : {
           ...{ task, max_length, capacity, cache_dtype, what },
           ...(personalize ? { personalize } : {}),
         };
-  return compiledKey((await device).tableHash, options, job.downloads?.model.key);
+  const all = target === "cpu" ? options : { ...options, target };
+  return compiledKey((await device).tableHash, all, job.downloads?.model.key);
 }
 
 /** Finds a model by its address or id. */
@@ -249,8 +242,9 @@ async function compile(
   const { task, capacity, cache_dtype, programs, max_length, personalize } = job.request;
   const options = {
     ...(task === "text-generation"
-      ? { of: "package", model_file: graphs[0]!.name, target }
+      ? { of: "package", model_file: graphs[0]!.name }
       : { of: "task", task, graphs: Object.fromEntries(graphs.map((g) => [g.stem, g.name])) }),
+    target,
     ...(capacity === undefined ? {} : { capacity }),
     ...(cache_dtype === undefined ? {} : { cache_dtype }),
     ...(programs ? { programs } : {}),

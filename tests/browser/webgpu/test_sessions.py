@@ -1,0 +1,146 @@
+"""InferenceSession on a page's GPU."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from edgewise.compile import compile_inference
+from edgewise.onnx import BytesSource
+from edgewise.targets import target_named
+from onnx import TensorProto, helper, numpy_helper
+
+from ..loading import error
+
+SHAPES = {"x": [1, 3, 12, 12], "ids": [2]}
+
+
+def model(wide):
+    """A convolution, a product and a table of rows; `wide`: and a step in float64."""
+    r = np.random.default_rng(1)
+    weights = {"k": (4, 3, 3, 3), "b": (4,), "m": (144, 5), "table": (6, 8)}
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "k", "b"], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Flatten", ["p"], ["f"]),
+        node("MatMul", ["f", "m"], ["y"]),
+        node("Gather", ["table", "ids"], ["rows"]),
+    ]
+    if wide:
+        nodes += [
+            node("Cast", ["f"], ["d"], to=TensorProto.DOUBLE),
+            node("ReduceSum", ["d"], ["s"], keepdims=0),
+            node("Cast", ["s"], ["sum"], to=TensorProto.FLOAT),
+        ]
+    value, F = helper.make_tensor_value_info, TensorProto.FLOAT
+    outputs = [value("y", F, [1, 5]), value("rows", F, [2, 8])]
+    outputs += [value("sum", F, [])] if wide else []
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value("x", F, SHAPES["x"]), value("ids", TensorProto.INT64, SHAPES["ids"])],
+        outputs,
+        [
+            numpy_helper.from_array(r.standard_normal(shape).astype(np.float32), name)
+            for name, shape in weights.items()
+        ],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return made.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def sessions(gpu_files):
+    """/files/wide.onnx, and packages of both models."""
+    for name, wide in (("plain", False), ("wide", True)):
+        data = model(wide)
+        (gpu_files / f"{name}.onnx").write_bytes(data)
+        source = {"model.onnx": BytesSource(data, "model.onnx")}
+        package = compile_inference(source, [{}], target=target_named("webgpu"))
+        package.save(str(gpu_files / f"{name}-gpu.edge"))
+    return gpu_files
+
+
+RUN = """
+    const x = Float32Array.from(arg.x);
+    const feeds = (ids) => ({
+      x: new ew.Tensor("float32", Float32Array.from(arg.x), [1, 3, 12, 12]),
+      ids: new ew.Tensor("int64", ids, [2]),
+    });
+    const s = await ew.InferenceSession.create(arg.model, arg.options);
+    window.session = s;
+    const numbers = async (ids = [4n, 1n]) => {
+      const out = await s.run(feeds(ids));
+      return Object.fromEntries(Object.entries(out).map(([n, t]) => [n, Array.from(t.data)]));
+    };
+    const first = await numbers();
+    const wrong = await numbers([0n, 6n]).catch((e) => [e.name, e.what]);
+    const second = await numbers();
+    const { device } = s;
+"""
+MAPS = """() => {
+    const map = globalThis.GPUBuffer?.prototype.mapAsync;
+    if (!map) return;
+    globalThis.maps = 0;
+    GPUBuffer.prototype.mapAsync = function (...all) {
+      globalThis.maps++;
+      return map.apply(this, all);
+    };
+}"""
+
+
+def expected(x, wide):
+    session = onnxruntime.InferenceSession(model(wide))
+    ids = np.array([4, 1], np.int64)
+    out = session.run(None, {"x": x, "ids": ids})
+    return {o.name: y.ravel() for o, y in zip(session.get_outputs(), out)}
+
+
+def check(got, x, wide):
+    assert "error" not in got, got
+    for run in (got["first"], got["second"]):
+        for name, y in expected(x, wide).items():
+            np.testing.assert_allclose(run[name], y, 1e-5, 1e-5)
+    assert got["wrong"][0] == "InputError" and "6" in got["wrong"][1], got["wrong"]
+
+
+def test_a_session(gpu_visit, sessions):
+    x = np.random.default_rng(2).standard_normal(SHAPES["x"]).astype(np.float32)
+    arg = {"x": x.ravel().tolist(), "options": {"device": "webgpu", "threads": 1}}
+    end = "await s.release(); return {first, wrong, second, device};"
+
+    # a package; nothing but the GPU computes, and a run waits for it once
+    arg["model"] = "/files/plain-gpu.edge"
+    stay = "window.numbers = numbers; return {first, wrong, second, device};"
+    got = gpu_visit.run(RUN + stay, arg)
+    check(got, x, False)
+    assert got["device"]["name"] == "webgpu" and got["device"]["gpu"]["onWasm"] == {}
+    workers = gpu_visit.page.workers
+    for worker in workers:
+        worker.evaluate(MAPS)
+    gpu_visit.run("await numbers()")
+    assert sum(worker.evaluate("() => globalThis.maps ?? 0") for worker in workers) == 1
+    gpu_visit.run("await session.release()")
+    assert gpu_visit.asked("worker-webgpu-images.js")
+    assert not gpu_visit.asked("worker-webgpu-training.js")
+
+    # compiled in the page, twice: steps in float64 run in WebAssembly, which is said
+    for model_ in ("/files/wide.onnx", "/files/wide.onnx", "/files/wide-gpu.edge"):
+        got = gpu_visit.run(RUN + end, arg | {"model": model_})
+        check(got, x, True)
+        assert "cast" in got["device"]["gpu"]["onWasm"]
+    asked = len(gpu_visit.asked("pyodide.asm.wasm"))
+    assert asked <= 1, "the second visit has the plans"
+
+
+def test_where_there_is_no_gpu(visit, server, sessions):
+    """It is an error, or said."""
+    one = visit(server)
+    create = "const s = await ew.InferenceSession.create('/files/plain-gpu.edge', arg);"
+    end = "const {device} = s; await s.release(); return device"
+    e = error(one.run(create + end, {"device": "webgpu"}), "EngineError")
+    assert "GPU" in e["what"] and "'wasm'" in e["remedy"]
+    device = one.run(create + end, {"executionProviders": ["webgpu", "wasm"]})
+    assert device["name"] == "wasm" and "GPU" in device["why"]
+    inline = {"executionProviders": ["webgpu", "wasm"], "proxy": False}
+    assert "own thread" in one.run(create + end, inline)["why"]
