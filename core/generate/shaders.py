@@ -92,6 +92,12 @@ def collected():
     return common, of
 
 
+def choices():
+    """{name: whole program without `const LEVEL`} of core/sampling"""
+    paths = sorted((KERNELS_FOLDER.parent / "sampling").glob("*.wgsl"))
+    return {path.stem: read(path)[1] for path in paths}
+
+
 def shaders(_table):
     """The text of python/edgewise/webgpu/gen/shaders.py."""
     common, of = collected()
@@ -108,14 +114,13 @@ def shaders(_table):
         out.append("    ],")
     out += ["}", "", "# {name: whole program without `const LEVEL`} of core/sampling"]
     out += ["CHOICE: dict[str, str] = {"]
-    for path in sorted((KERNELS_FOLDER.parent / "sampling").glob("*.wgsl")):
-        out += [f'    "{path.stem}": """\\\n{read(path)[1]}\n""",']
+    out += [f'    "{name}": """\\\n{text}\n""",' for name, text in choices().items()]
     return "\n".join([*out, "}", ""])
 
 
 def typescript(_table):
     """The text of web/src/gen/shaders.ts."""
-    return shaders_typescript.module(*collected(), KERNELS)
+    return shaders_typescript.module(*collected(), KERNELS, choices())
 
 
 def typescript_part(which):

@@ -226,13 +226,14 @@ def kernel_of(kernel, variants) -> list[str]:
     return [*out, "    ],", "  },"]
 
 
-def module(common: str, shaders, kernels) -> str:
+def module(common: str, shaders, kernels, choices) -> str:
     """The text of web/src/gen/shaders.ts.
 
     Args:
         common: the functions that shaders share.
         shaders: {kernel: [(name, what its first lines say, text)]}.
         kernels: {name: contract}.
+        choices: {name: program without `const LEVEL`} of core/sampling.
     """
     sizes = "{ " + ", ".join(f"{k}: {v}" for k, v in SIZES.items()) + " }"
     out = [NOTE, TYPES.replace("@SIZES@", sizes), f"export const COMMON = `\n{common}\n`;", ""]
@@ -248,7 +249,9 @@ def module(common: str, shaders, kernels) -> str:
     for name, variants in sorted(shaders.items()):
         if not part_of(name):
             out += kernel_of(kernels[name], variants)
-    return "\n".join([*out, "};", ""])
+    out += ["};", "", "// whole programs of core/sampling, without `const LEVEL`"]
+    out += [f"export const {name.upper()} = `\n{text}\n`;" for name, text in choices.items()]
+    return "\n".join([*out, ""])
 
 
 def part(which: str, shaders, kernels) -> str:

@@ -9,7 +9,7 @@ import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../dev
 import type { DeviceOptions } from "../options.ts";
 import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
-import { Argmax, type Search } from "./argmax.ts";
+import { ended, Highest, NONE, type Search } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
 import { Gpu } from "./gpu.ts";
 import { GpuMemory, type GpuRange } from "./memory.ts";
@@ -43,7 +43,7 @@ export class GpuDevice implements Device, GpuContext {
 
   /** Searches for the highest value of buffers. */
   private readonly searches = new Map<Buffer, Search>();
-  private highest: Argmax | undefined;
+  private highest: Highest | undefined;
 
   private constructor(
     readonly gpu: Gpu,
@@ -152,7 +152,8 @@ export class GpuDevice implements Device, GpuContext {
       const [address] = this.copies.get(buffer) ?? [0];
       if (address) this.host.free(address);
       this.copies.delete(buffer);
-      this.searches.get(buffer)?.result.destroy();
+      const search = this.searches.get(buffer);
+      if (search) ended(search);
       this.searches.delete(buffer);
       this.memory.release(range(buffer));
     });
@@ -271,17 +272,17 @@ export class GpuDevice implements Device, GpuContext {
   }
 
   async argmax(buffer: Buffer): Promise<number | undefined> {
-    this.highest ??= new Argmax(this.gpu);
+    this.highest ??= new Highest(this.gpu);
     const { highest } = this;
     const search = this.searches.get(buffer) ?? highest.search(range(buffer));
     this.searches.set(buffer, search);
     await highest.made;
     const words = await this.reading(() => {
       highest.run(search);
-      return this.fetchWords([{ gpu: search.result, offset: 0, bytes: 8 }]);
+      return this.fetchWords([{ gpu: search.result, offset: 0, bytes: 4 }]);
     });
-    const view = new DataView(words[0]!.buffer, 0, 8);
-    return Number.isFinite(view.getFloat32(0, true)) ? view.getUint32(4, true) : undefined;
+    const token = new DataView(words[0]!.buffer, 0, 4).getUint32(0, true);
+    return token === NONE ? undefined : token;
   }
 
   async hosted(buffer: Buffer): Promise<number> {
@@ -298,7 +299,7 @@ export class GpuDevice implements Device, GpuContext {
   }
 
   async ready(): Promise<void> {
-    this.highest ??= new Argmax(this.gpu);
+    this.highest ??= new Highest(this.gpu);
     await this.order.settled();
     const plans = Array.from(this.plans.values(), (plan) => plan.made());
     await Promise.all([...this.scopes, ...plans, this.highest.made]);
