@@ -28,6 +28,8 @@ export interface OperandContract {
   name: string;
   output: boolean;
   type: ElementType | ((p: Values) => ElementType);
+  /** Whether its old elements are read, too. */
+  updated?: boolean;
   /** Names of the parameters with its sizes and strides, where these have six dimensions. */
   strided?: readonly [dims: string, strides: string];
 }
@@ -44,11 +46,22 @@ export interface ShaderSource {
   text: (p: Values) => string;
   when?: (p: Values) => boolean;
   apply: readonly (readonly [name: string, pattern: string])[];
-  /** Constants of the body. */
-  consts: readonly (readonly [name: string, is: (p: Values) => boolean])[];
   stages: readonly string[];
+  /** Parameters in the number of threads or workgroups, of a kernel whose steps may be alike. */
+  counted?: string;
+  /** The output that `prepare` and `value` compute within the body of a step behind it. */
+  computes?: string;
+  /** Two inputs and an output, which it makes of results of the two steps before it. */
+  joins?: string;
+  /** An operand that such a step may compute. */
+  before?: End;
+  /** A result that such a step may join. */
+  after?: End;
   body: string;
 }
+
+/** An operand, and the condition under which another step's body has a part in it. */
+export type End = readonly [operand: string, when: (p: Values) => boolean];
 
 /** What a device has to know of a kernel. */
 export interface KernelShaders {
@@ -59,6 +72,8 @@ export interface KernelShaders {
   empty: readonly string[];
   /** Names of the codes of parameters. */
   enums: Readonly<Record<string, string>>;
+  /** Of steps that one dispatch runs: parameters that may vary, what holds for all or none. */
+  alike?: { vary: string; same: readonly ((p: Values) => boolean)[] };
   shaders: readonly ShaderSource[];
 }
 
@@ -149,6 +164,8 @@ def operand_of(kernel, operand) -> str:
         f"output: {json.dumps(operand.output)}",
         f"type: {element_type(kernel, operand)}",
     ]
+    if operand.updated:
+        fields.append("updated: true")
     if operand.layout and not operand.scratch:
         dims, strides = dimensions(operand.layout)[0]
         if "[" in kernel.params.get(dims, "") and "[" in kernel.params.get(strides, ""):
@@ -168,20 +185,16 @@ def text_function(text: str) -> str:
     return f"(p) => `{chosen}`"
 
 
-def shader_of(name: str, declared, text: str) -> list[str]:
-    """A ShaderSource."""
+def shader_of(name: str, declared, text: str, counted) -> list[str]:
+    """A ShaderSource. counted: names of parameters that are listed if it counts by them."""
     if re.search(r"[`\\]|\$\{", text):
         raise ValueError(f"{name}: a shader has no `, \\ and ${{")
-    count = declared.get("threads") or declared["groups"]
+    count = declared.get("threads") or declared.get("groups", "0")
+    by = sorted(counted & set(re.findall(r"[a-z]\w*", count)))
     rules = []
     for rule in filter(None, declared.get("apply", "").split(";")):
         before, _, pattern = (word.strip() for word in rule.partition("="))
         rules.append([before, pattern])
-    consts = [
-        f"[{json.dumps(name.strip())}, {function(condition)}]"
-        for rule in filter(None, declared.get("const", "").split(";"))
-        for name, _, condition in [rule.partition(" = ")]
-    ]
     out = [
         "      {",
         f"        name: {json.dumps(name)},",
@@ -192,13 +205,30 @@ def shader_of(name: str, declared, text: str) -> list[str]:
     ]
     if "when" in declared:
         out.append(f"        when: {function(declared['when'])},")
+    for key in ("computes", "joins"):
+        if key in declared:
+            out.append(f"        {key}: {json.dumps(declared[key])},")
+    for key in ("before", "after"):
+        if key in declared:
+            operand, _, condition = declared[key].partition(" if ")
+            out.append(f"        {key}: [{json.dumps(operand)}, {function(condition)}],")
     return out + [
         f"        apply: {json.dumps(rules)},",
-        f"        consts: [{', '.join(consts)}],",
         f"        stages: {json.dumps(declared.get('stages', '').split())},",
+        *([f"        counted: {json.dumps(' '.join(by))},"] if by else []),
         f"        body: `\n{text}\n`,",
         "      },",
     ]
+
+
+def alike_of(variants) -> list[str]:
+    """Of a kernel: whether its steps may run in one dispatch, as a shader's first lines say."""
+    for _, declared, _ in variants:
+        if "alike" in declared:
+            same = filter(None, declared.get("same", "").split("; "))
+            vary = json.dumps(declared.get("vary", ""))
+            return [f"    alike: {{ vary: {vary}, same: [{', '.join(map(function, same))}] }},"]
+    return []
 
 
 def part_of(name: str) -> str:
@@ -219,10 +249,10 @@ def kernel_of(kernel, variants) -> list[str]:
     out = [f"  {kernel.name}: {{", f"    params: {json.dumps(params)},", "    operands: ["]
     out += [operand_of(kernel, o) for o in kernel.operands]
     out += ["    ],", f"    empty: {json.dumps(list(kernel.empty))},"]
-    out += [f"    enums: {json.dumps(enums)},", "    shaders: ["]
+    alike = alike_of(variants)
+    out += [f"    enums: {json.dumps(enums)},", *alike, "    shaders: ["]
     for variant in variants:
-        if "computes" not in variant[1]:  # pages run such steps by themselves
-            out += shader_of(*variant)
+        out += shader_of(*variant, set(kernel.params if alike else ()))
     return [*out, "    ],", "  },"]
 
 

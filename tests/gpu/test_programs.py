@@ -1,5 +1,5 @@
 """Python and TypeScript print the same WGSL programs for the steps of plans: the first case of each
-op, a language model, and training.
+op, a language model, and training; and run the same steps of a language model in one dispatch.
 """
 
 import base64
@@ -7,13 +7,19 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
+from bench import models
 from edgewise import InferenceSession
+from edgewise.compile import compile_causal_lm
 from edgewise.engine import LoadedPlan
 from edgewise.errors import EdgewiseError
+from edgewise.onnx import BytesSource, read_model
 from edgewise.targets.webgpu import WEBGPU
+from edgewise.training.peft import LoraConfig
 from edgewise.webgpu.arrange import Span, arrange
-from edgewise.webgpu.steps import register_ranges, steps_of
+from edgewise.webgpu.loaded import WebGPUPlan
+from edgewise.webgpu.steps import constants_of, register_ranges, steps_of
 from edgewise.webgpu.variants import stages_of
 from edgewise.webgpu.wgsl import program_of
 from ops.harness import all_cases
@@ -82,20 +88,78 @@ def printed(data):
     return out
 
 
-def test_both_languages_print_the_same_programs(monkeypatch):
-    plans = op_plans(monkeypatch)
-    plans += [plan.data for plan in language_model(WEBGPU, layers=1)]
-    for name in ("nanogpt_op17_ce_adamw", "mlp_clipnorm_ce_adamw"):
-        program = ZooCase(cases()[name]).program(target=WEBGPU)
-        plans += [plan.data for plan in program.plans.values()]
-    question = {"plans": [base64.b64encode(p).decode() for p in plans], "numbers": NUMBERS}
+class Printed(WebGPUPlan):
+    """A plan on a GPU that compiles nothing."""
+
+    def __init__(self, loaded):
+        self.loaded = loaded
+        data = loaded.plan.data
+        gpu = SimpleNamespace(bindings=10, binding_bytes=1 << 27)
+        prepared = SimpleNamespace(prepare=lambda program, where: None)
+        self.engine = SimpleNamespace(gpu=gpu, pipelines=prepared)
+        self.plan, self.steps, self.ranges = loaded.plan, steps_of(data), register_ranges(data)
+        self.constants = SimpleNamespace(size=len(constants_of(data)))
+        self.reasons, self.launches, self.firsts = {}, [], []
+        self._choose()
+
+    def resolve(self, *which):
+        return self.loaded.resolve(*which)
+
+
+def test_both_languages_run_the_same_steps_at_once():
+    """A language model in float32 with adapters, and one in 4 bits."""
+    shape = {**models.SMOLLM2, "vocab": 512, "layers": 2}
+    made = [models.language_model(**shape), models.in_4_bits(models.language_model(**shape))]
+    plans = []
+    for model, lora in zip(made, (LoraConfig(r=4, target_modules="all-linear"), None)):
+        graph = read_model(BytesSource(model.SerializeToString()))
+        plans += compile_causal_lm(graph, capacity=256, lora=lora, target=WEBGPU)[1]
+    engine = ForeignEngine(threads=1)
+    printed = [Printed(engine.load(plan)) for plan in plans]
+    question = {
+        "plans": [],
+        "numbers": [],
+        "loaded": [
+            {
+                "plan": base64.b64encode(p.plan.data).decode(),
+                "kinds": [slot.kind for slot in p.plan.slots],
+                "resolved": [
+                    [v and [v.buffer, v.begin, v.end] for v in step.operands]
+                    for step in p.loaded.resolve()
+                ],
+            }
+            for p in printed
+        ],
+    }
+    sizes = set()
+    for got, want in zip(answers(question)["grouped"], printed, strict=True):
+        count = want.plan.init_count
+        launches = [x for x in want.launches if x is not None and x.index >= count]
+        sizes |= {(len(x.steps), x.head, x.tail) for x in launches}
+        texts = [[x.index, len(x.steps), [p.text for p in x.programs]] for x in launches]
+        assert [x for x in got if x[0] >= count] == texts  # pages run init steps one by one
+    assert {head for _, head, _ in sizes} == {tail for *_, tail in sizes} == {True, False}
+
+
+def answers(question):
+    """What web/test/reader/programs.ts prints."""
     answer = subprocess.run(
         [shutil.which("node"), ROOT / "web/test/reader/read.mjs", "", "programs.ts"],
         input=json.dumps(question).encode(),
         capture_output=True,
         check=True,
     )
-    got = json.loads(answer.stdout)
+    return json.loads(answer.stdout)
+
+
+def test_both_languages_print_the_same_programs(monkeypatch):
+    plans = op_plans(monkeypatch)
+    plans += [plan.data for plan in language_model(WEBGPU, layers=1)]
+    for name in ("nanogpt_op17_ce_adamw", "mlp_clipnorm_ce_adamw"):
+        program = ZooCase(cases()[name]).program(target=WEBGPU)
+        plans += [plan.data for plan in program.plans.values()]
+    encoded = [base64.b64encode(plan).decode() for plan in plans]
+    got = answers({"plans": encoded, "loaded": [], "numbers": NUMBERS})
     assert got["numbers"] == [repr(x) for x in NUMBERS]
     want = [printed(plan) for plan in plans]
     texts = {text for plan in want for step in plan for text, _, _ in step}

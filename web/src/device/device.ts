@@ -97,10 +97,10 @@ export interface Device {
    * @param bytes size in bytes
    * @param what purpose, for the error
    * @param unset skip zeroing, for memory that is overwritten at once; "weight": and which then is
-   *   only read. Default: false
+   *   only read; "state": zeroed memory of a state, which steps update. Default: false
    * @throws OutOfMemory
    */
-  allocate(bytes: number, what: string, unset?: boolean | "weight"): Buffer;
+  allocate(bytes: number, what: string, unset?: boolean | "weight" | "state"): Buffer;
   /** Frees a buffer returned by `allocate`; undefined is ignored. */
   release(buffer: Buffer | undefined): void;
   /** Copies `data` into a buffer at offset `at` (default: 0). */

@@ -11,6 +11,8 @@ export interface OperandContract {
   name: string;
   output: boolean;
   type: ElementType | ((p: Values) => ElementType);
+  /** Whether its old elements are read, too. */
+  updated?: boolean;
   /** Names of the parameters with its sizes and strides, where these have six dimensions. */
   strided?: readonly [dims: string, strides: string];
 }
@@ -27,11 +29,22 @@ export interface ShaderSource {
   text: (p: Values) => string;
   when?: (p: Values) => boolean;
   apply: readonly (readonly [name: string, pattern: string])[];
-  /** Constants of the body. */
-  consts: readonly (readonly [name: string, is: (p: Values) => boolean])[];
   stages: readonly string[];
+  /** Parameters in the number of threads or workgroups, of a kernel whose steps may be alike. */
+  counted?: string;
+  /** The output that `prepare` and `value` compute within the body of a step behind it. */
+  computes?: string;
+  /** Two inputs and an output, which it makes of results of the two steps before it. */
+  joins?: string;
+  /** An operand that such a step may compute. */
+  before?: End;
+  /** A result that such a step may join. */
+  after?: End;
   body: string;
 }
+
+/** An operand, and the condition under which another step's body has a part in it. */
+export type End = readonly [operand: string, when: (p: Values) => boolean];
 
 /** What a device has to know of a kernel. */
 export interface KernelShaders {
@@ -42,6 +55,8 @@ export interface KernelShaders {
   empty: readonly string[];
   /** Names of the codes of parameters. */
   enums: Readonly<Record<string, string>>;
+  /** Of steps that one dispatch runs: parameters that may vary, what holds for all or none. */
+  alike?: { vary: string; same: readonly ((p: Values) => boolean)[] };
   shaders: readonly ShaderSource[];
 }
 
@@ -254,7 +269,6 @@ export const SHADERS: Record<string, KernelShaders> = {
         count: (p) => (p.outer * p.inner),
         text: () => "outer * inner",
         apply: [["above", "above_{type}"]],
-        consts: [],
         stages: [],
         body: `
 const NONE = 0xffffffffu;
@@ -315,7 +329,6 @@ fn above_l(p: u32, q: u32) -> bool { return long_less(x(q), x(p)); }
         text: () => "batch * heads * q_len",
         when: (p) => (p.head_dim <= 1024 && p.v_dim <= 1024),
         apply: [["masked", "masked_{mask_type}"]],
-        consts: [],
         stages: [],
         body: `
 const COLUMNS = (v_dim + 63) / 64;
@@ -425,7 +438,6 @@ fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); 
         count: (p) => p.channels,
         text: () => "channels",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn run(channel: u32, lane: u32) {
@@ -479,6 +491,7 @@ fn place(channel: u32, i: u32) -> u32 {
     ],
     empty: ["dims"],
     enums: {"op": "add sub mul div mod fmod pow min max equal less less_equal greater greater_equal and or xor bit_and bit_or bit_xor shift_left shift_right prelu silu_mul gelu_mul gelu_tanh_mul"},
+    alike: { vary: "", same: [] },
     shaders: [
       {
         name: "binary",
@@ -486,9 +499,10 @@ fn place(channel: u32, i: u32) -> u32 {
         threads: true,
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
+        joins: "a b y",
         apply: [["apply", "binary_{op}_{type}"]],
-        consts: [],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) { y_set(y_at(i), apply(a(a_at(i)), b(b_at(i)))); }
 fn binary_add_f(u: f32, v: f32) -> f32 { return u + v; }
@@ -620,7 +634,6 @@ fn binary_bit_xor_l(u: vec2u, v: vec2u) -> vec2u { return u ^ v; }
         count: (p) => p.n,
         text: () => "n",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
@@ -636,6 +649,7 @@ fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
     ],
     empty: ["dims"],
     enums: {},
+    alike: { vary: "", same: [] },
     shaders: [
       {
         name: "cast",
@@ -645,8 +659,8 @@ fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
         text: () => "volume(dims)",
         when: (p) => p.mode === 0,
         apply: [["convert", "cast_{x_type}_{y_type}"]],
-        consts: [],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) { y_set(y_at(i), convert(x(x_at(i)))); }
 fn cast_f_f(v: f32) -> f32 { return v; }
@@ -704,6 +718,7 @@ fn cast_l_l(v: vec2u) -> vec2u { return v; }
     ],
     empty: ["dims"],
     enums: {},
+    alike: { vary: "", same: [] },
     shaders: [
       {
         name: "copy",
@@ -712,8 +727,8 @@ fn cast_l_l(v: vec2u) -> vec2u { return v; }
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [],
-        consts: [],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) { y_set(y_at(i), x(x_at(i))); }
 `,
@@ -736,7 +751,6 @@ fn element(i: u32) { y_set(y_at(i), x(x_at(i))); }
         count: (p) => (p.outer * p.inner),
         text: () => "outer * inner",
         apply: [["plus", "plus_{type}"], ["zero", "zero_{type}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -782,7 +796,6 @@ fn zero_l() -> vec2u { return vec2u(0u); }
         text: () => "outer * axis * inner",
         when: (p) => p.bits >= 8,
         apply: [],
-        consts: [],
         stages: [],
         body: `
 const BLOCK = max(block, 1);
@@ -820,7 +833,6 @@ fn element(i: u32) {
         count: () => 1,
         text: () => "1",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn run(at: u32, lane: u32) {
@@ -856,6 +868,7 @@ fn run(at: u32, lane: u32) {
     ],
     empty: ["dims"],
     enums: {},
+    alike: { vary: "", same: [] },
     shaders: [
       {
         name: "fill",
@@ -864,8 +877,8 @@ fn run(at: u32, lane: u32) {
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [["value", "value_{size}"]],
-        consts: [],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) { y_set(y_at(i), value()); }
 fn value_1() -> u32 { return bitcast<u32>(i32(value_low)); }
@@ -893,7 +906,6 @@ fn value_8() -> vec2u { return vec2u(bitcast<u32>(i32(value_low)), bitcast<u32>(
         count: (p) => ((p.outer * p.count) * p.inner),
         text: () => "outer * count * inner",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -930,7 +942,6 @@ fn element(i: u32) {
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -963,7 +974,6 @@ fn element(i: u32) {
         count: (p) => ((p.batch * p.count) * p.inner),
         text: () => "batch * count * inner",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1006,7 +1016,6 @@ fn element(i: u32) {
         count: (p) => (p.count * p.cols),
         text: () => "count * cols",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 const MASK = (1u << bits) - 1u;
@@ -1061,6 +1070,7 @@ fn zero_of(row: u32, part: u32) -> f32 {
     ],
     empty: ["batch0", "batch1", "m", "n"],
     enums: {"activation": "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6"},
+    alike: { vary: "n b_row b_col y_row y0 y1 b0 b1 bias_row bias_col", same: [(p) => p.m <= 4, (p) => (p.m > 4 || p.b_row === 1)] },
     shaders: [
       {
         name: "gemm.few",
@@ -1069,9 +1079,11 @@ fn zero_of(row: u32, part: u32) -> f32 {
         count: (p) => (((p.batch0 * p.batch1) * p.m) * ceil_div(p.n, (p.b_row === 1 ? 4 : 32))),
         text: (p) => `batch0 * batch1 * m * ceil_div(n, ${p.b_row === 1 ? "4" : "32"})`,
         when: (p) => (p.m <= 4 && p.k > 0),
+        before: ["a", (p) => (p.m === 1 && p.a_col === 1 && (p.batch0 * p.batch1) === 1)],
+        after: ["y", (p) => (p.m === 1 && (p.batch0 * p.batch1) === 1)],
         apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
-        consts: [],
         stages: [],
+        counted: "b_row batch0 batch1 m n",
         body: `
 fn parts() -> u32 { return select(2u, 16u, b_row == 1); }
 fn columns() -> u32 { return GROUP / parts(); }
@@ -1120,8 +1132,8 @@ fn run(at: u32, lane: u32) {
         count: (p) => (((p.batch0 * p.batch1) * ceil_div(p.m, 32)) * ceil_div(p.n, 32)),
         text: () => "batch0 * batch1 * ceil_div(m, 32) * ceil_div(n, 32)",
         apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
-        consts: [],
         stages: [],
+        counted: "batch0 batch1 m n",
         body: `
 const DEPTH = 16;
 var<workgroup> tile_a: array<array<f32, 32>, DEPTH>;
@@ -1216,7 +1228,6 @@ fn run(at: u32, lane: u32) {
         count: (p) => p.n,
         text: () => "n",
         apply: [["stored", "stored_{y_type}"]],
-        consts: [],
         stages: [],
         body: `
 const SHIFT_A = select(0f, 128f, a_type == 3);
@@ -1267,7 +1278,6 @@ fn stored_i(v: f32) -> i32 { return i32(v); }
         count: (p) => ((p.batch * volume(p.y_size)) * p.channels),
         text: () => "batch * volume(y_size) * channels",
         apply: [["finished", "finished_{y_type}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1336,7 +1346,6 @@ fn finished_u(s: i32, channel: u32) -> u32 { return u32(rounded(s, channel, f32(
         count: (p) => ((p.batch * volume(p.y_size)) * p.channels),
         text: () => "batch * volume(y_size) * channels",
         apply: [["lowest", "lowest_{type}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1391,7 +1400,6 @@ fn lowest_i() -> i32 { return -128i; }
         count: (p) => ((p.batch * p.kv_heads) * p.v_dim),
         text: () => "batch * kv_heads * v_dim",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 const OUTS = max(heads, kv_heads);
@@ -1450,6 +1458,7 @@ fn element(i: u32) {
     ],
     empty: ["m", "n"],
     enums: {"activation": "none relu gelu gelu_tanh silu tanh sigmoid quick_gelu relu6"},
+    alike: { vary: "n y_row", same: [] },
     shaders: [
       {
         name: "matmul_nbits.transposed",
@@ -1459,8 +1468,8 @@ fn element(i: u32) {
         text: () => "m * k",
         when: (p) => (p.format === 0 && p.transposed === 1 && ((p.block * p.bits) % 32) === 0),
         apply: [["activate", "activate_{activation}"], ["zero_of", "zero_of_{zero_type}"]],
-        consts: [],
         stages: [],
+        counted: "k m",
         body: `
 const EACH = 32 / bits;
 const BLOCKS = (k + block - 1) / block;
@@ -1499,9 +1508,11 @@ fn zero_of_u(column: u32, part: u32) -> f32 {
         count: (p) => (p.m * ceil_div(p.n, 4)),
         text: () => "m * ceil_div(n, 4)",
         when: (p) => (p.format === 0 && p.transposed === 0 && ((p.block * p.bits) % 32) === 0),
+        before: ["a", (p) => p.m === 1],
+        after: ["y", (p) => p.m === 1],
         apply: [["activate", "activate_{activation}"], ["zero_of", "zero_of_{zero_type}"]],
-        consts: [],
         stages: [],
+        counted: "m n",
         body: `
 const EACH = 32 / bits;
 const BLOCKS = (k + block - 1) / block;
@@ -1567,7 +1578,43 @@ fn zero_of_u(column: u32, blk: u32) -> f32 {
     ],
     empty: ["rows"],
     enums: {},
+    alike: { vary: "", same: [] },
     shaders: [
+      {
+        name: "norm.before",
+        group: 64,
+        threads: false,
+        count: () => 0,
+        text: () => "0",
+        when: (p) => (p.rows === 1 && ((((p.has_skip + p.has_skip_bias) + p.has_sum) + p.has_mean) + p.has_inv_std) === 0),
+        computes: "y",
+        apply: [],
+        stages: [],
+        body: `
+var<private> middle: f32;
+var<private> factor: f32;
+fn prepare(lane: u32) {
+  middle = 0f;
+  if (rms == 0) {
+    var s = 0f;
+    for (var j = lane; j < cols; j += GROUP) { s += x(j); }
+    middle = sum_of_lanes(lane, s) / f32(cols);
+  }
+  var q = 0f;
+  for (var j = lane; j < cols; j += GROUP) {
+    let d = x(j) - middle;
+    q += d * d;
+  }
+  factor = 1f / sqrt(sum_of_lanes(lane, q) / f32(cols) + epsilon);
+}
+fn value(i: u32) -> f32 {
+  var r = (x(i) - middle) * factor;
+  if (has_scale) { r *= scale(i) + scale_offset; }
+  if (has_bias) { r += bias(i); }
+  return r;
+}
+`,
+      },
       {
         name: "norm",
         group: 64,
@@ -1575,8 +1622,8 @@ fn zero_of_u(column: u32, blk: u32) -> f32 {
         count: (p) => p.rows,
         text: () => "rows",
         apply: [],
-        consts: [],
         stages: [],
+        counted: "rows",
         body: `
 fn value(row: u32, j: u32) -> f32 {
   var v = x(row * x_row + j);
@@ -1630,7 +1677,6 @@ fn run(row: u32, lane: u32) {
         count: (p) => (p.unpack ? p.n : Math.floor(((p.n * p.bits) + 7) / 8)),
         text: () => "n if unpack else (n * bits + 7) // 8",
         apply: [["convert", "convert_{unpack}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(i, convert(i)); }
@@ -1671,7 +1717,6 @@ fn convert_0(i: u32) -> u32 {
         text: () => "volume(dims)",
         when: (p) => p.type !== 11,
         apply: [["total", "total_{type}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(i, total(a_at(i), b_at(i))); }
@@ -1707,7 +1752,6 @@ fn total_l(p: u32, q: u32) -> vec2u {
         count: (p) => ((p.outer * p.axis) * p.inner),
         text: () => "outer * axis * inner",
         apply: [["stored", "stored_{type}"]],
-        consts: [],
         stages: [],
         body: `
 const BLOCK = max(block, 1);
@@ -1752,7 +1796,6 @@ fn stored_i(v: f32) -> i32 {
         count: (p) => ceil_div(p.n, 16),
         text: () => "ceil_div(n, 16)",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1796,7 +1839,6 @@ fn element(i: u32) {
         count: (p) => p.n,
         text: () => "n",
         apply: [["value", "value_{type}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) { y_set(i, value(i)); }
@@ -1827,7 +1869,6 @@ fn value_l(i: u32) -> vec2u {
         text: () => "outer * inner",
         when: (p) => [6, 7].includes(p.type),
         apply: [["joined", "joined_{op}_{type}"], ["begin", "begin_{op}_{type}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -1863,7 +1904,6 @@ fn joined_min_l(u: vec2u, v: vec2u) -> vec2u { return select(u, v, long_less(v, 
         text: () => "outer * inner",
         when: (p) => p.type === 1,
         apply: [["entered", "entered_{op}"], ["joined", "joined_{op}"], ["finished", "finished_{op}"], ["begin", "begin_{op}"]],
-        consts: [],
         stages: [],
         body: `
 var<workgroup> parts: array<f32, GROUP>;
@@ -1955,6 +1995,7 @@ fn finished_log_sum_exp(s: f32, high: f32) -> f32 { return log(s) + high; }
     ],
     empty: ["batch", "heads", "seq"],
     enums: {},
+    alike: { vary: "heads x_b x_h x_s y_b y_h y_s", same: [] },
     shaders: [
       {
         name: "rope",
@@ -1963,8 +2004,8 @@ fn finished_log_sum_exp(s: f32, high: f32) -> f32 { return log(s) + high; }
         count: (p) => (((p.batch * p.heads) * p.seq) * (p.head_dim - Math.floor(p.rotary_dim / 2))),
         text: () => "batch * heads * seq * (head_dim - rotary_dim // 2)",
         apply: [],
-        consts: [],
         stages: [],
+        counted: "batch head_dim heads rotary_dim seq",
         body: `
 fn table_row(b: u32, s: u32) -> i32 {
   if (positions == 1) { return i32(position) + i32(s); }
@@ -2021,7 +2062,7 @@ fn element(i: u32) {
     operands: [
       { name: "index", output: false, type: (p) => T(p.index_type), strided: ["dims", "is"] },
       { name: "updates", output: false, type: (p) => [0, p.size] },
-      { name: "y", output: true, type: (p) => [0, p.size], strided: ["dims", "ys"] },
+      { name: "y", output: true, type: (p) => [0, p.size], updated: true, strided: ["dims", "ys"] },
     ],
     empty: ["dims"],
     enums: {},
@@ -2034,7 +2075,6 @@ fn element(i: u32) {
         text: () => "volume(dims)",
         when: (p) => (p.reduction === 0 || p.type === 1),
         apply: [["joined", "joined_{reduction}_{size}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -2082,7 +2122,7 @@ fn joined_2_4(to: u32, source: u32) -> u32 {
     operands: [
       { name: "index", output: false, type: (p) => T(p.index_type) },
       { name: "updates", output: false, type: (p) => [0, p.size] },
-      { name: "y", output: true, type: (p) => [0, p.size], strided: ["sizes", "strides"] },
+      { name: "y", output: true, type: (p) => [0, p.size], updated: true, strided: ["sizes", "strides"] },
     ],
     empty: ["count", "inner"],
     enums: {},
@@ -2095,7 +2135,6 @@ fn joined_2_4(to: u32, source: u32) -> u32 {
         text: () => "inner",
         when: (p) => (p.reduction === 0 || p.type === 1),
         apply: [["joined", "joined_{reduction}_{size}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -2147,7 +2186,6 @@ fn joined_2_4(to: u32, source: u32) -> u32 {
         count: (p) => p.rows,
         text: () => "rows",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn run(row: u32, lane: u32) {
@@ -2185,7 +2223,6 @@ fn run(row: u32, lane: u32) {
         text: () => "outer * inner",
         when: (p) => (p.type === 1 && p.k <= 256),
         apply: [],
-        consts: [],
         stages: [],
         body: `
 var<workgroup> best: array<f32, GROUP>;
@@ -2253,7 +2290,6 @@ fn run(at: u32, lane: u32) {
         count: (p) => ((p.batch * p.rows) * p.cols),
         text: () => "batch * rows * cols",
         apply: [["nothing", "nothing_{size}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -2283,6 +2319,7 @@ fn nothing_8() -> vec2u { return vec2u(0u); }
     ],
     empty: ["dims"],
     enums: {"op": "neg abs sign floor ceil round sqrt reciprocal exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid relu leaky_relu elu selu celu softplus softsign hard_sigmoid hard_swish mish gelu gelu_tanh quick_gelu silu thresholded_relu clip not bit_not is_nan is_inf rsqrt square linear"},
+    alike: { vary: "", same: [] },
     shaders: [
       {
         name: "unary",
@@ -2291,8 +2328,8 @@ fn nothing_8() -> vec2u { return vec2u(0u); }
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [["apply", "unary_{op}_{type}"]],
-        consts: [],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) { y_set(y_at(i), apply(x(x_at(i)))); }
 fn unary_neg_f(v: f32) -> f32 { return -v; }
@@ -2380,7 +2417,6 @@ fn unary_bit_not_l(v: vec2u) -> vec2u { return ~v; }
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {

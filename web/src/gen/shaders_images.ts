@@ -24,7 +24,6 @@ export const PART: Readonly<Record<string, KernelShaders>> = {
         count: (p) => (((p.batch * p.groups) * p.m) * volume(p.y_size)),
         text: () => "batch * groups * m * volume(y_size)",
         apply: [["activate", "activate_{activation}"]],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -83,7 +82,6 @@ fn element(i: u32) {
         count: (p) => (((p.batch * p.groups) * p.c) * volume(p.x_size)),
         text: () => "batch * groups * c * volume(x_size)",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn position(p: i32, k: i32, d: u32) -> i32 {
@@ -149,7 +147,6 @@ fn element(i: u32) {
         text: () => "batch * positions",
         when: (p) => p.has_y,
         apply: [],
-        consts: [],
         stages: [],
         body: `
 var<private> place_: array<array<i32, 4>, 3>;
@@ -258,7 +255,6 @@ fn element(i: u32) {
         count: (p) => (p.planes * volume(p.y_size)),
         text: () => "planes * volume(y_size)",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn counted(o: u32, d: u32) -> i32 {
@@ -327,7 +323,6 @@ fn element(i: u32) {
         count: (p) => ((p.outer * p.m) * p.inner),
         text: () => "outer * m * inner",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn element(i: u32) {
@@ -368,7 +363,6 @@ fn element(i: u32) {
         count: (p) => (((p.regions * p.channels) * p.y_height) * p.y_width),
         text: () => "regions * channels * y_height * y_width",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 const FAR = 16777216f;

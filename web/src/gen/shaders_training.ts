@@ -26,7 +26,6 @@ export const PART: Readonly<Record<string, KernelShaders>> = {
         count: (p) => p.channels,
         text: () => "channels",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn run(channel: u32, lane: u32) {
@@ -96,7 +95,6 @@ fn place(channel: u32, i: u32) -> u32 {
         count: (p) => (((p.groups * p.m) * p.c) * volume(p.taps)),
         text: () => "groups * m * c * volume(taps)",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn run(at: u32, lane: u32) {
@@ -149,7 +147,6 @@ fn run(at: u32, lane: u32) {
         count: (p) => p.rows,
         text: () => "rows",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn run(row: u32, lane: u32) {
@@ -222,7 +219,6 @@ fn run(row: u32, lane: u32) {
         count: (p) => p.rows,
         text: () => "rows",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn run(row: u32, lane: u32) {
@@ -273,6 +269,7 @@ fn run(row: u32, lane: u32) {
     ],
     empty: ["n"],
     enums: {},
+    alike: { vary: "", same: [] },
     shaders: [
       {
         name: "gated_grad",
@@ -281,8 +278,8 @@ fn run(row: u32, lane: u32) {
         count: (p) => p.n,
         text: () => "n",
         apply: [],
-        consts: [],
         stages: [],
+        counted: "n",
         body: `
 fn element(i: u32) {
   let v = a(i);
@@ -335,7 +332,6 @@ fn element(i: u32) {
         text: () => "ceil_div(cols, 64)",
         when: (p) => (p.has_dscale || p.has_dbias),
         apply: [],
-        consts: [],
         stages: [],
         body: `
 var<workgroup> means: array<f32, GROUP>;
@@ -384,7 +380,6 @@ fn run(at: u32, lane: u32) {
         count: (p) => p.rows,
         text: () => "rows",
         apply: [],
-        consts: [],
         stages: ["columns"],
         body: `
 fn factor_of(j: u32) -> f32 {
@@ -430,17 +425,18 @@ fn run(row: u32, lane: u32) {
   optimizer: {
     params: "rule form n rest1:f32 rest2:f32 epsilon:f32 weight_decay:f32 momentum:f32 dampening:f32 nesterov",
     operands: [
-      { name: "x", output: true, type: [1, 4] },
+      { name: "x", output: true, type: [1, 4], updated: true },
       { name: "g", output: false, type: [1, 4] },
-      { name: "s", output: true, type: [1, 4] },
-      { name: "t", output: true, type: [1, 4] },
-      { name: "u", output: true, type: [1, 4] },
+      { name: "s", output: true, type: [1, 4], updated: true },
+      { name: "t", output: true, type: [1, 4], updated: true },
+      { name: "u", output: true, type: [1, 4], updated: true },
       { name: "learning_rate", output: false, type: [1, 4] },
       { name: "step", output: false, type: [7, 8] },
       { name: "scale", output: false, type: [1, 4] },
     ],
     empty: ["n"],
     enums: {"rule": "adam sgd adagrad rmsprop lion", "form": "decoupled l2 ort"},
+    alike: { vary: "n", same: [] },
     shaders: [
       {
         name: "optimizer",
@@ -449,8 +445,8 @@ fn run(row: u32, lane: u32) {
         count: (p) => p.n,
         text: () => "n",
         apply: [["updated", "rule_{rule}"]],
-        consts: [],
         stages: [],
+        counted: "n",
         body: `
 fn element(i: u32) { x_set(i, updated(i)); }
 fn number() -> f32 {
@@ -544,12 +540,12 @@ fn rule_lion(i: u32) -> f32 {
   optimizer_8bit: {
     params: "form n rest1:f32 rest2:f32 epsilon:f32 weight_decay:f32",
     operands: [
-      { name: "x", output: true, type: [1, 4] },
+      { name: "x", output: true, type: [1, 4], updated: true },
       { name: "g", output: false, type: [1, 4] },
-      { name: "m", output: true, type: [3, 1] },
-      { name: "m_largest", output: true, type: [1, 4] },
-      { name: "v", output: true, type: [2, 1] },
-      { name: "v_largest", output: true, type: [1, 4] },
+      { name: "m", output: true, type: [3, 1], updated: true },
+      { name: "m_largest", output: true, type: [1, 4], updated: true },
+      { name: "v", output: true, type: [2, 1], updated: true },
+      { name: "v_largest", output: true, type: [1, 4], updated: true },
       { name: "learning_rate", output: false, type: [1, 4] },
       { name: "step", output: false, type: [7, 8] },
       { name: "scale", output: false, type: [1, 4] },
@@ -564,7 +560,6 @@ fn rule_lion(i: u32) -> f32 {
         count: (p) => ceil_div(p.n, 256),
         text: () => "ceil_div(n, 256)",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn number() -> f32 {
@@ -651,7 +646,6 @@ fn run(at: u32, lane: u32) {
         count: (p) => p.planes,
         text: () => "planes",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn counted(o: i32, d: u32) -> i32 {
@@ -726,6 +720,7 @@ fn window(o0: i32, o1: i32, o2: i32, first: u32, slope: f32) {
     ],
     empty: ["rows", "cols"],
     enums: {},
+    alike: { vary: "", same: [] },
     shaders: [
       {
         name: "softmax_and_grad",
@@ -734,8 +729,8 @@ fn window(o0: i32, o1: i32, o2: i32, first: u32, slope: f32) {
         count: (p) => p.rows,
         text: () => "rows",
         apply: [],
-        consts: [],
         stages: [],
+        counted: "rows",
         body: `
 fn run(row: u32, lane: u32) {
   let reach = first + row % period;
@@ -789,7 +784,6 @@ fn run(row: u32, lane: u32) {
         count: (p) => p.rows,
         text: () => "rows",
         apply: [],
-        consts: [],
         stages: [],
         body: `
 fn run(row: u32, lane: u32) {
@@ -819,6 +813,7 @@ fn run(row: u32, lane: u32) {
     ],
     empty: ["dims"],
     enums: {"op": "step sigmoid tanh softsign hard_swish elu mish"},
+    alike: { vary: "", same: [] },
     shaders: [
       {
         name: "unary_grad",
@@ -827,8 +822,8 @@ fn run(row: u32, lane: u32) {
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
         apply: [["slope", "slope_{op}"]],
-        consts: [],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) { dx_set(dx_at(i), slope(dy(dy_at(i)), x(x_at(i)))); }
 fn slope_step(g: f32, v: f32) -> f32 { return select(alpha * g, g, v > beta); }

@@ -1,29 +1,75 @@
-// Prints the WGSL programs of plans as JSON, for tests/conformance/test_programs.py: of each step a
-// list of texts. Reads plans as JSON from standard input: a list of base64.
+// Prints the WGSL programs of plans as JSON, for tests/gpu/test_programs.py. Reads from standard
+// input: `plans`, of whose steps each is printed alone; `loaded`, whose steps are grouped as a
+// device does it, with what C says that they touch; and `numbers`.
 import { readFileSync } from "node:fs";
+import type { PlanHandle } from "../../src/device/device.ts";
+import type { ResolvedStep } from "../../src/device/wasm/resolve.ts";
 import { arrange } from "../../src/device/webgpu/arrange.ts";
+import type { GpuContext } from "../../src/device/webgpu/context.ts";
+import { decimal } from "../../src/device/webgpu/link.ts";
+import { GpuPlan } from "../../src/device/webgpu/plan.ts";
 import { loadParts } from "../../src/device/webgpu/shader-parts.ts";
 import { partsOf } from "../../src/device/webgpu/steps.ts";
 import { stagesOf } from "../../src/device/webgpu/variants.ts";
-import { decimal, programOf } from "../../src/device/webgpu/wgsl.ts";
+import { programOf } from "../../src/device/webgpu/wgsl.ts";
 
-const { plans, numbers } = JSON.parse(readFileSync(0, "utf8")) as {
+/** A plan, the kinds of its slots, and [buffer, begin, end] of the operands of its steps. */
+interface Loaded {
+  plan: string;
+  kinds: string[];
+  resolved: ([buffer: number, begin: number, end: number] | null)[][];
+}
+
+const { plans, loaded, numbers } = JSON.parse(readFileSync(0, "utf8")) as {
   plans: string[];
+  loaded: Loaded[];
   numbers: number[];
 };
 await loadParts(["images", "training"]);
+const bytesOf = (base64: string): Uint8Array => Buffer.from(base64, "base64");
+
 const printed = plans.map((plan) => {
-  const { steps, registers } = partsOf(Buffer.from(plan, "base64"));
+  const { steps, registers } = partsOf(bytesOf(plan));
   const largest = registers.map(([, high]) => high);
   return steps.map((step, i) => {
     const spans = step.operands.map((v) =>
       v && v.buffer > 0 ? { number: v.buffer, begin: 0, end: 1 << 20, zero: v.offset } : undefined,
     );
     return stagesOf(step, largest).map((variant) => {
-      const { roles, bindings, ranges, offsets } = arrange(step, spans);
-      const { text } = programOf(step, variant, roles, bindings, i % 2 === 1);
-      return [text, ranges, offsets];
+      const { roles, bindings, ranges, offsets } = arrange([step], [spans]);
+      const { text } = programOf(step, variant, roles[0]!, bindings, i % 2 === 1);
+      return [text, ranges, offsets[0]];
     });
   });
 });
-process.stdout.write(JSON.stringify({ printed, numbers: numbers.map(decimal) }));
+
+/** A plan on a GPU that compiles nothing. */
+class Printed extends GpuPlan {
+  override resolve(first: number, count: number): ResolvedStep[] {
+    const steps = loaded[this.handle]!.resolved.slice(first, first + count);
+    return steps.map(
+      (step) =>
+        ({
+          operands: step.map((v) => v && { buffer: v[0], begin: v[1], end: v[2] }),
+        }) as unknown as ResolvedStep,
+    );
+  }
+}
+
+const device = {
+  gpu: {
+    bindings: 10,
+    bindingBytes: 2 ** 27,
+    buffer: (size: number) => ({ size }),
+    device: { queue: { writeBuffer: () => undefined } },
+  },
+  pipelines: { get: () => ({ made: Promise.resolve() }) },
+  texts: new Map(),
+} as unknown as GpuContext;
+const grouped = loaded.map(({ plan, kinds }, i) => {
+  const one = new Printed(device, i as PlanHandle, bytesOf(plan), kinds, "");
+  return one.launches.flatMap((launch) =>
+    launch ? [[launch.index, launch.steps.length, launch.programs.map(({ text }) => text)]] : [],
+  );
+});
+process.stdout.write(JSON.stringify({ printed, grouped, numbers: numbers.map(decimal) }));

@@ -192,8 +192,8 @@ export class Engine implements Device {
     return new Uint8Array(this.memory.buffer as ArrayBuffer, address, length);
   }
 
-  allocate(bytes: number, what: string, unset: boolean | "weight" = false): Buffer {
-    return new LinearBuffer(this.alloc(bytes, what, unset !== false), bytes);
+  allocate(bytes: number, what: string, unset: boolean | "weight" | "state" = false): Buffer {
+    return new LinearBuffer(this.alloc(bytes, what, unset && unset !== "state"), bytes);
   }
 
   release(buffer: Buffer | undefined): void {

@@ -1,10 +1,10 @@
-// How the operands of a step are bound: which of them share a binding, and as what. The twin of
+// How the operands of steps are bound: which of them share a binding, and as what. The twin of
 // python/edgewise/webgpu/arrange.py.
 
 import { BUFFERS } from "../../gen/plan_format.ts";
 import type { Stored } from "./accessors.ts";
+import type { Binding, Role } from "./link.ts";
 import { elementType, type PlanStep } from "./steps.ts";
-import type { Binding, Role } from "./wgsl.ts";
 
 /** Offsets of bindings are multiples of it (minStorageBufferOffsetAlignment). */
 export const ALIGNMENT = 256;
@@ -20,61 +20,98 @@ export interface Span {
   zero: number;
 }
 
-/** What a step binds. */
+/** What a dispatch binds. */
 export interface Arrangement {
-  roles: Role[];
+  /** Of the operands; for each kernel, in the order in which they come. */
+  roles: Role[][];
   bindings: Binding[];
   /** Number and range of each binding; it begins at a multiple of ALIGNMENT. */
   ranges: [number: number, begin: number, end: number][];
-  /** Of element 0 of each operand from the beginning of its binding, in elements. */
-  offsets: number[];
+  /**
+   * Of each step, those of element 0 of its operands from the beginning of their bindings, in
+   * elements.
+   */
+  offsets: number[][];
+  /** Of each step, which of the bindings of its role each operand lies in. */
+  choices: number[][];
 }
 
+/** An operand: number of its step, of itself, and its memory. */
+type Member = readonly [m: number, k: number, span: Span];
+
 /**
- * Groups the operands of a step into bindings. A GPUBuffer that is written may be bound once: all
- * operands in it share the binding. In one that is only read, each range has a binding of its own.
- * @param spans of the operands; undefined where absent, and for working memory of the C function
+ * Groups the operands of steps that run in one dispatch into bindings. A GPUBuffer that is written
+ * may be bound once: all operands in it share the binding. In one that is only read, each range has
+ * a binding of its own; of several steps, each operand has one.
+ * @param steps neighbours of one kernel share their bindings
+ * @param spans of the operands of each; undefined where absent or not in memory, and for working
+ *   memory of the C function
  */
-export function arrange(step: PlanStep, spans: readonly (Span | undefined)[]): Arrangement {
-  const operands = step.contract!.operands;
-  const written = new Set(
-    spans.flatMap((span, i) => (span && operands[i]!.output ? [span.number] : [])),
-  );
-  const groups = new Map<string, number[]>();
-  spans.forEach((span, i) => {
-    if (!span) return;
-    const { number, begin, end } = span;
-    const own = written.has(number) ? `${number}` : `${number} ${begin} ${end}`;
-    const members = groups.get(own);
-    if (members) members.push(i);
-    else groups.set(own, [i]);
+export function arrange(
+  steps: readonly PlanStep[],
+  spans: readonly (readonly (Span | undefined)[])[],
+): Arrangement {
+  const outputs = (m: number, k: number): boolean => steps[m]!.contract!.operands[k]!.output;
+  const family: number[] = []; // number of the kernel
+  steps.forEach(({ kernel }, m) => {
+    family.push(m ? family[m - 1]! + +(kernel !== steps[m - 1]!.kernel) : 0);
   });
+  const members = spans.flatMap((of, m) =>
+    of.flatMap((span, k): Member[] => (span ? [[m, k, span]] : [])),
+  );
+  const written = new Set(members.flatMap(([m, k, { number }]) => (outputs(m, k) ? [number] : [])));
+  const groups = new Map<string, Member[]>();
+  for (const member of members) {
+    const [m, k, { number, begin, end }] = member;
+    const own = steps.length === 1 ? [begin, end] : [`of ${family[m]!}`, k];
+    const key = `${number} ${written.has(number) ? "" : own.join(" ")}`;
+    const group = groups.get(key);
+    if (group) group.push(member);
+    else groups.set(key, [member]);
+  }
+  const used = new Map<string, number[]>();
   const out: Arrangement = {
-    roles: spans.map(() => ({ binding: -1, written: false })),
+    roles: [],
     bindings: [],
     ranges: [],
-    offsets: spans.map(() => 0),
+    offsets: steps.map(({ operands }) => operands.map(() => 0)),
+    choices: steps.map(({ operands }) => operands.map(() => 0)),
   };
-  for (const members of groups.values()) {
-    const of = members.map((i) => spans[i]!);
-    const { number } = of[0]!;
-    const least = Math.min(...of.map(({ begin }) => begin));
+  for (const of of groups.values()) {
+    const { number } = of[0]![2];
+    const least = Math.min(...of.map(([, , { begin }]) => begin));
     const begin = Math.floor(least / ALIGNMENT) * ALIGNMENT;
-    const end = Math.ceil(Math.max(...of.map((span) => span.end)) / 4) * 4;
-    for (const i of members) {
-      out.roles[i] = { binding: out.bindings.length, written: operands[i]!.output };
-      out.offsets[i] = Math.floor((spans[i]!.zero - begin) / elementType(step, i)[1]);
+    const end = Math.ceil(Math.max(...of.map(([, , span]) => span.end)) / 4) * 4;
+    const binding = out.bindings.length;
+    for (const [m, k, { zero }] of of) {
+      const key = `${family[m]!} ${k}`;
+      const ways = used.get(key) ?? [];
+      if (!ways.includes(binding)) ways.push(binding);
+      used.set(key, ways);
+      out.choices[m]![k] = ways.indexOf(binding);
+      out.offsets[m]![k] = Math.floor((zero - begin) / elementType(steps[m]!, k)[1]);
     }
-    out.bindings.push({ written: written.has(number), stored: storedAs(step, members) });
+    out.bindings.push({ written: written.has(number), stored: storedAs(steps, of) });
     out.ranges.push([number, begin, end]);
   }
+  family.forEach((f, m) => {
+    if (m && f === family[m - 1]) return;
+    out.roles.push(
+      steps[m]!.operands.map((_, k) => {
+        const bindings = used.get(`${f} ${k}`) ?? [];
+        return { bindings, written: outputs(m, k) && bindings.length > 0 };
+      }),
+    );
+  });
   return out;
 }
 
 /** What the operands with one binding are stored as. */
-function storedAs(step: PlanStep, members: readonly number[]): Stored {
-  const types = members.map((i) => elementType(step, i));
-  const narrow = members.some((i, n) => step.contract!.operands[i]!.output && types[n]![1] < 4);
+function storedAs(steps: readonly PlanStep[], members: readonly Member[]): Stored {
+  const types = members.map(([m, k]) => elementType(steps[m]!, k));
+  const narrow = members.some(
+    ([m, k], n) => steps[m]!.contract!.operands[k]!.output && types[n]![1] < 4,
+  );
   if (narrow) return "atomic<u32>";
   return types.every(([dtype]) => dtype === 1) ? "f32" : "u32";
 }

@@ -140,10 +140,12 @@ export class GpuDevice implements Device, GpuContext {
   }
 
   // ---- memory
-  allocate(bytes: number, what: string, unset: boolean | "weight" = false): GpuRange {
+  allocate(bytes: number, what: string, use: boolean | "weight" | "state" = false): GpuRange {
     if (this.gpu.lost) throw this.gpu.lost;
-    const weight = unset === "weight";
-    return weight ? this.memory.forWeight(bytes, what) : this.memory.allocate(bytes, what);
+    if (typeof use === "boolean") return this.memory.allocate(bytes, what);
+    const buffer = this.memory.shared(bytes, what, use);
+    if (use === "state") this.fill(buffer);
+    return buffer;
   }
 
   release(buffer: Buffer | undefined): void {

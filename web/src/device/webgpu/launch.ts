@@ -1,23 +1,16 @@
-// One step of a plan on a GPU: its programs, what they bind, and their grids. The twin of
-// python/edgewise/webgpu/launch.py.
+// One step of a plan on a GPU, or a batch: its programs, what they bind, and their grids. The twin
+// of python/edgewise/webgpu/launch.py.
 
 import { BUFFERS } from "../../gen/plan_format.ts";
 import { type Arrangement, arrange, isScratch, type Span } from "./arrange.ts";
+import { isSwapped, jsonOf, variedIn } from "./batches.ts";
 import type { PlanContext } from "./context.ts";
+import { floatsOf, MOST, RECORD_BYTES, WORD } from "./link.ts";
 import type { GpuRange } from "./memory.ts";
 import type { Pipeline } from "./pipelines.ts";
 import { isEmpty, type PlanStep, valuesOf } from "./steps.ts";
-import { gridOf, stagesOf, type Variant } from "./variants.ts";
-import {
-  BINDING,
-  FLOATS,
-  floatsOf,
-  OFFSETS,
-  type Program,
-  programOf,
-  RECORD_BYTES,
-  STEP_WORD,
-} from "./wgsl.ts";
+import { countOf, folded, type Grid, stagesOf, type Variant } from "./variants.ts";
+import { type Batch, BINDING, type Program, programOf } from "./wgsl.ts";
 
 /** Kinds of slots whose contents outlive a run. */
 const KEPT = ["cache", "state", "computed"];
@@ -25,10 +18,10 @@ const KEPT = ["cache", "state", "computed"];
 const CONSTANTS = -1;
 const MAX_GROUPS = 16;
 
-/** For JSON, which has no negative zero. */
-const signed = (_: string, x: unknown): unknown => (Object.is(x, -0) ? "-0" : x);
+/** Numbers of the GPUBuffers that slots are expected to share. */
+const SHARED: Readonly<Record<string, number>> = { weight: -2, state: -3 };
 
-/** How a step is run. */
+/** How neighbouring steps are run: one alone, or several in one dispatch. */
 export class Launch {
   /** Why it cannot run on this GPU; "" if it can. */
   readonly reason: string;
@@ -38,56 +31,121 @@ export class Launch {
   fails = false;
   programs: Program[] = [];
   pipelines: Pipeline[] = [];
+  /** Instead, one for each step, where the batch needs more bindings than there are. */
+  members: Launch[] = [];
+  /** The first step that the body runs. */
+  private readonly step: PlanStep;
+  /** Steps that the body runs. */
+  private readonly parts: readonly PlanStep[];
   private readonly stages: Variant[];
-  private guarded = false;
+  private readonly varied: readonly string[];
+  private readonly guarded: boolean = false;
   private bindGroups: GPUBindGroup[] = [];
   private readonly groups = new Map<string, GPUBindGroup[]>();
   private arrangement = "";
-  private grids: [number, number][] | undefined;
+  private counts: number[] = [];
+  private total = 0;
+  private grids: Grid[] | undefined;
 
-  /** @param failing whether a step before it can find an index that is out of range */
+  /**
+   * @param index of the first step
+   * @param steps one; or a group (batches.ts): steps that are alike, and a head and a tail
+   * @param failing whether a step before it can find an index that is out of range
+   */
   constructor(
     private readonly plan: PlanContext,
-    private readonly index: number,
-    private readonly step: PlanStep,
-    failing: boolean,
+    readonly index: number,
+    readonly steps: readonly PlanStep[],
+    private readonly failing: boolean,
+    private readonly head = false,
+    private readonly tail = false,
   ) {
+    this.step = steps[+head]!;
+    this.parts = steps.slice(+head, steps.length - +tail);
+    this.varied = tail ? [] : variedIn(this.parts);
     const { registers } = plan.parts;
-    this.stages = stagesOf(
-      step,
-      registers.map(([, high]) => high),
-    );
+    const largest = registers.map(([, high]) => high);
+    this.stages = stagesOf(this.step, largest);
     const slotOf = (buffer: number): number[] =>
       buffer >= BUFFERS.SLOT0 ? [buffer - BUFFERS.SLOT0] : [];
-    this.slots = new Set(step.operands.flatMap((v) => (v ? slotOf(v.buffer) : [])));
+    this.slots = new Set(
+      steps.flatMap(({ operands }) => operands.flatMap((v) => (v ? slotOf(v.buffer) : []))),
+    );
     this.reason = this.obstacle();
     if (this.reason) return;
     this.guarded =
       failing &&
-      step.operands.some((v, i) => {
-        const [slot] = v && step.contract!.operands[i]!.output ? slotOf(v.buffer) : [];
-        return slot !== undefined && KEPT.includes(plan.kinds[slot] ?? KEPT[0]!);
-      });
-    this.print(arrange(step, this.spans(false)));
-    const lowest = registers.map(([low]) => low);
-    if (!step.dynamic)
-      this.grids = this.stages.map((stage) => gridOf(stage, valuesOf(step, lowest)));
+      steps.some(({ operands, contract }) =>
+        operands.some((v, i) => {
+          const [slot] = v && contract!.operands[i]!.output ? slotOf(v.buffer) : [];
+          return slot !== undefined && KEPT.includes(plan.kinds[slot] ?? KEPT[0]!);
+        }),
+      );
+    if (steps.length > 1) {
+      if (!this.fits(this.arranged(false))) {
+        this.reason = "more buffers than this GPU binds";
+        return;
+      }
+      this.counts = this.parts.map((part) => countOf(this.stages.at(-1)!, valuesOf(part, largest)));
+      this.total = tail ? this.counts[0]! : this.counts.reduce((sum, n) => sum + n, 0);
+      this.grids = [folded(this.total)];
+    } else if (!this.step.dynamic) this.grids = this.gridsFor(registers.map(([low]) => low));
+  }
+
+  /** Begins to compile the programs, as far as it is known what they will bind. */
+  prepare(): void {
+    this.print(this.arranged(false));
+  }
+
+  /** Dispatches of a run. */
+  get dispatches(): number {
+    return this.members.reduce((sum, one) => sum + one.dispatches, 0) || this.programs.length;
+  }
+
+  /** Pipelines that are still being made. */
+  get unmade(): Promise<void>[] {
+    const own = this.pipelines.flatMap(({ pipeline, made }) => (pipeline ? [] : [made]));
+    return this.members.length ? this.members.flatMap(({ unmade }) => unmade) : own;
   }
 
   private get where(): string {
     return `${this.plan.where}, step ${this.index}, kernel ${this.step.kernel}`;
   }
 
+  private gridsFor(registers: readonly number[]): Grid[] {
+    const values = valuesOf(this.step, registers);
+    return this.stages.map((stage) => folded(countOf(stage, values)));
+  }
+
+  private arranged(placed: boolean): Arrangement {
+    return arrange(
+      this.steps,
+      this.steps.map((_, member) => this.spans(member, placed)),
+    );
+  }
+
+  /** Whether several steps with this arrangement can run. */
+  private fits({ bindings, roles, ranges }: Arrangement): boolean {
+    const { gpu } = this.plan.device;
+    return (
+      bindings.length < gpu.bindings &&
+      roles.flat().every((role) => role.bindings.length <= MOST.CHOICES) &&
+      ranges.every(([, begin, end]) => end - begin <= gpu.bindingBytes)
+    );
+  }
+
   private obstacle(): string {
     const { gpu } = this.plan.device;
     if (!this.stages.length) return "no shader for these parameters and types";
-    const count = new Set(this.step.operands.flatMap((v) => (v ? [v.buffer] : []))).size + 1;
+    if (this.steps.length > 1) return ""; // each alone can run
+    const { operands } = this.step;
+    const count = new Set(operands.flatMap((v) => (v ? [v.buffer] : []))).size + 1;
     if (count > gpu.bindings) return `${count} buffers: this GPU binds ${gpu.bindings}`;
-    for (const [i, v] of this.step.operands.entries()) {
+    for (const [i, v] of operands.entries()) {
       if (v?.buffer === BUFFERS.ARENA && !isScratch(this.step, i))
         return "its values lie in the engine's arena";
       if (!v || v.buffer < BUFFERS.SLOT0) continue;
-      const [begin, end] = this.window(i);
+      const [begin, end] = this.window(0, i);
       if (end - begin > gpu.bindingBytes)
         return `${end - begin} bytes: this GPU binds ${gpu.bindingBytes}`;
     }
@@ -95,33 +153,45 @@ export class Launch {
   }
 
   /** The bytes of its slot that an operand binds: all, or of a large slot those it touches. */
-  private window(operand: number): [begin: number, end: number] {
-    const { plan, step } = this;
-    const bytes = plan.parts.slotBytes[step.operands[operand]!.buffer - BUFFERS.SLOT0]!;
+  private window(member: number, operand: number): [begin: number, end: number] {
+    const { plan } = this;
+    const { buffer } = this.steps[member]!.operands[operand]!;
+    const bytes = plan.parts.slotBytes[buffer - BUFFERS.SLOT0]!;
     if (bytes <= plan.device.gpu.bindingBytes) return [0, bytes];
-    const [resolved] = plan.resolve(this.index, 1);
+    const [resolved] = plan.resolve(this.index + member, 1);
     const found = resolved!.operands[operand];
     return resolved!.registers || !found ? [0, bytes] : [found.begin, found.end];
   }
 
-  /** Where the operands lie. placed: in GPUBuffers; otherwise each slot counts as one. */
-  private spans(placed: boolean): (Span | undefined)[] {
-    return this.step.operands.map((v, i) => {
-      if (!v || isScratch(this.step, i)) return undefined;
-      if (v.buffer === BUFFERS.CONST) {
-        const end = this.plan.buffers.constants.size;
-        return { number: CONSTANTS, begin: 0, end, zero: v.offset };
-      }
-      const [begin, end] = this.window(i);
-      if (!placed) return { number: v.buffer, begin, end, zero: v.offset };
-      const { block, offset } = this.bound(v.buffer - BUFFERS.SLOT0);
-      return {
-        number: block.number,
-        begin: offset + begin,
-        end: offset + end,
-        zero: offset + v.offset,
-      };
+  /**
+   * Where the operands of a step lie.
+   * @param placed in GPUBuffers; otherwise those that share one are guessed: weights, and states
+   */
+  private spans(member: number, placed: boolean): (Span | undefined)[] {
+    const { plan, steps } = this;
+    const step = steps[member]!;
+    return step.operands.map((v, i) => {
+      if (!v || isScratch(step, i) || this.isVirtual(member, i)) return undefined;
+      if (v.buffer === BUFFERS.CONST)
+        return { number: CONSTANTS, begin: 0, end: plan.buffers.constants.size, zero: v.offset };
+      const [begin, end] = this.window(member, i);
+      const slot = v.buffer - BUFFERS.SLOT0;
+      let [number, at] = [v.buffer, 0];
+      if (placed) {
+        const { block, offset } = this.bound(slot);
+        [number, at] = [block.number, offset];
+      } else if (steps.length > 1) number = SHARED[plan.kinds[slot]!] ?? number;
+      return { number, begin: at + begin, end: at + end, zero: at + v.offset };
     });
+  }
+
+  /** Whether an operand is computed where it is used, so that its memory is not touched. */
+  private isVirtual(member: number, index: number): boolean {
+    const { name, output } = this.steps[member]!.contract!.operands[index]!;
+    if (this.head && member === 0) return output;
+    if (this.tail && member === this.steps.length - 1) return !output;
+    const { before, after } = this.stages[0]!;
+    return (this.head && name === before?.[0]) || (this.tail && name === after?.[0]);
   }
 
   private bound(slot: number): GpuRange {
@@ -134,18 +204,20 @@ export class Launch {
     if (key === this.arrangement) return;
     this.arrangement = key;
     const { texts, pipelines } = this.plan.device;
+    const batch = this.steps.length > 1 ? this.batchOf(roles) : undefined;
+    const printed = ({ kernel, params, operands }: PlanStep): unknown => [
+      kernel,
+      [...params].filter(([name]) => !this.varied.includes(name)),
+      operands.map((v) => v && [v.register, v.scale]),
+    ];
+    const { varied, steps, head, tail } = this;
+    const ends = [head && printed(steps[0]!), tail && printed(steps.at(-1)!)];
     this.programs = this.stages.map((stage) => {
-      const { kernel, params, operands } = this.step;
-      const parts = [
-        kernel,
-        stage.name,
-        [...params],
-        operands.map((v) => v && [v.register, v.scale]),
-      ];
-      const of = `${JSON.stringify([parts, this.guarded], signed)}${key}`;
+      const own = [stage.name, printed(this.step), this.guarded, varied, steps.length];
+      const of = `${jsonOf([own, ends, batch?.swapped])}${key}`;
       let program = texts.get(of);
       if (!program) {
-        program = programOf(this.step, stage, roles, bindings, this.guarded);
+        program = programOf(this.step, stage, roles[+head]!, bindings, this.guarded, batch);
         texts.set(of, program);
       }
       return program;
@@ -154,9 +226,27 @@ export class Launch {
     this.pipelines = this.programs.map((program) => pipelines.get(program, this.where));
   }
 
-  /** Makes the bind groups for the memory that the slots are bound to, and the record. */
+  /** What a dispatch of several steps runs. */
+  private batchOf(roles: Arrangement["roles"]): Batch {
+    const { steps, varied, head, tail } = this;
+    return {
+      records: steps.length,
+      varied,
+      head: head ? steps[0] : undefined,
+      tail: tail ? steps.at(-1) : undefined,
+      headRoles: roles[0]!,
+      tailRoles: roles.at(-1)!,
+      swapped: tail && isSwapped(steps),
+    };
+  }
+
+  /** Makes the bind groups for the memory that the slots are bound to, and the records. */
   connect(): void {
-    const arrangement = arrange(this.step, this.spans(true));
+    const arrangement = this.arranged(true);
+    if (this.steps.length > 1) {
+      this.divide(!this.fits(arrangement));
+      if (this.members.length) return;
+    }
     this.print(arrangement);
     const key = `${this.arrangement}${JSON.stringify(arrangement.ranges)}`;
     let groups = this.groups.get(key);
@@ -171,19 +261,48 @@ export class Launch {
     this.plan.device.gpu.device.queue.writeBuffer(
       this.plan.buffers.records,
       RECORD_BYTES * this.index,
-      this.record(arrangement),
+      this.records(arrangement),
     );
   }
 
-  private record({ offsets }: Arrangement): ArrayBuffer {
-    const view = new DataView(new ArrayBuffer(RECORD_BYTES));
-    offsets.slice(0, OFFSETS).forEach((offset, i) => {
-      view.setUint32(4 * i, offset, true);
+  /** Runs the steps one by one, or again in one dispatch. */
+  private divide(apart: boolean): void {
+    if (!apart) this.members = [];
+    else if (!this.members.length)
+      this.members = this.steps.map(
+        (step, i) => new Launch(this.plan, this.index + i, [step], this.failing),
+      );
+    for (const member of this.members) member.connect();
+  }
+
+  private records({ offsets, choices }: Arrangement): ArrayBuffer {
+    const { steps, varied, head, index, total } = this;
+    const view = new DataView(new ArrayBuffer(RECORD_BYTES * steps.length));
+    let first = 0;
+    steps.forEach((step, m) => {
+      const put = (word: number, value: number): void =>
+        view.setUint32(RECORD_BYTES * m + 4 * word, value >>> 0, true);
+      offsets[m]!.forEach((offset, i) => {
+        put(WORD.OFFSETS + i, offset);
+      });
+      floatsOf(step).forEach((name, i) => {
+        const at = RECORD_BYTES * m + 4 * (WORD.FLOATS + i);
+        view.setFloat32(at, step.params.get(name) as number, true);
+      });
+      put(WORD.STEP, index + m + 1);
+      put(WORD.START, first);
+      put(WORD.TOTAL, total);
+      put(
+        WORD.CHOICES,
+        choices[m]!.reduce((sum, way, k) => sum | (way << (2 * k)), 0),
+      );
+      const count = this.counts[m - +head];
+      if (count === undefined) return;
+      first += count;
+      varied.forEach((name, i) => {
+        put(WORD.VARIED + i, step.params.get(name) as number);
+      });
     });
-    floatsOf(this.step).forEach((name, i) => {
-      view.setFloat32(4 * (FLOATS + i), this.step.params.get(name) as number, true);
-    });
-    view.setUint32(4 * STEP_WORD, this.index + 1, true);
     return view.buffer;
   }
 
@@ -196,7 +315,12 @@ export class Launch {
       size = buffer.size,
     ): GPUBindGroupEntry => ({ binding, resource: { buffer, offset, size } });
     const entries = [
-      entry(BINDING.RECORD, buffers.records, RECORD_BYTES * this.index, RECORD_BYTES),
+      entry(
+        BINDING.RECORD,
+        buffers.records,
+        RECORD_BYTES * this.index,
+        RECORD_BYTES * this.steps.length,
+      ),
     ];
     if (program.registers) entries.push(entry(BINDING.REGISTERS, buffers.registers));
     if (program.fails || program.guarded) entries.push(entry(BINDING.ERRORS, buffers.errors));
@@ -213,13 +337,17 @@ export class Launch {
     return device.gpu.device.createBindGroup({ layout, entries });
   }
 
-  /** Adds the step to a compute pass. Its pipelines must have been made. */
+  /** Adds the steps to a compute pass. The pipelines must have been made. */
   dispatch(pass: GPUComputePassEncoder): void {
+    if (this.members.length) {
+      for (const member of this.members) member.dispatch(pass);
+      return;
+    }
     let { grids } = this;
     if (!grids) {
-      const values = valuesOf(this.step, this.plan.registers);
-      if (isEmpty(this.step, values)) return;
-      grids = this.stages.map((stage) => gridOf(stage, values));
+      const { registers } = this.plan;
+      if (isEmpty(this.step, valuesOf(this.step, registers))) return;
+      grids = this.gridsFor(registers);
     }
     grids.forEach(([across, down], i) => {
       if (!across || !down) return;

@@ -1,6 +1,7 @@
-// Memory of a GPU. Weights share a few GPUBuffers: they are only read. Everything else has its own,
-// since WebGPU refuses to read and write one GPUBuffer in a step. All begins at a multiple of 256
-// bytes, as bindings must. The twin of python/edgewise/webgpu/memory.py.
+// Memory of a GPU. Weights share a few GPUBuffers: they are only read. So do states, which steps
+// update in place, many in one dispatch. Everything else has its own, since WebGPU refuses to read
+// and write one GPUBuffer in a step. All begins at a multiple of 256 bytes, as bindings must. The
+// twin of python/edgewise/webgpu/memory.py.
 
 import { OutOfMemory } from "../../shared/errors.ts";
 import { megabytes } from "../../shared/words.ts";
@@ -8,7 +9,7 @@ import type { Buffer } from "../device.ts";
 import { ALIGNMENT } from "./arrange.ts";
 import type { Gpu } from "./gpu.ts";
 
-/** Bytes of the first GPUBuffer for weights, and of the largest one. */
+/** Bytes of the first GPUBuffer that is shared, and of the largest one. */
 const LEAST = 1 << 22;
 const MOST = 1 << 28;
 /** Bytes of all GPUBuffers, whatever a package asks for. */
@@ -17,13 +18,17 @@ const REMEDY = "Use a smaller or a more strongly quantized model, or close other
 
 const aligned = (bytes: number): number => Math.ceil(Math.max(bytes, 1) / ALIGNMENT) * ALIGNMENT;
 
+/** What memory is for. */
+export type Use = "weight" | "state" | "";
+
 /** A GPUBuffer with one or several allocations. */
 export interface Block {
   gpu: GPUBuffer;
   /** No other GPUBuffer of the memory has had it. */
   number: number;
   bytes: number;
-  shared: boolean;
+  /** What may share it; "": nothing. */
+  use: Use;
   /** Whether the GPU had no memory for it. */
   failed: boolean;
   /** Number of allocations in it. */
@@ -80,20 +85,20 @@ export class GpuMemory {
 
   /** Zeroed memory in a GPUBuffer of its own. */
   allocate(bytes: number, what: string): GpuRange {
-    return this.take(this.make(aligned(bytes), false, what), bytes);
+    return this.take(this.make(aligned(bytes), "", what), bytes);
   }
 
-  /** Memory with undefined contents that no step writes. */
-  forWeight(bytes: number, what: string): GpuRange {
+  /** Memory with undefined contents, beside other memory for the same use. */
+  shared(bytes: number, what: string, use: Use): GpuRange {
     const size = aligned(bytes);
-    const shared = [...this.blocks].filter((block) => block.shared);
+    const shared = [...this.blocks].filter((block) => block.use === use);
     for (const block of shared)
       if (block.spare.some((s) => s.bytes === size) || block.bytes - block.used >= size)
         return this.take(block, bytes);
     // As much again as there is: a small model needs little, a large one few buffers.
     const held = shared.reduce((sum, block) => sum + block.bytes, 0);
     const more = Math.min(Math.max(LEAST, held), MOST, this.gpu.bufferBytes);
-    return this.take(this.make(Math.max(size, more), true, what), bytes);
+    return this.take(this.make(Math.max(size, more), use, what), bytes);
   }
 
   private take(block: Block, bytes: number): GpuRange {
@@ -102,10 +107,10 @@ export class GpuMemory {
     const offset = i < 0 ? block.used : block.spare.splice(i, 1)[0]!.offset;
     if (i < 0) block.used += size;
     block.live++;
-    return new GpuRange(block, offset, bytes, offset + bytes, block.shared);
+    return new GpuRange(block, offset, bytes, offset + bytes, block.use === "weight");
   }
 
-  private make(bytes: number, shared: boolean, what: string): Block {
+  private make(bytes: number, use: Use, what: string): Block {
     if (bytes > this.gpu.bufferBytes)
       throw new OutOfMemory(
         `out of memory for ${what}: ${megabytes(bytes)} in one buffer, this GPU has at most ` +
@@ -136,7 +141,7 @@ export class GpuMemory {
       gpu,
       number: this.made++,
       bytes,
-      shared,
+      use,
       failed: false,
       live: 0,
       used: 0,

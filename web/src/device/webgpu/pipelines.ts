@@ -3,7 +3,8 @@
 import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
-import { BINDING, type Program, RECORD_BYTES } from "./wgsl.ts";
+import { RECORD_BYTES } from "./link.ts";
+import { BINDING, type Program } from "./wgsl.ts";
 
 /** A program that is being compiled, or has been. */
 export interface Pipeline {
@@ -86,7 +87,7 @@ function entriesOf(program: Program): GPUBindGroupLayoutEntry[] {
   });
   const storage = (written: boolean): GPUBufferBindingType =>
     written ? "storage" : "read-only-storage";
-  const entries = [entry(BINDING.RECORD, "uniform", RECORD_BYTES)];
+  const entries = [entry(BINDING.RECORD, "uniform", RECORD_BYTES * program.records)];
   if (program.registers) entries.push(entry(BINDING.REGISTERS, "uniform"));
   if (program.fails || program.guarded) entries.push(entry(BINDING.ERRORS, storage(program.fails)));
   program.bindings.forEach(({ written }, i) => {

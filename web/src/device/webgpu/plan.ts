@@ -4,17 +4,19 @@
 import { PlanError } from "../../shared/errors.ts";
 import type { PlanHandle } from "../device.ts";
 import { type ResolvedStep, resolveSteps } from "../wasm/resolve.ts";
+import { Grouping, temporaryIn } from "./batches.ts";
 import type { GpuContext, PlanContext } from "./context.ts";
 import { Launch } from "./launch.ts";
+import { RECORD_BYTES } from "./link.ts";
 import type { GpuRange } from "./memory.ts";
 import { Mirrors } from "./mirror.ts";
 import { type PlanParts, partsOf } from "./steps.ts";
-import { RECORD_BYTES, REGISTERS } from "./wgsl.ts";
+import { REGISTERS } from "./wgsl.ts";
 
 /** Dispatches that are submitted together: the GPU starts while the rest is encoded. */
 const CHUNK = 64;
 
-/** Steps first to end - 1 of a plan, all on the GPU or all in WebAssembly. */
+/** Launches first to end - 1 of a plan, all on the GPU or all in WebAssembly. */
 interface Run {
   first: number;
   end: number;
@@ -44,7 +46,10 @@ export class GpuPlan implements PlanContext {
   running = "";
   /** Whether a run has ended whose errors were not read. */
   unchecked = false;
-  private readonly launches: (Launch | undefined)[];
+  /** How steps run on the GPU, one or several together; undefined for a step in WebAssembly. */
+  readonly launches: (Launch | undefined)[] = [];
+  /** Number of the first step of each, and of the step behind the last. */
+  private readonly firsts: number[] = [];
   private readonly reasons = new Map<number, string>();
   private readonly bound = new Map<number, GpuRange>();
   private readonly dirty = new Set<number>();
@@ -81,19 +86,56 @@ export class GpuPlan implements PlanContext {
       words.set(constants);
       gpu.device.queue.writeBuffer(this.buffers.constants, 0, words);
     }
-    let failing = false;
-    this.launches = steps.map((step, i) => {
-      const launch = new Launch(this, i, step, failing);
-      if (launch.reason) {
-        this.reasons.set(i, launch.reason);
-        return undefined;
-      }
-      failing ||= launch.fails;
-      this.dirty.add(i);
-      return launch;
-    });
-    this.fails = failing;
+    this.fails = this.choose();
     if (this.reasons.size) this.mirrors = new Mirrors(this);
+  }
+
+  /**
+   * Decides where each step runs and which ones together, and begins to compile programs. Init
+   * steps run alone, since the host runs them in pieces.
+   * @returns whether a step can find an index that is out of range
+   */
+  private choose(): boolean {
+    const { steps, initCount, registers } = this.parts;
+    const largest = registers.map(([, high]) => high);
+    const resolved = this.resolve(0, steps.length);
+    const groups = new Grouping(steps, resolved, largest, temporaryIn(this.kinds));
+    const alone = steps.map((step, i) => new Launch(this, i, [step], false).reason);
+    let failing = false;
+    let first = 0;
+    while (first < steps.length) {
+      this.firsts.push(first);
+      const reason = alone[first];
+      if (reason) {
+        this.reasons.set(first, reason);
+        this.launches.push(undefined);
+        first++;
+        continue;
+      }
+      let end = first + 1;
+      while (first >= initCount && end < steps.length && !alone[end]) end++;
+      const launch = this.largest(groups, first, end, failing);
+      launch.prepare();
+      failing ||= launch.fails;
+      this.dirty.add(this.launches.push(launch) - 1);
+      first += launch.steps.length;
+    }
+    this.firsts.push(first);
+    return failing;
+  }
+
+  /** The most steps from step `first` on that one dispatch runs. */
+  private largest(groups: Grouping, first: number, behind: number, failing: boolean): Launch {
+    let end = behind;
+    while (end > first + 1) {
+      const group = groups.at(first, end);
+      const steps = this.parts.steps.slice(first, group.end);
+      if (steps.length === 1) break;
+      const found = new Launch(this, first, steps, failing, group.head, group.tail);
+      if (!found.reason) return found;
+      end = first + (steps.length >> 1); // fewer, as they need too many bindings
+    }
+    return new Launch(this, first, this.parts.steps.slice(first, first + 1), failing);
   }
 
   /** Steps as they would run now. */
@@ -150,49 +192,50 @@ export class GpuPlan implements PlanContext {
    */
   run(first: number, end: number): void | Promise<void> {
     const runs = this.runs(first, end);
-    this.refresh(first, end);
-    const waits = this.unmade(first, end);
+    this.refresh(runs);
+    const waits = this.unmade(runs);
     if (waits.length || runs.some(({ onGpu }) => !onGpu)) return this.runLater(waits, runs);
     for (const run of runs) this.onGpu(run);
   }
 
-  /** Pipelines of these steps that are still being made. */
-  private unmade(first: number, end: number): Promise<void>[] {
+  /** Pipelines of launches that are still being made. */
+  private unmade(runs: readonly Run[]): Promise<void>[] {
     if (this.ready) return [];
-    const waits: Promise<void>[] = [];
-    for (const launch of this.launches.slice(first, end))
-      for (const { pipeline, made } of launch?.pipelines ?? []) if (!pipeline) waits.push(made);
-    this.ready = !waits.length && first === 0 && end === this.launches.length;
-    return waits;
+    return runs.flatMap(({ first, end }) =>
+      this.launches.slice(first, end).flatMap((launch) => launch?.unmade ?? []),
+    );
   }
 
   private async runLater(waits: Promise<void>[], runs: readonly Run[]): Promise<void> {
     await Promise.all(waits);
     for (const run of runs)
       if (run.onGpu) this.onGpu(run);
-      else await this.mirrors!.run(run.first, run.end);
+      else await this.mirrors!.run(this.firsts[run.first]!, this.firsts[run.end]!);
   }
 
+  /** Runs of the launches with steps first to end - 1. */
   private runs(first: number, end: number): Run[] {
     const out: Run[] = [];
-    for (let i = first; i < end; i++) {
-      const onGpu = this.launches[i] !== undefined;
+    this.launches.forEach((launch, i) => {
+      const step = this.firsts[i]!;
+      if (step < first || step >= end) return;
+      const onGpu = launch !== undefined;
       const last = out.at(-1);
       if (last?.onGpu === onGpu) last.end = i + 1;
       else out.push({ first: i, end: i + 1, onGpu });
-    }
+    });
     return out;
   }
 
   /** Writes registers and what has changed since the last run. */
-  private refresh(first: number, end: number): void {
+  private refresh(runs: readonly Run[]): void {
     if (this.fresh && this.registers.length) {
       const { queue } = this.device.gpu.device;
       queue.writeBuffer(this.buffers.registers, 0, Int32Array.from(this.registers));
     }
     this.fresh = false;
     for (const i of this.dirty)
-      if (i >= first && i < end) {
+      if (runs.some(({ first, end }) => i >= first && i < end)) {
         this.launches[i]!.connect();
         this.dirty.delete(i);
         this.ready = false;
@@ -217,9 +260,10 @@ export class GpuPlan implements PlanContext {
     const onWasm: Record<string, string> = {};
     for (const [i, reason] of this.reasons) if (i >= initCount) onWasm[steps[i]!.kernel] = reason;
     return {
-      dispatches: this.launches
-        .slice(initCount)
-        .reduce((sum, launch) => sum + (launch?.programs.length ?? 0), 0),
+      dispatches: this.launches.reduce(
+        (sum, launch, i) => sum + (this.firsts[i]! < initCount ? 0 : (launch?.dispatches ?? 0)),
+        0,
+      ),
       onWasm,
       downloads: this.mirrors?.downloads ?? 0,
       uploads: this.mirrors?.uploads ?? 0,
@@ -228,9 +272,10 @@ export class GpuPlan implements PlanContext {
 
   /** Resolves when all programs have been compiled; rejects with the error of one. */
   async made(): Promise<void> {
-    const { length } = this.launches;
-    await Promise.all(this.unmade(0, length));
-    this.unmade(0, length); // none: runs need not look again
+    const all = this.runs(0, this.parts.steps.length);
+    let waits: Promise<void>[];
+    while ((waits = this.unmade(all)).length) await Promise.all(waits);
+    this.ready = true; // runs need not look again
   }
 
   /** Frees what is the plan's own. */

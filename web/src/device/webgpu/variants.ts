@@ -7,6 +7,9 @@ import { elementType, follows, type PlanStep, valuesOf } from "./steps.ts";
 /** Workgroups in the first dimension of a grid, all that WebGPU promises. */
 export const FOLD = 65535;
 
+/** Workgroups in two dimensions. */
+export type Grid = [across: number, down: number];
+
 /** Declarations by name. */
 export type Parts = ReadonlyMap<string, string>;
 
@@ -16,7 +19,8 @@ export interface Variant extends ShaderSource {
   all: Parts;
 }
 
-function partsOf(text: string): Parts {
+/** The declarations of a WGSL text without comments. */
+export function partsOf(text: string): Parts {
   const out = new Map<string, string>();
   for (const declaration of text.split(/\n(?=(?:fn|var|const|struct|alias)\b)/)) {
     const found = /^\s*(?:fn|var(?:<\w+>)?|const|struct|alias)\s+(\w+)/.exec(declaration);
@@ -28,7 +32,8 @@ function partsOf(text: string): Parts {
 let common: Parts | undefined;
 const known = new Map<string, readonly Variant[]>();
 
-function variantsOf(kernel: string): readonly Variant[] {
+/** The shaders of a kernel, special ones first; none where it has none. */
+export function variantsOf(kernel: string): readonly Variant[] {
   let found = known.get(kernel);
   if (!found) {
     const shared = (common ??= partsOf(COMMON));
@@ -41,12 +46,14 @@ function variantsOf(kernel: string): readonly Variant[] {
   return found;
 }
 
-/** Workgroups of a step, in two dimensions. */
-export function gridOf(variant: Variant, values: Values): [across: number, down: number] {
-  const n = variant.count(values);
-  const count = variant.threads ? Math.ceil(n / variant.group) : n;
-  return count <= FOLD ? [count, 1] : [FOLD, Math.ceil(count / FOLD)];
+/** Workgroups of a step. */
+export function countOf({ count, threads, group }: Variant, values: Values): number {
+  return threads ? Math.ceil(count(values) / group) : count(values);
 }
+
+/** A number of workgroups in two dimensions. */
+export const folded = (count: number): Grid =>
+  count <= FOLD ? [count, 1] : [FOLD, Math.ceil(count / FOLD)];
 
 /**
  * The shaders that run a step, one after the other; none where the kernel has none for these
@@ -62,6 +69,7 @@ export function stagesOf(step: PlanStep, largest: readonly number[]): Variant[] 
   const variants = variantsOf(step.kernel);
   const fit = variants.filter(
     (variant) =>
+      !variant.computes &&
       (variant.when?.(values) ?? true) &&
       [...appliedOf(variant, step).values()].every((name) => variant.all.has(name)) &&
       isAligned(variant, step) &&

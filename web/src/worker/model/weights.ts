@@ -176,7 +176,7 @@ export class Weights {
   adapter(name: string, bytes: number): Buffer {
     let buffer = this.adapters.get(name);
     if (!buffer) {
-      buffer = this.device.allocate(bytes, `the adapter '${name}'`);
+      buffer = this.device.allocate(bytes, `the adapter '${name}'`, "state");
       this.adapters.set(name, buffer);
     }
     return buffer;

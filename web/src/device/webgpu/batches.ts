@@ -1,0 +1,286 @@
+// Which neighbouring steps of a plan run in one dispatch. The twin of
+// python/edgewise/webgpu/batches.py: the compiler has put such steps side by side, and they are
+// recognised here, so that nothing depends on a package being right.
+
+import { BUFFERS } from "../../gen/plan_format.ts";
+import type { End } from "../../gen/shaders.ts";
+import type { ResolvedStep } from "../wasm/resolve.ts";
+import { isScratch } from "./arrange.ts";
+import { MOST } from "./link.ts";
+import {
+  elementType,
+  follows,
+  type Param,
+  type PlanStep,
+  type StepOperand,
+  valuesOf,
+} from "./steps.ts";
+import { stagesOf, type Variant, variantsOf } from "./variants.ts";
+
+/** Names of the parameters in which steps may differ; none for a step alone. */
+export function variedIn(steps: readonly PlanStep[]): string[] {
+  return steps.length > 1 ? namesOf(steps[0]!.contract!.alike?.vary) : [];
+}
+
+const namesOf = (words = ""): string[] => words.split(" ").filter(Boolean);
+
+/** JSON of parameters; it has no negative zero, no infinities and no NaN. */
+export const jsonOf = (x: unknown): string =>
+  JSON.stringify(x, (_, y: unknown) =>
+    typeof y === "number" && (Object.is(y, -0) || !Number.isFinite(y)) ? `${1 / y} ${y}` : y,
+  );
+
+/** Steps first to end - 1, which one dispatch runs. */
+export interface Group {
+  first: number;
+  end: number;
+  /** Whether the first one computes an operand of the others. */
+  head: boolean;
+  /** Whether the last one joins the results of the two before it. */
+  tail: boolean;
+}
+
+/** Bytes that a step touches. */
+interface Range {
+  buffer: number;
+  begin: number;
+  end: number;
+  written: boolean;
+}
+
+const clash = (a: Range, b: Range): boolean =>
+  a.buffer === b.buffer && (a.written || b.written) && a.begin < b.end && b.begin < a.end;
+
+const same = (a: StepOperand | undefined, b: StepOperand | undefined): boolean =>
+  a === b ||
+  (!!a &&
+    !!b &&
+    a.buffer === b.buffer &&
+    a.offset === b.offset &&
+    a.register === b.register &&
+    a.scale === b.scale);
+
+/** Finds the groups of a plan. */
+export class Grouping {
+  private readonly stages: Variant[][];
+
+  /**
+   * @param resolved what the steps touch
+   * @param largest highest values of the registers
+   * @param temporary whether the contents of a buffer of operands end with the run
+   */
+  constructor(
+    private readonly steps: readonly PlanStep[],
+    private readonly resolved: readonly Pick<ResolvedStep, "operands">[],
+    private readonly largest: readonly number[],
+    private readonly temporary: (buffer: number) => boolean,
+  ) {
+    this.stages = steps.map((step) => stagesOf(step, largest));
+  }
+
+  /** The group that begins with step `first`; `end`: behind its last step at most. */
+  at(first: number, end: number): Group {
+    let head = this.headReads(first, end);
+    let begin = first + +head;
+    let behind = this.alike(begin, end);
+    if (head && !this.headFits(first, behind)) {
+      [head, begin] = [false, first];
+      behind = this.alike(first, end);
+    }
+    const tail = behind < end && behind - begin === 2 && this.tailFits(first, begin, behind);
+    return { first, end: behind + +tail, head, tail };
+  }
+
+  /** The step behind neighbours that one body can run. */
+  private alike(first: number, end: number): number {
+    const common = this.common(first);
+    if (common === undefined) return first + 1;
+    const touched: Range[] = [];
+    const stages = this.stages[first]!;
+    let last = first;
+    while (last < Math.min(end, first + MOST.STEPS - 2)) {
+      const its = this.stages[last]!;
+      const fits = its.length === stages.length && its.every((stage, i) => stage === stages[i]);
+      if (last > first && (!fits || this.common(last) !== common)) break;
+      const ranges = this.ranges(last);
+      if (ranges.some((a) => touched.some((b) => clash(a, b)))) break;
+      touched.push(...ranges);
+      last++;
+    }
+    return Math.max(last, first + 1);
+  }
+
+  /** What steps of a batch agree in; undefined where a step runs alone. */
+  private common(index: number): string | undefined {
+    const step = this.steps[index]!;
+    const [stage, ...more] = this.stages[index]!;
+    const { kernel, contract, params, operands } = step;
+    const rule = contract?.alike;
+    if (!rule || !stage || more.length) return undefined;
+    const vary = namesOf(rule.vary);
+    const counted = [...namesOf(stage.counted), ...contract.empty, ...vary];
+    if (counted.some((name) => follows(params.get(name)))) return undefined;
+    const values = valuesOf(step, this.largest);
+    return jsonOf([
+      kernel,
+      [...params].filter(([name]) => !vary.includes(name)),
+      rule.same.map((condition) => condition(values)),
+      operands.map(
+        (v, i) => v && !isScratch(step, i) && [elementType(step, i), v.register, v.scale],
+      ),
+    ]);
+  }
+
+  /**
+   * What a step touches, all of a buffer where that follows registers.
+   * @param without name of an operand that is left out
+   */
+  private ranges(index: number, without = ""): Range[] {
+    const step = this.steps[index]!;
+    const resolved = this.resolved[index]!.operands;
+    return step.operands.flatMap((v, i): Range[] => {
+      const { name, output } = step.contract!.operands[i] ?? { name: "", output: false };
+      const found = resolved[i];
+      if (!v || !found || isScratch(step, i) || name === without) return [];
+      const whole = step.dynamic || v.register >= 0;
+      const [begin, end] = whole ? [0, Infinity] : [found.begin, found.end];
+      return [{ buffer: v.buffer, begin, end, written: output }];
+    });
+  }
+
+  // ---- a step that computes an operand of those behind it
+  /** Whether a step can be computed within the body of the one behind it. */
+  private headReads(first: number, end: number): boolean {
+    return first + 1 < end && this.operandFrom(first + 1, first) !== undefined;
+  }
+
+  /** What a shader of a step declares under a key; undefined where none does, or does not apply. */
+  private declares(index: number, key: "computes" | "joins"): string | undefined {
+    const step = this.steps[index]!;
+    if (step.dynamic) return undefined;
+    const values = step.contract && valuesOf(step, this.largest);
+    return variantsOf(step.kernel).find(
+      (variant) => variant[key] !== undefined && (variant.when?.(values!) ?? true),
+    )?.[key];
+  }
+
+  /** The operand of step `part` that step `head` computes; undefined where it cannot. */
+  private operandFrom(part: number, head: number): string | undefined {
+    const made = this.declares(head, "computes");
+    const [stage, ...more] = this.stages[part]!;
+    if (made === undefined || !stage?.before || more.length) return undefined;
+    if (!this.holds(part, stage.before)) return undefined;
+    const [name] = stage.before;
+    const read = this.operand(part, name);
+    return read && same(read, this.operand(head, made)) && read.register < 0 ? name : undefined;
+  }
+
+  private indexOf(step: number, name: string): number {
+    return this.steps[step]!.contract!.operands.findIndex((operand) => operand.name === name);
+  }
+
+  private operand(step: number, name: string): StepOperand | undefined {
+    return this.steps[step]!.operands[this.indexOf(step, name)];
+  }
+
+  private holds(index: number, [, when]: End): boolean {
+    const step = this.steps[index]!;
+    return !step.dynamic && when(valuesOf(step, this.largest));
+  }
+
+  /** Whether step `head` need not be run if the steps behind it, up to `end`, compute it. */
+  private headFits(head: number, end: number): boolean {
+    const touched = this.ranges(head).filter(({ written }) => !written);
+    for (let part = head + 1; part < end; part++) {
+      const name = this.operandFrom(part, head);
+      if (name === undefined) return false;
+      if (this.ranges(part, name).some((a) => touched.some((b) => clash(a, b)))) return false;
+    }
+    return this.unread(head, this.declares(head, "computes")!, end);
+  }
+
+  /** Whether nothing from step `end` on reads what a step writes. */
+  private unread(index: number, name: string, end: number): boolean {
+    const found = this.resolved[index]!.operands[this.indexOf(index, name)]!;
+    if (!this.temporary(found.buffer)) return false;
+    for (let later = end; later < this.steps.length; later++) {
+      const { contract, operands } = this.steps[later]!;
+      const hits = this.resolved[later]!.operands.flatMap((r, i) => {
+        const v = operands[i];
+        if (!v || !r || r.buffer !== found.buffer) return [];
+        // what follows registers may be longer, but begins in the tensor that it reads
+        const from = v.offset - found.begin;
+        const overlaps = r.begin < found.end && found.begin < r.end;
+        if (!overlaps && !(from >= 0 && from < found.end - found.begin)) return [];
+        const operand = contract?.operands[i];
+        return [!!operand?.output && !operand.updated];
+      });
+      if (hits.length) return hits.every(Boolean); // what is written there next is another tensor
+    }
+    return true;
+  }
+
+  // ---- a step that joins the results of two
+  /** Whether step `tail` only joins the results of steps `begin` and `begin` + 1. */
+  private tailFits(first: number, begin: number, tail: number): boolean {
+    const joined = this.declares(tail, "joins")?.split(" ");
+    const rule = this.stages[begin]![0]?.after;
+    if (!joined || !rule || !this.holds(begin, rule)) return false;
+    const paramsOf = (index: number): string => jsonOf([...this.steps[index]!.params]);
+    if (paramsOf(begin) !== paramsOf(begin + 1) || !isPlain(this.steps[tail]!)) return false;
+    const [name] = rule;
+    const [a, b, y] = joined as [string, string, string];
+    const results = [begin, begin + 1].map((part) => this.operand(part, name));
+    const inputs = [this.operand(tail, a), this.operand(tail, b)];
+    const fit = ([p, q]: (StepOperand | undefined)[]): boolean =>
+      same(p, inputs[0]) && same(q, inputs[1]);
+    if (same(results[0], results[1])) return false;
+    if (!fit(results) && !fit([results[1], results[0]])) return false;
+    const one = this.resolved[begin]!.operands[this.indexOf(begin, name)];
+    const all = this.resolved[tail]!.operands[this.indexOf(tail, y)];
+    if (!one || !all || one.end - one.begin !== all.end - all.begin) return false;
+    const virtual = first < begin ? this.ranges(first).filter(({ written }) => written) : [];
+    const isVirtual = (r: Range): boolean =>
+      virtual.some((v) => v.buffer === r.buffer && v.begin === r.begin && v.end === r.end);
+    const read: Range[] = [];
+    for (let part = first; part < tail; part++)
+      read.push(...this.ranges(part).filter((r) => !r.written && !isVirtual(r)));
+    const out = this.ranges(tail).filter(({ written }) => written);
+    if (out.some((x) => read.some((r) => clash(x, r)))) return false;
+    return [begin, begin + 1].every(
+      (part) =>
+        this.ranges(part).some((r) => r.written && out.some((x) => clash(x, r))) || // in its place
+        this.unread(part, name, tail + 1),
+    );
+  }
+}
+
+/** Whether the last step, which joins the results of the two before it, has them in reverse. */
+export function isSwapped(steps: readonly PlanStep[]): boolean {
+  const [part, , tail] = steps.slice(-3) as [PlanStep, PlanStep, PlanStep];
+  const [a] = variantsOf(tail.kernel)
+    .find(({ joins }) => joins)!
+    .joins!.split(" ");
+  const joined = tail.operands[tail.contract!.operands.findIndex(({ name }) => name === a)];
+  return !part.operands.some((v, i) => part.contract!.operands[i]!.output && same(v, joined));
+}
+
+/** Whether a step reads and writes float32 one after the other. */
+function isPlain(step: PlanStep): boolean {
+  return step.contract!.operands.every(({ strided }, i) => {
+    if (!strided) return false;
+    const [sizes, strides] = strided.map((name) => step.params.get(name)) as [Param, Param];
+    if (!Array.isArray(sizes) || !Array.isArray(strides)) return false;
+    return (
+      sizes.slice(0, -1).every((x) => x === 1) &&
+      strides.at(-1) === 1 &&
+      elementType(step, i)[0] === 1
+    );
+  });
+}
+
+/** Whether operands in a buffer end with a run, by the kinds of a plan's slots. */
+export const temporaryIn =
+  (kinds: readonly string[]) =>
+  (buffer: number): boolean =>
+    kinds[buffer - BUFFERS.SLOT0] === "temp";
