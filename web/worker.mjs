@@ -104,10 +104,20 @@ self.edgewiseDefine = (name, uses, make) => {
 };
 `;
 
+/** Shaders without spaces that WGSL does not need; declarations begin with lines as before. */
+const squeezedShaders = (code) =>
+  code.replace(/`\n[^`]*`/g, (text) =>
+    text
+      .replace(/\n +/g, " ")
+      .replace(/ ?([,;:(){}]) ?/g, "$1")
+      .replace(/(?<=[\w)\]]) (=|==|\+|\+=|\*|&&|\|\||>>|<<|<) (?=[\w(!])/g, "$1"),
+  );
+
 const typescript = {
   name: "TypeScript, and imports of parts",
-  async transform(code, id) {
+  async transform(text, id) {
     if (!id.endsWith(".ts")) return null;
+    const code = /\/gen\/shaders[^/]*$/.test(id) ? squeezedShaders(text) : text;
     const done = await transform(code, {
       loader: "ts",
       tsconfigRaw: { compilerOptions: { useDefineForClassFields } }, // as esbuild reads it

@@ -33,6 +33,54 @@ def test_samples_and_beams_are_those_of_wasm(gpu_visit):
     assert texts[0] == texts[1] and len(texts[0][0]) > 20
 
 
+COUNTS = """() => {
+    if (!globalThis.GPUDevice) return;
+    globalThis.counts = { buffers: 0, submits: 0, maps: 0, bytes: 0 };
+    const count = (type, name, what) => {
+      const original = type.prototype[name];
+      type.prototype[name] = function (...all) {
+        counts[what]++;
+        if (what === "maps") counts.bytes += all[2];
+        return original.apply(this, all);
+      };
+    };
+    count(GPUDevice, "createBuffer", "buffers");
+    count(GPUQueue, "submit", "submits");
+    count(GPUBuffer, "mapAsync", "maps");
+    let clock = 0;
+    performance.now = () => (clock += 0.001); // as a fast GPU: several tokens are read at once
+}"""
+GENERATED = """
+    const fields = { max_new_tokens: 26, do_sample: false, ...arg.fields };
+    const [{ generated_text }] = await p("Once", fields);
+    return generated_text;
+"""
+
+
+def test_what_tokens_cost(gpu_visit):
+    """No GPUBuffer after loading, few submits and maps, few bytes; and the tokens of wasm."""
+    sampled = {"do_sample": True, "top_k": 20, "seed": 3, "max_new_tokens": 6}
+    texts = []
+    for device in ("wasm", "webgpu"):
+        options = {"options": {"device": device, "threads": 1}}
+        opened = "window.p = await ew.pipeline('text-generation', '/files/gpu.edge', arg.options)"
+        gpu_visit.run(opened, options)
+        for worker in gpu_visit.page.workers:
+            worker.evaluate(COUNTS)
+        counts = []
+        for fields in ({}, sampled):
+            texts.append(gpu_visit.run(GENERATED, {"fields": fields}))
+            found = [w.evaluate("globalThis.counts") for w in gpu_visit.page.workers]
+            counts += [c for c in found if c and c["submits"]]
+        gpu_visit.run("await p.dispose()")
+    assert texts[:2] == texts[2:]
+    greedy, both = counts
+    assert greedy["buffers"] == both["buffers"] == 0
+    assert greedy["maps"] <= 6 and greedy["submits"] <= 12 and greedy["bytes"] <= 26 * 12
+    assert both["maps"] - greedy["maps"] <= 6
+    assert both["bytes"] - greedy["bytes"] <= 6 * (2048 + 8)
+
+
 def test_a_package_without_plans_for_a_gpu(gpu_visit):
     e = error(load(gpu_visit, "/files/model.edge", device="webgpu"), "PackageError")
     assert "--target webgpu" in e["remedy"]
@@ -59,7 +107,7 @@ def test_plans_whose_values_lie_in_the_arena(gpu_visit, gpu_files):
 
 
 def test_memory_of_the_gpu_that_could_not_be_allocated(gpu_visit):
-    """The first token waits for the answer whether there was memory for the caches."""
+    """A token waits for the answer whether there was memory for the caches of its sequence."""
     gpu_visit.run(
         "const options = {device: 'webgpu', threads: 1};"
         "window.p = await ew.pipeline('text-generation', '/files/gpu.edge', options);"
@@ -74,8 +122,9 @@ def test_memory_of_the_gpu_that_could_not_be_allocated(gpu_visit):
                 return new GPUOutOfMemoryError("as if");
               };
         }""")
-    for _ in range(2):  # caches of the first call are not used again
-        e = error(gpu_visit.run("return await p('Once', {max_new_tokens: 1})"), "OutOfMemory")
+    two = "{max_new_tokens: 2, do_sample: true, num_return_sequences: 2}"
+    for _ in range(2):  # the first caches are made with the model, and those that failed not kept
+        e = error(gpu_visit.run(f"return await p('Once', {two})"), "OutOfMemory")
         assert "of the GPU" in e["what"]
     gpu_visit.run("await p.dispose()")
 

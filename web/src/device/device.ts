@@ -66,6 +66,45 @@ export interface Host {
   call(name: string, ...args: number[]): number;
 }
 
+/** A token, given a function that draws one from the scores in the host's memory. */
+export type Chosen = (draw: () => number) => number;
+
+/** Runs of a language model's plan for one token. */
+export interface TokenRuns {
+  plan: PlanHandle;
+  where: string;
+  /** Has the first token's id, int64. */
+  input: Buffer;
+  /** The register of the number of tokens before it, and its value. */
+  register: number;
+  past: number;
+  /** Tokens to choose at most. */
+  most: number;
+}
+
+/** Chooses the tokens of one generation. */
+export interface Chooser {
+  /** Chooses from the logits of the latest run; undefined where all of them are needed. */
+  choose(): Promise<Chosen | undefined>;
+  /**
+   * Runs a token, then each one that is chosen: with one wait for several of them. For greedy
+   * generation.
+   * @returns the tokens that were chosen; none where all logits are needed, from a run of its own
+   */
+  ahead?(runs: TokenRuns): Promise<number[]>;
+}
+
+/** Chooses tokens on a device. */
+export interface Picker {
+  /**
+   * Begins a generation.
+   * @param members of ew_sampling
+   * @param work address of its scores in the host's memory
+   * @returns undefined where all logits of each token are needed
+   */
+  begin(members: Readonly<Record<string, number>>, work: number): Chooser | undefined;
+}
+
 /** Memory and plans of one model on a device. All failures are EdgewiseErrors. */
 export interface Device {
   /** The build and number of threads, and why there are no more. */
@@ -127,10 +166,11 @@ export interface Device {
   hosted(buffer: Buffer): Promise<number>;
 
   /**
-   * Index of the highest of the float32 values of an allocated buffer, the lowest among equals;
-   * undefined if that is not finite. On devices where it needs less than a copy of the values.
+   * Chooses tokens from the logits of a language model, on devices where that needs less than a
+   * copy of them.
+   * @param logits an allocated buffer of float32; call it when the model is loaded
    */
-  argmax?(buffer: Buffer): Promise<number | undefined>;
+  picker?(logits: Buffer): Picker;
 
   /**
    * Loads and checks a plan.

@@ -1,35 +1,56 @@
-// The highest logit, found on the GPU, so that a token reads back 4 bytes. The twin of
-// python/edgewise/webgpu/choice.py.
+// The highest logits, found on the GPU, so that a token reads back 4 bytes or 2 kB, and greedy
+// tokens of several runs are read at once. The twin of python/edgewise/webgpu/choice.py.
 
-import { ARGMAX } from "../../gen/shaders.ts";
+import { ARGMAX, TOP } from "../../gen/shaders.ts";
+import type { Chooser, Chosen, Host, Picker, PlanHandle, TokenRuns } from "../device.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import type { GpuRange } from "./memory.ts";
 import { refused } from "./pipelines.ts";
+import type { GpuPlan } from "./plan.ts";
+import { type Candidates, Shortlist, suffices } from "./shortlist.ts";
+import type { WordRange } from "./transfer.ts";
+import { REGISTERS } from "./wgsl.ts";
 
-/** Logits that a workgroup of the first level reads, as in core/sampling/argmax.wgsl. */
-const CHUNK = 4096;
+/** As in core/sampling/*.wgsl: logits that a workgroup reads, and what it leaves of them. */
+const ARGMAX_CHUNK = 4096;
+const TOP_CHUNK = 1024;
+const HIGHEST = 256;
 /** Bytes of what a workgroup leaves for the next level: a rank and a token. */
 const PAIR = 8;
-/** The token where a logit is NaN or +infinity, or all are -infinity. */
-export const NONE = 0xffffffff;
+/** The token, or the rank, where a logit is NaN or +infinity, or all are -infinity. */
+const NONE = 0xffffffff;
+/** Greedy tokens that are read at once, at most, and so many that a reader sees no pause. */
+const MOST_AHEAD = 8;
+const AHEAD_MS = 80;
 
-/** What one buffer is searched with. */
-export interface Search {
-  /** The token is at its beginning. */
-  result: GPUBuffer;
-  /** What the levels leave for the next one. */
-  pairs: GPUBuffer;
-  levels: { group: GPUBindGroup; groups: number }[];
+/** What a Picker needs of a GpuDevice. */
+export interface ChoiceDevice {
+  readonly gpu: Gpu;
+  readonly host: Host;
+  /** Does work in the order of calls. */
+  add(work: () => void | Promise<void>): void;
+  /** Begins a read in the order of calls, unless earlier work has failed. */
+  reading<T>(work: () => Promise<T>): Promise<T>;
+  /** Reads words, and with them the errors of runs; `encoder` has commands before that. */
+  fetchWords(
+    words: readonly WordRange[],
+    encoder?: GPUCommandEncoder,
+  ): Promise<Uint8Array<ArrayBuffer>[]>;
+  /** Clears and returns the error that the first step of a plan wrote which found one. */
+  indexError(plan: GpuPlan, words: Uint8Array<ArrayBuffer>): Error | undefined;
+  plan(handle: PlanHandle): GpuPlan;
 }
 
-/** Finds the highest of the float32 values of buffers. */
-export class Highest {
-  /** Resolves when the programs have been compiled; rejects with EngineError. */
-  readonly made: Promise<void>;
-  private pipelines: GPUComputePipeline[] = [];
-  private readonly layout: GPUBindGroupLayout;
+type Name = "argmax" | "top";
 
-  constructor(private readonly gpu: Gpu) {
+/** The programs of core/sampling, each for its first level and for the next ones. */
+export class ChoicePrograms {
+  /** Resolves when they have been compiled; rejects with EngineError. */
+  readonly made: Promise<void>;
+  readonly layout: GPUBindGroupLayout;
+  readonly pipelines: Record<Name, GPUComputePipeline[]> = { argmax: [], top: [] };
+
+  constructor(gpu: Gpu) {
     const { device } = gpu;
     const entry = (binding: number, type: GPUBufferBindingType): GPUBindGroupLayoutEntry => ({
       binding,
@@ -40,59 +61,208 @@ export class Highest {
       entries: [entry(0, "read-only-storage"), entry(1, "storage")],
     });
     const layout = device.createPipelineLayout({ bindGroupLayouts: [this.layout] });
-    const make = (level: number): Promise<GPUComputePipeline> => {
-      const module = device.createShaderModule({ code: `const LEVEL = ${level}u;${ARGMAX}` });
-      return device.createComputePipelineAsync({ layout, compute: { module, entryPoint: "main" } });
+    const make = async (name: Name, level: number, text: string): Promise<void> => {
+      const module = device.createShaderModule({ code: `const LEVEL = ${level}u;${text}` });
+      this.pipelines[name][level] = await device.createComputePipelineAsync({
+        layout,
+        compute: { module, entryPoint: "main" },
+      });
     };
-    this.made = Promise.all([make(0), make(1)]).then(
-      (pipelines) => {
-        this.pipelines = pipelines;
-      },
+    this.made = Promise.all(
+      [0, 1].flatMap((level) => [make("argmax", level, ARGMAX), make("top", level, TOP)]),
+    ).then(
+      () => undefined,
       (e: unknown) => {
-        throw refused(gpu, e, "the search for the highest logit");
+        throw refused(gpu, e, "the search for the highest logits");
       },
     );
     this.made.catch(() => undefined); // whoever uses it hears of it
   }
+}
 
-  /** The search of a buffer, which begins at a multiple of 256 bytes. */
-  search({ block, offset, bytes }: GpuRange): Search {
-    const groups = Math.ceil(bytes / 4 / CHUNK);
-    const [pairs, result] = [this.gpu.buffer(PAIR * groups), this.gpu.buffer(4)];
-    const group = (source: GPUBufferBinding, sink: GPUBuffer): GPUBindGroup =>
-      this.gpu.device.createBindGroup({
-        layout: this.layout,
-        entries: [
-          { binding: 0, resource: source },
-          { binding: 1, resource: { buffer: sink } },
-        ],
-      });
-    return {
-      result,
-      pairs,
-      levels: [
-        { group: group({ buffer: block.gpu, offset, size: bytes }, pairs), groups },
-        { group: group({ buffer: pairs, size: PAIR * groups }, result), groups: 1 },
-      ],
+/** A dispatch of a search. */
+interface Level {
+  pipeline: number;
+  group: GPUBindGroup;
+  groups: number;
+}
+
+/** Finds the highest of the float32 logits in a buffer. */
+export class GpuPicker implements Picker {
+  /** Two GPUBuffers that levels write in turns. */
+  private readonly pairs: readonly [GPUBuffer, GPUBuffer];
+  private readonly levels: Record<Name, Level[]>;
+  /** Registers of the runs of a group, and the tokens that they choose. */
+  private readonly sets: GPUBuffer;
+  private readonly tokens: GPUBuffer;
+  /** Milliseconds of a greedy token, as measured; 0: not yet. */
+  private pace = 0;
+
+  /** @param logits they begin at a multiple of 256 bytes */
+  constructor(
+    private readonly device: ChoiceDevice,
+    private readonly programs: ChoicePrograms,
+    logits: GpuRange,
+  ) {
+    const { gpu } = device;
+    const count = logits.bytes / 4;
+    const bytes = Math.ceil(count / TOP_CHUNK) * HIGHEST * PAIR;
+    this.pairs = [gpu.buffer(bytes), gpu.buffer(bytes)];
+    this.sets = gpu.buffer(4 * REGISTERS * MOST_AHEAD);
+    this.tokens = gpu.buffer(4 * MOST_AHEAD);
+    const source = { buffer: logits.block.gpu, offset: logits.offset, size: logits.bytes };
+    const groups = Math.ceil(count / ARGMAX_CHUNK);
+    const top: [words: number, groups: number][] = [];
+    for (let left = count; !top.length || top.at(-1)![1] > 1; ) {
+      const of = Math.ceil(left / TOP_CHUNK);
+      top.push([top.length ? 2 * left : left, of]);
+      left = of * HIGHEST;
+    }
+    this.levels = {
+      argmax: this.levelsOf(source, [
+        [count, groups],
+        [2 * groups, 1],
+      ]),
+      top: this.levelsOf(source, top),
     };
   }
 
-  /** Submits a search, after what was submitted before. */
-  run({ levels }: Search): void {
-    const encoder = this.gpu.device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    levels.forEach(({ group, groups }, i) => {
-      pass.setPipeline(this.pipelines[i]!);
+  private levelsOf(
+    logits: GPUBufferBinding,
+    sizes: readonly [words: number, groups: number][],
+  ): Level[] {
+    return sizes.map(([words, groups], i) => ({
+      pipeline: Math.min(i, 1),
+      groups,
+      group: this.device.gpu.device.createBindGroup({
+        layout: this.programs.layout,
+        entries: [
+          {
+            binding: 0,
+            resource: i ? { buffer: this.pairs[(i - 1) % 2]!, size: 4 * words } : logits,
+          },
+          { binding: 1, resource: { buffer: this.pairs[i % 2]! } },
+        ],
+      }),
+    }));
+  }
+
+  begin(members: Readonly<Record<string, number>>, work: number): Chooser | undefined {
+    if (!suffices(members)) return undefined;
+    if (!members.do_sample)
+      return {
+        choose: async () => {
+          const token = await this.highest();
+          return token === NONE ? undefined : () => token;
+        },
+        ahead: (runs) => this.ahead(runs),
+      };
+    const shortlist = new Shortlist(members, this.device.host, work);
+    return { choose: () => this.drawn(shortlist) };
+  }
+
+  /** Adds a search to a pass; returns where the result lies. */
+  private search(pass: GPUComputePassEncoder, name: Name): GPUBuffer {
+    const levels = this.levels[name];
+    for (const { pipeline, group, groups } of levels) {
+      pass.setPipeline(this.programs.pipelines[name][pipeline]!);
       pass.setBindGroup(0, group);
       pass.dispatchWorkgroups(groups);
+    }
+    return this.pairs[(levels.length - 1) % 2]!;
+  }
+
+  /** Searches after the latest run, and reads the result with the errors of runs. */
+  private async found(name: Name, bytes: number): Promise<Uint32Array> {
+    const { device, programs } = this;
+    await programs.made;
+    const [words] = await device.reading(() => {
+      const encoder = device.gpu.device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      const gpu = this.search(pass, name);
+      pass.end();
+      return device.fetchWords([{ gpu, offset: 0, bytes }], encoder);
     });
-    pass.end();
-    this.gpu.device.queue.submit([encoder.finish()]);
+    return wordsIn(words!);
+  }
+
+  private async highest(): Promise<number> {
+    return (await this.found("argmax", 4))[0]!;
+  }
+
+  /** Draws one of the highest logits; undefined where that needs the others. */
+  private async drawn(shortlist: Shortlist): Promise<Chosen | undefined> {
+    const words = await this.found("top", PAIR * HIGHEST);
+    const found: Candidates = [];
+    for (let i = 0; i < words.length; i += 2)
+      if (words[i]) found.push([words[i + 1]!, logitOf(words[i]!)]);
+    if (words[0] === NONE || !shortlist.holds(found)) {
+      shortlist.cleared = false; // all scores are written
+      return undefined;
+    }
+    return (draw) => shortlist.among(found, draw);
+  }
+
+  private async ahead(runs: TokenRuns): Promise<number[]> {
+    const { device, programs, pace } = this;
+    await programs.made;
+    const fits = pace ? Math.max(1, Math.floor(AHEAD_MS / pace)) : 1;
+    const most = Math.min(runs.most, fits, MOST_AHEAD);
+    const plan = device.plan(runs.plan);
+    if (plan.mixed) return [];
+    device.add(() => plan.connect());
+    let started = 0;
+    const tokens = await device.reading(() => {
+      started = performance.now();
+      return this.group(plan, runs, most);
+    });
+    this.pace = (performance.now() - started) / most;
+    return tokens;
+  }
+
+  /** Submits runs, each with the token of the one before it, and reads their tokens. */
+  private async group(
+    plan: GpuPlan,
+    { input, register, past, where }: TokenRuns,
+    most: number,
+  ): Promise<number[]> {
+    const { device, sets, tokens } = this;
+    const { block, offset } = input as GpuRange;
+    const encoder = device.gpu.device.createCommandEncoder();
+    const values = new Int32Array(REGISTERS * most);
+    const bytes = 4 * REGISTERS;
+    for (let i = 0; i < most; i++) {
+      plan.register(register, past + i);
+      values.set(plan.registers, REGISTERS * i);
+      encoder.copyBufferToBuffer(sets, bytes * i, plan.buffers.registers, 0, bytes);
+      const pass = encoder.beginComputePass();
+      plan.dispatch(pass);
+      const result = this.search(pass, "argmax");
+      pass.end();
+      encoder.copyBufferToBuffer(result, 0, block.gpu, offset, 4);
+      encoder.copyBufferToBuffer(result, 0, tokens, 4 * i, 4);
+    }
+    device.gpu.device.queue.writeBuffer(sets, 0, values);
+    plan.running = where;
+    const ranges = [
+      { gpu: tokens, offset: 0, bytes: 4 * most },
+      { gpu: plan.buffers.errors, offset: 0, bytes: 8 },
+    ];
+    const [words, errors] = await device.fetchWords(ranges, encoder);
+    const error = device.indexError(plan, errors!);
+    const found = [...wordsIn(words!)];
+    const end = found.indexOf(NONE);
+    if (end >= 0) return found.slice(0, end); // which is an index out of range for the next run
+    if (error) throw error;
+    return found;
   }
 }
 
-/** Frees the memory of a search. */
-export function ended({ result, pairs }: Search): void {
-  result.destroy();
-  pairs.destroy();
+const wordsIn = ({ buffer, byteOffset, length }: Uint8Array<ArrayBuffer>): Uint32Array =>
+  new Uint32Array(buffer.slice(byteOffset, byteOffset + length));
+
+/** The float32 with a rank (core/sampling/argmax.wgsl). */
+function logitOf(rank: number): number {
+  const bits = rank >>> 31 ? rank & 0x7fffffff : ~rank;
+  return new Float32Array(Int32Array.of(bits).buffer)[0]!;
 }

@@ -5,11 +5,11 @@ import { KERNELS } from "../../gen/kernels.ts";
 import { ERRORS } from "../../gen/plan_format.ts";
 import { EngineError } from "../../shared/errors.ts";
 import type { Choice, DeviceInfo } from "../../shared/platform.ts";
-import type { Buffer, Device, Host, PlanHandle, PlanInfo, Watcher } from "../device.ts";
+import type { Buffer, Device, Host, Picker, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import type { DeviceOptions } from "../options.ts";
 import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
-import { ended, Highest, NONE, type Search } from "./choice.ts";
+import { type ChoiceDevice, ChoicePrograms, GpuPicker } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
 import { Gpu } from "./gpu.ts";
 import { GpuMemory, type GpuRange } from "./memory.ts";
@@ -25,7 +25,7 @@ const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX
 const range = (buffer: Buffer): GpuRange => buffer as GpuRange;
 
 /** A GPU and the engine that checks its plans. Failures of work that waits come with a read. */
-export class GpuDevice implements Device, GpuContext {
+export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readonly pipelines: Pipelines;
   readonly texts = new Map<string, Program>();
   runs = 0;
@@ -41,9 +41,7 @@ export class GpuDevice implements Device, GpuContext {
   /** Copies of buffers in the host's memory: address and bytes. */
   private readonly copies = new Map<Buffer, [address: number, bytes: number]>();
 
-  /** Searches for the highest value of buffers. */
-  private readonly searches = new Map<Buffer, Search>();
-  private highest: Highest | undefined;
+  private choices: ChoicePrograms | undefined;
 
   private constructor(
     readonly gpu: Gpu,
@@ -133,8 +131,7 @@ export class GpuDevice implements Device, GpuContext {
     return this.wasm.lacks(kernels);
   }
 
-  /** Does work in the order of calls. */
-  private add(work: () => void | Promise<void>): void {
+  add(work: () => void | Promise<void>): void {
     if (this.gpu.lost) throw this.gpu.lost;
     this.order.add(work);
   }
@@ -154,9 +151,6 @@ export class GpuDevice implements Device, GpuContext {
       const [address] = this.copies.get(buffer) ?? [0];
       if (address) this.host.free(address);
       this.copies.delete(buffer);
-      const search = this.searches.get(buffer);
-      if (search) ended(search);
-      this.searches.delete(buffer);
       this.memory.release(range(buffer));
     });
   }
@@ -195,8 +189,7 @@ export class GpuDevice implements Device, GpuContext {
     return this.reading(() => this.fetchAll(ranges.map(([buffer, bytes]) => [buffer, 0, bytes])));
   }
 
-  /** Begins a read in the order of calls, unless earlier work has failed. */
-  private reading<T>(work: () => Promise<T>): Promise<T> {
+  reading<T>(work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const begin = () => {
         try {
@@ -231,14 +224,16 @@ export class GpuDevice implements Device, GpuContext {
     });
   }
 
-  /** Reads words now, and with them the errors of runs. One map, whatever is read. */
-  private async fetchWords(words: readonly WordRange[]): Promise<Uint8Array<ArrayBuffer>[]> {
+  async fetchWords(
+    words: readonly WordRange[],
+    encoder?: GPUCommandEncoder,
+  ): Promise<Uint8Array<ArrayBuffer>[]> {
     const plans = [...this.plans.values()].filter(({ unchecked }) => unchecked);
     for (const plan of plans) plan.unchecked = false;
     const errors = plans.map((plan) => ({ gpu: plan.buffers.errors, offset: 0, bytes: 8 }));
     if (words.every(({ bytes }) => !bytes) && !plans.length)
       return words.map(() => new Uint8Array(0));
-    const data = await this.transfers.read([...words, ...errors]);
+    const data = await this.transfers.read([...words, ...errors], encoder);
     const found = data.splice(words.length);
     await Promise.all(this.scopes); // an allocation that this read waited for may have failed
     const wrong = found.flatMap((error, i) => this.indexError(plans[i]!, error) ?? []);
@@ -247,8 +242,7 @@ export class GpuDevice implements Device, GpuContext {
     return data;
   }
 
-  /** Clears and returns the error that the first step of a plan wrote which found one. */
-  private indexError(plan: GpuPlan, words: Uint8Array<ArrayBuffer>): Error | undefined {
+  indexError(plan: GpuPlan, words: Uint8Array<ArrayBuffer>): Error | undefined {
     const view = new DataView(words.buffer, words.byteOffset, 8);
     const step = view.getUint32(0, true) - 1;
     if (step < 0) return undefined;
@@ -273,18 +267,9 @@ export class GpuDevice implements Device, GpuContext {
     });
   }
 
-  async argmax(buffer: Buffer): Promise<number | undefined> {
-    this.highest ??= new Highest(this.gpu);
-    const { highest } = this;
-    const search = this.searches.get(buffer) ?? highest.search(range(buffer));
-    this.searches.set(buffer, search);
-    await highest.made;
-    const words = await this.reading(() => {
-      highest.run(search);
-      return this.fetchWords([{ gpu: search.result, offset: 0, bytes: 4 }]);
-    });
-    const token = new DataView(words[0]!.buffer, 0, 4).getUint32(0, true);
-    return token === NONE ? undefined : token;
+  picker(logits: Buffer): Picker {
+    this.choices ??= new ChoicePrograms(this.gpu);
+    return new GpuPicker(this, this.choices, range(logits));
   }
 
   async hosted(buffer: Buffer): Promise<number> {
@@ -301,10 +286,9 @@ export class GpuDevice implements Device, GpuContext {
   }
 
   async ready(): Promise<void> {
-    this.highest ??= new Highest(this.gpu);
     await this.order.settled();
     const plans = Array.from(this.plans.values(), (plan) => plan.made());
-    await Promise.all([...this.scopes, ...plans, this.highest.made]);
+    await Promise.all([...this.scopes, ...plans, this.choices?.made]);
     if (this.gpu.lost) throw this.gpu.lost;
     this.order.thrown();
   }
@@ -360,7 +344,7 @@ export class GpuDevice implements Device, GpuContext {
     });
   }
 
-  private plan(handle: PlanHandle): GpuPlan {
+  plan(handle: PlanHandle): GpuPlan {
     const plan = this.plans.get(handle);
     if (plan) return plan;
     throw new EngineError("a plan could not be loaded", "webgpu", "Load the model again.");

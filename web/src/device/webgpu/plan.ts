@@ -198,6 +198,27 @@ export class GpuPlan implements PlanContext {
     for (const run of runs) this.onGpu(run);
   }
 
+  /** Whether steps of a run are in WebAssembly. */
+  get mixed(): boolean {
+    const { initCount } = this.parts;
+    return this.launches.some((launch, i) => !launch && this.firsts[i]! >= initCount);
+  }
+
+  /** Prepares `dispatch`. Returns a promise where pipelines are still being made. */
+  connect(): void | Promise<void> {
+    const runs = this.runs(this.parts.initCount, this.parts.steps.length);
+    this.refresh(runs);
+    const waits = this.unmade(runs);
+    if (waits.length) return Promise.all(waits).then(() => undefined);
+  }
+
+  /** Adds the steps of a run to a pass; registers are the caller's. */
+  dispatch(pass: GPUComputePassEncoder): void {
+    this.launches.forEach((launch, i) => {
+      if (this.firsts[i]! >= this.parts.initCount) launch!.dispatch(pass);
+    });
+  }
+
   /** Pipelines of launches that are still being made. */
   private unmade(runs: readonly Run[]): Promise<void>[] {
     if (this.ready) return [];

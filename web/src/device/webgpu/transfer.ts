@@ -7,6 +7,8 @@ import type { GpuRange } from "./memory.ts";
 
 const LOST_MS = 1000; // from a failed map to the news that the GPU was lost
 const PIECE = 1 << 20;
+/** Bytes of the first buffer for reads: a token and errors need less. */
+const LEAST = 1 << 12;
 /** Bytes of the largest buffer for reads that is kept. */
 const KEPT = 1 << 22;
 
@@ -23,14 +25,21 @@ export class Transfers {
   /** Number of reads, each of which maps a buffer. */
   maps = 0;
 
-  constructor(private readonly gpu: Gpu) {}
+  constructor(private readonly gpu: Gpu) {
+    this.spare.push(this.staging(LEAST));
+  }
 
-  /** Reads ranges, with one submit and one map. What was submitted before is done then. */
-  async read(ranges: readonly WordRange[]): Promise<Uint8Array<ArrayBuffer>[]> {
+  /**
+   * Reads ranges, with one submit and one map. What was submitted before is done then.
+   * @param encoder has commands before that
+   */
+  async read(
+    ranges: readonly WordRange[],
+    encoder = this.gpu.device.createCommandEncoder(),
+  ): Promise<Uint8Array<ArrayBuffer>[]> {
     const { device } = this.gpu;
     const total = ranges.reduce((sum, { bytes }) => sum + bytes, 0);
     const staging = this.staging(total);
-    const encoder = device.createCommandEncoder();
     let at = 0;
     for (const { gpu, offset, bytes } of ranges) {
       encoder.copyBufferToBuffer(gpu, offset, staging, at, bytes);

@@ -9,6 +9,7 @@ export type {
   FinishReason,
   GenerateOutput,
   GenerationOptions,
+  Logits,
   LogitsProcessor,
   StoppingCriterion,
   StopTokenizer,

@@ -1,9 +1,9 @@
 // Generation for one prompt: sampling and beam search.
 
-import type { Host } from "../../device/device.ts";
+import type { Chooser, Host } from "../../device/device.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
-import { errorFor, GenerationConfig } from "./config.ts";
+import { errorFor, type GenerationConfig } from "./config.ts";
 import {
   type Layout,
   packRecord,
@@ -18,18 +18,10 @@ import type {
   FinishReason,
   GenerateOutput,
   GenerationOptions,
+  Logits,
   LogitsProcessor,
   StoppingCriterion,
 } from "./types.ts";
-
-/** Members of ew_sampling that change scores of greedy generation. */
-const SCORE_MEMBERS = [
-  ...["min_length", "min_new_tokens", "repetition_penalty", "presence_penalty"],
-  ...["frequency_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty"],
-  ...["encoder_no_repeat_ngram_size", "timestamp_begin", "max_initial_timestamp"],
-  ...["forced_bos_token_id", "exponential_decay_start", "forced_eos_n", "suppress_n"],
-  ...["begin_suppress_n", "bad_words_n", "bias_n"],
-];
 
 interface Step {
   scores: Float32Array | undefined;
@@ -47,10 +39,8 @@ export class GenerationRun<S> {
   private lists = 0;
   protected work = 0;
   private rng = 0;
-  /** Whether only the tokens of highest logits are of interest. */
-  private greedy = false;
-  /** The token of the highest logit after the latest run, with `greedy`; -1: not known. */
-  private highest = -1;
+  /** Chooses tokens where the decoder computes; undefined where all logits are needed here. */
+  private chooser: Chooser | undefined;
   protected ids = 0;
   private state = 0;
 
@@ -78,11 +68,14 @@ export class GenerationRun<S> {
       this.limit,
       this.decoder.encoder_input_ids,
     );
-    this.greedy = this.isGreedy(members);
     this.params = this.alloc(sizeOf(Sampling), packRecord(Sampling, members));
     this.lists = this.alloc(Math.max(4, lists.byteLength), viewBytes(lists));
     this.checked("ew_sampling_check", this.params, this.lists);
     this.work = this.alloc(this.checked("ew_sampling_work_bytes", this.decoder.vocab_size));
+    const { config, decoder } = this;
+    if (!decoder.scored && !this.processors.length)
+      if (!config.get("output_scores") && !config.get("output_logits"))
+        this.chooser = decoder.chooser?.(members, this.work);
     this.rng = this.alloc(16);
     this.ids = this.alloc(4 * this.limit);
     this.writeIds(0, this.prompt);
@@ -124,10 +117,10 @@ export class GenerationRun<S> {
     return sequence;
   }
 
-  /** Runs the prompt, yielding between chunks. Returns the address of the logits after it. */
-  private async *prefill(sequence: S): AsyncGenerator<undefined, number> {
+  /** Runs the prompt, yielding between chunks. Returns the logits after it. */
+  private async *prefill(sequence: S): AsyncGenerator<undefined, Logits> {
     const piece = this.decoder.prefill_chunk || this.prompt.length;
-    let logits = 0;
+    let logits: Logits = 0;
     for (let at = 0; at < this.prompt.length; at += piece) {
       if (at) yield undefined;
       this.checkAbort([]);
@@ -136,29 +129,19 @@ export class GenerationRun<S> {
     return logits;
   }
 
-  /** Runs the last of `ids`, the only one not in the cache. Returns the address of the logits. */
-  protected forward(sequence: S, ids: number[]): Promise<number> {
-    if (this.config.get("use_cache") !== false) return this.compute(sequence, ids.slice(-1));
+  /** Runs the last of `ids`, the only one not in the cache. */
+  protected forward(sequence: S, ids: number[]): Promise<Logits> {
+    if (this.config.get("use_cache") !== false)
+      return this.compute(sequence, ids.slice(-1), this.limit - ids.length);
     this.decoder.truncate(sequence, 0);
     return this.compute(sequence, ids);
   }
 
-  /** Runs ids. Returns the address of the logits; 0 if `highest` is all that is needed of them. */
-  private async compute(sequence: S, ids: number[]): Promise<number> {
-    if (!this.greedy) return this.decoder.forward(sequence, ids);
-    const found = await this.decoder.forwardGreedy!(sequence, ids);
-    this.highest = "token" in found ? found.token : -1;
-    return "token" in found ? 0 : found.logits;
-  }
-
-  /** Whether the next token is that of the highest logit, and nothing else of them is needed. */
-  private isGreedy(members: Record<string, number>): boolean {
-    const { decoder, config } = this;
-    if (!decoder.forwardGreedy || decoder.scored || this.processors.length) return false;
-    if (members.do_sample || members.num_beams !== 1) return false;
-    if (config.get("output_scores") || config.get("output_logits")) return false;
-    const plain = new GenerationConfig().pack(decoder.vocab_size, 1, 1).members;
-    return SCORE_MEMBERS.every((name) => members[name] === plain[name]);
+  private compute(sequence: S, ids: number[], room = 1): Promise<Logits> {
+    const { chooser, decoder } = this;
+    return chooser
+      ? decoder.forwardBest!(sequence, ids, chooser, room)
+      : decoder.forward(sequence, ids);
   }
 
   private checkAbort(sequences: number[][]): void {
@@ -203,10 +186,10 @@ export class GenerationRun<S> {
     );
   }
 
-  private step(logits: number): Step {
+  private step(logits: Logits): Step {
     return {
       scores: undefined,
-      logits: this.config.get("output_logits") ? this.floats(logits) : undefined,
+      logits: this.config.get("output_logits") ? this.floats(logits as number) : undefined,
     };
   }
 
@@ -219,7 +202,7 @@ export class GenerationRun<S> {
     const promptCache = this.open();
     let firstLogits = yield* this.prefill(promptCache);
     // all first tokens are drawn from these logits, which the next forward would overwrite
-    if (several > 1)
+    if (several > 1 && typeof firstLogits === "number")
       firstLogits = this.alloc(
         4 * decoder.vocab_size,
         this.engine.read(firstLogits, 4 * decoder.vocab_size),
@@ -247,7 +230,7 @@ export class GenerationRun<S> {
   /** Samples one sequence to its end, yielding each token. */
   private async *sampleOne(
     sequence: S,
-    firstLogits: number,
+    firstLogits: Logits,
   ): AsyncGenerator<number, { ids: number[]; reason: FinishReason; record: Step[] }> {
     const eos = new Set(this.config.eosTokenIds);
     const ids = [...this.prompt];
@@ -275,9 +258,10 @@ export class GenerationRun<S> {
   }
 
   /** Chooses the token after `ids`. */
-  private nextToken(ids: number[], logits: number): number {
+  private nextToken(ids: number[], logits: Logits): number {
     const { params, lists, work, rng } = this;
-    if (this.highest >= 0) return this.highest;
+    const draw = () => this.checked("ew_sampling_pick", params, work, rng);
+    if (typeof logits !== "number") return logits(draw);
     if (!this.processors.length)
       return this.checked(
         "ew_sampling_next",
@@ -290,7 +274,7 @@ export class GenerationRun<S> {
         rng,
       );
     this.process(this.ids, ids.length, () => [...ids], logits);
-    return this.checked("ew_sampling_pick", params, work, rng);
+    return draw();
   }
 
   // Beam search: transformers' _beam_search.
@@ -301,7 +285,7 @@ export class GenerationRun<S> {
     this.checked("ew_beams_start", this.params, this.state, this.ids, this.prompt.length);
     this.startRandom(this.stream);
     let caches = [this.open()];
-    let logits = yield* this.prefill(caches[0]!);
+    let logits = (yield* this.prefill(caches[0]!)) as number; // beams need them all
     let head = this.head();
     const recorded: Step[][] = [];
     for (;;) {
@@ -310,7 +294,7 @@ export class GenerationRun<S> {
         this.checkAbort([]);
         const at = head;
         if (head.length > this.prompt.length)
-          logits = await this.forward(caches[beam]!, this.row(head, beam));
+          logits = (await this.forward(caches[beam]!, this.row(head, beam))) as number;
         const step = this.step(logits);
         this.process(this.rowAt(head, beam), head.length, () => this.row(at, beam), logits);
         this.checked("ew_sampling_warp", this.params, this.work);

@@ -1,6 +1,6 @@
 // Interfaces of generation: decoder, options and results.
 
-import type { Host } from "../../device/device.ts";
+import type { Chooser, Chosen, Host } from "../../device/device.ts";
 import type { FINISH_REASONS } from "../../gen/sampling.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
 
@@ -42,16 +42,18 @@ export interface Decoder<S = unknown> {
    *   valid until the next call
    */
   forward(sequence: S, ids: number[]): Promise<number>;
+  /** See `Picker.begin` of device.ts; undefined where all logits are needed. */
+  chooser?(members: Readonly<Record<string, number>>, work: number): Chooser | undefined;
   /**
-   * As `forward`, where only the token of the highest logit is of interest, the lowest among
-   * equals: that token, or, if the highest logit is not finite, the address of all logits.
-   * Undefined where it saves nothing.
+   * As `forward`, but what chooses the next token, where the chooser can; else the address of the
+   * logits. Where it runs ahead, `sequence` may be longer than its tokens.
+   * @param room tokens that may follow
    */
-  forwardGreedy?: ((sequence: S, ids: number[]) => Promise<GreedyResult>) | undefined;
+  forwardBest?(sequence: S, ids: number[], chooser: Chooser, room: number): Promise<Logits>;
 }
 
-/** Result of `forwardGreedy`. */
-export type GreedyResult = { token: number } | { logits: number };
+/** Address of the logits, or what chooses the token. */
+export type Logits = number | Chosen;
 
 /** Follows a generation; the interface of transformers' streamers. */
 export interface Streamer {

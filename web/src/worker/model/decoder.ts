@@ -1,9 +1,9 @@
 // A language model on a device: its weights, plans and sequences. Implements the Decoder interface
 // of the generation loop (generation/): from token ids to logits.
 
-import type { Buffer, Device, Host, PlanHandle } from "../../device/device.ts";
+import type { Buffer, Chooser, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
-import type { Decoder } from "../generation/index.ts";
+import type { Decoder, Logits } from "../generation/index.ts";
 import type { DecoderInfo, PlanEntry } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
 import { chooseRun } from "./chunks.ts";
@@ -17,6 +17,8 @@ export interface DecoderState {
   ids: number[];
   /** Caches by name. */
   caches: Map<string, Buffer>;
+  /** Tokens that were chosen and, but for the last one, run before they were asked for. */
+  ahead: number[];
 }
 
 interface LoadedSize {
@@ -42,6 +44,9 @@ export class EngineDecoder implements Decoder<DecoderState> {
   /** Caches of closed sequences, for reuse. */
   private spare: Map<string, Buffer>[] = [];
 
+  /** Chooses tokens on the device. */
+  private readonly picker: Picker | undefined;
+
   /** Input of the plans: int64 token ids. */
   private readonly input: Buffer;
   /** Staging memory for `input`; two 32-bit words per id. */
@@ -60,19 +65,13 @@ export class EngineDecoder implements Decoder<DecoderState> {
     release: boolean,
   ) {
     this.vocab_size = info.vocabSize;
-    this.forwardGreedy =
-      device.argmax &&
-      (async (sequence, ids) => {
-        const output = this.run(sequence, ids);
-        const token = await device.argmax!(output);
-        return token === undefined ? { logits: await device.hosted(output) } : { token };
-      });
     this.max_length = info.capacity;
     this.cacheBytes = info.caches.reduce((sum, c) => sum + c.bytes, 0);
     const most = info.plans[info.plans.length - 1]!.tokens;
     this.prefill_chunk = info.recompute ? undefined : most;
     this.staging = new Uint32Array(2 * most);
     const logits = device.allocate(4 * info.vocabSize, "the logits");
+    this.picker = device.picker?.(logits);
     this.input = device.allocate(8 * most, "the input");
     // largest plan first, so that the arena is allocated once
     for (const plan of [...info.plans].reverse()) {
@@ -111,6 +110,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
         .reverse(),
       release,
     );
+    if (this.picker) this.close(this.open()); // on a GPU no buffer is made later
   }
 
   /**
@@ -161,7 +161,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       for (const buffer of caches.values()) this.device.release(buffer);
       throw e;
     }
-    const sequence = { past: 0, ids: [], caches };
+    const sequence = { past: 0, ids: [], caches, ahead: [] };
     this.sequences.add(sequence);
     return sequence;
   }
@@ -181,6 +181,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     for (const { name } of this.info.caches)
       this.device.copy(source.caches.get(name)!, target.caches.get(name)!);
     target.past = source.past;
+    target.ahead = source.ahead.slice();
     target.ids = source.ids.slice();
   }
 
@@ -193,6 +194,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
         "",
       );
     sequence.past = n;
+    sequence.ahead = [];
     sequence.ids.length = Math.min(sequence.ids.length, n);
   }
 
@@ -205,8 +207,35 @@ export class EngineDecoder implements Decoder<DecoderState> {
     return this.device.hosted(this.run(sequence, ids));
   }
 
-  /** See {@link Decoder.forwardGreedy}. */
-  readonly forwardGreedy: Decoder<DecoderState>["forwardGreedy"];
+  /** See {@link Decoder.chooser}. */
+  chooser(members: Readonly<Record<string, number>>, work: number): Chooser | undefined {
+    return this.picker?.begin(members, work);
+  }
+
+  /** See {@link Decoder.forwardBest}. */
+  async forwardBest(
+    sequence: DecoderState,
+    ids: number[],
+    chooser: Chooser,
+    room: number,
+  ): Promise<Logits> {
+    const { device, info } = this;
+    const [one] = this.plans;
+    const { past, ahead } = sequence;
+    if (!ahead.length && chooser.ahead && room > 1 && one!.info.tokens === 1 && !info.recompute) {
+      this.begin(one!, sequence, ids, 0, 1);
+      const most = Math.min(room, this.max_length - past);
+      const { plan, info: of } = one!;
+      const register = of.registers.past;
+      const runs = { plan, where: of.file, input: this.input, register, past, most };
+      ahead.push(...(await chooser.ahead(runs)));
+      sequence.past += ahead.length;
+    }
+    const token = ahead.shift();
+    if (token !== undefined) return () => token;
+    const output = this.run(sequence, ids);
+    return (await chooser.choose()) ?? device.hosted(output);
+  }
 
   /** As `forward`, but returns the logits on the device. */
   private run(sequence: DecoderState, ids: ArrayLike<number>): Buffer {
@@ -271,8 +300,25 @@ export class EngineDecoder implements Decoder<DecoderState> {
     used: number,
     past: number,
   ): Buffer {
-    const { device, staging } = this;
+    const { device } = this;
     const { plan, info, output } = loaded;
+    this.begin(loaded, sequence, ids, at, used);
+    device.register(plan, info.registers.past, past);
+    if (info.registers.last !== info.registers.past)
+      device.register(plan, info.registers.last, used - 1);
+    device.run(plan, info.file);
+    return output;
+  }
+
+  /** Binds the caches of a sequence, and writes ids. */
+  private begin(
+    loaded: LoadedSize,
+    sequence: DecoderState,
+    ids: ArrayLike<number>,
+    at: number,
+    used: number,
+  ): void {
+    const { device, staging } = this;
     if (loaded.bound !== sequence) this.bindCaches(loaded, sequence);
     for (let i = 0; i < used; i++) {
       const id = ids[at + i]!;
@@ -289,11 +335,6 @@ export class EngineDecoder implements Decoder<DecoderState> {
     staging.fill(0, 2 * used, 2 * written);
     device.write(this.input, new Uint8Array(staging.buffer, 0, 8 * written));
     this.filled = used;
-    device.register(plan, info.registers.past, past);
-    if (info.registers.last !== info.registers.past)
-      device.register(plan, info.registers.last, used - 1);
-    device.run(plan, info.file);
-    return output;
   }
 
   private bindCaches(loaded: LoadedSize, sequence: DecoderState): void {

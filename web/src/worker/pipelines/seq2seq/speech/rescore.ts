@@ -20,7 +20,7 @@ class Rescoring extends GenerationRun<Sequence> {
       total += logProbability(source, this.work, token, 1);
       this.writeIds(ids.length, [token]);
       ids.push(token);
-      if (i < tokens.length - 1) logits = await this.forward(sequence, ids);
+      if (i < tokens.length - 1) logits = (await this.forward(sequence, ids)) as number;
     }
     return total;
   }
