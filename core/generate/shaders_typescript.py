@@ -88,6 +88,7 @@ HELPERS = ("T", "bytes_of", "bytes_of_any", "ceil_div", "volume")
 
 KERNELS = pathlib.Path(__file__).resolve().parents[1] / "kernels"
 PARTS = {"convolution": "images", "image": "images", "training": "training"}  # by folder
+IMAGES = {"batch_norm", "integer_depthwise", "integer_max_pool"}  # of other folders
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Mod: "%"}
 COMPARE = {ast.Eq: "===", ast.NotEq: "!==", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -235,6 +236,8 @@ def part_of(name: str) -> str:
     """The part with a kernel's shaders: "" with those of language models, "images", "training"."""
     if name.endswith("_grad"):
         return "training"
+    if name in IMAGES:
+        return "images"
     folders = (path.parent.name for path in KERNELS.glob(f"*/{name}.wgsl"))
     return PARTS.get(next(folders, ""), "")
 

@@ -231,6 +231,7 @@ fn number_i(v: i32) -> f32 { return f32(v); }
 
 /** The module with the shaders of kernels that language models do not run. */
 export const PART_OF: Readonly<Record<string, "images" | "training">> = {
+  batch_norm: "images",
   batch_norm_grad: "training",
   conv: "images",
   conv_transpose: "images",
@@ -239,6 +240,8 @@ export const PART_OF: Readonly<Record<string, "images" | "training">> = {
   cross_entropy_grad: "training",
   gated_grad: "training",
   grid_sample: "images",
+  integer_depthwise: "images",
+  integer_max_pool: "images",
   norm_grad: "training",
   optimizer: "training",
   optimizer_8bit: "training",
@@ -412,72 +415,6 @@ fn broadcast(lane: u32, number: u32) -> u32 {
 }
 fn masked_f(s: f32, at: u32) -> f32 { return s + mask(at); }
 fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); }
-`,
-      },
-    ],
-  },
-  batch_norm: {
-    params: "batch channels inner train epsilon:f32 momentum:f32",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "scale", output: false, type: [1, 4] },
-      { name: "bias", output: false, type: [1, 4] },
-      { name: "mean", output: false, type: [1, 4] },
-      { name: "variance", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
-      { name: "new_mean", output: true, type: [1, 4] },
-      { name: "new_variance", output: true, type: [1, 4] },
-    ],
-    empty: ["batch", "channels", "inner"],
-    enums: {},
-    shaders: [
-      {
-        name: "batch_norm",
-        group: 64,
-        threads: false,
-        count: (p) => p.channels,
-        text: () => "channels",
-        apply: [],
-        stages: [],
-        body: `
-fn run(channel: u32, lane: u32) {
-  var middle = 0f;
-  var spread = 0f;
-  let n = u32(batch * inner);
-  if (train != 0) {
-    for (var i = lane; i < n; i += GROUP) { middle += x(place(channel, i)); }
-    middle = sum_of_lanes(lane, middle) / f32(n);
-    for (var i = lane; i < n; i += GROUP) {
-      let d = x(place(channel, i)) - middle;
-      spread += d * d;
-    }
-    spread = sum_of_lanes(lane, spread) / f32(n);
-  } else {
-    middle = mean(channel);
-    spread = variance(channel);
-  }
-  let factor = scale(channel) / sqrt(spread + epsilon);
-  let shift = bias(channel) - middle * factor;
-  for (var i = lane; i < n; i += GROUP) {
-    let at = place(channel, i);
-    y_set(at, fma(x(at), factor, shift));
-  }
-  if (lane == 0u) {
-    if (has_new_mean) {
-      var v = middle;
-      if (has_mean) { v = mean(channel) * momentum + middle * (1f - momentum); }
-      new_mean_set(channel, v);
-    }
-    if (has_new_variance) {
-      var v = spread;
-      if (has_variance) { v = variance(channel) * momentum + spread * (1f - momentum); }
-      new_variance_set(channel, v);
-    }
-  }
-}
-fn place(channel: u32, i: u32) -> u32 {
-  return (i / inner * channels + channel) * inner + i % inner;
-}
 `,
       },
     ],
@@ -1250,130 +1187,6 @@ fn element(i: u32) {
 }
 fn stored_u(v: f32) -> u32 { return u32(v); }
 fn stored_i(v: f32) -> i32 { return i32(v); }
-`,
-      },
-    ],
-  },
-  integer_depthwise: {
-    params: "batch channels x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3] a_type b_type y_type b_zeros factors low high",
-    operands: [
-      { name: "a", output: false, type: (p) => T(p.a_type) },
-      { name: "w", output: false, type: (p) => T(p.b_type) },
-      { name: "a_zero", output: false, type: (p) => T(p.a_type) },
-      { name: "b_zero", output: false, type: (p) => T(p.b_type) },
-      { name: "sum_bias", output: false, type: [6, 4] },
-      { name: "a_scale", output: false, type: [1, 4] },
-      { name: "factor", output: false, type: [1, 4] },
-      { name: "y_zero", output: false, type: (p) => T(p.y_type) },
-      { name: "y", output: true, type: (p) => T(p.y_type) },
-      { name: "scratch", output: true, type: [0, 4] },
-    ],
-    empty: ["batch"],
-    enums: {},
-    shaders: [
-      {
-        name: "integer_depthwise",
-        group: 64,
-        threads: true,
-        count: (p) => ((p.batch * volume(p.y_size)) * p.channels),
-        text: () => "batch * volume(y_size) * channels",
-        apply: [["finished", "finished_{y_type}"]],
-        stages: [],
-        body: `
-fn element(i: u32) {
-  let channel = i % channels;
-  let place = i / channels;
-  let o2 = i32(place % u32(y_size[2]));
-  let o1 = i32(place / u32(y_size[2]) % u32(y_size[1]));
-  let o0 = i32(place / u32(y_size[2] * y_size[1]) % u32(y_size[0]));
-  let item = place / u32(y_size[2] * y_size[1] * y_size[0]);
-  var za = 0i;
-  var zb = 0i;
-  if (has_a_zero) { za = i32(a_zero(0u)); }
-  if (has_b_zero) { zb = i32(b_zero(select(0u, channel, b_zeros > 1))); }
-  var s = 0i;
-  if (has_sum_bias) { s = sum_bias(channel); }
-  for (var k0 = 0i; k0 < taps[0]; k0++) {
-    let p0 = o0 * stride[0] + k0 * dilation[0] - pad[0];
-    if (p0 < 0 || p0 >= x_size[0]) { continue; }
-    for (var k1 = 0i; k1 < taps[1]; k1++) {
-      let p1 = o1 * stride[1] + k1 * dilation[1] - pad[1];
-      if (p1 < 0 || p1 >= x_size[1]) { continue; }
-      for (var k2 = 0i; k2 < taps[2]; k2++) {
-        let p2 = o2 * stride[2] + k2 * dilation[2] - pad[2];
-        if (p2 < 0 || p2 >= x_size[2]) { continue; }
-        let row = (item * u32(x_size[0]) + u32(p0)) * u32(x_size[1]) + u32(p1);
-        let tap = u32((k0 * taps[1] + k1) * taps[2] + k2);
-        let v = i32(a((row * u32(x_size[2]) + u32(p2)) * channels + channel)) - za;
-        s += v * (i32(w(tap * channels + channel)) - zb);
-      }
-    }
-  }
-  y_set(i, finished(s, channel));
-}
-fn scaled(s: i32, channel: u32) -> f32 {
-  var v = f32(s);
-  if (has_a_scale) { v *= a_scale(0u); }
-  if (has_factor) { v *= factor(select(0u, channel, factors > 1)); }
-  return v;
-}
-fn rounded(s: i32, channel: u32, zero: f32) -> f32 {
-  return round(clamp(scaled(s, channel), f32(low) - zero, f32(high) - zero)) + zero;
-}
-fn finished_f(s: i32, channel: u32) -> f32 { return scaled(s, channel); }
-fn finished_i(s: i32, channel: u32) -> i32 {
-  if (y_type == 6) { return s; }
-  return i32(rounded(s, channel, f32(y_zero(0u))));
-}
-fn finished_u(s: i32, channel: u32) -> u32 { return u32(rounded(s, channel, f32(y_zero(0u)))); }
-`,
-      },
-    ],
-  },
-  integer_max_pool: {
-    params: "batch channels type x_size[3] y_size[3] taps[3] stride[3] dilation[3] pad[3]",
-    operands: [
-      { name: "x", output: false, type: (p) => T(p.type) },
-      { name: "y", output: true, type: (p) => T(p.type) },
-    ],
-    empty: ["batch", "channels"],
-    enums: {},
-    shaders: [
-      {
-        name: "integer_max_pool",
-        group: 64,
-        threads: true,
-        count: (p) => ((p.batch * volume(p.y_size)) * p.channels),
-        text: () => "batch * volume(y_size) * channels",
-        apply: [["lowest", "lowest_{type}"]],
-        stages: [],
-        body: `
-fn element(i: u32) {
-  let channel = i % channels;
-  let place = i / channels;
-  let o2 = i32(place % u32(y_size[2]));
-  let o1 = i32(place / u32(y_size[2]) % u32(y_size[1]));
-  let o0 = i32(place / u32(y_size[2] * y_size[1]) % u32(y_size[0]));
-  let item = place / u32(y_size[2] * y_size[1] * y_size[0]);
-  var most = lowest();
-  for (var k0 = 0i; k0 < taps[0]; k0++) {
-    let p0 = o0 * stride[0] + k0 * dilation[0] - pad[0];
-    if (p0 < 0 || p0 >= x_size[0]) { continue; }
-    for (var k1 = 0i; k1 < taps[1]; k1++) {
-      let p1 = o1 * stride[1] + k1 * dilation[1] - pad[1];
-      if (p1 < 0 || p1 >= x_size[1]) { continue; }
-      for (var k2 = 0i; k2 < taps[2]; k2++) {
-        let p2 = o2 * stride[2] + k2 * dilation[2] - pad[2];
-        if (p2 < 0 || p2 >= x_size[2]) { continue; }
-        let row = (item * u32(x_size[0]) + u32(p0)) * u32(x_size[1]) + u32(p1);
-        most = max(most, x((row * u32(x_size[2]) + u32(p2)) * channels + channel));
-      }
-    }
-  }
-  y_set(i, most);
-}
-fn lowest_u() -> u32 { return 0u; }
-fn lowest_i() -> i32 { return -128i; }
 `,
       },
     ],
