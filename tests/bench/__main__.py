@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-from . import binding, kernels, language, networks, ops, pipelines, real, start, training
+from . import binding, kernels, language, networks, ops, pipelines, real, start, training, webgpu
 from .browser import Bench, say
 from .contenders import busy
 from .results import report
@@ -28,6 +28,7 @@ MODULES = (
     binding,
     real,
     pipelines,
+    webgpu,
 )  # modules with CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
 CASES = {case: module for module in MODULES for case in module.CASES}
 

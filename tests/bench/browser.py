@@ -199,9 +199,11 @@ class Bench:
         self.version = self.chromium.version
         return self
 
-    def launch(self):
-        """Starts Chromium, also again where it has crashed."""
-        self.chromium = self.playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    def launch(self, *more):
+        """Starts Chromium, also again where it has crashed. more: further flags."""
+        self.chromium = self.playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*FLAGS, *more]
+        )
 
     def __exit__(self, *_):
         self.chromium.close()

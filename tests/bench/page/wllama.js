@@ -1,5 +1,5 @@
-// wllama (llama.cpp as WebAssembly, on the CPU) as contender. Its own timings are used, which
-// exclude tokenization and detokenization.
+// wllama (llama.cpp as WebAssembly) as contender, on the CPU or with WebGPU. Its own timings are
+// used, which exclude tokenization and detokenization.
 import { now, serve } from "./rpc.js";
 
 let wllama;
@@ -23,7 +23,8 @@ async function complete(ids, count, more) {
 }
 
 serve({
-  async open(url, threads) {
+  /** layers: how many of them run on the GPU. */
+  async open(url, threads, layers = 0) {
     const begin = now();
     const { Wllama, LoggerWithoutDebug } = await import(
       new URL("/wllama/index.min.js", location.href).href
@@ -37,7 +38,7 @@ serve({
       n_ctx: 512,
       n_batch: 512,
       n_threads: threads,
-      n_gpu_layers: 0,
+      n_gpu_layers: layers,
       warmup: false,
       jinja: false,
       n_parallel: 1,

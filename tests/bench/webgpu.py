@@ -1,0 +1,267 @@
+"""Case `webgpu`: a small language model on a GPU, in pages of one Chromium and natively.
+
+Without a GPU both are in software (SwiftShader, lavapipe): ratios between contenders then say
+little about GPUs, and the counts are what matters.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import onnx
+
+from .browser import ROOT, WORK, Bench, Contender, say
+from .contenders import leave_out, turns
+from .language import gguf_file
+from .models import genai_model, in_4_bits, language_model
+from .stats import cell, ratio, show
+
+CASES = ("webgpu",)
+FLAGS = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan")
+SHAPE: dict[str, Any] = {
+    "layers": 3,
+    "width": 128,
+    "heads": 2,
+    "kv_heads": 1,
+    "head_dim": 64,
+    "inner": 384,
+    "vocab": 2048,
+    "theta": 100000.0,
+    "epsilon": 1e-5,
+}
+PROMPT, STEPS, CAPACITY = 16, 6, 64
+IDS = [(i * 7919 + 11) % SHAPE["vocab"] for i in range(PROMPT + STEPS)]
+OURS, WASM = "Edgewise, WebGPU", "Edgewise, WebAssembly, 1 thread"
+ORT, WLLAMA = "onnxruntime-web, WebGPU", "wllama, WebGPU"
+CLOSE = {OURS: 0.1, WASM: 0.1, ORT: 0.1}  # accuracy_level 4: activations may be rounded to bytes
+PATIENCE = 240  # seconds for what runs natively
+
+
+def files() -> list[str]:
+    """Writes the model, its packages and llama.cpp's file; returns the names of its cache."""
+    from edgewise.session.open import open_package
+    from edgewise.targets import target_named
+
+    folder = WORK / "webgpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "model.onnx"
+    if not path.exists():
+        onnx.save(in_4_bits(genai_model(**SHAPE, positions=CAPACITY), 4), path)
+    for target in ("cpu", "webgpu"):
+        with open(folder / f"{target}.edge", "wb") as f:
+            open_package(str(path), None, CAPACITY, target=target_named(target)).write(f)
+    outputs = onnx.load(path, load_external_data=False).graph.output
+    return [o.name for o in outputs if o.name != "logits"]
+
+
+def gguf() -> None:
+    """Writes the same model for llama.cpp, in 4 bits of its own."""
+    path = WORK / "webgpu/model.gguf"
+    if not path.exists():
+        part = path.with_name("part")
+        gguf_file.write(language_model(**SHAPE, head=True), part, "Q4_0", CAPACITY, SHAPE, IDS)
+        part.rename(path)
+
+
+def open_all(bench: Bench) -> dict[str, Contender]:
+    """The contenders that could be opened."""
+    heads, presents = (SHAPE["kv_heads"], SHAPE["head_dim"]), files()
+    scripts: dict[str, tuple[str, tuple[Any, ...]]] = {
+        OURS: ("webgpu.js", ("/bench/webgpu/webgpu.edge", "webgpu")),
+        WASM: ("webgpu.js", ("/bench/webgpu/cpu.edge", "wasm")),
+        ORT: ("ort-webgpu.js", ("/bench/webgpu/model.onnx", *heads, presents)),
+    }
+    found: dict[str, Contender] = {}
+
+    def add(who: str, script: str, *arguments: Any) -> None:
+        if one := bench.contend(who, script, "open", *arguments):
+            found[who] = one
+            say(f"  {who}: opened in {one.opened['ms'] / 1e3:.1f} s")
+
+    for who, (script, arguments) in scripts.items():
+        add(who, script, *arguments)
+    if not any(one.opened.get("halves") for one in found.values()):
+        bench.trouble.append(f"{WLLAMA}: it needs shader-f16, which this adapter lacks: left out")
+        return found
+    try:
+        gguf()
+        add(WLLAMA, "wllama.js", "/bench/webgpu/model.gguf", 1, SHAPE["layers"] + 1)
+    except Exception as e:
+        bench.failed(WLLAMA, e)
+    return found
+
+
+class Turns:
+    """What `turns` calls, and what it finds besides times.
+
+    Attributes:
+        first: {contender: milliseconds of the first prompt, with what is compiled for it}.
+        logits: {contender: logits after the prompt}.
+        counts: {contender: what a token asks of WebGPU}.
+        peaks: {contender: MB of GPUBuffers}.
+    """
+
+    def __init__(self) -> None:
+        self.first: dict[str, float] = {}
+        self.logits: dict[str, np.ndarray] = {}
+        self.counts: dict[str, dict[str, float]] = {}
+        self.peaks: dict[str, float] = {}
+
+    def __call__(self, who: str, one: Contender, number: int) -> tuple[float, float, float]:
+        """(milliseconds of the prompt, of a token, processor time of the page for a token)"""
+        prompt = one.call("prefill", IDS[:PROMPT])
+        if number < 0:
+            self.first[who] = prompt
+            say(f"  {who}: first prompt in {prompt / 1e3:.1f} s")
+            if who != WLLAMA:
+                text = one.call("logits", IDS[:PROMPT])
+                self.logits[who] = np.frombuffer(base64.b64decode(text), np.float32)
+                one.call("prefill", IDS[:PROMPT])
+        if who != WLLAMA:  # whose objects are in a worker of its own
+            before = one.call("counts")
+        clock = one.cpu_ms()
+        times = one.call("decode", PROMPT, IDS[PROMPT:])
+        clock = (one.cpu_ms() - clock) / len(times)
+        if who != WLLAMA:
+            after = one.call("counts")
+            self.counts[who] = {n: (after[n] - before[n]) / len(times) for n in after}
+            self.peaks[who] = after["peakBytes"] / 1e6
+        return prompt, float(np.median(times)), clock
+
+
+def natively() -> dict[str, Any]:
+    """Times on the machine's GPU, or on lavapipe, and on the processor, in a process of their own:
+    a driver that crashes ends only that.
+    """
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/gpu/report.py", "--software", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=ROOT,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip()[-300:])
+    return json.loads(done.stdout.strip().split("\n")[-1])
+
+
+def row(
+    who: str, one: Contender, turn: Turns, found: list[tuple[float, float, float]]
+) -> list[str]:
+    """A row of the table."""
+    counted = turn.counts.get(who) if who != WASM else None
+    names = ("dispatches", "submits", "maps", "bytesRead", "buffers", "pipelines")
+    return [
+        who,
+        cell([1e3 / token for _, token, _ in found]),
+        cell([1e3 * PROMPT / prompt for prompt, _, _ in found]),
+        show((one.opened["ms"] + turn.first[who]) / 1e3),
+        show(float(np.median([cpu for *_, cpu in found]))),
+        show(one.peak_mb()),
+        show(turn.peaks[who]) if counted else "–",
+        *(show(counted[name]) if counted else "–" for name in names),
+    ]
+
+
+def measured(bench: Bench, rounds: int, seconds: float) -> dict[str, Any]:
+    """The case's result, of the pages."""
+    contenders = open_all(bench)
+    everyone, turn = dict(contenders), Turns()
+    found = turns(bench, contenders, min(rounds, 3), seconds, turn)
+    reference = turn.logits.get(WASM)
+    off = {
+        who: float(np.max(np.abs(x - reference)) / np.max(np.abs(reference)))
+        for who, x in turn.logits.items()
+        if reference is not None
+    }
+    leave_out(bench, "", off, CLOSE, found, contenders)
+    table = [row(who, contenders[who], turn, of) for who, of in found.items() if of]
+    speeds = {who: [1e3 / token for _, token, _ in of] for who, of in found.items() if of}
+    adapter = next((a for one in everyone.values() if (a := one.opened.get("adapter"))), "")
+    version = everyone[ORT].opened["version"] if ORT in everyone else None
+    for one in everyone.values():
+        one.close()
+    pairs = [(OURS, ORT), (OURS, WLLAMA), (OURS, WASM)]
+    return {
+        "title": f"WebGPU: text generation with a small model on {adapter or 'no adapter'}",
+        "unit": "tokens/s",
+        "values": {"": speeds},
+        "peer": f"onnxruntime-web {version}",
+        "columns": COLUMNS,
+        "table": table,
+        "ratios": [
+            {"ours": a, "theirs": b, **r, "cpu": None}
+            for a, b in pairs
+            if (r := ratio(speeds.get(a), speeds.get(b)))
+        ],
+        "notes": list(NOTES),
+    }
+
+
+def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
+    """Runs the case, in a Chromium with a GPU."""
+    bench.chromium.close()
+    bench.launch(*FLAGS)
+    try:
+        result = measured(bench, rounds, seconds)
+    finally:
+        bench.chromium.close()
+        bench.launch()
+    try:
+        native = natively()
+    except Exception as e:
+        bench.failed("natively", e)
+        return {"webgpu": result}
+    gpu, cpu = native["times"]
+    size = len(result["columns"]) - 4
+    for (what, ms, count), (_, beside, _) in zip(gpu, cpu):
+        name = f"natively, {native['layers']} layers: {what}"
+        words = [f"{show(ms)} ms", f"{show(beside)} ms on one thread of the processor"]
+        result["table"].append([name, *words, f"{count} dispatches", *[""] * size])
+    result["notes"].append(f"Natively: {native['adapter']}, a model of 192 columns in float32.")
+    return {"webgpu": result}
+
+
+COLUMNS = [
+    "",
+    "tokens/s",
+    "prompt, tokens/s",
+    "first token after opening, s",
+    "page's processor ms a token",
+    "peak of the page, MB",
+    "GPUBuffers, MB",
+    "dispatches a token",
+    "submits",
+    "maps",
+    "bytes read",
+    "buffers made",
+    "programs made",
+]
+NOTES = (
+    (
+        f"Llama of {SHAPE['layers']} layers, {SHAPE['width']} columns, vocabulary {SHAPE['vocab']},"
+        " 4 bits as onnxruntime-genai exports it (GroupQueryAttention, MatMulNBits of blocks of 32,"
+        f" accuracy_level 4); wllama: Q4_0 of the same weights. A prompt of {PROMPT} tokens, then"
+        f" {STEPS} fixed tokens one by one; the greedy choice is within the time."
+    ),
+    (
+        "The adapter is software on the same processor: speeds are those of its loops, in which a"
+        " barrier costs more and memory less than on a GPU. Counts do not depend on it."
+    ),
+    (
+        "First token after opening: with reading the file, and what is compiled for the prompt."
+        " Processor time of the page's process: JavaScript, WebAssembly and commands for the"
+        " browser's GPU process, not what that computes. Counts are per token, of the worker that"
+        " was opened; wllama's objects are in a worker of its own."
+    ),
+    (
+        "onnxruntime-web keeps its cache in GPUBuffers (preferredOutputLocation). Logits after the"
+        " prompt agree with those of WebAssembly within 0.1 of the largest."
+    ),
+    "Not comparable: jax-js and TensorFlow.js read neither ONNX nor GGUF files.",
+)
