@@ -162,13 +162,20 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             self.other.close()
 
     def stream(
-        self, *, interval: float = 1.0, vad: VoiceActivityPipeline | None = None, **options: Any
+        self,
+        *,
+        interval: float = 1.0,
+        vad: VoiceActivityPipeline | None = None,
+        live: bool = False,
+        **options: Any,
     ) -> SpeechStream:
         """A recognizer of sound that arrives in pieces, such as a microphone's.
 
         Args:
             interval: seconds of sound after which it is transcribed again.
             vad: finds speech; silence is then not transcribed.
+            live: whether the sound does not wait: each call of `feed` transcribes at most once,
+                the newest sound.
             options: as of a call, without those of times and chunks.
 
         Returns:
@@ -193,7 +200,9 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
         if not 0.1 <= interval <= 10:
             raise InputError(f"{interval!r} is not 0.1 to 10 seconds", "interval")
         self.check(self.options({**options, "return_timestamps": "word"}))
-        return SpeechStream(self, options, interval, vad)
+        if type(live) is not bool:
+            raise InputError(f"{live!r} is not a bool", "live")
+        return SpeechStream(self, options, interval, vad, live)
 
     # ---- options
     def options(self, given: Mapping[str, Any], where: str = "") -> dict[str, Any]:

@@ -8,15 +8,16 @@ import wave
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from edgewise.cli import main
 from edgewise.pipelines import pipeline
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 MODELS = Path(__file__).parents[2] / "seq2seq" / "models"
 INPUTS = [[5, 9, 17, 33, 2, 90, 1], [4, 4, 8], list(range(3, 37))]
 FILES = {"text2text-generation": "t5", "summarization": "bart", "translation": "marian_separate"}
-SPECIAL = {100: "<|eos|>", 101: "<|sot|>", 102: "<|en|>", 103: "<|fr|>", 106: "<|prev|>"}
+SPECIAL = {100: "<|eos|>", 101: "<|sot|>", 102: "<|en|>", 103: "<|fr|>", 106: "<|startofprev|>"}
 SPEECH = [
     {},
     {"return_timestamps": True, "return_language": True},
@@ -37,10 +38,30 @@ def tokenizer(folder, size, special=()):
     """Writes a tokenizer whose token `wN` has the id N."""
     words = {dict(special).get(i, f"w{i}"): i for i in range(size)}
     made = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    split = pre_tokenizers.Split(Regex(r"w\d+"), "isolated")  # also those without a space
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), split])
     made.add_special_tokens([AddedToken(name, special=True) for name in dict(special).values()])
     made.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text("{}")
+
+
+def voice_activity():
+    """A model in Silero's form to which all that is loud is speech."""
+    info = onnx.helper.make_tensor_value_info
+    op = onnx.helper.make_node
+    graph = onnx.helper.make_graph(
+        [
+            op("ReduceL2", ["input"], ["loud"], axes=[1], keepdims=1),
+            op("Sub", ["loud", "one"], ["above"]),
+            op("Sigmoid", ["above"], ["output"]),
+            op("Identity", ["state"], ["stateN"]),
+        ],
+        "vad",
+        [info("input", 1, [1, "samples"]), info("state", 1, [2, 1, 128])],
+        [info("output", 1, [1, 1]), info("stateN", 1, [2, 1, 128])],
+        [onnx.numpy_helper.from_array(np.float32([1]), "one")],
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)])
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +79,9 @@ def folder(files):
     config |= {"chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000}
     (target / "whisper" / "preprocessor_config.json").write_text(json.dumps(config))
     main(["build", "--task", "asr", str(target / "whisper"), "-o", str(target / "whisper.edge")])
+    onnx.save(voice_activity(), str(target / "loud.onnx"))
+    vad = ["--task", "voice-activity-detection", str(target / "loud.onnx")]
+    main(["build", *vad, "-o", str(target / "loud.edge")])
     for name, seconds, seed in (("short", 0.9, 1), ("long", 2.6, 2)):
         generator = np.random.default_rng(seed)
         n = int(seconds * 16000)
@@ -269,18 +293,46 @@ def test_streams_of_speech_are_those_of_python(page, folder):
             const refused = await p.stream({ interval: 60 })
               .feed(array)
               .then(() => "", (e) => e.message);
+            // a talk between silences, found by another pipeline; one whose pieces do not wait
+            const loud = "/files/generation/loud.edge";
+            const vad = await ew.pipeline("voice-activity-detection", loud);
+            const quiet = new Float32Array(24000);
+            const parts = [quiet, array.subarray(0, 17600), quiet, array.subarray(17600), quiet];
+            const talk = await new Blob(parts).arrayBuffer().then((b) => new Float32Array(b));
+            async function* pieces() {
+              for (let at = 0; at < talk.length; at += 1500)
+                yield { array: talk.subarray(at, at + 1500), sampling_rate: 16000 };
+            }
+            const heard = { vad: [], live: [] };
+            const options = { interval: 0.4, max_new_tokens: 20, vad };
+            for await (const event of p.stream(pieces(), options)) heard.vad.push(event);
+            const live = { ...options, live: true };
+            for await (const event of p.stream(pieces(), live)) heard.live.push(event);
+            await vad.dispose();
+            const gone = await p.stream({ vad }).feed(talk).then(() => "", (e) => e.message);
+            let none = "";
+            try { p.stream({ vad: p }) } catch (e) { none = e.message; }
             await p.dispose();
-            return { events, refused };
+            return { events, refused, heard, errors: [gone, none] };
         """
     )
     assert "error" not in found, found
+    detect = pipeline("voice-activity-detection", str(folder / "loud.onnx"))
     with pipeline("asr", str(folder / "whisper")) as pipe, wave.open(str(folder / "long.wav")) as f:
         samples = np.frombuffer(f.readframes(f.getnframes()), "<i2").astype("f") / 32768
         stream = pipe.stream(interval=0.4, max_new_tokens=20)
         wanted = stream.feed(samples) + stream.end()
-    assert len(wanted) > 2
-    for got, want in zip(found["events"], wanted, strict=True):
-        assert (got["committed"], got["partial"]) == (want["committed"], want["partial"])
-        times = want["timestamp"]
-        assert got["timestamp"] == (times and pytest.approx(list(times), abs=0.001))
+        quiet = np.zeros(24000, "f")
+        talk = np.concatenate([quiet, samples[:17600], quiet, samples[17600:], quiet])
+        stream = pipe.stream(interval=0.4, max_new_tokens=20, vad=detect)
+        spoken = stream.feed(talk) + stream.end()
+    assert len(wanted) > 2 and len(spoken) > 4
+    for events, expected in ((found["events"], wanted), (found["heard"]["vad"], spoken)):
+        for got, want in zip(events, expected, strict=True):
+            assert (got["committed"], got["partial"]) == (want["committed"], want["partial"])
+            times = want["timestamp"]
+            assert got["timestamp"] == (times and pytest.approx(list(times), abs=0.001))
+    live = found["heard"]["live"]
+    assert 1 <= len(live) <= len(spoken) and live[-1]["partial"] == ""
     assert "interval" in found["refused"]
+    assert "vad" in found["errors"][0] and "does not find speech" in found["errors"][1]

@@ -14,6 +14,7 @@ from edgewise.text.speech.agreement import Agreement, Word
 from generation.make_agreement import cases
 
 from .. import tiny_audio
+from . import make_streams
 from .test_ctc import VOCABULARY, sound
 
 REAL = Path(os.environ.get("EDGEWISE_REAL", "/nowhere"))
@@ -78,6 +79,29 @@ def test_words_of_a_stream_are_separate(tiny):
     assert [w.text for w in stream._words(data)] == [" " + c["text"] for c in found] != []
 
 
+def test_windows_and_events():
+    """Pages share these cases: whole streams, and live ones that fall behind."""
+    found = vectors("audio/streams")
+    assert found == make_streams.cases()
+    for case in found:
+        newest = [sum(case["feeds"][: i + 1]) for i in range(len(case["feeds"]))]
+        windows = case["windows"]
+        words = " ".join(e["committed"].strip() for e in case["events"] if e["committed"]).split()
+        numbers = [int(w.strip("w?.")) for w in words]
+        assert numbers == sorted(set(numbers))  # none twice
+        gaps = [e["skipped"] for e in case["events"] if "skipped" in e]
+        spoken = make_streams.words_of(0, newest[-1], case["speech"])
+        missing = {int(w["text"].strip(" w?.")) for w in spoken} - set(numbers)
+        assert all(any(a < 0.4 * k + 0.3 and 0.4 * k < b for a, b in gaps) for k in missing)
+        if not case["live"]:
+            assert not gaps
+            continue
+        assert len(windows) <= len(newest) + 1  # one for each feed, and one for the end
+        assert all(count <= 28 * 16000 for _, count, _ in windows)
+        if case["voice"] is None:  # they end with the newest sound
+            assert {first + count for first, count, _ in windows} <= set(newest)
+
+
 def test_silence_is_forgotten(tiny, monkeypatch):
     stream = tiny.stream()
     monkeypatch.setattr(stream, "_words", lambda data: [])
@@ -91,6 +115,7 @@ def test_streams_refuse(tiny):
         (lambda: tiny.stream(loud=True), "no option 'loud'"),
         (lambda: tiny.stream(chunk_length_s=5), "no effect in a stream"),
         (lambda: tiny.stream(interval=0), "0.1 to 10 seconds"),
+        (lambda: tiny.stream(live=1), "not a bool"),
         (lambda: tiny.stream().feed(np.zeros((2, 3), "f")), "shape"),
         (lambda: tiny.stream().feed({"array": np.zeros(3, "f")}), "not a sampling rate"),
     ):

@@ -233,7 +233,7 @@ async function streamed(own: Recording, draw: () => void): Promise<void> {
       samples = true;
       draw();
     });
-    for await (const { committed, partial, timestamp } of listen!.stream(sound, { interval: 1 })) {
+    for await (const { committed, partial, timestamp } of listen!.stream(sound, { live: true })) {
       if (own.discarded) return;
       if (committed) parts.push({ text: committed, timestamp });
       write(parts, partial);

@@ -93,4 +93,8 @@ export interface TaskFeed {
   drop?: boolean;
   /** Of the stream, as in a call. */
   options: Record<string, unknown>;
+  /** Of a stream's first samples: the other end of what `serve` gave to the worker for voices. */
+  port?: MessagePort | undefined;
+  /** Voice activity is to answer what comes here, and this request has no samples. */
+  serve?: MessagePort;
 }

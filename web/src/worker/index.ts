@@ -263,12 +263,10 @@ const methods: {
         });
       }),
     ),
-  task_feed: (request, _, signal) =>
-    turn(0, async () => {
-      throwIfAborted(signal);
-      const { feedTask } = await import("./pipelines/index.ts");
-      return feedTask(task!, request, signal);
-    }),
+  async task_feed(request, _, signal) {
+    const { feedTask } = await import("./pipelines/index.ts");
+    return feedTask(task!, request, (work) => turn(0, work), signal);
+  },
 
   async draw_open(request, id, signal) {
     const { DiffusionHost } = await import("./pipelines/diffusion/index.ts");

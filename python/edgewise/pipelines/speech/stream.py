@@ -39,6 +39,9 @@ class SpeechStream:
         interval: seconds between transcripts. Shorter: text comes sooner, for more computation.
         vad: finds speech. Silence is then not transcribed, which saves time and invented words,
             and 0.7 s of it commit the text before.
+        live: whether the sound does not wait for its transcripts: a call of `feed` makes at most
+            one, of the newest 28 s at most, however much sound it gets. So transcripts are as late
+            as one takes to make, also where that is longer than `interval`.
     """
 
     def __init__(
@@ -47,14 +50,17 @@ class SpeechStream:
         options: Mapping[str, Any],
         interval: float = 1.0,
         vad: VoiceActivityPipeline | None = None,
+        live: bool = False,
     ) -> None:
         self.pipe, self.options = pipe, {**options, "return_timestamps": "word"}
-        self.step = max(1, round(interval * RATE)) * 4
+        self.step, self.live = max(1, round(interval * RATE)) * 4, live
         self.voice: VoiceStream | None = None if vad is None else vad.stream(**VOICE)
         self.agreement = Agreement()
         self.said = ""  # end of the text of sound that is forgotten
         self.heard = bytearray()  # float32
         self.first = 0  # sample of the stream with which `heard` begins
+        self.seen = 0  # sample up to which there is a transcript
+        self.ended: int | None = None  # sample with which speech ended that is still to commit
         self.fresh = 0  # bytes since the last transcript was due
         self.resampler: Resampler | None = None
         self.rate: int | None = None
@@ -70,6 +76,8 @@ class SpeechStream:
             events {"committed": text that is certain, "partial": text behind it that may change,
             "timestamp": (start, end) of what is committed, in seconds of the stream, or None}.
             The committed texts joined are the transcript. There is none where nothing changed.
+            Events of a live stream also have "skipped", (start, end) of sound that came too fast
+            to be transcribed, where there is such sound.
 
         Raises:
             InputError: `samples` has another type, rate or several dimensions.
@@ -117,14 +125,17 @@ class SpeechStream:
     def _take(self, data: bytes) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []
         at = 0
-        while at < len(data):  # the results do not depend on how the sound is divided
-            piece = data[at : at + max(4, self.step - self.fresh)]
+        while at < len(data):  # unless live, results do not depend on how the sound is divided
+            size = len(data) if self.live else max(4, self.step - self.fresh)
+            piece = data[at : at + size]
             at += len(piece)
             if self.voice is None:
                 self._hear(piece)
             else:
                 events += self._hear_voice(self.voice, piece)
-            if self.fresh >= self.step:
+            if self.ended is not None:
+                events += self._finish_speech()
+            elif self.fresh >= self.step:
                 if self.voice is None or self.voice.speaking:
                     events += self._transcribe()
                 self.fresh = 0
@@ -136,19 +147,34 @@ class SpeechStream:
 
     def _hear_voice(self, voice: VoiceStream, piece: bytes) -> list[dict[str, Any]]:
         """Hears a piece; silence is forgotten but for its last second."""
-        spoke, events = voice.speaking, []
+        events: list[dict[str, Any]] = []
+        spoke = voice.speaking
         self._hear(piece)
-        found = voice.feed(Array((len(piece) // 4,), "float32", piece))
-        for event in found:
-            if "start" in event:
+        for event in voice.feed(Array((len(piece) // 4,), "float32", piece)):
+            if "end" in event:
+                self.ended, spoke = event["end"], False
+                if not self.live:
+                    events += self._finish_speech()
+                continue
+            spoke = True
+            if self.ended is None:
                 self._forget(4 * (event["start"] - self.first))
-                spoke = True
-            else:
-                events += self._finish(4 * (event["end"] - self.first))
-                spoke = False
-        if not spoke and not voice.speaking:
+        if not spoke and not voice.speaking and self.ended is None:
             self._forget(len(self.heard) - int(BEFORE * BYTES))
         return events
+
+    def _skip(self, end: int) -> list[dict[str, Any]]:
+        """In a live stream forgets all but the newest window of the first `end` bytes. What the
+        last transcript had of it is committed.
+        """
+        count = end - int(LONGEST * BYTES)
+        if not self.live or count <= 0:
+            return []
+        committed, start = self.agreement.end(), max(self.seen, self.first)
+        self._say(self.agreement.last)
+        self._forget(count)
+        skipped = (start / RATE, self.first / RATE) if start < self.first else None
+        return self._event(committed, skipped)
 
     def _forget(self, count: int) -> None:
         """Forgets the first bytes of what is heard."""
@@ -159,6 +185,7 @@ class SpeechStream:
     # ---- text
     def _transcribe(self) -> list[dict[str, Any]]:
         """Transcribes what is heard, and forgets what is committed where it is long."""
+        events = self._skip(len(self.heard))
         words = self._words(bytes(self.heard))
         committed = self.agreement.add(words)
         seconds = len(self.heard) / BYTES
@@ -166,7 +193,13 @@ class SpeechStream:
             committed = self.agreement.end()
         if seconds > LONG:
             self._shorten(seconds)
-        return self._event(committed)
+        return events + self._event(committed)
+
+    def _finish_speech(self) -> list[dict[str, Any]]:
+        """Commits the text of speech that has ended."""
+        end, self.ended = self.ended or 0, None
+        events = self._skip(4 * (end - self.first))
+        return events + self._finish(4 * (end - self.first))
 
     def _finish(self, end: int) -> list[dict[str, Any]]:
         """Commits the text of the first `end` bytes, and forgets them."""
@@ -178,6 +211,7 @@ class SpeechStream:
 
     def _words(self, data: bytes) -> list[Word]:
         """The words in sound."""
+        self.seen = self.first + len(data) // 4
         if len(data) < SHORT * BYTES:
             return []
         prompt = self._prompt()
@@ -222,11 +256,14 @@ class SpeechStream:
         self.said = text[max(text.find(" "), 0) :] if len(text) == PROMPT else text
         self.agreement.forget(time)
 
-    def _event(self, committed: list[Word]) -> list[dict[str, Any]]:
+    def _event(
+        self, committed: list[Word], skipped: tuple[float, float] | None = None
+    ) -> list[dict[str, Any]]:
         partial = "".join(w.text for w in self.agreement.partial)
-        if not committed and partial == self.shown:
+        if not committed and partial == self.shown and skipped is None:
             return []
         self.shown = partial
         text = "".join(w.text for w in committed)
         time = (committed[0].start, committed[-1].end) if committed else None
-        return [{"committed": text, "partial": partial, "timestamp": time}]
+        event: dict[str, Any] = {"committed": text, "partial": partial, "timestamp": time}
+        return [event if skipped is None else {**event, "skipped": skipped}]

@@ -18,8 +18,9 @@ export function soundMethods(
   run: (input: unknown, options: Options) => Promise<unknown>,
 ): { members: object; options: (given: Options) => Options } {
   const same = (given: Options): Options => given;
-  if (task === "voice-activity-detection" || task === "automatic-speech-recognition")
-    return { members: { stream: streamer(client) }, options: same };
+  const speech = task === "automatic-speech-recognition";
+  if (speech || task === "voice-activity-detection")
+    return { members: { stream: streamer(client, speech) }, options: same };
   if (task !== "speaker-verification") return { members: {}, options: same };
   const voices: Record<string, number[]> = {};
   const members = {

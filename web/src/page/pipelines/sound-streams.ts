@@ -6,6 +6,7 @@ import type { Client } from "../client.ts";
 import type { CallOptions } from "./base-types.ts";
 import { microphone } from "./microphone.ts";
 import { type RawSound, type Samples, sendableSound, soundBuffers } from "./sounds.ts";
+import { workers } from "./workers.ts";
 
 /** A part of a sound. Arrays have the sampling rate that the model takes. */
 export type SoundPiece = Samples | AudioBuffer | RawSound;
@@ -31,14 +32,29 @@ export interface Streams<Options extends CallOptions, Event> {
 
 let streams = 0;
 
-/** `stream()` of a pipeline. */
-export function streamer(client: Client): Streams<CallOptions, unknown>["stream"] {
-  return ((first: unknown, second?: CallOptions) => {
+/** Options of a stream. */
+interface StreamOptions extends CallOptions {
+  live?: boolean;
+  vad?: unknown;
+}
+
+/**
+ * `stream()` of a pipeline.
+ * @param skips whether what it hears may be too much for it: it has the option `live`
+ */
+export function streamer(client: Client, skips: boolean): Streams<CallOptions, unknown>["stream"] {
+  return ((first: unknown, second?: StreamOptions) => {
     const source = isSource(first) ? first : undefined;
-    const options = (source ? second : (first as CallOptions)) ?? {};
+    const options = { ...(source ? second : (first as StreamOptions)) };
+    if (source && skips) options.live ??= isMicrophone(source);
     const stream = opened(client, options);
-    return source ? events(source, stream, options.signal) : stream;
+    return source ? events(source, stream, options) : stream;
   }) as never;
+}
+
+/** Whether a source gives sound as it arises. */
+function isMicrophone(source: SoundSource): boolean {
+  return "getAudioTracks" in source || source instanceof microphone;
 }
 
 function isSource(x: unknown): x is SoundSource {
@@ -47,18 +63,17 @@ function isSource(x: unknown): x is SoundSource {
   );
 }
 
-function opened(client: Client, { signal, ...given }: CallOptions): SoundStream<unknown> {
+function opened(client: Client, { signal, vad, ...given }: StreamOptions): SoundStream<unknown> {
   const stream = ++streams;
+  let port = vad === undefined ? undefined : portOf(vad);
   const options = Object.fromEntries(Object.entries(given).filter(([, v]) => v !== undefined));
   let ended = false;
   const send = (rest: Pick<TaskFeed, "samples" | "sampling_rate" | "last">) => {
     if (ended) throw new InputError("it has ended", "the stream", "Make a new one: stream().");
     ended = rest.last;
-    const call = client.call(
-      "task_feed",
-      { stream, options, ...rest },
-      { signal, transfer: [rest.samples.buffer] },
-    );
+    const transfer = [rest.samples.buffer, ...(port ? [port] : [])];
+    const call = client.call("task_feed", { stream, options, port, ...rest }, { signal, transfer });
+    port = undefined;
     call.catch(() => {
       ended = true; // the worker has closed it
     });
@@ -83,18 +98,71 @@ function opened(client: Client, { signal, ...given }: CallOptions): SoundStream<
   };
 }
 
+/** A port to a pipeline that finds speech. @throws InputError if it is none */
+function portOf(vad: unknown): MessagePort {
+  const { client, task } = workers.get(vad as object) ?? {};
+  if (!client || task !== "voice-activity-detection")
+    throw new InputError(
+      "it does not find speech",
+      "options.vad",
+      'Give a pipeline("voice-activity-detection").',
+    );
+  const { port1, port2 } = new MessageChannel();
+  const nothing = { samples: new Float32Array(), sampling_rate: 0, last: false, options: {} };
+  const request = { stream: ++streams, serve: port2, ...nothing };
+  client.call("task_feed", request, { transfer: [port2] }).catch(() => port1.close());
+  return port1;
+}
+
 async function* events(
   source: SoundSource,
   stream: SoundStream<unknown>,
-  signal: AbortSignal | undefined,
+  { signal, live }: StreamOptions,
 ): AsyncGenerator<unknown, void> {
   const pieces = "getAudioTracks" in source ? microphone({ stream: source, signal }) : source;
   let open = true;
   try {
-    for await (const piece of pieces) yield* await stream.feed(piece);
+    if (live) yield* ahead(pieces, stream);
+    else for await (const piece of pieces) yield* await stream.feed(piece);
     open = false;
     yield* await stream.end();
   } finally {
     if (open) await stream.end().catch(() => undefined); // a failed stream is closed already
+  }
+}
+
+/** Feeds a stream without waiting for what it answers, so that it can skip what is too old. */
+async function* ahead(
+  pieces: AsyncIterable<SoundPiece>,
+  stream: SoundStream<unknown>,
+): AsyncGenerator<unknown, void> {
+  const answers: Promise<unknown[]>[] = [];
+  let [left, done] = [false, false];
+  let wake = (): void => undefined;
+  const reading = (async () => {
+    for await (const piece of pieces) {
+      if (left) return;
+      const answer = stream.feed(piece);
+      answer.catch(() => undefined); // it is thrown where it is waited for
+      answers.push(answer);
+      wake();
+    }
+  })().finally(() => {
+    done = true;
+    wake();
+  });
+  reading.catch(() => undefined);
+  try {
+    while (!done || answers.length) {
+      const answer = answers.shift();
+      if (answer) yield* await answer;
+      else
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+    }
+    await reading;
+  } finally {
+    left = true; // ends the reading with the next piece
   }
 }

@@ -19,6 +19,7 @@ import { soundMethods } from "./sound-methods.ts";
 import { type SoundInput, sendableSound, soundBuffers } from "./sounds.ts";
 import { speakingPipeline } from "./speaking.ts";
 import type { CallOptions, SpeechSegment, TaskPipelines } from "./types.ts";
+import { workers } from "./workers.ts";
 
 /** What the inputs of each task are. */
 const KINDS = {
@@ -95,16 +96,13 @@ export async function taskPipeline(
 
 type Many = readonly unknown[];
 
-/** The worker of each pipeline, and its task. */
-const handles = new WeakMap<object, { client: Client; task: keyof typeof KINDS }>();
-
 /**
  * The worker of a pipeline, and its task.
  * @throws InputError if it is none
  */
 export function handleOf(pipe: unknown): { client: Client; task: keyof typeof KINDS } {
-  const found = typeof pipe === "function" ? handles.get(pipe) : undefined;
-  if (found) return found;
+  const found = workers.get(pipe as object);
+  if (found) return found as { client: Client; task: keyof typeof KINDS };
   throw new InputError(
     "it is no pipeline that can be personalized",
     "personalize",
@@ -177,7 +175,7 @@ function callable(
   const more = KINDS[task] === "image" ? { processor } : {};
   const dispose = async () => client.end();
   const made = Object.assign(call, { ...more, task, info, dispose }, methods.members);
-  handles.set(made, { client, task });
+  workers.set(made, { client, task });
   return made as never;
 }
 

@@ -287,6 +287,14 @@ export interface SpeechStreamOptions
     > {
   /** Seconds of sound after which it is transcribed again, 0.1 to 10. Default: 1. */
   interval?: number;
+  /**
+   * Whether the sound does not wait for its transcripts: where one takes longer than `interval`,
+   * the next one is of the newest sound, and those between are left out. Default: true for
+   * `microphone()` and a `MediaStream`, else false.
+   */
+  live?: boolean;
+  /** Finds speech: silence is then not transcribed, and 0.7 s of it commit the text before. */
+  vad?: VoiceActivityPipeline;
 }
 
 /** What is known of a stream of speech. */
@@ -297,6 +305,8 @@ export interface SpeechEvent {
   partial: string;
   /** Start and end of `committed` in seconds of the stream; null: there is none. */
   timestamp: [number, number] | null;
+  /** Start and end of sound of a live stream that came too fast to be transcribed. */
+  skipped?: [number, number];
 }
 
 /** A call with one input, a list, or an async iterable, which gives an async iterable. */

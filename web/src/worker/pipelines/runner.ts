@@ -27,8 +27,11 @@ export interface TaskRunner {
     options: Options,
     events: Events,
   ): (input: TaskInput, ending: Ending) => unknown | Promise<unknown>;
-  /** For sound that arrives in pieces, where the task takes it. */
-  stream?(host: TaskHost, options: Options): TaskStream;
+  /**
+   * For sound that arrives in pieces, where the task takes it.
+   * @param voice finds speech, where the caller gave a pipeline that does
+   */
+  stream?(host: TaskHost, options: Options, voice?: Voice): TaskStream;
   /** The names of a stream's options. Default: those of a call. */
   streamOptions?: readonly string[];
   /**
@@ -54,4 +57,21 @@ export interface TaskStream {
   feed(samples: Float32Array<ArrayBuffer>, ending: Ending): Promise<unknown[]>;
   /** What is known when no more samples come. */
   end(ending: Ending): Promise<unknown[]>;
+  /** Frees what it has. */
+  close?(): void;
+}
+
+/** Speech begins or ends at a sample. */
+export interface VoiceEvent {
+  start?: number;
+  end?: number;
+}
+
+/** Finds speech in a stream. */
+export interface Voice {
+  /** Whether the stream is within speech. */
+  readonly speaking: boolean;
+  /** What happens in the next samples. */
+  feed(samples: Float32Array<ArrayBuffer>, ending: Ending): Promise<VoiceEvent[]>;
+  close(): void;
 }

@@ -9,6 +9,7 @@ import type { Progress } from "../model/job.ts";
 import { type Ending, TaskHost } from "./host.ts";
 import { Options } from "./options.ts";
 import type { Events, TaskRunner, Tasks } from "./runner.ts";
+import type { Make, Turn } from "./sounds/streams.ts";
 import type { SpeechDescription } from "./synthesis/description.ts";
 
 type Part = () => Promise<{ TASKS: Tasks }>;
@@ -118,22 +119,27 @@ function buffersIn(value: unknown, found = new Set<ArrayBuffer>()): Set<ArrayBuf
 
 /**
  * Gives a stream of sound its next samples.
+ * @param turn runs work when the engine is free
  * @returns what happened in them
  * @throws as runTask
  */
 export async function feedTask(
   host: TaskHost,
   request: TaskFeed,
+  turn: Turn,
   ending: Ending,
 ): Promise<unknown[]> {
-  const task = await runnerOf(host);
-  const make = () => {
+  const { feedStream } = await sounds();
+  return feedStream(host, request, makeStream(host), turn, ending);
+}
+
+function makeStream(host: TaskHost): Make {
+  return async (options, voice) => {
+    const task = await runnerOf(host);
     const names = task.streamOptions ?? task.options;
-    if (task.stream) return task.stream(host, new Options(request.options, names));
+    if (task.stream) return task.stream(host, new Options(options, names), voice);
     throw new InputError("it has no streams", host.task, "Call the pipeline with a sound.");
   };
-  const { feedStream } = await sounds();
-  return feedStream(host, request, make, ending);
 }
 
 /**

@@ -1,73 +1,103 @@
 // Sound that arrives in pieces, such as a microphone's: the streams of a pipeline.
 
 import type { TaskFeed } from "../../../protocol/tasks.ts";
+import { throwIfAborted } from "../../../shared/abort.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { Resampler } from "../../media/resample.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { TaskStream } from "../runner.ts";
+import { PortVoice, serveVoice, VOICE } from "./voice-port.ts";
 
 /** A stream with what changes its sampling rate. */
 interface Open {
-  stream: TaskStream;
+  stream?: TaskStream;
   resampler?: Resampler;
+  /** What has arrived, and was not fed yet. */
+  waiting: Pick<TaskFeed, "samples" | "sampling_rate">[];
+  closed: boolean;
 }
+
+/** Runs work when the engine is free. */
+export type Turn = <T>(work: () => Promise<T>) => Promise<T>;
+
+/** Makes a stream of its options. */
+export type Make = (options: Record<string, unknown>, voice?: PortVoice) => Promise<TaskStream>;
 
 const MOST_STREAMS = 64;
 const streams = new WeakMap<TaskHost, Map<number, Open>>();
 
 /**
- * Gives a stream its next samples. The first call opens it.
- * @param make makes the stream from its options
+ * Gives a stream its next samples. The first call opens it. All that has arrived when its turn
+ * comes is fed at once, so that a stream can skip what is too old.
  * @returns what happened in them
  * @throws InputError; Aborted. The stream is then closed.
  */
 export async function feedStream(
   host: TaskHost,
   request: TaskFeed,
-  make: () => TaskStream,
+  make: Make,
+  turn: Turn,
   ending: Ending,
 ): Promise<unknown[]> {
-  const { stream: id, samples, sampling_rate: rate, last } = request;
-  const all = streams.get(host) ?? new Map<number, Open>();
-  streams.set(host, all);
-  let open = all.get(id);
-  if (request.drop) {
-    open?.resampler?.close();
-    all.delete(id);
+  const { stream: id, samples, sampling_rate, last, options, port, serve } = request;
+  if (serve) {
+    serveVoice(serve, await make(VOICE), turn);
     return [];
   }
-  if (!open) {
-    if (all.size >= MOST_STREAMS)
-      throw new InputError(`there are ${MOST_STREAMS} streams`, host.task, "End some of them.");
-    open = { stream: make() };
-    all.set(id, open);
+  const all = streams.get(host) ?? new Map<number, Open>();
+  streams.set(host, all);
+  const open = all.get(id) ?? { waiting: [], closed: request.drop === true };
+  const close = (): void => {
+    open.resampler?.close();
+    open.stream?.close?.();
+    open.closed = true;
+    if (all.get(id) === open) all.delete(id);
+  };
+  if (request.drop) {
+    await turn(async () => close());
+    return [];
   }
-  let kept = false;
-  try {
-    const found = samples.length
-      ? await open.stream.feed(resampled(host, open, samples, rate), ending)
-      : [];
-    if (last && open.resampler)
-      found.push(...(await open.stream.feed(open.resampler.end(), ending)));
-    if (last) found.push(...(await open.stream.end(ending)));
-    kept = !last;
-    return found;
-  } finally {
-    if (!kept) {
-      open.resampler?.close();
-      all.delete(id);
+  if (!all.has(id) && all.size >= MOST_STREAMS)
+    throw new InputError(`there are ${MOST_STREAMS} streams`, host.task, "End some of them.");
+  all.set(id, open);
+  open.waiting.push({ samples, sampling_rate });
+  return turn(async () => {
+    if (open.closed) return [];
+    let kept = false;
+    try {
+      throwIfAborted(ending);
+      open.stream ??= await make(options, port && new PortVoice(port));
+      const found = await fed(host, open, last, ending);
+      if (last) found.push(...(await open.stream.end(ending)));
+      kept = !last;
+      return found;
+    } finally {
+      if (!kept) close();
     }
+  });
+}
+
+/** Feeds what has arrived. */
+async function fed(host: TaskHost, open: Open, last: boolean, ending: Ending): Promise<unknown[]> {
+  const pieces = open.waiting.splice(0).map((piece) => resampled(host, open, piece));
+  if (last && open.resampler) pieces.push(open.resampler.end());
+  const sound = new Float32Array(pieces.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    sound.set(piece, at);
+    at += piece.length;
   }
+  return at ? open.stream!.feed(sound, ending) : [];
 }
 
 /** Samples at the stream's rate. @throws InputError if the rate differs from that before */
 function resampled(
   host: TaskHost,
   open: Open,
-  samples: Float32Array<ArrayBuffer>,
-  rate: number,
+  { samples, sampling_rate: rate }: Open["waiting"][0],
 ): Float32Array<ArrayBuffer> {
-  const to = open.stream.sampling_rate;
+  if (!samples.length) return samples;
+  const to = open.stream!.sampling_rate;
   const before = open.resampler?.rate ?? to;
   if (!open.resampler && rate && rate !== to) open.resampler = new Resampler(host.device, rate, to);
   else if ((rate || to) !== before)

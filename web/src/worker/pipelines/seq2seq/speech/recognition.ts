@@ -78,10 +78,14 @@ export const speechRecognition: TaskRunner = {
       return recognized(host, call, input.sound, events, ending);
     };
   },
-  streamOptions: ["interval", ...OTHERS],
-  stream(host, given) {
-    const interval = given.number("interval", 1, 0.1, 10);
-    const { interval: _, ...rest } = given.given;
+  streamOptions: ["interval", "live", ...OTHERS],
+  stream(host, given, voice) {
+    const wishes = {
+      interval: given.number("interval", 1, 0.1, 10),
+      live: given.flag("live", false),
+      voice,
+    };
+    const { interval: _, live: __, ...rest } = given.given;
     const asked = { ...spread(rest), return_timestamps: "word" };
     const call = callOf(host, new Options(asked, [...OWN, ...FIELD_NAMES]));
     const tokenizer = host.needTokenizer();
@@ -93,7 +97,7 @@ export const speechRecognition: TaskRunner = {
       const sound = { name: "the stream", sampling_rate: RATE, samples };
       const { chunks } = await recognized(host, one, sound, SILENT, ending);
       return chunks as Spoken[];
-    }, interval);
+    }, wishes);
   },
 };
 
