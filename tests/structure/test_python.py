@@ -52,9 +52,10 @@ NEVER = {
 }
 
 # Files of edgewise[federated] that compute with NumPy.
-FEDERATED = """broadcast.py client.py client_state.py codec.py grid.py local_training.py rounds.py
-    settings.py verify.py""".split()
-FLOWER = ["grid.py", "rounds.py"] + [
+FEDERATED = """broadcast.py client.py client_secure.py client_state.py codec.py grid.py
+    local_training.py privacy.py private_grid.py rounds.py secure/group.py secure/member.py
+    secure/noise.py secure/plan.py secure/quantize.py settings.py verify.py""".split()
+FLOWER = ["grid.py", "private_grid.py", "rounds.py"] + [
     f"app/edgewise_rounds/{name}_app.py" for name in ("client", "server")
 ]
 
@@ -144,6 +145,10 @@ def test_nothing_is_needed_but_python():
         *(("federated/" + file, "numpy") for file in FEDERATED),
         ("federated/client.py", "websockets"),
         ("federated/hub.py", "websockets"),
+        ("federated/secure/rounds.py", "websockets"),
+        ("federated/secure/crypto.py", "cryptography"),
+        ("federated/secure/identity.py", "cryptography"),
+        ("federated/privacy.py", "dp_accounting"),
         *(("federated/" + file, "flwr") for file in FLOWER),
     }
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from .codec import Schema
 from .protocol import Refusal, choose_version
+from .secure import VERSION
 
 LOOPBACK = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 """Origins of pages of this machine."""
@@ -32,6 +33,8 @@ class HubOptions:
         stall: seconds in which a chunk of 256 KiB must pass.
         greeting: seconds in which a connection must say hello.
         terms: what clients are told about the rounds.
+        secure: whether clients must have secure aggregation.
+        authority: public key of who certifies the members of groups. None: nobody need do so.
     """
 
     host: str = "127.0.0.1"
@@ -43,6 +46,8 @@ class HubOptions:
     stall: float = 30.0
     greeting: float = 10.0
     terms: Mapping[str, Any] | None = None
+    secure: bool = False
+    authority: bytes | None = None
 
     @property
     def accepted_origins(self) -> list[str | re.Pattern[str] | None] | None:
@@ -82,4 +87,11 @@ def admit(hello: Mapping[str, Any], schema: Schema, codec: str, options: HubOpti
         )
     if codec not in hello["codecs"]:
         raise Refusal("codec", f"the client does not have {codec}", "hello.codecs")
+    if options.secure and VERSION not in (hello["secure"] or []):
+        raise Refusal(
+            "secure",
+            "the client does not have secure aggregation",
+            "hello.secure",
+            "Update it; pages need a secure context (https:).",
+        )
     return "" if options.tickets is None else hashlib.sha256(ticket).hexdigest()

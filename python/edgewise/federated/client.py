@@ -23,9 +23,22 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from ..errors import Aborted, EdgewiseError, InputError
+from .client_secure import (
+    STAGES,
+    ClientTerms,
+    SecureRound,
+    announcement,
+    clipped,
+    key_of,
+    make_update,
+    plan_of,
+)
 from .client_state import ClientState, Finished
 from .codec import Floats, Schema, Values, base_of, pack, unpack
 from .protocol import CHUNK, CODECS, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, decode, encode
+from .secure import VERSION as SECURE
+from .secure.identity import Identity
+from .secure.plan import Plan
 
 WINDOW = 4  # chunks on their way
 SILENCE = 60.0  # seconds after which an answer is no longer expected
@@ -94,6 +107,8 @@ class FederatedClient:
         on_decline: called when a task is declined, with the reason. The server is not told texts
             of errors, since they may quote data.
         attempts: connections that may fail one after the other.
+        terms: what it demands of rounds. Default: `minimum_cohort` alone.
+        identity: its key for secure aggregation. Default: a new one, without a certificate.
     """
 
     def __init__(
@@ -107,10 +122,14 @@ class FederatedClient:
         on_result: Callable[[dict[str, Any]], object] | None = None,
         attempts: int = 20,
         on_decline: Callable[[str], object] | None = None,
+        terms: ClientTerms | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self.on_decline = on_decline
         self.url, self.training, self.name, self.ticket = url, training, name, ticket
-        self.minimum_cohort, self.on_result, self.attempts = minimum_cohort, on_result, attempts
+        self.on_result, self.attempts = on_result, attempts
+        self.terms = terms or ClientTerms(minimum_cohort)
+        self.identity = identity or Identity.new()
         self.state = ClientState(folder, training.schema)
         self.sent_bytes = self.received_bytes = self.rounds = 0
         self._partial: tuple[str, bytearray] = "", bytearray()
@@ -168,11 +187,11 @@ class FederatedClient:
         assert self._socket is not None
         self._socket.send(encode(kind, **fields))
 
-    def _receive(self) -> dict[str, Any]:
+    def _receive(self, timeout: float | None = None) -> dict[str, Any]:
         """The next message; those that were put aside come first."""
         if self._later:
             return self._later.pop(0)
-        return self._next()
+        return self._next(timeout)
 
     def _next(self, timeout: float | None = None) -> dict[str, Any]:
         assert self._socket is not None
@@ -192,6 +211,7 @@ class FederatedClient:
             have=state.have,
             name=self.name,
             ticket=self.ticket,
+            secure=[SECURE],
         )
         answer = self._next(SILENCE)
         if answer["kind"] == "refused":
@@ -234,20 +254,38 @@ class FederatedClient:
     # rounds
     def _task(self, task: dict[str, Any]) -> None:
         end = time.monotonic() + float(task["deadline"])
-        if task["cohort"] < self.minimum_cohort:
-            raise InputError(
-                f"the task is for {task['cohort']} clients, this one takes part from"
-                f" {self.minimum_cohort} on",
-                "terms",
-            )
+        plan = plan_of(task)
+        self.terms.check(task, plan, self.state)
         state = self.state
         finished = state.finished
-        if finished is None or finished.key != (task["run"], task["round"], task["base"]):
+        if finished is None or finished.key != key_of(task, plan):
             self._download(task)
-            finished = self._train(task, end)
+            finished = self._train(task, plan, end)
         elif state.have != task["base"]:
             self._download(task)
-        self._upload(task, finished)
+        if plan is None:
+            self._upload(announcement(task, finished, finished.data), finished.data)
+        else:
+            self._secure(task, plan, finished, end)
+
+    def _secure(self, task: Mapping[str, Any], plan: Plan, finished: Finished, end: float) -> None:
+        """Takes part in the sum of a group."""
+        parts = SecureRound(
+            plan, finished, self.state, self.training.schema, self.identity, self.terms
+        )
+        end += STAGES * float(task["secure"]["stage"])
+        last = parts.play(
+            end,
+            lambda kind, fields: self._send(kind, **fields),
+            self._receive,
+            lambda data: self._upload(announcement(task, finished, data), data),
+            self._result,
+        )
+        if last["kind"] == "refused":
+            if last.get("code") != "stale":
+                raise InputError(str(last.get("reason"))[:300], self.url)
+        else:
+            self._later.insert(0, last)
 
     def _download(self, task: Mapping[str, Any]) -> None:
         """Fetches the weights of a task, from where an earlier connection has ended."""
@@ -289,7 +327,7 @@ class FederatedClient:
             raise InputError("the weights are not those that the task names", "task")
         self.state.receive(task["base"], values)
 
-    def _train(self, task: Mapping[str, Any], end: float) -> Finished:
+    def _train(self, task: Mapping[str, Any], plan: Plan | None, end: float) -> Finished:
         state, schema = self.state, self.training.schema
         trained = self.training.train(
             state.values,
@@ -301,6 +339,11 @@ class FederatedClient:
         changes: dict[str, Floats] = {
             n: np.asarray(trained.values[n], np.float32) - state.values[n] for n in schema.shapes
         }
+        if plan is not None:
+            state.finish(*make_update(plan, changes, schema, state))
+            assert state.finished is not None
+            return state.finished
+        changes = clipped(changes, task)
         fields = {"base": task["base"], "run": task["run"], "round": str(task["round"])}
         data, _, left = pack(changes, schema, task["codec"], fields, state.left)
         state.finish(
@@ -316,20 +359,11 @@ class FederatedClient:
         assert state.finished is not None
         return state.finished
 
-    def _upload(self, task: Mapping[str, Any], finished: Finished) -> None:
+    def _upload(self, update: dict[str, Any], data: bytes) -> None:
+        """Announces and sends a file, until it is accepted or rejected."""
         assert self._socket is not None
-        data, sha256 = finished.data, hashlib.sha256(finished.data).hexdigest()
-        self._send(
-            "update",
-            run=task["run"],
-            round=task["round"],
-            sha256=sha256,
-            bytes=len(data),
-            codec=task["codec"],
-            examples=finished.examples,
-            steps=finished.steps,
-            metrics=finished.metrics,
-        )
+        sha256 = update["sha256"]
+        self._send("update", **update)
         sent, last = None, 0
         while True:
             message = self._next(SILENCE)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,16 +25,20 @@ class Finished:
     """An update that was made for a round.
 
     Attributes:
-        key: run, round and base.
-        data: the file that is sent.
+        key: run, round and base; with secure aggregation the group, too.
+        data: the file that is sent; with secure aggregation the numbers [n] int16 before masks.
         examples, steps, metrics: of the message `update`.
+        seed: with secure aggregation: of the member's secrets, in hexadecimal.
+        agreed: with secure aggregation: digests of the messages that were answered, by stage.
     """
 
-    key: tuple[str, int, str]
+    key: tuple[str, int, str] | tuple[str, int, str, str]
     data: bytes
     examples: int
     steps: int
     metrics: dict[str, float]
+    seed: str = ""
+    agreed: dict[str, str] = field(default_factory=dict)
 
 
 class ClientState:
@@ -46,6 +50,8 @@ class ClientState:
         values: the weights of the last task.
         left: what the updates that counted have rounded away.
         finished: the last update.
+        summed: {run: the last round whose sum it has consented to}.
+        spent: {group: noise} of the groups that got an update with noise, see secure/budget.py.
     """
 
     def __init__(self, folder: str | None, schema: Schema) -> None:
@@ -56,6 +62,8 @@ class ClientState:
         self.values: dict[str, Floats] = {}
         self.left: dict[str, Floats] = {}
         self.finished: Finished | None = None
+        self.summed: dict[str, int] = {}
+        self.spent: dict[str, float] = {}
         self._next_left: dict[str, Floats] = {}
         if folder is not None:
             os.makedirs(folder, exist_ok=True)
@@ -100,6 +108,8 @@ class ClientState:
             "schema": self.schema.sha256,
             "token": self.token,
             "have": self.have,
+            "summed": self.summed,
+            "spent": self.spent,
         }
         if self.finished is not None:
             f = self.finished
@@ -109,8 +119,11 @@ class ClientState:
                 "examples": f.examples,
                 "steps": f.steps,
                 "metrics": f.metrics,
+                "seed": f.seed,
+                "agreed": f.agreed,
             }
         save_safetensors(tensors, self.path, {"client": json.dumps(record)})
+        os.chmod(self.path, 0o600)  # the token and the seed
 
     def _load(self) -> None:
         """Reads the file, if it is there, whole and of this model."""
@@ -129,14 +142,16 @@ class ClientState:
         self.values = self._read(tensors, "values")
         self.left = self._read(tensors, "left")
         self._next_left = self._read(tensors, "next")
+        self.summed, self.spent = record.get("summed", {}), record.get("spent", {})
         if found := record.get("finished"):
-            run, number, base = found["key"]
             self.finished = Finished(
-                (run, number, base),
+                tuple(found["key"]),
                 tensors["finished"].bytes(),
                 found["examples"],
                 found["steps"],
                 found["metrics"],
+                found.get("seed", ""),
+                found.get("agreed", {}),
             )
 
     def _read(self, tensors: Any, part: str) -> dict[str, Floats]:

@@ -111,6 +111,10 @@ class TabGrid(Grid):
             self.rules,
         )
 
+    def _number(self, message: Message) -> int:
+        """The round of a message."""
+        return int(_only(message.content.config_records)["server-round"])
+
     def _base(self, message: Message, number: int) -> Base:
         """The files of a round, made once for all of its messages."""
         record = _only(message.content.array_records)
@@ -153,7 +157,7 @@ class TabGrid(Grid):
         refused.update(too_few(updates.keys() - refused.keys(), self.rules.least))
         by_node = {m.metadata.dst_node_id: m for m, _ in asked}
         good = sorted(updates.keys() - refused.keys(), key=lambda n: (updates[n].sha256, n))
-        return [_reply(by_node[n], updates[n]) for n in good] + [
+        return [reply_of(by_node[n], updates[n]) for n in good] + [
             Message(Error(REFUSED, str(refused[n])), reply_to=by_node[n]) for n in sorted(refused)
         ]
 
@@ -169,11 +173,9 @@ class TabGrid(Grid):
         digests = sorted(nodes[n].result().sha256 for n in counted)
         updates = hashlib.sha256("".join(digests).encode()).hexdigest()
         losses = [x for n in counted if (x := nodes[n].result().metrics.get("loss", math.nan)) == x]
-        message = asked[0][0]
-        number = int(_only(message.content.config_records)["server-round"])
         record = {
             "run": self.broadcast.run,
-            "round": number,
+            "round": self._number(asked[0][0]),
             "participants": len(counted),
             "refused": len(errors),
             "updates": updates,
@@ -191,7 +193,8 @@ def _only(records: Mapping[str, Any]) -> Any:
     return record
 
 
-def _reply(message: Message, update: Verified) -> Message:
+def reply_of(message: Message, update: Verified) -> Message:
+    """The reply with the weights that a message sent plus an update."""
     sent = _only(message.content.array_records)
     arrays = {
         name: Array(array.numpy().astype(np.float64) + update.delta[name])

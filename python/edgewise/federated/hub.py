@@ -28,6 +28,7 @@ from ..errors import InputError
 from .admission import HubOptions, admit
 from .codec import Schema
 from .protocol import CHUNK, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, check, decode, encode
+from .secure.rounds import KINDS, SecureRounds
 from .sessions import Session, Task, Upload, Work
 from .verify import Verified, check_announcement, verify
 
@@ -38,7 +39,7 @@ STRAY = 8  # chunks that may be on their way when a task ends
 SILENCE = 60  # seconds after which a client gives an unanswered `state`, and so us, up
 
 
-class Hub:
+class Hub(SecureRounds):
     """The server of clients.
 
         with Hub(schema, "int4") as hub:
@@ -305,6 +306,8 @@ class Hub:
                 await session.socket.send(encode("state", available=session.available))
         elif kind == "progress":
             self._work(session, message).step = message["step"]
+        elif kind in KINDS:
+            self._secure(session, message)
         elif kind == "bye":
             self._drop(session, Refusal("gone", "the client has left"))
             return True
@@ -349,29 +352,8 @@ class Hub:
         work, socket = session.work, session.socket
         if work is None or socket is None:
             return
-        task, file = work.task, session.file
-        await socket.send(
-            encode(
-                "task",
-                run=task.run,
-                round=task.number,
-                task="train",
-                base=task.base.sha256,
-                file=file
-                and {
-                    "kind": file.kind,
-                    "from": file.since,
-                    "codec": file.codec,
-                    "bytes": len(file.data),
-                    "sha256": file.sha256,
-                },
-                codec=task.codec,
-                config=dict(task.config),
-                seed=task.seed,
-                deadline=max(0.0, work.deadline - time.monotonic()),
-                cohort=task.cohort,
-            )
-        )
+        left = work.deadline - time.monotonic()
+        await socket.send(encode("task", **work.task.message(session.file, left)))
 
     def _fetch(self, session: Session, message: Mapping[str, Any]) -> None:
         self._work(session, message)
@@ -398,10 +380,14 @@ class Hub:
         receipt = session.receipts.get((message["run"], message["round"]))
         if receipt is not None and receipt[0] == message["sha256"]:
             await self._answer(session, "accepted", message, receipt=receipt[1])
+            self._repeat(session)
             return
         try:
             work = self._work(session, message)
-            check_announcement(message, work.task.fields, self.schema)
+            if work.group is None:
+                check_announcement(message, work.task.fields, self.schema)
+            else:
+                self._check_masked(work.group, message)
         except Refusal as e:
             session.strikes += 1
             await self._reject(session, message, e)
@@ -428,6 +414,9 @@ class Hub:
             await self._answer(session, "ack", upload.update, offset=len(upload.data))
             return
         work.upload = None
+        if work.group is not None:
+            await self._masked(session, work, work.group, upload)
+            return
         task = work.task
         try:
             verified = await asyncio.to_thread(

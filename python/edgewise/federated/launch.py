@@ -166,7 +166,7 @@ def serve(
             end = math.inf
             ended = False
             while not ended:
-                if run.state_number() >= settings.rounds:
+                if run.state_number() >= settings.rounds or run.budget()[1]:
                     end = min(end, time.monotonic() + ENDING)
                 ended = flwr.poll() is not None or time.monotonic() > end
                 for line in run.lines():
@@ -179,7 +179,7 @@ def serve(
                 time.sleep(0.2)
         finally:
             _end(flwr)
-    if run.state_number() < settings.rounds:
+    if run.state_number() < settings.rounds and not run.budget()[1]:
         raise EngineError(
             f"the run ended after {run.state_number()} of {settings.rounds} rounds:"
             f" {_last_line(log)}",

@@ -6,7 +6,8 @@ ignored; unknown kinds are refused by name. docs/architecture/federated.md descr
 the messages.
 
 From clients: hello, fetch, update, decline, state, progress, bye. From the hub: welcome, refused,
-task, ack, accepted, rejected, result, state, bye.
+task, ack, accepted, rejected, result, state, bye. Rounds with secure aggregation have more of both
+(secure/plan.py).
 """
 
 from __future__ import annotations
@@ -91,6 +92,17 @@ def _versions(x: object, field: str) -> list[int]:
     return [_whole(e, field) for e in x]
 
 
+def _some(kind: type) -> Any:
+    """A check of a list or object of few elements; secure/group.py reads them."""
+
+    def checked(x: object, field: str) -> Any:
+        if not isinstance(x, kind) or len(x) > 64:  # type: ignore[arg-type]
+            raise Refusal("field", "it is not a list or object of at most 64 elements", field)
+        return x
+
+    return checked
+
+
 def _metrics(x: object, field: str) -> dict[str, float]:
     """Finite numbers by name."""
     if not isinstance(x, dict) or len(x) > MAX_METRICS:
@@ -103,6 +115,8 @@ def _metrics(x: object, field: str) -> dict[str, float]:
     return out
 
 
+# Fields of the messages of secure aggregation.
+_GROUP = {"run": (_word, True), "round": (_whole, True), "group": (_word, True)}
 # Fields of the messages from clients: {kind: {field: (check, whether it is required)}}.
 FIELDS: dict[str, dict[str, tuple[Any, bool]]] = {
     "hello": {
@@ -115,6 +129,7 @@ FIELDS: dict[str, dict[str, tuple[Any, bool]]] = {
         "name": (_text, False),
         "ticket": (_text, False),
         "available": (_flag, False),
+        "secure": (_versions, False),
     },
     "fetch": {"run": (_word, True), "round": (_whole, True), "offset": (_whole, True)},
     "update": {
@@ -136,6 +151,14 @@ FIELDS: dict[str, dict[str, tuple[Any, bool]]] = {
         "steps": (_whole, True),
     },
     "bye": {"reason": (_text, False)},
+    "keys": {
+        **_GROUP,
+        **dict.fromkeys(("identity", "channel", "mask", "commitment", "signature"), (_text, True)),
+        "certificate": (_some(dict), False),
+    },
+    "shares": {**_GROUP, "sealed": (_some(list), True)},
+    "consent": {**_GROUP, "signature": (_text, True)},
+    "unmask": {**_GROUP, "shares": (_some(dict), True)},
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,9 @@ from .broadcast import Broadcast
 from .codec import Schema
 from .grid import TabGrid
 from .hub import Hub
+from .private_grid import PrivateGrid, Secure
+from .secure.crypto import SEED
+from .secure.identity import decoded
 from .settings import RunFolder, Settings, State
 from .verify import Rules
 
@@ -43,8 +48,9 @@ def strategy_of(settings: Settings, first: int = 0) -> Any:
         def aggregate_train(self, server_round: int, *rest: Any, **named: Any) -> Any:
             return super().aggregate_train(server_round + first, *rest, **named)
 
+    draws = settings.noise > 0 and settings.noise_by == "server"  # then PrivateGrid draws
     common: dict[str, Any] = {
-        "fraction_train": settings.fraction,
+        "fraction_train": 1.0 if draws else settings.fraction,
         "fraction_evaluate": 0.0,
         "min_train_nodes": settings.clients,
         "min_available_nodes": settings.clients,
@@ -54,6 +60,9 @@ def strategy_of(settings: Settings, first: int = 0) -> Any:
 
 def hub_options(settings: Settings) -> HubOptions:
     """The hub's options of a run, with what clients are told about it."""
+    authority = None
+    if settings.authority is not None:
+        authority = decoded(settings.authority, SEED, "authority")
     return HubOptions(
         settings.host,
         settings.port,
@@ -65,9 +74,11 @@ def hub_options(settings: Settings) -> HubOptions:
             "rounds": settings.rounds,
             "clients": settings.clients,
             "lora": settings.lora,
-            "secureAggregation": False,
-            "privacy": None,
+            "secureAggregation": settings.secure,
+            "privacy": settings.privacy and settings.privacy.told(math.inf),
         },
+        secure=settings.secure,
+        authority=authority,
     )
 
 
@@ -87,7 +98,7 @@ def run_rounds(path: str) -> None:
     """
     folder = RunFolder(path)
     settings, state = folder.settings(), folder.state()
-    if state.number >= settings.rounds:
+    if state.number >= settings.rounds or folder.budget()[1]:
         return
     schema = Schema.of({n: x.shape for n, x in state.arrays.items()})
     secret = bytes.fromhex(settings.secret)
@@ -105,14 +116,8 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
     if "m" in state.parts:
         strategy.m_t, strategy.v_t = state.parts["m"], state.parts["v"]
     lines: list[dict[str, Any]] = []  # of the log, until the round's state is written
-    grid = TabGrid(
-        hub,
-        broadcast,
-        Rules(settings.clip, settings.examples, settings.uniform, settings.needed),
-        settings.deadline,
-        settings.seed,
-        lines.append,
-    )
+    count = affordable(folder, settings, settings.rounds - first)
+    grid = grid_of(hub, broadcast, folder, settings, lines.append)
 
     def after(number: int, arrays: ArrayRecord) -> MetricRecord | None:
         if number:
@@ -131,8 +136,45 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
         initial_arrays=ArrayRecord(
             {n: Array(np.asarray(x, np.float64)) for n, x in state.arrays.items()}
         ),
-        num_rounds=settings.rounds - first,
+        num_rounds=count,
         timeout=settings.deadline,
         train_config=train_config(settings),
         evaluate_fn=after,
+    )
+    if count < settings.rounds - first:
+        folder.spend(folder.budget()[0], ended=True)
+
+
+def affordable(folder: RunFolder, settings: Settings, rounds: int) -> int:
+    """Of the next rounds, those for which the privacy budget is enough."""
+    if settings.privacy is None:
+        return rounds
+    begun, _ = folder.budget()
+    return max(0, settings.privacy.affordable(begun + rounds) - begun)
+
+
+def grid_of(
+    hub: Hub,
+    broadcast: Broadcast,
+    folder: RunFolder,
+    settings: Settings,
+    on_round: Callable[[dict[str, Any]], object],
+) -> TabGrid:
+    """The grid that settings need."""
+    rules = Rules(settings.clip, settings.examples, settings.uniform, settings.needed)
+    common = (hub, broadcast, rules, settings.deadline, settings.seed, on_round)
+    if not settings.secure and not settings.noise:
+        return TabGrid(*common)
+
+    def begin() -> int:
+        begun = folder.budget()[0] + 1
+        folder.spend(begun)
+        return begun
+
+    return PrivateGrid(
+        *common,
+        secure=Secure(settings.group, settings.stage) if settings.secure else None,
+        privacy=settings.privacy,
+        population=settings.clients,
+        begin=begin,
     )

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from .broadcast import Base, File
 from .protocol import CHUNK, Refusal
+from .secure import VERSION
 from .verify import Rules, Verified
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import ServerConnection
+
+    from .secure.group import Group
+    from .secure.plan import Plan
 
 REMEMBERED = 4  # finished rounds for which a repeated update is answered
 
@@ -34,6 +38,9 @@ class Task:
         seconds: until the deadline, from `assign` on.
         cohort: clients that got this task.
         rules: of the updates.
+        privacy: what clients are told about differential privacy, or None.
+        secure: the plan of the client's group, or None: updates are sent as they are.
+        stage: seconds of each stage of secure aggregation.
     """
 
     run: str
@@ -45,6 +52,47 @@ class Task:
     seconds: float
     cohort: int
     rules: Rules = Rules()
+    privacy: Mapping[str, Any] | None = None
+    secure: Plan | None = None
+    stage: float = 30.0
+
+    def message(self, file: File | None, seconds: float) -> dict[str, Any]:
+        """The message `task`.
+
+        Args:
+            file: that the client must fetch, or None.
+            seconds: left for the training.
+        """
+        plan = self.secure
+        return {
+            "run": self.run,
+            "round": self.number,
+            "task": "train",
+            "base": self.base.sha256,
+            "file": file
+            and {
+                "kind": file.kind,
+                "from": file.since,
+                "codec": file.codec,
+                "bytes": len(file.data),
+                "sha256": file.sha256,
+            },
+            "codec": self.codec,
+            "config": dict(self.config),
+            "seed": self.seed,
+            "deadline": max(0.0, seconds),
+            "cohort": self.cohort,
+            "privacy": self.privacy,
+            "secure": plan
+            and {
+                "version": VERSION,
+                "group": plan.group,
+                "size": plan.size,
+                "clip": plan.clip,
+                "noise": plan.noise,
+                "stage": self.stage,
+            },
+        }
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -91,6 +139,7 @@ class Work:
     timer: asyncio.TimerHandle | None = None
     upload: Upload | None = None
     step: int = 0
+    group: Group | None = None
 
     def refuse(self, refusal: Refusal) -> None:
         """Ends the task without an update."""

@@ -6,6 +6,7 @@ state.safetensors     what the next round needs, in float64
 weights.safetensors   the weights after the last round, in float32; with LoRA:
 adapter/              the same as an adapter in PEFT's layout
 rounds.jsonl          a line for each round: who took part, who was refused and why
+privacy.json          rounds with noise that have begun, and whether the budget has ended the run
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ from ..errors import InputError, ModelError
 from ..json_text import parse_json
 from ..training.peft import Adapter, LoraConfig, save_adapter
 from ..training.safetensors import load_safetensors, save_safetensors
-from .codec import Schema, Values
+from .codec import LEVELS, Schema, Values
+from .privacy import Privacy
 from .protocol import CODECS
+from .secure.crypto import SEED
+from .secure.identity import decoded
+from .secure.plan import FEWEST_MEMBERS, MOST_MEMBERS
 
 STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
 FORMAT = "edgewise.federated.run.1"
@@ -61,6 +66,15 @@ class Settings:
         host, port, origins, tickets, grace: see hub.HubOptions.
         lora: fields of LoraConfig, or None.
         secret: key of the receipts.
+        secure: secure aggregation: the server sees sums of groups alone.
+        group: fewest members of a group; a robust strategy needs several groups.
+        stage: seconds of each stage of secure aggregation.
+        authority: Ed25519 public key (base64url) that must have certified all clients, or None.
+        noise: differential privacy: standard deviation of the noise in a round's sum, in units of
+            `clip`; 0: none. If the server adds it, `fraction` of `clients` are drawn by chance.
+        noise_by: "server" or "clients".
+        epsilon: the run ends before it spends more; None: without limit.
+        delta: of epsilon.
     """
 
     run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -88,6 +102,14 @@ class Settings:
     least: int | None = None
     lora: dict[str, Any] | None = None
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
+    secure: bool = False
+    group: int = 16
+    stage: float = 30.0
+    authority: str | None = None
+    noise: float = 0.0
+    noise_by: str = "server"
+    epsilon: float | None = None
+    delta: float = 1e-5
 
     def __post_init__(self) -> None:
         """Raises InputError if a value cannot be used."""
@@ -106,6 +128,12 @@ class Settings:
             "beta": 0 <= self.beta < 0.5,
             "mu": self.mu >= 0,
             "server_learning_rate": self.server_learning_rate > 0,
+            "group": FEWEST_MEMBERS <= self.group <= MOST_MEMBERS,
+            "stage": self.stage > 0,
+            "noise": 0 <= self.noise < math.inf,
+            "noise_by": self.noise_by in ("server", "clients"),
+            "epsilon": self.epsilon is None or self.epsilon > 0,
+            "delta": 0 < self.delta < 1,
         }
         wrong = next((name for name, right in checks.items() if not right), None)
         if wrong is not None:
@@ -115,6 +143,9 @@ class Settings:
                 wrong.replace("_", "-"),
                 f"Use one of {', '.join(choices)}." if choices else "",
             )
+        self._check_private()
+        if self.secure or self.noise:
+            return
         if self.clients < self.needed:
             given = {"krum": "malicious", "trimmed-mean": "beta"}.get(self.strategy, "least")
             raise InputError(
@@ -124,15 +155,79 @@ class Settings:
                 "Wait for more clients, or change this setting.",
             )
 
+    def _check_private(self) -> None:
+        """Raises InputError if secure aggregation or noise do not go with other settings."""
+        groups = max(1, self.clients // self.group)
+        demands = [
+            (self.secure and self.codec not in LEVELS, "codec", "secure sums are of int8 or int4"),
+            (
+                bool(self.secure or self.noise) and self.clip is None,
+                "clip",
+                "secure sums and noise need a maximum norm of updates",
+            ),
+            (
+                self.secure and self.clients < FEWEST_MEMBERS,
+                "clients",
+                f"a secure sum has at least {FEWEST_MEMBERS} members",
+            ),
+            (
+                self.secure and groups < self._robust,
+                "group",
+                f"{self.strategy} needs {self._robust} groups, {self.clients} clients are {groups}",
+            ),
+            (
+                bool(self.noise) and self._robust_strategy,
+                "strategy",
+                f"{self.strategy} is not the mean of all, of which noise is computed",
+            ),
+            (
+                bool(self.noise) and self.noise_by == "clients" and not self.secure,
+                "noise-by",
+                "clients add noise to secure sums alone",
+            ),
+            (self.epsilon is not None and not self.noise, "epsilon", "it needs noise"),
+            (
+                self.authority is not None and not self.secure,
+                "authority",
+                "it certifies members of secure sums",
+            ),
+        ]
+        for wrong, where, what in demands:
+            if wrong:
+                raise InputError(what, where)
+        if self.authority is not None:
+            decoded(self.authority, SEED, "authority")
+
     @property
-    def needed(self) -> int:
-        """Updates without which a round does not count."""
+    def _robust_strategy(self) -> bool:
+        return self.strategy in ("krum", "median", "trimmed-mean")
+
+    @property
+    def _robust(self) -> int:
+        """Replies that the strategy needs."""
         robust = {
             "krum": 2 * self.malicious + 3,
             "trimmed-mean": math.ceil(1 / self.beta - 1e-9) if self.beta else 1,
         }
+        return robust.get(self.strategy, 1)
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """The mechanism of the run, or None."""
+        if not self.noise:
+            return None
+        assert self.clip is not None
+        return Privacy(
+            self.noise, self.clip, self.fraction, self.delta, self.epsilon, self.noise_by
+        )
+
+    @property
+    def needed(self) -> int:
+        """Updates without which a round does not count; with secure aggregation, sums."""
+        if self.secure:
+            return self._robust
         least = min(2, self.clients) if self.least is None else self.least
-        return max(least, robust.get(self.strategy, 1))
+        return max(least, self._robust)
 
 
 @dataclass
@@ -221,6 +316,29 @@ class RunFolder:
             return 0
         _, metadata = load_safetensors(path)
         return int(metadata["round"])
+
+    def budget(self) -> tuple[int, bool]:
+        """(rounds with noise that have begun, whether the budget has ended the run)."""
+        path = self._file("privacy.json")
+        if not os.path.exists(path):
+            return 0, False
+        with open(path, "rb") as file:
+            fields = parse_json(file.read(), path)
+        begun = fields.get("begun") if isinstance(fields, dict) else None
+        if type(begun) is not int or begun < 0:
+            raise ModelError("it is not the budget of a run", path)
+        return begun, fields.get("ended") is True
+
+    def spend(self, begun: int, ended: bool = False) -> None:
+        """Writes how many rounds with noise have begun: before one begins, since a process that is
+        killed may have published its result.
+        """
+        temporary = self._file("privacy.json.part")
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({"begun": begun, "ended": ended}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._file("privacy.json"))
 
     def lines(self) -> list[dict[str, Any]]:
         """The complete lines of rounds.jsonl, the last one of each round."""

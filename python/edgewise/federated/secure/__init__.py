@@ -1,0 +1,18 @@
+"""Secure aggregation: the hub learns the sum of a group's updates, and no update of one client.
+
+The protocol is that of Bonawitz et al. (Practical Secure Aggregation for Privacy-Preserving Machine
+Learning, CCS 2017) against servers that lie, with signed keys and consents. Nobody has audited this
+implementation. docs/architecture/secure-aggregation.md describes it.
+
+    crypto: X25519, HKDF, AES streams, Shamir's shares, signatures
+    identity: members' keys and the certificates of an authority
+    quantize: updates as integers of a bounded norm
+    messages: the fields of its messages
+    member: a client's part
+    group: the hub's part
+    rounds: groups of a hub
+
+web/src/federated/secure is the same for pages; tests/conformance/secure.json has vectors of both.
+"""
+
+VERSION = 1

@@ -1,0 +1,96 @@
+"""Members of a group without a network: a hub's Group and the clients' Members, call by call."""
+
+import asyncio
+import secrets
+
+import numpy as np
+from edgewise.federated.protocol import Refusal
+from edgewise.federated.secure.group import ANSWERS, STAGES, Group
+from edgewise.federated.secure.identity import Authority, Identity
+from edgewise.federated.secure.member import Member
+from edgewise.federated.secure.plan import Plan
+
+AUTHORITY = Authority(bytes(range(32)))
+SIZE = 40
+SECONDS = 5.0
+
+
+def identity(subject, authority=AUTHORITY):
+    private = secrets.token_bytes(32)
+    key = Identity(private)
+    return Identity(private, authority.certify(key.public, subject))
+
+
+def plan_of(size, codec="int8", noise=0.0, number=1, run="run"):
+    return Plan.new(run, number, "b" * 64, codec, size, 1.0, noise)
+
+
+def members_of(plan, least=1, authority=AUTHORITY.public, **more):
+    rng = np.random.default_rng(plan.size)
+    levels = 7 if plan.codec == "int4" else 127
+    return [
+        Member(
+            plan,
+            identity(f"user {k}".replace(" ", "-")),
+            secrets.token_bytes(32),
+            rng.integers(-levels, levels + 1, SIZE).astype(np.int16),
+            500.0,
+            authority=authority,
+            least=least,
+            **more,
+        )
+        for k in range(plan.size)
+    ]
+
+
+class Room:
+    """A group and what the hub has sent to each member."""
+
+    def __init__(self, plan, members, seconds=SECONDS, authority=AUTHORITY.public, size=SIZE):
+        self.plan, self.members = plan, members
+        self.sent = {node: {} for node in range(len(members))}
+        self.group = Group(
+            plan,
+            size,
+            list(range(len(members))),
+            seconds,
+            seconds,
+            lambda node, kind, fields: self.sent[node].__setitem__(kind, fields),
+            authority,
+        )
+        self.group.start()
+
+    def answer(self, node, stage):
+        """What a member says in a stage."""
+        member, sent = self.members[node], self.sent[node]
+        if stage == "keys":
+            return member.keys()
+        work = {
+            "shares": member.shares,
+            "update": member.masked,
+            "consent": member.consent,
+            "unmask": member.unmask,
+        }[stage]
+        return work(sent[ANSWERS[STAGES.index(stage) - 1]])
+
+    def say(self, node, stage):
+        self.group.receive(node, stage, self.answer(node, stage))
+
+    async def play(self, gone=None, until=None):
+        """All stages. `gone`: {node: the stage before which it vanishes}."""
+        gone, away = dict(gone or {}), set()
+        for stage in STAGES:
+            if stage == until:
+                return None
+            for node, at in gone.items():
+                if at == stage:
+                    away.add(node)
+                    self.group.leave(node, Refusal("gone", "it has vanished"))
+            for node in range(len(self.members)):
+                if node not in away and not self.group.done:
+                    self.say(node, stage)
+        return await asyncio.wrap_future(self.group.outcome)
+
+
+def total_of(members, nodes):
+    return sum(members[n].numbers.astype(np.int64) for n in nodes)
