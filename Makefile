@@ -36,7 +36,7 @@ help: ## list the targets
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu $(stamp)/venv-federated ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu $(stamp)/venv-federated $(stamp)/venv-serve ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
@@ -172,6 +172,14 @@ $(stamp)/venv-federated: $(wildcard tests/federated/requirements*.txt) .ci/need.
 	@for name in requirements requirements-flower; do \
 	  .build/venv-federated/bin/python -m pip --quiet --disable-pip-version-check install -r tests/federated/$$name.txt \
 	  || echo "tests/federated/$$name.txt cannot be installed: tests that need it will be skipped"; done
+	@touch $@
+
+# Optional: the HTTP libraries and OpenAI's client for tests/serve. Without them these are skipped.
+$(stamp)/venv-serve: tests/serve/requirements.txt .ci/need.sh | $(stamp)/system
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || .ci/need.sh :python3-venv
+	$(PYTHON) -m venv .build/venv-serve
+	@.build/venv-serve/bin/python -m pip --quiet --disable-pip-version-check install -r $< \
+	  || echo "$< cannot be installed: tests that need it will be skipped"
 	@touch $@
 
 $(stamp)/venv-docs: docs/requirements.txt .ci/need.sh | $(stamp)/system

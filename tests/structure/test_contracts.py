@@ -237,7 +237,13 @@ HOMONYMS = {
     ],
     "pool": ["pipelines/images/image_classification.py", "session/memory.py"],
     "product": ["declare/op.py"],
-    "top_k": ["cli/generate.py", "text/config.py", "text/fields.py", "text/shortlist.py"],
+    "top_k": [
+        "cli/generate.py",
+        "serve/requests.py",
+        "text/config.py",
+        "text/fields.py",
+        "text/shortlist.py",
+    ],
     "unique": ["ops/host/data_dependent.py"],
     "where": ["session/described.py"],
 }

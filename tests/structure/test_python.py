@@ -37,7 +37,7 @@ ORDER = [
     {"heads"},
     {"task_package"},
     {"pipelines", "custom_engine", "page"},
-    {"inspect", "bench", "snapshot", "federated"},
+    {"inspect", "bench", "snapshot", "federated", "serve"},
     {"backend"},
     {"cli", "__init__"},
     {"__main__"},
@@ -150,6 +150,8 @@ def test_nothing_is_needed_but_python():
         ("federated/secure/identity.py", "cryptography"),
         ("federated/privacy.py", "dp_accounting"),
         *(("federated/" + file, "flwr") for file in FLOWER),
+        ("serve/app.py", "starlette"),
+        ("serve/launch.py", "uvicorn"),
     }
 
 

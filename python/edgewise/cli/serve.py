@@ -1,0 +1,86 @@
+"""`edgewise serve`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .options import add_command
+
+if TYPE_CHECKING:
+    from .options import Commands
+
+
+def add_parser(commands: Commands) -> None:
+    """Declares the arguments of `edgewise serve`."""
+    parser = add_command(commands, "serve", run)
+    add = parser.add_argument
+    add(
+        "model",
+        nargs="+",
+        metavar="[NAME=]MODEL",
+        help="model folder, .onnx file or .edge package (default name: that of the file)",
+    )
+    add(
+        "--adapter",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="adapter of the language model, served as a model of this name",
+    )
+    add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    add("--port", type=int, default=8000, help="default %(default)s; 0: a free one")
+    add("--api-key", help="what clients must send (default: $EDGEWISE_API_KEY)")
+    add(
+        "--origin",
+        action="append",
+        default=[],
+        help="origin of pages that may send requests, or * (default: none)",
+    )
+    add("--max-tokens", type=int, help="new tokens of a sequence at most (default 4096)")
+    add("--queue", type=int, help="requests that may wait (default 32)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serves models to OpenAI's clients, and to `hybrid` in pages."""
+    from ..serve.options import Limits, ServeOptions
+
+    given = {"tokens": args.max_tokens, "waiting": args.queue}
+    for name, value in given.items():
+        if value is not None and value < 1:
+            raise InputError(f"{value} {name}", "edgewise serve", "Give at least 1.")
+    options = ServeOptions(
+        host=args.host,
+        port=args.port,
+        api_key=args.api_key or os.environ.get("EDGEWISE_API_KEY") or None,
+        origins=tuple(args.origin),
+        limits=Limits(**{name: value for name, value in given.items() if value is not None}),
+    )
+    options.check()
+    try:
+        from ..serve.launch import Server
+    except ImportError as e:
+        raise InputError(
+            f"`{e.name}` is not installed", "edgewise serve", "pip install edgewise[serve,text]"
+        ) from None
+    from ..serve.catalog import Catalog
+
+    models = dict(_named(text, True) for text in args.model)
+    adapters = dict(_named(text, False) for text in args.adapter)
+    catalog = Catalog(models, adapters)
+    server = Server(catalog, options)
+    names = ", ".join(name for name, _ in catalog.names())
+    print(f"{server.url}: {names}", flush=True)
+    server.run()
+
+
+def _named(text: str, default: bool) -> tuple[str, str]:
+    """(name, path) of NAME=PATH."""
+    name, equals, path = text.partition("=")
+    if equals and name and path and not os.path.exists(text):
+        return name, path
+    if not default or not text:
+        raise InputError(f"{text!r} is not NAME=FOLDER", "--adapter", "Name the adapter.")
+    return os.path.basename(os.path.normpath(text)).removesuffix(".edge"), text

@@ -1,0 +1,14 @@
+"""Models behind an HTTP endpoint of OpenAI's form, as llama.cpp, vLLM and Ollama have it.
+
+    options: limits and addresses
+    refusals: errors in OpenAI's format
+    fields, requests: what a request may contain, and its checks
+    detokenize: text of tokens as they come, stop strings
+    catalog: the models that are served, by name
+    jobs: the bounded queue and the thread that computes
+    generation, embeddings: what that thread does for a request
+    answers: bodies and events of answers
+    app, launch: routes and the server
+
+Needs `pip install edgewise[serve,text]`. Only app and launch import the HTTP libraries.
+"""

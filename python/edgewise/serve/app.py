@@ -1,0 +1,249 @@
+"""The routes of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from . import requests
+from .answers import Answer, event_of
+from .catalog import Catalog
+from .embeddings import embed
+from .generation import Usage, generate
+from .jobs import Cancelled, Job, Worker
+from .options import ServeOptions
+from .refusals import Refusal, refusal_of
+
+Handler = Callable[[Request], Awaitable[Response]]
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+class EventStream(StreamingResponse):
+    """A stream of events that cancels its job however it ends."""
+
+    def __init__(self, job: Job, events: AsyncIterator[bytes]) -> None:
+        # proxies such as nginx would else collect events
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self.job = job
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.job.cancel()
+
+
+class Service:
+    """What the routes call.
+
+    Args:
+        catalog: the models.
+        options: who may use them.
+    """
+
+    def __init__(self, catalog: Catalog, options: ServeOptions) -> None:
+        self.catalog, self.options = catalog, options
+        self.worker = Worker(options.limits.waiting)
+
+    def end(self) -> None:
+        """Cancels all requests and waits for the engine."""
+        self.worker.end()
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        routes = [
+            ("/health", self.health, "GET"),
+            ("/v1/models", self.models, "GET"),
+            ("/v1/models/{name:path}", self.model, "GET"),
+            ("/v1/completions", self.completions, "POST"),
+            ("/v1/chat/completions", self.chat, "POST"),
+            ("/v1/embeddings", self.embeddings, "POST"),
+        ]
+        middleware = []
+        if self.options.origins:
+            middleware.append(
+                Middleware(
+                    CORSMiddleware,
+                    allow_origins=list(self.options.origins),
+                    allow_methods=["GET", "POST"],
+                    allow_headers=["*"],
+                    max_age=600,
+                )
+            )
+        return Starlette(
+            routes=[Route(p, self._guarded(handler), methods=[m]) for p, handler, m in routes],
+            middleware=middleware,
+            exception_handlers={HTTPException: _not_there},
+        )
+
+    def _guarded(self, handler: Handler) -> Handler:
+        """A handler behind the checks of who asks; every error becomes an answer."""
+
+        @functools.wraps(handler)
+        async def guarded(request: Request) -> Response:
+            try:
+                self._admit(request)
+                return await handler(request)
+            except (Cancelled, ClientDisconnect):
+                return _refused(Refusal("the request was cancelled", 503, code="cancelled"))
+            except Exception as e:
+                return _refused(refusal_of(e))
+
+        return guarded
+
+    def _admit(self, request: Request) -> None:
+        """Raises Refusal for requests of pages and programs that may not use the server."""
+        host = request.headers.get("host", "").rpartition(":")
+        name = host[0] if host[1] and not host[2].endswith("]") else host[2]
+        if self.options.loopback and name not in (*LOCAL, self.options.host):
+            # A page of another site whose name was made to point to this machine.
+            raise Refusal(f"this server is not {name[:80]!r}", 403, code="wrong_host")
+        origin = request.headers.get("origin")
+        if origin is not None and not {origin, "*"} & set(self.options.origins):
+            text = f"pages of {origin[:80]} may not use this server; start it with --origin"
+            raise Refusal(text, 403, code="wrong_origin")
+        if self.options.api_key is not None and request.url.path != "/health":
+            given = request.headers.get("authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(given.encode(), self.options.api_key.encode()):
+                text = "send the server's key as `Authorization: Bearer KEY`"
+                raise Refusal(text, 401, code="invalid_api_key")
+
+    # ---- routes ----
+    async def health(self, request: Request) -> Response:
+        """Whether the server is there."""
+        return JSONResponse({"status": "ok"})
+
+    async def models(self, request: Request) -> Response:
+        """All models and adapters."""
+        return JSONResponse({"object": "list", "data": [*map(self._described, self._names())]})
+
+    async def model(self, request: Request) -> Response:
+        """One of them."""
+        name = request.path_params["name"]
+        for known in self._names():
+            if known == name:
+                return JSONResponse(self._described(known))
+        raise Refusal(f"there is no model {name[:80]!r}", 404, "model", "model_not_found")
+
+    def _names(self) -> list[str]:
+        return [name for name, _ in self.catalog.names()]
+
+    def _described(self, name: str) -> dict[str, Any]:
+        record = {"id": name, "object": "model", "created": self.catalog.created}
+        parent = dict(self.catalog.names())[name]
+        return {**record, "owned_by": "edgewise", "root": parent or name, "parent": parent}
+
+    async def completions(self, request: Request) -> Response:
+        """Continues texts."""
+        body = requests.parse_body(await self._body(request, "application/json"))
+        return await self._text(request, requests.parse_completion(body, self.options.limits))
+
+    async def chat(self, request: Request) -> Response:
+        """Answers chats."""
+        body = requests.parse_body(await self._body(request, "application/json"))
+        return await self._text(request, requests.parse_chat(body, self.options.limits))
+
+    async def embeddings(self, request: Request) -> Response:
+        """Embeds texts."""
+        body = requests.parse_body(await self._body(request, "application/json"))
+        asked = requests.parse_embedding(body, self.options.limits)
+        pipe = self.catalog.embedder(asked.model)
+        job = self.worker.submit(lambda job: embed(pipe, asked, job))
+        async with watched(request, job), aclosing(job.results()) as results:
+            return JSONResponse(await anext(results))
+
+    async def _text(self, request: Request, asked: requests.Generation) -> Response:
+        model, adapter = self.catalog.text(asked.model)
+        limits = self.options.limits
+
+        def work(job: Job) -> Iterator[Any]:
+            return generate(model, adapter, asked, limits, job)
+
+        job, answer = self.worker.submit(work), Answer(asked)
+        results = job.results()
+        async with watched(request, job):
+            if not asked.stream:
+                async with aclosing(results):
+                    return JSONResponse(answer.whole([event async for event in results]))
+            # Errors before the first text have a status of their own.
+            first = await anext(results)
+        return EventStream(job, _events(answer, first, results))
+
+    async def _body(self, request: Request, kind: str) -> bytes:
+        """The body of a request. Raises Refusal."""
+        limits = self.options.limits
+        most = limits.body if kind == "application/json" else limits.tensors
+        given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if given != kind:  # pages may send other types without being asked for permission
+            raise Refusal(f"send it with `Content-Type: {kind}`", 415, code="wrong_content_type")
+        large = Refusal(f"at most {most} bytes are read", 413, code="too_large")
+        length = request.headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()) or int(length[:20]) > most:
+            raise large
+        data = bytearray()
+        try:
+            async with asyncio.timeout(limits.seconds):
+                async for piece in request.stream():
+                    data += piece
+                    if len(data) > most:
+                        raise large
+        except TimeoutError:
+            text = f"the body did not arrive within {limits.seconds:g} s"
+            raise Refusal(text, 408, code="too_slow") from None
+        return bytes(data)
+
+
+async def _events(answer: Answer, first: Any, results: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    """The events of a stream; an error within it is its last event."""
+    try:
+        record = answer.chunk(first)
+        yield event_of(record)
+        async for event in results:
+            if (record := answer.chunk(event)) is not None:
+                yield event_of(record)
+        yield event_of("[DONE]")
+    except Exception as e:
+        yield event_of(refusal_of(e).body)
+
+
+@asynccontextmanager
+async def watched(request: Request, job: Job) -> AsyncIterator[None]:
+    """A context in which the job is cancelled when the client goes away."""
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        job.cancel()
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+def _refused(refusal: Refusal) -> Response:
+    headers = {"Retry-After": "1"} if refusal.status == 429 else None
+    return JSONResponse(refusal.body, refusal.status, headers)
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    text = f"there is no {request.method} {request.url.path[:200]}"
+    return _refused(Refusal(text, status, code="not_found"))
+
+
+__all__ = ["Service", "Usage"]

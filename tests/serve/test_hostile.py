@@ -1,0 +1,224 @@
+"""Requests that must be refused in words, clients that go away, and a full queue."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from . import environment  # noqa: F401
+
+pytest.importorskip("uvicorn")
+
+GOOD = {"model": "stories", "prompt": "Once", "max_tokens": 1, "temperature": 0}
+TYPE = {"Content-Type": "application/json"}
+CHAT = {"model": "stories", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+
+
+def send(server, body, path="/v1/completions", headers=TYPE, method="POST"):
+    """(status, the error or the whole answer, headers)"""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    connection.request(method, path, data, headers)
+    answer = connection.getresponse()
+    record = json.loads(answer.read())
+    connection.close()
+    return answer.status, record.get("error", record), answer.headers
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        (b"", "invalid JSON"),
+        (b"[1]", "expected a JSON object"),
+        (b'{"a": ' + b"[" * 9000, "nested too deeply|invalid JSON"),
+        (b'{"n": ' + b"9" * 6000 + b"}", "invalid JSON|unknown|no field"),
+        (b"\xff\xfe", "not UTF-8"),
+        ({**GOOD, "x" * 500: 1}, "there is no field"),
+        ({**GOOD, "model": None}, "name a model"),
+        ({**GOOD, "model": {"a": 1}}, "name a model"),
+        ({**GOOD, "prompt": []}, "give a text"),
+        ({**GOOD, "prompt": [[1, 2], [True]]}, "give a text"),
+        ({**GOOD, "prompt": ["a"] * 17}, "at most 16"),
+        ({**GOOD, "prompt": [-1]}, "vocabulary"),
+        ({**GOOD, "prompt": [2**70]}, "vocabulary"),
+        ({**GOOD, "n": 10**9}, "integer from 1 to 16"),
+        ({**GOOD, "prompt": ["a"] * 4, "n": 5}, "20 sequences"),
+        ({**GOOD, "max_tokens": 0}, "integer from 1"),
+        ({**GOOD, "max_tokens": True}, "integer from 1"),
+        ({**GOOD, "temperature": "hot"}, "number from 0"),
+        ({**GOOD, "temperature": float("nan")}, "number from 0"),
+        ({**GOOD, "top_k": 1.5}, "integer from -1"),
+        ({**GOOD, "seed": 2**64}, "integer from"),
+        ({**GOOD, "stop": ["a"] * 17}, "at most 16 texts"),
+        ({**GOOD, "stop": [""]}, "none empty"),
+        ({**GOOD, "logit_bias": {"x": 1}}, "not a token id"),
+        ({**GOOD, "logit_bias": {"5000": 1}}, "vocabulary"),
+        ({**GOOD, "logprobs": 21}, "integer from 0 to 20"),
+        ({**GOOD, "stream": "yes"}, "true or false"),
+        ({**GOOD, "stream_options": [1]}, "not an object"),
+        ({**GOOD, "echo": True}, "does not have `echo`"),
+    ],
+)
+def test_refused_in_words(server, body, words):
+    status, error, _ = send(server, body)
+    assert status == 400 and error["type"] == "invalid_request_error"
+    assert any(word in error["message"] for word in words.split("|")), error
+    assert len(error["message"]) < 500
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"messages": "Hi"}, "give a list"),
+        ({"messages": [{"content": "Hi"}]}, "has no role"),
+        ({"messages": [{"role": "user", "content": None}]}, "no content of text"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "else than text"),
+        ({"tools": [{"type": "function"}]}, "calls no tools"),
+        ({"response_format": {"type": "json_object"}}, "plain text"),
+        ({"continue_final_message": True}, "nothing to continue"),
+        ({"add_generation_prompt": False}, "opposite"),
+        ({"top_logprobs": 2}, "needs `logprobs: true`"),
+    ],
+)
+def test_refused_chats(server, change, words):
+    status, error, _ = send(server, {**CHAT, **change}, "/v1/chat/completions")
+    assert status == 400 and words in error["message"]
+
+
+def test_refused_requests(server):
+    for answer, expected in (
+        (send(server, b" " * 30_000), (413, "20000 bytes")),
+        (send(server, GOOD, headers={"Content-Type": "text/plain"}), (415, "Content-Type")),
+        (send(server, GOOD, headers={**TYPE, "Host": "evil.example"}), (403, "is not 'evil")),
+        (send(server, GOOD, headers={**TYPE, "Origin": "https://evil.example"}), (403, "--origin")),
+        (send(server, GOOD, "/v1/x"), (404, "there is no POST /v1/x")),
+        (send(server, GOOD, method="PUT"), (405, "there is no PUT")),
+        (send(server, {"model": "tiny", "input": [""]}, "/v1/embeddings"), (400, "not empty")),
+        (send(server, {"model": "tiny", "input": ["a"] * 300}, "/v1/embeddings"), (400, "256")),
+    ):
+        status, error, _ = answer
+        assert status == expected[0] and expected[1] in error["message"]
+
+
+def test_pages_of_an_origin_may_ask(server):
+    page = {"Origin": "https://page.example"}
+    status, _, headers = send(server, GOOD, headers={**TYPE, **page})
+    assert status == 200
+    assert headers["Access-Control-Allow-Origin"] == "https://page.example"
+    asked = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.request("OPTIONS", "/v1/completions", headers={**page, **asked})
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert "authorization" in answer.headers["Access-Control-Allow-Headers"]
+
+
+def test_a_body_that_does_not_come(server):
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+            b"Content-Type: application/json\r\n\r\n{"
+        )
+        assert connection.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_keys(catalog):
+    from edgewise.errors import InputError
+    from edgewise.serve.launch import Server
+    from edgewise.serve.options import ServeOptions
+
+    with pytest.raises(InputError, match="everybody"):
+        Server(catalog, ServeOptions(host="0.0.0.0"))
+    with Server(catalog, ServeOptions(port=0, api_key="sesame")) as server:
+        for key, expected in (("sesame", 200), ("Sesame", 401), ("", 401), ("é", 401)):
+            headers = {**TYPE, "Authorization": f"Bearer {key}".encode()}
+            status, error, _ = send(server, GOOD, headers=headers)
+            assert status == expected
+        assert error["type"] == "authentication_error"
+        assert send(server, b"", "/health", {}, "GET")[0] == 200
+
+
+LONG = {**GOOD, "max_tokens": 200, "logit_bias": {"0": -100}}  # no end of the story
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_ends_its_work(server, stream):
+    """The next request is answered long before the first one would have ended."""
+    worker = server.service.worker
+    body = json.dumps({**LONG, "n": 16, "stream": stream}).encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
+            b"Content-Type: application/json\r\n\r\n%b" % (len(body), body)
+        )
+        if stream:
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+        while worker.current is None:
+            time.sleep(0.005)
+        job = worker.current
+    assert job.cancelled.wait(10)
+    assert send(server, GOOD)[0] == 200
+    assert worker.current is not job
+
+
+def test_a_full_queue_refuses(server):
+    """One request is computed, three wait, the others are told to come again."""
+    worker = server.service.worker
+    held, go = threading.Event(), threading.Event()
+    answers = []
+
+    def ask():
+        answers.append(send(server, GOOD))
+
+    run, threads = worker.changed, []
+    original = worker.submit
+
+    def holding(work):
+        def first(job):
+            held.set()
+            go.wait(20)
+            yield from work(job)
+
+        worker.submit = original
+        return original(first)
+
+    worker.submit = holding
+    for k in range(4):
+        threads.append(threading.Thread(target=ask))
+        threads[-1].start()
+        while True:  # the first is computed, the others wait
+            with run:
+                if held.is_set() and len(worker.jobs) == k:
+                    break
+            time.sleep(0.005)
+    status, error, headers = send(server, GOOD)
+    assert (status, error["code"], headers["Retry-After"]) == (429, "busy", "1")
+    assert error["type"] == "rate_limit_error"
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert [answer[0] for answer in answers] == [200] * 4
+
+
+def test_detokenizer_tells_whole_characters():
+    from edgewise.serve.detokenize import Detokenizer, StopText
+
+    class Bytes:
+        def decode(self, ids, skip_special_tokens):
+            return bytes(ids).decode(errors="replace")
+
+    text = Detokenizer(Bytes(), [65, 66])
+    pieces = [text.push(b) for b in "aé\U0001f600b".encode() + b"\xe2\x82"]
+    assert [p for p in pieces if p] == ["a", "é", "\U0001f600", "b"]
+    assert text.end() == "\ufffd"
+    stop = StopText(["END", "\n\n"])
+    assert [stop.push(p) for p in ["a\n", "b", "E", "N", "x", "EN", "Dy"]] == [
+        *("a", "\nb", "", "", "ENx", "", "")
+    ]
+    assert stop.stopped

@@ -1,0 +1,192 @@
+"""The server as OpenAI's official client sees it."""
+
+import base64
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from . import environment  # noqa: F401
+
+openai = pytest.importorskip("openai")
+pytest.importorskip("uvicorn")
+
+CHAT = [{"role": "user", "content": "A story of a cat."}]
+PROMPT = "Once upon a time"
+
+
+@pytest.fixture(scope="module")
+def pipe(folder):
+    import edgewise
+
+    return edgewise.pipeline("text-generation", str(folder))
+
+
+def greedy(pipe, given, tokens=30):
+    """The new text of the pipeline itself."""
+    out = pipe(given, do_sample=False, max_new_tokens=tokens, return_full_text=False)
+    return out[0]["generated_text"]
+
+
+def test_models(client):
+    models = {m.id: m for m in client.models.list()}
+    assert list(models) == ["stories", "tiny", "pirate", "poet"]
+    assert models["pirate"].parent == "stories" and models["tiny"].parent is None
+    assert client.models.retrieve("poet").id == "poet"
+    with pytest.raises(openai.NotFoundError, match="there is no model 'x'"):
+        client.models.retrieve("x")
+
+
+def test_completion_and_chat_are_those_of_the_pipeline(client, pipe):
+    done = client.completions.create(model="stories", prompt=PROMPT, temperature=0, max_tokens=30)
+    assert done.choices[0].text == greedy(pipe, PROMPT)
+    assert done.choices[0].finish_reason == "length"
+    prompt = len(pipe.tokenizer.encode(PROMPT))
+    assert (done.usage.prompt_tokens, done.usage.completion_tokens) == (prompt, 30)
+    said = client.chat.completions.create(
+        model="stories", messages=CHAT, temperature=0, max_completion_tokens=30
+    )
+    assert said.choices[0].message.content == greedy(pipe, CHAT)
+
+
+def test_a_stream_is_the_whole_text_in_pieces(client, pipe):
+    stream = client.chat.completions.create(
+        model="stories",
+        messages=CHAT,
+        temperature=0,
+        max_tokens=30,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    texts = [c.choices[0].delta.content or "" for c in chunks if c.choices]
+    assert "".join(texts) == greedy(pipe, CHAT) and len(texts) > 10
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
+    assert chunks[-1].usage.completion_tokens == 30
+
+
+def test_an_answer_is_continued_from_every_place(client, pipe):
+    """What `hybrid` relies on when it changes sides: the text so far is an unfinished message,
+    from which a template may trim spaces.
+    """
+    whole = greedy(pipe, CHAT, 12)
+    ids = pipe.tokenizer.encode(whole, add_special_tokens=False)
+    for n in range(1, 12, 3):
+        so_far = pipe.tokenizer.decode(ids[:n]).rstrip()
+        rest = client.chat.completions.create(
+            model="stories",
+            messages=[*CHAT, {"role": "assistant", "content": so_far}],
+            temperature=0,
+            max_tokens=12 - n,
+            extra_body={"continue_final_message": True, "add_generation_prompt": False},
+        )
+        assert (so_far.strip() + rest.choices[0].message.content) == whole.strip()
+
+
+def test_seeds_and_several_sequences(client):
+    def texts(**fields):
+        done = client.completions.create(
+            model="stories", max_tokens=12, temperature=1.2, seed=7, **fields
+        )
+        return [c.text for c in done.choices]
+
+    first = texts(prompt=[PROMPT, "The dog"], n=2)
+    assert first == texts(prompt=[PROMPT, "The dog"], n=2)
+    assert len(set(first)) == 4
+    assert texts(prompt=PROMPT) == first[:1]
+
+
+def test_stop_strings_end_the_text_before_them(client, pipe):
+    whole = greedy(pipe, PROMPT, 40)
+    at = whole.index(".")
+    stop = whole[at - 3 : at + 1]  # of several tokens
+    fields = {"model": "stories", "prompt": PROMPT, "temperature": 0, "max_tokens": 40}
+    done = client.completions.create(stop=[stop, "\0"], **fields)
+    assert (done.choices[0].text, done.choices[0].finish_reason) == (
+        whole[: whole.index(stop)],
+        "stop",
+    )
+    chunks = list(client.completions.create(stop=stop, stream=True, **fields))
+    assert "".join(c.choices[0].text for c in chunks) == done.choices[0].text
+
+
+def test_adapters_are_models(client, folder, adapters):
+    import edgewise
+    from edgewise.training.adapters import CausalLM
+
+    model = CausalLM(str(folder), lora=adapters["pirate"])
+    own = edgewise.pipeline("text-generation", model)
+    seen = set()
+    for name in ("pirate", "poet", "stories", "pirate"):
+        done = client.completions.create(model=name, prompt=PROMPT, temperature=0, max_tokens=10)
+        if name != "poet":
+            model.set_adapter("default" if name == "pirate" else None)
+            assert done.choices[0].text == greedy(own, PROMPT, 10)
+        seen.add(done.choices[0].text)
+    assert len(seen) == 3
+
+
+def test_logprobs_are_onnxruntimes(client, folder, pipe):
+    done = client.completions.create(
+        model="stories", prompt=PROMPT, temperature=0, max_tokens=5, logprobs=3
+    )
+    found = done.choices[0].logprobs
+    prompt = pipe.tokenizer.encode(PROMPT)
+    ids = prompt + pipe.tokenizer.encode(done.choices[0].text, add_special_tokens=False)
+    session = onnxruntime.InferenceSession(str(folder / "onnx/model_q4.onnx"))
+    feeds = {}
+    for given in session.get_inputs():
+        if given.name.startswith("past"):
+            feeds[given.name] = np.zeros((1, given.shape[1], 0, given.shape[3]), np.float32)
+    feeds["input_ids"] = np.array([ids], np.int64)
+    feeds["attention_mask"] = np.ones_like(feeds["input_ids"])
+    if "position_ids" in {given.name for given in session.get_inputs()}:
+        feeds["position_ids"] = np.arange(len(ids))[None]
+    logits = session.run(["logits"], feeds)[0][0, len(prompt) - 1 : -1].astype(np.float64)
+    expected = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    np.testing.assert_allclose(found.token_logprobs, expected.max(-1), atol=0.05)
+    best = np.sort(expected, -1)[:, :-4:-1]
+    np.testing.assert_allclose([[*t.values()] for t in found.top_logprobs], best, atol=0.05)
+    assert "".join(found.tokens) == done.choices[0].text
+    said = client.chat.completions.create(
+        model="stories", messages=CHAT, max_tokens=3, logprobs=True, top_logprobs=2
+    )
+    content = said.choices[0].logprobs.content
+    assert len(content) == 3 and all(len(t.top_logprobs) == 2 for t in content)
+
+
+def test_embeddings_are_transformers(client, server, encoder):
+    import torch
+    import transformers
+
+    texts = ["The quick brown fox.", "My phone is broken!"]
+    made = client.embeddings.create(model="tiny", input=texts)  # as base64, the client's default
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
+    model = transformers.AutoModel.from_pretrained(encoder).eval()
+    for text, entry in zip(texts, made.data):
+        with torch.no_grad():
+            states = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+        expected = torch.nn.functional.normalize(states.mean(0), dim=0)
+        np.testing.assert_allclose(entry.embedding, expected, atol=1e-5)
+    assert made.usage.prompt_tokens == sum(len(tokenizer(t).input_ids) for t in texts)
+    raw = client.embeddings.with_raw_response.create(
+        model="tiny", input=texts[0], encoding_format="base64"
+    )
+    packed = json.loads(raw.text)["data"][0]["embedding"]
+    np.testing.assert_allclose(
+        np.frombuffer(base64.b64decode(packed), "<f4"), made.data[0].embedding, atol=1e-6
+    )
+
+
+def test_errors_are_those_of_the_client(client):
+    with pytest.raises(openai.NotFoundError, match="there are: stories, pirate, poet"):
+        client.completions.create(model="x", prompt="a")
+    with pytest.raises(openai.BadRequestError, match="does something else"):
+        client.completions.create(model="tiny", prompt="a")
+    with pytest.raises(openai.BadRequestError, match="context 512; shorten it") as e:
+        client.completions.create(model="stories", prompt=[5] * 600)
+    assert e.value.code == "context_length_exceeded" and e.value.param == "prompt"
+    with pytest.raises(openai.BadRequestError, match="vocabulary has 4096"):
+        client.completions.create(model="stories", prompt=[5000])
