@@ -323,15 +323,32 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     slotsOf(plan.kinds).forEach((slot, i) => {
       const bytes = plan.parts.slotBytes[slot]!;
       const old = this.temps[i];
-      if (!old || old.bytes < bytes) {
-        const larger = this.allocate(bytes, "what is between steps");
-        this.temps[i] = larger;
-        for (const other of this.plans.values()) {
-          const its = slotsOf(other.kinds)[i];
-          if (its !== undefined) other.bind(its, larger, "");
-        }
-        if (old) this.memory.release(old);
-      } else plan.bind(slot, old, "");
+      if (!old || old.bytes < bytes) this.renewTemp(i, bytes);
+      else plan.bind(slot, old, "");
+    });
+  }
+
+  /** Makes an arena anew, for all plans that have it. */
+  private renewTemp(i: number, bytes: number): void {
+    const old = this.temps[i];
+    const made = this.allocate(bytes, "what is between steps");
+    this.temps[i] = made;
+    for (const plan of this.plans.values()) {
+      const slot = slotsOf(plan.kinds)[i];
+      if (slot !== undefined) plan.bind(slot, made, "");
+    }
+    if (old) this.memory.release(old);
+  }
+
+  /** Arenas that had no memory, for a plan that is gone: the others need smaller ones. */
+  private mendTemps(): void {
+    this.temps.forEach((temp, i) => {
+      if (!temp.failed) return;
+      const sizes = Array.from(this.plans.values(), ({ kinds, parts }) => {
+        const slot = slotsOf(kinds)[i];
+        return slot === undefined ? 0 : parts.slotBytes[slot]!;
+      });
+      this.renewTemp(i, Math.max(0, ...sizes));
     });
   }
 
@@ -341,6 +358,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       this.wasm.freePlan(handle);
       this.plans.get(handle)?.free();
       this.plans.delete(handle);
+      this.mendTemps();
     });
   }
 

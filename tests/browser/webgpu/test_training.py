@@ -1,0 +1,104 @@
+"""Training on a page's GPU: losses are those of WebAssembly."""
+
+import io
+
+import pytest
+from bench.models import language_model
+from edgewise.onnx import BytesSource
+from edgewise.session.open import folder_files
+from edgewise.targets import target_named
+from edgewise.training.package import compile_training_package
+
+from ..conftest import MODEL
+from ..training.conftest import artifacts  # noqa: F401
+from ..training.harness import TEXT
+from ..training.session_scripts import CREATE
+
+
+@pytest.fixture(scope="module")
+def trainable(gpu_files):
+    """A language model of one layer, with LoRA, for a GPU: one in software is slow."""
+    sizes = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "head_dim": 16, "inner": 32}
+    model = language_model(**sizes, vocab=4096, theta=10000.0, epsilon=1e-5)
+    files = {n: f for n, f in folder_files(MODEL)[0].items() if not n.endswith(".onnx")}
+    files["model.onnx"] = BytesSource(model.SerializeToString(), "model.onnx")
+    program = {"name": "lora", "batch": 1, "sequence": 16, "lora": {"r": 4, "lora_alpha": 8}}
+    package = compile_training_package(
+        files, [program], capacity=64, chunks=(1,), target=target_named("webgpu")
+    )
+    out = io.BytesIO()
+    package.write(out)
+    (gpu_files / "trainable-gpu.edge").write_bytes(out.getvalue())
+    return package
+
+
+TUNE = """
+    const { device } = arg;
+    const p = await ew.pipeline("text-generation", "/files/trainable-gpu.edge", { device });
+    const options = {
+      max_steps: 2,
+      seed: 3,
+      schedule: "constant",
+      learning_rate: 5e-3,
+      gradient_accumulation_steps: 2,
+      evaluation: arg.text.slice(0, 40),
+      checkpoint: { name: device, every: 1 },
+    };
+    const first = await ew.Trainer.create(p, arg.text, options);
+    await first.step();
+    const { info } = first;
+    await first.close();
+    const r = await ew.fineTune(p, arg.text, { ...options, resume: true });
+    const trained = await p("Once upon a time", { max_new_tokens: 4, do_sample: false });
+    const files = await p.saveAdapter(r.adapter);
+    await p.setAdapter(null);
+    const base = await p("Once upon a time", { max_new_tokens: 4, do_sample: false });
+    const texts = [trained, base].map(([{ generated_text }]) => generated_text);
+    await p.dispose();
+    const { losses, evaluations } = r;
+    return { losses, evaluations, texts, sizes: files.map(({ size }) => size), info };
+"""
+
+
+def test_fine_tuning(gpu_visit, trainable):
+    """With accumulated gradients, evaluations, and a checkpoint from which a run goes on."""
+    gpu, wasm = (
+        gpu_visit.run(TUNE, {"text": TEXT, "device": device}) for device in ("webgpu", "wasm")
+    )
+    assert "error" not in gpu, gpu["error"]["message"]
+    device = gpu["info"]["device"]
+    assert device["name"] == "webgpu" and device["gpu"]["onWasm"] == {}
+    assert len(gpu["losses"]) == 2 and len(gpu["evaluations"]) == 2
+    assert gpu["losses"] == pytest.approx(wasm["losses"], abs=1e-3)
+    for (step, loss), (other, of_wasm) in zip(gpu["evaluations"], wasm["evaluations"], strict=True):
+        assert step == other and loss == pytest.approx(of_wasm, abs=1e-3)
+    assert gpu["texts"] == wasm["texts"] and gpu["sizes"] == wasm["sizes"]
+    assert gpu_visit.asked("worker-webgpu-training.js")
+
+
+STEPS = """
+    const s = await open({ options: { device: arg.device } });
+    const losses = await steps(s, 0, 3);
+    const { data } = await s.getContiguousParameters();
+    const evaluation = await s.runEvalStep(batch(1));
+    const wrong = batch(0);
+    wrong.labels.data[0] = 9n;
+    const refused = await s.runTrainStep(wrong).catch((e) => [e.name, e.what]);
+    losses.push(...(await steps(s, 3, 4)));
+    const { device } = s;
+    await s.release();
+    const loss = Object.values(evaluation)[0].data[0];
+    return { losses, loss, parameters: Array.from(data), refused, device };
+"""
+
+
+def test_a_training_session(gpu_visit, artifacts):  # noqa: F811
+    gpu, wasm = (
+        gpu_visit.run(CREATE + STEPS, {**artifacts, "device": device})
+        for device in ("webgpu", "wasm")
+    )
+    assert "error" not in gpu, gpu["error"]["message"]
+    assert gpu["device"]["name"] == "webgpu" and gpu["device"]["gpu"]["onWasm"] == {}
+    assert gpu["refused"][0] == wasm["refused"][0] == "InputError"
+    for what in ("losses", "loss", "parameters"):
+        assert gpu[what] == pytest.approx(wasm[what], abs=1e-4), what
