@@ -91,7 +91,7 @@ export class GpuMemory {
   /** Memory with undefined contents, beside other memory for the same use. */
   shared(bytes: number, what: string, use: Use): GpuRange {
     const size = aligned(bytes);
-    const shared = [...this.blocks].filter((block) => block.use === use);
+    const shared = [...this.blocks].filter((block) => block.use === use && !block.failed);
     for (const block of shared)
       if (block.spare.some((s) => s.bytes === size) || block.bytes - block.used >= size)
         return this.take(block, bytes);

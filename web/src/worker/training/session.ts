@@ -161,7 +161,8 @@ export class Session {
     if (!buffer) {
       if (state.kind === "adapter") buffer = this.weights.adapter(state.name, state.bytes);
       else {
-        buffer = this.device.allocate(state.bytes, `the ${state.kind} '${state.name}'`);
+        const what = `the ${state.kind} '${state.name}'`;
+        buffer = this.device.allocate(state.bytes, what, "state");
         this.own.push(buffer);
       }
       this.states.set(state.name, buffer);

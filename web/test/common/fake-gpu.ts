@@ -1,0 +1,107 @@
+// A GPU that copies and computes nothing, for tests of what the host does: memory, reads, errors.
+
+class FakeBuffer {
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  destroyed = false;
+  constructor(
+    readonly size: number,
+    /** Whether the GPU had no memory for it. */
+    readonly failed: boolean,
+    private readonly gpu: FakeGpu,
+  ) {
+    this.bytes = new Uint8Array(size);
+  }
+  async mapAsync(): Promise<void> {
+    this.gpu.maps++;
+  }
+  getMappedRange(offset: number, size: number): ArrayBuffer {
+    return this.bytes.slice(offset, offset + size).buffer;
+  }
+  unmap(): void {}
+  destroy(): void {
+    this.destroyed = true;
+  }
+}
+
+/** Stands for `navigator.gpu`, its adapter and its device. */
+export class FakeGpu {
+  readonly buffers: FakeBuffer[] = [];
+  /** Maps so far, and dispatches. */
+  maps = 0;
+  dispatches = 0;
+  /** Buffers of this many bytes or more fail from now on. */
+  most = Infinity;
+  private scopes: boolean[] = [];
+  readonly limits = {
+    maxBufferSize: 1 << 28,
+    maxStorageBufferBindingSize: 1 << 27,
+    maxStorageBuffersPerShaderStage: 8,
+    maxComputeWorkgroupStorageSize: 1 << 15,
+  };
+  readonly info = { vendor: "a", architecture: "fake", description: "", isFallbackAdapter: true };
+  readonly lost = new Promise<never>(() => undefined);
+  readonly queue = {
+    writeBuffer: (to: FakeBuffer, offset: number, data: ArrayBufferView | ArrayBuffer) => {
+      if (data instanceof ArrayBuffer) to.bytes.set(new Uint8Array(data), offset);
+      else to.bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), offset);
+    },
+    submit: (all: (() => void)[][]) => {
+      for (const work of all.flat()) work();
+    },
+  };
+
+  /** Makes it the GPU of this process. */
+  install(): void {
+    const value = { gpu: this, hardwareConcurrency: 1 };
+    Object.defineProperty(globalThis, "navigator", { value, configurable: true });
+  }
+  requestAdapter = async (): Promise<this> => this;
+  requestDevice = async (): Promise<this> => this;
+  createBuffer({ size }: { size: number }): FakeBuffer {
+    const failed = size >= this.most;
+    if (failed) this.scopes[this.scopes.length - 1] = true;
+    const made = new FakeBuffer(size, failed, this);
+    this.buffers.push(made);
+    return made;
+  }
+  pushErrorScope(): void {
+    this.scopes.push(false);
+  }
+  popErrorScope = async (): Promise<object | null> =>
+    this.scopes.pop() ? { message: "out of memory" } : null;
+  createBindGroupLayout = (): object => ({});
+  createPipelineLayout = (): object => ({});
+  createShaderModule = (): object => ({});
+  createComputePipelineAsync = async (): Promise<object> => ({});
+  createBindGroup = ({ entries }: { entries: { resource: { buffer: FakeBuffer } }[] }) =>
+    entries.map(({ resource }) => resource.buffer);
+
+  createCommandEncoder(): object {
+    const work: (() => void)[] = [];
+    let group: FakeBuffer[] = [];
+    const pass = {
+      setPipeline: () => undefined,
+      setBindGroup: (_: number, bound: FakeBuffer[]) => {
+        group = bound;
+      },
+      dispatchWorkgroups: () => {
+        const bound = group;
+        work.push(() => {
+          this.dispatches++;
+          if (bound.some(({ failed, destroyed }) => failed || destroyed))
+            throw new Error("a buffer that is bound has no memory");
+        });
+      },
+      end: () => undefined,
+    };
+    return {
+      beginComputePass: () => pass,
+      copyBufferToBuffer: (a: FakeBuffer, at: number, b: FakeBuffer, to: number, n: number) =>
+        work.push(() => b.bytes.set(a.bytes.subarray(at, at + n), to)),
+      clearBuffer: (a: FakeBuffer, at: number, n: number) =>
+        work.push(() => a.bytes.fill(0, at, at + n)),
+      finish: () => work,
+    };
+  }
+  destroy(): void {}
+}

@@ -1,0 +1,98 @@
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { pathToFileURL } from "node:url";
+import type { Device } from "../../src/device/device.ts";
+import { GpuDevice } from "../../src/device/webgpu/device.ts";
+import { loadParts, missingParts } from "../../src/device/webgpu/shader-parts.ts";
+import { kernelsOf } from "../../src/device/webgpu/steps.ts";
+import { LIMITS } from "../../src/gen/limits.ts";
+import { OutOfMemory } from "../../src/shared/errors.ts";
+import { FakeGpu } from "../common/fake-gpu.ts";
+
+const folder = join(process.env.EDGEWISE_SRC!, "../dist/engine/");
+const built = existsSync(join(folder, "edgewise-simd128.wasm"));
+const plan = (name: keyof typeof LIMITS) => new Uint8Array(Buffer.from(LIMITS[name][0], "base64"));
+
+async function open(): Promise<[Device, FakeGpu]> {
+  const gpu = new FakeGpu();
+  gpu.install();
+  const before = globalThis.fetch;
+  globalThis.fetch = (async (url: string) =>
+    new Response(readFileSync(new URL(url)), {
+      headers: { "Content-Type": "application/wasm" },
+    })) as typeof fetch;
+  const engineUrl = pathToFileURL(folder).href;
+  const options = { engineUrl, threadUrl: "", flavour: "simd128", threads: 1 } as const;
+  const device = await GpuDevice.open({ ...options, device: "webgpu" });
+  globalThis.fetch = before;
+  return [device, gpu];
+}
+
+test("several buffers are read with one map", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  const made = [1, 6, 4, 0].map((bytes, i) => {
+    const buffer = device.allocate(8, "a test");
+    device.write(buffer, new Uint8Array(8).fill(10 * (i + 1)));
+    return [buffer, bytes] as const;
+  });
+  const part = [made[1]![0].part(3), 3] as const; // begins within a word
+  const before = gpu.maps;
+  const read = await device.readAll!([...made, part]);
+  assert.equal(gpu.maps - before, 1);
+  assert.deepEqual(
+    read.map((data) => [...data]),
+    [[10], [20, 20, 20, 20, 20, 20], [30, 30, 30, 30], [], [20, 20, 20]],
+  );
+  // each can be transferred
+  assert.equal(new Set(read.map(({ buffer }) => buffer)).size, read.length);
+  for (const { buffer, byteLength } of read) assert.equal(buffer.byteLength, byteLength);
+  device.close();
+});
+
+test("what ran before runs after memory was missing", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  const first = device.loadPlan(plan("float32"), "first", "", undefined, [
+    "input",
+    "weight",
+    "temp",
+  ]);
+  device.bind(first, 0, device.allocate(1 << 21, "x"));
+  device.bind(first, 1, device.allocate(1 << 19, "w"));
+  const out = device.allocate(4, "out");
+  const runs = async (): Promise<void> => {
+    const before = gpu.dispatches;
+    device.run(first, "first");
+    await device.read(out);
+    assert.ok(gpu.dispatches > before);
+  };
+  await device.ready();
+  await runs();
+
+  gpu.most = 1 << 21; // its arena is larger than the first plan's
+  const second = device.loadPlan(plan("int8"), "second", "", undefined, [
+    "weight",
+    "input",
+    "temp",
+  ]);
+  await assert.rejects(device.ready(), (e: unknown) => {
+    assert.ok(e instanceof OutOfMemory && /between steps/.test(e.what));
+    return true;
+  });
+  device.freePlan(second);
+  await device.ready();
+  await runs();
+  device.close();
+});
+
+test("shaders that language models do not run are parts", async () => {
+  assert.deepEqual([...kernelsOf(plan("float32"))], ["gemm"]);
+  assert.deepEqual([...kernelsOf(plan("int8"))], ["pack_integer", "integer_product"]);
+  assert.deepEqual(missingParts(["gemm", "conv", "recurrent", "optimizer", "pool"]), [
+    "images",
+    "training",
+  ]);
+  await loadParts(["images"]);
+  assert.deepEqual(missingParts(["conv", "optimizer"]), ["training"]);
+});
