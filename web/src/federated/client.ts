@@ -3,19 +3,22 @@
 import { Aborted, InputError } from "../shared/errors.ts";
 import { message as textOf } from "../shared/words.ts";
 import { CODECS, type Codec, normOf, pack, Schema, sha256, unpack, type Values } from "./codec.ts";
-import { CHUNK, Connection, ConnectionLost, type Message } from "./connection.ts";
-import { Download, fileOf, refusal } from "./download.ts";
-import { type Finished, type LedgerEntry, type State, Store } from "./store.ts";
-import { isTime, objection, type Terms, type When } from "./terms.ts";
-import type { LocalTrainer } from "./trainers.ts";
+import { Connection, ConnectionLost, type Message } from "./connection.ts";
+import { Download, fileOf } from "./download.ts";
+import type { Certify } from "./secure/index.ts";
+import { type Finished, type LedgerEntry, locked, type State, Store } from "./store.ts";
+import { clipOf, epsilonOf, isTime, objection, type Terms, type When } from "./terms.ts";
+import type { LocalResult, LocalTrainer } from "./trainers.ts";
+import { upload } from "./upload.ts";
 
-const WINDOW = 4; // chunks on their way
 const CHECK_MS = 10_000; // between looks at the conditions of `when`, and at the connection
 const LAST_PAUSE_MS = 10_000;
 const ANSWER_MS = 15_000; // for the answer to hello
 const SILENCE_MS = 60_000; // without an answer: the connection is lost
 const STEADY_MS = 30_000; // a connection that lived so long was no failure
 const MAX_SECONDS = 3600; // of a task
+const STAGES = 4; // of secure aggregation, after training
+const NO_AUTHORITY = "Name who certifies members: the server could invent them.";
 
 /** The result of a round. */
 export interface RoundResult {
@@ -51,6 +54,8 @@ export interface FederatedOptions<Data> {
   ticket?: string;
   /** What is demanded of rounds. */
   terms?: Terms;
+  /** Asks the app's login to certify this client's key (base64url), for secure aggregation. */
+  certify?: Certify;
   /** When the client takes part. Default: always. */
   when?: When;
   /** Called after each round. */
@@ -111,6 +116,9 @@ export class FederatedClient<Data = unknown> {
     url: string,
     options: FederatedOptions<Data>,
   ): Promise<FederatedClient<Data>> {
+    const { secureAggregation, authority } = options.terms ?? {};
+    if (secureAggregation === "required" && authority === undefined)
+      throw new InputError("it is required by the terms", "terms.authority", NO_AUTHORITY);
     const key = `${url} ${options.name ?? "client"}`;
     const unlock = await locked(`edgewise-federated ${key}`);
     let store: Store | undefined;
@@ -254,6 +262,7 @@ export class FederatedClient<Data = unknown> {
       name: options.label,
       ticket: options.ticket,
       available: this.available,
+      secure: [1],
     });
     const answer = await connection.message(AbortSignal.timeout(ANSWER_MS)).catch((e) => {
       throw e instanceof Aborted ? new ConnectionLost(`${this.url} does not answer`) : e;
@@ -324,10 +333,11 @@ export class FederatedClient<Data = unknown> {
     if (!(seconds >= 0)) throw new InputError("its deadline is no number", "task");
     const end = AbortSignal.any([AbortSignal.timeout(seconds * 1000), this.ending.signal]);
     const key = `${task.run} ${task.round} ${task.base}`;
-    const begun = state.finished?.key === key;
+    const begun = state.finished?.key.startsWith(key) ?? false;
     await this.agree(task, begun ? state.finished : undefined);
     if (!begun && !this.available) throw new InputError("the client takes no tasks now", "when");
     await this.fetch(connection, task, end);
+    if (task.secure) return this.sum(connection, task, seconds, end);
     if (state.finished?.key !== key) await this.train(task, key, end);
     await this.agree(task, state.finished);
     // what was begun is finished, but never sent over a metered connection
@@ -388,10 +398,39 @@ export class FederatedClient<Data = unknown> {
     });
   }
 
-  private async train(task: Message, key: string, signal: AbortSignal): Promise<void> {
+  /** Takes part in a secure sum. */
+  private async sum(
+    connection: Connection,
+    task: Message,
+    seconds: number,
+    end: AbortSignal,
+  ): Promise<void> {
+    const { url, schema, store, state, options } = this;
+    const { takePart } = await import("./secure/index.ts");
+    const stages = STAGES * Number((task.secure as { stage?: unknown }).stage);
+    const late = AbortSignal.timeout((seconds + Math.min(stages, this.longest)) * 1000);
+    const signal = AbortSignal.any([late, this.ending.signal]);
+    await takePart(
+      {
+        ...{ connection, url, schema, store, state, signal },
+        terms: options.terms ?? {},
+        certify: options.certify,
+        train: async () => (await this.changes(task, end)).changes,
+        other: (message) => this.other(message),
+        send: (file, codec, more) => this.send(connection, { ...task, codec }, file, signal, more),
+      },
+      task,
+    );
+  }
+
+  /** Trains from the weights of a task. */
+  private async changes(
+    task: Message,
+    signal: AbortSignal,
+  ): Promise<{ changes: Values; result: LocalResult }> {
     const { state, schema, options } = this;
     await options.trainer.load(state.values);
-    let result: Awaited<ReturnType<LocalTrainer<Data>["train"]>>;
+    let result: LocalResult;
     try {
       result = await options.trainer.train(options.data, {
         round: Number(task.round),
@@ -411,6 +450,19 @@ export class FederatedClient<Data = unknown> {
         result.values.get(name)!.map((v, i) => v - before[i]!),
       );
     }
+    return { changes, result };
+  }
+
+  private async train(task: Message, key: string, signal: AbortSignal): Promise<void> {
+    const { state, schema } = this;
+    const { changes, result } = await this.changes(task, signal);
+    const factor = clipOf(task) / normOf(changes);
+    if (factor < 1)
+      for (const [name, x] of changes)
+        changes.set(
+          name,
+          x.map((v) => v * factor),
+        );
     const fields = { base: String(task.base), run: String(task.run), round: String(task.round) };
     const packed = await pack(changes, schema, task.codec as Codec, fields, state.left);
     state.finished = {
@@ -426,71 +478,18 @@ export class FederatedClient<Data = unknown> {
     await this.store.write(state);
   }
 
-  private async send(
+  private send(
     connection: Connection,
     task: Message,
     finished: Finished,
     end: AbortSignal,
+    more: Partial<LedgerEntry> = { epsilon: epsilonOf(task) },
   ): Promise<void> {
-    const { data, examples, steps, metrics, norm } = finished;
-    const [run, round, codec] = [String(task.run), Number(task.round), String(task.codec)];
-    const told = { run, round, sha256: finished.sha256, bytes: data.length, codec };
-    const numbers = { examples, steps, metrics };
-    await this.store.record({ url: this.url, ...told, norm, ...numbers });
-    if (end.aborted) throw new Aborted("the deadline has passed");
-    connection.send("update", { ...told, ...numbers });
-    let [sent, last] = [-1, 0];
-    for (;;) {
-      const answer = await connection.message(end);
-      if (answer.kind === "bye" || answer.kind === "task") return connection.unread(answer);
-      if (answer.kind === "refused") throw refusal(answer, this.url);
-      if (answer.kind !== "ack") await this.other(answer);
-      if (answer.sha256 !== finished.sha256) continue;
-      if (answer.kind !== "ack") return; // accepted, or rejected
-      const offset = Number(answer.offset);
-      if (!(Number.isInteger(offset) && offset >= last && offset <= data.length))
-        throw new InputError("it has acknowledged bytes that do not exist", this.url);
-      last = offset;
-      if (sent < 0) sent = offset;
-      sent = await this.sendPart(connection, finished, sent, offset + WINDOW * CHUNK);
-      this.progress(task, "send", offset, data.length);
-    }
+    const { url, store, options } = this;
+    const most = options.terms?.maxBytesPerDay ?? Infinity;
+    const other = (message: Message): Promise<void> => this.other(message);
+    const progress = (sent: number, bytes: number): void =>
+      this.progress(task, "send", sent, bytes);
+    return upload({ connection, url, store, most, other, progress }, task, finished, end, more);
   }
-
-  /** Sends an update from `begin` on, up to `end`. Returns how far. */
-  private async sendPart(
-    connection: Connection,
-    { data, sha256 }: Finished,
-    begin: number,
-    end: number,
-  ): Promise<number> {
-    const until = Math.min(data.length, end);
-    if (begin >= until) return begin;
-    const most = this.options.terms?.maxBytesPerDay ?? Infinity;
-    if (!(await this.store.spend(sha256, until - begin, data.length - begin, most)))
-      throw new InputError(`the terms allow ${most} bytes a day`, "terms");
-    for (let at = begin; at < until; at += CHUNK)
-      connection.sendBytes(data.slice(at, Math.min(at + CHUNK, until)));
-    return until;
-  }
-}
-
-/** Takes a lock of this origin. Returns the function that releases it. */
-async function locked(name: string): Promise<() => void> {
-  if (!globalThis.navigator?.locks) return () => undefined;
-  return new Promise((resolve, reject) => {
-    navigator.locks
-      .request(name, { ifAvailable: true }, (lock) => {
-        if (lock) return new Promise<void>((release) => resolve(release));
-        reject(
-          new InputError(
-            "another tab takes part under this name",
-            "FederatedClient.join",
-            "Close it, or give another name.",
-          ),
-        );
-        return undefined;
-      })
-      .catch(reject);
-  });
 }

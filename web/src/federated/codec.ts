@@ -94,7 +94,7 @@ const float = new Float32Array(1);
 const bits = new Uint32Array(float.buffer);
 
 /** Rounds a number to the nearest integer, halves to the even one. */
-function nearest(x: number): number {
+export function nearest(x: number): number {
   const rounded = Math.round(x);
   return rounded - x === 0.5 && rounded % 2 !== 0 ? rounded - 1 : rounded;
 }

@@ -21,6 +21,8 @@ export {
   type RoundResult,
 } from "./client.ts";
 export type { Codec, Values } from "./codec.ts";
+export type { Certify } from "./secure/index.ts";
+export type { Certificate } from "./secure/plan.ts";
 export type { LedgerEntry } from "./store.ts";
 export type { Terms, When } from "./terms.ts";
 export {

@@ -1,6 +1,6 @@
 // What a client keeps in IndexedDB: its state, and the ledger of all that ever left.
 
-import { StorageError } from "../shared/errors.ts";
+import { InputError, StorageError } from "../shared/errors.ts";
 import type { Values } from "./codec.ts";
 
 /** What left this machine for a round. */
@@ -19,6 +19,14 @@ export interface LedgerEntry {
   /** Number of examples that the server was told. */ examples: number;
   /** Number of steps that the server was told. */ steps: number;
   /** Numbers that the server was told, such as the loss. */ metrics: Record<string, number>;
+  /** With secure aggregation: name of the group. */ group?: string;
+  /** With secure aggregation: members of the group whose keys were seen. */ members?: number;
+  /** Standard deviation of the noise of the group's sum, in units of the clip. */ noise?: number;
+  /**
+   * ε after this round: with noise of the clients computed here, for δ = 1e-6, over all groups of
+   * this ledger; with the server's noise what the server says.
+   */
+  epsilon?: number;
 }
 
 /** An update that was made for a round. */
@@ -31,6 +39,8 @@ export interface Finished {
   steps: number;
   metrics: Record<string, number>;
   /** What this update has rounded away, if it counts. */ left: Values;
+  /** With secure aggregation: its secrets; `data` are then the numbers before masks. */
+  secure?: { seed: Uint8Array<ArrayBuffer>; agreed: Record<string, string> };
 }
 
 /** The state of a client. */
@@ -41,6 +51,8 @@ export interface State {
   values: Values;
   left: Values;
   finished: Finished | undefined;
+  /** The last round of each run whose sum the client has consented to. */
+  summed?: Record<string, number>;
 }
 
 const DATABASE = "edgewise-federated";
@@ -61,6 +73,26 @@ function sentToday(entries: LedgerEntry[], except?: string): number {
   const since = Date.now() - DAY;
   const of = (e: LedgerEntry) => (e.time > since && e.sha256 !== except ? (e.sent ?? e.bytes) : 0);
   return entries.reduce((n, e) => n + of(e), 0);
+}
+
+/** Takes a lock of this origin. Returns the function that releases it. */
+export async function locked(name: string): Promise<() => void> {
+  if (!globalThis.navigator?.locks) return () => undefined;
+  return new Promise((resolve, reject) => {
+    navigator.locks
+      .request(name, { ifAvailable: true }, (lock) => {
+        if (lock) return new Promise<void>((release) => resolve(release));
+        reject(
+          new InputError(
+            "another tab takes part under this name",
+            "FederatedClient.join",
+            "Close it, or give another name.",
+          ),
+        );
+        return undefined;
+      })
+      .catch(reject);
+  });
 }
 
 /** The storage of one client. */
@@ -116,6 +148,14 @@ export class Store {
         "Free some space.",
       );
     });
+  }
+
+  /** The key of this client; `value` replaces it. */
+  async identity<T>(value?: T): Promise<T | undefined> {
+    const key = `identity ${this.key}`;
+    if (value !== undefined)
+      await request(() => this.objects("clients", "readwrite").put(value, key));
+    return (await request(() => this.objects("clients", "readonly").get(key))) as T | undefined;
   }
 
   /** Deletes the state, but not the ledger. */

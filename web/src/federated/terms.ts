@@ -6,13 +6,24 @@ import type { Message } from "./connection.ts";
 export interface Terms {
   /** Fewest clients that get the task of a round. Default: 1. */
   minimumCohort?: number;
-  /** `required`: only rounds whose server sees sums, but no single update: none yet. */
+  /**
+   * `required`: only rounds whose server sees sums of groups, but no single update. It needs
+   * `authority`; `minimumCohort` then is the fewest members of the group, whose keys, certificates
+   * and consents this client has checked itself. Default: `optional`.
+   */
   secureAggregation?: "required" | "optional";
   /**
-   * Only rounds in which this client adds noise for differential privacy of at most this ε: none
-   * yet. Default: no demand.
+   * Ed25519 public key (base64url) of who certifies members: not the server, which could invent
+   * them. Without it members are taken on the server's word.
+   */
+  authority?: string;
+  /**
+   * Only rounds with differential privacy that lead to at most this ε. By default the noise must be
+   * the clients' own, added to secure sums. Default: no demand.
    */
   maxEpsilon?: number;
+  /** Whose noise counts for `maxEpsilon`; `server`: its word for ε is taken. Default: `clients`. */
+  noiseBy?: "clients" | "server";
   /** Most bytes of updates that leave within 24 hours, of all clients of this origin. */
   maxBytesPerDay?: number;
   /** Most seconds of a task, whatever its deadline. Default: 3600. */
@@ -43,9 +54,21 @@ export async function isTime({ charging, unmetered, visible }: When): Promise<bo
   return !(visible && globalThis.document?.visibilityState === "hidden");
 }
 
+/** ε after a round, as the server says; undefined: there is no such number. */
+export function epsilonOf(task: Message): number | undefined {
+  const told = (task.privacy as { epsilon?: unknown } | null | undefined)?.epsilon;
+  return typeof told === "number" ? told : undefined;
+}
+
+/** The clip of a round with differential privacy; Infinity: none. */
+export function clipOf(task: Message): number {
+  const clip = (task.privacy as { clip?: unknown } | null | undefined)?.clip;
+  return typeof clip === "number" && clip > 0 ? clip : Infinity;
+}
+
 /**
- * Why a task does not meet the terms; undefined: it does. What a server says proves nothing: a term
- * that this client cannot keep itself declines every task.
+ * Why a task does not meet the terms; undefined: it does, as far as can be known before its group
+ * has members. What a server says proves nothing: secure/ checks who takes part, and adds noise.
  * @param sent bytes of updates that left within 24 hours
  * @param bytes size of the update, if it is known
  */
@@ -58,10 +81,16 @@ export function objection(
   const cohort = Number(task.cohort);
   const least = terms.minimumCohort ?? 1;
   if (!(cohort >= least)) return `the task is for ${cohort} clients, the terms say ${least}`;
-  if (terms.secureAggregation === "required")
-    return "the terms require secure aggregation, which this client does not have";
-  if (terms.maxEpsilon !== undefined)
-    return "the terms require differential privacy, which this client does not have";
+  const secure = task.secure as { noise?: number } | null | undefined;
+  if (terms.secureAggregation === "required" && !secure)
+    return "the terms require secure aggregation, which the task does not have";
+  const { maxEpsilon, noiseBy } = terms;
+  if (maxEpsilon !== undefined && noiseBy === "server") {
+    const told = epsilonOf(task);
+    if (!(told !== undefined && told >= 0 && told <= maxEpsilon))
+      return `the task spends epsilon ${told}, the terms allow ${maxEpsilon}`;
+  } else if (maxEpsilon !== undefined && !((secure?.noise ?? 0) > 0))
+    return "the terms require noise of the clients, which the task does not have";
   const most = terms.maxBytesPerDay ?? Infinity;
   return sent + bytes > most ? `the terms allow ${most} bytes a day` : undefined;
 }

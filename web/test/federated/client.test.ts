@@ -130,14 +130,38 @@ test("a task is fetched, trained and sent; the ledger has it", async () => {
   );
 });
 
-for (const terms of [{ secureAggregation: "required" }, { maxEpsilon: 1e9 }] as const)
+const KEY = Buffer.alloc(32, 1).toString("base64url");
+for (const [terms, match] of [
+  [{ secureAggregation: "required", authority: KEY }, /require secure aggregation/],
+  [{ maxEpsilon: 1e9 }, /require noise of the clients/],
+] as const)
   test(`a server's word does not meet ${JSON.stringify(terms)}`, async () => {
     const says = { terms: { secureAggregation: true, privacy: { epsilon: 0.1 } } };
     const [, socket] = await join({ terms }, says);
     socket.say("task", await task({ privacy: { epsilon: 0.1 } }));
     assert.equal((await socket.expect("decline")).reason, "terms");
-    assert.match(declined[0]!, /which this client does not have/);
+    assert.match(declined[0]!, match);
   });
+
+test("secure aggregation is not required without who certifies members", async () => {
+  const terms = { secureAggregation: "required" } as const;
+  const joining = FederatedClient.join("ws://x", { trainer: trainer(), data: null, terms });
+  await assert.rejects(joining, /server could invent them/);
+});
+
+test("with differential privacy a page clips its update, and notes what the server says", async () => {
+  const terms = { maxEpsilon: 2, noiseBy: "server" } as const;
+  const [client, socket] = await join({ terms });
+  const privacy = { epsilon: 1.5, clip: 2 };
+  const told = await update(socket, { privacy });
+  await take(socket, told.sha256, 0, told.bytes as number);
+  socket.say("accepted", { sha256: told.sha256 });
+  const [entry] = await client.ledger();
+  assert.ok(Math.abs(entry!.norm - 2) < 1e-5); // of 200,000 ones
+  assert.equal(entry!.epsilon, 1.5);
+  socket.say("task", await task({ round: 2, privacy: { epsilon: 2.5, clip: 2 } }));
+  assert.equal((await socket.expect("decline")).reason, "terms");
+});
 
 test("texts of errors are not told", async () => {
   const failing = { ...trainer(), train: () => Promise.reject(new Error("a secret text")) };
