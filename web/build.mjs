@@ -17,9 +17,26 @@ await build({
     inline: join(here, "src/worker/inline.ts"),
     offline: join(here, "src/offline/index.ts"),
     extension: join(here, "src/extension/index.ts"),
-    federated: join(here, "src/federated/index.ts"),
   },
   outdir: out,
+});
+// Secure aggregation is a part of its own, which has the classes of errors from federated.js.
+const beside = (filter, path, kinds) => ({
+  name: `${path} beside it`,
+  setup: (b) =>
+    b.onResolve({ filter }, ({ kind }) => (kinds.includes(kind) ? { path, external: true } : null)),
+});
+await build({
+  ...options,
+  entryPoints: { federated: join(here, "src/federated/index.ts") },
+  outdir: out,
+  plugins: [beside(/\/secure\/index\.ts$/, "./federated-secure.js", ["dynamic-import"])],
+});
+await build({
+  ...options,
+  entryPoints: { "federated-secure": join(here, "src/federated/secure/index.ts") },
+  outdir: out,
+  plugins: [beside(/\/shared\/errors\.ts$/, "./federated.js", ["import-statement"])],
 });
 // A classic script: not every browser has service workers that are modules.
 await build({
@@ -29,7 +46,8 @@ await build({
   outdir: out,
 });
 
-for (const name of ["edgewise.js", "compiler.js", "inline.js", "federated.js"])
+const FEDERATED = ["federated.js", "federated-secure.js"];
+for (const name of ["edgewise.js", "compiler.js", "inline.js", ...FEDERATED])
   await squeezeFile(join(out, name));
 markImports(join(out, "edgewise.js"));
 await buildWorker();

@@ -1,0 +1,223 @@
+// Secure aggregation in pages: the vectors that Python shares, and servers that lie.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Schema, type Values } from "../../src/federated/codec.ts";
+import type { Message } from "../../src/federated/connection.ts";
+import { decoded, encoded, signingKey } from "../../src/federated/secure/crypto.ts";
+import { Member } from "../../src/federated/secure/member.ts";
+import { discreteGaussian, epsilonOf } from "../../src/federated/secure/noise.ts";
+import { checkCertificate, type Entry, Plan } from "../../src/federated/secure/plan.ts";
+import { quantize } from "../../src/federated/secure/quantize.ts";
+import { vectors } from "../common/vectors.ts";
+
+type Texts = Record<string, string>;
+interface Group {
+  plan: Record<string, unknown>;
+  context: string;
+  authority: string;
+  members: { seed: string; identity: string; numbers: number[] }[];
+  roster: { members: Entry[] };
+  shares: string[][];
+  masked: string[];
+  survivors: number[];
+  consents: Texts;
+  unmask: Texts[];
+}
+interface Quantized {
+  codec: string;
+  noise: number;
+  values: Texts;
+  left: Texts;
+  bound: number;
+  numbers: number[];
+  away: Texts;
+  norm: number;
+}
+const v = vectors<{
+  groups: Group[];
+  shapes: Record<string, number[]>;
+  quantized: Quantized[];
+  epsilons: [number[], number][];
+}>("secure");
+
+const hex = (text: string) => new Uint8Array(Buffer.from(text, "hex"));
+const base64 = (x: Uint8Array | Float32Array) =>
+  Buffer.from(x.buffer as ArrayBuffer, x.byteOffset, x.byteLength).toString("base64");
+const say = (fields: object): Message => ({ kind: "", ...fields });
+const planOf = ({ plan }: Group) =>
+  Plan.of(say({ ...plan, secure: { version: 1, stage: 30, ...plan } }));
+
+async function memberOf(group: Group, i: number, more: object = {}): Promise<Member> {
+  const { identity, seed, numbers } = group.members[i]!;
+  const entry = group.roster.members[i]!;
+  const certificate = { identity: entry.identity, ...entry.certificate! };
+  const own = { key: await signingKey(hex(identity)), public: entry.identity, certificate };
+  return Member.of(await planOf(group), own, {
+    seed: hex(seed),
+    numbers: Int16Array.from(numbers),
+    bound: 1,
+    agreed: {},
+    authority: decoded(group.authority, 32, ""),
+    least: 1,
+    onAgreed: async () => undefined,
+    ...more,
+  });
+}
+
+/** The shares for member i. */
+const sealedFor = (group: Group, i: number) =>
+  say({ senders: group.members.map((_, k) => k), sealed: group.shares.map((s) => s[i]) });
+
+for (const [k, group] of v.groups.entries())
+  test(`group ${k}: members say what another implementation does`, async () => {
+    assert.equal(Buffer.from((await planOf(group)).context).toString("hex"), group.context);
+    for (const i of group.members.keys()) {
+      const member = await memberOf(group, i);
+      assert.deepEqual(member.entry, group.roster.members[i]);
+      const { sealed } = await member.shares(say(group.roster));
+      assert.deepEqual(sealed, group.shares[i]);
+      assert.equal(base64(await member.masked(sealedFor(group, i))), group.masked[i]);
+      if (!group.survivors.includes(i)) continue;
+      const { signature } = await member.consent(say({ survivors: group.survivors }));
+      assert.equal(signature, group.consents[i]);
+      const { shares } = await member.unmask(say({ consents: group.consents }));
+      assert.deepEqual(shares, group.unmask[i]);
+    }
+  });
+
+for (const q of v.quantized)
+  test(`updates as integers: ${q.codec}, noise ${q.noise}, norm ${q.norm}`, async () => {
+    const schema = await Schema.of(Object.entries(v.shapes));
+    const secure = { version: 1, group: "0".repeat(32), size: 9, clip: 1.5, noise: q.noise };
+    const fields = { run: "letters", round: 3, base: "b".repeat(64), codec: q.codec };
+    const lattice = (await Plan.of(say({ ...fields, secure: { ...secure, stage: 1 } }))).lattice(
+      schema,
+    );
+    assert.equal(lattice.bound, q.bound);
+    const values = (texts: Texts): Values =>
+      new Map(
+        Object.entries(texts).map(([name, text]) => [
+          name,
+          new Float32Array(new Uint8Array(Buffer.from(text, "base64")).buffer),
+        ]),
+      );
+    const made = await quantize(values(q.values), values(q.left), schema, lattice);
+    assert.deepEqual([...made.numbers], q.numbers);
+    assert.equal(made.norm, q.norm);
+    assert.deepEqual(
+      Object.fromEntries(Array.from(made.left, ([name, x]) => [name, base64(x)]).sort()),
+      Object.fromEntries(Object.entries(q.away).sort()),
+    );
+  });
+
+test("epsilons are Python's, whose are dp-accounting's", () => {
+  for (const [noises, expected] of v.epsilons) {
+    const found = epsilonOf(noises);
+    assert.ok(Math.abs(found - expected) < 1e-6 * (1 + expected), `${found} ${expected}`);
+  }
+  assert.equal(epsilonOf([]), 0);
+  assert.equal(epsilonOf([1e-3]), Infinity);
+});
+
+test("noise has its mean and variance", async () => {
+  const count = 40_000;
+  for (const sigma of [0.7, 40]) {
+    const noise = await discreteGaussian(count, sigma, new Uint8Array(32));
+    const mean = noise.reduce((a, b) => a + b, 0) / count;
+    const variance = noise.reduce((a, b) => a + b * b, 0) / count;
+    assert.ok(Math.abs(mean) < (6 * sigma) / Math.sqrt(count));
+    assert.ok(Math.abs(variance / sigma ** 2 - 1) < 0.06);
+  }
+});
+
+// ---- servers that lie ----
+const group = v.groups[0]!;
+const changed = (change: (members: Entry[]) => Entry[] | undefined) => {
+  const members = structuredClone(group.roster.members);
+  return say({ members: change(members) ?? members });
+};
+const ROSTERS: [string, Message, RegExp][] = [
+  ["a changed key", changed((m) => void (m[1]!.mask = m[2]!.mask)), /not signed by its identity/],
+  ["no certificate", changed((m) => void delete m[1]!.certificate), /has no certificate/],
+  [
+    "another's certificate",
+    changed((m) => void (m[1]!.certificate = m[2]!.certificate)),
+    /authority has not signed/,
+  ],
+  ["without the client", changed((m) => m.slice(1)), /this member is not in it/],
+  ["a member twice", changed((m) => [...m.slice(0, 4), m[3]!]), /the same identity/],
+  ["another order", changed((m) => m.reverse()), /not in order/],
+  ["too few", changed((m) => m.slice(0, 2)), /2 members, 3 to 6/],
+  ["no list", say({ members: "all" }), /0 members/],
+];
+for (const [what, roster, match] of ROSTERS)
+  test(`a roster with ${what} is refused`, async () => {
+    await assert.rejects((await memberOf(group, 0)).shares(roster), match);
+  });
+
+test("keys of another round are refused", async () => {
+  const other = { ...group, plan: { ...group.plan, round: 4 } };
+  const member = await memberOf(other, 0);
+  await assert.rejects(member.shares(say(group.roster)), /for this round/);
+});
+
+test("the terms count members that were seen", async () => {
+  const member = await memberOf(group, 0, { least: 6 });
+  await assert.rejects(
+    member.shares(say(group.roster)),
+    /5 members, this client takes part from 6/,
+  );
+});
+
+test("both shares of a client are not given", async () => {
+  const agreed = {};
+  const member = await memberOf(group, 0, { agreed });
+  await member.shares(say(group.roster));
+  await member.masked(sealedFor(group, 0));
+  await assert.rejects(member.unmask(say({ consents: group.consents })), /before the survivors/);
+  await member.consent(say({ survivors: [0, 1, 2, 3, 4] }));
+  const second = say({ survivors: group.survivors });
+  await assert.rejects(member.consent(second), /another message 'survivors'/);
+  // signatures of another list do not help
+  await assert.rejects(member.unmask(say({ consents: group.consents })), /signed something else/);
+  await assert.rejects(member.unmask(say({ consents: {} })), /0 members have signed/);
+  // nor does a client that was killed in between
+  const again = await memberOf(group, 0, { agreed: structuredClone(agreed) });
+  await again.shares(say(group.roster));
+  await again.masked(sealedFor(group, 0));
+  await assert.rejects(again.consent(second), /another message 'survivors'/);
+});
+
+for (const [what, survivors, match] of [
+  ["too few", [0, 1, 2], /3 members, 4 are needed/],
+  ["without the client", [1, 2, 3, 4], /cannot be/],
+  ["of strangers", [0, 1, 2, 3, 5], /not a list of members/],
+  ["twice", [0, 0, 1, 2], /not in order/],
+] as const)
+  test(`survivors ${what} are refused`, async () => {
+    const member = await memberOf(group, 0);
+    await member.shares(say(group.roster));
+    await member.masked(sealedFor(group, 0));
+    await assert.rejects(member.consent(say({ survivors })), match);
+  });
+
+test("certificates expire", async () => {
+  const entry = group.roster.members[0]!;
+  const certificate = { identity: entry.identity, ...entry.certificate! };
+  const authority = decoded(group.authority, 32, "");
+  await checkCertificate(certificate, authority);
+  const late = certificate.expires * 1000;
+  await assert.rejects(checkCertificate(certificate, authority, late), /expired/);
+  await assert.rejects(
+    checkCertificate({ ...certificate, subject: "x" }, authority),
+    /has not signed/,
+  );
+});
+
+test("base64url is read in one form alone", () => {
+  const text = encoded(Uint8Array.from([251, 255]));
+  assert.equal(text, "-_8");
+  assert.deepEqual([...decoded(text, 2, "")], [251, 255]);
+  for (const wrong of ["-_9", "+/8", "-_8=", "-_", 7]) assert.throws(() => decoded(wrong, 2, "x"));
+});
