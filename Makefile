@@ -36,7 +36,7 @@ help: ## list the targets
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@node web/demo/serve.mjs --port $(PORT)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu $(stamp)/venv-federated $(stamp)/venv-serve ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu $(stamp)/venv-federated $(stamp)/venv-serve $(stamp)/venv-release ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
@@ -179,6 +179,14 @@ $(stamp)/venv-serve: tests/serve/requirements.txt .ci/need.sh | $(stamp)/system
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || .ci/need.sh :python3-venv
 	$(PYTHON) -m venv .build/venv-serve
 	@.build/venv-serve/bin/python -m pip --quiet --disable-pip-version-check install -r $< \
+	  || echo "$< cannot be installed: tests that need it will be skipped"
+	@touch $@
+
+# Optional: python-tuf for tests/hub/release. Without it these tests are skipped.
+$(stamp)/venv-release: tests/hub/release/requirements.txt .ci/need.sh | $(stamp)/system
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || .ci/need.sh :python3-venv
+	$(PYTHON) -m venv .build/venv-release
+	@.build/venv-release/bin/python -m pip --quiet --disable-pip-version-check install -r $< \
 	  || echo "$< cannot be installed: tests that need it will be skipped"
 	@touch $@
 

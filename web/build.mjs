@@ -17,6 +17,7 @@ await build({
     inline: join(here, "src/worker/inline.ts"),
     offline: join(here, "src/offline/index.ts"),
     extension: join(here, "src/extension/index.ts"),
+    release: join(here, "src/release/index.ts"),
   },
   outdir: out,
 });
@@ -47,7 +48,7 @@ await build({
 });
 
 const FEDERATED = ["federated.js", "federated-secure.js"];
-for (const name of ["edgewise.js", "compiler.js", "inline.js", ...FEDERATED])
+for (const name of ["edgewise.js", "compiler.js", "inline.js", "release.js", ...FEDERATED])
   await squeezeFile(join(out, name));
 markImports(join(out, "edgewise.js"));
 await buildWorker();

@@ -37,7 +37,7 @@ ORDER = [
     {"heads"},
     {"task_package"},
     {"pipelines", "custom_engine", "page"},
-    {"inspect", "bench", "snapshot", "federated", "serve"},
+    {"inspect", "bench", "snapshot", "federated", "serve", "release"},
     {"backend"},
     {"cli", "__init__"},
     {"__main__"},
@@ -55,6 +55,12 @@ NEVER = {
 FEDERATED = """broadcast.py client.py client_secure.py client_state.py codec.py grid.py
     local_training.py privacy.py private_grid.py rounds.py secure/group.py secure/member.py
     secure/noise.py secure/plan.py secure/quantize.py settings.py verify.py""".split()
+RELEASE = {  # files of edgewise[release]
+    "numpy": ("build.py", "codec.py"),
+    "tuf": ("client.py", "metadata.py"),
+    "securesystemslib": ("keys.py",),
+    "cryptography": ("keys.py",),
+}
 FLOWER = ["grid.py", "private_grid.py", "rounds.py"] + [
     f"app/edgewise_rounds/{name}_app.py" for name in ("client", "server")
 ]
@@ -112,7 +118,8 @@ def test_imports_point_one_way():
         (
             {"numpy"},
             "arrays.py backend.py bench/peer.py"
-            + "".join(f" federated/{file}" for file in FEDERATED),
+            + "".join(f" federated/{file}" for file in FEDERATED)
+            + "".join(f" release/{file}" for file in RELEASE["numpy"]),
         ),
         ({"ctypes", "mmap"}, "engine/native.py"),
         ({"wgpu", "wgpudawn"}, ""),  # by name: webgpu/gpu.py
@@ -150,6 +157,7 @@ def test_nothing_is_needed_but_python():
         ("federated/secure/identity.py", "cryptography"),
         ("federated/privacy.py", "dp_accounting"),
         *(("federated/" + file, "flwr") for file in FLOWER),
+        *((f"release/{file}", name) for name, files in RELEASE.items() for file in files),
         ("serve/app.py", "starlette"),
         ("serve/launch.py", "uvicorn"),
     }

@@ -12,6 +12,7 @@ for (const [module, name] of [
   ["offline", "offline"],
   ["extension", "extension"],
   ["federated", "federated"],
+  ["release", "release"],
 ]) {
   const bundle = await rollup({
     input: join(dist, `types/${module}/index.d.ts`),

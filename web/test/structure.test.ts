@@ -28,6 +28,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   offline: ["shared"],
   extension: [],
   federated: ["shared"],
+  release: ["shared"],
 };
 const MAX_FILES = 20; // per folder
 const MAX_LINES = 500; // per file that is not generated

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import EdgewiseError
-from . import bench, build, compare, federate, generate, inspect, merge, serve, train
+from . import bench, build, compare, federate, generate, inspect, merge, release, serve, train
 
-COMMANDS = (build, train, merge, generate, inspect, bench, federate, serve, compare)
+COMMANDS = (build, train, merge, generate, inspect, bench, federate, release, serve, compare)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,6 +24,15 @@ export interface KeptFile {
   modified: number;
   /** Checksums of a complete file (kept-sums.ts), except for packages, which contain theirs. */
   sums?: string[];
+  /** The release that it is a version of (src/release). */
+  release?: ReleaseOf;
+}
+
+/** A version of a release. `manifest`: SHA-256 of its manifest. */
+export interface ReleaseOf {
+  name: string;
+  version: number;
+  manifest: string;
 }
 
 /** The record of a model. */

@@ -37,7 +37,7 @@ export interface DownloadOptions {
 /** The files of a model. */
 export class Downloads {
   readonly model: ModelAddress;
-  private readonly keeps: boolean;
+  private keeps: boolean;
   private listing: Listing | undefined;
   private readonly sources: Remote[] = [];
 
@@ -58,9 +58,14 @@ export class Downloads {
    * @throws Aborted
    */
   async begin(wanted: (listing: Listing) => string[]): Promise<void> {
-    const { key, tree } = this.model;
+    const { key, tree, id } = this.model;
     await use(key, this.options.signal);
-    if (tree === undefined) return;
+    if (tree === undefined) {
+      // a package of which a release is installed
+      if (!this.keeps && this.options.keep)
+        this.keeps = (await readLink(id))?.release !== undefined;
+      return;
+    }
     const record = this.keeps ? await readRecord(key) : undefined;
     const before = record && Listing.of(this.model.folder, record);
     if (before && (await this.allKept(wanted(before), before))) this.listing = before;
@@ -76,10 +81,9 @@ export class Downloads {
   }
 
   private async allKept(urls: string[], listing: Listing): Promise<boolean> {
-    const dir = await folder("files", false);
     const kept = await Promise.all(
       urls.map(async (url) => {
-        const link = await readJson<KeptFile>(dir, `${linkName(url)}.json`);
+        const link = await readLink(url);
         return link?.complete && link.validator === listing.find(url)?.version;
       }),
     );
@@ -159,6 +163,10 @@ export class Downloads {
 /** The file name in an address. */
 export function nameOf(url: string): string {
   return new URL(url).pathname.split("/").pop() ?? url;
+}
+
+async function readLink(url: string): Promise<KeptFile | undefined> {
+  return readJson(await folder("files", false), `${linkName(url)}.json`);
 }
 
 async function readRecord(key: string): Promise<KeptModel | undefined> {

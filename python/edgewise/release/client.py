@@ -1,0 +1,261 @@
+"""Installs releases on this machine: what web/src/release does in a page."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import urllib.error
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tuf.api.exceptions import DownloadError, DownloadHTTPError, RepositoryError
+from tuf.ngclient import Updater
+from tuf.ngclient.fetcher import FetcherInterface
+
+from ..onnx.source import FileSource
+from .codec import decode
+from .errors import ReleaseError
+from .manifest import MOST_BYTES, Chunk, Manifest, Stored, check_name, parse, selected
+from .store import Fetcher, Open, check, open_address, sha256, unpack, write_file
+
+
+class _Fetch(FetcherInterface):
+    def __init__(self, open_: Open) -> None:
+        self._open = open_
+
+    def _fetch(self, url: str) -> Iterator[bytes]:
+        try:
+            yield from self._open(url, 0)
+        except FileNotFoundError:
+            raise DownloadHTTPError(f"{url} does not exist", 404) from None
+        except urllib.error.HTTPError as e:
+            raise DownloadHTTPError(f"{url}: {e}", e.code) from None
+
+
+@dataclass
+class Installed:
+    """What is installed. data: name of the file with the content."""
+
+    version: int
+    sha256: str
+    manifest: str
+
+    @property
+    def data(self) -> str:
+        return f"{self.sha256}.data"
+
+
+class Client:
+    """A release in a folder of this machine.
+
+    Args:
+        origins: folders or addresses of the repository; metadata is asked of the first.
+        name: of the release.
+        folder: of the client: what is trusted, the installed content, and what has arrived.
+        root: bytes of a root.json that is trusted, for the first time.
+        open_: opens an address at an offset; for tests.
+    """
+
+    def __init__(
+        self,
+        origins: Sequence[str],
+        name: str,
+        folder: str,
+        root: bytes | None,
+        open_: Open = open_address,
+    ) -> None:
+        self.name, self.folder = check_name(name), folder
+        self.origins = [o.rstrip("/") for o in origins]
+        self._root, self._open = root, open_
+        self._objects = Fetcher(self.origins, os.path.join(folder, "parts"), open_)
+
+    @property
+    def received(self) -> int:
+        """Bytes of objects that have arrived."""
+        return self._objects.received
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def installed(self) -> Installed | None:
+        """What is installed, None if nothing is."""
+        try:
+            with open(self._path("current.json"), encoding="utf-8") as file:
+                found = Installed(**json.load(file))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+        return found if os.path.exists(self._path(found.data)) else None
+
+    def latest(self) -> Manifest:
+        """The manifest that the repository has signed.
+
+        Raises:
+            ReleaseError: the signatures, versions or dates are not as TUF demands.
+        """
+        trusted = self._path("trusted")
+        os.makedirs(trusted, exist_ok=True)
+        known = os.path.exists(os.path.join(trusted, "root.json"))
+        if not known and self._root is None:
+            raise ReleaseError(
+                "there is no trusted root yet", self.folder, "Give the repository's 1.root.json."
+            )
+        where = f"{self.name} at {self.origins[0]}"
+        with tempfile.TemporaryDirectory() as targets:
+            try:
+                updater = Updater(
+                    trusted,
+                    f"{self.origins[0]}/metadata/",
+                    targets,
+                    f"{self.origins[0]}/targets/",
+                    _Fetch(self._open),
+                    bootstrap=None if known else self._root,
+                )
+                updater.refresh()
+                target = updater.get_targetinfo(f"{self.name}.json")
+                if target is None:
+                    raise ReleaseError("there is no release of this name", where)
+                if target.length > MOST_BYTES:
+                    raise ReleaseError(f"its manifest has {target.length} bytes", where)
+                with open(updater.download_target(target), "rb") as file:
+                    data = file.read()
+            except (RepositoryError, DownloadError, ValueError, OSError) as e:
+                raise ReleaseError(f"{type(e).__name__}: {e}", where) from e
+        return self._parsed(data)
+
+    def _parsed(self, data: bytes) -> Manifest:
+        manifest = parse(data, f"the manifest of {self.name}")
+        if manifest.name != self.name:
+            raise ReleaseError(f"it is the manifest of '{manifest.name}'", self.name)
+        write_file(self._path(f"manifests/{sha256(data)}.json"), data)
+        return manifest
+
+    def _device(self) -> str:
+        path = self._path("device")
+        if not os.path.exists(path):
+            write_file(path, secrets.token_hex(16).encode())
+        with open(path, encoding="ascii") as file:
+            return file.read()
+
+    def wanted(self) -> Manifest | None:
+        """The version for this device, None if it has it, or none is for it yet."""
+        manifest = self.latest()
+        if not selected(self._device(), manifest):
+            found = [e for e in manifest.earlier if e.version == manifest.fallback]
+            if not found:
+                return None
+            manifest = self._manifest(found[0].manifest)
+        have = self.installed()
+        return None if have and have.version >= manifest.version else manifest
+
+    def _manifest(self, stored: Stored) -> Manifest:
+        path = self._path(f"manifests/{stored.sha256}.json")
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                data = file.read()
+            check(data, stored, path)
+        else:
+            data = self._objects.fetch(stored, f"targets/{stored.sha256}.{self.name}.json")
+        return self._parsed(data)
+
+    def update(self) -> Installed | None:
+        """Installs the version for this device beside the installed one, and switches to it. If it
+        is interrupted, the next call goes on.
+
+        Returns:
+            what is installed.
+
+        Raises:
+            ReleaseError: a signature, a digest or a delta is wrong; what was installed stays.
+        """
+        manifest = self.wanted()
+        if manifest is None:
+            return self.installed()
+        self._assemble(manifest)
+        digest = sha256(manifest.text())
+        write_file(self._path(f"manifests/{digest}.json"), manifest.text())
+        current = Installed(manifest.version, manifest.sha256, digest)
+        before = self.installed()
+        write_file(self._path("current.json"), json.dumps(vars(current)).encode())
+        shutil.rmtree(self._objects.parts, ignore_errors=True)
+        for name in os.listdir(self.folder):
+            keep = {current.data, before.data if before else ""}
+            if name.endswith(".data") and name not in keep:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path(name))
+        return current
+
+    def _assemble(self, manifest: Manifest) -> None:
+        target = self._path(f"{manifest.sha256}.data")
+        have = self.installed()
+        base: dict[str, tuple[int, Chunk]] = {}
+        source = None
+        if have is not None:
+            stored = Stored(0, have.manifest)
+            path = self._path(f"manifests/{stored.sha256}.json")
+            with contextlib.suppress(ReleaseError, FileNotFoundError), open(path, "rb") as file:
+                base = parse(file.read(), path).offsets()
+                source = FileSource(self._path(have.data))
+        digest, part = hashlib.sha256(), f"{target}.part"
+        with open(part, "wb") as out:
+            for chunk in manifest.chunks:
+                data = self._chunk(chunk, base, source)
+                digest.update(data)
+                out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        if digest.hexdigest() != manifest.sha256:
+            raise ReleaseError("its content does not match its SHA-256", self.name)
+        os.replace(part, target)
+
+    def _chunk(
+        self, chunk: Chunk, base: dict[str, tuple[int, Chunk]], source: FileSource | None
+    ) -> bytes:
+        """The chunk from the installed version, from a delta to it, or as a whole."""
+
+        def old(digest: str) -> bytes | None:
+            if source is None or digest not in base:
+                return None
+            at, known = base[digest]
+            data = source.read(at, known.bytes)
+            return data if sha256(data) == digest else None
+
+        same = old(chunk.sha256)
+        if same is not None:
+            return same
+        for delta in sorted(chunk.deltas, key=lambda d: d.bytes):
+            before = old(delta.base)
+            if before is not None and len(before) == chunk.bytes:
+                data = self._objects.fetch(delta, delta.path)
+                out = decode(delta.codec, before, data, delta.path)
+                check(out, chunk, delta.path)
+                return out
+        return unpack(chunk, self._objects.fetch(chunk.file, chunk.file.path), chunk.file.path)
+
+    def export(self, path: str) -> list[str]:
+        """Copies the installed files to a folder, or the only one to a path; returns their paths.
+
+        Raises:
+            ReleaseError: nothing is installed.
+        """
+        have = self.installed()
+        if have is None:
+            raise ReleaseError("nothing is installed", self.folder, "Update first.")
+        manifest_path = self._path(f"manifests/{have.manifest}.json")
+        with open(manifest_path, "rb") as file:
+            manifest = parse(file.read(), manifest_path)
+        source, at, written = FileSource(self._path(have.data)), 0, []
+        for name, size in manifest.files:
+            out = path if len(manifest.files) == 1 else os.path.join(path, name)
+            os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
+            with open(f"{out}.part", "wb") as file:
+                for start in range(at, at + size, 1 << 22):
+                    file.write(source.read(start, min(1 << 22, at + size - start)))
+            os.replace(f"{out}.part", out)
+            at += size
+            written.append(out)
+        return written

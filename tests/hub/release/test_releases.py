@@ -1,0 +1,240 @@
+"""Releases: what Python and TypeScript share, the repository, and the client."""
+
+import base64
+import json
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conformance.vectors import vectors
+
+from . import environment  # noqa: F401
+
+pytest.importorskip("tuf")
+
+from edgewise.cli import main
+from edgewise.errors import EdgewiseError
+from edgewise.release.build import _bfloat16
+from edgewise.release.client import Client
+from edgewise.release.codec import CHUNK, CODECS, approximate, decode, encode, payload_bytes
+from edgewise.release.errors import ReleaseError
+from edgewise.release.manifest import Manifest, parse, selected
+
+from .make_vectors import MUTATIONS, content_of, mutated, numbers, refusal, write_adapter
+
+VECTORS = vectors("releases/versions")
+
+
+def test_codec_vectors():
+    assert {v["codec"] for v in VECTORS["codec"]} == set(CODECS)
+    for v in VECTORS["codec"]:
+        base, new, delta = (base64.b64decode(v[name]) for name in ("base", "new", "delta"))
+        assert decode(v["codec"], base, delta) == new
+
+
+@pytest.mark.parametrize("codec", [c for c in CODECS if c != "float32-q4"])
+def test_deltas_are_exact(codec):
+    rng = np.random.default_rng(0)
+    for count in (12, 13, 5000):
+        old, new = numbers(rng, codec, count)
+        noise = rng.bytes(len(old))
+        for target in (new, old, noise):
+            assert decode(codec, old, encode(codec, old, target)) == target
+
+
+def test_bfloat16_changes_are_small():
+    """2e-3 of the weights' norm, as some steps of fine-tuning change them: below 4.5 bits each."""
+    rng = np.random.default_rng(0)
+    old = (rng.standard_t(8, 200_000) * 0.05).astype("f4")
+    new = old + rng.normal(0, 2e-3 * old.std(), old.size).astype("f4")
+    a, b = _bfloat16(old.tobytes()), _bfloat16(new.tobytes())
+    rounded = np.frombuffer(a, "<f4")
+    assert np.abs(rounded - old).max() <= 2**-8 * np.abs(old).max()
+    assert 8 * len(encode("float32", a, b)) / old.size < 4.5
+    delta, result = approximate(old.tobytes(), new.tobytes())
+    assert 8 * len(delta) / old.size < 4.5
+    error = np.frombuffer(result, "<f4") - new
+    assert np.linalg.norm(error) < 0.15 * np.linalg.norm(new - old)
+
+
+def test_damaged_deltas_are_refused():
+    old, new = numbers(np.random.default_rng(0), "float16")
+    delta = encode("float16", old, new)
+    bomb = zlib.compress(bytes(1 << 24))
+    too_far = zlib.compress(b"\xff\xff" * 4 + b"\xff" * 200)
+    for codec, data in (
+        ("float16", delta[:-3]),
+        ("float16", delta + b"x"),
+        ("float16", bomb),
+        ("float16", b""),
+        ("float32-q4", zlib.compress(bytes(payload_bytes("float32-q4", 400) - 1))),
+        ("zip", delta),
+    ):
+        with pytest.raises(ReleaseError):
+            decode(codec, old, data)
+    with pytest.raises(ReleaseError, match="outside their range"):
+        decode("float32-q4", bytes(800), too_far)
+    with pytest.raises(ReleaseError):
+        decode("float16", bytes(CHUNK + 2), delta)
+
+
+def test_manifests_are_refused_in_the_same_words():
+    found = [{"path": p, "value": v, "what": refusal(mutated(p, v))} for p, v in MUTATIONS]
+    assert found == VECTORS["manifests"]
+    manifest = parse(json.dumps(VECTORS["manifest"]).encode(), "it")
+    assert parse(manifest.text(), "it") == manifest
+
+
+def test_rollouts():
+    for v in VECTORS["rollout"]:
+        manifest = Manifest("letters", 7, "package", 0, "", [], [], fraction=v["fraction"])
+        assert selected(v["device"], manifest) is v["selected"]
+
+
+class Server:
+    """Files of the shared repository. `left`: bytes until the connection breaks."""
+
+    def __init__(self):
+        self.files, self.left, self.asked = {}, None, []
+
+    def state(self, number):
+        self.files.update(VECTORS["repository"]["states"][number])
+        return self
+
+    def open(self, address, offset):
+        path = address.removeprefix("there/")
+        self.asked.append(path)
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        data = base64.b64decode(self.files[path])[offset:]
+        for at in range(0, len(data), 97):
+            piece = data[at : at + 97]
+            if self.left is not None:
+                if self.left < len(piece):
+                    yield piece[: self.left]
+                    self.left = 0
+                    raise ConnectionError("broken")
+                self.left -= len(piece)
+            yield piece
+
+
+def client(server, folder):
+    root = VECTORS["repository"]["root"].encode()
+    return Client(["there"], "letters", str(folder), root, server.open)
+
+
+def content(folder, installed):
+    return base64.b64encode(Path(folder, installed.data).read_bytes()).decode()
+
+
+def test_versions_of_the_shared_repository(tmp_path):
+    server, contents = Server(), VECTORS["repository"]["contents"]
+    for state, version in ((0, 1), (1, 2), (2, 2)):  # the third is for no device
+        installed = client(server.state(state), tmp_path).update()
+        assert installed.version == version
+        assert content(tmp_path, installed) == contents[version - 1]
+    late = tmp_path / "late"
+    assert client(server, late).update().version == 2  # what the third falls back to
+    server.asked.clear()
+    assert client(server, late).update().version == 2
+    assert not [path for path in server.asked if path.startswith("chunks")]
+
+
+def test_interrupted_at_any_byte(tmp_path):
+    server = Server().state(0)
+    first = client(server, tmp_path).update()
+    server.state(1)
+    for left in [*range(0, 4000, 211), None]:
+        server.left = left
+        try:
+            installed = client(server, tmp_path).update()
+            if installed.version == 2:
+                break
+        except ReleaseError:
+            assert content(tmp_path, client(server, tmp_path).installed()) == content(
+                tmp_path, first
+            )
+    assert content(tmp_path, installed) == VECTORS["repository"]["contents"][1]
+
+
+def test_damage_is_refused_or_mended(tmp_path):
+    server = Server().state(0)
+    installed = client(server, tmp_path).update()
+    server.state(1)
+    sound = dict(server.files)
+    for path in [p for p in sound if p.startswith(("chunks", "targets"))]:
+        server.files[path] = base64.b64encode(base64.b64decode(sound[path])[::-1]).decode()
+    with pytest.raises(ReleaseError, match="SHA-256|Hash|hash|length"):
+        client(server, tmp_path).update()
+    assert client(server, tmp_path).installed() == installed
+    server.files = sound
+    data = tmp_path / installed.data  # a base that was damaged on this disk
+    data.write_bytes(data.read_bytes()[:-400] + bytes(400))
+    assert (
+        content(tmp_path, client(server, tmp_path).update())
+        == (VECTORS["repository"]["contents"][1])
+    )
+
+
+def run(*args):
+    assert main(["release", *map(str, args)]) == 0
+
+
+@pytest.fixture
+def repository(tmp_path):
+    folder, keys = tmp_path / "repository", tmp_path / "keys"
+    run("init", folder, "--keys", keys, "--scheme", "ecdsa")
+    return folder, keys
+
+
+def test_command(repository, tmp_path, capsys):
+    """A federated run is a release like any other; keys rotate; a later client catches up."""
+    folder, keys = repository
+    rounds, state, out = tmp_path / "run", tmp_path / "state", tmp_path / "out"
+    write_adapter(f"{rounds}/adapter", np.random.default_rng(3), 1)
+    (rounds / "run.json").write_text("{}")
+    (rounds / "weights.safetensors").write_bytes(b"")
+    run("add", folder, rounds, "rounds")
+    run("publish", folder, "--keys", keys)
+    install = ("apply", "rounds", folder, "--state", state, "-o", out)
+    run(*install, "--root", folder / "metadata/1.root.json")
+    assert content_of(out) == content_of(rounds / "adapter")
+    for role in ("timestamp", "root", "targets"):
+        run("rotate", folder, role, "--keys", keys)
+    write_adapter(f"{rounds}/adapter", np.random.default_rng(3), 2)
+    run("add", folder, rounds, "rounds", "--fraction", 0, "--round", "q4")
+    run("publish", folder, "--keys", keys)
+    run(*install)
+    assert json.loads((state / "current.json").read_text())["version"] == 1
+    run("rollout", folder, "rounds", "--fraction", 1)
+    run("publish", folder, "--keys", keys)
+    capsys.readouterr()
+    run(*install)
+    received = int(capsys.readouterr().out.split(": ")[1].split()[0])
+    assert json.loads((state / "current.json").read_text())["version"] == 2
+    assert 0 < received < 4000  # of 7000: the last tensor of 2000 bytes is not among them
+    run("verify", folder)
+    chunk = next(p for p in sorted((folder / "chunks").rglob("*")) if p.is_file())
+    chunk.write_bytes(b"x")
+    assert main(["release", "verify", str(folder)]) == 1
+
+
+def test_what_cannot_be_released(repository, tmp_path):
+    folder, keys = repository
+    (tmp_path / "x").write_bytes(b"x" * 100)
+    for args in (
+        ("add", folder, tmp_path / "x", "letters"),
+        ("add", folder, tmp_path, "letters"),
+        ("add", folder, tmp_path / "x", "../letters"),
+        ("rollout", folder, "letters"),
+        ("init", folder, "--keys", tmp_path / "other"),
+        ("init", tmp_path / "new", "--keys", tmp_path / "new/keys"),
+        ("publish", folder, "--keys", tmp_path / "none"),
+    ):
+        assert main(["release", *map(str, args)]) == 1
+    assert oct(os.stat(keys / "root-1.pem").st_mode)[-3:] == "600"
+    with pytest.raises(EdgewiseError):
+        Client([str(folder)], "letters", str(tmp_path / "c"), None).update()

@@ -1,0 +1,252 @@
+// What is installed of a release, in the storage that pipelines read downloaded models from: its
+// content, and a link to it from the model's address. One write of the link switches versions.
+
+import { StorageError } from "../shared/errors.ts";
+import { storageError } from "../shared/files/cached.ts";
+import { openFolder, removeFrom } from "../shared/files/folders.ts";
+import {
+  changingLinks,
+  type KeptFile,
+  type KeptModel,
+  linkName,
+  type ReleaseOf,
+  readJson,
+  removeUnused,
+  unused,
+  writeJson,
+} from "../shared/files/kept.ts";
+import { modelAddress } from "../shared/files/model-address.ts";
+import type { Folder } from "../shared/files/stored.ts";
+import { Sha256, sha256 } from "../shared/sha256.ts";
+import { ReleaseError } from "./errors.ts";
+import { toHex } from "./keys.ts";
+import { parseManifest, type ReleaseManifest } from "./manifest.ts";
+import type { TrustedFiles } from "./tuf.ts";
+
+type Bytes = Uint8Array<ArrayBuffer>;
+const PIECE = 1 << 20;
+
+/** A version that is stored. */
+export interface StoredVersion {
+  link: KeptFile;
+  release: ReleaseOf | undefined;
+  content: File;
+}
+
+/** SHA-256 of a file, in pieces. */
+export async function digestOf(file: Blob): Promise<string> {
+  const hash = new Sha256();
+  for (let at = 0; at < file.size; at += PIECE)
+    hash.update(new Uint8Array(await file.slice(at, at + PIECE).arrayBuffer()));
+  return hash.hex();
+}
+
+/** A link without its address. */
+function contentOf(link: KeptFile): Omit<KeptFile, "url" | "model" | "modified"> {
+  const { data, size, validator, complete, sums, release } = link;
+  const more = { ...(sums ? { sums } : {}), ...(release ? { release } : {}) };
+  return { data, size, validator, complete, ...more };
+}
+
+/** The stored versions of one model. */
+export class Installed {
+  private readonly key: string;
+  private readonly prefix: string;
+
+  /**
+   * @param url address of the model
+   * @param repository address of the repository
+   * @param files folder of downloaded contents and links
+   * @param own folder of this part: trusted metadata, manifests, and chunks that have arrived
+   */
+  private constructor(
+    private readonly url: string,
+    repository: string,
+    private readonly files: Folder,
+    readonly own: Folder,
+    private readonly models: Folder,
+  ) {
+    this.key = modelAddress(url).key;
+    this.prefix = sha256(repository).slice(0, 16);
+  }
+
+  /** @throws StorageError if the page may not store files */
+  static async open(url: string, repository: string): Promise<Installed> {
+    try {
+      const names = ["files", "releases", "models"];
+      const [files, own, models] = await Promise.all(names.map(openFolder));
+      return new Installed(url, repository, files!, own!, models!);
+    } catch (e) {
+      throw storageError(e, url, 0, "Releases cannot be installed here.");
+    }
+  }
+
+  /** Runs `work` while no other tab installs this model. */
+  exclusive<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
+    const { locks } = globalThis.navigator ?? {};
+    if (!locks) return work();
+    return locks.request(
+      `edgewise release ${this.key}`,
+      signal ? { signal } : {},
+      work,
+    ) as Promise<T>;
+  }
+
+  /** The trusted metadata of the repository. */
+  get trusted(): TrustedFiles {
+    return {
+      read: async (name) => {
+        const file = await this.own.read(`${this.prefix}-${name}`).catch(() => undefined);
+        return file && new Uint8Array(await file.arrayBuffer());
+      },
+      write: (name, data) => this.own.write(`${this.prefix}-${name}`, new Blob([data])),
+    };
+  }
+
+  /** A random text that never leaves this device: which rollouts it takes part in. */
+  async device(): Promise<string> {
+    const text = await this.own.read("device").then(
+      (file) => file.text(),
+      () => "",
+    );
+    if (/^[0-9a-f]{32}$/.test(text)) return text;
+    const made = toHex(crypto.getRandomValues(new Uint8Array(16)));
+    await this.own.write("device", new Blob([made]));
+    return made;
+  }
+
+  /** The version of a release that `revert` has left; 0: none. */
+  async refused(name: string): Promise<number> {
+    const file = await this.own.read(`refused-${name}`).catch(() => undefined);
+    return Number((await file?.text()) ?? 0) || 0;
+  }
+
+  /** Keeps a version from being installed again. */
+  refuse(name: string, version: number): Promise<void> {
+    return this.own.write(`refused-${name}`, new Blob([String(version)]));
+  }
+
+  private async version(name: string): Promise<StoredVersion | undefined> {
+    const link = await this.link(name);
+    if (!link?.complete) return undefined;
+    const content = await this.files.read(`${link.data}.data`).catch(() => undefined);
+    return content?.size === link.size
+      ? { link, release: link.release, content: content! }
+      : undefined;
+  }
+
+  /** Whether a content is stored completely. */
+  private async isStored(data: string, size: number): Promise<boolean> {
+    const file = await this.files.read(`${data}.data`).catch(() => undefined);
+    return file?.size === size && (await digestOf(file)) === data;
+  }
+
+  /**
+   * Writes the link again where a tab has ended in the middle of that: browsers without
+   * `createWritable` write in place.
+   */
+  async repair(): Promise<void> {
+    if (await this.current()) return;
+    const next = await this.link("#next");
+    if (next?.release && next.size !== undefined && (await this.isStored(next.data, next.size)))
+      await this.write("", contentOf({ ...next, complete: true }));
+    else {
+      const before = await this.previous();
+      if (before) await this.write("", contentOf(before.link));
+    }
+  }
+
+  private link(name: string): Promise<KeptFile | undefined> {
+    return readJson<KeptFile>(this.files, `${linkName(this.url + name)}.json`);
+  }
+
+  /** The version that pipelines open. */
+  current(): Promise<StoredVersion | undefined> {
+    return this.version("");
+  }
+
+  /** The version before, as long as it is kept. */
+  previous(): Promise<StoredVersion | undefined> {
+    return this.version("#previous");
+  }
+
+  /** A manifest that was stored. */
+  async manifest(sha256: string): Promise<ReleaseManifest | undefined> {
+    try {
+      const file = await this.own.read(`${sha256}.json`);
+      return parseManifest(new Uint8Array(await file.arrayBuffer()), `${sha256}.json`);
+    } catch {
+      return undefined;
+    }
+  }
+
+  private write(name: string, link: Omit<KeptFile, "url" | "model" | "modified">): Promise<void> {
+    const { url, key } = this;
+    const all = { url: url + name, model: key, modified: Date.now(), ...link };
+    return writeJson(this.files, `${linkName(url + name)}.json`, all);
+  }
+
+  private async unlink(name: string): Promise<void> {
+    await removeFrom(this.files, `${linkName(this.url + name)}.json`);
+  }
+
+  /**
+   * Writes a version beside the current one, reads it again, and switches to it.
+   * @param content its parts; they may be stored files
+   * @throws StorageError if there is no room for it, ReleaseError if it is not what it should be
+   */
+  async install(manifest: ReleaseManifest, text: Bytes, content: Blob): Promise<void> {
+    const { sha256: data, bytes: size, name, version } = manifest;
+    const about = toHex(await crypto.subtle.digest("SHA-256", text));
+    const link = { data, size, validator: `release-${data}`, complete: true };
+    const release = { name, version, manifest: about };
+    try {
+      await this.own.write(`${about}.json`, new Blob([text]));
+      await this.write("#next", { ...link, release, complete: false }); // keeps the content
+      if (!(await this.isStored(data, size))) {
+        await this.files.write(`${data}.data`, content);
+        if (!(await this.isStored(data, size)))
+          throw new ReleaseError("mismatch", "its content does not match its SHA-256", this.url);
+      }
+      const before = await this.current();
+      if (before && before.link.data !== data)
+        await this.write("#previous", contentOf(before.link));
+      await this.write("", { ...link, release });
+    } catch (e) {
+      await this.unlink("#next");
+      throw storageError(e, this.url, size, "The version that was installed stays.");
+    }
+    await this.unlink("#next");
+    void this.removeContents();
+  }
+
+  /**
+   * Goes back to the version before.
+   * @throws StorageError if it is not kept
+   */
+  async revert(): Promise<StoredVersion> {
+    const before = await this.previous();
+    if (!before)
+      throw new StorageError("no version before is kept", this.url, "Publish it as a new version.");
+    await this.write("", contentOf(before.link));
+    await this.unlink("#previous");
+    await this.removeContents();
+    return before;
+  }
+
+  /** Removes the version before once the current one has been loaded, and nobody reads it. */
+  async clean(): Promise<void> {
+    const [current, before] = [await this.current(), await this.previous()];
+    if (!before || !current) return;
+    const record = await readJson<KeptModel>(this.models, `${this.key}.json`);
+    if (!record || record.used <= current.link.modified) return;
+    await this.unlink("#previous");
+    await this.removeContents();
+  }
+
+  /** Removes contents without links, unless a pipeline reads them: then a later call does. */
+  private removeContents(): Promise<void> {
+    const remove = () => changingLinks(() => removeUnused(this.files));
+    return unused(this.key, remove).catch(() => undefined);
+  }
+}
