@@ -1,5 +1,5 @@
-"""Makes tests/conformance/releases/versions.json: deltas, manifests, rollouts, and a repository with
-three versions of an adapter. The keys are random, so it is made by hand:
+"""Makes tests/conformance/releases/versions.json: deltas, manifests, rollouts, and a repository
+with three versions of an adapter. The keys are random, so it is made by hand:
 
     PYTHONPATH=python .build/venv-release/bin/python -m tests.hub.release.make_vectors
 """
