@@ -158,6 +158,7 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
                     ("edgewise/offline", "offline"),
                     ("edgewise/extension", "extension"),
                     ("edgewise/federated", "federated"),
+                    ("edgewise/release", "release"),
                 )
             },
             "noUncheckedIndexedAccess": False,
@@ -217,7 +218,7 @@ def wrong_command(line: str) -> str:
     if not words:
         return ""
     if words[0] == "edgewise":
-        actions = words[2:3] if words[1] == "federate" else []
+        actions = words[2:3] if words[1] in ("federate", "release") else []
         unknown = set(re.findall(r"--[a-z-]+", line)) - options(words[1], *actions)
         return " ".join(sorted(unknown))
     if words[0] == "make":

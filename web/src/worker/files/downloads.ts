@@ -62,8 +62,7 @@ export class Downloads {
     await use(key, this.options.signal);
     if (tree === undefined) {
       // a package of which a release is installed
-      if (!this.keeps && this.options.keep)
-        this.keeps = (await readLink(id))?.release !== undefined;
+      this.keeps ||= !!this.options.keep && !!(await readLink(id))?.release;
       return;
     }
     const record = this.keeps ? await readRecord(key) : undefined;

@@ -1,0 +1,77 @@
+"""A release in Chromium: installed, updated by deltas, opened by pipelines, and reverted."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.hub.release import environment  # noqa: F401
+
+from .conftest import greedy
+
+pytest.importorskip("tuf")
+
+UPDATE = """
+    const { ModelUpdates } = await import("/release.js");
+    const root = await (await fetch("/files/repository/metadata/1.root.json")).text();
+    const model = "/files/letters.edge";
+    const updates = await ModelUpdates.open("/files/repository", { name: "letters", root, model });
+    window.updates = updates;
+    return await updates[arg]();
+"""
+
+
+@pytest.fixture
+def release(files):
+    """release(weights' factor) publishes a version."""
+    from edgewise.cli import main
+    from edgewise.onnx.source import FileSource
+    from edgewise.package import Package
+    from edgewise.release.content import _float_weights
+
+    repository, keys = files / "repository", files.parent / "release-keys"
+
+    def run(*args):
+        assert main(["release", *map(str, args)]) == 0
+
+    def publish(factor):
+        package = Package.read(FileSource(files / "model.edge"))
+        floats = _float_weights(package.manifest)
+        data = bytearray((files / "model.edge").read_bytes())
+        start = package.sources["weights"].offset
+        for weight in package.manifest["weights"]:
+            if weight["name"] in floats:
+                count, at = weight["bytes"] // 4, start + weight["offset"]
+                numbers = np.frombuffer(data, "<f4", count, at) * np.float32(factor)
+                data[at : at + weight["bytes"]] = numbers.astype("<f4").tobytes()
+            weight.pop("sums")
+        (files / "changed.edge").write_bytes(data)
+        package.sources["weights"].source = FileSource(files / "changed.edge")
+        package.save(str(files / "version.edge"))
+        run("add", repository, files / "version.edge", "letters")
+        run("publish", repository, "--keys", keys)
+
+    run("init", repository, "--keys", keys)
+    yield publish
+    shutil.rmtree(repository)
+    shutil.rmtree(keys)
+
+
+def test_a_release(visit, server, release):
+    release(1)
+    v = visit(server)
+    assert v.run(UPDATE, "update")["version"] == 1
+    first = greedy(v, "/files/letters.edge")
+    assert first["ids"] == greedy(v, "/files/model.edge")["ids"]
+    release(1.5)
+    found = v.run(UPDATE, "check")
+    assert 0 < found["download"] < found["bytes"] / 5
+    assert v.run(UPDATE, "update")["version"] == 2
+    v.close()
+    w = visit(server)  # the next visit
+    assert w.run(UPDATE, "current")["version"] == 2
+    second = greedy(w, "/files/letters.edge")
+    assert second["ids"] == greedy(w, "/files/version.edge")["ids"] != first["ids"]
+    assert not w.asked("letters.edge"), "it is not downloaded"
+    assert w.run(UPDATE, "revert")["version"] == 1
+    assert greedy(w, "/files/letters.edge")["ids"] == first["ids"]
