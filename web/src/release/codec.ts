@@ -56,21 +56,24 @@ function floats(base: Bytes, planes: Bytes, parts: number): Bytes {
   for (let i = parts - 1; i < old.length; i += parts) starts[((old[i]! & 0x7fff) >> 7) + 1]!++;
   for (let e = 0; e < 256; e++) starts[e + 1]! += starts[e]!;
   const out = new Uint16Array(old.length);
-  const moved = (bits: number, flip: number, plane: number, k: number): number => {
-    const z = planes[plane * count + k]! | (planes[(plane + 1) * count + k]! << 8);
-    return ((bits ^ flip) + unzigzag(z)) & 0xffff;
-  };
-  for (let i = 0; i < old.length; i += parts) {
-    const top = old[i + parts - 1]!;
-    const k = starts[(top & 0x7fff) >> 7]!++;
-    const negative = top > 0x7fff;
-    const next = moved(top, negative ? 0x7fff : 0, 2 * parts - 2, k);
+  const top = (2 * parts - 2) * count; // planes of the upper halves
+  for (let i = parts - 1; i < old.length; i += parts) {
+    const bits = old[i]!;
+    const k = starts[(bits & 0x7fff) >> 7]!++;
+    const negative = bits > 0x7fff;
+    const next = step(negative ? bits ^ 0x7fff : bits, planes[top + k]!, planes[top + count + k]!);
     const flipped = next > 0x7fff;
-    out[i + parts - 1] = flipped ? next ^ 0x7fff : next;
+    out[i] = flipped ? next ^ 0x7fff : next;
     if (parts === 1) continue;
-    out[i] = moved(old[i]!, negative ? 0xffff : 0, 0, k) ^ (flipped ? 0xffff : 0);
+    const low = old[i - 1]! ^ (negative ? 0xffff : 0);
+    out[i - 1] = step(low, planes[k]!, planes[count + k]!) ^ (flipped ? 0xffff : 0);
   }
   return new Uint8Array(out.buffer);
+}
+
+/** An ordinal, moved by a zigzag coded difference in two bytes. */
+function step(ordinal: number, low: number, high: number): number {
+  return (ordinal + unzigzag(low | (high << 8))) & 0xffff;
 }
 
 /** The value of a float16 that is not negative; NaN if it is, or not finite. */
@@ -112,9 +115,14 @@ export async function decode(
   const payload = await inflate(delta, payloadBytes(codec, base.length), where);
   if (codec === "float32" || codec === "float16") return floats(base, payload, WIDTHS[codec] / 2);
   if (codec === "float32-q4") return approximate(base, payload, where);
-  if (codec === "int8") return base.map((x, i) => x + unzigzag(payload[i]!));
-  return base.map((x, i) => {
-    const low = ((x & 15) + unzigzag(payload[2 * i]!)) & 15;
-    return low | (((x >> 4) + unzigzag(payload[2 * i + 1]!)) << 4);
-  });
+  const out = new Uint8Array(base.length);
+  for (let i = 0; i < out.length; i++) {
+    const x = base[i]!;
+    if (codec === "int8") out[i] = x + unzigzag(payload[i]!);
+    else {
+      const low = ((x & 15) + unzigzag(payload[2 * i]!)) & 15;
+      out[i] = low | (((x >> 4) + unzigzag(payload[2 * i + 1]!)) << 4);
+    }
+  }
+  return out;
 }

@@ -19,12 +19,13 @@ import { modelAddress } from "../shared/files/model-address.ts";
 import type { Folder } from "../shared/files/stored.ts";
 import { Sha256, sha256 } from "../shared/sha256.ts";
 import { ReleaseError } from "./errors.ts";
-import { toHex } from "./keys.ts";
+import { digest, toHex } from "./keys.ts";
 import { parseManifest, type ReleaseManifest } from "./manifest.ts";
 import type { TrustedFiles } from "./tuf.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const PIECE = 1 << 20;
+const AT_ONCE = 64 << 20;
 
 /** A version that is stored. */
 export interface StoredVersion {
@@ -33,8 +34,9 @@ export interface StoredVersion {
   content: File;
 }
 
-/** SHA-256 of a file, in pieces. */
+/** SHA-256 of a file: of a large one in pieces, more slowly, since it need not fit into memory. */
 export async function digestOf(file: Blob): Promise<string> {
+  if (file.size <= AT_ONCE) return digest(new Uint8Array(await file.arrayBuffer()));
   const hash = new Sha256();
   for (let at = 0; at < file.size; at += PIECE)
     hash.update(new Uint8Array(await file.slice(at, at + PIECE).arrayBuffer()));
@@ -56,14 +58,14 @@ export class Installed {
   /**
    * @param url address of the model
    * @param repository address of the repository
-   * @param files folder of downloaded contents and links
-   * @param own folder of this part: trusted metadata, manifests, and chunks that have arrived
+   * @param files folder of downloaded contents and links, and of chunks that have arrived
+   * @param own folder of this part: trusted metadata and manifests, which `clearCache` leaves
    */
   private constructor(
     private readonly url: string,
     repository: string,
-    private readonly files: Folder,
-    readonly own: Folder,
+    readonly files: Folder,
+    private readonly own: Folder,
     private readonly models: Folder,
   ) {
     this.key = modelAddress(url).key;
@@ -180,6 +182,12 @@ export class Installed {
     }
   }
 
+  /** Removes chunks that have arrived, once a version consists of them. */
+  async removeChunks(): Promise<void> {
+    for (const { name } of await this.files.list())
+      if (/\.(chunk|part)$/.test(name)) await removeFrom(this.files, name);
+  }
+
   private write(name: string, link: Omit<KeptFile, "url" | "model" | "modified">): Promise<void> {
     const { url, key } = this;
     const all = { url: url + name, model: key, modified: Date.now(), ...link };
@@ -197,7 +205,7 @@ export class Installed {
    */
   async install(manifest: ReleaseManifest, text: Bytes, content: Blob): Promise<void> {
     const { sha256: data, bytes: size, name, version } = manifest;
-    const about = toHex(await crypto.subtle.digest("SHA-256", text));
+    const about = await digest(text);
     const link = { data, size, validator: `release-${data}`, complete: true };
     const release = { name, version, manifest: about };
     try {

@@ -3,7 +3,6 @@
 import { throwIfAborted } from "../shared/abort.ts";
 import { InputError } from "../shared/errors.ts";
 import { storageError } from "../shared/files/cached.ts";
-import { removeFrom } from "../shared/files/folders.ts";
 import { decode, inflate } from "./codec.ts";
 import { ReleaseError } from "./errors.ts";
 import { digestOf, Installed, type StoredVersion } from "./installed.ts";
@@ -131,7 +130,11 @@ export class ModelUpdates {
   private from(signal: AbortSignal | undefined): Origins {
     const { fetch_options: fetchOptions } = this.options;
     const fetcher: typeof fetch = (...args) => globalThis.fetch(...args);
-    return new Origins(this.origins, this.installed.own, { fetch: fetcher, fetchOptions, signal });
+    return new Origins(this.origins, this.installed.files, {
+      fetch: fetcher,
+      fetchOptions,
+      signal,
+    });
   }
 
   /** What is installed; undefined if nothing is. */
@@ -197,8 +200,7 @@ export class ModelUpdates {
       const content = await this.fetchAll(plans, origins, onProgress);
       throwIfAborted(signal);
       await this.installed.install(found.manifest, found.text, content);
-      for (const { name } of await this.installed.own.list())
-        if (/\.(chunk|part)$/.test(name)) await removeFrom(this.installed.own, name);
+      await this.installed.removeChunks();
       return described(found.manifest);
     });
   }
@@ -275,11 +277,11 @@ export class ModelUpdates {
         at += bytes;
       }
     }
-    const arrived = new Set((await this.installed.own.list()).map(({ name }) => name));
+    const arrived = new Set((await this.installed.files.list()).map(({ name }) => name));
     return Promise.all(
       manifest.chunks.map(async (chunk): Promise<Plan> => {
         const file = `${chunk.sha256}.chunk`;
-        const whole = arrived.has(file) ? await this.installed.own.read(file) : undefined;
+        const whole = arrived.has(file) ? await this.installed.files.read(file) : undefined;
         const same = stored.get(chunk.sha256) ?? whole;
         if (same) return { chunk, have: same, base: undefined, from: undefined };
         const delta = chunk.deltas
@@ -355,8 +357,8 @@ export class ModelUpdates {
       throw new ReleaseError("mismatch", "a chunk does not match its SHA-256", this.options.name);
     const name = `${chunk.sha256}.chunk`;
     try {
-      await this.installed.own.write(name, new Blob([data]));
-      return await this.installed.own.read(name);
+      await this.installed.files.write(name, new Blob([data]));
+      return await this.installed.files.read(name);
     } catch (e) {
       throw storageError(e, this.model, chunk.bytes, "The version that was installed stays.");
     }
