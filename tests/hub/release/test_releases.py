@@ -17,11 +17,14 @@ pytest.importorskip("tuf")
 
 from edgewise.cli import main
 from edgewise.errors import EdgewiseError
+from edgewise.onnx.source import FileSource
+from edgewise.package import Package
 from edgewise.release.build import _bfloat16
 from edgewise.release.client import Client
 from edgewise.release.codec import CHUNK, CODECS, approximate, decode, encode, payload_bytes
 from edgewise.release.errors import ReleaseError
 from edgewise.release.manifest import Manifest, parse, selected
+from edgewise.sums import source_sums
 
 from .make_vectors import MUTATIONS, content_of, mutated, numbers, refusal, write_adapter
 
@@ -238,3 +241,59 @@ def test_what_cannot_be_released(repository, tmp_path):
     assert oct(os.stat(keys / "root-1.pem").st_mode)[-3:] == "600"
     with pytest.raises(EdgewiseError):
         Client([str(folder)], "letters", str(tmp_path / "c"), None).update()
+
+
+def mlp(folder, name, weights):
+    """A package of two layers, as `edgewise build` writes it."""
+    onnx = pytest.importorskip("onnx")
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "b"], ["y"]),
+    ]
+    value = lambda n, shape: helper.make_tensor_value_info(n, 1, shape)
+    graph = helper.make_graph(
+        nodes,
+        "mlp",
+        [value("x", ["batch", 64])],
+        [value("y", ["batch", 32])],
+        [numpy_helper.from_array(w, n) for n, w in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, folder / f"{name}.onnx")
+    out = folder / f"{name}.edge"
+    args = ("--dims", "batch=2", "-o", str(out))
+    assert main(["build", str(folder / f"{name}.onnx"), *args]) == 0
+    return out
+
+
+def test_a_package_of_the_same_shapes_keeps_its_plans(repository, tmp_path):
+    folder, keys = repository
+    rng = np.random.default_rng(0)
+    old = {"a": rng.normal(0, 0.1, (64, 256)), "b": rng.normal(0, 0.1, (256, 32))}
+    old = {n: w.astype("f4") for n, w in old.items()}
+    new = {n: w + rng.normal(0, 2e-4, w.shape).astype("f4") for n, w in old.items()}
+    state, out = tmp_path / "state", tmp_path / "out.edge"
+    install = ("apply", "mlp", folder, "--state", state, "-o", out)
+    for name, weights in (("old", old), ("new", new)):
+        run("add", folder, mlp(tmp_path, name, weights), "mlp", "--round", "q4")
+        run("publish", folder, "--keys", keys)
+        run(*install, *(("--root", folder / "metadata/1.root.json") if name == "old" else ()))
+    first, second = (
+        parse(p.read_bytes(), p.name)
+        for p in sorted((state / "manifests").iterdir(), key=lambda p: p.stat().st_mtime_ns)
+    )
+    before = set(first.offsets())
+    changed = [c for c in second.chunks if c.sha256 not in before]
+    assert len(changed) == 3  # the package's head, which has checksums, and two weights
+    deltas = [d for c in changed for d in c.deltas if d.codec == "float32-q4"]
+    assert 8 * sum(d.bytes for d in deltas) / sum(w.size for w in new.values()) < 4.5
+    package = Package.read(FileSource(out))
+    for weight in package.manifest["weights"]:
+        data = package.source("weights").read(weight["offset"], weight["bytes"])
+        was, want = (next(w for w in x.values() if w.nbytes == weight["bytes"]) for x in (old, new))
+        error = np.frombuffer(data, "<f4").reshape(want.shape) - want
+        assert np.linalg.norm(error) < 0.15 * np.linalg.norm(want - was)
+        sums = source_sums(package.source("weights"), weight["offset"], weight["bytes"])
+        assert sums == weight["sums"]

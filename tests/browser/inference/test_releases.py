@@ -7,7 +7,7 @@ import pytest
 
 from tests.hub.release import environment  # noqa: F401
 
-from .conftest import greedy
+from ..conftest import greedy
 
 pytest.importorskip("tuf")
 
