@@ -57,6 +57,9 @@ def _add_more(parsers: dict[str, argparse.ArgumentParser]) -> None:
         "--threshold", type=int, default=1, help="keys of root that must sign (default 1)"
     )
     parsers["rotate"].add_argument("role", choices=ROLES)
+    parsers["publish"].add_argument(
+        "--all", action="store_true", help="sign targets again, even if nothing was added"
+    )
     parsers["add"].add_argument(
         "--round",
         choices=ROUNDINGS,
@@ -133,7 +136,7 @@ def publish(args: argparse.Namespace) -> None:
     repository = _repository(args)
     from ..release.keys import Keys
 
-    names = repository.publish(Keys(args.keys), _days(args))
+    names = repository.publish(Keys(args.keys), _days(args), args.all)
     print(f"{args.repository}: signed, {', '.join(names) or 'nothing new'}")
 
 

@@ -101,8 +101,16 @@ export class Installed {
         const file = await this.own.read(`${this.prefix}-${name}`).catch(() => undefined);
         return file && new Uint8Array(await file.arrayBuffer());
       },
-      write: (name, data) => this.own.write(`${this.prefix}-${name}`, new Blob([data])),
+      write: (name, data) => this.put(`${this.prefix}-${name}`, data),
     };
+  }
+
+  private async put(name: string, data: Bytes | string): Promise<void> {
+    try {
+      await this.own.write(name, new Blob([data]));
+    } catch (e) {
+      throw storageError(e, name, data.length, "The version that was installed stays.");
+    }
   }
 
   /** A random text that never leaves this device: which rollouts it takes part in. */
@@ -113,7 +121,7 @@ export class Installed {
     );
     if (/^[0-9a-f]{32}$/.test(text)) return text;
     const made = toHex(crypto.getRandomValues(new Uint8Array(16)));
-    await this.own.write("device", new Blob([made]));
+    await this.put("device", made);
     return made;
   }
 
@@ -125,7 +133,7 @@ export class Installed {
 
   /** Keeps a version from being installed again. */
   refuse(name: string, version: number): Promise<void> {
-    return this.own.write(`refused-${name}`, new Blob([String(version)]));
+    return this.put(`refused-${name}`, String(version));
   }
 
   private async version(name: string): Promise<StoredVersion | undefined> {
