@@ -142,7 +142,7 @@ def _rounded(
     }
     starts = np.cumsum([0] + [s.size for _, s in content.files])
     for section in content.sections():
-        if not section.floats:
+        if section.kind != "float32":
             continue
         which = int(np.searchsorted(starts, section.start, "right")) - 1
         with open(paths[which], "r+b") as file:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..declare.dtypes import FLOAT
+from ..declare.dtypes import NAME
 from ..errors import InputError
 from ..onnx.source import FileSource, Source
 from ..package import MAGIC, Package, SourceRange
@@ -21,12 +21,14 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 @dataclass
 class Section:
-    """A part of a file. name: the same in all versions; floats: whether it is float32 numbers."""
+    """A part of a file. name: the same in all versions; kind: type of its numbers, empty if there
+    is none.
+    """
 
     name: str
     start: int
     bytes: int
-    floats: bool = False
+    kind: str = ""
 
     def chunks(self) -> list[tuple[int, int]]:
         """(start, bytes) of its chunks."""
@@ -52,18 +54,22 @@ class Content:
         return out
 
     def sections(self) -> list[Section]:
-        """All sections in ascending order, without gaps.
+        """All sections in ascending order, without gaps. Small neighbours of one kind are one
+        section, since each chunk that changes is a request.
 
         Raises:
             EdgewiseError: a file is damaged.
         """
-        found, at = [], 0
+        found: list[Section] = []
+        at = 0
         for name, source in self.files:
-            found += [
-                Section(f"{name}/{s.name}", at + s.start, s.bytes, s.floats)
-                for s in _sections(name, source)
-                if s.bytes
-            ]
+            before = len(found)
+            for s in _sections(name, source):
+                last = found[-1] if len(found) > before else None
+                if last and s.kind and s.kind == last.kind and last.bytes + s.bytes <= CHUNK:
+                    last.bytes += s.bytes
+                elif s.bytes:
+                    found.append(Section(f"{name}/{s.name}", at + s.start, s.bytes, s.kind))
             at += source.size
         return found
 
@@ -73,35 +79,35 @@ def _sections(name: str, source: Source) -> list[Section]:
         marks = _package_marks(source)
     elif name.endswith(".safetensors"):
         tensors, _ = load_safetensors(source)
-        marks = [(t.offset, n, t.dtype == FLOAT) for n, t in tensors.items() if t.nbytes]
+        marks = [(t.offset, n, NAME[t.dtype]) for n, t in tensors.items() if t.nbytes]
     else:
         marks = []
-    marks = sorted({0: (0, "", False), **{m[0]: m for m in marks}}.values())
+    marks = sorted({0: (0, "", ""), **{m[0]: m for m in marks}}.values())
     ends = [m[0] for m in marks[1:]] + [source.size]
     return [
-        Section(label, start, end - start, floats)
-        for (start, label, floats), end in zip(marks, ends, strict=True)
+        Section(label, start, end - start, kind)
+        for (start, label, kind), end in zip(marks, ends, strict=True)
     ]
 
 
-def _package_marks(source: Source) -> list[tuple[int, str, bool]]:
-    """(start, name, whether it is float32) of the parts and weights of a package."""
+def _package_marks(source: Source) -> list[tuple[int, str, str]]:
+    """(start, name, type) of the parts and weights of a package."""
     package = Package.read(source)
     starts = {}
     for name, part in package.sources.items():
         assert isinstance(part, SourceRange)
         starts[name] = part.offset
-    marks = [(at, name, False) for name, at in starts.items() if name != "weights"]
-    floats = _float_weights(package.manifest)
+    marks = [(at, name, "") for name, at in starts.items() if name != "weights"]
+    types = weight_types(package.manifest)
     for w in package.manifest["weights"]:
         if w["bytes"]:
             at = starts[w["file"]] + w["offset"]
-            marks.append((at, f"weights/{w['name']}", w["name"] in floats))
+            marks.append((at, f"weights/{w['name']}", types.get(w["name"], "unknown")))
     return marks
 
 
-def _float_weights(manifest: dict[str, object]) -> set[str]:
-    """Names of the weights that are float32 wherever a plan or a trained state reads them."""
+def weight_types(manifest: dict[str, object]) -> dict[str, str]:
+    """{weight: type} by the plans and trained states that read it; "mixed" if they differ."""
     types: dict[str, set[str]] = {}
 
     def visit(value: object) -> None:
@@ -119,7 +125,7 @@ def _float_weights(manifest: dict[str, object]) -> set[str]:
                 visit(part)
 
     visit(manifest)
-    return {name for name, found in types.items() if found == {"float32"}}
+    return {n: next(iter(found)) if len(found) == 1 else "mixed" for n, found in types.items()}
 
 
 def open_content(path: str) -> Content:

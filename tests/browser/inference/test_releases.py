@@ -27,7 +27,7 @@ def release(files):
     from edgewise.cli import main
     from edgewise.onnx.source import FileSource
     from edgewise.package import Package
-    from edgewise.release.content import _float_weights
+    from edgewise.release.content import weight_types
 
     repository, keys = files / "repository", files.parent / "release-keys"
 
@@ -36,11 +36,11 @@ def release(files):
 
     def publish(factor):
         package = Package.read(FileSource(files / "model.edge"))
-        floats = _float_weights(package.manifest)
+        types = weight_types(package.manifest)
         data = bytearray((files / "model.edge").read_bytes())
         start = package.sources["weights"].offset
         for weight in package.manifest["weights"]:
-            if weight["name"] in floats:
+            if types.get(weight["name"]) == "float32":
                 count, at = weight["bytes"] // 4, start + weight["offset"]
                 numbers = np.frombuffer(data, "<f4", count, at) * np.float32(factor)
                 data[at : at + weight["bytes"]] = numbers.astype("<f4").tobytes()
