@@ -188,6 +188,8 @@ export interface Device {
     notes?: Uint8Array,
     kinds?: readonly string[],
   ): PlanHandle;
+  /** Begins to load a plan, which {@link loadPlan} gets with the same bytes, while weights come. */
+  loadSoon?(...plan: Parameters<Device["loadPlan"]>): void;
   /** Frees a plan; buffers bound to its slots stay. */
   freePlan(plan: PlanHandle): void;
   /**

@@ -6,6 +6,7 @@ import { makeError, plainError } from "../../src/protocol/errors.ts";
 import { PackageError } from "../../src/shared/errors.ts";
 import { NotFound } from "../../src/shared/files/connection.ts";
 import { BlobSource, scatter } from "../../src/shared/files/source.ts";
+import type { ByteSource } from "../../src/shared/files/stream.ts";
 import { chooseBuild, type Platform } from "../../src/shared/platform.ts";
 import { digestOf, Sha256, sha256 } from "../../src/shared/sha256.ts";
 import type { Remote } from "../../src/worker/files/downloads.ts";
@@ -110,6 +111,53 @@ test("packages survive a round trip; truncation and flipped bits are detected", 
   const last = whole.slice();
   last[last.length - 64]! ^= 1;
   await assert.rejects(open(new Blob([last])), PackageError);
+});
+
+test("plans are ready, and verified, before the weights of a package arrive", async () => {
+  const files = new Map([1, 4].map((tokens) => [`plan/${tokens}`, planBytes(slots(tokens))]));
+  const { files: _, sha256: __, ...rest } = manifest();
+  const [first, ...more] = rest.weights;
+  const parts = new Map([...files, ["weights", new Uint8Array(4096).fill(7)]]);
+  const table: Record<string, [number, number]> = {};
+  let end = 0;
+  for (const [name, { length }] of parts) {
+    table[name] = [end, length];
+    end += Math.ceil(length / 64) * 64;
+  }
+  const unsigned = JSON.stringify({
+    manifest_sha256: "0".repeat(64),
+    ...rest,
+    files: table,
+    sha256: Object.fromEntries(Array.from(files, ([name, bytes]) => [name, sha256(bytes)])),
+    weights: [first, ...more].map((w, i) => ({
+      ...first,
+      ...{ name: w!.name, offset: 64 * i },
+    })),
+  });
+  const json = new TextEncoder().encode(unsigned.replace("0".repeat(64), sha256(unsigned)));
+  const dataAt = Math.ceil((16 + json.length) / 64) * 64;
+  const whole = new Uint8Array(dataAt + end);
+  whole.set(new TextEncoder().encode("EDGEWISE"));
+  new DataView(whole.buffer).setBigUint64(8, BigInt(json.length), true);
+  whole.set(json, 16);
+  for (const [name, bytes] of parts) whole.set(bytes, dataAt + table[name]![0]);
+  const source = {
+    name: "x.edge",
+    size: whole.length,
+    open: async () => undefined,
+    async *stream() {
+      for (let at = 0; at < whole.length; at += 512) yield whole.slice(at, at + 512);
+    },
+  } as unknown as ByteSource;
+  const opened = await openPackage(source);
+  const events: string[] = [];
+  const write = (chunk: Uint8Array) => void events.push(`${chunk.length}`);
+  await opened.finish(new Map([["weights", [{ start: 0, bytes: 4096, write }]]]), () => {
+    for (const [name, bytes] of files) assert.deepEqual(opened.files.get(name), bytes);
+    events.push("ready");
+  });
+  assert.equal(events[0], "ready");
+  assert.ok(events.length > 8, "several pieces follow");
 });
 
 test("ranges of a stream are delivered, overlapping ones too", async () => {

@@ -42,6 +42,8 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   private readonly copies = new Map<Buffer, [address: number, bytes: number]>();
 
   private choices: ChoicePrograms | undefined;
+  /** Plans that were loaded before they were asked for. */
+  private readonly begun = new Map<Uint8Array, PlanHandle>();
 
   private constructor(
     readonly gpu: Gpu,
@@ -302,6 +304,9 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     kinds: readonly string[] = [],
   ): PlanHandle {
     if (this.gpu.lost) throw this.gpu.lost;
+    const begun = this.begun.get(bytes);
+    this.begun.delete(bytes);
+    if (begun !== undefined) return begun;
     const handle = this.wasm.loadPlan(bytes, where, title, notes);
     const make = () => {
       const plan = new GpuPlan(this, handle, bytes, kinds, where);
@@ -316,6 +321,11 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       throw e;
     }
     return handle;
+  }
+
+  loadSoon(...plan: Parameters<Device["loadPlan"]>): void {
+    this.choices ??= new ChoicePrograms(this.gpu);
+    this.begun.set(plan[0], this.loadPlan(...plan));
   }
 
   /** Binds the arenas of a plan, and makes them as large as it needs. In the order of calls. */

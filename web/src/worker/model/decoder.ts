@@ -30,6 +30,16 @@ interface LoadedSize {
   bound: DecoderState | undefined;
 }
 
+/** What a device loads for a plan. */
+export function planOf(
+  { file, slots }: PlanEntry,
+  files: ReadonlyMap<string, Uint8Array>,
+  where: string,
+): Parameters<Device["loadPlan"]> {
+  const kinds = slots.map(({ kind }) => kind);
+  return [files.get(file)!, `${where}, ${file}`, file, files.get(NOTES), kinds];
+}
+
 /** The language model of a package, on a device. Mirrors python/edgewise/session/decoder.py. */
 export class EngineDecoder implements Decoder<DecoderState> {
   readonly vocab_size: number;
@@ -76,13 +86,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
     // largest plan first, so that the arena is allocated once
     for (const plan of [...info.plans].reverse()) {
       const place = `${where}, ${plan.file}`;
-      const handle = device.loadPlan(
-        files.get(plan.file)!,
-        place,
-        plan.file,
-        files.get(NOTES),
-        plan.slots.map(({ kind }) => kind),
-      );
+      const handle = device.loadPlan(...planOf(plan, files, where));
       const loaded: LoadedSize = {
         info: plan,
         plan: handle,

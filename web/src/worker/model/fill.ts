@@ -10,12 +10,13 @@ import type { OpenPackage } from "../package/package.ts";
  * file is read once, as a stream.
  */
 export async function fillBeside(
-  { manifest, finish }: OpenPackage,
+  { manifest, files, finish }: OpenPackage,
   extents: Map<string, Extent[]>,
   sources: Map<string, ByteSource>,
   where: string,
+  ready?: (files: Map<string, Uint8Array>) => void,
 ): Promise<void> {
-  await finish(extents);
+  await finish(extents, () => ready?.(files));
   for (const [file, list] of extents) {
     if (manifest.files.has(file)) continue;
     const source = sources.get(file);

@@ -20,7 +20,7 @@ import type { DecoderInfo, Manifest } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
 import { parseConfig, type Tokenizer } from "../text/tokenizer.ts";
 import { checkRoom, checkTable, decoderOf } from "./checks.ts";
-import { EngineDecoder } from "./decoder.ts";
+import { EngineDecoder, planOf } from "./decoder.ts";
 import { dtypeOf } from "./dtypes.ts";
 import { find } from "./find.ts";
 import { Job, type Progress, type Texts } from "./job.ts";
@@ -69,7 +69,11 @@ export async function fillModel<T>(
     throwIfAborted(signal);
     const now = manifest.task === LATER ? { weights: new Map() } : manifest;
     const weights = new Weights(device, now);
-    const filling = found.fill(weights.extents(now, where));
+    const filling = found.fill(weights.extents(now, where), (plans) => {
+      // a GPU compiles programs meanwhile; largest first, as they will be loaded
+      for (const plan of [...(manifest.decoder?.plans ?? [])].reverse())
+        device.loadSoon?.(...planOf(plan, plans, where));
+    });
     // The page may train: it then needs no network for that, and its first step is fast.
     if (manifest.training.size)
       void import("../training/index.ts").then(

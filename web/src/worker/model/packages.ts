@@ -55,8 +55,12 @@ export interface FoundModel {
   /**
    * Fills the weights; returns the package's other files, and tokenizer and config files. More than
    * once only for the task LATER.
+   * @param ready called with the package's other files when they have come, before the weights
    */
-  fill(extents: Map<string, Extent[]>): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
+  fill(
+    extents: Map<string, Extent[]>,
+    ready?: (files: Map<string, Uint8Array>) => void,
+  ): Promise<{ files: Map<string, Uint8Array>; texts: Texts }>;
 }
 
 /** A source that can be read more than once and in parts, where the task needs that. */
@@ -69,8 +73,8 @@ export async function lasting(job: Job, source: ByteSource): Promise<ByteSource>
 /** A model of a package. */
 export async function fromPackage(source: ByteSource): Promise<FoundModel> {
   const opened = await openPackage(source);
-  const fill: FoundModel["fill"] = async (extents) => {
-    await opened.finish(extents);
+  const fill: FoundModel["fill"] = async (extents, ready) => {
+    await opened.finish(extents, () => ready?.(opened.files));
     return { files: opened.files, texts: textsOf(opened) };
   };
   return {

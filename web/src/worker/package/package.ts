@@ -25,8 +25,9 @@ export interface OpenPackage {
   /**
    * Reads the rest: fills `files`, and writes the requested ranges of parts to their extents. More
    * than once only if the source is a BlobSource, of which only these ranges are read.
+   * @param ready called once `files` is complete and verified: before the weights, which are last
    */
-  finish(wanted: Map<string, Extent[]>): Promise<void>;
+  finish(wanted: Map<string, Extent[]>, ready?: () => void): Promise<void>;
 }
 
 /** All plans of a manifest: their part and slots. */
@@ -104,8 +105,12 @@ export async function openPackage(source: ByteSource, beside = false): Promise<O
       beside,
     );
     const files = new Map<string, Uint8Array<ArrayBuffer>>();
-    const finish = async (wanted: Map<string, Extent[]>) => {
-      const { extents, end } = extentsOf(manifest, dataAt, wanted, files);
+    const finish: OpenPackage["finish"] = async (wanted, ready) => {
+      const whole = () => {
+        checkFiles(manifest, files, where);
+        ready?.();
+      };
+      const { extents, end } = extentsOf(manifest, dataAt, wanted, files, whole);
       const most = Math.max(end, head.length);
       if (source instanceof BlobSource) {
         await stream.return(undefined);
@@ -115,7 +120,6 @@ export async function openPackage(source: ByteSource, beside = false): Promise<O
         const reached = await scatter(prepend(head, stream), 0, extents, most + (1 << 20));
         if (reached < most) throw endsEarly(where);
       }
-      checkFiles(manifest, files, where);
     };
     return { manifest, files, finish };
   } catch (e) {
@@ -171,6 +175,7 @@ async function readHead(
 /**
  * Destinations of the data: requested ranges of parts, and all parts except weights as a whole.
  * @param files receives the buffers of these parts
+ * @param whole called when these have come
  * @returns `end`: offset of the end of the last part
  */
 function extentsOf(
@@ -178,9 +183,11 @@ function extentsOf(
   dataAt: number,
   wanted: ReadonlyMap<string, Extent[]>,
   files: Map<string, Uint8Array<ArrayBuffer>>,
+  whole: () => void,
 ): { extents: Extent[]; end: number } {
   const extents: Extent[] = [];
   let end = 0;
+  let left = 0;
   for (const [name, { offset, bytes }] of manifest.files) {
     const start = dataAt + offset;
     end = Math.max(end, start + bytes);
@@ -189,8 +196,15 @@ function extentsOf(
     if (name === "weights") continue;
     const target = new Uint8Array(bytes);
     files.set(name, target);
-    extents.push({ start, bytes, write: (chunk, at) => target.set(chunk, at) });
+    left += bytes;
+    const write = (chunk: Uint8Array, at: number) => {
+      target.set(chunk, at);
+      left -= chunk.length;
+      if (!left) whole();
+    };
+    extents.push({ start, bytes, write });
   }
+  if (!left) whole();
   return { extents, end };
 }
 

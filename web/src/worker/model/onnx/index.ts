@@ -290,9 +290,9 @@ function fromCache(
   where: string,
 ): FoundModel {
   const { manifest } = opened;
-  const fill: FoundModel["fill"] = async (extents) => {
+  const fill: FoundModel["fill"] = async (extents, ready) => {
     try {
-      await fillBeside(opened, extents, sources, where);
+      await fillBeside(opened, extents, sources, where, ready);
     } catch (e) {
       if (key && isEdgewise(e) && e instanceof PackageError) await forgetCompiled(key);
       throw e;
