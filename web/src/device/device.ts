@@ -227,6 +227,12 @@ export interface Device {
   describe(plan: PlanHandle): PlanInfo;
 
   /**
+   * After a GPU was lost, the device in its place: a new one, or the CPU. It has the same `host`,
+   * but no buffers and plans. Undefined where it was not lost.
+   */
+  replacement?(): Promise<Device | undefined>;
+
+  /**
    * Resolves when all that was queued is done and all programs are compiled.
    * @throws the error of what failed meanwhile, such as OutOfMemory
    */

@@ -5,6 +5,7 @@ import { KERNELS } from "../../gen/kernels.ts";
 import { ERRORS } from "../../gen/plan_format.ts";
 import { EngineError } from "../../shared/errors.ts";
 import type { Choice, DeviceInfo } from "../../shared/platform.ts";
+import { message } from "../../shared/words.ts";
 import type { Buffer, Device, Host, Picker, PlanHandle, PlanInfo, Watcher } from "../device.ts";
 import type { DeviceOptions } from "../options.ts";
 import { Engine } from "../wasm/engine.ts";
@@ -22,6 +23,8 @@ import { Transfers, type WordRange } from "./transfer.ts";
 import type { Program } from "./wgsl.ts";
 
 const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);
+/** A GPU that is lost again within this time is not tried again. */
+const PATIENCE_MS = 300_000;
 const range = (buffer: Buffer): GpuRange => buffer as GpuRange;
 
 /** A GPU and the engine that checks its plans. Failures of work that waits come with a read. */
@@ -45,10 +48,12 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   /** Plans that were loaded before they were asked for. */
   private readonly begun = new Map<Uint8Array, PlanHandle>();
 
+  /** @param restarted when it took the place of a lost one, as of performance.now() */
   private constructor(
     readonly gpu: Gpu,
     readonly wasm: Engine,
     readonly options: DeviceOptions,
+    private readonly restarted = -Infinity,
   ) {
     this.pipelines = new Pipelines(gpu);
     this.transfers = new Transfers(gpu);
@@ -97,6 +102,27 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     return new GpuDevice(gpu, engine, options);
   }
 
+  async replacement(): Promise<Device | undefined> {
+    const { gpu, wasm, plans } = this;
+    if (!gpu.lost || gpu.closed) return undefined;
+    for (const [handle, plan] of plans) {
+      wasm.freePlan(handle);
+      plan.free();
+    }
+    plans.clear();
+    for (const [address] of this.copies.values()) wasm.host.free(address);
+    this.copies.clear();
+    const now = performance.now();
+    try {
+      if (now - this.restarted < PATIENCE_MS) throw gpu.lost;
+      return new GpuDevice(await Gpu.open(true), wasm, this.options, now);
+    } catch (e) {
+      const words = message(e) === message(gpu.lost) ? "again" : `and then ${message(e)}`;
+      Object.assign(wasm.options, { whyNotGpu: `${gpu.lost.what}, ${words}` });
+      return wasm;
+    }
+  }
+
   get processor(): Device {
     return this.wasm;
   }
@@ -133,14 +159,13 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     return this.wasm.lacks(kernels);
   }
 
+  /** Nothing is done on a lost GPU, and the next read says so. */
   add(work: () => void | Promise<void>): void {
-    if (this.gpu.lost) throw this.gpu.lost;
-    this.order.add(work);
+    if (!this.gpu.lost) this.order.add(work);
   }
 
   // ---- memory
   allocate(bytes: number, what: string, use: boolean | "weight" | "state" = false): GpuRange {
-    if (this.gpu.lost) throw this.gpu.lost;
     if (typeof use === "boolean") return this.memory.allocate(bytes, what);
     const buffer = this.memory.shared(bytes, what, use);
     if (use === "state") this.fill(buffer);
@@ -201,11 +226,8 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
           reject(e);
         }
       };
-      try {
-        this.add(begin);
-      } catch (e) {
-        reject(e);
-      }
+      if (this.gpu.lost) reject(this.gpu.lost);
+      else this.order.add(begin);
     });
   }
 
@@ -443,7 +465,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   close(): void {
     this.transfers.close();
     this.memory.close();
-    this.gpu.device.destroy();
+    this.gpu.close();
     this.wasm.close();
   }
 }

@@ -25,6 +25,8 @@ const WANTED = [
 export class Gpu {
   /** Why it can no longer be used, once it was lost. */
   lost: EdgewiseError | undefined;
+  /** Whether it was not lost, but given back. */
+  closed = false;
   /** Largest range of a buffer that a step can bind. */
   readonly bindingBytes: number;
   /** Buffers that a step can bind, besides uniforms. */
@@ -48,6 +50,12 @@ export class Gpu {
         "Make a new pipeline or session: the GPU's driver was restarted, or it ran out of memory.",
       );
     });
+  }
+
+  /** Gives it back. */
+  close(): void {
+    this.closed = true;
+    this.device.destroy();
   }
 
   /**

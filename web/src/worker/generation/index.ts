@@ -5,6 +5,7 @@ export { modelDefaults, resolve } from "./inputs.ts";
 export { GenerationRun } from "./run.ts";
 export { DecodingStreamer, type TextStreamerOptions } from "./streamers.ts";
 export type {
+  Choosing,
   Decoder,
   FinishReason,
   GenerateOutput,

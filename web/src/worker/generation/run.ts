@@ -1,6 +1,6 @@
 // Generation for one prompt: sampling and beam search.
 
-import type { Chooser, Host } from "../../device/device.ts";
+import type { Host } from "../../device/device.ts";
 import { Beams, Candidate, FINISH_REASONS, Finished, Sampling } from "../../gen/sampling.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { errorFor, type GenerationConfig } from "./config.ts";
@@ -14,6 +14,7 @@ import {
 } from "./records.ts";
 import { listed, type StopStrings } from "./stop-strings.ts";
 import type {
+  Choosing,
   Decoder,
   FinishReason,
   GenerateOutput,
@@ -40,7 +41,7 @@ export class GenerationRun<S> {
   protected work = 0;
   private rng = 0;
   /** Chooses tokens where the decoder computes; undefined where all logits are needed here. */
-  private chooser: Chooser | undefined;
+  private choosing: Choosing | undefined;
   protected ids = 0;
   private state = 0;
 
@@ -75,7 +76,7 @@ export class GenerationRun<S> {
     const { config, decoder } = this;
     if (!decoder.scored && !this.processors.length)
       if (!config.get("output_scores") && !config.get("output_logits"))
-        this.chooser = decoder.chooser?.(members, this.work);
+        this.choosing = decoder.choosing?.(members, this.work);
     this.rng = this.alloc(16);
     this.ids = this.alloc(4 * this.limit);
     this.writeIds(0, this.prompt);
@@ -138,9 +139,9 @@ export class GenerationRun<S> {
   }
 
   private compute(sequence: S, ids: number[], room = 1): Promise<Logits> {
-    const { chooser, decoder } = this;
-    return chooser
-      ? decoder.forwardBest!(sequence, ids, chooser, room)
+    const { choosing, decoder } = this;
+    return choosing
+      ? decoder.forwardBest!(sequence, ids, choosing, room)
       : decoder.forward(sequence, ids);
   }
 

@@ -1,6 +1,6 @@
 // Interfaces of generation: decoder, options and results.
 
-import type { Chooser, Chosen, Host } from "../../device/device.ts";
+import type { Chooser, Chosen, Host, Picker } from "../../device/device.ts";
 import type { FINISH_REASONS } from "../../gen/sampling.ts";
 import type { GenerationFields } from "../../protocol/generation.ts";
 
@@ -43,13 +43,22 @@ export interface Decoder<S = unknown> {
    */
   forward(sequence: S, ids: number[]): Promise<number>;
   /** See `Picker.begin` of device.ts; undefined where all logits are needed. */
-  chooser?(members: Readonly<Record<string, number>>, work: number): Chooser | undefined;
+  choosing?(members: Readonly<Record<string, number>>, work: number): Choosing | undefined;
   /**
    * As `forward`, but what chooses the next token, where the chooser can; else the address of the
    * logits. Where it runs ahead, `sequence` may be longer than its tokens.
    * @param room tokens that may follow
    */
-  forwardBest?(sequence: S, ids: number[], chooser: Chooser, room: number): Promise<Logits>;
+  forwardBest?(sequence: S, ids: number[], by: Choosing, room: number): Promise<Logits>;
+}
+
+/** The choice of a generation's tokens where the decoder computes. */
+export interface Choosing {
+  members: Readonly<Record<string, number>>;
+  work: number;
+  /** Of the device, and what it began. */
+  picker: Picker | undefined;
+  chooser: Chooser | undefined;
 }
 
 /** Address of the logits, or what chooses the token. */

@@ -1,9 +1,9 @@
 // A language model on a device: its weights, plans and sequences. Implements the Decoder interface
 // of the generation loop (generation/): from token ids to logits.
 
-import type { Buffer, Chooser, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
+import type { Buffer, Device, Host, Picker, PlanHandle } from "../../device/device.ts";
 import { EngineError, InputError } from "../../shared/errors.ts";
-import type { Decoder, Logits } from "../generation/index.ts";
+import type { Choosing, Decoder, Logits } from "../generation/index.ts";
 import type { DecoderInfo, PlanEntry } from "../package/manifest.ts";
 import { NOTES } from "../package/notes.ts";
 import { chooseRun } from "./chunks.ts";
@@ -13,7 +13,7 @@ import type { Weights } from "./weights.ts";
 export interface DecoderState {
   /** Number of tokens in its caches. */
   past: number;
-  /** Token ids so far, for models without a cache. */
+  /** Token ids so far. */
   ids: number[];
   /** Caches by name. */
   caches: Map<string, Buffer>;
@@ -49,30 +49,37 @@ export class EngineDecoder implements Decoder<DecoderState> {
   readonly prefill_chunk: number | undefined;
   /** Size in bytes of the caches of one sequence. */
   readonly cacheBytes: number;
-  private readonly plans: LoadedSize[] = [];
+  private plans: LoadedSize[] = [];
   private readonly sequences = new Set<DecoderState>();
   /** Caches of closed sequences, for reuse. */
   private spare: Map<string, Buffer>[] = [];
 
   /** Chooses tokens on the device. */
-  private readonly picker: Picker | undefined;
+  private picker: Picker | undefined;
+  /**
+   * Loads the weights again, after a GPU was lost, to the device in its place. Set by what loaded
+   * them.
+   */
+  refill: ((device: Device) => Promise<Weights>) | undefined;
+  /** Called when the plans have been loaded there. */
+  refilled: (() => unknown) | undefined;
 
   /** Input of the plans: int64 token ids. */
-  private readonly input: Buffer;
+  private input!: Buffer;
   /** Staging memory for `input`; two 32-bit words per id. */
   private readonly staging: Uint32Array<ArrayBuffer>;
   /** Number of ids in `input`; zeros follow. */
   private filled = 0;
 
   constructor(
-    private readonly device: Device,
+    private device: Device,
     readonly info: DecoderInfo,
-    private readonly weights: Weights,
-    files: Map<string, Uint8Array>,
+    private weights: Weights,
+    private readonly files: ReadonlyMap<string, Uint8Array>,
     readonly generation_config: Record<string, unknown>,
     readonly config: Record<string, unknown>,
     private readonly where: string,
-    release: boolean,
+    private readonly release: boolean,
   ) {
     this.vocab_size = info.vocabSize;
     this.max_length = info.capacity;
@@ -80,13 +87,20 @@ export class EngineDecoder implements Decoder<DecoderState> {
     const most = info.plans[info.plans.length - 1]!.tokens;
     this.prefill_chunk = info.recompute ? undefined : most;
     this.staging = new Uint32Array(2 * most);
+    this.start();
+  }
+
+  /** Loads the plans. */
+  private start(): void {
+    const { device, info, weights, where } = this;
+    this.plans = [];
     const logits = device.allocate(4 * info.vocabSize, "the logits");
     this.picker = device.picker?.(logits);
-    this.input = device.allocate(8 * most, "the input");
+    this.input = device.allocate(4 * this.staging.length, "the input");
     // largest plan first, so that the arena is allocated once
     for (const plan of [...info.plans].reverse()) {
       const place = `${where}, ${plan.file}`;
-      const handle = device.loadPlan(...planOf(plan, files, where));
+      const handle = device.loadPlan(...planOf(plan, this.files, where));
       const loaded: LoadedSize = {
         info: plan,
         plan: handle,
@@ -112,7 +126,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       this.plans
         .map(({ plan, info: { slots, file } }) => ({ plan, slots, where: `${where}, ${file}` }))
         .reverse(),
-      release,
+      this.release,
     );
     if (this.picker) this.close(this.open()); // on a GPU no buffer is made later
   }
@@ -150,6 +164,12 @@ export class EngineDecoder implements Decoder<DecoderState> {
    * @throws OutOfMemory
    */
   open(): DecoderState {
+    const sequence = { past: 0, ids: [], caches: this.cachesOfOne(), ahead: [] };
+    this.sequences.add(sequence);
+    return sequence;
+  }
+
+  private cachesOfOne(): Map<string, Buffer> {
     const caches = this.spare.pop() ?? new Map<string, Buffer>();
     try {
       for (const { name, bytes } of this.info.caches)
@@ -165,9 +185,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       for (const buffer of caches.values()) this.device.release(buffer);
       throw e;
     }
-    const sequence = { past: 0, ids: [], caches, ahead: [] };
-    this.sequences.add(sequence);
-    return sequence;
+    return caches;
   }
 
   /** Frees a sequence. The caches of one closed sequence are kept for reuse. */
@@ -207,38 +225,70 @@ export class EngineDecoder implements Decoder<DecoderState> {
    * @returns address in the host's memory of the logits after the last id, float32 [vocab_size],
    *   valid until the next call
    */
-  async forward(sequence: DecoderState, ids: ArrayLike<number>): Promise<number> {
-    return this.device.hosted(this.run(sequence, ids));
+  forward(sequence: DecoderState, ids: ArrayLike<number>): Promise<number> {
+    return this.kept(sequence, () => this.device.hosted(this.run(sequence, ids)));
   }
 
-  /** See {@link Decoder.chooser}. */
-  chooser(members: Readonly<Record<string, number>>, work: number): Chooser | undefined {
-    return this.picker?.begin(members, work);
+  /** See {@link Decoder.choosing}. */
+  choosing(members: Choosing["members"], work: number): Choosing | undefined {
+    const { picker } = this;
+    const chooser = picker?.begin(members, work);
+    return chooser && { members, work, picker, chooser };
   }
 
   /** See {@link Decoder.forwardBest}. */
-  async forwardBest(
-    sequence: DecoderState,
-    ids: number[],
-    chooser: Chooser,
-    room: number,
-  ): Promise<Logits> {
-    const { device, info } = this;
-    const [one] = this.plans;
-    const { past, ahead } = sequence;
-    if (!ahead.length && chooser.ahead && room > 1 && one!.info.tokens === 1 && !info.recompute) {
-      this.begin(one!, sequence, ids, 0, 1);
-      const most = Math.min(room, this.max_length - past);
-      const { plan, info: of } = one!;
-      const register = of.registers.past;
-      const runs = { plan, where: of.file, input: this.input, register, past, most };
-      ahead.push(...(await chooser.ahead(runs)));
-      sequence.past += ahead.length;
+  forwardBest(sequence: DecoderState, ids: number[], by: Choosing, room: number): Promise<Logits> {
+    return this.kept(sequence, async () => {
+      const { device, picker, info } = this;
+      if (by.picker !== picker)
+        Object.assign(by, { picker, chooser: picker?.begin(by.members, by.work) });
+      const { chooser } = by;
+      const [one] = this.plans;
+      const { past, ahead } = sequence;
+      if (
+        !ahead.length &&
+        chooser?.ahead &&
+        room > 1 &&
+        one!.info.tokens === 1 &&
+        !info.recompute
+      ) {
+        this.begin(one!, sequence, ids, 0, 1);
+        const most = Math.min(room, this.max_length - past);
+        const { plan, info: of } = one!;
+        const register = of.registers.past;
+        const runs = { plan, where: of.file, input: this.input, register, past, most };
+        ahead.push(...(await chooser.ahead(runs)));
+        sequence.past += ahead.length;
+        if (ahead.length) sequence.ids.push(ids[0]!, ...ahead.slice(0, -1));
+      }
+      const token = ahead.shift();
+      if (token !== undefined) return () => token;
+      const output = this.run(sequence, ids);
+      return (await chooser?.choose()) ?? device.hosted(output);
+    });
+  }
+
+  /** Runs a sequence; again on another device, if a GPU was lost meanwhile. */
+  private async kept<T>(sequence: DecoderState, work: () => Promise<T>): Promise<T> {
+    const { past } = sequence;
+    try {
+      return await work();
+    } catch (e) {
+      const device = await this.device.replacement?.();
+      if (!device || !this.refill) throw e;
+      this.truncate(sequence, past);
+      this.weights = await this.refill(device);
+      this.device = device;
+      this.spare = [];
+      this.start();
+      await this.refilled?.();
+      for (const one of this.sequences) {
+        const ids = one.ids;
+        Object.assign(one, { past: 0, ids: [], caches: this.cachesOfOne() });
+        if (ids.length) this.run(one, ids);
+      }
+      return this.kept(sequence, work);
     }
-    const token = ahead.shift();
-    if (token !== undefined) return () => token;
-    const output = this.run(sequence, ids);
-    return (await chooser.choose()) ?? device.hosted(output);
   }
 
   /** As `forward`, but returns the logits on the device. */
@@ -280,6 +330,7 @@ export class EngineDecoder implements Decoder<DecoderState> {
       sequence.past = before;
       throw e;
     }
+    sequence.ids.push(...Array.from(ids));
     return output!;
   }
 

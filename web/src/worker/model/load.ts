@@ -122,7 +122,7 @@ export async function loadModel(
     const decoder = await makeDecoder(device, found, weights, described, files, texts);
     await addCapacity(described, () => device.ready());
     const tokenizer = job.readTexts(texts, where)!;
-    return {
+    const model: Model = {
       device,
       decoder,
       tokenizer,
@@ -136,9 +136,30 @@ export async function loadModel(
       urls: request.urls,
       onnx: found.onnx,
     };
+    decoder.refill = (other) => refill(model, request, other);
+    decoder.refilled = () => model.adapters?.restore();
+    return model;
   });
   model.info.ms.load = performance.now() - started;
   return model;
+}
+
+/** Loads the weights of a model again, whose GPU was lost, to the device in its place. */
+async function refill(model: Model, request: LoadRequest, device: Device): Promise<Weights> {
+  const job = new Job(request, new AbortController().signal, () => undefined);
+  try {
+    const { manifest, where, fill } = await find(job, Promise.resolve(model.device));
+    if (keyOf(manifest) !== model.key)
+      throw new PackageError("the model is another one by now", where, "Load it again.");
+    const weights = new Weights(device, manifest);
+    await fill(weights.extents(manifest, where));
+    Object.assign(model, { device, weights });
+    model.info.device = device.info;
+    model.adapters?.moved(device, weights);
+    return weights;
+  } finally {
+    job.close();
+  }
 }
 
 /** What the device must have: kernels, and the functions for pictures or sound. */

@@ -41,7 +41,7 @@ export async function generateText(
   sink: Sink,
   signal: AbortSignal,
 ): Promise<Generated> {
-  const { decoder, tokenizer, device, info } = model;
+  const { decoder, tokenizer, info } = model;
   const fields = request.fields as GenerationFields;
   const [inputs, several] = inputsOf(request.input);
   const config = defaults(model, request.fields);
@@ -80,7 +80,7 @@ export async function generateText(
       ),
     );
   }
-  info.memory.engine = device.memoryBytes;
+  info.memory.engine = model.device.memoryBytes; // it may be another one by now
   return { output: several ? results : results[0], info, stats };
 }
 

@@ -5,7 +5,7 @@
 import type { Buffer, Device } from "../../device/device.ts";
 import type { AdapterInfo, TrainingFields } from "../../protocol/training.ts";
 import { safetensorsHead } from "../../shared/checkpoints/safetensors.ts";
-import { InputError } from "../../shared/errors.ts";
+import { EngineError, InputError } from "../../shared/errors.ts";
 import type { EngineDecoder } from "../model/decoder.ts";
 import type { Weights } from "../model/weights.ts";
 import type { LoraInfo, Manifest, ProgramInfo, StateInfo } from "../package/manifest.ts";
@@ -42,11 +42,29 @@ export class Adapters {
   private stale = false;
 
   constructor(
-    private readonly device: Device,
-    private readonly weights: Weights,
+    private device: Device,
+    private weights: Weights,
     private readonly decoder: EngineDecoder,
     private readonly manifest: Pick<Manifest, "training">,
   ) {}
+
+  /**
+   * Takes the device in the place of a lost GPU; `restore` must follow.
+   * @throws EngineError if the active adapter was on the GPU only
+   */
+  moved(device: Device, weights: Weights): void {
+    const { active } = this;
+    if (active && !active.tensors)
+      throw new EngineError(
+        `the adapter '${active.name}' was lost with the GPU`,
+        "webgpu",
+        "Load the model again, and train it or load its files.",
+      );
+    Object.assign(this, { device, weights });
+    this.resident.clear();
+    this.parameters.clear();
+    this.decoderUses = undefined;
+  }
 
   /** All adapters. */
   list(): AdapterInfo[] {
@@ -188,7 +206,7 @@ export class Adapters {
       session.writeState(state, entry.tensors!.get(state.name)!);
   }
 
-  /** Restores the active adapter after a new session failed to start. */
+  /** Restores the active adapter, after a new session failed to start or a GPU was lost. */
   async restore(): Promise<void> {
     const { active } = this;
     if (active) await this.use(active.name, active.scale);
