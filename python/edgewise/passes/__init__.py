@@ -15,7 +15,7 @@ from .normalization import fuse_normalization, fuse_residual_norm
 from .padding import fuse_padding
 from .qdq import fuse_quantized
 from .quantization import fuse_quantized_products, pair_quantization
-from .rotary import fuse_rotary
+from .rotary import fuse_rotary, lay_out_rotations
 from .scaling import fold_scaling
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ COMBINE: tuple[Pass, ...] = (
     fold_scaling,
     fuse_epilogues,
     fuse_residual_norm,
+    lay_out_rotations,
 )
 PASSES = RECOGNISE + COMBINE
 
@@ -86,6 +87,7 @@ __all__ = [
     "fuse_quantized_products",
     "fuse_residual_norm",
     "fuse_rotary",
+    "lay_out_rotations",
     "optimize",
     "pair_quantization",
 ]

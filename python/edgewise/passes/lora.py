@@ -21,6 +21,8 @@ from .layers import kind_of, layers, matrix_shape, module_name, stored_weight, u
 if TYPE_CHECKING:
     from ..bind import Binder, BoundGraph
 
+MS = "com.microsoft"
+
 # float32 [1]: 1 while training; generation sets it to weigh adapters or to switch them off
 SCALE = "adapter/scale"
 # How a state begins, as State.initial of training.program.
@@ -113,13 +115,15 @@ class SavedParameter:
 
 # ---- insertion
 def insert_lora(
-    bound: BoundGraph, config: AdapterConfig
+    bound: BoundGraph, config: AdapterConfig, weighed: bool = True
 ) -> tuple[list[AdapterState], list[LoraLayer]]:
     """Inserts adapters at the layers that a LoraConfig chooses.
 
     Args:
         bound: a graph whose ops are recognised.
         config: the LoraConfig.
+        weighed: whether the state SCALE multiplies the adapters; training, where it is 1, saves
+            that step of each layer.
 
     Returns:
         (states, layers) in the order of the graph; the states are in bound.states.
@@ -131,7 +135,7 @@ def insert_lora(
     chosen, known = _chosen(bound, config)
     if not chosen and not config.modules_to_save:
         raise _no_match(bound, config, known)
-    inserter = _Inserter(bound, config)
+    inserter = _Inserter(bound, config, weighed)
     seen: set[str] = set()
     for name, n in chosen:
         if name in seen:
@@ -193,11 +197,11 @@ def _no_match(
 class _Inserter:
     """Inserts adapters one by one, and collects what they consist of."""
 
-    def __init__(self, bound: BoundGraph, config: AdapterConfig) -> None:
+    def __init__(self, bound: BoundGraph, config: AdapterConfig, weighed: bool) -> None:
         self.bound, self.config = bound, config
         self.states = [AdapterState(SCALE, [1], ("fill", 1.0))]
         self.layers: list[LoraLayer] = []
-        self._scale = bound.state(SCALE, FLOAT, [1])
+        self._scale = bound.state(SCALE, FLOAT, [1]) if weighed else None
         self._uses = uses_of_weights(bound)
 
     def insert(self, name: str, n: BoundNode) -> None:
@@ -217,12 +221,18 @@ class _Inserter:
                 name, kind, a, b, scaling, weight, stored_by_rows, _file_name(x), _file_name(y)
             )
         )
-        factor = self._scale
-        if scaling != 1.0:
-            factor = binder.op("Mul", self._scale, binder.constant(FLOAT, [1], [scaling]))
-        low = binder.op("Mul", low, factor)
+        alpha, factor = 1.0, self._scale
+        if factor is None and kind != "conv":
+            alpha = scaling  # the product scales
+        elif scaling != 1.0:
+            constant = binder.constant(FLOAT, [1], [scaling])
+            factor = binder.op("Mul", factor, constant) if factor is not None else constant
+        if factor is not None:
+            low = binder.op("Mul", low, factor)
         if kind == "conv":
             added = binder.op("Conv", low, up)
+        elif alpha != 1.0:
+            added = binder.op("FusedMatMul", low, up, domain=MS, transB=1, alpha=alpha)
         else:
             added = binder.op("MatMul", low, binder.op("Transpose", up, perm=[1, 0]))
         new = binder.op("Add", y, added)

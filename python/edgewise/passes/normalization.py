@@ -139,4 +139,27 @@ def fuse_residual_norm(bound: BoundGraph) -> None:
         add.outputs = [y, None, None, total if r.users.get(id(total)) else None]
         y.producer = add
         norm.outputs, norm.inputs = [], []
+    for n in r.nodes("NormGrad"):
+        _take_more(r, n)
     r.done()
+
+
+def _take_more(r: Rewriter, grad: BoundNode) -> None:
+    """Lets the gradient of a norm add what flows past the norm."""
+    dx = grad.outputs[0]
+    add = r.only_user(dx)
+    if add is None or add.op != "Add" or add.domain or grad.input(3) is not None:
+        return
+    past = other(add, dx)
+    if past is dx or past.constant or list(past.shape) != list(dx.shape):
+        return
+    if past.dtype != dx.dtype or not r.before(past, grad) or not grad.attr("of_x", 1):
+        return
+    while len(grad.inputs) <= 3:
+        grad.inputs.append(None)
+    grad.inputs[3] = past
+    r.users[id(past)].remove(add)
+    r.users[id(past)].append(grad)
+    grad.outputs[0] = add.outputs[0]
+    add.outputs[0].producer = grad
+    add.outputs, add.inputs = [], []

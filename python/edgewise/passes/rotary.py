@@ -24,6 +24,18 @@ def fuse_rotary(bound: BoundGraph) -> None:
     r.done()
 
 
+def lay_out_rotations(bound: BoundGraph) -> None:
+    """A rotation that is only read with heads behind the sequence is stored in this order, so that
+    what follows the Transpose copies nothing: the gradients of projections.
+    """
+    r = Rewriter(bound)
+    for rope in r.nodes("Rope"):
+        user = r.only_user(rope.outputs[0])
+        if user is not None and user.op == "Transpose" and user.attr("perm") == [0, 2, 1, 3]:
+            rope.attrs = {**rope.attrs, "order": [0, 2, 1, 3]}
+    r.done()
+
+
 def _match(r: Rewriter, add: BoundNode, halves: dict[int, Value]) -> None:
     muls = [v.producer for v in add.inputs]
     if any(m is None or m.op != "Mul" for m in muls):

@@ -287,7 +287,7 @@ class Program:
     def _add_loss(self, bound: BoundGraph, graph: Gradients) -> None:
         """Adds adapters and the loss, which becomes an output."""
         adapters, self.lora_layers = (
-            insert_lora(bound, self.lora) if self.lora is not None else ([], [])
+            insert_lora(bound, self.lora, weighed=False) if self.lora is not None else ([], [])
         )
         for a in adapters:
             self.states.setdefault(

@@ -84,7 +84,7 @@ def emit_rope(
 
 
 # Made by passes/rotary.py. Inputs: x [batch, heads, seq, dim], cos and sin [batch or 1, seq,
-# rotary_dim/2].
+# rotary_dim/2]. Attribute `order`: how the dimensions of the output lie in memory.
 rope_direct = Op("Rope", "edgewise")
 
 
@@ -96,11 +96,11 @@ def rope_direct_infer(node: BoundNode) -> Inferred:
 @rope_direct.lower
 def rope_direct_lower(node: BoundNode, builder: Builder) -> None:
     cos, sin = builder.view(node.inputs[1]), builder.view(node.inputs[2])
-    x = builder.view(node.inputs[0])
+    builder.out_in_order(node.outputs[0], node.attr("order", [0, 1, 2, 3]))
     emit_rope(
         builder,
-        x,
-        builder.out(node.outputs[0]),
+        builder.view(node.inputs[0]),
+        builder.view(node.outputs[0]),
         cos,
         sin,
         2 * cos.shape[-1],
