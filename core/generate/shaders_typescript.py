@@ -89,6 +89,7 @@ HELPERS = ("T", "bytes_of", "bytes_of_any", "ceil_div", "volume")
 KERNELS = pathlib.Path(__file__).resolve().parents[1] / "kernels"
 PARTS = {"convolution": "images", "image": "images", "training": "training"}  # by folder
 IMAGES = {"batch_norm", "integer_depthwise", "integer_max_pool"}  # of other folders
+PACKED = ("pack_integer", "integer_product")  # whose layout differs between machines: in no part
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Mod: "%"}
 COMPARE = {ast.Eq: "===", ast.NotEq: "!==", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -233,7 +234,11 @@ def alike_of(variants) -> list[str]:
 
 
 def part_of(name: str) -> str:
-    """The part with a kernel's shaders: "" with those of language models, "images", "training"."""
+    """The part with a kernel's shaders: "" with those of language models, "images", "training";
+    "none".
+    """
+    if name in PACKED:
+        return "none"
     if name.endswith("_grad"):
         return "training"
     if name in IMAGES:

@@ -11,6 +11,7 @@ from ..engine.native import NativeEngine
 from ..errors import EngineError
 from .device import WebGPUDevice
 from .gpu import Gpu
+from .packing import declarations, packing_of
 from .pipelines import Pipelines
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class WebGPUEngine(NativeEngine):
         threads: of the engine in C; by default one per core.
         library: see Gpu.
 
+    Attributes:
+        machine: what shaders refer to that differs between machines (packing.declarations).
+
     Raises:
         EngineError: there is no implementation of WebGPU, or no GPU.
     """
@@ -55,6 +59,7 @@ class WebGPUEngine(NativeEngine):
         self.plans: WeakSet[WebGPUPlan] = WeakSet()
         self.temps: list[Buffer] = []  # arenas, which all plans share
         self._device = WebGPUDevice(self)
+        self.machine = declarations(*packing_of(self), self.gpu.dots)
 
     def in_child(self) -> None:
         self.lock = _Forked()

@@ -20,6 +20,7 @@ WANTED = (
     "max-storage-buffers-per-shader-stage",
     "max-compute-workgroup-storage-size",
 )
+DOTS = "fn products(v: vec4i, w: u32) -> i32 { return dot4I8Packed(pack4xI8(v), w); }"
 
 
 class Gpu:
@@ -32,6 +33,7 @@ class Gpu:
     Attributes:
         wgpu: the library.
         device: its GPUDevice.
+        dots: whether WGSL has products of four packed bytes here.
         name: of the adapter, its driver and the library, for `info`.
         limits: {name: number} of the device.
 
@@ -52,6 +54,15 @@ class Gpu:
         info = adapter.info
         self.name = f"{info['device']}, {info['description']} ({self.wgpu.__name__})"
         self.limits: dict[str, int] = dict(self.device.limits)
+        self.dots = self._compiles(DOTS)
+
+    def _compiles(self, text: str) -> bool:
+        """Whether the library's compiler takes a text, which may use what not all have."""
+        try:
+            self.device.create_shader_module(code=text)
+        except Exception:
+            return False
+        return True
 
     @property
     def binding_bytes(self) -> int:

@@ -186,8 +186,9 @@ class Launch:
             return
         batch = self._batch(arrangement) if len(self.steps) > 1 else None
         roles, bindings = arrangement.roles[self.head], arrangement.bindings
+        machine = self.loaded.engine.machine
         self.programs = [
-            program_of(self.step, stage, roles, bindings, self.guarded, batch)
+            program_of(self.step, stage, roles, bindings, self.guarded, batch, machine)
             for stage in self.stages
         ]
         self.fails = any(program.fails for program in self.programs)

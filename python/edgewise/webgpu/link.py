@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,6 +51,7 @@ class Linker:
     bindings: Sequence[Binding]
     varied: Sequence[str] = ()  # parameters that vary in a batch
     row: str = ""  # of several records: expression of the number of the step's own
+    machine: Mapping[str, str] = field(default_factory=dict)  # packing.declarations
     out: dict[str, str] = field(default_factory=dict)
     registers: bool = False
     fails: bool = False
@@ -116,6 +117,8 @@ class Linker:
             self.called(name[:-1])
         elif name in ("fail", "reg", "batch_part", "batch_choice"):
             self.special(name)
+        elif name in self.machine:
+            self.out[name] = self.machine[name]
         else:
             self.accessor(name)
 

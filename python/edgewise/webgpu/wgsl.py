@@ -15,6 +15,7 @@ What a body may use, besides the functions in core/kernels/common.wgsl:
     has_x           whether a step has the operand
     type_code       the parameter `type`, a reserved word of WGSL
     fail(index)     an index from data is out of range
+    PANEL, TOGETHER, dot_of_bytes(v, w)     packed weights of bytes, and their products: packing.py
     GROUP           invocations in a workgroup
 
 and defines `element(i: u32)`, called for each i below `threads`, or `run(group: u32, lane: u32)`,
@@ -24,16 +25,18 @@ called by each invocation of `groups` workgroups.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..declare.kernel import evaluate
 from .link import RECORD_BYTES, START, TOTAL, Binding, Linker, Role, unsigned
+from .packing import declarations
 from .steps import Linear, PlanStep
 from .variants import FOLD, Variant, variants_of
 
 REGISTERS = 32  # that a plan may have
 FIRST_BINDING = 3  # 0 is the record, 1 the registers, 2 the error
+MACHINE = declarations(32, 4, True)
 
 
 @dataclass
@@ -86,6 +89,7 @@ def program_of(
     bindings: Sequence[Binding],
     guarded: bool,
     batch: Batch | None = None,
+    machine: Mapping[str, str] = MACHINE,
 ) -> Program:
     """The program of a step, or of several.
 
@@ -95,10 +99,10 @@ def program_of(
         bindings: that the roles name.
         guarded: whether it must do nothing once an index was out of range.
         batch: what else the dispatch runs; None: the step alone.
+        machine: packing.declarations of the machine.
     """
-    linker = Linker(
-        step, variant, roles, bindings, batch.varied if batch else (), "batch_part" if batch else ""
-    )
+    varied, row = (batch.varied, "batch_part") if batch else ((), "")
+    linker = Linker(step, variant, roles, bindings, varied, row, machine)
     parts = [linker]
     if batch is not None:
         parts += _ends(linker, batch)

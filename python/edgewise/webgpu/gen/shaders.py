@@ -1448,6 +1448,108 @@ fn lowest_i() -> i32 { return -128i; }
 """,
         ),
     ],
+    "integer_product": [
+        (
+            "integer_product",
+            {
+                'threads': 'items * batch * volume(y_size) * n',
+                'apply': 'finished = finished_{y_type}; activate = activate_{activation}',
+            },
+            """\
+const ROWS = u32(taps[0] * taps[1] * taps[2]) * c;
+const PADDED = (ROWS + 3u) / 4u * 4u;
+const MATRIX = taps[0] * taps[1] * taps[2] * x_size[0] * x_size[1] * x_size[2] == 1;
+fn place_of(row: u32, tap: u32) -> i32 {
+  if (MATRIX) { return i32(row); }
+  let volume_ = u32(y_size[0] * y_size[1] * y_size[2]);
+  let at = row % volume_;
+  let o = vec3i(
+    i32(at / u32(y_size[1] * y_size[2])), i32(at / u32(y_size[2]) % u32(y_size[1])),
+    i32(at % u32(y_size[2]))
+  );
+  let t = vec3i(
+    i32(tap / u32(taps[1] * taps[2])), i32(tap / u32(taps[2]) % u32(taps[1])),
+    i32(tap % u32(taps[2]))
+  );
+  let extent = vec3i(x_size[0], x_size[1], x_size[2]);
+  let p = o * vec3i(stride[0], stride[1], stride[2])
+    + t * vec3i(dilation[0], dilation[1], dilation[2]) - vec3i(pad[0], pad[1], pad[2]);
+  if (any(p < vec3i(0)) || any(p >= extent)) { return -1; }
+  return ((i32(row / volume_) * extent.x + p.x) * extent.y + p.y) * extent.z + p.z;
+}
+fn byte_of(from_: u32, row: u32, k: u32, zero: i32) -> i32 {
+  if (k >= ROWS) { return 0; }
+  let place = place_of(row, k / c);
+  if (place < 0) { return zero; }
+  return i32(a(from_ + u32(place) * a_row + k % c)) - select(0, 128, a_type == 2);
+}
+fn weights_of(place: u32) -> u32 {
+  if (TOGETHER == 4) { return w_word(place / 4u); }
+  let next = place + 2u * PANEL;
+  let first = w_word(place / 4u) >> ((place & 2u) * 8u);
+  return (first & 0xffffu) | ((w_word(next / 4u) >> ((next & 2u) * 8u)) << 16u);
+}
+fn element(i: u32) {
+  let column = i % n;
+  let rows = u32(y_size[0] * y_size[1] * y_size[2]) * batch;
+  let row = i / n % rows;
+  let item = i / n / rows;
+  let at = item * column_item + column;
+  var za = 0i;
+  if (has_a_zero) { za = i32(a_zero(select(0u, row, a_zeros > 1))); }
+  za -= select(0, 128, a_type == 2);
+  var zb = 0i;
+  if (has_b_zero) { zb = i32(b_zero(select(0u, at, b_zeros > 1))); }
+  zb -= select(0, 128, b_type == 2);
+  let width = ceil_div(n, 32u) * 32u;
+  let first = item * w_each * width * (4u + PADDED);
+  var to = first + 4u * width + column / PANEL * PANEL * PADDED + column % PANEL * TOGETHER;
+  let from_ = item * a_item;
+  var s = 0i;
+  var sum = 0i;
+  for (var k = 0u; k < PADDED; k += 4u) {
+    let v = vec4i(
+      byte_of(from_, row, k, za), byte_of(from_, row, k + 1u, za),
+      byte_of(from_, row, k + 2u, za), byte_of(from_, row, k + 3u, za)
+    );
+    s += dot_of_bytes(v, weights_of(to));
+    sum += v.x + v.y + v.z + v.w;
+    to += 4u * PANEL;
+  }
+  let of_weights = bitcast<i32>(w_word(first / 4u + column));
+  s -= zb * sum + za * (of_weights - i32(ROWS) * zb);
+  if (has_sum_bias) { s += sum_bias(at); }
+  let place = item * y_item + row * y_row + column;
+  y_set(place, finished(s, at, place));
+}
+fn scaled(s: i32, at: u32) -> f32 {
+  var v = 1f;
+  if (has_factor) { v = factor(select(0u, at, factors > 1)); }
+  if (has_a_scale) { v *= a_scale(0u); }
+  return f32(s) * v;
+}
+fn rounded(s: i32, at: u32, zero: f32) -> f32 {
+  return round(clamp(scaled(s, at), f32(low) - zero, f32(high) - zero)) + zero;
+}
+fn finished_f(s: i32, at: u32, place: u32) -> f32 {
+  var v = scaled(s, at);
+  if (has_bias) { v += bias(at); }
+  v = activate(v);
+  if (has_residual) { v += residual(place); }
+  return v;
+}
+fn zero_of_y() -> f32 {
+  if (has_y_zero) { return f32(y_zero(0u)); }
+  return 0f;
+}
+fn finished_i(s: i32, at: u32, place: u32) -> i32 {
+  if (y_type == 6) { return s; }
+  return i32(rounded(s, at, zero_of_y()));
+}
+fn finished_u(s: i32, at: u32, place: u32) -> u32 { return u32(rounded(s, at, zero_of_y())); }
+""",
+        ),
+    ],
     "linear_attention": [
         (
             "linear_attention",
@@ -1965,6 +2067,39 @@ fn convert_0(i: u32) -> u32 {
 """,
         ),
     ],
+    "pack_integer": [
+        (
+            "pack_integer",
+            {
+                'threads': 'items * ceil_div(n, 32) * 32',
+            },
+            """\
+fn element(i: u32) {
+  let width = ceil_div(n, 32u) * 32u;
+  let rows = u32(taps * c);
+  let padded = ceil_div(rows, 4u) * 4u;
+  let column = i % width;
+  let first = i / width * (width * (4u + padded));
+  let source = i / width * item_stride + column * n_stride;
+  let to = first + 4u * width + column / PANEL * PANEL * padded + column % PANEL * TOGETHER;
+  let flip = select(0u, 128u, type_code == 2);
+  var sum = 0i;
+  for (var k = 0u; k < padded; k++) {
+    var v = 0u;
+    if (k < rows && column < n) {
+      v = w(source + k / c * tap_stride + k % c * c_stride) ^ flip;
+      sum += bitcast<i32>(v << 24u) >> 24u;
+    }
+    y_set(to + k / TOGETHER * TOGETHER * PANEL + k % TOGETHER, v);
+  }
+  let bits = bitcast<u32>(sum);
+  for (var part = 0u; part < 4u; part++) {
+    y_set(first + 4u * column + part, (bits >> (8u * part)) & 0xffu);
+  }
+}
+""",
+        ),
+    ],
     "pool": [
         (
             "pool",
@@ -2188,6 +2323,148 @@ fn value_i(i: u32) -> i32 { return i32(start) + i32(i) * i32(delta); }
 fn value_u(i: u32) -> u32 { return bitcast<u32>(i32(start) + i32(i) * i32(delta)); }
 fn value_l(i: u32) -> vec2u {
   return long_add(long_of(i32(start)), long_mul(vec2u(i, 0u), long_of(i32(delta))));
+}
+""",
+        ),
+    ],
+    "recurrent": [
+        (
+            "recurrent",
+            {
+                'groups': 'd * b',
+                'group': '256',
+                'when': 'h <= 2048',
+            },
+            """\
+const LATE = gates == 3 && lbr == 0;
+const WIDTH = gates + lbr;
+var<workgroup> hidden: array<f32, h>;
+var<workgroup> reset: array<f32, h>;
+fn rows_at_once() -> u32 {
+  if (LATE) { return 2u * h; }
+  return gates * h;
+}
+fn row_at(row: u32, u: u32) -> u32 {
+  if (panels == 0) { return row * h + u; }
+  return (row / 32u * h + u) * 32u + row % 32u;
+}
+fn product_of_hidden(row: u32) -> f32 {
+  var s = 0f;
+  for (var u = 0u; u < h; u++) { s = fma(hidden[u], r(row_at(row, u)), s); }
+  return s;
+}
+fn product_of_reset(row: u32) -> f32 {
+  var s = 0f;
+  for (var u = 0u; u < h; u++) { s = fma(reset[u], r(row_at(row, u)), s); }
+  return s;
+}
+fn activated(v: f32, at: u32) -> f32 {
+  var w = select(table(at + 2u), table(at + 1u), v < 0f) * v + table(at + 3u);
+  if (table(at) == 1f) { w = sigmoid(v); }
+  if (table(at) == 2f) { w = table(at + 1u) * safe_tanh(table(at + 2u) * v); }
+  return clamped(w, table(at + 4u), table(at + 5u));
+}
+fn peephole(place: u32) -> f32 {
+  if (has_peepholes) { return peepholes(place); }
+  return 0f;
+}
+fn lstm(direction: u32, j: u32, to: u32, cell: u32) -> f32 {
+  let f = direction * 18u;
+  let peep = direction * 3u * h + j;
+  var old = c_last(cell);
+  let enter = activated(g(to) + peephole(peep) * old, f);
+  var keep = 1f - enter;
+  if (coupled == 0) { keep = activated(g(to + 2u * h) + peephole(peep + 2u * h) * old, f); }
+  let fresh = activated(g(to + 3u * h), f + 6u);
+  old = keep * old + enter * fresh;
+  let leave = activated(g(to + h) + peephole(peep + h) * old, f);
+  c_last_set(cell, old);
+  g_set(to, enter);
+  g_set(to + h, leave);
+  g_set(to + 2u * h, keep);
+  g_set(to + 3u * h, fresh);
+  return leave * activated(old, f + 12u);
+}
+fn gru(direction: u32, j: u32, to: u32) -> f32 {
+  let f = direction * 18u;
+  var update = g(to);
+  var fresh = g(to + 2u * h);
+  if (!LATE) {
+    update = activated(update, f);
+    let open = activated(g(to + h), f);
+    fresh += open * g(to + 3u * h);
+    g_set(to, update);
+    g_set(to + h, open);
+  }
+  fresh = activated(fresh, f + 6u);
+  g_set(to + 2u * h, fresh);
+  return fresh + update * (hidden[j] - fresh);
+}
+fn run(at: u32, lane: u32) {
+  let direction = at % d;
+  let row = at / d;
+  let state = (direction * b + row) * h;
+  let rows = direction * gates * h;
+  var valid = u32(t);
+  if (has_lengths) { valid = u32(max(lengths(row), 0)); }
+  for (var j = lane; j < h; j += GROUP) {
+    var v = 0f;
+    if (has_h_first) { v = h_first(state + j); }
+    hidden[j] = v;
+    v = 0f;
+    if (has_c_first) { v = c_first(state + j); }
+    c_last_set(state + j, v);
+  }
+  for (var s = 0u; s < t; s++) {
+    storageBarrier();
+    workgroupBarrier();
+    var now = s;
+    if (direction > 0u || reverse != 0) { now = t - 1u - s; }
+    let over = now >= valid;
+    let from_ = now * x_t + row * x_b + direction * gates * h;
+    let to = now * g_t + (row * d + direction) * WIDTH * h;
+    for (var q = lane; q < rows_at_once(); q += GROUP) {
+      var v = product_of_hidden(rows + q);
+      if (lbr == 1 && q >= 2 * h) {
+        if (has_bias) { v += bias(direction * h + q - 2 * h); }
+        g_set(to + q + h, v);
+        v = 0f;
+      }
+      g_set(to + q, x(from_ + q) + v);
+    }
+    storageBarrier();
+    if (LATE) {
+      for (var j = lane; j < h; j += GROUP) {
+        if (!over) {
+          let open = activated(g(to + h + j), direction * 18u);
+          g_set(to + j, activated(g(to + j), direction * 18u));
+          g_set(to + h + j, open);
+          reset[j] = open * hidden[j];
+          c_last_set(state + j, reset[j]);
+        }
+      }
+      workgroupBarrier();
+      for (var j = lane; j < h; j += GROUP) {
+        g_set(to + 2u * h + j, x(from_ + 2u * h + j) + product_of_reset(rows + 2u * h + j));
+      }
+    }
+    for (var j = lane; j < h; j += GROUP) {
+      let place = ((now * b + row) * d + direction) * h + j;
+      var v = 0f;
+      if (!over) {
+        if (gates == 4) { v = lstm(direction, j, to + j, state + j); }
+        else if (gates == 3) { v = gru(direction, j, to + j); }
+        else {
+          v = activated(g(to + j), direction * 18u);
+          g_set(to + j, v);
+        }
+        hidden[j] = v;
+      }
+      y_set(place, v);
+      if (has_cells && gates == 4) { cells_set(place, c_last(state + j)); }
+    }
+  }
+  for (var j = lane; j < h; j += GROUP) { h_last_set(state + j, hidden[j]); }
 }
 """,
         ),

@@ -1,0 +1,63 @@
+"""Products of bytes on a GPU, with weights that either side has packed."""
+
+import numpy as np
+import pytest
+from edgewise import InferenceSession
+from edgewise.engine.native import NativeEngine
+from edgewise.webgpu import variants
+from edgewise.webgpu.packing import declarations, packing_of
+from onnx import TensorProto, helper, numpy_helper
+
+from .adapters import gpu
+from .test_models_on_gpu import model
+
+RNG = np.random.default_rng(9)
+A = RNG.integers(0, 256, (5, 42)).astype("u1")
+W = RNG.integers(-128, 128, (42, 71)).astype("i1")
+
+
+def product(monkeypatch, on_cpu=(), layout=None):
+    """(result, kernels on the processor) of a product with constant weights."""
+    engine, found = gpu(), variants.variants_of
+
+    def shaders(kernel):
+        return () if kernel in on_cpu else found(kernel)
+
+    monkeypatch.setattr(variants, "variants_of", shaders)
+    if layout:
+        monkeypatch.setattr(engine, "machine", declarations(*layout))
+    zeros = [numpy_helper.from_array(np.array(z), n) for n, z in (("za", A[0, 0]), ("zw", W[0, 0]))]
+    nodes = [helper.make_node("MatMulInteger", ["a", "w", "za", "zw"], ["y"])]
+    data = model(
+        nodes,
+        [("a", TensorProto.UINT8, list(A.shape))],
+        [numpy_helper.from_array(W, "w"), *zeros],
+    )
+    session = InferenceSession(data, engine=engine)
+    (y,) = session.run(None, {"a": A})
+    (compiled,) = session.plans.values()
+    loaded = compiled.loaded
+    kernels = {loaded.plan.kernels[i] for i in loaded.reasons}
+    session.free()
+    return y, kernels
+
+
+@pytest.mark.parametrize("on_cpu", [(), ("pack_integer",), ("integer_product",)], ids=str)
+def test_weights_that_either_side_has_packed(on_cpu, monkeypatch):
+    want = (A.astype(int) - A[0, 0]) @ (W.astype(int) - W[0, 0])
+    y, kernels = product(monkeypatch, on_cpu)
+    np.testing.assert_array_equal(y, want)
+    assert kernels == set(on_cpu)
+
+
+@pytest.mark.parametrize("layout", [(8, 2, False), (16, 4, True)], ids=str)
+def test_layouts_of_other_machines(layout, monkeypatch):
+    want = (A.astype(int) - A[0, 0]) @ (W.astype(int) - W[0, 0])
+    y, kernels = product(monkeypatch, layout=layout)
+    np.testing.assert_array_equal(y, want)
+    assert not kernels
+
+
+def test_the_layout_of_this_machine():
+    columns, together = packing_of(NativeEngine(threads=1))
+    assert columns in (8, 16, 32) and together in (2, 4)
