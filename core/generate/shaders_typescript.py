@@ -233,12 +233,12 @@ def alike_of(variants) -> list[str]:
     return []
 
 
-def part_of(name: str) -> str:
-    """The part with a kernel's shaders: "" with those of language models, "images", "training";
-    "none".
+def part_of(name: str) -> str | None:
+    """The part with a kernel's shaders: "" with those of language models, "images", "training".
+    None: pages do not have them.
     """
     if name in PACKED:
-        return "none"
+        return None
     if name.endswith("_grad"):
         return "training"
     if name in IMAGES:
@@ -285,7 +285,7 @@ def module(common: str, shaders, kernels, choices) -> str:
     ]
     out.append("export const SHADERS: Record<string, KernelShaders> = {")
     for name, variants in sorted(shaders.items()):
-        if not part_of(name):
+        if part_of(name) == "":
             out += kernel_of(kernels[name], variants)
     out += ["};", "", "// whole programs of core/sampling, without `const LEVEL`"]
     out += [f"export const {name.upper()} = `\n{text}\n`;" for name, text in choices.items()]

@@ -51,20 +51,21 @@ def dispatches(plans, monkeypatch):
 
 
 def test_dispatches_for_a_token(monkeypatch):
-    """Of a layer: products for q, k and v with the norm before them, rotations, writes of the
-    cache, attention, its product, both products of the MLP with norm and activation, the last one.
+    """Of a layer: products for q, k and v with the norm before them, rotations that write the cache
+    with the copy of v, attention, its product, both products of the MLP with norm and activation,
+    the last one.
     """
     plans = [compile_causal_lm(graph(n), capacity=64, target=WEBGPU)[1][0] for n in (2, 4)]
     two, four = dispatches(plans, monkeypatch)
-    assert (four - two) // 2 == 7
-    assert two - 2 * 7 <= 15
+    assert four - two <= 12
+    assert two - 12 <= 14
 
 
 def test_dispatches_of_a_training_step(monkeypatch):
     plans = [training(n, WEBGPU).plan("train") for n in (1, 2)]
     one, two = dispatches(plans, monkeypatch)
     steps = [len(plan.kernels) - plan.init_count for plan in plans]
-    assert two - one <= 66 < (steps[1] - steps[0]) / 1.9
+    assert two - one <= 49 < (steps[1] - steps[0]) / 2.1
 
 
 def test_one_dispatch_updates_all_parameters(monkeypatch):

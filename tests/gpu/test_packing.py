@@ -29,9 +29,7 @@ def product(monkeypatch, on_cpu=(), layout=None):
     zeros = [numpy_helper.from_array(np.array(z), n) for n, z in (("za", A[0, 0]), ("zw", W[0, 0]))]
     nodes = [helper.make_node("MatMulInteger", ["a", "w", "za", "zw"], ["y"])]
     data = model(
-        nodes,
-        [("a", TensorProto.UINT8, list(A.shape))],
-        [numpy_helper.from_array(W, "w"), *zeros],
+        nodes, [("a", TensorProto.UINT8, list(A.shape))], [numpy_helper.from_array(W, "w"), *zeros]
     )
     session = InferenceSession(data, engine=engine)
     (y,) = session.run(None, {"a": A})

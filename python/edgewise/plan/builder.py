@@ -234,7 +234,9 @@ class Builder(Layouts):
         if self.target.memory.several_arenas:
             from .arenas import place_in_slots
             from .batches import in_batches
+            from .write_through import write_through
 
+            self.steps = write_through(self.steps, lambda b: self.slot_kind(b) == "cache")
             batches = in_batches(self.steps, self.target.alike, self._is_state)
             self.steps = [step for batch in batches for step in batch]
             alone = [[step] for step in self.init_steps]

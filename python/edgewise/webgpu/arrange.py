@@ -46,7 +46,9 @@ class Arrangement(NamedTuple):
     choices: tuple[tuple[int, ...], ...]
 
 
-def arrange(steps: Sequence[PlanStep], spans: Sequence[Sequence[Span | None]]) -> Arrangement:
+def arrange(
+    steps: Sequence[PlanStep], spans: Sequence[Sequence[Span | None]], ends: Sequence[int] = ()
+) -> Arrangement:
     """Groups the operands of steps that run in one dispatch into bindings.
 
     A GPUBuffer that is written may be bound once: all operands in it share the binding. In one that
@@ -56,10 +58,9 @@ def arrange(steps: Sequence[PlanStep], spans: Sequence[Sequence[Span | None]]) -
         steps: the steps; neighbours of one kernel share their bindings.
         spans: of the operands of each; None where absent or not in memory, and for working memory
             of the C function.
+        ends: behind the steps of each kind, where neighbours of one kernel may be several.
     """
-    family = [0] * len(steps)  # number of the kernel
-    for m in range(1, len(steps)):
-        family[m] = family[m - 1] + (steps[m].kernel is not steps[m - 1].kernel)
+    family = families_of(steps, ends)
     members = [
         (m, k, span) for m, of in enumerate(spans) for k, span in enumerate(of) if span is not None
     ]
@@ -102,6 +103,14 @@ def arrange(steps: Sequence[PlanStep], spans: Sequence[Sequence[Span | None]]) -
         tuple(map(tuple, offsets)),
         tuple(map(tuple, choices)),
     )
+
+
+def families_of(steps: Sequence[PlanStep], ends: Sequence[int] = ()) -> list[int]:
+    """For each step, how many other kinds come before its own."""
+    family = [0] * len(steps)
+    for m in range(1, len(steps)):
+        family[m] = family[m - 1] + (m in ends or steps[m].kernel is not steps[m - 1].kernel)
+    return family
 
 
 def _stored(steps: Sequence[PlanStep], members: Sequence[tuple[int, int, Span]]) -> str:

@@ -15,7 +15,10 @@ from ..targets.gen.alike import ALIKE
 from .arrange import is_scratch
 from .link import MOST_STEPS, MOST_VARIED
 from .steps import Linear, PlanStep, StepOperand, element_dtype
-from .variants import Variant, conditions_of, stages_of, variants_of
+from .variants import Variant, conditions_of, count_of, stages_of, variants_of
+
+MOST_KINDS = 4  # of steps in one program
+IDLE = 1024  # workgroups that may have nothing to do
 
 if TYPE_CHECKING:
     from ..engine.resolved import ResolvedStep
@@ -32,12 +35,14 @@ class Group(NamedTuple):
     Attributes:
         head: whether the first one computes an operand of the others (Batch.head in wgsl.py).
         tail: whether the last one joins the results of the two before it.
+        ends: behind the steps of each kind, where several have bodies of single elements.
     """
 
     first: int
     end: int
     head: bool = False
     tail: bool = False
+    ends: tuple[int, ...] = ()
 
 
 class Grouping:
@@ -47,6 +52,7 @@ class Grouping:
         steps, resolved: those of the plan, and what they touch.
         largest: highest values of the registers.
         temporary: {buffer of an operand: whether its contents end with the run}.
+        kept: {buffer of an operand: whether a run that fails must not change it}.
     """
 
     def __init__(
@@ -55,9 +61,10 @@ class Grouping:
         resolved: Sequence[ResolvedStep],
         largest: Sequence[int],
         temporary: Sequence[bool],
+        kept: Sequence[bool],
     ) -> None:
         self.steps, self.resolved, self.largest = steps, resolved, largest
-        self.temporary = temporary
+        self.temporary, self.kept = temporary, kept
 
     def at(self, first: int, end: int) -> Group:
         """The group that begins with step `first`; end: behind its last step at most."""
@@ -68,7 +75,49 @@ class Grouping:
             head, begin = False, first
             behind = self._alike(first, end)
         tail = behind < end and behind - begin == 2 and self._tail_fits(first, begin, behind)
-        return Group(first, behind + tail, head, tail)
+        if head or tail:
+            return Group(first, behind + tail, head, tail)
+        ends = self._kinds(first, behind, end)
+        return Group(first, ends[-1], ends=tuple(ends) if len(ends) > 1 else ())
+
+    def _kinds(self, first: int, behind: int, end: int) -> list[int]:
+        """Behind the steps of each kind that can run at once with steps first to behind - 1, which
+        are alike.
+        """
+        ends = [behind]
+        touched = [r for i in range(first, behind) for r in self._ranges(i)]
+        group, fails = self._single(first), self._fails(first)
+        end = min(end, first + MOST_STEPS - 2)
+        while group and ends[-1] < end and len(ends) < MOST_KINDS:
+            begin = ends[-1]
+            behind = self._alike(begin, end)
+            ranges = [r for i in range(begin, behind) for r in self._ranges(i)]
+            if self._single(begin) != group or any(_clash(a, b) for a in ranges for b in touched):
+                break
+            fails = fails or self._fails(begin)
+            if fails and any(r[3] and self.kept[r[0]] for r in touched + ranges):
+                break  # states are not written once an index was out of range
+            touched += ranges
+            ends.append(behind)
+        return ends
+
+    def _single(self, step: int) -> int:
+        """Invocations in a workgroup of a step whose body computes single elements; 0 for others.
+
+        Where registers decide how many there are, the dispatch has workgroups for the most.
+        """
+        it = self.steps[step]
+        stages = stages_of(it, self.largest)
+        if len(stages) != 1 or "threads" not in stages[0].declared:
+            return 0
+        if _count_follows(it, stages[0]) and count_of(stages[0], it.values(self.largest)) > IDLE:
+            return 0
+        return stages[0].group
+
+    def _fails(self, step: int) -> bool:
+        """Whether the body of a step can find an index that is out of range."""
+        parts = stages_of(self.steps[step], self.largest)[0].parts
+        return any("fail(" in text for text in parts.values())
 
     def _alike(self, first: int, end: int) -> int:
         """The step behind neighbours that one body can run."""
@@ -103,8 +152,13 @@ class Grouping:
         for i, (o, v, r) in enumerate(of):
             if v is None or r is None or is_scratch(it, i) or o.name == without:
                 continue
-            begin, end = (0, 1 << 62) if it.dynamic or v.register >= 0 else (r.begin, r.end)
-            out.append((v.buffer, begin, end, o.output))
+            if it.dynamic or v.register >= 0:
+                begin, end = 0, 1 << 62
+                if v.register < 0 and (nbytes := _most_bytes(it, i, self.largest)):
+                    begin, end = v.offset, v.offset + nbytes
+                out.append((v.buffer, begin, end, o.output, 0, 0))
+            else:
+                out.append((v.buffer, r.begin, r.end, o.output, *_rows(it, i)))
         return out
 
     # ---- a step that computes an operand of those behind it
@@ -242,11 +296,65 @@ def _plain(step: PlanStep) -> bool:
     return True
 
 
-_Range = tuple[int, int, int, bool]  # (buffer, first byte, end, whether it is written)
+# (buffer, first byte, end, whether it is written, bytes from one row to the next, bytes that are
+# touched of each); no rows: 0, 0
+_Range = tuple[int, int, int, bool, int, int]
 
 
 def _clash(a: _Range, b: _Range) -> bool:
-    return a[0] == b[0] and (a[3] or b[3]) and a[1] < b[2] and b[1] < a[2]
+    if a[0] != b[0] or not (a[3] or b[3]) or a[1] >= b[2] or b[1] >= a[2]:
+        return False
+    period = a[4]
+    if not period or period != b[4]:
+        return True
+    behind = (b[1] - a[1]) % period  # columns of one matrix, side by side
+    return not a[5] <= behind <= period - b[5]
+
+
+def _spans(step: PlanStep, index: int, largest: Sequence[int] = ()) -> list[tuple[int, int]] | None:
+    """(extent, stride) of the dimensions of an operand that are not 1, smallest stride first; None
+    where its layout does not say them, or a stride is not positive.
+    """
+    layout = dimensions(step.kernel.operands[index].layout or "")
+    values = step.values(largest)
+    dims: list[tuple[int, int]] = []
+    for i, (extent, stride) in enumerate(layout):
+        sizes, steps = values.get(extent), values.get(stride)
+        if isinstance(sizes, list) and isinstance(steps, list):
+            dims += zip(sizes, steps)
+        elif extent and (stride or i == len(layout) - 1):
+            dims.append((int(evaluate(extent, values)), int(evaluate(stride or "1", values))))
+        else:
+            return None
+    dims = sorted(((d, s) for d, s in dims if d != 1), key=lambda x: x[1])
+    return None if any(d < 1 or s < 1 for d, s in dims) else dims
+
+
+def _rows(step: PlanStep, index: int) -> tuple[int, int]:
+    """(bytes from one row of an operand to the next, bytes of a row that it touches); (0, 0) where
+    it has none.
+    """
+    dims = _spans(step, index) or []
+    span, size = 1, element_dtype(step.kernel, index, step.params)[1]
+    for i, (d, s) in enumerate(dims):
+        if i and span <= s and all(more % s == 0 for _, more in dims[i:]):
+            return s * size, span * size
+        span += (d - 1) * s
+    return 0, 0
+
+
+def _most_bytes(step: PlanStep, index: int, largest: Sequence[int]) -> int:
+    """Bytes from element 0 of an operand that a step touches with any values of the registers; 0
+    where that is not known.
+    """
+    numbers = (x for v in step.params.values() for x in (v if isinstance(v, list) else [v]))
+    if any(isinstance(x, Linear) and x.scale < 0 for x in numbers):
+        return 0
+    dims = _spans(step, index, largest)
+    if dims is None:
+        return 0
+    size = element_dtype(step.kernel, index, step.params)[1]
+    return size * (1 + sum((d - 1) * s for d, s in dims))
 
 
 def _common(step: PlanStep, stages: Sequence[Variant], largest: Sequence[int]) -> object:
@@ -255,9 +363,7 @@ def _common(step: PlanStep, stages: Sequence[Variant], largest: Sequence[int]) -
     if rule is None or len(stages) != 1 or len(rule[0]) > MOST_VARIED:
         return None
     vary, same = rule
-    count = stages[0].declared.get("threads") or stages[0].declared["groups"]
-    counted = {*re.findall(r"[a-z]\w*", count), *step.kernel.empty, *vary}
-    if any(_follows(step.params.get(name)) for name in counted):
+    if _count_follows(step, stages[0]) or any(_follows(step.params.get(name)) for name in vary):
         return None
     values = step.values(largest)
     return (
@@ -271,6 +377,13 @@ def _common(step: PlanStep, stages: Sequence[Variant], largest: Sequence[int]) -
             for i, v in enumerate(step.operands)
         ],
     )
+
+
+def _count_follows(step: PlanStep, variant: Variant) -> bool:
+    """Whether registers decide how many workgroups a step has, or whether it does anything."""
+    count = variant.declared.get("threads") or variant.declared["groups"]
+    counted = {*re.findall(r"[a-z]\w*", count), *step.kernel.empty}
+    return any(_follows(step.params.get(name)) for name in counted)
 
 
 def _follows(value: object) -> bool:

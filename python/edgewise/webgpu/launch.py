@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..schema.plan_format import ARENA, CONST, SLOT0
-from .arrange import Arrangement, Span, arrange, is_scratch
+from .arrange import Arrangement, Span, arrange, families_of, is_scratch
 from .batches import swapped, varied_in
 from .link import FLOATS, MOST_CHOICES, OFFSETS, RECORD_BYTES, STEP_WORD, floats_of
 from .pipelines import Pipeline
 from .steps import PlanStep, StepOperand
 from .variants import count_of, folded, grid_of, stages_of
-from .wgsl import FIRST_BINDING, Batch, Program, program_of
+from .wgsl import FIRST_BINDING, Batch, Kind, Program, program_of
 
 if TYPE_CHECKING:
     from .loaded import WebGPUPlan
@@ -33,6 +33,7 @@ class Launch:
             head and a tail.
         largest: highest values of the registers.
         failing: whether a step before it can find an index that is out of range.
+        ends: behind the steps of each kind (Group.ends), from the first step on.
 
     Attributes:
         reason: why it cannot run on this GPU; "" if it can.
@@ -51,10 +52,12 @@ class Launch:
         failing: bool,
         head: bool = False,
         tail: bool = False,
+        ends: Sequence[int] = (),
     ) -> None:
         self.loaded, self.index, self.steps, self.step = loaded, index, steps, steps[head]
         self.head, self.tail = head, tail
         self.parts = steps[head : len(steps) - tail]  # that the body runs
+        self.ends = list(ends) or [len(self.parts)]
         self.largest, self.failing = largest, failing
         self.stages = stages_of(self.step, largest)
         self.slots = {
@@ -76,16 +79,21 @@ class Launch:
             if v is not None and o.output and v.buffer >= SLOT0
         }
         self.guarded = failing and any(kind in KEPT for kind in kinds)
-        self.varied = () if tail else varied_in(self.parts)
+        self.kinds = [self.parts[a:b] for a, b in zip([0, *self.ends], self.ends)]
+        self.varied = [() if tail else varied_in(kind) for kind in self.kinds]
         self.arrangement: Arrangement | None = None
         self._groups: dict[Any, list[Any]] = {}
         self.bind_groups: list[Any] = []
         self.pipelines: list[Pipeline] = []
-        if len(steps) > 1 and not self.fits(arrange(steps, self._spans(False))):
+        if len(steps) > 1 and not self.fits(self._arranged(False)):
             self.reason = "more buffers than this GPU binds"
             return
         values = self.step.values([low for low, _ in loaded.ranges])
-        self.counts = [count_of(self.stages[-1], part.values(largest)) for part in self.parts]
+        self.counts = [
+            count_of(stages_of(kind[0], largest)[-1], part.values(largest))
+            for kind in self.kinds
+            for part in kind
+        ]
         self.total = self.counts[0] if tail else sum(self.counts)
         self.grids = (
             [folded(self.total)]
@@ -97,7 +105,7 @@ class Launch:
 
     def prepare(self) -> None:
         """Begins to compile the programs, as far as it is known what they will bind."""
-        self._write(arrange(self.steps, self._spans(False)))
+        self._write(self._arranged(False))
 
     @property
     def where(self) -> str:
@@ -178,6 +186,10 @@ class Launch:
             out.append(spans)
         return out
 
+    def _arranged(self, placed: bool) -> Arrangement:
+        """What it binds. placed: as of _spans."""
+        return arrange(self.steps, self._spans(placed), [] if self.head or self.tail else self.ends)
+
     def _write(self, arrangement: Arrangement) -> None:
         """Makes the programs for an arrangement, and begins to compile them."""
         known = self.arrangement
@@ -198,14 +210,26 @@ class Launch:
 
     def _batch(self, arrangement: Arrangement) -> Batch:
         """What its dispatch runs."""
+        families = families_of(self.steps, self.ends)
+        others = [
+            Kind(
+                self.steps[begin],
+                stages_of(self.steps[begin], self.largest)[0],
+                arrangement.roles[families[begin]],
+                varied,
+                begin,
+            )
+            for begin, varied in zip(self.ends, self.varied[1:])
+        ]
         return Batch(
             len(self.steps),
-            self.varied,
+            self.varied[0],
             self.steps[0] if self.head else None,
             self.steps[-1] if self.tail else None,
             arrangement.roles[0],
             arrangement.roles[-1],
             self.tail and swapped(self.steps),
+            others,
         )
 
     def is_virtual(self, member: int, index: int) -> bool:
@@ -224,7 +248,7 @@ class Launch:
 
     def connect(self) -> None:
         """Makes the bind groups for the memory that the slots are bound to."""
-        arrangement = arrange(self.steps, self._spans(True))
+        arrangement = self._arranged(True)
         if len(self.steps) > 1:
             self._divide(not self.fits(arrangement))
             if self.members:
@@ -261,6 +285,7 @@ class Launch:
     def _records(self, arrangement: Arrangement) -> bytes:
         """The records of the steps."""
         out, first = b"", 0
+        varied_of = [v for kind, v in zip(self.kinds, self.varied) for _ in kind]
         for m, step in enumerate(self.steps):
             words = [*arrangement.offsets[m], *[0] * (OFFSETS - len(arrangement.offsets[m]))]
             floats = [step.params[name] for name in floats_of(step)]
@@ -271,8 +296,10 @@ class Launch:
             part = m - self.head
             runs = 0 <= part < len(self.parts)
             data += struct.pack("<4I", self.index + m + 1, first, self.total, choices)
-            varied = [x for n in self.varied if runs and isinstance(x := step.params[n], int)]
-            data += b"".join(struct.pack("<I", x & 0xFFFFFFFF) for x in varied)
+            for name in varied_of[part] if runs else ():
+                number = step.params[name]
+                assert isinstance(number, int)
+                data += struct.pack("<I", number & 0xFFFFFFFF)
             first += self.counts[part] if runs else 0
             out += data + bytes(RECORD_BYTES - len(data))
         return out

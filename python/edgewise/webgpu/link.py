@@ -94,7 +94,9 @@ class Linker:
         shared = parts_of(COMMON)
         special = {"reg", "fail", "batch_part", "batch_choice"}
         own = [name for name in self.out if name not in shared and name not in special]
-        names = "|".join(map(re.escape, own))
+        texts = "\n".join(self.out[name] for name in own)
+        own += [name for name in re.findall(r"\bfn (\w+)", texts) if name not in self.out]
+        names = "|".join(map(re.escape, dict.fromkeys(own)))
         out = {}
         for name, text in self.out.items():
             if names:

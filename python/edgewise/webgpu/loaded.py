@@ -107,7 +107,8 @@ class WebGPUPlan(LoadedPlan):
         largest = [high for _, high in self.ranges]
         failing, first, count = False, 0, self.plan.init_count
         temporary = [False, False, *(slot.kind == "temp" for slot in self.plan.slots)]
-        groups = Grouping(self.steps, self.resolve(), largest, temporary)
+        kept = [False, False, *(slot.kind in ("state", "computed") for slot in self.plan.slots)]
+        groups = Grouping(self.steps, self.resolve(), largest, temporary, kept)
         alone = [
             Launch(self, i, [step], largest, False).reason for i, step in enumerate(self.steps)
         ]
@@ -135,7 +136,8 @@ class WebGPUPlan(LoadedPlan):
             steps = self.steps[first : group.end]
             if len(steps) == 1:
                 break
-            found = Launch(self, first, steps, largest, failing, group.head, group.tail)
+            ends = [end - first for end in group.ends]
+            found = Launch(self, first, steps, largest, failing, group.head, group.tail, ends)
             if not found.reason:
                 return found
             end = first + len(steps) // 2  # fewer, as they need too many bindings

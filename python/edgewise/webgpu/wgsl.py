@@ -27,6 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..declare.kernel import evaluate
 from .link import RECORD_BYTES, START, TOTAL, Binding, Linker, Role, unsigned
@@ -60,6 +61,18 @@ class Program:
     records: int = 1
 
 
+class Kind(NamedTuple):
+    """Steps with a body of their own in a dispatch: the first of them, its shader, the roles of its
+    operands, parameters in which they differ, and its number.
+    """
+
+    step: PlanStep
+    variant: Variant
+    roles: Sequence[Role]
+    varied: Sequence[str]
+    first: int
+
+
 @dataclass(frozen=True)
 class Batch:
     """What a dispatch of several steps runs.
@@ -71,6 +84,7 @@ class Batch:
         tail: whether the last one joins the results of the two before it, instead of reading them.
         head_roles, tail_roles: of their operands.
         swapped: whether the first of these two is the second operand of the last step.
+        others: further kinds of steps, behind those of the program's own body.
     """
 
     records: int
@@ -80,6 +94,7 @@ class Batch:
     head_roles: Sequence[Role] = ()
     tail_roles: Sequence[Role] = ()
     swapped: bool = False
+    others: Sequence[Kind] = ()
 
 
 def program_of(
@@ -105,7 +120,7 @@ def program_of(
     linker = Linker(step, variant, roles, bindings, varied, row, machine)
     parts = [linker]
     if batch is not None:
-        parts += _ends(linker, batch)
+        parts += [*_ends(linker, batch), *_others(linker, batch)]
     linker.need("element" if "element" in variant.parts else "run")
     body = _body(step, variant, linker, batch)
     registers, fails = (any(getattr(p, name) for p in parts) for name in ("registers", "fails"))
@@ -175,6 +190,22 @@ def _ends(linker: Linker, batch: Batch) -> list[Linker]:
     return out
 
 
+def _others(linker: Linker, batch: Batch) -> list[Linker]:
+    """Links the bodies of further kinds of steps: kind1_element, kind1_total, ..."""
+    out = []
+    for number, kind in enumerate(batch.others, 1):
+        bindings, machine = linker.bindings, linker.machine
+        other = Linker(
+            kind.step, kind.variant, kind.roles, bindings, kind.varied, "batch_part", machine
+        )
+        other.need("element")
+        total = _count(kind.variant, kind.step, other)
+        other.out["total"] = f"fn total() -> u32 {{ return {total}; }}"
+        linker.out.update(other.renamed(f"kind{number}_"))
+        out.append(other)
+    return out
+
+
 def _body(step: PlanStep, variant: Variant, linker: Linker, batch: Batch | None) -> str:
     """The statements of a program's entry point."""
     count = _count(variant, step, linker)
@@ -204,9 +235,18 @@ def _body(step: PlanStep, variant: Variant, linker: Linker, batch: Batch | None)
         " { low = middle; } else { high = middle; } }"
         f" batch_part = low; let at = place - {linker.word(START)};"
     )
-    if element:
-        return f"{search} let i = at * {variant.group}u + lane; if (i < {count}) {{ element(i); }}"
-    return f"{search} run(at, lane);"
+    if not element:
+        return f"{search} run(at, lane);"
+    text = f"{search} let i = at * {variant.group}u + lane; "
+    ends = [kind.first for kind in batch.others]
+    if ends:
+        text += f"if (batch_part < {ends[0]}u) {{ "
+    text += f"if (i < {count}) {{ element(i); }}"
+    for number, end in enumerate([*ends[1:], 0], 1):
+        if ends:
+            body = f"if (i < kind{number}_total()) {{ kind{number}_element(i); }}"
+            text += f" }} else {f'if (batch_part < {end}u) ' if end else ''}{{ {body}"
+    return text + " }" * bool(ends)
 
 
 def _count(variant: Variant, step: PlanStep, linker: Linker) -> str:
