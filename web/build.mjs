@@ -18,6 +18,7 @@ await build({
     offline: join(here, "src/offline/index.ts"),
     extension: join(here, "src/extension/index.ts"),
     release: join(here, "src/release/index.ts"),
+    hybrid: join(here, "src/hybrid/index.ts"),
   },
   outdir: out,
 });
@@ -48,7 +49,7 @@ await build({
 });
 
 const FEDERATED = ["federated.js", "federated-secure.js"];
-for (const name of ["edgewise.js", "compiler.js", "inline.js", "release.js", ...FEDERATED])
+for (const name of ["edgewise.js", "compiler.js", "inline.js", "hybrid.js", "release.js", ...FEDERATED])
   await squeezeFile(join(out, name));
 markImports(join(out, "edgewise.js"));
 await buildWorker();

@@ -159,6 +159,7 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
                     ("edgewise/extension", "extension"),
                     ("edgewise/federated", "federated"),
                     ("edgewise/release", "release"),
+                    ("edgewise/hybrid", "hybrid"),
                 )
             },
             "noUncheckedIndexedAccess": False,

@@ -13,6 +13,7 @@ for (const [module, name] of [
   ["extension", "extension"],
   ["federated", "federated"],
   ["release", "release"],
+  ["hybrid", "hybrid"],
 ]) {
   const bundle = await rollup({
     input: join(dist, `types/${module}/index.d.ts`),

@@ -29,6 +29,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   extension: [],
   federated: ["shared"],
   release: ["shared"],
+  hybrid: ["protocol", "shared"],
 };
 const MAX_FILES = 20; // per folder
 const MAX_LINES = 500; // per file that is not generated

@@ -1,0 +1,313 @@
+// hybrid(): text generation on the device or in the cloud, call by call.
+
+import type { Message } from "../protocol/generation.ts";
+import { throwIfAborted } from "../shared/abort.ts";
+import { InputError } from "../shared/errors.ts";
+import { type Clock, realClock } from "./clock.ts";
+import { Device, type DeviceSource } from "./device.ts";
+import { Egress, type LedgerEntry } from "./egress.ts";
+import { CLOUD_FIELDS, type Cloud } from "./openai.ts";
+import { type Decision, type Policy, rules, type Signals } from "./policy.ts";
+import { type Keeper, Rates } from "./rates.ts";
+import { type Outcome, relay } from "./relay.ts";
+import type { SharedFields, Side } from "./side.ts";
+import { machine } from "./surroundings.ts";
+
+/** Options of {@link hybrid}. */
+export interface HybridOptions {
+  /** A text-generation pipeline, or a function that loads it when it is needed. */
+  device?: DeviceSource;
+  /** An endpoint, made by {@link openAI}. */
+  cloud?: Cloud;
+  /** Decides where a call is computed. Default: {@link rules} without options. */
+  policy?: Policy;
+  /** Bytes of the device's model that are still to be downloaded, for the policy. */
+  missing?: number | (() => number | Promise<number>);
+  /**
+   * Milliseconds without a token after which a side has failed, and the other one goes on.
+   * Default: 10000.
+   */
+  stall?: number;
+  /** Where measured rates are kept; null: nowhere. Default: `localStorage`. */
+  keep?: Keeper | null;
+  /** @internal */
+  clock?: Clock;
+  /** @internal */
+  machine?: () => ReturnType<typeof machine>;
+}
+
+/** Options of a call: those of text-generation pipelines, and `private`. */
+export interface HybridCall extends SharedFields {
+  /** Nothing of this call leaves the page. Default: false. */
+  private?: boolean;
+  /** Receives new text, or has the methods of a text streamer. */
+  streamer?: ((text: string) => void) | TextReceiver;
+  /** Cancels the call: the promise rejects with {@link Aborted}, whose `text` is the text so far. */
+  signal?: AbortSignal;
+  /** False: only the new text. Default: true. */
+  return_full_text?: boolean;
+  /** Adds `finish_reasons` to the result. */
+  return_dict_in_generate?: boolean;
+  /** Options that only the device has keep the call there. */
+  [field: string]: unknown;
+}
+
+/** A text streamer, such as {@link TextStreamer}. */
+export interface TextReceiver {
+  /** Receives each piece of text; `stream_end` is true for the last one. */
+  on_finalized_text(text: string, stream_end: boolean): void;
+}
+
+/** A generated text. */
+export interface HybridOutput {
+  /** As of a text-generation pipeline. */
+  generated_text: string | Message[];
+  /** With `return_dict_in_generate`: why the text ended. */
+  finish_reasons?: string;
+}
+
+/** How the last call went. */
+export interface LastCall extends Omit<Outcome, "text" | "finish"> {
+  /** What the policy decided. */
+  decision: Decision;
+  /** What it knew. */
+  signals: Signals;
+}
+
+/** Writes text on one of its sides. */
+export interface Hybrid {
+  /**
+   * Generates text, as a text-generation pipeline.
+   * @throws HybridError if no side could finish it; its `text` is the text so far
+   * @throws Aborted, InputError
+   */
+  (input: string | Message[], options?: HybridCall): Promise<HybridOutput[]>;
+  (input: (string | Message[])[], options?: HybridCall): Promise<HybridOutput[][]>;
+  /** The pieces of a text while it is generated. */
+  stream(input: string | Message[], options?: HybridCall): AsyncGenerator<string, void>;
+  /** Loads the device's model, so that the next call finds it. */
+  load(): Promise<void>;
+  /** How the last call went. */
+  readonly last: LastCall | undefined;
+  /** The requests that left the page. */
+  ledger(): LedgerEntry[];
+}
+
+// Options of a call that are no fields of the generation.
+const OWN = ["private", "streamer", "signal", "return_full_text", "return_dict_in_generate"];
+const STALL = 10_000;
+const TOKENS = 256;
+
+/**
+ * Text generation on the device or in the cloud, with the signature of a text-generation pipeline.
+ *
+ * ```js
+ * const write = hybrid({
+ *   device: () => pipeline("text-generation", "model.edge"),
+ *   cloud: openAI({ baseURL: "https://example.org/v1", model: "stories" }),
+ * });
+ * const [{ generated_text }] = await write("Once upon a time", { max_new_tokens: 40 });
+ * ```
+ * @throws InputError if there is no side
+ */
+export function hybrid(options: HybridOptions): Hybrid {
+  if (!options.device && !options.cloud)
+    throw new InputError("there is neither a device nor a cloud", "hybrid", "Give one, or both.");
+  const core = new Core(options);
+  const call = (input: string | Message[] | (string | Message[])[], given: HybridCall = {}) =>
+    several(input)
+      ? core.each(input, given)
+      : core.one(input as string | Message[], given).then((output) => [output]);
+  return Object.defineProperties(call, {
+    stream: { value: core.stream.bind(core) },
+    load: { value: async () => void (await core.device?.load()) },
+    last: { get: () => core.last },
+    ledger: { value: () => [...core.egress.entries] },
+  }) as unknown as Hybrid;
+}
+
+/** Whether an input is a list of inputs. */
+function several(input: unknown): input is (string | Message[])[] {
+  return Array.isArray(input) && (typeof input[0] === "string" || Array.isArray(input[0]));
+}
+
+class Core {
+  readonly egress = new Egress();
+  readonly device: Device | undefined;
+  last: LastCall | undefined;
+  private readonly cloud: Side | undefined;
+  private readonly rates: Rates;
+  private readonly policy: Policy;
+
+  constructor(private readonly options: HybridOptions) {
+    const { device, cloud, keep, policy = rules() } = options;
+    this.device = device && new Device(device);
+    this.cloud = cloud?.side(this.egress);
+    this.policy = policy;
+    const keeper = keep === undefined ? storage() : (keep ?? undefined);
+    this.rates = new Rates(keeper, `edgewise.hybrid ${cloud?.baseURL} ${cloud?.model}`);
+  }
+
+  async each(inputs: (string | Message[])[], given: HybridCall): Promise<HybridOutput[][]> {
+    const outputs: HybridOutput[][] = [];
+    for (const input of inputs) outputs.push([await this.one(input, given)]);
+    return outputs;
+  }
+
+  async one(input: string | Message[], given: HybridCall): Promise<HybridOutput> {
+    checkInput(input);
+    const { streamer, signal, return_full_text: full, return_dict_in_generate: detailed } = given;
+    throwIfAborted(signal);
+    const fields = fieldsOf(given);
+    const signals = await this.signals(input, fields, given.private === true);
+    const decision = this.policy(signals);
+    const { first, others } = this.sides(decision, signals);
+    const { stall = STALL } = this.options;
+    const tell =
+      typeof streamer === "function"
+        ? (text: string) => streamer(text)
+        : (text: string, end = false) => streamer?.on_finalized_text(text, end);
+    const outcome = await relay(
+      {
+        input,
+        fields,
+        tokens: signals.tokens,
+        prompt: signals.prompt,
+        first,
+        others,
+        patience: decision.patience ?? (decision.where === "cloud" ? stall : undefined),
+        stall,
+        signal,
+        emit: (text) => tell(text),
+      },
+      this.options.clock ?? realClock,
+      this.rates,
+    );
+    if (typeof streamer === "object") tell("", true);
+    const { text, finish, ...how } = outcome;
+    this.last = { ...how, decision, signals };
+    return {
+      generated_text: full === false ? text : joined(input, text),
+      ...(detailed ? { finish_reasons: finish } : {}),
+    };
+  }
+
+  async *stream(input: string | Message[], given: HybridCall = {}): AsyncGenerator<string, void> {
+    const control = new AbortController();
+    const pieces: string[] = [];
+    let wake = () => {};
+    let over = false;
+    const done = this.one(input, {
+      ...given,
+      signal: given.signal ? AbortSignal.any([given.signal, control.signal]) : control.signal,
+      streamer: (text: string) => {
+        pieces.push(text);
+        wake();
+      },
+    });
+    const end = () => {
+      over = true;
+      wake();
+    };
+    done.then(end, end);
+    try {
+      while (!over || pieces.length) {
+        if (pieces.length) yield pieces.shift()!;
+        else await new Promise<void>((resolve) => (wake = resolve));
+      }
+      await done;
+    } finally {
+      control.abort();
+      done.catch(() => undefined);
+    }
+  }
+
+  /** What the policy is asked with. */
+  private async signals(
+    input: string | Message[],
+    fields: Record<string, unknown>,
+    isPrivate: boolean,
+  ): Promise<Signals> {
+    const { missing } = this.options;
+    const task = { input, prefix: "", tokens: 1, fields };
+    const text = typeof input === "string" ? input : input.map((m) => m.content).join(" ");
+    return {
+      ...(await (this.options.machine ?? machine)()),
+      private: isPrivate,
+      device: this.device && {
+        state: this.device.state,
+        missing: typeof missing === "function" ? await missing() : missing,
+        rates: this.rates.of("device"),
+      },
+      cloud: this.cloud?.can(task) ? { rates: this.rates.of("cloud") } : undefined,
+      split: false,
+      deviceOnly: Object.keys(fields).filter((name) => !CLOUD_FIELDS.includes(name)),
+      prompt: Math.ceil(text.length / 4),
+      tokens: (fields.max_new_tokens as number | undefined) ?? TOKENS,
+      last: this.last?.where,
+    };
+  }
+
+  /** The sides of a call. A private one has no cloud, whatever a policy says. */
+  private sides({ where }: Decision, signals: Signals): { first: Side[]; others: Side[] } {
+    const fail = (what: string, remedy: string) => {
+      throw new InputError(what, "policy", remedy);
+    };
+    if (!["device", "cloud", "race"].includes(where))
+      fail(`it answers '${where}'`, "A text is written on the device, in the cloud, or by a race.");
+    const closed = signals.private || signals.deviceOnly.length > 0 || !signals.cloud;
+    const cloud = closed ? [] : [this.cloud!];
+    const device = this.device ? [this.device] : [];
+    if (signals.private && where !== "device")
+      fail("it sends a private call away", "Answer 'device' where signals.private is set.");
+    if (where === "device" && !device.length)
+      fail("there is no device side for this call", "Give `device`, or allow the cloud.");
+    if (where === "cloud" && !cloud.length)
+      fail(
+        "there is no cloud side for this call",
+        "Answer 'device' where signals.cloud is not set.",
+      );
+    if (where === "race") return { first: [...device, ...cloud], others: [] };
+    return where === "device" ? { first: device, others: cloud } : { first: cloud, others: device };
+  }
+}
+
+/** The generation fields of a call that are set. */
+function fieldsOf(given: HybridCall): Record<string, unknown> {
+  const set = ([name, value]: [string, unknown]) =>
+    !OWN.includes(name) && value !== undefined && value !== null;
+  const fields = Object.fromEntries(Object.entries(given).filter(set));
+  const most = fields.max_new_tokens ?? TOKENS;
+  if (!Number.isSafeInteger(most) || (most as number) < 1)
+    throw new InputError(`it is ${String(most)}`, "max_new_tokens", "Give a positive integer.");
+  return fields;
+}
+
+function checkInput(input: unknown): void {
+  const message = (m: unknown) =>
+    typeof (m as Message | null)?.role === "string" && typeof (m as Message).content === "string";
+  if (typeof input === "string" || (Array.isArray(input) && input.length && input.every(message)))
+    return;
+  throw new InputError(
+    "the input is neither text nor chat messages",
+    "hybrid",
+    "Give a string, or messages with role and content.",
+  );
+}
+
+/** The input with the new text. */
+function joined(input: string | Message[], text: string): string | Message[] {
+  if (typeof input === "string") return input + text;
+  const last = input.at(-1)!;
+  return last.role === "assistant"
+    ? [...input.slice(0, -1), { ...last, content: last.content + text }]
+    : [...input, { role: "assistant", content: text }];
+}
+
+function storage(): Keeper | undefined {
+  try {
+    return globalThis.localStorage;
+  } catch {
+    return undefined; // not permitted here
+  }
+}
