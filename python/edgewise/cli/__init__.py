@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import EdgewiseError
-from . import bench, build, compare, federate, generate, inspect, merge, release, serve, train
+from . import bench, build, compare, federate, generate, inspect, merge, release, serve, split, train
 
-COMMANDS = (build, train, merge, generate, inspect, bench, federate, release, serve, compare)
+COMMANDS = (build, train, merge, generate, inspect, bench, federate, release, serve, split, compare)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ def add_parser(commands: Commands) -> None:
     add = parser.add_argument
     add(
         "model",
-        nargs="+",
+        nargs="*",
         metavar="[NAME=]MODEL",
         help="model folder, .onnx file or .edge package (default name: that of the file)",
     )
@@ -29,6 +29,13 @@ def add_parser(commands: Commands) -> None:
         default=[],
         metavar="NAME=FOLDER",
         help="adapter of the language model, served as a model of this name",
+    )
+    add(
+        "--split",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="second part of a split model (`edgewise split`), served as /v1/split/NAME",
     )
     add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     add("--port", type=int, default=8000, help="default %(default)s; 0: a free one")
@@ -69,18 +76,21 @@ def run(args: argparse.Namespace) -> None:
 
     models = dict(_named(text, True) for text in args.model)
     adapters = dict(_named(text, False) for text in args.adapter)
-    catalog = Catalog(models, adapters)
+    parts = dict(_named(text, False, "--split") for text in args.split)
+    if not models and not parts:
+        raise InputError("there is nothing to serve", "edgewise serve", "Name a model.")
+    catalog = Catalog(models, adapters, parts)
     server = Server(catalog, options)
-    names = ", ".join(name for name, _ in catalog.names())
+    names = ", ".join([*(name for name, _ in catalog.names()), *parts])
     print(f"{server.url}: {names}", flush=True)
     server.run()
 
 
-def _named(text: str, default: bool) -> tuple[str, str]:
+def _named(text: str, default: bool, option: str = "--adapter") -> tuple[str, str]:
     """(name, path) of NAME=PATH."""
     name, equals, path = text.partition("=")
     if equals and name and path and not os.path.exists(text):
         return name, path
     if not default or not text:
-        raise InputError(f"{text!r} is not NAME=FOLDER", "--adapter", "Name the adapter.")
+        raise InputError(f"{text!r} is not NAME=PATH", option, "Give it a name.")
     return os.path.basename(os.path.normpath(text)).removesuffix(".edge"), text

@@ -6,7 +6,7 @@
     detokenize: text of tokens as they come, stop strings
     catalog: the models that are served, by name
     jobs: the bounded queue and the thread that computes
-    generation, embeddings: what that thread does for a request
+    generation, embeddings, tensors: what that thread does for a request
     answers: bodies and events of answers
     app, launch: routes and the server
 

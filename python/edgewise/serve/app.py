@@ -25,6 +25,7 @@ from .generation import Usage, generate
 from .jobs import Cancelled, Job, Worker
 from .options import ServeOptions
 from .refusals import Refusal, refusal_of
+from .tensors import CONTENT_TYPE, run_part
 
 Handler = Callable[[Request], Awaitable[Response]]
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -71,6 +72,7 @@ class Service:
             ("/v1/completions", self.completions, "POST"),
             ("/v1/chat/completions", self.chat, "POST"),
             ("/v1/embeddings", self.embeddings, "POST"),
+            ("/v1/split/{name}", self.split, "POST"),
         ]
         middleware = []
         if self.options.origins:
@@ -164,6 +166,14 @@ class Service:
         job = self.worker.submit(lambda job: embed(pipe, asked, job))
         async with watched(request, job), aclosing(job.results()) as results:
             return JSONResponse(await anext(results))
+
+    async def split(self, request: Request) -> Response:
+        """Runs the second part of a split model."""
+        session = self.catalog.part(request.path_params["name"])
+        body, limits = await self._body(request, CONTENT_TYPE), self.options.limits
+        job = self.worker.submit(lambda job: run_part(session, body, limits, job))
+        async with watched(request, job), aclosing(job.results()) as results:
+            return Response(await anext(results), media_type=CONTENT_TYPE)
 
     async def _text(self, request: Request, asked: requests.Generation) -> Response:
         model, adapter = self.catalog.text(asked.model)

@@ -14,12 +14,14 @@ from ..json_text import parse_json_object
 from ..onnx import FileSource
 from ..package import Package
 from ..pipelines import pipeline
+from ..session import InferenceSession
 from ..session.open import folder_files
 from ..text import GenerationConfig
 from ..text.generate import model_defaults
 from ..training.adapters import CausalLM
 from ..training.peft import Adapter, LoraConfig, load_adapter
 from .refusals import Refusal
+from .tensors import check_part
 
 WRITES = ("ForCausalLM", "LMHeadModel")  # ends of the names of decoder-only architectures
 EMBEDS = "feature-extraction"
@@ -51,11 +53,13 @@ class Catalog:
 
     Args:
         models: {name: path of a folder, .onnx or .edge file, or id of a hub}.
+        parts: {name: path of an .onnx file or package} of second parts of split models.
         adapters: {name: folder in PEFT's layout} of the language model, of which there must then
             be one only. Each is a model of its own name.
 
     Attributes:
-        texts: {name: TextModel}. vectors: {name: FeatureExtractionPipeline}.
+        parts: {name: InferenceSession}. texts: {name: TextModel}.
+        vectors: {name: FeatureExtractionPipeline}.
         adapted: {name of an adapter: name of its model}.
 
     Raises:
@@ -63,8 +67,12 @@ class Catalog:
     """
 
     def __init__(
-        self, models: Mapping[str, str], adapters: Mapping[str, str] | None = None
+        self,
+        models: Mapping[str, str],
+        adapters: Mapping[str, str] | None = None,
+        parts: Mapping[str, str] | None = None,
     ) -> None:
+        self.parts: dict[str, InferenceSession] = {}
         self.texts: dict[str, TextModel] = {}
         self.vectors: dict[str, Any] = {}
         self.adapted: dict[str, str] = {}
@@ -85,6 +93,9 @@ class Catalog:
                 self.adapted |= dict.fromkeys(adapters or (), name)
             else:
                 self.vectors[name] = pipeline(EMBEDS, path)
+        for name, path in (parts or {}).items():
+            self.parts[name] = InferenceSession(path)
+            check_part(self.parts[name], path)
 
     def names(self) -> list[tuple[str, str | None]]:
         """[(name, name of the model that it adapts, or None)]"""
@@ -104,6 +115,14 @@ class Catalog:
         if name not in self.vectors:
             raise self._missing(name, "embeds texts", list(self.vectors))
         return self.vectors[name]
+
+    def part(self, name: str) -> InferenceSession:
+        """The second part of a split model. Raises Refusal."""
+        if name not in self.parts:
+            there = ", ".join(self.parts) or "none"
+            text = f"there is no split model {name[:80]!r}; there are: {there}"
+            raise Refusal(text, 404, "model", "model_not_found")
+        return self.parts[name]
 
     def _missing(self, name: str, does: str, names: Sequence[str]) -> Refusal:
         there = ", ".join(names) or "none"
