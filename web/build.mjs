@@ -49,7 +49,14 @@ await build({
 });
 
 const FEDERATED = ["federated.js", "federated-secure.js"];
-for (const name of ["edgewise.js", "compiler.js", "inline.js", "hybrid.js", "release.js", ...FEDERATED])
+for (const name of [
+  "edgewise.js",
+  "compiler.js",
+  "inline.js",
+  "hybrid.js",
+  "release.js",
+  ...FEDERATED,
+])
   await squeezeFile(join(out, name));
 markImports(join(out, "edgewise.js"));
 await buildWorker();

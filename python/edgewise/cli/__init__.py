@@ -12,7 +12,19 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import EdgewiseError
-from . import bench, build, compare, federate, generate, inspect, merge, release, serve, split, train
+from . import (
+    bench,
+    build,
+    compare,
+    federate,
+    generate,
+    inspect,
+    merge,
+    release,
+    serve,
+    split,
+    train,
+)
 
 COMMANDS = (build, train, merge, generate, inspect, bench, federate, release, serve, split, compare)
 

@@ -1693,7 +1693,6 @@ fn value_l(i: u32) -> vec2u {
         text: () => "d * b",
         when: (p) => p.h <= 2048,
         apply: [],
-        consts: [],
         stages: [],
         body: `
 const LATE = gates == 3 && lbr == 0;
