@@ -14,20 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from ..browser.chromium import CHROMIUM
+from ..browser.chromium import QUIET as FLAGS
 from .real_models import FOLDER as REAL_MODELS
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 WORK = ROOT / ".build" / "bench"
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 BLANK = "<!doctype html><meta charset=utf-8><link rel=icon href='data:,'><title>bench</title>"
 
 PEERS = (  # (path on the server, folder below node_modules)

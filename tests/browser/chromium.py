@@ -16,13 +16,16 @@ FEATURES = (
     "NetworkTimeServiceQuerying,AimEnabled,PreconnectToSearch,"
     "WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,SpareRendererForSitePerProcess"
 )
-FLAGS = [
+QUIET = [
     "--no-sandbox",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+]
+FLAGS = [
+    *QUIET,
     f"--disable-features={FEATURES}",
     "--host-resolver-rules=MAP insecure.test 127.0.0.1",
 ]

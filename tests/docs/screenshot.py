@@ -1,4 +1,4 @@
-"""Takes the pictures of README again: `python tests/docs/screenshot.py`, after `make web`.
+"""Takes the pictures of README again: `python -m tests.docs.screenshot`, after `make web`.
 
 demo.png: the demo learns its sample text; the loss and the stories before and after are shown.
 rooms.png: the room "Draw" has drawn something.
@@ -12,16 +12,10 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
+from ..browser.chromium import CHROMIUM, QUIET
+
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 MARGIN = 16
 COMPARED = (
     "!document.querySelector('#compare-again').disabled"
@@ -41,7 +35,7 @@ def main() -> None:
             if (found := re.search(r"http://localhost:\d+", line))
         )
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
             page = browser.new_page(viewport={"width": 860, "height": 900})
             page.set_default_timeout(240_000)
             lesson(page, f"{address}/demo/")

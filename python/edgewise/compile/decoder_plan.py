@@ -118,17 +118,31 @@ class DecoderCompiler:
 
     def _transform(self, bound: BoundGraph, tokens: int, last: Any) -> None:
         """Keeps the logits of one position, and inserts adapters."""
-        logits = bound.outputs["logits"]
-        if logits.rank != 3 or not isinstance(logits.shape[2], int):
-            raise UnsupportedOp(
-                f"its logits have the shape {logits.shape}",
-                "output 'logits'",
-                "Export the model for text generation: logits are [batch, sequence, vocabulary].",
-            )
-        self.vocab_size = logits.shape[2]
-        if logits.shape[1] == tokens and tokens > 1:
-            keep_position(bound, "logits", 1, last)
+        self.vocab_size = keep_logits(bound, tokens, last)
         if self.lora is not None:
             if self.lora.modules_to_save or self.lora.bias != "none":
                 self.saved.extend(saved_parameters(bound, self.lora))
             insert_lora(bound, self.lora)
+
+
+def keep_logits(bound: BoundGraph, tokens: int, last: Any) -> int:
+    """Reduces the output "logits" to one position; returns the size of the vocabulary.
+
+    Args:
+        bound: the graph of a run.
+        tokens: of the run.
+        last: the position, a Sym or an int.
+
+    Raises:
+        UnsupportedOp: the logits are not [batch, sequence, vocabulary].
+    """
+    logits = bound.outputs["logits"]
+    if logits.rank != 3 or not isinstance(logits.shape[2], int):
+        raise UnsupportedOp(
+            f"its logits have the shape {logits.shape}",
+            "output 'logits'",
+            "Export the model for text generation: logits are [batch, sequence, vocabulary].",
+        )
+    if logits.shape[1] == tokens and tokens > 1:
+        keep_position(bound, "logits", 1, last)
+    return logits.shape[2]

@@ -29,12 +29,12 @@ from ..ir import Graph, Info, Tensor, Value
 from ..manifest_limits import CACHE_DTYPES
 from ..onnx.source import Source
 from ..package import Package
-from ..passes.last_position import keep_position
 from ..plan import Plan, compile_graph
 from ..plan.explain import GENERATION, explained
 from ..targets import CPU, Target
 from .caches import CACHE_NAME, cached_as_halves, head_dim
 from .cross_attention import add_alignment
+from .decoder_plan import keep_logits
 from .model_file import read_texts
 from .seq2seq_files import TARGET_FIELDS, described, json_of, mask_step, read_graphs, width
 from .seq2seq_files import alignment_heads as listed_heads
@@ -365,16 +365,7 @@ class Seq2SeqCompiler:
         """A change that keeps the logits of one position."""
 
         def change(bound: BoundGraph) -> None:
-            logits = bound.outputs["logits"]
-            if logits.rank != 3 or not isinstance(logits.shape[2], int):
-                raise UnsupportedOp(
-                    f"its logits have the shape {logits.shape}",
-                    "output 'logits'",
-                    "Export the model for generation: logits are [batch, sequence, vocabulary].",
-                )
-            self.vocab_size = logits.shape[2]
-            if logits.shape[1] == tokens and tokens > 1:
-                keep_position(bound, "logits", 1, last)
+            self.vocab_size = keep_logits(bound, tokens, last)
 
         return change
 

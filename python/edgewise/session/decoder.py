@@ -23,7 +23,7 @@ from .weights import WeightStore, checks_of, weight_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..engine import Engine
 
@@ -173,25 +173,40 @@ class DecoderModel(Owner):
         """A new empty sequence. Raises OutOfMemory, InputError after `free`."""
         with self.lock:
             self._check_open()
-            caches = {}
-            try:
-                for c in self.caches:
-                    caches[c["name"]] = self.device.allocate(c["bytes"])
-            except BaseException as e:
-                for cache in caches.values():
-                    self.device.release(cache)
-                if isinstance(e, OutOfMemory):
-                    raise OutOfMemory(
-                        f"the attention cache of a sequence of up to {self.max_length} tokens takes"
-                        f" {sum(self.cache_bytes.values())} bytes, which could not be allocated",
-                        "engine memory",
-                        "Load or build the model with a smaller capacity, close other sequences, or"
-                        " keep keys and values as float16 (cache_dtype).",
-                    ) from None
-                raise
+            caches = self._allocate_caches(
+                self.caches,
+                f"the attention cache of a sequence of up to {self.max_length} tokens takes",
+                "Load or build the model with a smaller capacity, close other sequences, or",
+            )
             handle, self.next = self.next, self.next + 1
             self.sequences[handle] = [caches, []]
             return handle
+
+    def _allocate_caches(
+        self, described: Sequence[dict[str, Any]], what: str, remedy: str
+    ) -> dict[str, Buffer]:
+        """Buffers of caches, by name: all or none.
+
+        Args:
+            described: `name` and `bytes` of each.
+            what, remedy: the beginnings of the message of OutOfMemory.
+        """
+        caches: dict[str, Buffer] = {}
+        try:
+            for c in described:
+                caches[c["name"]] = self.device.allocate(c["bytes"])
+        except BaseException as e:
+            for cache in caches.values():
+                self.device.release(cache)
+            if isinstance(e, OutOfMemory):
+                raise OutOfMemory(
+                    f"{what} {sum(c['bytes'] for c in described)} bytes, which could not be"
+                    " allocated",
+                    "engine memory",
+                    f"{remedy} keep keys and values as float16 (cache_dtype).",
+                ) from None
+            raise
+        return caches
 
     def _check_open(self) -> None:
         if self.closed:

@@ -11,7 +11,7 @@ from ..arrays import Array
 from ..compile.cross_attention import ALIGNMENT, FRAMES, ROWS, reflected
 from ..compile.seq2seq import compile_seq2seq
 from ..engine import Buffer, default_engine
-from ..errors import InputError, ModelError, OutOfMemory
+from ..errors import InputError, ModelError
 from ..hub import local_path
 from ..onnx import FileSource
 from ..package import Package
@@ -170,7 +170,11 @@ class Seq2SeqModel(DecoderModel):
         with self.lock:
             self._check_open()
             self._free_closed()
-            caches = self._allocate_cross()
+            caches = self._allocate_caches(
+                self.cross_caches,
+                "the keys and values of cross attention take",
+                "Close other sources, or",
+            )
             for name, data in feeds.items():
                 self.device.write(run.inputs[name], data)
             try:
@@ -197,25 +201,6 @@ class Seq2SeqModel(DecoderModel):
                 "Shorten the input.",
             )
         return found
-
-    def _allocate_cross(self) -> dict[str, Buffer]:
-        caches: dict[str, Buffer] = {}
-        try:
-            for c in self.cross_caches:
-                caches[c["name"]] = self.device.allocate(c["bytes"])
-        except BaseException as e:
-            for buffer in caches.values():
-                self.device.release(buffer)
-            if isinstance(e, OutOfMemory):
-                raise OutOfMemory(
-                    "the keys and values of cross attention take"
-                    f" {sum(c['bytes'] for c in self.cross_caches)} bytes, which could not be"
-                    " allocated",
-                    "engine memory",
-                    "Close other sources, or keep keys and values as float16 (cache_dtype).",
-                ) from None
-            raise
-        return caches
 
     # ---- the decoder
     def open_on(self, source: EncodedSource) -> int:

@@ -48,10 +48,7 @@ def wav2vec2(config: Mapping[str, Any]) -> AudioProcessor:
     Raises:
         InputError: a field is unknown or has a value that is not supported.
     """
-    f = Fields(config, "Wav2Vec2FeatureExtractor")
-    f.common()
-    f.only("feature_size", 1)
-    rate = f.integer("sampling_rate", 16000, 1000, 1 << 20)
+    f, rate = _mono(config, "Wav2Vec2FeatureExtractor")
     normalize = f.flag("do_normalize", True)
     mask = Mask("attention_mask") if f.flag("return_attention_mask", False) else None
     f.finish()
@@ -65,11 +62,8 @@ def moonshine(config: Mapping[str, Any]) -> AudioProcessor:
     Raises:
         InputError: a field is unknown or has a value that is not supported.
     """
-    f = Fields(config, "MoonshineFeatureExtractor")
-    f.common()
-    f.only("feature_size", 1)
+    f, rate = _mono(config, "MoonshineFeatureExtractor")
     f.only("do_normalize", False)
-    rate = f.integer("sampling_rate", 16000, 1000, 1 << 20)
     mask = Mask("attention_mask") if f.flag("return_attention_mask", False) else None
     f.finish()
     return AudioProcessor("Moonshine", rate, Length(), _samples("input_values"), mask=mask)
@@ -81,10 +75,7 @@ def speecht5(config: Mapping[str, Any]) -> AudioProcessor:
     Raises:
         InputError: a field is unknown or has a value that is not supported.
     """
-    f = Fields(config, "SpeechT5FeatureExtractor")
-    f.common()
-    f.only("feature_size", 1)
-    rate = f.integer("sampling_rate", 16000, 1000, 1 << 20)
+    f, rate = _mono(config, "SpeechT5FeatureExtractor")
     normalize = f.flag("do_normalize", False)
     mask = Mask("attention_mask") if f.flag("return_attention_mask", True) else None
     f.unused("num_mel_bins", "hop_length", "win_length", "win_function", "frame_signal_scale")
@@ -138,11 +129,16 @@ def pyannote(config: Mapping[str, Any]) -> AudioProcessor:
     Raises:
         InputError: a field is unknown or has a value that is not supported.
     """
-    f = Fields(config, "PyAnnoteFeatureExtractor")
-    f.common()
-    f.only("feature_size", 1)
-    rate = f.integer("sampling_rate", 16000, 1000, 1 << 20)
+    f, rate = _mono(config, "PyAnnoteFeatureExtractor")
     f.only("return_attention_mask", False)
     f.unused("offset", "step")  # of its post-processing
     f.finish()
     return AudioProcessor("PyAnnote", rate, Length(), _channels(1))
+
+
+def _mono(config: Mapping[str, Any], name: str) -> tuple[Fields, int]:
+    """The fields of an extractor of one channel, and its sampling rate."""
+    f = Fields(config, name)
+    f.common()
+    f.only("feature_size", 1)
+    return f, f.integer("sampling_rate", 16000, 1000, 1 << 20)
