@@ -5,6 +5,7 @@ import { cpSync, mkdirSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { build } from "esbuild";
 import { here, markImports, options, out, squeezeFile } from "./bundle.mjs";
+import { modules } from "./modules.mjs";
 import { buildWorker } from "./worker.mjs";
 
 mkdirSync(out, { recursive: true });
@@ -15,10 +16,11 @@ await build({
     edgewise: join(here, "src/page/index.ts"),
     compiler: join(here, "src/entry/compiler.ts"),
     inline: join(here, "src/worker/inline.ts"),
-    offline: join(here, "src/offline/index.ts"),
-    extension: join(here, "src/extension/index.ts"),
-    release: join(here, "src/release/index.ts"),
-    hybrid: join(here, "src/hybrid/index.ts"),
+    ...Object.fromEntries(
+      modules
+        .filter((name) => name !== "federated")
+        .map((name) => [name, join(here, `src/${name}/index.ts`)]),
+    ),
   },
   outdir: out,
 });
@@ -48,16 +50,8 @@ await build({
   outdir: out,
 });
 
-const FEDERATED = ["federated.js", "federated-secure.js"];
-for (const name of [
-  "edgewise.js",
-  "compiler.js",
-  "inline.js",
-  "hybrid.js",
-  "release.js",
-  ...FEDERATED,
-])
-  await squeezeFile(join(out, name));
+for (const name of ["edgewise", "compiler", "inline", ...modules, "federated-secure"])
+  await squeezeFile(join(out, `${name}.js`));
 markImports(join(out, "edgewise.js"));
 await buildWorker();
 

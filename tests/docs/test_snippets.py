@@ -155,11 +155,7 @@ def type_errors(modules: dict[str, str], folder: Path) -> str:
                 for name, folder in (
                     ("edgewise", "page"),
                     ("edgewise/files", "page"),
-                    ("edgewise/offline", "offline"),
-                    ("edgewise/extension", "extension"),
-                    ("edgewise/federated", "federated"),
-                    ("edgewise/release", "release"),
-                    ("edgewise/hybrid", "hybrid"),
+                    ("edgewise/*", "*"),
                 )
             },
             "noUncheckedIndexedAccess": False,

@@ -5,16 +5,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { rollup } from "rollup";
 import { dts } from "rollup-plugin-dts";
+import { modules } from "../modules.mjs";
 
 const dist = fileURLToPath(new URL("../dist", import.meta.url));
-for (const [module, name] of [
-  ["page", "edgewise"],
-  ["offline", "offline"],
-  ["extension", "extension"],
-  ["federated", "federated"],
-  ["release", "release"],
-  ["hybrid", "hybrid"],
-]) {
+for (const [module, name] of [["page", "edgewise"], ...modules.map((name) => [name, name])]) {
   const bundle = await rollup({
     input: join(dist, `types/${module}/index.d.ts`),
     plugins: [dts()],
