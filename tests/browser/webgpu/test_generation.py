@@ -158,6 +158,13 @@ def test_without_an_adapter(visit, server, gpu_files):
     assert got["info"]["device"]["name"] == "wasm" and "GPU" in got["info"]["device"]["why"]
 
 
+def test_auto_takes_no_gpu_in_software(gpu_visit):
+    got = load(gpu_visit, "/files/gpu.edge", device="auto")["info"]["device"]
+    assert got["name"] == "wasm" and "in software" in got["why"]
+    cpu = load(gpu_visit, "/files/model.edge", device="auto")["info"]["device"]
+    assert cpu["name"] == "wasm" and "packages" in cpu["why"]
+
+
 LOSE = """(left) => {
     const encode = globalThis.GPUDevice?.prototype.createCommandEncoder;
     if (encode && !globalThis.original) globalThis.original = encode;

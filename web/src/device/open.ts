@@ -66,6 +66,27 @@ export async function forPlans(device: Device, target: string, where: string): P
 }
 
 /**
+ * Where `auto` was asked for, the faster device for a language model's plans for a GPU: the engine,
+ * or a GPU beside it, as measured here.
+ * @param sizes of the weights, in bytes
+ */
+export async function fasterOf(
+  device: Device,
+  sizes: readonly number[],
+  kernels: readonly string[],
+): Promise<Device> {
+  if (device.options.device !== "auto" || !gpuPart.load || !(device instanceof Engine))
+    return device;
+  const found = await gpuPart
+    .load()
+    .then(({ GpuDevice }) => GpuDevice.ifFaster(device, sizes, kernels))
+    .catch(message);
+  if (typeof found !== "string") return found;
+  device.options.whyNotGpu = found;
+  return device;
+}
+
+/**
  * Ensures that a device has the given kernels: returns it, or, if it lacks some, closes it and
  * opens one with all kernels.
  * @throws EngineError if that cannot be opened

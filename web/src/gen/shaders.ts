@@ -239,6 +239,7 @@ export const PART_OF: Readonly<Record<string, "images" | "training">> = {
   cross_entropy: "training",
   cross_entropy_grad: "training",
   gated_grad: "training",
+  gather_nd: "images",
   grid_sample: "images",
   integer_depthwise: "images",
   integer_max_pool: "images",
@@ -247,8 +248,11 @@ export const PART_OF: Readonly<Record<string, "images" | "training">> = {
   optimizer_8bit: "training",
   pool: "images",
   pool_grad: "training",
+  random: "images",
   resample: "images",
   roi_pool: "images",
+  scatter_elements: "images",
+  scatter_nd: "images",
   softmax_and_grad: "training",
   softmax_grad: "training",
   unary_grad: "training",
@@ -889,46 +893,6 @@ fn element(i: u32) {
   }
   if (row < 0) { row += i32(rows); }
   y_set(i, x(x_at(i) + u32(row) * x_axis));
-}
-`,
-      },
-    ],
-  },
-  gather_nd: {
-    params: "size index_type batch count depth inner x_batch sizes[6] strides[6]",
-    operands: [
-      { name: "x", output: false, type: (p) => [0, p.size] },
-      { name: "index", output: false, type: (p) => T(p.index_type) },
-      { name: "y", output: true, type: (p) => [0, p.size] },
-    ],
-    empty: ["batch", "count", "inner"],
-    enums: {},
-    shaders: [
-      {
-        name: "gather_nd",
-        group: 64,
-        threads: true,
-        count: (p) => ((p.batch * p.count) * p.inner),
-        text: () => "batch * count * inner",
-        apply: [],
-        stages: [],
-        body: `
-fn element(i: u32) {
-  let c = i / inner;
-  let column = i - c * inner;
-  var source = c / count * x_batch;
-  var extents = sizes;
-  var steps = strides;
-  for (var d = 0u; d < depth; d++) {
-    var p = index_int(c * depth + d);
-    if (p < -extents[d] || p >= extents[d]) {
-      if (column == 0u) { fail(p); }
-      return;
-    }
-    if (p < 0) { p += extents[d]; }
-    source += u32(p) * u32(steps[d]);
-  }
-  y_set(i, x(source + column));
 }
 `,
       },
@@ -1592,51 +1556,6 @@ fn stored_i(v: f32) -> i32 {
       },
     ],
   },
-  random: {
-    params: "n stream threshold scale:f32 offset:f32",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "seed", output: false, type: [7, 8] },
-      { name: "y", output: true, type: [1, 4] },
-    ],
-    empty: ["n"],
-    enums: {},
-    shaders: [
-      {
-        name: "random",
-        group: 64,
-        threads: true,
-        count: (p) => ceil_div(p.n, 16),
-        text: () => "ceil_div(n, 16)",
-        apply: [],
-        stages: [],
-        body: `
-fn element(i: u32) {
-  let key = seed(0u);
-  for (var l = 0u; l < 4u; l++) {
-    var c = vec4u(4u * i + l, 0u, bitcast<u32>(i32(stream)), 0u);
-    var k0 = key.x;
-    var k1 = key.y;
-    for (var round_ = 0u; round_ < 7u; round_++) {
-      let p = word_product(c.x, 0xd2511f53u);
-      let q = word_product(c.z, 0xcd9e8d57u);
-      c = vec4u(q.y ^ c.y ^ k0, q.x, p.y ^ c.w ^ k1, p.x);
-      k0 += 0x9e3779b9u;
-      k1 += 0xbb67ae85u;
-    }
-    for (var w = 0u; w < 4u; w++) {
-      let at = 16u * i + 4u * w + l;
-      if (at >= n) { break; }
-      if (has_x) {
-        y_set(at, select(0f, x(at) * scale, c[w] >= bitcast<u32>(i32(threshold))));
-      } else { y_set(at, f32(c[w] >> 8u) * (scale * 5.9604645e-8f) + offset); }
-    }
-  }
-}
-`,
-      },
-    ],
-  },
   range: {
     params: "type n start delta f_start:f32 f_delta:f32",
     operands: [
@@ -2029,119 +1948,6 @@ fn element(i: u32) {
   let v = x(source + other);
   y_set(to + one, (u * c - v * d) * scale);
   y_set(to + other, (v * c + u * d) * scale);
-}
-`,
-      },
-    ],
-  },
-  scatter_elements: {
-    params: "size type index_type reduction dims[6] rows y_axis ys[6] is[6]",
-    operands: [
-      { name: "index", output: false, type: (p) => T(p.index_type), strided: ["dims", "is"] },
-      { name: "updates", output: false, type: (p) => [0, p.size] },
-      { name: "y", output: true, type: (p) => [0, p.size], updated: true, strided: ["dims", "ys"] },
-    ],
-    empty: ["dims"],
-    enums: {},
-    shaders: [
-      {
-        name: "scatter_elements",
-        group: 64,
-        threads: true,
-        count: (p) => volume(p.dims),
-        text: () => "volume(dims)",
-        when: (p) => (p.reduction === 0 || p.type === 1),
-        apply: [["joined", "joined_{reduction}_{size}"]],
-        stages: [],
-        body: `
-fn element(i: u32) {
-  var extents = dims;
-  var steps = ys;
-  var inner = 1u;
-  var length = 1u;
-  var step = 1u;
-  for (var d = 5i; d >= 0i; d--) {
-    if (extents[d] > 1 && steps[d] == 0) {
-      length = u32(extents[d]);
-      step = inner;
-    }
-    inner *= u32(extents[d]);
-  }
-  if (i / step % length != 0u) { return; }
-  for (var t = 0u; t < length; t++) {
-    let j = i + t * step;
-    var row = index_int(index_at(j));
-    if (row < -i32(rows) || row >= i32(rows)) {
-      fail(row);
-      return;
-    }
-    if (row < 0) { row += i32(rows); }
-    let to = y_at(j) + u32(row) * y_axis;
-    y_set(to, joined(to, j));
-  }
-}
-fn joined_0_1(to: u32, source: u32) -> u32 { return updates(source); }
-fn joined_0_2(to: u32, source: u32) -> u32 { return updates(source); }
-fn joined_0_4(to: u32, source: u32) -> u32 { return updates(source); }
-fn joined_0_8(to: u32, source: u32) -> vec2u { return updates(source); }
-fn joined_1_4(to: u32, source: u32) -> u32 {
-  return bitcast<u32>(bitcast<f32>(y(to)) + bitcast<f32>(updates(source)));
-}
-fn joined_2_4(to: u32, source: u32) -> u32 {
-  return bitcast<u32>(bitcast<f32>(y(to)) * bitcast<f32>(updates(source)));
-}
-`,
-      },
-    ],
-  },
-  scatter_nd: {
-    params: "size type index_type reduction count depth inner sizes[6] strides[6]",
-    operands: [
-      { name: "index", output: false, type: (p) => T(p.index_type) },
-      { name: "updates", output: false, type: (p) => [0, p.size] },
-      { name: "y", output: true, type: (p) => [0, p.size], updated: true, strided: ["sizes", "strides"] },
-    ],
-    empty: ["count", "inner"],
-    enums: {},
-    shaders: [
-      {
-        name: "scatter_nd",
-        group: 64,
-        threads: true,
-        count: (p) => p.inner,
-        text: () => "inner",
-        when: (p) => (p.reduction === 0 || p.type === 1),
-        apply: [["joined", "joined_{reduction}_{size}"]],
-        stages: [],
-        body: `
-fn element(i: u32) {
-  var first = 0u;
-  var extents = sizes;
-  var steps = strides;
-  for (var c = 0u; c < count; c++) {
-    var to = 0u;
-    for (var d = 0u; d < depth; d++) {
-      var p = index_int(first);
-      first++;
-      if (p < -extents[d] || p >= extents[d]) {
-        if (i == 0u) { fail(p); }
-        return;
-      }
-      if (p < 0) { p += extents[d]; }
-      to += u32(p) * u32(steps[d]);
-    }
-    y_set(to + i, joined(to + i, c * inner + i));
-  }
-}
-fn joined_0_1(to: u32, source: u32) -> u32 { return updates(source); }
-fn joined_0_2(to: u32, source: u32) -> u32 { return updates(source); }
-fn joined_0_4(to: u32, source: u32) -> u32 { return updates(source); }
-fn joined_0_8(to: u32, source: u32) -> vec2u { return updates(source); }
-fn joined_1_4(to: u32, source: u32) -> u32 {
-  return bitcast<u32>(bitcast<f32>(y(to)) + bitcast<f32>(updates(source)));
-}
-fn joined_2_4(to: u32, source: u32) -> u32 {
-  return bitcast<u32>(bitcast<f32>(y(to)) * bitcast<f32>(updates(source)));
 }
 `,
       },

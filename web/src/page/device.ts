@@ -8,7 +8,8 @@ import { env } from "./env.ts";
 export interface DeviceChoice {
   /**
    * Device to compute on: `wasm` (CPU, by WebAssembly), `webgpu` (GPU; there is an error where it
-   * cannot be used), or `auto`, currently always `wasm`. The `device` property of the result
+   * cannot be used), or `auto`: for text generation from a package with plans for a GPU the faster
+   * of both, as measured when it is loaded, else `wasm`. The `device` property of the result
    * reports the device in use and the reason. Default: `env.device`, which is `auto`.
    */
   device?: DeviceName | "auto";

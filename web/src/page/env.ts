@@ -62,7 +62,7 @@ export interface Env {
    */
   cacheFiles: boolean | "auto";
   /**
-   * Device to compute on: `wasm`, `webgpu` or `auto`, which is `wasm`.
+   * Device to compute on: `wasm`, `webgpu` or `auto`, see `DeviceChoice`.
    * Default: `auto`.
    */
   device: DeviceName | "auto";

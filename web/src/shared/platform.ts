@@ -149,7 +149,7 @@ function defaultThreads(cores: number): number {
 export type DeviceWish = DeviceName | "auto" | "webgpu-or-wasm";
 
 const WHY: { [wish in DeviceWish]?: string } = {
-  auto: "'auto' does not use WebGPU: ask for the device 'webgpu'",
+  auto: "'auto' takes WebGPU only for language models in packages for it",
 };
 
 /** @throws InputError if a caller cannot ask for the device */

@@ -17,6 +17,7 @@ import { GpuMemory, type GpuRange } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
 import { GpuPlan } from "./plan.ts";
+import { faster, mainProduct } from "./probe.ts";
 import { loadParts, missingParts } from "./shader-parts.ts";
 import { kernelsOf } from "./steps.ts";
 import { Transfers, type WordRange } from "./transfer.ts";
@@ -32,6 +33,8 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readonly pipelines: Pipelines;
   readonly texts = new Map<string, Program>();
   runs = 0;
+  /** Why it was chosen, by `auto`. */
+  why = "";
   watcher: Watcher | undefined;
   private readonly memory: GpuMemory;
   private readonly transfers: Transfers;
@@ -102,6 +105,21 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     return new GpuDevice(gpu, engine, options);
   }
 
+  /**
+   * Opens a GPU beside an engine, if it computes the main product of a model faster than that.
+   * @param sizes of the weights, in bytes
+   * @param kernels of the plans
+   * @returns the device, or why the engine is faster
+   */
+  static ifFaster(
+    wasm: Engine,
+    sizes: readonly number[],
+    kernels: readonly string[],
+  ): Promise<GpuDevice | string> {
+    const open = async () => new GpuDevice(await Gpu.open(false), wasm, wasm.options);
+    return faster(open, wasm, mainProduct(sizes, kernels));
+  }
+
   async replacement(): Promise<Device | undefined> {
     const { gpu, wasm, plans } = this;
     if (!gpu.lost || gpu.closed) return undefined;
@@ -150,7 +168,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       name: "webgpu",
       flavour,
       threads,
-      why: "",
+      why: this.why,
       gpu: { adapter: this.gpu.name, pipelines: this.pipelines.size, onWasm },
     };
   }

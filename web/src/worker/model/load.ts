@@ -2,7 +2,7 @@
 // weights directly into device memory.
 
 import type { Device } from "../../device/device.ts";
-import { forPlans, openDevice, withKernels } from "../../device/open.ts";
+import { fasterOf, forPlans, openDevice, withKernels } from "../../device/open.ts";
 import { MEDIA } from "../../device/options.ts";
 import type { LoadRequest, ModelInfo } from "../../protocol/loading.ts";
 import { throwIfAborted } from "../../shared/abort.ts";
@@ -63,8 +63,12 @@ export async function fillModel<T>(
     const { manifest, where } = found;
     checkTable(await opening, manifest, where);
     opening = forPlans(await opening, manifest.target, where);
-    check(manifest, where, await opening);
     opening = withKernels(await opening, needs(manifest), where);
+    if (manifest.decoder && manifest.target === "webgpu") {
+      const sizes = Array.from(manifest.weights.values(), ({ bytes }) => bytes);
+      opening = fasterOf(await opening, sizes, manifest.kernels);
+    }
+    check(manifest, where, await opening);
     const device = await opening;
     throwIfAborted(signal);
     const now = manifest.task === LATER ? { weights: new Map() } : manifest;
