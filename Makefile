@@ -278,6 +278,7 @@ $(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node $(sta
 $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/native | $(stamp)/web
 	@mkdir -p web/dist/demo
 	$(python) -m edgewise.cli build web/demo/model --train lora --lora-r 16 --lora-alpha 32 --learning-rate 4e-3 --batch-size 1 -o web/dist/demo/model.edge
+	$(python) -m edgewise.cli build web/demo/model --target webgpu --train lora --lora-r 16 --lora-alpha 32 --learning-rate 4e-3 --batch-size 1 -o web/dist/demo/model-gpu.edge
 	@for room in see morse voice draw; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
 	@touch $@
 

@@ -1,7 +1,7 @@
 // The demo page. Uses only the public API of Edgewise, by the address of the bundle.
 //
 // Settings in the address: ?model=ADDRESS-OR-ID, ?source=onnx or larger, ?threads=N,
-// ?flavour=simd128, ?seed=N, ?write=0 (do not start writing).
+// ?flavour=simd128, ?device=webgpu, ?seed=N, ?write=0 (do not start writing).
 
 import {
   cacheBytes,
@@ -27,6 +27,8 @@ const where = whereTheTimeGoes();
 
 const STORYTELLER = new URL("model/", location.href);
 const PACKAGE = new URL("model.edge", location.href);
+/** The same with plans for a GPU. */
+const GPU_PACKAGE = new URL("model-gpu.edge", location.href);
 /**
  * Training options if the page compiles the model: as in the Makefile's package, with an unusually
  * high rate and rank.
@@ -72,7 +74,11 @@ const showError = (e: unknown): void => tellError("error", e);
 
 function showStatus(): void {
   const { flavour, threads, whyNotThreads } = model?.info ?? info;
-  const parts = [`Engine: ${flavour}, ${threads === 1 ? "1 thread" : `${threads} threads`}`];
+  const device = model?.info.device;
+  const words = `${flavour}, ${threads === 1 ? "1 thread" : `${threads} threads`}`;
+  const parts = [device?.gpu ? `GPU: ${device.gpu.adapter}` : `Engine: ${words}`];
+  if (device?.why.includes("GPU")) parts.push(device.why);
+  if (device && !loading) choose("devices", device.name);
   if (model) {
     const { ms, origin, memory } = model.info;
     const how = {
@@ -95,11 +101,20 @@ async function showKept(): Promise<void> {
   $("kept").textContent = plans + files ? `(${megabytes(plans + files)})` : "";
 }
 
+/** The value of the radio button that is checked. */
+const chosen = (id: string): string | undefined =>
+  document.querySelector<HTMLInputElement>(`#${id} input:checked`)?.value;
+
+function choose(id: string, value: string | null): void {
+  for (const radio of document.querySelectorAll<HTMLInputElement>(`#${id} input`))
+    if (radio.value === value) radio.checked = true;
+}
+
 function enable(): void {
   input("generate").disabled = !model || !!loading || !!writing;
   input("stop").disabled = !writing && !loading;
-  for (const radio of document.querySelectorAll<HTMLInputElement>("#sources input"))
-    radio.disabled = !!loading;
+  for (const radio of document.querySelectorAll<HTMLInputElement>("#sources input, #devices input"))
+    radio.disabled = !!loading || (radio.value === "webgpu" && !("gpu" in navigator));
 }
 
 // Loading
@@ -118,6 +133,7 @@ async function load(source: ModelSource, options: PipelineOptions = {}): Promise
       threads,
       flavour,
       signal: mine.signal,
+      device: chosen("devices") as "wasm" | "webgpu",
       ...options,
       progress_callback: (event) => {
         if (mine !== loading) return;
@@ -157,12 +173,12 @@ async function load(source: ModelSource, options: PipelineOptions = {}): Promise
 }
 
 async function loadBuiltIn(): Promise<void> {
-  const source = document.querySelector<HTMLInputElement>("#sources input:checked")?.value;
+  const source = chosen("sources");
   $("file-list").replaceChildren();
   if (source === "onnx") await load(STORYTELLER, { dtype: "q4" });
   else if (source === "larger") await load(LARGER, LARGER_OPTIONS);
   else {
-    const address = await versioned(PACKAGE);
+    const address = await versioned(chosen("devices") === "webgpu" ? GPU_PACKAGE : PACKAGE);
     // with `training` nothing is requested later
     await load(address, { cache_files: true, training: true });
     void forgetOtherVersions(address).catch(console.warn);
@@ -268,7 +284,8 @@ const teaching = secondHalf({
   onnx: () =>
     model?.info.origin !== "package"
       ? undefined
-      : origin?.[0] instanceof URL && origin[0].pathname === PACKAGE.pathname
+      : origin?.[0] instanceof URL &&
+          [PACKAGE.pathname, GPU_PACKAGE.pathname].includes(origin[0].pathname)
         ? new URL("model/onnx/model_q4.onnx", location.href).href
         : null,
   async loadTrainable() {
@@ -303,6 +320,18 @@ $("stop").addEventListener("click", () => {
 for (const id of ["error", "teach-error"])
   $(`${id}-close`).addEventListener("click", () => ($(id).hidden = true));
 $("sources").addEventListener("change", () => void loadBuiltIn().then(begin));
+$("devices").addEventListener("change", () => void loadAgain().then(begin));
+if (!("gpu" in navigator)) $("device-words").textContent = "this browser has no WebGPU";
+
+/** Loads the same model for the device that was chosen. */
+async function loadAgain(): Promise<void> {
+  const [source, options] = origin ?? [];
+  const shipped = [PACKAGE, GPU_PACKAGE].some(({ pathname }) =>
+    source instanceof URL ? source.pathname === pathname : false,
+  );
+  await (source && !shipped ? load(source, options) : loadBuiltIn());
+  $("devices").querySelector<HTMLElement>("input:checked")?.focus(); // it was disabled
+}
 $("clear").addEventListener("click", () => void forget().then(showKept));
 
 async function forget(): Promise<void> {
@@ -413,8 +442,8 @@ async function begin(): Promise<void> {
 
 // Start: load the model and write.
 if (query.has("host")) env.remoteHost = query.get("host")!;
-for (const radio of document.querySelectorAll<HTMLInputElement>("#sources input"))
-  if (radio.value === query.get("source")) radio.checked = true;
+choose("sources", query.get("source"));
+choose("devices", query.get("device"));
 showStatus();
 void showKept();
 const asked = query.get("model");

@@ -3,7 +3,7 @@
 import { models } from "edgewise";
 import { keepOffline, registerServiceWorker } from "edgewise/offline";
 
-const VERSION = "edgewise demo model"; // key in localStorage: the latest version that was loaded
+const VERSION = "edgewise demo"; // and a path, in localStorage: the latest version that was loaded
 const PATIENCE_MS = 4000;
 
 /**
@@ -13,14 +13,15 @@ const PATIENCE_MS = 4000;
  */
 export async function versioned(url: URL): Promise<URL> {
   const version = await serverVersion(url);
+  const key = `${VERSION} ${url.pathname}`;
   if (version) {
     try {
-      localStorage.setItem(VERSION, version);
+      localStorage.setItem(key, version);
     } catch {
       // the model is fetched on each visit
     }
   }
-  const known = version ?? localStorage.getItem(VERSION);
+  const known = version ?? localStorage.getItem(key);
   const result = new URL(url);
   if (known) result.searchParams.set("version", known);
   return result;
