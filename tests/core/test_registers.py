@@ -9,6 +9,7 @@ import raw_plan
 from edgewise.declare.kernel import KERNELS
 from edgewise.declare.registers import Registers, ceil_div, floor_div
 from edgewise.declare.symbolic import NotStatic, Sym
+from edgewise.ops.elementwise.binary import _int_div
 from edgewise.ops.table import word_of
 
 LENGTHS = [(2, 60), (3, 9)]
@@ -60,6 +61,28 @@ def test_equal_values_are_one_register():
     with pytest.raises(NotStatic):
         assert n < t
     assert n * t > t and n * n >= n
+
+
+@pytest.mark.parametrize("apart", [-9, -3, -1, 0, 1, 2, 3, 5, 7])
+def test_quotients_that_differ_by_little(apart):
+    """What a convolution leaves of a length, and a slice of another: both follow the length."""
+    registers = Registers([(40, 90)])
+    length = registers.length(0)
+    one, other = floor_div(length + apart, 3), floor_div(length, 3)
+    differences = {(n + apart) // 3 - n // 3 for n in range(40, 91)}
+    found = one - other
+    ends = (found.min, found.max) if isinstance(found, Sym) else (found, found)
+    assert ends == (min(differences), max(differences))
+    assert (one < other + max(differences) + 1) and not one < other + min(differences)
+
+
+def test_whole_numbers_are_divided():
+    """Div rounds towards zero, so only numbers that are not negative are rounded down."""
+    length = Registers([(40, 90)]).length(0)
+    quotient = _int_div(length - 7, 4)
+    assert (quotient.min, quotient.max) == (33 // 4, 83 // 4)
+    with pytest.raises(NotStatic):
+        _int_div(length - 50, 4)
 
 
 def test_values_beyond_the_engine():

@@ -192,6 +192,9 @@ class Registers:
 
     def range_of(self, form: Mapping[tuple[int, ...], int]) -> tuple[int, int]:
         """A range that contains a polynomial's values; the exact one in most cases."""
+        near = self._difference(form)
+        if near is not None:
+            return near
         atoms = sorted({atom for term in form for atom in term})
         ends = [self.ranges[atom] for atom in atoms]
         at = {atom: i for i, atom in enumerate(atoms)}
@@ -216,6 +219,25 @@ class Registers:
             corners = [factor * prod(p) for p in combinations(*(self.ranges[x] for x in term))]
             lows, highs = lows + min(corners), highs + max(corners)
         return lows, highs
+
+    def _difference(self, form: Mapping[tuple[int, ...], int]) -> tuple[int, int] | None:
+        """The range of the difference of two rounded quotients of polynomials that differ by a
+        number, such as the lengths that a convolution and a strided slice leave; None if the
+        polynomial is none.
+        """
+        terms = [term for term in form if term]
+        if len(terms) != 2 or form[terms[0]] != -form[terms[1]]:
+            return None
+        found = [q for t in terms if len(t) == 1 and (q := self._quotients.get(t[0])) is not None]
+        if len(found) != 2:
+            return None
+        (one, divisor), (other, same) = found
+        if divisor != same or _plus(one, 0) != _plus(other, one.get((), 0) - other.get((), 0)):
+            return None
+        apart = one.get((), 0) - other.get((), 0)
+        ends = (apart // divisor, -(-apart // divisor))  # of a // d - b // d, where a - b is apart
+        values = [form[terms[0]] * end + form.get((), 0) for end in ends]
+        return min(values), max(values)
 
 
 def floor_div(x: Sym | int, divisor: int) -> Sym | int:

@@ -55,6 +55,8 @@ def _check_same(node: BoundNode) -> None:
 
 
 def _int_div(a: Dim, c: Dim) -> Dim:
+    if isinstance(a, Sym) and a.registers is not None and type(c) is int and c > 0 <= a.min:
+        return a.registers.floor(a, c)
     if isinstance(a, Sym) or isinstance(c, Sym):
         return a // c
     return 0 if c == 0 else (abs(a) // abs(c)) * (1 if (a < 0) == (c < 0) else -1)
