@@ -85,6 +85,7 @@ PROGRAM_TASKS = (
     "image-segmentation",
     "background-removal",
     "depth-estimation",
+    "zero-shot-image-classification",
     *SEQ2SEQ_TASKS,
 )
 """Tasks whose packages have `programs`; see task_package."""
@@ -116,7 +117,8 @@ which the first is taken whose files exist. "unet/model" is in a folder of its o
 may be absent. Other tasks have the file "model"."""
 TASKS = ("text-generation", "inference", *PROGRAM_TASKS)
 RUNS = ("first", "step", "align")  # kinds of a seq2seq decoder's plans
-SOURCES = ("input_ids", "input_features", "input_values")  # inputs of encoders
+# Inputs of encoders. "encoder_hidden_states": the program "encoder" has computed them.
+SOURCES = ("input_ids", "input_features", "input_values", "encoder_hidden_states")
 TARGETS = ("cpu", "webgpu")
 """Devices that the plans of a package are compiled for; "cpu" where the manifest does not say."""
 KINDS = ("weight", "computed", "cache", "state", "input", "output", "temp")  # of slots

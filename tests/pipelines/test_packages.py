@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from edgewise import personalize, pipeline
 from edgewise.cli import main
-from edgewise.errors import InputError
+from edgewise.errors import InputError, UnsupportedOp
+from edgewise.session.open import folder_files
+from edgewise.task_package import compile_task
 
 from . import tiny, tiny_images
 
@@ -88,8 +90,30 @@ def test_pictures(tmp_path, task, kind):
                 personalize(packaged, {"a": [pixels], "b": [pixels]})
             with pytest.raises(InputError, match="a package for 'image-classification'"):
                 pipeline("image-feature-extraction", path)
-            with pytest.raises(InputError, match="no pipeline 'audio-classification' of packages"):
+            with pytest.raises(InputError, match="a package for 'image-classification'"):
                 pipeline("audio-classification", path)
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_pictures_and_texts(tmp_path, kind):
+    """The graph is divided: a text is read once for all pictures."""
+    task = "zero-shot-image-classification"
+    (tmp_path / "model").mkdir()
+    folder = tiny_images.make(tmp_path / "model", kind)
+    pixels = np.random.default_rng(3).integers(0, 256, (64, 96, 3)).astype(np.uint8)
+    path = built(folder, task)
+    with pipeline(task, folder) as whole, pipeline(task, path) as packaged:
+        programs = packaged.files.package.manifest["programs"]
+        assert [*programs] == ["pre", "model", "text", "scores"]
+        assert {i["name"] for i in programs["model"]["inputs"]} == {"pixel_values"}
+        labels = ["cat", "two very large trees", "a"]
+        found, expected = packaged(pixels, labels), whole(pixels, labels)
+        same(*(sorted(f, key=lambda one: one["label"]) for f in (found, expected)))
+    base = tiny_images.make(tmp_path / "base", "vit")
+    with pytest.raises(UnsupportedOp, match="logits_per_image"):
+        compile_task(folder_files(base)[0], task)
+    with pytest.raises(InputError, match="personalized"):
+        compile_task(folder_files(folder)[0], task, personalize=True)
 
 
 def test_labels_of_yolo(tmp_path):

@@ -7,17 +7,14 @@ that has only the model's files asks `page_task` for the same package and keeps 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..compile.model_file import MAX_TEXT, OFFSET_POSITIONS, read_texts
+from ..compile.model_file import MAX_TEXT, read_texts
 from ..compile.programs import Programs
-from ..declare.op import TooLong
-from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..errors import InputError, UnsupportedOp
-from ..ir import Graph, NeedsValue
-from ..json_text import parse_json
+from ..ir import Graph
 from ..manifest_limits import GRAPHS, PROGRAM_TASKS, SEQ2SEQ_TASKS
 from ..onnx import read_model
 from ..onnx.source import Source
@@ -32,6 +29,8 @@ from .seq2seq import seq2seq_package
 from .sounds import VOICE_OUTPUTS, add_sound_model
 from .synthesis import synthesis_package
 from .text_to_image import text_to_image_package
+from .texts import add_text_model, text_limit
+from .zero_shot import zero_shot_package
 
 # Further files that pipelines read, by their paths in the model's folder.
 TASK_FILES = (
@@ -48,11 +47,6 @@ ALIASES = {
     "text-to-audio": "text-to-speech",
     "asr": "automatic-speech-recognition",
 }
-DEFAULT_LENGTH = 512  # tokens of a text, where the model itself does not allow fewer
-LEAST_LENGTH = 2  # dimensions of 0 and 1 are broadcast by other rules
-# Lengths of plans for graphs that have no plan for a range of lengths; texts are padded.
-FIXED_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
-TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 
 @dataclass(frozen=True)
@@ -60,8 +54,8 @@ class Task:
     """What a package for a task has.
 
     Attributes:
-        kind: of BUILDERS: what the model's inputs are made of, "text", "image" or "sound";
-            "seq2seq"; "diffusion".
+        kind: of BUILDERS: what the model's inputs are made of, "text", "image" or "sound"; or
+            another form of models.
         outputs: of texts and sounds: names of outputs that the pipeline reads, the first that
             exists of each tuple; where none exists, the graph's first output.
     """
@@ -81,6 +75,7 @@ TASKS = {
     "audio-classification": Task("sound", _LOGITS),
     "voice-activity-detection": Task("sound", (("output",), ("stateN",))),
     "speaker-verification": Task("sound", (VOICE_OUTPUTS,)),
+    "zero-shot-image-classification": Task("zero-shot", ()),
     "text-to-image": Task("diffusion", ()),
     "text-to-speech": Task("speech", ()),
     **dict.fromkeys(IMAGE_OUTPUTS, Task("image", ())),
@@ -202,8 +197,8 @@ class Request:
 def _text_package(request: Request) -> Package:
     programs, personal = request.programs(), Personal(request, "text")
     outputs = personal.also(_outputs(personal.graph, TASKS[request.task]))
-    limit = _limit(request.texts, request.max_length)
-    length = _add_text_model(programs, personal.graph, outputs, limit)
+    limit = text_limit(request.texts, request.max_length)
+    length = add_text_model(programs, personal.graph, outputs, limit)
     return personal.package(programs, {"text": {"max_length": length}})
 
 
@@ -222,6 +217,7 @@ def _sound_package(request: Request) -> Package:
 BUILDERS: Mapping[str, Callable[[Request], Package]] = {
     "text": _text_package,
     "image": image_package,
+    "zero-shot": zero_shot_package,
     "speech": synthesis_package,
     "sound": _sound_package,
     "seq2seq": seq2seq_package,
@@ -262,103 +258,6 @@ def task_texts(files: Mapping[str, Source]) -> dict[str, bytes]:
         if name in files and files[name].size <= MAX_TEXT:
             texts[name] = files[name].read_all(MAX_TEXT)
     return texts
-
-
-def _limit(texts: Mapping[str, bytes], max_length: int | None) -> int:
-    """The most tokens of a text: `max_length`, or what the tokenizer and the config say."""
-    if max_length is not None:
-        if max_length < LEAST_LENGTH:
-            raise InputError(
-                f"{max_length} is not a valid length", "max_length", "Give 2 or more tokens."
-            )
-        return max_length
-    lengths = [DEFAULT_LENGTH]
-    for file, field in (
-        ("tokenizer_config.json", "model_max_length"),
-        ("config.json", "max_position_embeddings"),
-    ):
-        found = parse_json(texts[file], file) if file in texts else {}
-        config = found if isinstance(found, dict) else {}
-        value = config.get(field)
-        if type(value) is int and config.get("model_type") in OFFSET_POSITIONS:
-            padding = config.get("pad_token_id")
-            value -= (padding if type(padding) is int else 1) + 1
-        if type(value) is int and value >= LEAST_LENGTH:
-            lengths.append(value)
-    return min(lengths)
-
-
-def _add_text_model(programs: Programs, graph: Graph, outputs: list[str], limit: int) -> int:
-    """Adds the program "model" of a text encoder for one text of up to `limit` tokens.
-
-    Returns:
-        the most tokens of a text
-    """
-    has_mask = any(i.name == "attention_mask" for i in graph.input_names())
-    high = limit
-    for _ in range(3):
-        # Not packed: attention weights have two such dimensions. The tensors that a page feeds and
-        # reads have one, behind a batch of 1: they are contiguous (`_check_ends`).
-        length = Sym(0, 1, 0, LEAST_LENGTH, high)
-        runs: list[Any] = [(_text_shapes(graph, length), (LEAST_LENGTH, high))]
-        if not has_mask:  # a text of one token cannot be padded
-            runs.append((_text_shapes(graph, 1), None))
-        try:
-            programs.add("model", graph, runs, outputs, _check_ends)
-            return high
-        except TooLong as e:  # the table of positions is shorter
-            high -= max(1, e.excess)
-            if high < LEAST_LENGTH:
-                raise
-        except (NotStatic, NeedsValue, NeedsHost):
-            break
-    if not has_mask:
-        raise UnsupportedOp(
-            "it has no attention_mask, and its shapes are not linear in the length of the text",
-            graph.name or "model",
-            "Export the model with an attention_mask.",
-        )
-    lengths = [n for n in FIXED_LENGTHS if n < high] + [high]
-    programs.add("model", graph, [(_text_shapes(graph, n), None) for n in lengths], outputs)
-    return high
-
-
-def _check_ends(plan: Mapping[str, Any]) -> None:
-    """Checks that the inputs and outputs of a plan are contiguous at each length.
-
-    Raises:
-        NotStatic: they are not.
-    """
-    for _, shape in plan["inputs"].values():
-        _check_contiguous(shape)
-    for _, _, shape, _ in plan["outputs"].values():
-        _check_contiguous(shape)
-
-
-def _check_contiguous(shape: Sequence[Any]) -> None:
-    if any(isinstance(d, list) and shape[:i] != [1] * i for i, d in enumerate(shape)):
-        raise NotStatic("an output that is not contiguous")
-
-
-def _text_shapes(graph: Graph, length: Sym | int) -> dict[str, list[Any]]:
-    """Shapes of the inputs for one text. Dimensions that the file fixes keep their size."""
-    shapes: dict[str, list[Any]] = {}
-    for info in graph.input_names():
-        if info.name not in TEXT_INPUTS or info.shape is None or len(info.shape) != 2:
-            raise UnsupportedOp(
-                f"its input '{info.name}' is none that this task feeds",
-                graph.name or "model",
-                f"Export the model with {', '.join(TEXT_INPUTS)} of [batch, sequence].",
-            )
-        free = [not (isinstance(d, int) and d > 0) for d in info.shape]
-        shapes[info.name] = [1 if free[0] else info.shape[0], length if free[1] else info.shape[1]]
-    if "input_ids" not in shapes:
-        raise UnsupportedOp(
-            f"its inputs are {', '.join(shapes) or 'none'}",
-            graph.name or "model",
-            "A task on text needs a model with input_ids.",
-        )
-    return shapes
 
 
 def _outputs(graph: Graph, task: Task) -> list[str]:

@@ -15,6 +15,7 @@ from ..processors.images.graph import image_graph
 from .personal import Personal
 
 if TYPE_CHECKING:
+    from ..compile.programs import Programs
     from ..package import Package
     from . import Request
 
@@ -49,13 +50,7 @@ def image_package(request: Request) -> Package:
         raise InputError("this task has no texts", "max_length", "Leave it out.")
     programs, personal = request.programs(), Personal(request, "image")
     graph = personal.graph
-    described = _description(request, graph)
-    masked = any(i.name == "pixel_mask" for i in graph.input_names())
-    description, sizes = with_sizes(described, masked, _own_size(graph), CONFIG)
-    pre = image_graph(description)
-    valid: dict[str, list[Any]] = {"valid": [4]} if description.frame else {}
-    programs.add("pre", pre, [({"pixels": [*size, 3], **valid}, None) for size in sizes])
-    shapes = [_shapes(graph, size) for size in sizes]
+    description, shapes = add_pictures(programs, request, graph)
     outputs = personal.also(_outputs(graph, request.task))
     programs.add("model", graph, [(s, None) for s in shapes], outputs)
     processor: dict[str, Any] = {"image": description.to_dict()}
@@ -63,6 +58,23 @@ def image_package(request: Request) -> Package:
     if description.type == "YoloImageProcessor" and labels:
         processor["labels"] = labels
     return personal.package(programs, processor)
+
+
+def add_pictures(
+    programs: Programs, request: Request, graph: Graph
+) -> tuple[Description, list[dict[str, Sequence[Any]]]]:
+    """Adds the program "pre" for a graph of pictures.
+
+    Returns:
+        (what happens to pictures before it, shapes of the graph's inputs for each of its plans)
+    """
+    described = _description(request, graph)
+    masked = any(i.name == "pixel_mask" for i in graph.input_names())
+    description, sizes = with_sizes(described, masked, _own_size(graph), CONFIG)
+    pre = image_graph(description)
+    valid: dict[str, list[Any]] = {"valid": [4]} if description.frame else {}
+    programs.add("pre", pre, [({"pixels": [*size, 3], **valid}, None) for size in sizes])
+    return description, [_shapes(graph, size) for size in sizes]
 
 
 def _description(request: Request, graph: Graph) -> Description:

@@ -76,7 +76,7 @@ def _divided(
     graph: Graph, length: str, shapes: Mapping[str, Sequence[int | Sym]], dtypes: Mapping[str, int]
 ) -> Halves:
     """Divides a graph at a number that nodes compute."""
-    later, reads = {length}, {id(n): _reads(n) for n in graph.nodes}
+    later, reads = {length}, {id(n): reads_of(n) for n in graph.nodes}
     first: list[Node] = []
     second: list[Node] = []
     for node in graph.nodes:
@@ -119,7 +119,7 @@ def _declared(shape: Sequence[int | Sym]) -> list[Any]:
     return ["length" if isinstance(d, Sym) else d for d in shape]
 
 
-def _reads(node: Node) -> set[str]:
+def reads_of(node: Node) -> set[str]:
     """Names that a node and its subgraphs read."""
     names = {name for name in node.inputs if name}
     for graph in node.subgraphs():

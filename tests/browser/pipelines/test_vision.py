@@ -28,6 +28,8 @@ TASKS = {
     "dpt": "depth-estimation",
     "glpn": "depth-estimation",
     "vit-base": "image-feature-extraction",
+    "clip": "zero-shot-image-classification",
+    "siglip": "zero-shot-image-classification",
 }
 PICTURES = ("a.png", "b.png")
 
@@ -311,6 +313,38 @@ def test_features(page, folder):
     whole = array(several)
     assert whole.shape == (2, 17, 32)
     np.testing.assert_allclose(whole[1], array(found[1])[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_any_labels(page, folder, kind):
+    task, labels = "zero-shot-image-classification", ["a cat", "dog", "two very large trees"]
+    found = page.run(
+        """
+            const p = await ew.pipeline(arg.task, `/files/vision/${arg.kind}.edge`);
+            const pictures = arg.names.map((n) => `/files/vision/${n}`);
+            const several = await p(pictures, arg.labels);
+            const one = await p(pictures[1], arg.labels.join(), { hypothesis_template: "{}!" });
+            const errors = [];
+            for (const labels of [undefined, [], ["very ".repeat(60)]])
+              errors.push(await p(pictures[0], labels).then((x) => x.length, (e) => e.what));
+            await p.dispose();
+            return [...several, one, errors];
+        """,
+        {"task": task, "kind": kind, "names": PICTURES, "labels": labels},
+    )
+    assert "error" not in found, found
+    assert found[3][0] == found[3][1] == "there are no labels"
+    assert found[3][2] == 1 if kind == "siglip" else "the model takes 40" in found[3][2]
+    pipe = theirs(task, folder, kind)
+    images = [Image.open(folder / name) for name in PICTURES]
+    wanted = [*pipe(images, candidate_labels=labels)]
+    wanted.append(pipe(images[1], candidate_labels=labels, hypothesis_template="{}!"))
+    for got, want in zip(found, wanted):
+        scores = {one["label"]: one["score"] for one in want}
+        assert {one["label"] for one in got} == scores.keys()
+        assert [one["score"] for one in got] == sorted((o["score"] for o in got), reverse=True)
+        for one in got:
+            assert one["score"] == pytest.approx(scores[one["label"]], abs=1e-5)
 
 
 @pytest.mark.parametrize("logits", [False, True])

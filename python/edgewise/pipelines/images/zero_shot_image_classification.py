@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError
+from ...processors.images import Picture
+from ...text.candidates import candidate_ids, is_padded, longest_candidate, padding
 from ..post.classification import sigmoid, softmax
 from .base import ImagePipeline, Plane
 
 __all__ = ["ZeroShotImageClassificationPipeline"]
-
-SIGLIP_LENGTH = 64  # tokens that SigLIP's texts are padded to
 
 
 class ZeroShotImageClassificationPipeline(ImagePipeline):
@@ -26,7 +26,6 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
         [{"score", "label"}] for each picture, the highest score first
     """
 
-    PACKAGED = False
     task = "zero-shot-image-classification"
     TOKENIZER = True
     CALL = {"candidate_labels": None, "hypothesis_template": "This is a photo of {}."}
@@ -54,51 +53,41 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
         labels = _labels(options["candidate_labels"])
         texts = [options["hypothesis_template"].replace("{}", label) for label in labels]
-        siglip = "siglip" in str(self.config.get("model_type"))
-        name = self.need_output(self.STEM, "logits_per_image")
-        feeds = self._encode(texts, siglip)
-        (logits,) = self.forward(self.picture(given), name, feeds=feeds)
-        row = list(Plane(logits).numbers)
-        scores = sigmoid(row) if siglip else softmax(row)
+        rows = [candidate_ids(self.config, self.tokenizer, text) for text in texts]
+        if self.files is not None and self.files.package is not None:
+            logits = self._packaged(self.picture(given), rows)
+        else:
+            name = self.need_output(self.STEM, "logits_per_image")
+            feeds = self._padded(rows, max(map(len, rows)))
+            (found,) = self.forward(self.picture(given), name, feeds=feeds)
+            logits = list(Plane(found).numbers)
+        scores = sigmoid(logits) if is_padded(self.config) else softmax(logits)
         order = sorted(range(len(labels)), key=lambda i: -scores[i])
         return [{"score": scores[i], "label": labels[i]} for i in order]
 
-    def _encode(self, texts: Sequence[str], siglip: bool) -> dict[str, Any]:
+    def _packaged(self, picture: Picture, rows: Sequence[list[int]]) -> list[float]:
+        """The logits of each text, which the programs of a package read one by one."""
+        text, scores = self.session("text"), self.session("scores")
+        names = [*self.session(self.STEM).outputs]
+        seen = dict(zip(names, self.forward(picture, *names)))
+        found: list[float] = []
+        for row in rows:
+            feeds = self._padded([row], text.size_for("input_ids", 1, len(row)))
+            read = text.run(None, {name: feeds[name] for name in text.inputs})
+            both = {**seen, **dict(zip(text.outputs, read))}
+            (logits,) = scores.run(None, {name: both[name] for name in scores.inputs})
+            found += Plane(logits).numbers
+        return found
+
+    def _padded(self, rows: Sequence[list[int]], width: int) -> dict[str, Any]:
         """The texts, padded to one length, as inputs of the graph."""
-        text_config = self.config.get("text_config") or {}
-        longest = text_config.get("max_position_embeddings") or (64 if siglip else 77)
-        if siglip:
-            longest = min(longest, SIGLIP_LENGTH)
-        rows = []
-        for text in texts:
-            ids = list(self.tokenizer.encode(text))
-            if len(ids) > longest:
-                if not siglip:
-                    raise InputError(
-                        f"{text!r} has {len(ids)} tokens, the model takes {longest}",
-                        "candidate_labels",
-                        "Use a shorter label.",
-                    )
-                ids = [*ids[: longest - 1], ids[-1]]
-            rows.append(ids)
-        width = longest if siglip else max(map(len, rows))
-        pad = self._pad(text_config)
-        feeds = {
+        if is_padded(self.config):
+            width = longest_candidate(self.config)
+        pad = padding(self.config, self.tokenizer)
+        return {
             "input_ids": [row + [pad] * (width - len(row)) for row in rows],
             "attention_mask": [[1] * len(row) + [0] * (width - len(row)) for row in rows],
         }
-        return feeds
-
-    def _pad(self, text_config: Mapping[str, Any]) -> int:
-        """The token that fills up texts."""
-        token = (getattr(self.tokenizer, "config", None) or {}).get("pad_token")
-        name = token.get("content") if isinstance(token, Mapping) else token
-        if isinstance(name, str):
-            found = self.tokenizer.token_to_id(name)
-            if found is not None:
-                return int(found)
-        value = text_config.get("pad_token_id", getattr(self.tokenizer, "eos_token_id", None))
-        return value if type(value) is int else 0
 
 
 def _labels(given: Any) -> list[str]:

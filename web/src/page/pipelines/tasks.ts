@@ -40,6 +40,7 @@ const KINDS = {
   "image-segmentation": "image",
   "background-removal": "image",
   "depth-estimation": "image",
+  "zero-shot-image-classification": "image",
   "automatic-speech-recognition": "sound",
   translation: "text",
   summarization: "text",
@@ -182,7 +183,7 @@ function callable(
 /** The input and the options of a call; labels and contexts are arguments of their own. */
 function sorted(task: string, given: Many): [unknown, Record<string, unknown>] {
   const [first, second] = given;
-  if (task === "zero-shot-classification")
+  if (task.startsWith("zero-shot"))
     return [first, { ...(given[2] as object), candidate_labels: second }];
   if (task !== "question-answering" || (typeof second !== "string" && !Array.isArray(second)))
     return [first, (second ?? {}) as Record<string, unknown>];

@@ -62,9 +62,9 @@ export interface TextClassificationOptions extends CallOptions, TokenizerOptions
   function_to_apply?: "default" | "softmax" | "sigmoid" | "none";
 }
 
-/** Options of zero-shot-classification. */
+/** Options of zero-shot-classification, also of pictures. */
 export interface ZeroShotOptions extends CallOptions {
-  /** A sentence with {} for the label. Default: "This example is {}." */
+  /** With {} for the label. Default: "This example is {}.", of pictures "This is a photo of {}." */
   hypothesis_template?: string;
   /** Whether several labels may be true; else their scores add up to 1. Default: false. */
   multi_label?: boolean;
@@ -316,6 +316,13 @@ interface Calls<Input, Options, One, Many = One[]> {
   (inputs: AsyncIterable<Input>, options?: Options): AsyncIterable<One>;
 }
 
+/** As Calls, with labels in the second place. */
+interface LabelCalls<Input, Options, One> {
+  (input: Input, labels: string | string[], options?: Options): Promise<One>;
+  (inputs: readonly Input[], labels: string | string[], options?: Options): Promise<One[]>;
+  (inputs: AsyncIterable<Input>, labels: string | string[], options?: Options): AsyncIterable<One>;
+}
+
 /** Computes embeddings. Result: float32 [texts, size], or [texts, tokens, size] without pooling. */
 export interface FeatureExtractionPipeline
   extends PipelineBase,
@@ -335,19 +342,9 @@ export interface TextClassificationPipeline
     > {}
 
 /** Classifies texts by any labels, with a model of natural language inference. */
-export interface ZeroShotClassificationPipeline extends PipelineBase {
-  (text: string, labels: string | string[], options?: ZeroShotOptions): Promise<ZeroShotResult>;
-  (
-    texts: readonly string[],
-    labels: string | string[],
-    options?: ZeroShotOptions,
-  ): Promise<ZeroShotResult[]>;
-  (
-    texts: AsyncIterable<string>,
-    labels: string | string[],
-    options?: ZeroShotOptions,
-  ): AsyncIterable<ZeroShotResult>;
-}
+export interface ZeroShotClassificationPipeline
+  extends PipelineBase,
+    LabelCalls<string, ZeroShotOptions, ZeroShotResult> {}
 
 /** Finds entities, such as names, in texts. */
 export interface TokenClassificationPipeline
@@ -383,6 +380,11 @@ export interface ImagePipelineBase extends PipelineBase {
 export interface ImageClassificationPipeline
   extends ImagePipelineBase,
     Calls<ImageInput, ClassificationOptions, LabelScore[]> {}
+
+/** Classifies pictures by any labels, the likeliest first, with CLIP or SigLIP. */
+export interface ZeroShotImageClassificationPipeline
+  extends ImagePipelineBase,
+    LabelCalls<ImageInput, Omit<ZeroShotOptions, "multi_label">, LabelScore[]> {}
 
 /** Classifies sounds. */
 export interface AudioClassificationPipeline
@@ -481,6 +483,7 @@ export interface TaskPipelines {
   "image-segmentation": ImageSegmentationPipeline;
   "background-removal": BackgroundRemovalPipeline;
   "depth-estimation": DepthEstimationPipeline;
+  "zero-shot-image-classification": ZeroShotImageClassificationPipeline;
   "automatic-speech-recognition": SpeechRecognitionPipeline;
   asr: SpeechRecognitionPipeline;
   translation: Text2TextPipeline<"translation", TranslationOptions>;

@@ -12,10 +12,16 @@ import type { Layout } from "./images.ts";
 import { pixelValues } from "./pictures.ts";
 
 /** A picture that a model has seen. */
-export interface Seen {
+interface Looked {
   image: TaskImage;
   /** What became of the picture before the model. */
   done: Layout;
+  /** The outputs of the model. */
+  tensors: Record<string, TaskTensor>;
+}
+
+/** The same with the outputs as numbers. */
+export interface Seen extends Looked {
   outputs: Record<string, Numbers>;
 }
 
@@ -29,7 +35,7 @@ function imageOf(host: TaskHost, input: TaskInput, ending: Ending): Promise<Task
 }
 
 /** Runs the graph "model" on a picture. */
-export async function see(host: TaskHost, input: TaskInput, ending: Ending): Promise<Seen> {
+export async function look(host: TaskHost, input: TaskInput, ending: Ending): Promise<Looked> {
   const image = await imageOf(host, input, ending);
   const { values, done } = await pixelValues(host, image, ending);
   const feeds = Object.fromEntries(
@@ -43,12 +49,14 @@ export async function see(host: TaskHost, input: TaskInput, ending: Ending): Pro
       );
     }),
   );
-  const outputs = await host.run("model", feeds, ending);
-  return {
-    image,
-    done,
-    outputs: Object.fromEntries(Object.entries(outputs).map(([name, t]) => [name, numbers(t)])),
-  };
+  return { image, done, tensors: await host.run("model", feeds, ending) };
+}
+
+/** As `look`; the outputs are numbers. */
+export async function see(host: TaskHost, input: TaskInput, ending: Ending): Promise<Seen> {
+  const seen = await look(host, input, ending);
+  const outputs = Object.entries(seen.tensors).map(([name, t]) => [name, numbers(t)]);
+  return { ...seen, outputs: Object.fromEntries(outputs) };
 }
 
 /** The inputs of a model for a picture. */

@@ -9,6 +9,7 @@ import {
   objectDetection,
 } from "./dense-tasks.ts";
 import { imageClassification } from "./image-tasks.ts";
+import { zeroShotImageClassification } from "./zero-shot.ts";
 
 export { processed } from "./image-tasks.ts";
 
@@ -19,4 +20,5 @@ export const TASKS: Tasks = {
   "image-segmentation": imageSegmentation,
   "background-removal": backgroundRemoval,
   "depth-estimation": depthEstimation,
+  "zero-shot-image-classification": zeroShotImageClassification,
 };

@@ -6,6 +6,7 @@ import { InputError } from "../../../shared/errors.ts";
 import { marksContinuations } from "../../text/encoding.ts";
 import { labeler, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
+import { candidates } from "../inputs.ts";
 import { Options } from "../options.ts";
 import { labelsOf, output, row } from "../outputs.ts";
 import { SILENT, type TaskRunner } from "../runner.ts";
@@ -117,21 +118,13 @@ export const textClassification: TaskRunner = {
 export const zeroShotClassification: TaskRunner = {
   options: ["candidate_labels", "hypothesis_template", "multi_label"],
   prepare(host, options) {
-    const template = options.text("hypothesis_template", "This example is {}.");
-    if (!template.includes("{}"))
-      throw new InputError(
-        "it has no place for the label",
-        "options.hypothesis_template",
-        "Put {} where the label belongs.",
-      );
-    const labels = labelList(options);
+    const { labels, texts } = candidates(options, "This example is {}.");
     const multi = options.flag("multi_label", false);
     const entailment = entailmentOf(label2id(host));
     return async (input, ending) => {
       const sequence = needText(input, host.task);
       const rows: number[][] = [];
-      for (const label of labels) {
-        const hypothesis = template.replaceAll("{}", () => label);
+      for (const hypothesis of texts) {
         const [encoding] = encodings(host, sequence, hypothesis, { truncation: "only_first" });
         const outputs = await forward(host, encoding!, false, ending);
         rows.push([...row(output(host, outputs, "logits"), 0)]);
@@ -141,17 +134,6 @@ export const zeroShotClassification: TaskRunner = {
     };
   },
 };
-
-function labelList(options: Options): string[] {
-  const labels = options.texts("candidate_labels", []) ?? [];
-  const list = labels.length === 1 ? labels[0]!.split(",").map((label) => label.trim()) : labels;
-  if (list.length && list.every(Boolean)) return list;
-  throw new InputError(
-    "there are no labels",
-    "candidate_labels",
-    'Give a list of strings: pipe(texts, ["sport", "politics"]).',
-  );
-}
 
 /** `label2id` of config.json, or the reverse of its `id2label`. */
 function label2id(host: TaskHost): Record<string, number> {

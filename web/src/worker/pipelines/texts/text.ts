@@ -2,10 +2,9 @@
 
 import type { TaskTensor } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import type { InferencePlan } from "../../inference/manifest.ts";
-import type { Dim } from "../../inference/registers.ts";
 import { type EncodeOptions, type Encoding, encodingsOf } from "../../text/encoding.ts";
 import type { Ending, TaskHost } from "../host.ts";
+import { integers, planLength } from "../inputs.ts";
 import { type Numbers, numbers } from "../outputs.ts";
 
 /** Model types whose positions begin after that of the padding token. */
@@ -79,28 +78,4 @@ export async function forward(
       return [name, { dims: [1, n, ...dims.slice(2)], data: data.subarray(0, n * row) }];
     }),
   );
-}
-
-/** The length that plans take for `n` tokens: the next one for which there is a plan. */
-function planLength(plans: readonly InferencePlan[], n: number): number {
-  let best = Infinity;
-  for (const { register, inputs } of plans) {
-    const size: Dim | undefined = inputs.get("input_ids")?.shape[1];
-    const [low, high] = typeof size === "number" ? [size, size] : (register ?? [n, n]);
-    if (n <= high) best = Math.min(best, Math.max(n, low));
-  }
-  return Number.isFinite(best) ? best : n;
-}
-
-function integers(type: string, length: number, value: (i: number) => number): TaskTensor {
-  const at = Array.from({ length }, (_, i) => value(i));
-  const array =
-    type === "int64"
-      ? BigInt64Array.from(at, BigInt)
-      : type === "int32"
-        ? Int32Array.from(at)
-        : type === "bool"
-          ? Uint8Array.from(at)
-          : Float32Array.from(at);
-  return { type, dims: [1, length], data: new Uint8Array(array.buffer) };
 }

@@ -1,0 +1,127 @@
+"""Packages of models that compare pictures and texts (CLIP, SigLIP): the graph is divided into what
+depends on the picture alone ("model"), on a text alone ("text"), and on both ("scores"). So a text
+is read once for all pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..compile.programs import Programs
+from ..declare.dtypes import CODE
+from ..errors import InputError, UnsupportedOp
+from ..ir import Graph, Info, Node
+from ..json_text import parse_json
+from ..text.candidates import is_padded, longest_candidate
+from .images import add_pictures
+from .length_split import reads_of
+from .personal import Personal
+from .texts import TEXT_INPUTS, add_text_model, text_shapes
+
+if TYPE_CHECKING:
+    from ..package import Package
+    from . import Request
+
+LOGITS = "logits_per_image"
+
+
+def zero_shot_package(request: Request) -> Package:
+    """Makes the package of a model of pictures and texts. Raises as compile_task."""
+    if request.max_length is not None:
+        raise InputError("the model says how long a text is", "max_length", "Leave it out.")
+    programs, graph = request.programs(), Personal(request, "image").graph
+    config = parse_json(request.texts.get("config.json", b"{}"), "config.json")
+    config = config if isinstance(config, dict) else {}
+    pictures, texts, both = divided(graph)
+    description, shapes = add_pictures(programs, request, pictures)
+    programs.add("model", pictures, [(s, None) for s in shapes])
+    limit = longest_candidate(config)
+    if is_padded(config):
+        programs.add("text", texts, [(text_shapes(texts, limit), None)])
+    else:
+        limit = add_text_model(programs, texts, [o.name for o in texts.outputs], limit, "text")
+    _add_scores(programs, both)
+    programs.package.manifest["processor"] = {
+        "image": description.to_dict(),
+        "text": {"max_length": limit},
+    }
+    return programs.package
+
+
+def divided(graph: Graph) -> tuple[Graph, Graph, Graph]:
+    """(what depends on pictures alone, on texts alone, and the rest) of a graph.
+
+    Raises:
+        UnsupportedOp: it has no output LOGITS of both.
+    """
+    if LOGITS not in [o.name for o in graph.outputs]:
+        raise UnsupportedOp(
+            f"its outputs are {', '.join(o.name for o in graph.outputs)[:200]}",
+            graph.name or "model",
+            f"This task needs {LOGITS}: export the whole model as one graph.",
+        )
+    text = {i.name for i in graph.input_names() if i.name in TEXT_INPUTS}
+    picture = {i.name for i in graph.input_names()} - text
+    nodes, _ = graph.needed([LOGITS])
+    parts: dict[str, list[Node]] = {"picture": [], "text": [], "both": []}
+    constant: list[Node] = []  # each part computes what it needs of these
+    for node in nodes:
+        _, names = graph.needed([o for o in node.outputs if o])
+        kinds = (not names.isdisjoint(picture), not names.isdisjoint(text))
+        if kinds == (False, False):
+            constant.append(node)
+        else:
+            name = "both" if all(kinds) else "picture" if kinds[0] else "text"
+            parts[name].append(node)
+    reads = {name for node in parts["both"] for name in reads_of(node)}
+    halves = []
+    for name, given in (("picture", picture), ("text", text)):
+        made = [o for node in parts[name] for o in node.outputs if o in reads]
+        if not made:
+            raise UnsupportedOp(
+                f"its {LOGITS} do not depend on a {name}", graph.name or "model", "Export it again."
+            )
+        halves.append(_part(graph, [*constant, *parts[name]], sorted(given), made))
+    between = [o.name for half in halves for o in half.outputs]
+    rest = _part(graph, [*constant, *parts["both"]], between, [LOGITS])
+    return halves[0], halves[1], rest
+
+
+def _part(
+    graph: Graph, nodes: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]
+) -> Graph:
+    """The nodes that outputs depend on, as a graph of inputs."""
+    known = {i.name: i for i in [*graph.inputs, *graph.outputs]}
+    part = replace(
+        graph,
+        nodes=[*nodes],
+        inputs=[known.get(name) or Info(name) for name in inputs],
+        outputs=[known.get(name) or Info(name) for name in outputs],
+        values=None,
+    )
+    part.nodes, read = part.needed(outputs)
+    part.inputs = [i for i in part.inputs if i.name in read]
+    return part
+
+
+def _add_scores(programs: Programs, graph: Graph) -> None:
+    """Adds "scores", whose inputs are the outputs of "model" and "text".
+
+    Raises:
+        UnsupportedOp: these depend on the length of the text.
+    """
+    described = programs.package.manifest["programs"]
+    made: dict[str, Any] = {}
+    for name in ("model", "text"):
+        for plan in described[name]["plans"]:
+            for output, (_, dtype, shape, _) in plan["outputs"].items():
+                if made.setdefault(output, (dtype, shape)) != (dtype, shape) or any(
+                    isinstance(d, list) for d in shape
+                ):
+                    raise UnsupportedOp(
+                        f"'{output}' is as long as the text", graph.name or "model", "Export again."
+                    )
+    graph.inputs = [Info(i.name, CODE[made[i.name][0]], made[i.name][1]) for i in graph.inputs]
+    programs.add("scores", graph, [({i.name: made[i.name][1] for i in graph.inputs}, None)])

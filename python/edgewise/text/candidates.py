@@ -1,0 +1,56 @@
+"""Texts of models that compare them with pictures (CLIP, SigLIP)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InputError
+
+__all__ = ["SIGLIP_LENGTH", "candidate_ids", "is_padded", "longest_candidate", "padding"]
+
+SIGLIP_LENGTH = 64  # tokens that SigLIP's texts are padded to
+
+
+def is_padded(config: Mapping[str, Any]) -> bool:
+    """Whether each text has the same number of tokens, as SigLIP's have."""
+    return "siglip" in str(config.get("model_type"))
+
+
+def longest_candidate(config: Mapping[str, Any]) -> int:
+    """The most tokens of a text. config: contents of config.json."""
+    found = (config.get("text_config") or {}).get("max_position_embeddings")
+    siglip = is_padded(config)
+    longest = found if type(found) is int and found > 1 else SIGLIP_LENGTH if siglip else 77
+    return min(longest, SIGLIP_LENGTH) if siglip else longest
+
+
+def candidate_ids(config: Mapping[str, Any], tokenizer: Any, text: str) -> list[int]:
+    """The tokens of a text, without padding.
+
+    Raises:
+        InputError: they are more than the model takes, and it is not one that gets the first ones.
+    """
+    longest, ids = longest_candidate(config), list(tokenizer.encode(text))
+    if len(ids) <= longest:
+        return ids
+    if is_padded(config):
+        return [*ids[: longest - 1], ids[-1]]
+    raise InputError(
+        f"{text!r} has {len(ids)} tokens, the model takes {longest}",
+        "candidate_labels",
+        "Use a shorter label.",
+    )
+
+
+def padding(config: Mapping[str, Any], tokenizer: Any) -> int:
+    """The token that fills up texts."""
+    token = (getattr(tokenizer, "config", None) or {}).get("pad_token")
+    name = token.get("content") if isinstance(token, Mapping) else token
+    if isinstance(name, str):
+        found = tokenizer.token_to_id(name)
+        if found is not None:
+            return int(found)
+    other = getattr(tokenizer, "eos_token_id", None)
+    value = (config.get("text_config") or {}).get("pad_token_id", other)
+    return value if type(value) is int else 0

@@ -1,0 +1,98 @@
+// zero-shot-image-classification with CLIP or SigLIP. Mirrors
+// python/edgewise/pipelines/images/zero_shot_image_classification.py.
+
+import type { TaskTensor } from "../../../protocol/tasks.ts";
+import { InputError } from "../../../shared/errors.ts";
+import { sigmoid, softmax } from "../classification.ts";
+import type { Ending, TaskHost } from "../host.ts";
+import { candidates, integers, planLength } from "../inputs.ts";
+import { numbers } from "../outputs.ts";
+import type { TaskRunner } from "../runner.ts";
+import { look } from "./image-tasks.ts";
+
+type Tensors = Record<string, TaskTensor>;
+
+const MOST_TEXTS = 1024; // whose results are kept
+
+/** What "text" computes of texts, for the next pictures. */
+const read = new WeakMap<TaskHost, Map<string, Tensors>>();
+
+/** The most tokens of a text, and whether each has as many. */
+function lengthOf(host: TaskHost): { longest: number; padded: boolean } {
+  const { max_length } = host.processor.text as { max_length: number };
+  return { longest: max_length, padded: String(host.config().model_type).includes("siglip") };
+}
+
+/** @throws InputError if a text is too long */
+function tokensOf(host: TaskHost, text: string): number[] {
+  const { longest, padded } = lengthOf(host);
+  const ids = host.needTokenizer().encode(text);
+  if (ids.length <= longest) return ids;
+  if (padded) return [...ids.slice(0, longest - 1), ids.at(-1)!];
+  throw new InputError(
+    `'${text.slice(0, 100)}' has ${ids.length} tokens, the model takes ${longest}`,
+    "candidate_labels",
+    "Use a shorter label.",
+  );
+}
+
+/** The token that fills up texts. */
+function padding(host: TaskHost): number {
+  const { pad_token: token } = host.config("tokenizer_config.json");
+  const name = (token as { content?: unknown } | undefined)?.content ?? token;
+  const own = typeof name === "string" ? host.needTokenizer().idOf(name) : undefined;
+  if (own !== undefined) return own;
+  const { pad_token_id: id } = (host.config().text_config ?? {}) as Record<string, unknown>;
+  return typeof id === "number" ? id : 0;
+}
+
+async function readText(host: TaskHost, text: string, ending: Ending): Promise<Tensors> {
+  const known = read.get(host) ?? new Map<string, Tensors>();
+  read.set(host, known);
+  const found = known.get(text);
+  if (found) return found;
+  const ids = tokensOf(host, text);
+  const graph = host.graph("text");
+  const length = planLength(graph.plans, ids.length);
+  const pad = padding(host);
+  const values: Record<string, (i: number) => number> = {
+    input_ids: (i) => ids[i] ?? pad,
+    attention_mask: (i) => (i < ids.length ? 1 : 0),
+    position_ids: (i) => i,
+    token_type_ids: () => 0,
+  };
+  const feeds = graph.inputs.map(({ name, dtype }) => [
+    name,
+    integers(dtype, length, values[name]!),
+  ]);
+  const outputs = await host.run("text", Object.fromEntries(feeds) as Tensors, ending);
+  if (known.size >= MOST_TEXTS) known.clear();
+  known.set(text, outputs);
+  return outputs;
+}
+
+/** `pipe(pictures, candidate_labels, {hypothesis_template})` */
+export const zeroShotImageClassification: TaskRunner = {
+  options: ["candidate_labels", "hypothesis_template"],
+  prepare(host, options) {
+    const { labels, texts } = candidates(options, "This is a photo of {}.");
+    return async (input, ending) => {
+      const { tensors: seen } = await look(host, input, ending);
+      const logits: number[] = [];
+      for (const text of texts) {
+        const all = { ...seen, ...(await readText(host, text, ending)) };
+        const inputs = host.graph("scores").inputs.map(({ name }) => [name, all[name]!]);
+        const { logits_per_image } = await host.run(
+          "scores",
+          Object.fromEntries(inputs) as Tensors,
+          ending,
+        );
+        logits.push(numbers(logits_per_image!).data[0]!);
+      }
+      const scores = lengthOf(host).padded ? sigmoid(logits) : softmax(logits);
+      return labels
+        .map((label, i) => ({ label, score: scores[i]! }))
+        .sort((a, b) => b.score - a.score);
+    };
+  },
+};

@@ -1,0 +1,59 @@
+// Inputs of graphs that read tokens, and candidate labels.
+
+import type { TaskTensor } from "../../protocol/tasks.ts";
+import { InputError } from "../../shared/errors.ts";
+import type { InferencePlan } from "../inference/manifest.ts";
+import type { Dim } from "../inference/registers.ts";
+import type { Options } from "./options.ts";
+
+/** The length that plans take for `n` tokens: the next one for which there is a plan. */
+export function planLength(plans: readonly InferencePlan[], n: number): number {
+  let best = Infinity;
+  for (const { register, inputs } of plans) {
+    const size: Dim | undefined = inputs.get("input_ids")?.shape[1];
+    const [low, high] = typeof size === "number" ? [size, size] : (register ?? [n, n]);
+    if (n <= high) best = Math.min(best, Math.max(n, low));
+  }
+  return Number.isFinite(best) ? best : n;
+}
+
+/** A tensor [1, length] of whole numbers. */
+export function integers(type: string, length: number, value: (i: number) => number): TaskTensor {
+  const at = Array.from({ length }, (_, i) => value(i));
+  const array =
+    type === "int64"
+      ? BigInt64Array.from(at, BigInt)
+      : type === "int32"
+        ? Int32Array.from(at)
+        : type === "bool"
+          ? Uint8Array.from(at)
+          : Float32Array.from(at);
+  return { type, dims: [1, length], data: new Uint8Array(array.buffer) };
+}
+
+/**
+ * The labels of a call, and a text for each.
+ * @param otherwise default of the option `hypothesis_template`
+ * @throws InputError if there are no labels, or the template has no place for them
+ */
+export function candidates(
+  options: Options,
+  otherwise: string,
+): { labels: string[]; texts: string[] } {
+  const template = options.text("hypothesis_template", otherwise);
+  if (!template.includes("{}"))
+    throw new InputError(
+      "it has no place for the label",
+      "options.hypothesis_template",
+      "Put {} where the label belongs.",
+    );
+  const given = options.texts("candidate_labels", []) ?? [];
+  const labels = given.length === 1 ? given[0]!.split(",").map((label) => label.trim()) : given;
+  if (!labels.length || !labels.every(Boolean))
+    throw new InputError(
+      "there are no labels",
+      "candidate_labels",
+      'Give a list of strings: pipe(input, ["sport", "politics"]).',
+    );
+  return { labels, texts: labels.map((label) => template.replaceAll("{}", () => label)) };
+}
