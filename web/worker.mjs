@@ -34,6 +34,7 @@ const SCRIPTS = {
   "src/worker/pipelines/sounds/index.ts": "worker-sounds",
   "src/worker/pipelines/seq2seq/index.ts": "worker-generation",
   "src/worker/pipelines/seq2seq/speech/index.ts": "worker-speech",
+  "src/worker/pipelines/seq2seq/moonshine/index.ts": "worker-moonshine",
   "src/worker/pipelines/synthesis/index.ts": "worker-voices",
   "src/worker/pipelines/heads/index.ts": "worker-heads",
   "src/worker/pipelines/diffusion/index.ts": "worker-diffusion",
@@ -52,6 +53,7 @@ const SHARED = {
   "src/shared/seeds.ts": "worker",
   "src/worker/media/memory.ts": "worker-pipelines",
   "src/worker/pipelines/classification.ts": "worker-pipelines",
+  "src/worker/pipelines/inputs.ts": "worker-pipelines",
   "src/worker/pipelines/outputs.ts": "worker-pipelines",
 };
 
@@ -62,6 +64,8 @@ const BESIDE = {
   "worker-webgpu-training": "part-webgpu-training",
   "worker-diffusion": "part-diffusion",
   "worker-heads": "part-heads",
+  "worker-moonshine": "part-moonshine",
+  "worker-voices": "part-voices",
 };
 
 /** The scripts of the one file by module: its worker, then what is beside it. */

@@ -2,18 +2,22 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from edgewise.errors import InputError
 from edgewise.onnx import BytesSource
 from edgewise.package import Package
+from edgewise.pipelines import pipeline
 from edgewise.session.open import folder_files
 from edgewise.session.seq2seq import Seq2SeqModel
 from edgewise.task_package import compile_task
 from edgewise.task_package.graphs import choose_graphs
 from edgewise.text import generate
 
+from .sounds import SOUNDS, samples
+from .test_moonshine import EXTRACTOR, Ids, plain
 from .test_text import INPUTS
 
 MODELS = Path(__file__).parent / "models"
@@ -33,6 +37,26 @@ def test_a_package_gives_the_tokens_of_transformers(name):
             assert generate(source, model.start_ids(), **case["options"]) == [tokens]
             source.close()
     model.free()
+
+
+def test_moonshine(tmp_path):
+    """Its encoder is a program of the package, for all lengths."""
+    folder = tmp_path / "moonshine"
+    shutil.copytree(MODELS / "moonshine", folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR))
+    path = tmp_path / "moonshine.edge"
+    with open(path, "wb") as out:
+        compile_task(folder_files(folder)[0], "asr").write(out)
+    package = Package.read(BytesSource(path.read_bytes(), "x"))
+    least, most = package.manifest["processor"]["audio"]["any_length"]
+    assert least <= 1600 and 39 * 16000 < most < 40 * 16000  # 1664 positions
+    with pipeline("asr", path, Ids()) as listen:
+        for case in json.loads((MODELS / "moonshine.json").read_text()).values():
+            for i, (count, ids) in enumerate(zip(SOUNDS, case["sequences"], strict=True)):
+                assert listen(samples(count, i), **case["options"]) == {"text": plain(ids)}
+        assert listen(samples(most, 1), max_new_tokens=1)
+        with pytest.raises(InputError, match="positions"):
+            listen(samples(most + 1000, 1))
 
 
 FILES = [

@@ -81,9 +81,12 @@ def _check_encoder(c: Checker, manifest: JsonObject, contents: Contents, cross: 
             f"input {name}": ("int64", 8 * size) if name == "input_ids" else ("float32", None),
             **({"input attention_mask": ("int64", 8 * size)} if encoder["masked"] else {}),
         }
-        run, keys = c.read_tuple(entry.get("plans"), f"{at}.plans", 2)
-        hidden = _check_part(c, run, f"{at}.plans[0]", contents, "output", ends)
-        _check_part(c, keys, f"{at}.plans[1]", contents, "input", {}, cross, hidden)
+        outside = name == "encoder_hidden_states"  # then a program is the encoder
+        *run, keys = c.read_tuple(entry.get("plans"), f"{at}.plans", 1 if outside else 2)
+        hidden = None
+        if run:
+            hidden = _check_part(c, run[0], f"{at}.plans[0]", contents, "output", ends)
+        _check_part(c, keys, f"{at}.plans[{len(run)}]", contents, "input", {}, cross, hidden)
     if not most:
         c.fail("encoder.plans", "has no plan")
     return most

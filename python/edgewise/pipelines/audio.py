@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ..arrays import Array
+from ..arrays import Array, as_input
+from ..declare.dtypes import NAME
 from ..errors import InputError
 from ..processors.audio import AudioProcessor
 from ..processors.reader import audio_processor
+from ..session.packaged import ProgramSession
 from .audio_features import AudioFeatures
 from .base import Pipeline
 
@@ -20,6 +23,7 @@ class AudioPipeline(Pipeline):
     """
 
     _features: AudioFeatures | None = None
+    PACKAGED = True
 
     def is_list(self, inputs: Any) -> bool:
         return isinstance(inputs, (list, tuple)) and not (
@@ -60,7 +64,32 @@ class AudioPipeline(Pipeline):
                 self.task,
                 "Check that preprocessor_config.json belongs to the model.",
             )
-        return {name: found[name] for name in wanted}
+        return self.fitted({name: found[name] for name in wanted})
+
+    @property
+    def described_sound(self) -> Mapping[str, Any]:
+        """What a package says of its sound; empty for other models."""
+        if self.files is None or self.files.package is None:
+            return {}
+        found: Mapping[str, Any] = self.files.package.manifest["processor"].get("audio", {})
+        return found
+
+    def fitted(self, inputs: Mapping[str, Any], stem: str = "model") -> dict[str, Any]:
+        """Inputs of a graph; for one of a package samples are followed by silence, and their mask
+        by zeros, up to a number that it has a plan for.
+        """
+        session = self.session(stem)
+        if not self.described_sound or not isinstance(session, ProgramSession):
+            return dict(inputs)
+        found = {}
+        for name, value in inputs.items():
+            dtype, shape, data = as_input(value, name)
+            if len(shape) == 2:
+                size = session.size_for(name, 1, shape[1])
+                more = bytes(len(data) // shape[1] * (size - shape[1]))
+                value = Array((1, size), NAME[dtype], bytes(memoryview(data).cast("B")) + more)
+            found[name] = value
+        return found
 
     def vector(self, output: str, inputs: dict[str, Any]) -> list[float]:
         """The numbers of an output for one sound."""

@@ -137,6 +137,8 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
     @property
     def is_ctc(self) -> bool:
         """Whether the model is one graph, and no encoder and decoder."""
+        if self.files is not None and self.files.package is not None:
+            return "model" in self.files.package.manifest["programs"]
         return "model" in (self.sessions if self.files is None else self.files.graphs)
 
     def _tokenizer(self, given: Any) -> Any:
@@ -144,6 +146,9 @@ class AutomaticSpeechRecognitionPipeline(Seq2SeqPipeline):
             return super()._tokenizer(given)
         if given is None and self.files is None:
             return super()._tokenizer(given)
+        if given is None and self.files is not None and self.files.package is not None:
+            described = self.files.package.manifest["processor"].get("ctc")
+            return CTCTokenizer.from_description(described, self.files.where)
         files = self.files if given is None else ModelFiles(given, ())
         assert files is not None
         return CTCTokenizer.from_files(files.read, files.where)

@@ -30,9 +30,9 @@ class Pipeline(Owner):
     generator for an iterator, as in transformers.
 
     Args:
-        model: path of a model folder, of an .onnx file, or (for tasks of texts and pictures) of a
-            package of `edgewise build --task`; the id of a model of the hub (needs
-            `edgewise[hub]`); an InferenceSession, or {stem: InferenceSession}.
+        model: path of a model folder, of an .onnx file, or of a package of `edgewise build --task`;
+            the id of a model of the hub (needs `edgewise[hub]`); an InferenceSession, or {stem:
+            InferenceSession}.
         tokenizer: a Tokenizer, a path or an id. Default: the model's.
         processor, feature_extractor, image_processor: a processor, or the contents of its
             preprocessor_config.json as a dict. Default: the model's.

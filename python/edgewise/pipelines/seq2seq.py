@@ -16,12 +16,14 @@ class Seq2SeqPipeline(Pipeline):
     """A pipeline that has a Seq2SeqModel: a given one, or one that it loads on first use.
 
     Args:
-        model: model folder, id of a model of the hub, or a Seq2SeqModel, which stays the caller's.
+        model: model folder, package, id of a model of the hub, or a Seq2SeqModel, which stays the
+            caller's.
         tokenizer, options: as of Pipeline.
     """
 
     OPTIONAL = ("decoder_model_merged", "decoder_model", "decoder_with_past_model")
     TOKENIZER = True
+    PACKAGED = True
 
     def __init__(self, model: Any, tokenizer: Any = None, **options: Any) -> None:
         self._model: Seq2SeqModel | None = None
@@ -41,9 +43,12 @@ class Seq2SeqPipeline(Pipeline):
             from ..session.seq2seq import Seq2SeqModel
 
             assert self.files is not None
-            self._model = Seq2SeqModel.from_graphs(
-                self.files.root, self.files.graphs, engine=self.engine
-            )
+            if self.files.package is not None:
+                self._model = Seq2SeqModel(self.files.package, engine=self.engine)
+            else:
+                self._model = Seq2SeqModel.from_graphs(
+                    self.files.root, self.files.graphs, engine=self.engine
+                )
         return self._model
 
     def close(self) -> None:

@@ -27,6 +27,19 @@ def _parts(data: memoryview, windows: Windows) -> Iterator[Array]:
         yield Array((windows.size,), "float32", before + bytes(inner) + after)
 
 
+def _parts_of_sizes(data: memoryview, sizes: Sequence[int]) -> Iterator[Array]:
+    """Overlapping parts of the largest size that a recording has, as in pages; a shorter recording
+    is followed by silence. data: float32.
+    """
+    count = len(data) // 4
+    size = max((n for n in sizes if n <= count), default=sizes[0])
+    parts = max(1, -(-count // size))
+    for i in range(parts):
+        start = int(i * (count - size) / (parts - 1) + 0.5) if parts > 1 else 0
+        part = bytes(data[4 * start : 4 * (start + size)])
+        yield Array((size,), "float32", part + bytes(4 * size - len(part)))
+
+
 class SpeakerVerificationPipeline(AudioPipeline):
     """Compares voices: pipe.enrol("me", recordings), then pipe("talk.wav") or pipe.verify.
 
@@ -60,10 +73,12 @@ class SpeakerVerificationPipeline(AudioPipeline):
         name = next(iter(outputs)) if len(outputs) == 1 else self.need_output("model", *OUTPUTS)
         windows = self.features.processor.windows
         with self.lock:
-            if windows is None:
+            sizes: Sequence[int] = self.described_sound.get("lengths", ())
+            if windows is None and not sizes:
                 return unit(self.vector(name, self.inputs_of(sound)))
             samples = read_sound(sound, self.features.processor.sampling_rate).samples
-            parts = _parts(memoryview(samples.data).cast("B"), windows)
+            data = memoryview(samples.data).cast("B")
+            parts = _parts_of_sizes(data, sizes) if windows is None else _parts(data, windows)
             return mean_voice([self.vector(name, self.inputs_of(part)) for part in parts])
 
     def enrol(self, name: str, recordings: Any) -> list[float]:

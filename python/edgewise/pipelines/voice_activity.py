@@ -43,6 +43,7 @@ class VoiceActivityPipeline(Pipeline):
     """
 
     task = "voice-activity-detection"
+    PACKAGED = True
     CALL = {
         "sampling_rate": 16000,
         "threshold": 0.5,
@@ -93,7 +94,7 @@ class VoiceActivityPipeline(Pipeline):
             samples: float32 [n], or of a long file.
             rate: 16000 or 8000.
         """
-        stream, found = _Windows(self.session("model"), rate), []
+        stream, found = _Windows(self._graph(rate), rate), []
         for start in range(0, samples.size, PIECE):
             found += stream.feed(memoryview(part(samples, start, PIECE)))
         return found + stream.end()
@@ -106,7 +107,16 @@ class VoiceActivityPipeline(Pipeline):
         """
         options = self.options(options)
         self.check(options)
-        return VoiceStream(self.session("model"), rules_of(options))
+        rules = rules_of(options)
+        return VoiceStream(self._graph(rules.sampling_rate), rules)
+
+    def _graph(self, rate: int) -> InferenceSession:
+        """The graph for a sampling rate: packages have one for each."""
+        packaged = self.files is not None and self.files.package is not None
+        found: InferenceSession = self.session(
+            f"model_{rate}" if packaged and rate != 16000 else "model"
+        )
+        return found
 
 
 class VoiceStream:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..arrays import as_output
 from ..declare.dtypes import CODE, bytes_for
+from ..declare.registers import Rule
 from ..engine import Buffer, Ends, Owner, default_engine
 from ..errors import InputError, PackageError
 from ..ir import Info
@@ -87,9 +88,9 @@ class ProgramSession(Owner):
         shapes = {n: list(getattr(x, "shape", ())) for n, x in given.items()}
         with self.lock:
             for plan in self.plans:
-                length = plan.length_for(shapes)
-                if length is not None:
-                    return plan.run(names, given, length)
+                values = plan.values_for(shapes)
+                if values is not None:
+                    return plan.run(names, given, values)
         raise InputError(
             "no plan of the package has these shapes: "
             + ", ".join(f"{n} {s}" for n, s in shapes.items()),
@@ -156,7 +157,12 @@ class _ProgramPlan:
         file = described["file"]
         data = session.package.file(file) or b""
         kernels, init = step_kernels(data)
-        registers = ["length"] if "register" in described else []
+        # the ranges of lengths, and rules of what follows from them
+        self.registers: list[Any] = [
+            *([described["register"]] if "register" in described else []),
+            *described.get("registers", ()),
+        ]
+        registers = [f"length{i}" for i, entry in enumerate(self.registers) if len(entry) == 2]
         labels = session.package.labels.get(file, [])
         plan = Plan(data, slots, registers, labels, kernels, 0, init, notes=notes.get(file))
         plan.name = file
@@ -177,32 +183,36 @@ class _ProgramPlan:
             self.free()
             raise
 
-    def length_for(self, shapes: Mapping[str, Sequence[int]]) -> int | None:
-        """The value of the register for inputs of these shapes, 0 without one; None: they do not
-        fit.
-        """
-        low, high = self.described.get("register", (0, 0))
-        found = {0} if "register" not in self.described else set[int]()
+    def values_for(self, shapes: Mapping[str, Sequence[int]]) -> list[int] | None:
+        """The values of the registers for inputs of these shapes; None: they do not fit."""
+        found: dict[int, int] = {}
         for name, (_, dims) in self.described["inputs"].items():
             shape = shapes.get(name)
             if shape is None or len(shape) != len(dims):
                 return None
             for size, dim in zip(shape, dims):
-                if isinstance(dim, list):
-                    found |= {(size - dim[1]) // dim[0]} if dim[0] == 1 else set()
-        length = next(iter(found)) if len(found) == 1 else None
-        if length is None or not low <= length <= high:
-            return None
+                if isinstance(dim, list) and dim[0] == 1:
+                    register = dim[2] if len(dim) > 2 else 0
+                    found.setdefault(register, size - dim[1])
+        values: list[int] = []
+        for i, entry in enumerate(self.registers):
+            value = found.get(i) if len(entry) == 2 else Rule(*entry).at(values)
+            if value is None or (len(entry) == 2 and not entry[0] <= value <= entry[1]):
+                return None
+            values.append(value)
         fits = all(
-            list(shapes[name]) == _shape_at(dims, length)
+            list(shapes[name]) == _shape_at(dims, values)
             for name, (_, dims) in self.described["inputs"].items()
         )
-        return length if fits else None
+        return values if fits else None
 
-    def run(self, names: Sequence[str], feeds: Mapping[str, Any], length: int) -> list[Any]:
-        """Runs the plan on inputs that fit it. Returns the outputs."""
-        if "register" in self.described:
-            self.loaded.register(0, length)
+    def run(
+        self, names: Sequence[str], feeds: Mapping[str, Any], values: Sequence[int]
+    ) -> list[Any]:
+        """Runs the plan on inputs that fit it. values: of the registers. Returns the outputs."""
+        for i, entry in enumerate(self.registers):
+            if len(entry) == 2:
+                self.loaded.register(i, values[i])
         for name in self.described["inputs"]:
             if name in self.buffers:
                 self.device.write(self.buffers[name], feeds[name].bytes())
@@ -218,7 +228,7 @@ class _ProgramPlan:
                 found.append(as_output(value.dtype, value.shape, bytes(value.bytes())))
                 continue
             slot, dtype, dims, _ = self.described["outputs"][name]
-            shape = _shape_at(dims, length)
+            shape = _shape_at(dims, values)
             count = 1
             for d in shape:
                 count *= d
@@ -238,6 +248,8 @@ def _infos(described: Sequence[Mapping[str, Any]]) -> dict[str, Info]:
     return {d["name"]: Info(d["name"], CODE.get(d["dtype"], 0), d["shape"]) for d in described}
 
 
-def _shape_at(dims: Sequence[Any], length: int) -> list[int]:
-    """A described shape at a value of the register."""
-    return [d[0] * length + d[1] if isinstance(d, list) else d for d in dims]
+def _shape_at(dims: Sequence[Any], values: Sequence[int]) -> list[int]:
+    """A described shape at values of the registers."""
+    return [
+        d[0] * values[d[2] if len(d) > 2 else 0] + d[1] if isinstance(d, list) else d for d in dims
+    ]

@@ -9,6 +9,7 @@ from ..compile.seq2seq import compile_seq2seq
 from ..errors import InputError
 from ..json_text import parse_json
 from ..processors.reader import audio_processor
+from .sounds import add_sound_encoder
 
 if TYPE_CHECKING:
     from ..package import Package
@@ -19,7 +20,8 @@ CONFIG = "preprocessor_config.json"
 
 def seq2seq_package(request: Request) -> Package:
     """The package of an encoder-decoder model. That of Whisper has the programs "pre" and "clip",
-    from sound to features: of a window, and of a part of a longer recording.
+    from sound to features: of a window, and of a part of a longer recording. That of Moonshine has
+    "pre" and "encoder", since its encoder hears samples.
 
     Raises:
         InputError: there is no processor of sound, or an option has no sensible value.
@@ -42,7 +44,13 @@ def seq2seq_package(request: Request) -> Package:
             "It is a model of another task.",
         )
     programs = Programs(request.task, request.files, {}, request.target, request.compare, package)
-    if speech:
+    encoder = package.manifest["encoder"]
+    if speech and encoder["input"] == "encoder_hidden_states":
+        positions = max(p["positions"] for p in encoder["plans"])
+        graph = request.read("encoder_model")
+        described = add_sound_encoder(programs, graph, request.texts, positions)
+        package.manifest["processor"] = {"audio": described, "moonshine": True}
+    elif speech:
         package.manifest["processor"] = {"audio": _add_audio(programs, request)}
     return package
 

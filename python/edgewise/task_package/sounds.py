@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..compile.programs import Programs
+from ..declare.registers import Registers, Rule
 from ..declare.symbolic import NeedsHost, NotStatic, Sym
 from ..errors import InputError, UnsupportedOp
 from ..ir import Graph, NeedsValue
@@ -14,10 +16,14 @@ from ..processors.audio import AudioProcessor
 from ..processors.reader import audio_processor
 
 VOICE_OUTPUTS = ("embeddings", "embedding", "embeds", "last_hidden_state", "logits")
-# Seconds of the plans of models that take any length. Sound to classify is followed by silence up
-# to the next of them; voices are cut into overlapping parts of one of them.
+# Seconds of the plans of models that take any length, and have no plan for all of them. Sound to
+# classify is followed by silence up to the next of them; voices are cut into overlapping parts of
+# one of them.
 SECONDS = (1, 2, 3, 5, 8, 12, 20, 30)
+# Samples from which on a plan may take any number: windows of convolutions need some.
+LEAST = (2, 400, 720, 1600, 4800)
 VOICE_SECONDS = (1, 2, 4, 8)
+MOST_SECONDS = 60  # of encoders of samples, which may hear fewer
 RATES = {16000: 512 + 64, 8000: 256 + 32}  # samples of a run of Silero VAD, by Hz
 SETTINGS = "preprocessor_config.json"
 
@@ -67,12 +73,59 @@ def add_sound_model(
             SETTINGS,
             "A package needs features of one length, as Whisper's or AST's, or samples.",
         )
+    if any_length and task != "speaker-verification":
+        least = _add_range(programs, graph, processor, outputs, lengths[-1])
+        if least is not None:
+            return {**description, "any_length": [least, lengths[-1]]}
     sizes = lengths or [processor.total(processor.length.least)]
     runs = [_model_shapes(graph, _made(programs, processor, size)) for size in sizes]
     programs.add("model", graph, [(shapes, None) for shapes in runs], outputs)
     if lengths:
         description["lengths"] = lengths
     return description
+
+
+def add_sound_encoder(
+    programs: Programs, graph: Graph, texts: Mapping[str, bytes], positions: int
+) -> dict[str, Any]:
+    """Adds the programs "pre" and "encoder" of a model that hears samples (Moonshine).
+
+    Args:
+        programs: of the task.
+        graph: the encoder.
+        texts: {file name: bytes} of the model's small files.
+        positions: most of the encoder's output.
+
+    Returns:
+        the description of what happens to samples before "pre"
+
+    Raises:
+        InputError: there is no processor of samples. UnsupportedOp: the encoder has no plan for all
+            lengths.
+    """
+    processor = audio_processor(_settings(texts))
+    most = MOST_SECONDS * processor.sampling_rate
+    lengths, any_length = _add_processor(programs, processor, [most])
+    outputs = [graph.outputs[0].name]
+    least = any_length and _add_range(programs, graph, processor, outputs, most, "encoder")
+    if not least:
+        raise UnsupportedOp(
+            "its shapes do not follow from the number of samples",
+            graph.name or "encoder",
+            "Use it in Python, or export the model again.",
+        )
+    (plan,) = programs.package.manifest["programs"]["encoder"]["plans"]
+    dim = plan["outputs"][outputs[0]][2][1]
+
+    def made(count: int) -> int:
+        values = [count]
+        for rule in plan.get("registers", ()):
+            values.append(Rule(*rule).at(values))
+        scale, add, *register = dim
+        return int(scale * values[register[0] if register else 0] + add)
+
+    fits = bisect_right(range(lengths[-1] + 1), positions, key=made) - 1
+    return {**processor.description(), "any_length": [least, fits]}
 
 
 def _settings(texts: Mapping[str, bytes]) -> Mapping[str, Any]:
@@ -114,6 +167,34 @@ def _add_processor(
     return sizes, False
 
 
+def _add_range(
+    programs: Programs,
+    graph: Graph,
+    processor: AudioProcessor,
+    outputs: Sequence[str],
+    most: int,
+    name: str = "model",
+) -> int | None:
+    """Adds a program for any number of samples up to `most`. Returns the least number; None: its
+    shapes do not follow from the number, and nothing was added.
+    """
+    given = {n: _made(programs, processor, n) for n in (most, most - 1)}
+    if any(shape != [1, n] for n, made in given.items() for shape in made.values()):
+        return None
+    for least in LEAST:
+        if not processor.length.least <= least < most:
+            continue
+        shape = [1, Registers([(least, most)]).length(0)]
+        names = [*given[most], "attention_mask"]  # a host makes it where the processor does not
+        shapes = _model_shapes(graph, dict.fromkeys(names, shape))
+        try:
+            programs.add(name, graph, [(shapes, None)], outputs)
+            return least
+        except (NotStatic, NeedsValue, NeedsHost):
+            continue
+    return None
+
+
 def _made(programs: Programs, processor: AudioProcessor, size: int) -> dict[str, list[int]]:
     """{name: shape} of what the model gets for so many samples."""
     plans = programs.package.manifest["programs"]["pre"]["plans"]
@@ -130,7 +211,7 @@ def _made(programs: Programs, processor: AudioProcessor, size: int) -> dict[str,
     return made
 
 
-def _model_shapes(graph: Graph, made: Mapping[str, list[int]]) -> dict[str, list[int]]:
+def _model_shapes(graph: Graph, made: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
     """Shapes of the model's inputs."""
     shapes = {}
     for info in graph.input_names():

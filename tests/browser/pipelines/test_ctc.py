@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from edgewise import pipeline
 from edgewise.cli import main
@@ -26,15 +27,15 @@ def folder(files):
 
 
 def test_text_and_times(visit, server, folder):
-    """A mask makes padding to the lengths of plans exact; a second needs none."""
+    """One plan takes all lengths, so that nothing is padded."""
     cases = [
-        ("group.edge", 1, 16000, {"return_timestamps": "word"}),
+        ("group.edge", 1, 17321, {"return_timestamps": "word"}),
         ("layer.edge", 2, 16000, {"return_timestamps": "char"}),
         ("layer.edge", 3, 9001, {}),
         ("layer.edge", 4, 37777, {"chunk_length_s": 1, "return_timestamps": "word"}),
         ("layer.edge", 5, 30000, {"chunk_length_s": 1, "stride_length_s": [0.3, 0.1]}),
-        ("group/", 6, 16000, {}),  # is compiled in the page
-        ("plain.edge", 7, 32000, {"return_timestamps": "word"}),
+        ("group/", 6, 9001, {}),  # is compiled in the page
+        ("plain.edge", 7, 31998, {"return_timestamps": "word"}),
     ]
     for i, (_, seed, count, _) in enumerate(cases):
         (folder / f"{i}.f32").write_bytes(sound(seed, count).tobytes())
@@ -52,6 +53,11 @@ def test_text_and_times(visit, server, folder):
                 const seen = [];
                 const {{ text }} = await listen(long, {{ onProgress: (x) => seen.push(x) }});
                 results.push([text.length > 0, seen.length > 2, seen.at(-1)]);
+                const stream = listen.stream({{ interval: 0.5 }});
+                const events = [];
+                for (let at = 0; at < 24_000; at += 3000)
+                  events.push(...(await stream.feed(long.slice(at, at + 3000))));
+                results.push([...events, ...(await stream.end())]);
                 for (const wrong of [{{ return_timestamps: true }}, {{ language: "fr" }}])
                   results.push(await listen(long, wrong).catch((e) => e.message));
               }}
@@ -61,10 +67,16 @@ def test_text_and_times(visit, server, folder):
         """
     )
     assert "error" not in found, found
-    long, times, language = found[5:8]
+    long, events, times, language = found[5:9]
     assert long == [True, True, 1]
     assert 'Give false, "char" or "word"' in times and "no option 'language'" in language
-    del found[5:8]
+    del found[5:9]
+    stream = pipeline("asr", folder / "layer").stream(interval=0.5)
+    i = np.arange(24_000, dtype=np.float64)
+    wanted = stream.feed(np.sin(i * i * 1e-5).astype("f")) + stream.end()
+    assert len(wanted) > 1
+    for got, want in zip(events, wanted, strict=True):
+        assert (got["committed"], got["partial"]) == (want["committed"], want["partial"])
     for (name, seed, count, options), got in zip(cases, found, strict=True):
         ours = pipeline("asr", folder / name.removesuffix(".edge"))
         expected = ours(sound(seed, count), **options)

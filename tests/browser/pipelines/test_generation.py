@@ -14,6 +14,8 @@ from edgewise.cli import main
 from edgewise.pipelines import pipeline
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
+from tests.seq2seq.sounds import SOUNDS, samples
+
 MODELS = Path(__file__).parents[2] / "seq2seq" / "models"
 INPUTS = [[5, 9, 17, 33, 2, 90, 1], [4, 4, 8], list(range(3, 37))]
 FILES = {"text2text-generation": "t5", "summarization": "bart", "translation": "marian_separate"}
@@ -79,6 +81,14 @@ def folder(files):
     config |= {"chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000}
     (target / "whisper" / "preprocessor_config.json").write_text(json.dumps(config))
     main(["build", "--task", "asr", str(target / "whisper"), "-o", str(target / "whisper.edge")])
+    shutil.copytree(MODELS / "moonshine", target / "moonshine")
+    tokenizer(target / "moonshine", 120)
+    config = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": False}
+    (target / "moonshine" / "preprocessor_config.json").write_text(json.dumps(config))
+    moonshine = ["--task", "asr", str(target / "moonshine")]
+    main(["build", *moonshine, "-o", str(target / "moonshine.edge")])
+    for i, count in enumerate(SOUNDS):
+        (target / f"{i}.f32").write_bytes(samples(count, i).tobytes())
     onnx.save(voice_activity(), str(target / "loud.onnx"))
     vad = ["--task", "voice-activity-detection", str(target / "loud.onnx")]
     main(["build", *vad, "-o", str(target / "loud.edge")])
@@ -277,6 +287,52 @@ def test_speech_is_transcribed_as_in_python(page, folder):
     assert found["progress"] == sorted(found["progress"]) and found["progress"][-1] == 1
     assert all(e.startswith("InputError") for e in found["errors"]), found["errors"]
     assert found["info"]["memory"]["engine"] == found["memory"]  # windows leave nothing behind
+
+
+def test_moonshine(page, folder):
+    """Tokens are those of transformers; chunks and errors those of Python."""
+    cases = [*json.loads((MODELS / "moonshine.json").read_text()).values()]
+    found = page.run(
+        """
+            const p = await ew.pipeline("asr", "/files/generation/moonshine.edge");
+            const sounds = [];
+            for (let i = 0; i < 3; i++) {
+              const file = await fetch(`/files/generation/${i}.f32`);
+              sounds.push(new Float32Array(await file.arrayBuffer()));
+            }
+            const texts = [];
+            for (const options of arg) texts.push((await p(sounds, options)).map((r) => r.text));
+            let streamed = "";
+            const streamer = (piece) => { streamed += piece; };
+            const whole = await p(sounds[2], { streamer });
+            const seen = [];
+            const options = { chunk_length_s: 1, onProgress: (x) => seen.push(x) };
+            const chunks = await p(sounds[2], options);
+            const errors = [];
+            for (const given of [
+              [sounds[0], { return_timestamps: true }],
+              [new Float32Array(800_000), {}],
+            ])
+              errors.push(await p(...given).then((x) => x.text, (e) => e.message));
+            errors.push(await p.stream().feed(sounds[0]).then(() => "", (e) => e.message));
+            await p.dispose();
+            return { texts, streamed, whole, chunks, seen, errors };
+        """,
+        [case["options"] for case in cases],
+    )
+    assert "error" not in found, found
+    for texts, case in zip(found["texts"], cases, strict=True):
+        for text, ids in zip(texts, case["sequences"], strict=True):
+            assert text == " ".join(f"w{i}" for i in ids if i not in (0, 1, 2))
+    with pipeline("asr", str(folder / "moonshine")) as listen:
+        sound = samples(SOUNDS[2], 2)
+        assert found["whole"] == listen(sound)
+        assert found["streamed"] == found["whole"]["text"]
+        assert found["chunks"] == listen(sound, chunk_length_s=1)
+    assert found["seen"] == sorted(found["seen"]) and found["seen"][-1] == 1
+    times, long, stream = found["errors"]
+    assert "no option 'return_timestamps'" in times and "this package takes 39.99" in long
+    assert "no streams" in stream
 
 
 def test_streams_of_speech_are_those_of_python(page, folder):

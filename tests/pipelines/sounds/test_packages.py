@@ -2,16 +2,20 @@
 
 import json
 
+import numpy as np
 import pytest
+from edgewise import pipeline
 from edgewise.declare.dtypes import FLOAT, INT64
 from edgewise.declare.registers import Registers
-from edgewise.errors import ModelError
+from edgewise.errors import InputError, ModelError
 from edgewise.ir import Graph, Info, Node, Tensor
 from edgewise.session.open import folder_files
 from edgewise.task_package import compile_task
 from edgewise.task_package.length_split import divide
 
+from .. import tiny_audio
 from . import tiny_voices
+from .test_ctc import VOCABULARY, sound
 from .test_damaged_files import ctc
 
 
@@ -97,7 +101,42 @@ def test_samples_that_pass_the_processor(normalize, tmp_path):
     file = folder / "preprocessor_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "do_normalize": normalize}))
     programs = compiled(folder, "automatic-speech-recognition").manifest["programs"]
-    assert [p["inputs"]["input_values"][1] for p in programs["model"]["plans"]][:2] == [
-        [1, 16000],
-        [1, 32000],
-    ]
+    (plan,) = programs["model"]["plans"]
+    assert plan["inputs"]["input_values"][1] == [1, [1, 0]] and plan["register"][1] == 480000
+
+
+def built(folder, task, **options):
+    path = folder / "built.edge"
+    with open(path, "wb") as out:
+        compile_task(folder_files(folder)[0], task, **options).write(out)
+    return path
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_python_hears_with_packages_of_ctc_models(mask, tmp_path):
+    """Any length, and recordings that are too long for the package."""
+    more = {"feat_extract_norm": "layer", "do_stable_layer_norm": True} if mask else {}
+    folder = tiny_audio.make_ctc(tmp_path, "Wav2Vec2", VOCABULARY, True, mask, **more)
+    with (
+        pipeline("asr", folder) as whole,
+        pipeline("asr", built(folder, "asr", max_length=2)) as packaged,
+    ):
+        for count in (17321, 9001):
+            given, times = sound(1, count), {"return_timestamps": "word"}
+            assert packaged(given, **times) == whole(given, **times)
+        long = sound(2, 50000)
+        assert packaged(long) == whole(long, chunk_length_s=2)
+        assert packaged(sound(3, 300))["text"] == packaged(np.pad(sound(3, 300), (0, 100)))["text"]
+        samples = sound(5, 30000)
+        streams = [pipe.stream(interval=0.5) for pipe in (whole, packaged)]
+        first, second = [s.feed(samples) + s.end() for s in streams]
+        assert first == second != []
+
+
+def test_python_opens_packages_of_other_sounds(tmp_path):
+    folder = tiny_audio.make(tmp_path, "Wav2Vec2")
+    task = "audio-classification"
+    with pipeline(task, folder) as whole, pipeline(task, built(folder, task)) as packaged:
+        assert packaged(sound(1, 17321)) == whole(sound(1, 17321))
+        with pytest.raises(InputError, match="is a package for 'audio-classification'"):
+            pipeline("asr", tmp_path / "built.edge")

@@ -8,6 +8,7 @@ export const WORKER_PARTS = [
   "worker-images",
   "worker-indexed",
   "worker-inference",
+  "worker-moonshine",
   "worker-onnx",
   "worker-pipelines",
   "worker-profile",

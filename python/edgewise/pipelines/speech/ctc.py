@@ -100,11 +100,16 @@ class CTCRecognizer(AudioPipeline):
         self, samples: Array, options: Mapping[str, Any]
     ) -> Iterator[tuple[tuple[Array, tuple[int, int, int] | None], int]]:
         """((samples, stride), samples so far) of the recording or of its chunks."""
-        if not options["chunk_length_s"]:
+        rate, ratio = self.features.processor.sampling_rate, self.ratio or 1
+        described = self.described_sound  # of a package, which takes so many samples at once
+        most = max([*described.get("any_length", ()), *described.get("lengths", ())], default=None)
+        seconds = options["chunk_length_s"]
+        if not seconds and most is not None and samples.size > most:
+            seconds = most / rate
+        if not seconds:
             yield (samples, None), samples.size
             return
-        rate, ratio = self.features.processor.sampling_rate, self.ratio or 1
-        lengths = chunk_lengths(options["chunk_length_s"], options["stride_length_s"], rate, ratio)
+        lengths = chunk_lengths(seconds, options["stride_length_s"], rate, ratio)
         for piece, stride, done in sound_chunks(samples, *lengths):
             yield (piece, stride), done
 
@@ -123,7 +128,8 @@ class CTCRecognizer(AudioPipeline):
                 self.task or "automatic-speech-recognition",
                 "Check that preprocessor_config.json belongs to the model.",
             )
-        (logits,) = self.session("model").run([name], {n: inputs[n] for n in wanted})
+        feeds = self.fitted({n: inputs[n] for n in wanted})
+        (logits,) = self.session("model").run([name], feeds)
         return best_of_rows(logits)
 
 

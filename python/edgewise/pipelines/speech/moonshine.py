@@ -66,11 +66,13 @@ class MoonshineRecognizer(AudioPipeline):
 
     def _tokens(self, samples: Array, rate: int, options: Mapping[str, Any]) -> list[int]:
         """The tokens of a recording, without those that mark its begin and end."""
-        session, inputs = self.session("encoder_model"), self.features.of_samples(samples)
+        stem = "encoder" if self.described_sound else "encoder_model"
+        session, inputs = self.session(stem), self.features.of_samples(samples)
         if "attention_mask" in session.inputs:
             inputs["attention_mask"] = [[1] * samples.size]
-        output = self.need_output("encoder_model", "last_hidden_state")
-        (hidden,) = session.run([output], {n: inputs[n] for n in session.inputs})
+        output = self.need_output(stem, "last_hidden_state")
+        feeds = self.fitted({n: inputs[n] for n in session.inputs}, stem)
+        (hidden,) = session.run([output], feeds)
         model = self.outer.model
         fields = dict(options["generate_kwargs"] or {})
         if not {"max_new_tokens", "max_length"} & set(fields):

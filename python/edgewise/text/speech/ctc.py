@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from ...errors import TokenizerError
+from ...errors import PackageError, TokenizerError
 from ...json_text import object_field, parse_json_object
 from ..cleaning import clean_up
 
@@ -117,6 +117,29 @@ class CTCTokenizer:
             "lower": self.lower,
             "clean_up": self.clean_up,
         }
+
+    @classmethod
+    def from_description(cls, given: Any, where: str = "") -> CTCTokenizer:
+        """The tokenizer of a package: the reverse of `description`.
+
+        Raises:
+            PackageError: it is no description.
+        """
+        names = ("blank", "unknown", "delimiter", "space")
+        found = given if isinstance(given, Mapping) else {}
+        tokens = found.get("tokens")
+        if (
+            not isinstance(tokens, list)
+            or not all(t is None or isinstance(t, str) for t in tokens)
+            or not all(isinstance(found.get(n), str) for n in names)
+        ):
+            raise PackageError("it does not describe its tokens", where, "Build it again.")
+        made = cls({}, {})
+        made.tokens = {i: t for i, t in enumerate(tokens) if t is not None}
+        made.pad_token, made.unk_token = found["blank"], found["unknown"]
+        made.word_delimiter_token, made.space = found["delimiter"], found["space"]
+        made.lower, made.clean_up = bool(found.get("lower")), bool(found.get("clean_up"))
+        return made
 
     def characters(self, ids: Sequence[int]) -> list[Span]:
         """The characters that the tokens of the frames are: repeated ones are one, and blanks are

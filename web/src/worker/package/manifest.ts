@@ -79,7 +79,7 @@ export interface SourcePlans {
   size: number;
   /** Positions of the encoder's output. */
   positions: number;
-  run: { file: string; slots: ManifestSlot[] };
+  run: { file: string; slots: ManifestSlot[] } | undefined;
   cross: { file: string; slots: ManifestSlot[] };
 }
 /** An encoder-decoder model. Caches: bytes by name. */

@@ -43,7 +43,7 @@ function plansOf({
     ...(inference?.plans ?? []).filter((p) => p.file),
     ...[...(programs?.values() ?? [])].flatMap(({ plans }) => plans),
     ...(seq2seq?.plans ?? []),
-    ...(seq2seq?.encoder.plans ?? []).flatMap(({ run, cross }) => [run, cross]),
+    ...(seq2seq?.encoder.plans ?? []).flatMap(({ run, cross }) => (run ? [run, cross] : [cross])),
     ...[...training.values()].flatMap(({ plans }) => [...plans.values()]),
   ];
 }

@@ -113,9 +113,11 @@ function parseEncoder(
         input === "input_ids" ? ["int64", 8 * size] : ["float32", undefined],
       );
       if (masked) ends.set("input attention_mask", ["int64", 8 * size]);
-      let hidden = -1;
-      const [run, keys] = c.tuple(entry.get("plans"), `${at}.plans`, 2).map((part, k) => {
-        const path = `${at}.plans[${k}]`;
+      let hidden: number | undefined;
+      const count = input === "encoder_hidden_states" ? 1 : 2; // then a program is the encoder
+      const found = c.tuple(entry.get("plans"), `${at}.plans`, count).map((part, i) => {
+        const k = i + 2 - count;
+        const path = `${at}.plans[${i}]`;
         const plan = c.object(part, path);
         const file = planFile(c, plan.get("file"), `${path}.file`, parts.files);
         const where = `${path}.slots`;
@@ -124,7 +126,7 @@ function parseEncoder(
         const [found, more] = slots.filter((slot) => slot.kind === kind);
         if (!found || more || found.dtype !== "float32")
           throw c.fail(path, `has not one ${kind} of float32`);
-        if (k && found.bytes !== hidden)
+        if (hidden !== undefined && found.bytes !== hidden)
           c.fail(
             `${where}[${slots.indexOf(found)}]`,
             `has not the ${hidden} bytes of the encoder's output`,
@@ -134,8 +136,8 @@ function parseEncoder(
         allowed.set(`${kind} ${found.name}`, ["float32", hidden]);
         checkSlots(c, slots, path, where, k ? cross : new Map(), allowed, 0);
         return { file, slots };
-      }) as [SourcePlans["run"], SourcePlans["cross"]];
-      return { size, positions, run, cross: keys };
+      });
+      return { size, positions, run: count > 1 ? found[0] : undefined, cross: found.at(-1)! };
     });
   if (!plans.length) c.fail("encoder.plans", "has no plan");
   return { input, masked, fixed, plans: plans.sort((a, b) => a.size - b.size) };

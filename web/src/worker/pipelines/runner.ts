@@ -31,7 +31,7 @@ export interface TaskRunner {
    * For sound that arrives in pieces, where the task takes it.
    * @param voice finds speech, where the caller gave a pipeline that does
    */
-  stream?(host: TaskHost, options: Options, voice?: Voice): TaskStream;
+  stream?(host: TaskHost, options: Options, voice?: Voice): TaskStream | Promise<TaskStream>;
   /** The names of a stream's options. Default: those of a call. */
   streamOptions?: readonly string[];
   /**

@@ -19,6 +19,7 @@ const images: Part = () => import("./images/index.ts");
 const sounds = () => import("./sounds/index.ts");
 const generation = () => import("./seq2seq/index.ts");
 const speech: Part = () => import("./seq2seq/speech/index.ts");
+const moonshine: Part = () => import("./seq2seq/moonshine/index.ts");
 const voices: Part = () => import("./synthesis/index.ts");
 
 /** The part that has a task. */
@@ -35,6 +36,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   "image-segmentation": images,
   "background-removal": images,
   "depth-estimation": images,
+  "zero-shot-image-classification": images,
   "audio-classification": sounds,
   "voice-activity-detection": sounds,
   "speaker-verification": sounds,
@@ -147,7 +149,7 @@ function makeStream(host: TaskHost): Make {
  * @throws InputError if this version does not have it
  */
 export async function runnerOf({ task, processor }: TaskHost): Promise<TaskRunner> {
-  const part = processor.ctc ? sounds : PARTS[task];
+  const part = processor.ctc ? sounds : processor.moonshine ? moonshine : PARTS[task];
   const found = (await part?.())?.TASKS[task];
   if (found) return found;
   throw new InputError(

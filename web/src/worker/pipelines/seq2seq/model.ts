@@ -34,7 +34,7 @@ interface Run extends Loaded {
 interface SourceRun {
   size: number;
   positions: number;
-  run: Loaded;
+  run: Loaded | undefined;
   cross: Loaded;
 }
 
@@ -76,7 +76,7 @@ export class Seq2SeqModel {
     this.encoders = [...encoder.plans].reverse().map(({ size, positions, run: one, cross }) => ({
       size,
       positions,
-      run: this.load(one, "source/"),
+      run: one && this.load(one, "source/"),
       cross: this.load(cross, "source/"),
     }));
     this.encoders.reverse();
@@ -88,7 +88,7 @@ export class Seq2SeqModel {
     const align = this.described[0] && this.load(this.described[0], null);
     const all = [
       ...others,
-      ...this.encoders.flatMap((e) => [e.run, e.cross]),
+      ...this.encoders.flatMap((e) => (e.run ? [e.run, e.cross] : [e.cross])),
       ...this.first,
       this.step,
       ...(align ? [align] : []),
@@ -186,11 +186,30 @@ export class Seq2SeqModel {
     return this.encoded(one, one.positions, null);
   }
 
+  /**
+   * Takes what the program "encoder" has computed.
+   * @param values [positions, width]
+   * @throws InputError if there are too many positions; OutOfMemory
+   */
+  encodeHidden(values: Float32Array<ArrayBuffer>, width: number): EncodedSource {
+    const positions = values.length / width;
+    const found = this.encoders.find((e) => e.size >= positions);
+    const buffer = this.memory.get("hidden")!;
+    if (!found || !positions || 4 * width * this.longest !== buffer.bytes)
+      throw new InputError(
+        `the sound has ${positions} positions, and the model takes at most ${this.longest}`,
+        "encode",
+        "Give a shorter sound, or chunk_length_s.",
+      );
+    this.device.write(buffer, bytesOf(values));
+    return this.encoded(found, positions, null);
+  }
+
   private encoded(one: SourceRun, positions: number, ids: number[] | null): EncodedSource {
     const { device } = this;
     const caches = this.allocate(this.info.cross, "the keys and values of cross attention");
     try {
-      device.run(one.run.plan, one.run.file);
+      if (one.run) device.run(one.run.plan, one.run.file);
       this.bindCaches(one.cross, caches);
       device.run(one.cross.plan, one.cross.file);
     } catch (e) {

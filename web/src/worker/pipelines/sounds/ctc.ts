@@ -3,10 +3,10 @@
 
 import { InputError, PackageError } from "../../../shared/errors.ts";
 import type { Ending, TaskHost } from "../host.ts";
-import type { Options } from "../options.ts";
+import { Options } from "../options.ts";
 import { numbers, output } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
-import { soundDescription, soundInputs } from "./features.ts";
+import { longestSound, soundDescription, soundInputs } from "./features.ts";
 import { readSound, soundOf } from "./read.ts";
 
 type Samples = Float32Array<ArrayBuffer>;
@@ -119,14 +119,15 @@ export function framesOf(ctc: CTC, piece: Piece, isWhole: boolean): [number, num
  * Samples of a chunk and of its overlaps; undefined: the recording is not divided.
  * @throws InputError if chunks do not advance
  */
-function chunkSizes(
+export function chunkSizes(
   host: TaskHost,
   options: Options,
   unit: number,
   count: number,
 ): [number, number, number] | undefined {
-  const { sampling_rate: rate, lengths } = soundDescription(host);
-  const most = lengths?.at(-1) ?? Infinity;
+  const description = soundDescription(host);
+  const { sampling_rate: rate } = description;
+  const most = longestSound(description);
   const asked = options.number("chunk_length_s", 0, 0, 3600);
   const seconds = asked || (count > most ? most / rate : 0);
   if (!seconds) return undefined;
@@ -164,6 +165,37 @@ async function tokensOf(
   return ids;
 }
 
+/** @throws PackageError if the package does not describe its tokens */
+function tokenizerOf(host: TaskHost): CTC {
+  const ctc = host.processor.ctc as unknown as CTC | undefined;
+  if (ctc?.tokens && ctc.samples > 0) return ctc;
+  throw new PackageError("it does not describe its tokens", host.task, "Build it again.");
+}
+
+/**
+ * The characters of a recording.
+ * @param onPart is told of the samples that are done
+ */
+async function heard(
+  host: TaskHost,
+  ctc: CTC,
+  samples: Samples,
+  options: Options,
+  ending: Ending,
+  onPart?: (done: number) => void,
+): Promise<Span[]> {
+  const sizes = chunkSizes(host, options, ctc.samples, samples.length);
+  const whole: Piece = [samples, samples.length, 0, 0];
+  const ids: number[] = [];
+  let done = 0;
+  for (const piece of sizes ? chunks(samples, ...sizes) : [whole]) {
+    ids.push(...(await tokensOf(host, piece[0], framesOf(ctc, piece, !sizes), ending)));
+    done += piece[1] - (done && piece[2]) - piece[3];
+    onPart?.(done);
+  }
+  return characters(ctc, ids);
+}
+
 /** `pipe(sounds, {return_timestamps: "char" | "word", chunk_length_s, stride_length_s})` */
 export const ctcRecognition: TaskRunner = {
   options: ["return_timestamps", "chunk_length_s", "stride_length_s"],
@@ -174,9 +206,7 @@ export const ctcRecognition: TaskRunner = {
         "options.streamer",
         "Leave it out.",
       );
-    const ctc = host.processor.ctc as unknown as CTC | undefined;
-    if (!(ctc?.tokens && ctc.samples > 0))
-      throw new PackageError("it does not describe its tokens", host.task, "Build it again.");
+    const ctc = tokenizerOf(host);
     const times = options.given.return_timestamps ?? false;
     if (times !== false && times !== "char" && times !== "word")
       throw new InputError(
@@ -188,16 +218,8 @@ export const ctcRecognition: TaskRunner = {
     const seconds = (frame: number) => (frame * ctc.samples) / rate;
     return async (input, ending) => {
       const samples = await readSound(host.device, soundOf(input, host.task), rate, ending);
-      const sizes = chunkSizes(host, options, ctc.samples, samples.length);
-      const whole: Piece = [samples, samples.length, 0, 0];
-      const ids: number[] = [];
-      let done = 0;
-      for (const piece of sizes ? chunks(samples, ...sizes) : [whole]) {
-        ids.push(...(await tokensOf(host, piece[0], framesOf(ctc, piece, !sizes), ending)));
-        done += piece[1] - (done && piece[2]) - piece[3];
-        events.send("progress", done / samples.length);
-      }
-      const spans = characters(ctc, ids);
+      const progress = (done: number) => events.send("progress", done / samples.length);
+      const spans = await heard(host, ctc, samples, options, ending, progress);
       const text = textOf(ctc, spans);
       if (!times) return { text };
       const parts = times === "word" ? wordsOf(ctc, spans) : spans;
@@ -209,5 +231,23 @@ export const ctcRecognition: TaskRunner = {
         })),
       };
     };
+  },
+  streamOptions: ["interval", "live"],
+  async stream(host, given, voice) {
+    const { SpeechStream, wishesOf } = await import("../seq2seq/speech/index.ts");
+    const ctc = tokenizerOf(host);
+    const { sampling_rate: rate } = soundDescription(host);
+    const seconds = (frame: number) => (frame * ctc.samples) / rate;
+    const options = new Options({}, []);
+    return new SpeechStream(
+      async (samples, _, ending) => {
+        const words = wordsOf(ctc, await heard(host, ctc, samples, options, ending));
+        return words.map(({ text, start, end }) => ({
+          text: ` ${text}`, // Whisper's words begin with theirs
+          timestamp: [seconds(start), seconds(end)],
+        }));
+      },
+      wishesOf(given, voice),
+    );
   },
 };

@@ -18,8 +18,10 @@ export interface SoundWindows {
 
 /** A processor of sound in a package. */
 export interface SoundDescription extends AudioDescription {
-  /** Samples of the model's plans, ascending. None: the processor gives one length. */
+  /** Samples of the model's plans, ascending. None: the processor gives one length, */
   lengths?: number[];
+  /** or one plan takes any number from the first to the second. */
+  any_length?: [least: number, most: number];
   windows?: SoundWindows;
 }
 
@@ -31,7 +33,8 @@ export function soundDescription(host: TaskHost): SoundDescription {
     const { size, span, unit, hop } = found.windows;
     sizes.push(size, span, unit, hop);
   }
-  if (found?.lengths) sizes.push(...(Array.isArray(found.lengths) ? found.lengths : [0]));
+  for (const list of [found?.lengths, found?.any_length])
+    if (list) sizes.push(...(Array.isArray(list) ? list : [0]));
   if (found?.length && sizes.every(isSize) && found.lengths?.length !== 0) return found;
   throw new PackageError(
     "its processor has no description of sound",
@@ -40,28 +43,42 @@ export function soundDescription(host: TaskHost): SoundDescription {
   );
 }
 
+/** The most samples that the model takes at once. */
+export function longestSound({ lengths, any_length: range }: SoundDescription): number {
+  return range?.[1] ?? lengths?.at(-1) ?? Infinity;
+}
+
+/** The samples that a plan takes for so many; undefined: the processor says it. */
+function lengthFor(
+  { lengths, any_length: range }: SoundDescription,
+  count: number,
+): number | undefined {
+  return range ? Math.max(range[0], count) : lengths?.find((n) => n >= count);
+}
+
 const isSize = (n: unknown): boolean =>
   Number.isSafeInteger(n) && (n as number) > 0 && (n as number) <= 2 ** 26;
 
 /**
- * The model's inputs for samples at the processor's rate.
+ * The inputs of a graph for samples at the processor's rate.
  * @throws InputError if there are too few or too many samples
  */
 export async function soundInputs(
   host: TaskHost,
   samples: Float32Array<ArrayBuffer>,
   ending: Ending,
+  graph = "model",
 ): Promise<Record<string, TaskTensor>> {
   const description = soundDescription(host);
-  const { lengths, sampling_rate: rate, mask: rule } = description;
-  const length = lengths?.find((n) => n >= samples.length);
-  if (lengths && length === undefined)
+  const { sampling_rate: rate, mask: rule } = description;
+  const most = longestSound(description);
+  if (samples.length > most)
     throw new InputError(
-      `the sound has ${(samples.length / rate).toFixed(1)} s, this package takes ` +
-        `${lengths.at(-1)! / rate} s`,
+      `the sound has ${(samples.length / rate).toFixed(1)} s, this package takes ${most / rate} s`,
       host.task,
       "Give a shorter one, or build the package with a larger --max-length.",
     );
+  const length = lengthFor(description, samples.length);
   const { audio, valid, mask } = audioInput(description, samples);
   const feeds: Record<string, TaskTensor> = { audio: floats([1, audio.length], audio) };
   if (valid !== undefined) feeds.valid = integers([1], BigInt64Array.of(valid));
@@ -70,8 +87,13 @@ export async function soundInputs(
     for (const name of Object.keys(made)) made[name] = padded(made[name]!, length);
   const ones = rule && length !== undefined ? maskOf(rule, samples.length, length) : mask;
   if (rule && ones) made[rule.name] = integers([1, ones.length], ones);
+  if (description.any_length)
+    made.attention_mask ??= integers(
+      [1, length!],
+      BigInt64Array.from({ length: length! }, (_, i) => BigInt(+(i < samples.length))),
+    );
   return Object.fromEntries(
-    host.graph("model").inputs.map(({ name }) => {
+    host.graph(graph).inputs.map(({ name }) => {
       if (made[name]) return [name, made[name]];
       throw new PackageError(
         `its model has an input '${name}', which its processor does not give`,

@@ -3,4 +3,6 @@
 import type { Tasks } from "../../runner.ts";
 import { speechRecognition } from "./recognition.ts";
 
+export { SpeechStream, wishesOf } from "./stream.ts";
+
 export const TASKS: Tasks = { "automatic-speech-recognition": speechRecognition };

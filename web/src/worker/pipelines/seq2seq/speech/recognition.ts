@@ -12,7 +12,7 @@ import { featuresOf, HOP, type Samples } from "./features.ts";
 import { type Chunk, Joiner } from "./join.ts";
 import { LANGUAGES } from "./languages.ts";
 import { HeldSamples, SoundSamples } from "./samples.ts";
-import { SpeechStream, type Spoken } from "./stream.ts";
+import { SpeechStream, type Spoken, wishesOf } from "./stream.ts";
 import { beamsOf, type Segment, type WhisperOptions, WhisperTranscriber } from "./whisper.ts";
 
 const RATE = 16000; // Hz, of Whisper
@@ -80,24 +80,22 @@ export const speechRecognition: TaskRunner = {
   },
   streamOptions: ["interval", "live", ...OTHERS],
   stream(host, given, voice) {
-    const wishes = {
-      interval: given.number("interval", 1, 0.1, 10),
-      live: given.flag("live", false),
-      voice,
-    };
     const { interval: _, live: __, ...rest } = given.given;
     const asked = { ...spread(rest), return_timestamps: "word" };
     const call = callOf(host, new Options(asked, [...OWN, ...FIELD_NAMES]));
     const tokenizer = host.needTokenizer();
-    return new SpeechStream(async (samples, before, ending) => {
-      const prompt_ids = before
-        ? tokenizer.encode(`<|startofprev|>${before}`, false)
-        : call.whisper.prompt_ids;
-      const one = { ...call, whisper: { ...call.whisper, prompt_ids } };
-      const sound = { name: "the stream", sampling_rate: RATE, samples };
-      const { chunks } = await recognized(host, one, sound, SILENT, ending);
-      return chunks as Spoken[];
-    }, wishes);
+    return new SpeechStream(
+      async (samples, before, ending) => {
+        const prompt_ids = before
+          ? tokenizer.encode(`<|startofprev|>${before}`, false)
+          : call.whisper.prompt_ids;
+        const one = { ...call, whisper: { ...call.whisper, prompt_ids } };
+        const sound = { name: "the stream", sampling_rate: RATE, samples };
+        const { chunks } = await recognized(host, one, sound, SILENT, ending);
+        return chunks as Spoken[];
+      },
+      wishesOf(given, voice),
+    );
   },
 };
 

@@ -2,6 +2,7 @@
 // change. Mirrors python/edgewise/pipelines/speech/stream.py.
 
 import type { Ending } from "../../host.ts";
+import type { Options } from "../../options.ts";
 import type { TaskStream, Voice } from "../../runner.ts";
 import { RATE } from "../../sounds/voice-port.ts";
 import { Agreement, type Word } from "./agreement.ts";
@@ -47,6 +48,12 @@ export interface StreamWishes {
   live?: boolean;
   /** Finds speech: silence is not transcribed, and ends what is committed. */
   voice?: Voice | undefined;
+}
+
+/** The options `interval` and `live` of a stream. */
+export function wishesOf(options: Options, voice: Voice | undefined): StreamWishes {
+  const interval = options.number("interval", 1, 0.1, 10);
+  return { interval, live: options.flag("live", false), voice };
 }
 
 /** Transcribes a stream again every `interval` seconds. */
