@@ -81,6 +81,10 @@ def test_vits_tokens_equal_transformers(tmp_path, options):
     ours = VitsTokenizer.from_files(lambda name: (tmp_path / name).read_bytes())
     for text in ("Mummy's  KITE,\nX hid – 31", "ț Țz qqq", " x ", "ü", ""):
         assert ours.encode(text) == theirs(text)["input_ids"]
+    ours.phonemize, given = True, []
+    ours.encode("KITE X hid <pad>", lambda text: given.append(text) or "k")
+    expected = theirs.normalize_text("KITE X hid <pad>") if ours.normalize else "KITE X hid <pad>"
+    assert given == [expected]  # phonemizers get what transformers' gets
 
 
 def test_vits_that_reads_phonemes():

@@ -59,7 +59,16 @@ export type TaskInput =
   | { question: string; context: string }
   | { image: TaskPicture }
   | { sound: TaskSound }
-  | { speech: { sentences: (string | string[])[]; phonemes: boolean } };
+  | { speech: TaskSpeech };
+
+/** What is to be spoken. */
+export interface TaskSpeech {
+  sentences: (string | string[])[];
+  /** Whether each of them is phonemes. */
+  phonemes: boolean[];
+  /** The result is what the phonemizer gets for each sentence; null: the model reads letters. */
+  asks?: boolean;
+}
 
 /** A call of a pipeline. */
 export interface TaskCall {

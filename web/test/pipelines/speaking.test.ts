@@ -6,6 +6,7 @@ import { InputError, ModelError, PackageError } from "../../src/shared/errors.ts
 import type { Json } from "../../src/worker/package/checker.ts";
 import type { TaskHost } from "../../src/worker/pipelines/host.ts";
 import { Options } from "../../src/worker/pipelines/options.ts";
+import { SILENT } from "../../src/worker/pipelines/runner.ts";
 import { speechOf } from "../../src/worker/pipelines/synthesis/description.ts";
 import { textToSpeech, whole } from "../../src/worker/pipelines/synthesis/speak.ts";
 
@@ -96,4 +97,18 @@ test("numbers of frames", () => {
   assert.throws(() => of("float32", Float32Array.of(7)), ModelError);
   assert.throws(() => of("int64", new BigInt64Array(0)), ModelError);
   assert.throws(() => of("int32", new Int32Array(0)), ModelError);
+});
+
+test("a phonemizer gets what that of transformers gets", async () => {
+  const vocabulary = { a: 1, X: 2, "<pad>": 0 };
+  const asks = async (more: Record<string, Json>) => {
+    const speech = { ...VITS, vocabulary, normalize: true, phonemize: true, ...more };
+    const host = { processor: { speech }, task: "text-to-speech" } as unknown as TaskHost;
+    const run = textToSpeech.prepare(host, new Options({}, []), SILENT);
+    const sentences = ["KITE X hid <pad>", "ä"];
+    return run({ speech: { sentences, phonemes: [], asks: true } }, new AbortController().signal);
+  };
+  assert.deepEqual(await asks({}), ["kite X hid <pad>", "ä"]);
+  assert.deepEqual(await asks({ normalize: false }), ["KITE X hid <pad>", "ä"]);
+  assert.deepEqual(await asks({ phonemize: false, is_uroman: true }), [null, "ä"]);
 });

@@ -1,6 +1,7 @@
 // text-to-speech in a page. Results are those of transformers.js.
 
 import type { LoadRequest, ProgressEvent } from "../../protocol/loading.ts";
+import type { TaskSpeech } from "../../protocol/tasks.ts";
 import { Aborted, InputError } from "../../shared/errors.ts";
 import { type Client, startClient } from "../client.ts";
 import type { CallOptions, PipelineBase } from "./base-types.ts";
@@ -72,7 +73,7 @@ export async function speakingPipeline(
     const call = async (given: unknown, { split, ...options }: TextToSpeechOptions = {}) => {
       const made: SpeechSound[] = [];
       for (const text of Array.isArray(given) ? given : [given])
-        made.push(await speak(client, text, options, split ?? splits));
+        made.push(await speak(client, text, options, split ?? splits, !splits));
       return Array.isArray(given) ? made : made[0];
     };
     async function* stream(
@@ -82,7 +83,7 @@ export async function speakingPipeline(
       if (split !== undefined)
         throw new InputError("a stream is always split", "options.split", "Leave it out.");
       for await (const sentence of arriving(text)) {
-        const sound = await speak(client, sentence, options, false);
+        const sound = await speak(client, sentence, options, false, !splits);
         yield Object.assign(sound, { text: sentence });
       }
     }
@@ -121,6 +122,7 @@ async function speak(
   text: unknown,
   { signal, phonemizer, ...options }: TextToSpeechOptions,
   split: boolean,
+  asks: boolean, // the model says what its phonemizer gets: VITS
 ): Promise<SpeechSound> {
   const task = "text-to-speech";
   if (signal?.aborted) throw new Aborted("the call was aborted by its signal", task, "");
@@ -128,14 +130,24 @@ async function speak(
     throw new InputError("the input is no text", task, "Give a text or a list of texts.");
   if (phonemizer !== undefined && typeof phonemizer !== "function")
     throw new InputError("it is no function", "options.phonemizer", "Give a function of a text.");
-  const parts: (string | string[])[] = [];
-  for (const sentence of split ? sentences(text) : [text])
-    if (phonemizer) parts.push(...phonemesOf(await phonemizer(sentence)));
-    else parts.push(sentence);
   const given = Object.fromEntries(Object.entries(options).filter(([, v]) => v !== undefined));
-  const speech = { sentences: parts, phonemes: phonemizer !== undefined };
-  const request = { inputs: [{ speech }], options: given, streams: false };
-  const [made] = await client.call("task_call", request, { signal });
+  const call = async (speech: TaskSpeech): Promise<unknown> => {
+    const request = { inputs: [{ speech }], options: given, streams: false };
+    return (await client.call("task_call", request, { signal }))[0];
+  };
+  const texts = split ? [...sentences(text)] : [text];
+  const wanted = phonemizer && asks ? { sentences: texts, phonemes: [], asks } : undefined;
+  const asked = wanted ? ((await call(wanted)) as (string | null)[]) : texts;
+  const speech: TaskSpeech = { sentences: [], phonemes: [] };
+  for (const [i, sentence] of texts.entries()) {
+    const letters = asked[i] ?? null;
+    const found = phonemizer && letters !== null && phonemesOf(await phonemizer(letters));
+    for (const part of found || [sentence]) {
+      speech.sentences.push(part);
+      speech.phonemes.push(Boolean(found));
+    }
+  }
+  const made = await call(speech);
   const { audio, sampling_rate } = made as Pick<SpeechSound, "audio" | "sampling_rate">;
   return { audio, sampling_rate, toBlob: () => wav(audio, sampling_rate) };
 }

@@ -32,9 +32,11 @@ export const textToSpeech: TaskRunner = {
     return async (input, ending) => {
       if (typeof input !== "object" || !("speech" in input))
         throw new InputError("the input is no text", host.task, "Give a text.");
+      const { sentences, phonemes, asks } = input.speech;
+      if (asks) return sentences.map((s) => (voice.asks ? voice.asks(String(s)) : s));
       const parts: Float32Array[] = [];
-      for (const sentence of input.speech.sentences) {
-        const units = voice.units(sentence, input.speech.phonemes);
+      for (const [i, sentence] of sentences.entries()) {
+        const units = voice.units(sentence, phonemes[i] ?? false);
         for (const part of partsOf(units, voice.most))
           parts.push(...(await spoken(host, d, voice, part, seed, ending)));
       }

@@ -11,6 +11,8 @@ type Feeds = Record<string, TaskTensor>;
 
 /** A kind of model. */
 export interface Speaker {
+  /** What a phonemizer gets for a sentence; null: the model reads its letters. */
+  asks?(sentence: string): string | null;
   /** The units of a sentence, of which parts can be spoken by themselves. */
   units(sentence: string | readonly string[], phonemes: boolean): string[];
   /** The ids of units. */
@@ -103,17 +105,24 @@ function vits(host: TaskHost, d: SpeechDescription, options: Options): Speaker {
   const long = Object.keys(vocabulary).filter((token) => token.length > 1);
   const knows = (text: string) => Object.hasOwn(vocabulary, text);
   const number = d.speakers ? speakerOf(d, options.given.speaker) : 0;
+  const cleaned = (sentence: string): string => {
+    const text = d.normalize ? lower(sentence, knows, long) : sentence;
+    return d.language === "ron" ? text.replaceAll("ț", "ţ") : text;
+  };
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: ASCII
+  const foreign = (text: string) => d.is_uroman && !/^[\x00-\x7f]*$/.test(text);
   return {
     most: d.add_blank ? (d.most - 1) >> 1 : d.most,
+    asks(sentence) {
+      const text = cleaned(sentence);
+      return d.phonemize || foreign(text) ? text : null;
+    },
     units(sentence, phonemes) {
       let text = characters(sentence);
       if (!phonemes) {
-        if (d.normalize) text = lower(text, knows, long);
-        if (d.language === "ron") text = text.replaceAll("ț", "ţ");
+        text = cleaned(text);
         if (d.phonemize) needPhonemes("model reads");
-        // biome-ignore lint/suspicious/noControlCharactersInRegex: ASCII
-        if (d.is_uroman && !/^[\x00-\x7f]*$/.test(text))
-          needPhonemes("model reads Latin letters (as made by uroman) as");
+        if (foreign(text)) needPhonemes("model reads Latin letters (as made by uroman) as");
       } else text = text.replace(/\s+/g, " ");
       let units = [...text];
       if (!d.phonemize && d.normalize) units = [...units.filter(knows).join("").trim()];
