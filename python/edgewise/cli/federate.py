@@ -1,12 +1,14 @@
-"""`edgewise federate`: serve, simulate, join."""
+"""`edgewise federate`: serve, simulate, join, certify."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from . import federate_private as private
 from .options import add_dtype, add_training, set_training_defaults
 from .train import read_texts
 
@@ -43,8 +45,13 @@ def add_parser(commands: Commands) -> None:
             _add_join(own)
         else:
             _add_rounds(own)
+        (private.add_join_options if name == "join" else private.add_round_options)(own)
         if name == "simulate":
             own.add_argument("--tabs", type=int, default=4, help="clients (default %(default)s)")
+    about = private.certify.__doc__
+    own = actions.add_parser("certify", help=about, description=about)
+    own.set_defaults(run=private.certify)
+    private.add_certify(own)
 
 
 def _add_join(parser: argparse.ArgumentParser) -> None:
@@ -137,6 +144,10 @@ def _rounds(args: argparse.Namespace, tabs: int) -> None:
 
     folder = RunFolder(args.folder)
     training = None
+    members: list[list[str]] = []
+    if tabs and args.secure and args.authority is None:
+        keys = os.path.join(args.folder, "members")
+        args.authority, members = private.simulated_members(keys, tabs)
     if not args.resume:
         training = LocalTraining(_trainer(args), None)
         folder.create(_settings(args, Settings), training.weights())
@@ -151,15 +162,27 @@ def _rounds(args: argparse.Namespace, tabs: int) -> None:
             loss += f", held out {training.evaluate(folder.state().arrays, texts):.4f}"
         print(
             f"round {line['round']}/{settings.rounds}: {line['participants']} updates,"
-            f" {line['refused']} refused{loss}, {line['seconds']:.1f} s",
+            f" {line['refused']} refused{loss}{_spent(line)}, {line['seconds']:.1f} s",
             flush=True,
         )
 
     print(f"{args.folder}: run {settings.run}, clients at ws://{settings.host}:{settings.port}")
     commands = _join_commands(args, settings.port, tabs, settings.tickets)
+    if members:
+        required = ["--require-secure", "--authority", str(settings.authority)]
+        commands = [[*c, *required, *m] for c, m in zip(commands, members, strict=True)]
     with Clients(commands) as clients:
         play(args.folder, after, clients.check)
+    if folder.budget()[1]:
+        print(
+            f"{args.folder}: the privacy budget ended the run after {folder.state_number()} rounds"
+        )
     print(f"{args.folder}: {'weights' if settings.lora is None else 'adapter'} of the last round")
+
+
+def _spent(line: dict[str, Any]) -> str:
+    told = line.get("privacy")
+    return f", epsilon {told['epsilon']:.4g}" if told and told["epsilon"] is not None else ""
 
 
 def _settings(args: argparse.Namespace, settings: Any) -> Any:
@@ -189,6 +212,7 @@ def _settings(args: argparse.Namespace, settings: Any) -> Any:
         origins=args.origin,
         tickets=tickets,
         lora=None if args.full else _lora(args),
+        **private.round_settings(args),
     )
 
 
@@ -237,7 +261,8 @@ def join(args: argparse.Namespace) -> None:
         name=args.name,
         ticket=args.ticket,
         folder=args.state,
-        minimum_cohort=args.minimum_cohort,
+        terms=private.client_terms(args),
+        identity=private.client_identity(args),
         on_result=lambda result: print(
             f"round {result['round']}: {'counted' if result['counted'] else 'not counted'}",
             flush=True,

@@ -331,7 +331,10 @@ export class FederatedClient<Data = unknown> {
     const { when } = this.options;
     const seconds = Math.min(Number(task.deadline), this.longest);
     if (!(seconds >= 0)) throw new InputError("its deadline is no number", "task");
-    const end = AbortSignal.any([AbortSignal.timeout(seconds * 1000), this.ending.signal]);
+    const end = AbortSignal.any([
+      AbortSignal.timeout(Math.ceil(seconds * 1000)),
+      this.ending.signal,
+    ]);
     const key = `${task.run} ${task.round} ${task.base}`;
     const begun = state.finished?.key.startsWith(key) ?? false;
     await this.agree(task, begun ? state.finished : undefined);
@@ -408,7 +411,7 @@ export class FederatedClient<Data = unknown> {
     const { url, schema, store, state, options } = this;
     const { takePart } = await import("./secure/index.ts");
     const stages = STAGES * Number((task.secure as { stage?: unknown }).stage);
-    const late = AbortSignal.timeout((seconds + Math.min(stages, this.longest)) * 1000);
+    const late = AbortSignal.timeout(Math.ceil((seconds + Math.min(stages, this.longest)) * 1000));
     const signal = AbortSignal.any([late, this.ending.signal]);
     await takePart(
       {
