@@ -154,6 +154,12 @@ def test_size_of_webgpu() -> None:
         assert compressed(DIST / f"part-{name}.js") <= limit, name
 
 
+def test_size_of_federated() -> None:
+    """A page's part in federated rounds, and what it loads for secure sums."""
+    assert compressed(DIST / "federated.js") <= 12_000
+    assert compressed(DIST / "federated-secure.js") <= 7_000
+
+
 def brotli(paths: list[Path]) -> int:
     script = """
       const { brotliCompressSync } = require("node:zlib");

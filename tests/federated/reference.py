@@ -1,5 +1,5 @@
 """Secure aggregation once more, from docs/architecture/secure-aggregation.md, over PyCryptodome:
-what tests/conformance/secure.json is made with.
+what tests/conformance/federated/secure.json is made with.
 """
 
 import base64

@@ -102,9 +102,9 @@ def make():
 
 def test_vectors_are_current():
     if os.environ.get("EDGEWISE_MAKE_VECTORS"):
-        with open("tests/conformance/secure.json", "w") as file:
+        with open("tests/conformance/federated/secure.json", "w") as file:
             file.write(json.dumps(make(), indent=None, separators=(",", ":")) + "\n")
-    found, made = vectors("secure"), make()
+    found, made = vectors("federated/secure"), make()
     for q, expected in zip(made.pop("quantized"), found.pop("quantized"), strict=True):
         assert q == expected
     assert made == found
@@ -112,7 +112,7 @@ def test_vectors_are_current():
 
 @pytest.mark.parametrize("number", range(2))
 def test_members_say_what_another_implementation_does(number):
-    group = vectors("secure")["groups"][number]
+    group = vectors("federated/secure")["groups"][number]
     task = {**group["plan"], "secure": {"version": 1, **group["plan"]}}
     plan = Plan.of(task)
     assert plan.context.hex() == group["context"]

@@ -5,7 +5,8 @@ standard deviation noise * clip, and is divided by a number that depends on no c
 server adds the noise, it draws each client for a round with the probability `rate`, independently
 of the others and secretly, and epsilon is computed by privacy loss distributions (PLD) with the
 package dp-accounting. If the clients add it (with secure aggregation), the server knows whom it
-draws, and nothing is gained from drawing.
+draws, and nothing is gained from drawing. Without a draw rounds are one Gaussian mechanism, whose
+epsilon is known exactly.
 
 Neighbours are runs in which one client's updates are replaced by zeros.
 """
@@ -21,7 +22,11 @@ import numpy as np
 
 from ..errors import InputError
 from .codec import Schema
+from .secure.budget import epsilon_of
 from .secure.noise import gaussian
+
+LEAST_DRAWN = 0.1
+"""Least noise for which the accountant computes epsilon of draws in seconds (it is hundreds)."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class Privacy:
         """
         if rounds == 0:
             return 0.0
+        if self.by == "clients" or self.rate == 1:  # exact, and dp-accounting's to its grid
+            return epsilon_of([self.noise] * rounds, self.delta)
         try:
             import dp_accounting
             from dp_accounting import pld
@@ -60,12 +67,9 @@ class Privacy:
             raise InputError(
                 "dp-accounting is not installed", "noise", "pip install edgewise[federated]"
             ) from None
+        event = dp_accounting.GaussianDpEvent(self.noise)
         accountant = pld.PLDAccountant()
-        if self.by == "server" and self.rate < 1:
-            event = dp_accounting.GaussianDpEvent(self.noise)
-            accountant.compose(dp_accounting.PoissonSampledDpEvent(self.rate, event), rounds)
-        else:  # rounds without a draw are one with less noise
-            accountant.compose(dp_accounting.GaussianDpEvent(self.noise / math.sqrt(rounds)))
+        accountant.compose(dp_accounting.PoissonSampledDpEvent(self.rate, event), rounds)
         return float(accountant.get_epsilon(self.delta))
 
     def affordable(self, most: int) -> int:

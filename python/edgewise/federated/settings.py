@@ -28,7 +28,7 @@ from ..json_text import parse_json
 from ..training.peft import Adapter, LoraConfig, save_adapter
 from ..training.safetensors import load_safetensors, save_safetensors
 from .codec import LEVELS, Schema, Values
-from .privacy import Privacy
+from .privacy import LEAST_DRAWN, Privacy
 from .protocol import CODECS
 from .secure.crypto import SEED
 from .secure.identity import decoded
@@ -186,6 +186,11 @@ class Settings:
                 "clients add noise to secure sums alone",
             ),
             (self.epsilon is not None and not self.noise, "epsilon", "it needs noise"),
+            (
+                0 < self.noise < LEAST_DRAWN and self.fraction < 1 and self.noise_by == "server",
+                "noise",
+                f"with clients drawn at random it is at least {LEAST_DRAWN}",
+            ),
             (
                 self.authority is not None and not self.secure,
                 "authority",

@@ -149,7 +149,7 @@ test("secure aggregation is not required without who certifies members", async (
   await assert.rejects(joining, /server could invent them/);
 });
 
-test("with differential privacy a page clips its update, and notes what the server says", async () => {
+test("a page clips its update for privacy, and notes what the server says", async () => {
   const terms = { maxEpsilon: 2, noiseBy: "server" } as const;
   const [client, socket] = await join({ terms });
   const privacy = { epsilon: 1.5, clip: 2 };

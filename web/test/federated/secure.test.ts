@@ -39,7 +39,7 @@ const v = vectors<{
   shapes: Record<string, number[]>;
   quantized: Quantized[];
   epsilons: [number[], number][];
-}>("secure");
+}>("federated/secure");
 
 const hex = (text: string) => new Uint8Array(Buffer.from(text, "hex"));
 const base64 = (x: Uint8Array | Float32Array) =>

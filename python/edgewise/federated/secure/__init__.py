@@ -12,7 +12,8 @@ implementation. docs/architecture/secure-aggregation.md describes it.
     group: the hub's part
     rounds: groups of a hub
 
-web/src/federated/secure is the same for pages; tests/conformance/secure.json has vectors of both.
+web/src/federated/secure is the same for pages; tests/conformance/federated/secure.json has vectors
+of both.
 """
 
 VERSION = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
@@ -82,7 +83,7 @@ class SecureRounds:
                 group.leave(node, Refusal("gone", "the client is gone, or busy"))
                 continue
             own: concurrent.futures.Future[Any] = concurrent.futures.Future()
-            own.add_done_callback(lambda f, node=node: self._left(group, node, f))  # type: ignore[misc]
+            own.add_done_callback(functools.partial(self._left, group, node))
             deadline = time.monotonic() + task.seconds
             session.work = Work(task, own, deadline, group=group)
             session.end_download()
