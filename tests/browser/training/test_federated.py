@@ -12,7 +12,7 @@ pytest.importorskip("websockets")
 pytest.importorskip("flwr")
 
 from tests.federated.serving import Server, identity  # noqa: F401 (a fixture)
-from tests.federated.toys import wait_for
+from tests.federated.toys import SHAPES, wait_for
 
 LORA = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.1}
 
@@ -110,7 +110,7 @@ def test_three_tabs_learn_together(visit, server, trainable, tmp_path, identity)
 def test_a_tab_enforces_its_terms(visit, server, trainable, tmp_path, identity):  # noqa: F811
     rounds = Server(tmp_path / "run", first_weights(), rounds=1, clients=1, deadline=60.0)
     tab = visit(server)
-    terms = {"secureAggregation": "required"}
+    terms = {"secureAggregation": "required", "authority": "A" * 43}
     arg = {"url": rounds.url, "text": TEXT, "name": "strict", "terms": terms}
     assert tab.run(JOIN, arg) is True
     rounds.start(1)
@@ -121,3 +121,50 @@ def test_a_tab_enforces_its_terms(visit, server, trainable, tmp_path, identity):
     assert list(log[0]["errors"].values()) == ["the client declined: terms"]
     arg = {**arg, "url": "ws://127.0.0.1:9"}
     assert "cannot be reached" in tab.run(JOIN, arg)["error"]["what"]
+
+
+SECURE = """
+    const fed = await import("/federated.js");
+    const counted = [];
+    const ledgers = arg.names.map(async (name) => {
+      let weights;
+      const train = async () => {
+        const values = new Map([...weights].map(([n, x]) => [n, x.map((v) => v + 0.01)]));
+        return { values, examples: 1, steps: 1, metrics: {} };
+      };
+      const round = Promise.withResolvers();
+      const client = await fed.FederatedClient.join(arg.url, {
+        trainer: { shapes: async () => arg.shapes, load: async (w) => void (weights = w), train },
+        data: null,
+        name,
+        terms: { secureAggregation: "required", authority: arg.authority, minimumCohort: 3 },
+        certify: (key) => window.certify(key, name),
+        onRound: (r) => counted.push(r.counted) && round.resolve(),
+        onDecline: (reason) => round.reject(new Error(reason)),
+      });
+      await round.promise;
+      return (await client.ledger()).map((e) => [e.codec, e.members]);
+    });
+    return { ledgers: await Promise.all(ledgers), counted };
+"""
+
+
+def test_a_secure_sum_in_a_browser(visit, server, tmp_path, identity):  # noqa: F811
+    """Keys that cannot be extracted, certified, kept, and used by Chromium's WebCrypto."""
+    from edgewise.federated.secure.identity import Authority, decoded, encoded
+
+    authority = Authority(bytes(range(32)))
+    fields = {"secure": True, "codec": "int8", "clip": 1.0, "rounds": 1, "clients": 3}
+    rounds = Server(tmp_path / "run", authority=encoded(authority.public), **fields)
+    tab = visit(server)
+    tab.page.expose_function(
+        "certify", lambda key, name: authority.certify(decoded(key, 32, ""), name).fields
+    )
+    rounds.thread.start()  # Flower waits for the clients
+    shapes = [[name, list(shape)] for name, shape in SHAPES.items()]
+    arg = {"url": rounds.url, "authority": encoded(authority.public), "shapes": shapes}
+    end = tab.run(SECURE, {**arg, "names": ["a", "b", "c"]})
+    assert end == {"ledgers": [[["masked", 3]] * 3] * 3, "counted": [True] * 3}
+    rounds.end()
+    moved = np.concatenate([(rounds.states[1][n] - rounds.states[0][n]).ravel() for n in SHAPES])
+    assert abs(moved.mean() - 0.01) < 0.003 and moved.std() < 0.02
