@@ -30,6 +30,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   federated: ["shared"],
   release: ["shared"],
   hybrid: ["protocol", "shared"],
+  split: ["hybrid", "shared"],
 };
 const MAX_FILES = 20; // per folder
 const MAX_LINES = 500; // per file that is not generated

@@ -42,7 +42,7 @@ export interface HybridCall extends SharedFields {
   private?: boolean;
   /** Receives new text, or has the methods of a text streamer. */
   streamer?: ((text: string) => void) | TextReceiver;
-  /** Cancels the call: the promise rejects with {@link Aborted}, whose `text` is the text so far. */
+  /** Cancels the call: it rejects with {@link Aborted}, whose `text` is the text so far. */
   signal?: AbortSignal;
   /** False: only the new text. Default: true. */
   return_full_text?: boolean;

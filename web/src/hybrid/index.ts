@@ -11,7 +11,7 @@
  * await write("Once upon a time", { max_new_tokens: 40, streamer: (text) => console.log(text) });
  * ```
  *
- * The other side is `edgewise serve`, llama.cpp, vLLM, Ollama, or another endpoint of OpenAI's form.
+ * The other side is `edgewise serve`, llama.cpp, vLLM, Ollama, or any endpoint of OpenAI's form.
  * @module
  */
 

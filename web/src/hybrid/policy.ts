@@ -100,12 +100,27 @@ function theOnlyOne(signals: Signals): Decision | undefined {
   const here = (...why: string[]): Decision => ({ where: "device", why });
   if (signals.private)
     return signals.split ? here("private: the rest is not asked") : here("private");
-  if (signals.split && !device) return { where: "split", why: ["the model is split"] };
+  if (signals.split) return ofSplit(signals);
   if (!cloud) return here("there is no other side");
   if (deviceOnly.length) return here(`only the device has ${deviceOnly.join(", ")}`);
   if (!device) return { where: "cloud", why: ["there is no other side"] };
   if (!signals.online) return here("offline");
   return undefined;
+}
+
+/** Where a split model runs: whole here, or the rest there. */
+function ofSplit({ device, cloud, online }: Signals): Decision {
+  const split = (...why: string[]): Decision => ({ where: "split", why });
+  const here = (...why: string[]): Decision => ({ where: "device", why });
+  if (!device) return split("the whole model is not given");
+  if (!online) return here("offline");
+  if (device.state !== "ready") return split("the whole model is not here");
+  const own = device.rates.first * units("device", 0);
+  const { measured, first, failures } = cloud?.rates ?? device.rates;
+  if (!measured) return split("it was not measured yet");
+  if (!device.rates.measured) return here("the device was not measured yet");
+  const text = `device ${Math.round(own)} ms, split ${Math.round(first)} ms expected`;
+  return first < own && failures <= RELIABLE ? split(text) : here(text);
 }
 
 function isLow({ battery }: Signals): boolean {

@@ -79,8 +79,8 @@ export class Rates {
   }
 
   /**
-   * Takes a call that was ended before its first token: it would have taken longer. Much longer than
-   * usual counts as a failure: a side that hangs is no slow side.
+   * Takes a call that was ended before its first token: it would have taken longer. Much longer
+   * than usual counts as a failure: a side that hangs is no slow side.
    */
   atLeast(where: Where, ms: number, prompt: number): void {
     const old = this.sides[where];

@@ -58,8 +58,13 @@ const TABLE: [Partial<Signals>, Rules, where: string, why: RegExp][] = [
   [{ battery, ...cloud(5000) }, { saveBattery: false }, "device", /cloud 5000/],
   [{}, { prefer: "device" }, "device", /preferred/],
   [{}, { prefer: "cloud" }, "cloud", /preferred/],
-  [{ split: true, device: undefined }, {}, "split", /split/],
+  [{ split: true, device: undefined }, {}, "split", /not given/],
   [{ split: true, private: true }, {}, "device", /private/],
+  [{ split: true, online: false }, {}, "device", /offline/],
+  [{ split: true, ...device("absent") }, {}, "split", /not here/],
+  [{ split: true, ...cloud(100) }, {}, "split", /split 100/],
+  [{ split: true, ...cloud(100, 5, 0.2) }, {}, "device", /split 100/],
+  [{ split: true, ...cloud(900) }, {}, "device", /160 ms, split 900/],
 ];
 
 test("the default policy", () => {

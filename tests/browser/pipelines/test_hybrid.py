@@ -1,10 +1,11 @@
 """Device and cloud in a page: what is private makes no request, and a text goes on elsewhere."""
 
+import numpy as np
 import pytest
 
 from tests.serve import environment  # noqa: F401
 
-from .conftest import MODEL
+from ..conftest import MODEL
 
 START = """
     const { hybrid, openAI } = await import("/hybrid.js");
@@ -105,3 +106,66 @@ def test_a_text_goes_on_elsewhere(visit, server):
             served.url,
         )
     assert got == [[True], [True, "device"], [True, "cloud"], [True]]
+
+
+def test_a_model_in_two_parts(visit, server, files, tmp_path):
+    """The first part in the page, the second one behind `edgewise serve`."""
+    pytest.importorskip("uvicorn")
+    from edgewise.compile import compile_inference
+    from edgewise.compile.halves import split_file
+    from edgewise.onnx import FileSource
+    from edgewise.serve.catalog import Catalog
+    from edgewise.serve.launch import Server
+    from edgewise.serve.options import ServeOptions
+
+    from tests.serve.test_halves import model, run
+
+    path = model(tmp_path / "model.onnx")
+    split_file(path, ["encoder"], tmp_path)
+    for name in ("first", "model"):
+        source = {f"{name}.onnx": FileSource(str(tmp_path / f"{name}.onnx"))}
+        package = compile_inference(source, [{"n": 2}], f"{name}.onnx")
+        package.save(str(files / f"{name}-part.edge"))
+    feeds = {
+        "x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4),
+        "y": np.arange(6, dtype=np.float32),
+    }
+    expected = run(path, feeds)
+    v = visit(server)
+    catalog = Catalog({}, parts={"m": str(tmp_path / "second.onnx")})
+    with Server(catalog, ServeOptions(port=0, origins=(server,))) as served:
+        got = v.run(
+            """
+            const { splitSession } = await import("/split.js");
+            const { InferenceSession, Tensor } = ew;
+            const [first, whole] = await Promise.all(
+              ["first", "model"].map((n) => InferenceSession.create(`/files/${n}-part.edge`)),
+            );
+            const session = splitSession({
+              first,
+              whole: async () => whole,
+              rest: `${arg.url}/split/m`,
+              tensors: ["hidden", "e1", "y"],
+              Tensor,
+            });
+            const feeds = () => ({
+              x: new Tensor("float32", arg.x, [2, 4]),
+              y: new Tensor("float32", arg.y, [6]),
+            });
+            const found = [];
+            for (const options of [{}, { private: true }]) {
+              const outputs = await session.run(feeds(), options);
+              const values = Object.entries(outputs).map(([n, t]) => [n, Array.from(t.data)]);
+              found.push([session.last.where, session.ledger().length, Object.fromEntries(values)]);
+            }
+            await Promise.all([first.release(), whole.release()]);
+            return found;
+            """,
+            {"url": served.url, "x": feeds["x"].ravel().tolist(), "y": feeds["y"].tolist()},
+        )
+    assert "error" not in got, got
+    assert [g[:2] for g in got] == [["split", 1], ["device", 1]]
+    for _, _, outputs in got:
+        assert outputs.keys() == expected.keys()
+        for name, values in outputs.items():
+            np.testing.assert_allclose(values, expected[name].ravel(), rtol=1e-5, atol=1e-6)
