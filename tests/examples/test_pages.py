@@ -45,6 +45,23 @@ def test_page_generate_stops(visit, example_server: str) -> None:
     )
 
 
+def test_hybrid(visit, example_server: str) -> None:
+    """Nobody answers at the cloud's address: the text comes from the device all the same."""
+    v = visit(example_server, "/examples/hybrid/", start=False)
+    v.page.fill("#address", "http://localhost:1/v1")
+    sent = "document.querySelectorAll('#ledger li').length"
+    for private in (False, True):
+        v.page.set_checked("#private", private)
+        v.page.fill("#prompt", "The old fisherman")
+        v.page.evaluate("document.querySelector('#status').textContent = ''")
+        v.page.click("#write")
+        wait(v.page, f"document.querySelector('#status').textContent && {sent} === 1")
+        story = v.page.inner_text("#story")
+        assert story.startswith("The old fisherman") and len(story) > 40
+        status = v.page.inner_text("#status")
+        assert "On the device" in status and ("private" in status) == private
+
+
 def test_page_finetune(visit, example_server: str) -> None:
     v = visit(example_server, "/examples/page-finetune/", start=False)
     wait(v.page, "!document.querySelector('#teach').disabled")

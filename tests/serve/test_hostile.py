@@ -144,6 +144,26 @@ def test_keys(catalog):
         assert send(server, b"", "/health", {}, "GET")[0] == 200
 
 
+def test_commands_that_serve_nothing_or_everybody(folder, capsys, monkeypatch):
+    from edgewise.cli import main
+
+    monkeypatch.delenv("EDGEWISE_API_KEY", raising=False)
+    model = str(folder)
+    for command, words in (
+        ([], "nothing to serve"),
+        (["--split", "second.onnx"], "is not NAME=PATH"),
+        ([model, "--adapter", model], "is not NAME=PATH"),
+        ([model, "--host", "0.0.0.0"], "everybody"),
+        ([model, "--queue", "0"], "at least 1"),
+        ([model, "--port", "99999"], "not a port"),
+        ([model, "--adapter", f"stories={model}"], "is a model's"),
+        ([f"a={model}", f"b={model}", "--adapter", "c=d"], "2 language models"),
+        (["nothing.edge"], "No such file"),
+    ):
+        assert main(["serve", *command]) == 1
+        assert words in capsys.readouterr().err
+
+
 LONG = {**GOOD, "max_tokens": 200, "logit_bias": {"0": -100}}  # no end of the story
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,8 @@ def run(args: argparse.Namespace) -> None:
     server = Server(catalog, options)
     names = ", ".join([*(name for name, _ in catalog.names()), *parts])
     print(f"{server.url}: {names}", flush=True)
-    server.run()
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends it
+        server.run()
 
 
 def _named(text: str, default: bool, option: str = "--adapter") -> tuple[str, str]:

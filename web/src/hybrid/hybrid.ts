@@ -24,6 +24,11 @@ export interface HybridOptions {
   /** Bytes of the device's model that are still to be downloaded, for the policy. */
   missing?: number | (() => number | Promise<number>);
   /**
+   * Whether the first call that is no private one begins to load the device's model, so that later
+   * ones find it; not where the user saves data, nor over 2G. Default: true.
+   */
+  preload?: boolean;
+  /**
    * Milliseconds without a token after which a side has failed, and the other one goes on.
    * Default: 10000.
    */
@@ -163,6 +168,7 @@ class Core {
     const decision = this.policy(signals);
     const { first, others } = this.sides(decision, signals);
     const { stall = STALL } = this.options;
+    this.preload(signals);
     const tell =
       typeof streamer === "function"
         ? (text: string) => streamer(text)
@@ -220,6 +226,14 @@ class Core {
       control.abort();
       done.catch(() => undefined);
     }
+  }
+
+  /** Begins to load the model while the cloud answers. */
+  private preload({ private: isPrivate, saveData, effectiveType, online }: Signals): void {
+    const slow = saveData || !online || /2g/.test(effectiveType ?? "");
+    if (this.options.preload === false || isPrivate || slow || this.device?.state !== "absent")
+      return;
+    this.device.load().catch(() => undefined); // a call that needs it tries again
   }
 
   /** What the policy is asked with. */

@@ -201,6 +201,30 @@ test("private calls stay here, whatever happens", async () => {
   await assert.rejects(without(asked, { private: true }), InputError);
 });
 
+test("the cloud answers while the model is loaded, then the device takes over", async () => {
+  const clock = new VirtualClock();
+  const cloud = fakeCloud(PROMPT, { before: () => clock.sleep(20) });
+  const pipe = fakeDevice(PROMPT, fine);
+  let loads = 0;
+  const device = async () => {
+    loads++;
+    await clock.sleep(1000);
+    return pipe;
+  };
+  const write = hybrid({ device, cloud, keep: null, clock, machine });
+  const seen: string[] = [];
+  for (let i = 0; i < 4; i++) {
+    const [out] = await clock.run(write(PROMPT, { return_full_text: false }));
+    assert.equal(out!.generated_text, WHOLE);
+    seen.push(`${write.last!.decision.where} ${write.last!.where}`);
+  }
+  assert.deepEqual([loads, seen[0], seen[1]], [1, "cloud cloud", "race cloud"]);
+  assert.match(seen.at(-1)!, / device$/);
+  const waits = hybrid({ device, cloud, keep: null, clock, machine, preload: false });
+  await clock.run(waits(PROMPT));
+  assert.equal(loads, 1);
+});
+
 test("a stream gives the pieces, and stops when nobody listens", async () => {
   const { write } = made(fine, fine);
   let told = "";
