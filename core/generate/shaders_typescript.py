@@ -32,6 +32,8 @@ export interface OperandContract {
   updated?: boolean;
   /** Names of the parameters with its sizes and strides, where these have six dimensions. */
   strided?: readonly [dims: string, strides: string];
+  /** Otherwise its dimensions as `extent:stride`, of parameters and numbers. */
+  layout?: string;
 }
 
 /** A shader: what its first lines declare, and its functions. */
@@ -173,6 +175,8 @@ def operand_of(kernel, operand) -> str:
         dims, strides = dimensions(operand.layout)[0]
         if "[" in kernel.params.get(dims, "") and "[" in kernel.params.get(strides, ""):
             fields.append(f"strided: {json.dumps([dims, strides])}")
+        elif re.fullmatch(r"((\w+:\w+), )*(\w+|\w+:\w+)", operand.layout):
+            fields.append(f"layout: {json.dumps(operand.layout)}")
     return f"      {{ {', '.join(fields)} }},"
 
 
@@ -261,7 +265,8 @@ def kernel_of(kernel, variants) -> list[str]:
     alike = alike_of(variants)
     out += [f"    enums: {json.dumps(enums)},", *alike, "    shaders: ["]
     for variant in variants:
-        out += shader_of(*variant, set(kernel.params if alike else ()))
+        listed = alike or "threads" in variant[1]
+        out += shader_of(*variant, set(kernel.params if listed else ()))
     return [*out, "    ],", "  },"]
 
 

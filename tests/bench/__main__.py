@@ -13,9 +13,10 @@ import os
 import sys
 import time
 
-from . import binding, kernels, language, networks, ops, pipelines, real, start, training, webgpu
+from . import binding, kernels, language, networks, ops, pipelines, real, start, training
 from .browser import Bench, say
 from .contenders import busy
+from .language import webgpu
 from .results import report
 
 MODULES = (

@@ -100,7 +100,7 @@ def bundle():
     out = WORK / "page"
     _sh(
         ROOT / "web/node_modules/.bin/esbuild",
-        *sorted(HERE.glob("page/*.js")),
+        *sorted(HERE.glob("page/**/*.js")),
         "--bundle",
         "--format=esm",
         "--target=es2022",

@@ -21,13 +21,14 @@ from edgewise.webgpu.arrange import Span, arrange
 from edgewise.webgpu.loaded import WebGPUPlan
 from edgewise.webgpu.steps import constants_of, register_ranges, steps_of
 from edgewise.webgpu.variants import stages_of
-from edgewise.webgpu.wgsl import program_of
+from edgewise.webgpu.wgsl import MACHINE, program_of
 from ops.harness import all_cases
 from training.zoo import ZooCase, cases
 
 from .test_arenas import ForeignEngine, language_model
 
 ROOT = Path(__file__).parents[2]
+IN_WASM = ("pack_integer", "integer_product")  # in pages
 NUMBERS = [
     1.0,
     -0.0,
@@ -96,7 +97,7 @@ class Printed(WebGPUPlan):
         data = loaded.plan.data
         gpu = SimpleNamespace(bindings=10, binding_bytes=1 << 27)
         prepared = SimpleNamespace(prepare=lambda program, where: None)
-        self.engine = SimpleNamespace(gpu=gpu, pipelines=prepared)
+        self.engine = SimpleNamespace(gpu=gpu, pipelines=prepared, machine=MACHINE)
         self.plan, self.steps, self.ranges = loaded.plan, steps_of(data), register_ranges(data)
         self.constants = SimpleNamespace(size=len(constants_of(data)))
         self.reasons, self.launches, self.firsts = {}, [], []
@@ -139,6 +140,8 @@ def test_both_languages_run_the_same_steps_at_once():
         texts = [[x.index, len(x.steps), [p.text for p in x.programs]] for x in launches]
         assert [x for x in got if x[0] >= count] == texts  # pages run init steps one by one
     assert {head for _, head, _ in sizes} == {tail for *_, tail in sizes} == {True, False}
+    launches = [x for one in printed for x in one.launches if x is not None]
+    assert any(len(x.kinds) > 2 for x in launches)
 
 
 def answers(question):
@@ -166,4 +169,4 @@ def test_both_languages_print_the_same_programs(monkeypatch):
     assert len(texts) > 100
     for data, a, b in zip(plans, got["printed"], want, strict=True):
         for step, x, y in zip(steps_of(data), a, b, strict=True):
-            assert x == y, step.kernel.name
+            assert x == (y if step.kernel.name not in IN_WASM else []), step.kernel.name

@@ -232,9 +232,9 @@ class Builder(Layouts):
         """Gives the buffers between steps their places, in one arena or in several."""
         phases = (self.init_steps, self.steps)
         if self.target.memory.several_arenas:
+            from ..ops.attention.write_through import write_through
             from .arenas import place_in_slots
             from .batches import in_batches
-            from .write_through import write_through
 
             self.steps = write_through(self.steps, lambda b: self.slot_kind(b) == "cache")
             batches = in_batches(self.steps, self.target.alike, self._is_state)

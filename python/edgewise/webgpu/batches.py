@@ -315,17 +315,19 @@ def _spans(step: PlanStep, index: int, largest: Sequence[int] = ()) -> list[tupl
     """(extent, stride) of the dimensions of an operand that are not 1, smallest stride first; None
     where its layout does not say them, or a stride is not positive.
     """
-    layout = dimensions(step.kernel.operands[index].layout or "")
+    layout = step.kernel.operands[index].layout or ""
     values = step.values(largest)
     dims: list[tuple[int, int]] = []
-    for i, (extent, stride) in enumerate(layout):
-        sizes, steps = values.get(extent), values.get(stride)
+    if not re.fullmatch(r"((\w+:\w+), )*(\w+|\w+:\w+)", layout):
+        return None
+    for extent, stride in dimensions(layout):
+        sizes, steps = (values.get(x, x) for x in (extent, stride or "1"))
         if isinstance(sizes, list) and isinstance(steps, list):
             dims += zip(sizes, steps)
-        elif extent and (stride or i == len(layout) - 1):
-            dims.append((int(evaluate(extent, values)), int(evaluate(stride or "1", values))))
-        else:
+        elif isinstance(sizes, list) or isinstance(steps, list):
             return None
+        else:
+            dims.append((int(sizes), int(steps)))
     dims = sorted(((d, s) for d, s in dims if d != 1), key=lambda x: x[1])
     return None if any(d < 1 or s < 1 for d, s in dims) else dims
 

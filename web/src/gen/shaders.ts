@@ -15,6 +15,8 @@ export interface OperandContract {
   updated?: boolean;
   /** Names of the parameters with its sizes and strides, where these have six dimensions. */
   strided?: readonly [dims: string, strides: string];
+  /** Otherwise its dimensions as `extent:stride`, of parameters and numbers. */
+  layout?: string;
 }
 
 /** A shader: what its first lines declare, and its functions. */
@@ -317,13 +319,13 @@ fn above_l(p: u32, q: u32) -> bool { return long_less(x(q), x(p)); }
   attention: {
     params: "batch heads kv_heads q_len kv_len head_dim v_dim q_b q_h q_s k_b k_h k_s v_b v_h v_s y_b y_h y_s mask_type m_b m_h m_q m_k causal past window kv_type nan_to_zero scale:f32 softcap:f32",
     operands: [
-      { name: "q", output: false, type: [1, 4] },
-      { name: "k", output: false, type: (p) => T(p.kv_type) },
-      { name: "v", output: false, type: (p) => T(p.kv_type) },
-      { name: "mask", output: false, type: (p) => T(p.mask_type) },
-      { name: "lengths", output: false, type: [6, 4] },
-      { name: "sink", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
+      { name: "q", output: false, type: [1, 4], layout: "batch:q_b, heads:q_h, q_len:q_s, head_dim" },
+      { name: "k", output: false, type: (p) => T(p.kv_type), layout: "batch:k_b, kv_heads:k_h, kv_len:k_s, head_dim" },
+      { name: "v", output: false, type: (p) => T(p.kv_type), layout: "batch:v_b, kv_heads:v_h, kv_len:v_s, v_dim" },
+      { name: "mask", output: false, type: (p) => T(p.mask_type), layout: "batch:m_b, heads:m_h, q_len:m_q, kv_len:m_k" },
+      { name: "lengths", output: false, type: [6, 4], layout: "batch" },
+      { name: "sink", output: false, type: [1, 4], layout: "heads" },
+      { name: "y", output: true, type: [1, 4], layout: "batch:y_b, heads:y_h, q_len:y_s, v_dim" },
     ],
     empty: ["batch", "heads", "q_len"],
     enums: {},
@@ -561,9 +563,9 @@ fn binary_bit_xor_l(u: vec2u, v: vec2u) -> vec2u { return u ^ v; }
   byte_lookup: {
     params: "n",
     operands: [
-      { name: "x", output: false, type: [2, 1] },
-      { name: "table", output: false, type: [2, 1] },
-      { name: "y", output: true, type: [2, 1] },
+      { name: "x", output: false, type: [2, 1], layout: "n" },
+      { name: "table", output: false, type: [2, 1], layout: "256" },
+      { name: "y", output: true, type: [2, 1], layout: "n" },
     ],
     empty: ["n"],
     enums: {},
@@ -576,6 +578,7 @@ fn binary_bit_xor_l(u: vec2u, v: vec2u) -> vec2u { return u ^ v; }
         text: () => "n",
         apply: [],
         stages: [],
+        counted: "n",
         body: `
 fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
 `,
@@ -693,6 +696,7 @@ fn element(i: u32) { y_set(y_at(i), x(x_at(i))); }
         text: () => "outer * inner",
         apply: [["plus", "plus_{type}"], ["zero", "zero_{type}"]],
         stages: [],
+        counted: "inner outer",
         body: `
 fn element(i: u32) {
   let o = i / inner;
@@ -738,6 +742,7 @@ fn zero_l() -> vec2u { return vec2u(0u); }
         when: (p) => p.bits >= 8,
         apply: [],
         stages: [],
+        counted: "axis inner outer",
         body: `
 const BLOCK = max(block, 1);
 fn element(i: u32) {
@@ -759,10 +764,10 @@ fn element(i: u32) {
   dynamic_quantize: {
     params: "n",
     operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [2, 1] },
-      { name: "scale", output: true, type: [1, 4] },
-      { name: "zero", output: true, type: [2, 1] },
+      { name: "x", output: false, type: [1, 4], layout: "n" },
+      { name: "y", output: true, type: [2, 1], layout: "n" },
+      { name: "scale", output: true, type: [1, 4], layout: "1" },
+      { name: "zero", output: true, type: [2, 1], layout: "1" },
     ],
     empty: [],
     enums: {},
@@ -833,8 +838,8 @@ fn value_8() -> vec2u { return vec2u(bitcast<u32>(i32(value_low)), bitcast<u32>(
   gather: {
     params: "size index_type outer count rows inner x_outer x_row y_outer",
     operands: [
-      { name: "x", output: false, type: (p) => [0, p.size] },
-      { name: "index", output: false, type: (p) => T(p.index_type) },
+      { name: "x", output: false, type: (p) => [0, p.size], layout: "outer:x_outer, rows:x_row, inner" },
+      { name: "index", output: false, type: (p) => T(p.index_type), layout: "count" },
       { name: "y", output: true, type: (p) => [0, p.size] },
     ],
     empty: ["outer", "count", "inner"],
@@ -848,6 +853,7 @@ fn value_8() -> vec2u { return vec2u(bitcast<u32>(i32(value_low)), bitcast<u32>(
         text: () => "outer * count * inner",
         apply: [],
         stages: [],
+        counted: "count inner outer",
         body: `
 fn element(i: u32) {
   let c = i / inner;
@@ -871,7 +877,7 @@ fn element(i: u32) {
     operands: [
       { name: "x", output: false, type: (p) => [0, p.size], strided: ["dims", "xs"] },
       { name: "index", output: false, type: (p) => T(p.index_type), strided: ["dims", "is"] },
-      { name: "y", output: true, type: (p) => [0, p.size] },
+      { name: "y", output: true, type: (p) => [0, p.size], layout: "dims" },
     ],
     empty: ["dims"],
     enums: {},
@@ -884,6 +890,7 @@ fn element(i: u32) {
         text: () => "volume(dims)",
         apply: [],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) {
   var row = index_int(index_at(i));
@@ -902,7 +909,7 @@ fn element(i: u32) {
     params: "bits count rows cols block index_type scale_type signed zeros",
     operands: [
       { name: "x", output: false, type: [2, 1] },
-      { name: "index", output: false, type: (p) => T(p.index_type) },
+      { name: "index", output: false, type: (p) => T(p.index_type), layout: "count" },
       { name: "scales", output: false, type: (p) => T(p.scale_type) },
       { name: "zeros_", output: false, type: [2, 1] },
       { name: "y", output: true, type: [1, 4] },
@@ -918,6 +925,7 @@ fn element(i: u32) {
         text: () => "count * cols",
         apply: [],
         stages: [],
+        counted: "cols count",
         body: `
 const MASK = (1u << bits) - 1u;
 const BLOCKS = (cols + block - 1) / block;
@@ -962,11 +970,11 @@ fn zero_of(row: u32, part: u32) -> f32 {
   gemm: {
     params: "batch0 batch1 m n k a0 a1 a_row a_col b0 b1 b_row b_col y0 y1 y_row bias_row bias_col b_type activation alpha:f32 beta:f32",
     operands: [
-      { name: "a", output: false, type: [1, 4] },
-      { name: "b", output: false, type: (p) => T(p.b_type) },
-      { name: "bias", output: false, type: [1, 4] },
-      { name: "residual", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
+      { name: "a", output: false, type: [1, 4], layout: "batch0:a0, batch1:a1, m:a_row, k:a_col" },
+      { name: "b", output: false, type: (p) => T(p.b_type), layout: "batch0:b0, batch1:b1, k:b_row, n:b_col" },
+      { name: "bias", output: false, type: [1, 4], layout: "m:bias_row, n:bias_col" },
+      { name: "residual", output: false, type: [1, 4], layout: "batch0:y0, batch1:y1, m:y_row, n" },
+      { name: "y", output: true, type: [1, 4], layout: "batch0:y0, batch1:y1, m:y_row, n" },
       { name: "scratch", output: true, type: [0, 4] },
     ],
     empty: ["batch0", "batch1", "m", "n"],
@@ -1109,15 +1117,15 @@ fn run(at: u32, lane: u32) {
   integer_binary: {
     params: "n multiply sign a_type b_type y_type low high",
     operands: [
-      { name: "a", output: false, type: (p) => T(p.a_type) },
-      { name: "b", output: false, type: (p) => T(p.b_type) },
-      { name: "a_scale", output: false, type: [1, 4] },
-      { name: "a_zero", output: false, type: (p) => T(p.a_type) },
-      { name: "b_scale", output: false, type: [1, 4] },
-      { name: "b_zero", output: false, type: (p) => T(p.b_type) },
-      { name: "y_scale", output: false, type: [1, 4] },
-      { name: "y_zero", output: false, type: (p) => T(p.y_type) },
-      { name: "y", output: true, type: (p) => T(p.y_type) },
+      { name: "a", output: false, type: (p) => T(p.a_type), layout: "n" },
+      { name: "b", output: false, type: (p) => T(p.b_type), layout: "n" },
+      { name: "a_scale", output: false, type: [1, 4], layout: "1" },
+      { name: "a_zero", output: false, type: (p) => T(p.a_type), layout: "1" },
+      { name: "b_scale", output: false, type: [1, 4], layout: "1" },
+      { name: "b_zero", output: false, type: (p) => T(p.b_type), layout: "1" },
+      { name: "y_scale", output: false, type: [1, 4], layout: "1" },
+      { name: "y_zero", output: false, type: (p) => T(p.y_type), layout: "1" },
+      { name: "y", output: true, type: (p) => T(p.y_type), layout: "n" },
     ],
     empty: ["n"],
     enums: {},
@@ -1130,6 +1138,7 @@ fn run(at: u32, lane: u32) {
         text: () => "n",
         apply: [["stored", "stored_{y_type}"]],
         stages: [],
+        counted: "n",
         body: `
 const SHIFT_A = select(0f, 128f, a_type == 3);
 const SHIFT_B = select(0f, 128f, b_type == 3);
@@ -1178,6 +1187,7 @@ fn stored_i(v: f32) -> i32 { return i32(v); }
         text: () => "batch * kv_heads * v_dim",
         apply: [],
         stages: [],
+        counted: "batch kv_heads v_dim",
         body: `
 const OUTS = max(heads, kv_heads);
 const EACH = OUTS / kv_heads;
@@ -1343,15 +1353,15 @@ fn zero_of_u(column: u32, blk: u32) -> f32 {
   norm: {
     params: "rms rows cols x_row skip_row y_row epsilon:f32 scale_offset:f32",
     operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "scale", output: false, type: [1, 4] },
-      { name: "bias", output: false, type: [1, 4] },
-      { name: "skip", output: false, type: [1, 4] },
-      { name: "skip_bias", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
-      { name: "sum", output: true, type: [1, 4] },
-      { name: "mean", output: true, type: [1, 4] },
-      { name: "inv_std", output: true, type: [1, 4] },
+      { name: "x", output: false, type: [1, 4], layout: "rows:x_row, cols" },
+      { name: "scale", output: false, type: [1, 4], layout: "cols" },
+      { name: "bias", output: false, type: [1, 4], layout: "cols" },
+      { name: "skip", output: false, type: [1, 4], layout: "rows:skip_row, cols" },
+      { name: "skip_bias", output: false, type: [1, 4], layout: "cols" },
+      { name: "y", output: true, type: [1, 4], layout: "rows:y_row, cols" },
+      { name: "sum", output: true, type: [1, 4], layout: "rows:y_row, cols" },
+      { name: "mean", output: true, type: [1, 4], layout: "rows" },
+      { name: "inv_std", output: true, type: [1, 4], layout: "rows" },
     ],
     empty: ["rows"],
     enums: {},
@@ -1455,6 +1465,7 @@ fn run(row: u32, lane: u32) {
         text: () => "n if unpack else (n * bits + 7) // 8",
         apply: [["convert", "convert_{unpack}"]],
         stages: [],
+        counted: "bits n unpack",
         body: `
 fn element(i: u32) { y_set(i, convert(i)); }
 fn convert_1(i: u32) -> u32 {
@@ -1481,7 +1492,7 @@ fn convert_0(i: u32) -> u32 {
     operands: [
       { name: "a", output: false, type: (p) => T(p.type), strided: ["dims", "as"] },
       { name: "b", output: false, type: (p) => T(p.type), strided: ["dims", "bs"] },
-      { name: "y", output: true, type: (p) => T(p.type) },
+      { name: "y", output: true, type: (p) => T(p.type), layout: "dims" },
     ],
     empty: ["dims"],
     enums: {},
@@ -1495,6 +1506,7 @@ fn convert_0(i: u32) -> u32 {
         when: (p) => p.type !== 11,
         apply: [["total", "total_{type}"]],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) { y_set(i, total(a_at(i), b_at(i))); }
 fn total_i(p: u32, q: u32) -> i32 {
@@ -1530,6 +1542,7 @@ fn total_l(p: u32, q: u32) -> vec2u {
         text: () => "outer * axis * inner",
         apply: [["stored", "stored_{type}"]],
         stages: [],
+        counted: "axis inner outer",
         body: `
 const BLOCK = max(block, 1);
 const BYTES = select(2u, 1u, type_code == 2 || type_code == 3);
@@ -1559,7 +1572,7 @@ fn stored_i(v: f32) -> i32 {
   range: {
     params: "type n start delta f_start:f32 f_delta:f32",
     operands: [
-      { name: "y", output: true, type: (p) => T(p.type) },
+      { name: "y", output: true, type: (p) => T(p.type), layout: "n" },
     ],
     empty: ["n"],
     enums: {},
@@ -1572,6 +1585,7 @@ fn stored_i(v: f32) -> i32 {
         text: () => "n",
         apply: [["value", "value_{type}"]],
         stages: [],
+        counted: "n",
         body: `
 fn element(i: u32) { y_set(i, value(i)); }
 fn value_f(i: u32) -> f32 { return f_start + f32(i) * f_delta; }
@@ -1592,7 +1606,7 @@ fn value_l(i: u32) -> vec2u {
       { name: "bias", output: false, type: [1, 4] },
       { name: "h_first", output: false, type: [1, 4] },
       { name: "c_first", output: false, type: [1, 4] },
-      { name: "lengths", output: false, type: [6, 4] },
+      { name: "lengths", output: false, type: [6, 4], layout: "b" },
       { name: "peepholes", output: false, type: [1, 4] },
       { name: "table", output: false, type: [1, 4] },
       { name: "y", output: true, type: [1, 4] },
@@ -1751,8 +1765,8 @@ fn run(at: u32, lane: u32) {
   reduce: {
     params: "op type outer n inner x_outer x_n x_inner y_outer",
     operands: [
-      { name: "x", output: false, type: (p) => T(p.type) },
-      { name: "y", output: true, type: (p) => T(p.type) },
+      { name: "x", output: false, type: (p) => T(p.type), layout: "outer:x_outer, n:x_n, inner:x_inner" },
+      { name: "y", output: true, type: (p) => T(p.type), layout: "outer:y_outer, inner" },
     ],
     empty: ["outer", "inner"],
     enums: {"op": "sum mean max min prod l1 l2 sum_square log_sum log_sum_exp"},
@@ -1766,6 +1780,7 @@ fn run(at: u32, lane: u32) {
         when: (p) => [6, 7].includes(p.type),
         apply: [["joined", "joined_{op}_{type}"], ["begin", "begin_{op}_{type}"]],
         stages: [],
+        counted: "inner outer",
         body: `
 fn element(i: u32) {
   let o = i / inner;
@@ -1883,11 +1898,11 @@ fn finished_log_sum_exp(s: f32, high: f32) -> f32 { return log(s) + high; }
   rope: {
     params: "batch heads seq head_dim rotary_dim interleaved x_b x_h x_s y_b y_h y_s c_b c_s c_rows position positions scale:f32",
     operands: [
-      { name: "x", output: false, type: [1, 4] },
+      { name: "x", output: false, type: [1, 4], layout: "batch:x_b, heads:x_h, seq:x_s, head_dim" },
       { name: "cos", output: false, type: [1, 4] },
       { name: "sin", output: false, type: [1, 4] },
       { name: "position_ids", output: false, type: [7, 8] },
-      { name: "y", output: true, type: [1, 4] },
+      { name: "y", output: true, type: [1, 4], layout: "batch:y_b, heads:y_h, seq:y_s, head_dim" },
     ],
     empty: ["batch", "heads", "seq"],
     enums: {},
@@ -1956,8 +1971,8 @@ fn element(i: u32) {
   softmax: {
     params: "rows cols x_row y_row log",
     operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
+      { name: "x", output: false, type: [1, 4], layout: "rows:x_row, cols" },
+      { name: "y", output: true, type: [1, 4], layout: "rows:y_row, cols" },
     ],
     empty: ["rows", "cols"],
     enums: {},
@@ -2060,8 +2075,8 @@ fn run(at: u32, lane: u32) {
   trilu: {
     params: "size batch rows cols k upper x_row x_batch y_row y_batch",
     operands: [
-      { name: "x", output: false, type: (p) => [0, p.size] },
-      { name: "y", output: true, type: (p) => [0, p.size] },
+      { name: "x", output: false, type: (p) => [0, p.size], layout: "batch:x_batch, rows:x_row, cols" },
+      { name: "y", output: true, type: (p) => [0, p.size], layout: "batch:y_batch, rows:y_row, cols" },
     ],
     empty: ["batch", "rows", "cols"],
     enums: {},
@@ -2074,6 +2089,7 @@ fn run(at: u32, lane: u32) {
         text: () => "batch * rows * cols",
         apply: [["nothing", "nothing_{size}"]],
         stages: [],
+        counted: "batch cols rows",
         body: `
 fn element(i: u32) {
   let r = i / cols;
@@ -2201,6 +2217,7 @@ fn unary_bit_not_l(v: vec2u) -> vec2u { return ~v; }
         text: () => "volume(dims)",
         apply: [],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) {
   if (condition(condition_at(i)) != 0u) { y_set(y_at(i), a(a_at(i))); }

@@ -8,13 +8,13 @@ export const PART: Readonly<Record<string, KernelShaders>> = {
     params: "batch channels inner train epsilon:f32 momentum:f32",
     operands: [
       { name: "x", output: false, type: [1, 4] },
-      { name: "scale", output: false, type: [1, 4] },
-      { name: "bias", output: false, type: [1, 4] },
-      { name: "mean", output: false, type: [1, 4] },
-      { name: "variance", output: false, type: [1, 4] },
+      { name: "scale", output: false, type: [1, 4], layout: "channels" },
+      { name: "bias", output: false, type: [1, 4], layout: "channels" },
+      { name: "mean", output: false, type: [1, 4], layout: "channels" },
+      { name: "variance", output: false, type: [1, 4], layout: "channels" },
       { name: "y", output: true, type: [1, 4] },
-      { name: "new_mean", output: true, type: [1, 4] },
-      { name: "new_variance", output: true, type: [1, 4] },
+      { name: "new_mean", output: true, type: [1, 4], layout: "channels" },
+      { name: "new_variance", output: true, type: [1, 4], layout: "channels" },
     ],
     empty: ["batch", "channels", "inner"],
     enums: {},
@@ -91,6 +91,7 @@ fn place(channel: u32, i: u32) -> u32 {
         text: () => "batch * groups * m * volume(y_size)",
         apply: [["activate", "activate_{activation}"]],
         stages: [],
+        counted: "batch groups m y_size",
         body: `
 fn element(i: u32) {
   let width = u32(y_size[2]);
@@ -149,6 +150,7 @@ fn element(i: u32) {
         text: () => "batch * groups * c * volume(x_size)",
         apply: [],
         stages: [],
+        counted: "batch c groups x_size",
         body: `
 fn position(p: i32, k: i32, d: u32) -> i32 {
   let q = p + pad[d] - k * dilation[d];
@@ -195,7 +197,7 @@ fn element(i: u32) {
   gather_nd: {
     params: "size index_type batch count depth inner x_batch sizes[6] strides[6]",
     operands: [
-      { name: "x", output: false, type: (p) => [0, p.size] },
+      { name: "x", output: false, type: (p) => [0, p.size], layout: "batch:x_batch, sizes:strides, inner" },
       { name: "index", output: false, type: (p) => T(p.index_type) },
       { name: "y", output: true, type: (p) => [0, p.size] },
     ],
@@ -210,6 +212,7 @@ fn element(i: u32) {
         text: () => "batch * count * inner",
         apply: [],
         stages: [],
+        counted: "batch count inner",
         body: `
 fn element(i: u32) {
   let c = i / inner;
@@ -254,6 +257,7 @@ fn element(i: u32) {
         when: (p) => p.has_y,
         apply: [],
         stages: [],
+        counted: "batch positions",
         body: `
 var<private> place_: array<array<i32, 4>, 3>;
 var<private> weight_: array<array<f32, 4>, 3>;
@@ -349,12 +353,12 @@ fn element(i: u32) {
     operands: [
       { name: "a", output: false, type: (p) => T(p.a_type) },
       { name: "w", output: false, type: (p) => T(p.b_type) },
-      { name: "a_zero", output: false, type: (p) => T(p.a_type) },
+      { name: "a_zero", output: false, type: (p) => T(p.a_type), layout: "1" },
       { name: "b_zero", output: false, type: (p) => T(p.b_type) },
-      { name: "sum_bias", output: false, type: [6, 4] },
-      { name: "a_scale", output: false, type: [1, 4] },
+      { name: "sum_bias", output: false, type: [6, 4], layout: "channels" },
+      { name: "a_scale", output: false, type: [1, 4], layout: "1" },
       { name: "factor", output: false, type: [1, 4] },
-      { name: "y_zero", output: false, type: (p) => T(p.y_type) },
+      { name: "y_zero", output: false, type: (p) => T(p.y_type), layout: "1" },
       { name: "y", output: true, type: (p) => T(p.y_type) },
       { name: "scratch", output: true, type: [0, 4] },
     ],
@@ -369,6 +373,7 @@ fn element(i: u32) {
         text: () => "batch * volume(y_size) * channels",
         apply: [["finished", "finished_{y_type}"]],
         stages: [],
+        counted: "batch channels y_size",
         body: `
 fn element(i: u32) {
   let channel = i % channels;
@@ -437,6 +442,7 @@ fn finished_u(s: i32, channel: u32) -> u32 { return u32(rounded(s, channel, f32(
         text: () => "batch * volume(y_size) * channels",
         apply: [["lowest", "lowest_{type}"]],
         stages: [],
+        counted: "batch channels y_size",
         body: `
 fn element(i: u32) {
   let channel = i % channels;
@@ -486,6 +492,7 @@ fn lowest_i() -> i32 { return -128i; }
         text: () => "planes * volume(y_size)",
         apply: [],
         stages: [],
+        counted: "planes y_size",
         body: `
 fn counted(o: u32, d: u32) -> i32 {
   let first = i32(o) * stride[d] - pad[d];
@@ -538,9 +545,9 @@ fn element(i: u32) {
   random: {
     params: "n stream threshold scale:f32 offset:f32",
     operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "seed", output: false, type: [7, 8] },
-      { name: "y", output: true, type: [1, 4] },
+      { name: "x", output: false, type: [1, 4], layout: "n" },
+      { name: "seed", output: false, type: [7, 8], layout: "1" },
+      { name: "y", output: true, type: [1, 4], layout: "n" },
     ],
     empty: ["n"],
     enums: {},
@@ -553,6 +560,7 @@ fn element(i: u32) {
         text: () => "ceil_div(n, 16)",
         apply: [],
         stages: [],
+        counted: "n",
         body: `
 fn element(i: u32) {
   let key = seed(0u);
@@ -599,6 +607,7 @@ fn element(i: u32) {
         text: () => "outer * m * inner",
         apply: [],
         stages: [],
+        counted: "inner m outer",
         body: `
 fn element(i: u32) {
   let column = i % inner;
@@ -625,7 +634,7 @@ fn element(i: u32) {
     operands: [
       { name: "x", output: false, type: [1, 4] },
       { name: "region", output: false, type: [1, 4] },
-      { name: "index", output: false, type: [7, 8] },
+      { name: "index", output: false, type: [7, 8], layout: "regions" },
       { name: "y", output: true, type: [1, 4] },
     ],
     empty: ["channels", "regions", "y_height", "y_width"],
@@ -639,6 +648,7 @@ fn element(i: u32) {
         text: () => "regions * channels * y_height * y_width",
         apply: [],
         stages: [],
+        counted: "channels regions y_height y_width",
         body: `
 const FAR = 16777216f;
 var<private> begin_: f32;
@@ -735,7 +745,7 @@ fn element(i: u32) {
     params: "size type index_type reduction dims[6] rows y_axis ys[6] is[6]",
     operands: [
       { name: "index", output: false, type: (p) => T(p.index_type), strided: ["dims", "is"] },
-      { name: "updates", output: false, type: (p) => [0, p.size] },
+      { name: "updates", output: false, type: (p) => [0, p.size], layout: "dims" },
       { name: "y", output: true, type: (p) => [0, p.size], updated: true, strided: ["dims", "ys"] },
     ],
     empty: ["dims"],
@@ -750,6 +760,7 @@ fn element(i: u32) {
         when: (p) => (p.reduction === 0 || p.type === 1),
         apply: [["joined", "joined_{reduction}_{size}"]],
         stages: [],
+        counted: "dims",
         body: `
 fn element(i: u32) {
   var extents = dims;
@@ -810,6 +821,7 @@ fn joined_2_4(to: u32, source: u32) -> u32 {
         when: (p) => (p.reduction === 0 || p.type === 1),
         apply: [["joined", "joined_{reduction}_{size}"]],
         stages: [],
+        counted: "inner",
         body: `
 fn element(i: u32) {
   var first = 0u;

@@ -46,16 +46,15 @@ type Member = readonly [m: number, k: number, span: Span];
  * @param steps neighbours of one kernel share their bindings
  * @param spans of the operands of each; undefined where absent or not in memory, and for working
  *   memory of the C function
+ * @param ends behind the steps of each kind, where neighbours of one kernel may be several
  */
 export function arrange(
   steps: readonly PlanStep[],
   spans: readonly (readonly (Span | undefined)[])[],
+  ends: readonly number[] = [],
 ): Arrangement {
   const outputs = (m: number, k: number): boolean => steps[m]!.contract!.operands[k]!.output;
-  const family: number[] = []; // number of the kernel
-  steps.forEach(({ kernel }, m) => {
-    family.push(m ? family[m - 1]! + +(kernel !== steps[m - 1]!.kernel) : 0);
-  });
+  const family = familiesOf(steps, ends);
   const members = spans.flatMap((of, m) =>
     of.flatMap((span, k): Member[] => (span ? [[m, k, span]] : [])),
   );
@@ -104,6 +103,16 @@ export function arrange(
     );
   });
   return out;
+}
+
+/** For each step, how many other kinds come before its own. */
+export function familiesOf(steps: readonly PlanStep[], ends: readonly number[]): number[] {
+  const family: number[] = [];
+  steps.forEach(({ kernel }, m) => {
+    const other = ends.includes(m) || kernel !== steps[m - 1]?.kernel;
+    family.push(m ? family[m - 1]! + +other : 0);
+  });
+  return family;
 }
 
 /** What the operands with one binding are stored as. */

@@ -10,12 +10,13 @@ import { MOST } from "./link.ts";
 import {
   elementType,
   follows,
+  isLinear,
   type Param,
   type PlanStep,
   type StepOperand,
   valuesOf,
 } from "./steps.ts";
-import { stagesOf, type Variant, variantsOf } from "./variants.ts";
+import { countOf, stagesOf, type Variant, variantsOf } from "./variants.ts";
 
 /** Names of the parameters in which steps may differ; none for a step alone. */
 export function variedIn(steps: readonly PlanStep[]): string[] {
@@ -38,7 +39,14 @@ export interface Group {
   head: boolean;
   /** Whether the last one joins the results of the two before it. */
   tail: boolean;
+  /** Behind the steps of each kind, where several have bodies of single elements. */
+  ends: number[];
 }
+
+/** Kinds of steps in one program. */
+const MOST_KINDS = 4;
+/** Workgroups that may have nothing to do. */
+const IDLE = 1024;
 
 /** Bytes that a step touches. */
 interface Range {
@@ -46,10 +54,65 @@ interface Range {
   begin: number;
   end: number;
   written: boolean;
+  /** Bytes from one row to the next, and those that are touched of each; 0: there are no rows. */
+  period: number;
+  width: number;
 }
 
-const clash = (a: Range, b: Range): boolean =>
-  a.buffer === b.buffer && (a.written || b.written) && a.begin < b.end && b.begin < a.end;
+function clash(a: Range, b: Range): boolean {
+  if (a.buffer !== b.buffer || !(a.written || b.written)) return false;
+  if (a.begin >= b.end || b.begin >= a.end) return false;
+  const { period } = a;
+  if (!period || period !== b.period) return true;
+  const behind = (((b.begin - a.begin) % period) + period) % period; // columns of one matrix
+  return !(a.width <= behind && behind <= period - b.width);
+}
+
+/** Extent and stride of the dimensions of an operand that are not 1, smallest stride first. */
+function spansOf(
+  step: PlanStep,
+  index: number,
+  registers: readonly number[],
+): (readonly [extent: number, stride: number])[] | undefined {
+  const { strided, layout } = step.contract!.operands[index]!;
+  if (!strided && !layout) return undefined;
+  const values = valuesOf(step, registers);
+  const pairs = strided ? [strided] : layout!.split(", ").map((part) => part.split(":"));
+  const dims: [number, number][] = [];
+  for (const [extent, stride = "1"] of pairs) {
+    const [sizes, steps] = [extent!, stride].map((x): unknown => values[x] ?? Number(x));
+    if (Array.isArray(sizes) && Array.isArray(steps))
+      sizes.forEach((d: number, i) => {
+        dims.push([d, steps[i] as number]);
+      });
+    else if (Array.isArray(sizes) || Array.isArray(steps)) return undefined;
+    else dims.push([sizes as number, steps as number]);
+  }
+  const found = dims.filter(([d]) => d !== 1).sort(([, s], [, t]) => s - t);
+  return found.some(([d, s]) => d < 1 || s < 1) ? undefined : found;
+}
+
+/** Bytes from one row of an operand to the next, and those of a row that it touches. */
+function rowsOf(step: PlanStep, index: number): [period: number, width: number] {
+  const dims = spansOf(step, index, []) ?? [];
+  const [, size] = elementType(step, index);
+  let span = 1;
+  for (const [i, [d, s]] of dims.entries()) {
+    if (i && span <= s && dims.slice(i).every(([, more]) => more % s === 0))
+      return [s * size, span * size];
+    span += (d - 1) * s;
+  }
+  return [0, 0];
+}
+
+/** Bytes from element 0 that a step touches with any values of the registers; 0: not known. */
+function mostBytes(step: PlanStep, index: number, largest: readonly number[]): number {
+  const numbers = [...step.params.values()].flat();
+  if (numbers.some((x) => isLinear(x) && x.scale < 0)) return 0;
+  const dims = spansOf(step, index, largest);
+  if (!dims) return 0;
+  return elementType(step, index)[1] * dims.reduce((sum, [d, s]) => sum + (d - 1) * s, 1);
+}
 
 const same = (a: StepOperand | undefined, b: StepOperand | undefined): boolean =>
   a === b ||
@@ -68,12 +131,14 @@ export class Grouping {
    * @param resolved what the steps touch
    * @param largest highest values of the registers
    * @param temporary whether the contents of a buffer of operands end with the run
+   * @param kept whether a run that fails must not change it
    */
   constructor(
     private readonly steps: readonly PlanStep[],
     private readonly resolved: readonly Pick<ResolvedStep, "operands">[],
     private readonly largest: readonly number[],
     private readonly temporary: (buffer: number) => boolean,
+    private readonly kept: (buffer: number) => boolean,
   ) {
     this.stages = steps.map((step) => stagesOf(step, largest));
   }
@@ -88,7 +153,52 @@ export class Grouping {
       behind = this.alike(first, end);
     }
     const tail = behind < end && behind - begin === 2 && this.tailFits(first, begin, behind);
-    return { first, end: behind + +tail, head, tail };
+    if (head || tail) return { first, end: behind + +tail, head, tail, ends: [] };
+    const ends = this.kinds(first, behind, end);
+    return { first, end: ends.at(-1)!, head, tail, ends: ends.length > 1 ? ends : [] };
+  }
+
+  /** Behind the steps of each kind that can run at once with steps first to behind - 1. */
+  private kinds(first: number, behind: number, most: number): number[] {
+    const ends = [behind];
+    const rangesIn = (from: number, to: number): Range[] =>
+      Array.from({ length: to - from }, (_, i) => this.ranges(from + i)).flat();
+    const touched = rangesIn(first, behind);
+    const group = this.single(first);
+    let fails = this.fails(first);
+    const end = Math.min(most, first + MOST.STEPS - 2);
+    while (group && ends.at(-1)! < end && ends.length < MOST_KINDS) {
+      const begin = ends.at(-1)!;
+      const next = this.alike(begin, end);
+      const ranges = rangesIn(begin, next);
+      if (this.single(begin) !== group) break;
+      if (ranges.some((a) => touched.some((b) => clash(a, b)))) break;
+      fails ||= this.fails(begin);
+      touched.push(...ranges);
+      // states are not written once an index was out of range
+      if (fails && touched.some(({ buffer, written }) => written && this.kept(buffer))) break;
+      ends.push(next);
+    }
+    return ends;
+  }
+
+  /**
+   * Invocations in a workgroup of a step whose body computes single elements; 0 for others. Where
+   * registers decide how many there are, the dispatch has workgroups for the most.
+   */
+  private single(index: number): number {
+    const step = this.steps[index]!;
+    const [stage, ...more] = this.stages[index]!;
+    if (!stage?.threads || more.length) return 0;
+    const counted = [...namesOf(stage.counted), ...step.contract!.empty];
+    const varies = counted.some((name) => follows(step.params.get(name)));
+    if (varies && countOf(stage, valuesOf(step, this.largest)) > IDLE) return 0;
+    return stage.group;
+  }
+
+  /** Whether the body of a step can find an index that is out of range. */
+  private fails(index: number): boolean {
+    return this.stages[index]![0]?.body.includes("fail(") ?? false;
   }
 
   /** The step behind neighbours that one body can run. */
@@ -142,9 +252,14 @@ export class Grouping {
       const { name, output } = step.contract!.operands[i] ?? { name: "", output: false };
       const found = resolved[i];
       if (!v || !found || isScratch(step, i) || name === without) return [];
-      const whole = step.dynamic || v.register >= 0;
-      const [begin, end] = whole ? [0, Infinity] : [found.begin, found.end];
-      return [{ buffer: v.buffer, begin, end, written: output }];
+      const [buffer, written] = [v.buffer, output];
+      if (!step.dynamic && v.register < 0) {
+        const [period, width] = rowsOf(step, i);
+        return [{ buffer, begin: found.begin, end: found.end, written, period, width }];
+      }
+      const bytes = v.register < 0 ? mostBytes(step, i, this.largest) : 0;
+      const [begin, end] = bytes ? [v.offset, v.offset + bytes] : [0, Infinity];
+      return [{ buffer, begin, end, written, period: 0, width: 0 }];
     });
   }
 
@@ -279,8 +394,8 @@ function isPlain(step: PlanStep): boolean {
   });
 }
 
-/** Whether operands in a buffer end with a run, by the kinds of a plan's slots. */
-export const temporaryIn =
-  (kinds: readonly string[]) =>
+/** Whether a buffer of operands is a slot of one of some kinds. */
+export const kindIn =
+  (kinds: readonly string[], ...these: string[]) =>
   (buffer: number): boolean =>
-    kinds[buffer - BUFFERS.SLOT0] === "temp";
+    these.includes(kinds[buffer - BUFFERS.SLOT0] ?? "");

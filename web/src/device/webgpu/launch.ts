@@ -2,7 +2,7 @@
 // of python/edgewise/webgpu/launch.py.
 
 import { BUFFERS } from "../../gen/plan_format.ts";
-import { type Arrangement, arrange, isScratch, type Span } from "./arrange.ts";
+import { type Arrangement, arrange, familiesOf, isScratch, type Span } from "./arrange.ts";
 import { isSwapped, jsonOf, variedIn } from "./batches.ts";
 import type { PlanContext } from "./context.ts";
 import { floatsOf, MOST, RECORD_BYTES, WORD } from "./link.ts";
@@ -38,7 +38,9 @@ export class Launch {
   /** Steps that the body runs. */
   private readonly parts: readonly PlanStep[];
   private readonly stages: Variant[];
-  private readonly varied: readonly string[];
+  /** The same by kind, and the parameters in which those of a kind differ. */
+  private readonly kinds: readonly (readonly PlanStep[])[];
+  private readonly varied: readonly (readonly string[])[];
   private readonly guarded: boolean = false;
   private bindGroups: GPUBindGroup[] = [];
   private readonly groups = new Map<string, GPUBindGroup[]>();
@@ -51,6 +53,7 @@ export class Launch {
    * @param index of the first step
    * @param steps one; or a group (batches.ts): steps that are alike, and a head and a tail
    * @param failing whether a step before it can find an index that is out of range
+   * @param ends behind the steps of each kind, from the first step on
    */
   constructor(
     private readonly plan: PlanContext,
@@ -59,12 +62,16 @@ export class Launch {
     private readonly failing: boolean,
     private readonly head = false,
     private readonly tail = false,
+    private readonly ends: readonly number[] = [],
   ) {
     this.step = steps[+head]!;
     this.parts = steps.slice(+head, steps.length - +tail);
-    this.varied = tail ? [] : variedIn(this.parts);
+    this.kinds = ends.length
+      ? ends.map((end, i) => steps.slice(ends[i - 1] ?? 0, end))
+      : [this.parts];
+    this.varied = this.kinds.map((kind) => (tail ? [] : variedIn(kind)));
     const { registers } = plan.parts;
-    const largest = registers.map(([, high]) => high);
+    const { largest } = this;
     this.stages = stagesOf(this.step, largest);
     const slotOf = (buffer: number): number[] =>
       buffer >= BUFFERS.SLOT0 ? [buffer - BUFFERS.SLOT0] : [];
@@ -86,7 +93,10 @@ export class Launch {
         this.reason = "more buffers than this GPU binds";
         return;
       }
-      this.counts = this.parts.map((part) => countOf(this.stages.at(-1)!, valuesOf(part, largest)));
+      this.counts = this.kinds.flatMap((kind) => {
+        const stage = stagesOf(kind[0]!, largest).at(-1)!;
+        return kind.map((part) => countOf(stage, valuesOf(part, largest)));
+      });
       this.total = tail ? this.counts[0]! : this.counts.reduce((sum, n) => sum + n, 0);
       this.grids = [folded(this.total)];
     } else if (!this.step.dynamic) this.grids = this.gridsFor(registers.map(([low]) => low));
@@ -112,6 +122,11 @@ export class Launch {
     return `${this.plan.where}, step ${this.index}, kernel ${this.step.kernel}`;
   }
 
+  /** Highest values of the registers. */
+  private get largest(): number[] {
+    return this.plan.parts.registers.map(([, high]) => high);
+  }
+
   private gridsFor(registers: readonly number[]): Grid[] {
     const values = valuesOf(this.step, registers);
     return this.stages.map((stage) => folded(countOf(stage, values)));
@@ -121,6 +136,7 @@ export class Launch {
     return arrange(
       this.steps,
       this.steps.map((_, member) => this.spans(member, placed)),
+      this.ends,
     );
   }
 
@@ -205,13 +221,14 @@ export class Launch {
     this.arrangement = key;
     const { texts, pipelines } = this.plan.device;
     const batch = this.steps.length > 1 ? this.batchOf(roles) : undefined;
-    const printed = ({ kernel, params, operands }: PlanStep): unknown => [
+    const { varied, steps, head, tail } = this;
+    const printed = ({ kernel, params, operands }: PlanStep, kind = 0): unknown => [
       kernel,
-      [...params].filter(([name]) => !this.varied.includes(name)),
+      [...params].filter(([name]) => !varied[kind]!.includes(name)),
       operands.map((v) => v && [v.register, v.scale]),
     ];
-    const { varied, steps, head, tail } = this;
-    const ends = [head && printed(steps[0]!), tail && printed(steps.at(-1)!)];
+    const others = this.kinds.slice(1).map(([first], i) => printed(first!, i + 1));
+    const ends = [head && printed(steps[0]!), tail && printed(steps.at(-1)!), others, this.ends];
     this.programs = this.stages.map((stage) => {
       const own = [stage.name, printed(this.step), this.guarded, varied, steps.length];
       const of = `${jsonOf([own, ends, batch?.swapped])}${key}`;
@@ -229,14 +246,26 @@ export class Launch {
   /** What a dispatch of several steps runs. */
   private batchOf(roles: Arrangement["roles"]): Batch {
     const { steps, varied, head, tail } = this;
+    const families = familiesOf(steps, this.ends);
     return {
       records: steps.length,
-      varied,
+      varied: varied[0]!,
       head: head ? steps[0] : undefined,
       tail: tail ? steps.at(-1) : undefined,
       headRoles: roles[0]!,
       tailRoles: roles.at(-1)!,
       swapped: tail && isSwapped(steps),
+      others: this.kinds.slice(1).map(([step], i) => {
+        const first = this.ends[i]!;
+        const [variant] = stagesOf(step!, this.largest);
+        return {
+          step: step!,
+          first,
+          variant: variant!,
+          roles: roles[families[first]!]!,
+          varied: varied[i + 1]!,
+        };
+      }),
     };
   }
 
@@ -276,7 +305,8 @@ export class Launch {
   }
 
   private records({ offsets, choices }: Arrangement): ArrayBuffer {
-    const { steps, varied, head, index, total } = this;
+    const { steps, head, index, total } = this;
+    const varied = this.kinds.flatMap((kind, i) => kind.map(() => this.varied[i]!));
     const view = new DataView(new ArrayBuffer(RECORD_BYTES * steps.length));
     let first = 0;
     steps.forEach((step, m) => {
@@ -299,7 +329,7 @@ export class Launch {
       const count = this.counts[m - +head];
       if (count === undefined) return;
       first += count;
-      varied.forEach((name, i) => {
+      varied[m - +head]!.forEach((name, i) => {
         put(WORD.VARIED + i, step.params.get(name) as number);
       });
     });

@@ -108,7 +108,10 @@ export class Linker {
   renamed(prefix: string): [name: string, text: string][] {
     const shared = partsOf(COMMON);
     const own = [...this.out.keys()].filter((name) => !shared.has(name) && !SPECIAL.has(name));
-    const names = new RegExp(`(?<![.\\w])(${own.join("|")})\\b`, "g");
+    const texts = own.map((name) => this.out.get(name)).join("\n");
+    const within = Array.from(texts.matchAll(/\bfn (\w+)/g), ([, name]) => name!);
+    const all = new Set([...own, ...within.filter((name) => !this.out.has(name))]);
+    const names = new RegExp(`(?<![.\\w])(${[...all].join("|")})\\b`, "g");
     return [...this.out].map(([name, text]) => [
       own.includes(name) ? prefix + name : name,
       own.length ? text.replace(names, `${prefix}$1`) : text,

@@ -4,7 +4,7 @@
 import { PlanError } from "../../shared/errors.ts";
 import type { PlanHandle } from "../device.ts";
 import { type ResolvedStep, resolveSteps } from "../wasm/resolve.ts";
-import { Grouping, temporaryIn } from "./batches.ts";
+import { Grouping, kindIn } from "./batches.ts";
 import type { GpuContext, PlanContext } from "./context.ts";
 import { Launch } from "./launch.ts";
 import { RECORD_BYTES } from "./link.ts";
@@ -99,7 +99,13 @@ export class GpuPlan implements PlanContext {
     const { steps, initCount, registers } = this.parts;
     const largest = registers.map(([, high]) => high);
     const resolved = this.resolve(0, steps.length);
-    const groups = new Grouping(steps, resolved, largest, temporaryIn(this.kinds));
+    const groups = new Grouping(
+      steps,
+      resolved,
+      largest,
+      kindIn(this.kinds, "temp"),
+      kindIn(this.kinds, "state", "computed"),
+    );
     const alone = steps.map((step, i) => new Launch(this, i, [step], false).reason);
     let failing = false;
     let first = 0;
@@ -131,7 +137,8 @@ export class GpuPlan implements PlanContext {
       const group = groups.at(first, end);
       const steps = this.parts.steps.slice(first, group.end);
       if (steps.length === 1) break;
-      const found = new Launch(this, first, steps, failing, group.head, group.tail);
+      const ends = group.ends.map((behind) => behind - first);
+      const found = new Launch(this, first, steps, failing, group.head, group.tail, ends);
       if (!found.reason) return found;
       end = first + (steps.length >> 1); // fewer, as they need too many bindings
     }

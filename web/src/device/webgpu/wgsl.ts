@@ -26,6 +26,16 @@ export interface Program {
   records: number;
 }
 
+/** Steps with a body of their own in a dispatch. */
+export interface Kind {
+  /** The first of them, and its number. */
+  step: PlanStep;
+  first: number;
+  variant: Variant;
+  roles: readonly Role[];
+  varied: readonly string[];
+}
+
 /** What a dispatch of several steps runs. */
 export interface Batch {
   /** Number of its steps. */
@@ -40,6 +50,8 @@ export interface Batch {
   tailRoles: readonly Role[];
   /** Whether the first of these two is the second operand of the last step. */
   swapped: boolean;
+  /** Further kinds of steps, behind those of the program's own body. */
+  others: readonly Kind[];
 }
 
 /** The number of threads or groups as a u32 expression. */
@@ -81,7 +93,7 @@ export function programOf(
 ): Program {
   const own = batch ? "batch_part" : "";
   const linker = new Linker(step, variant, roles, bindings, batch?.varied, own);
-  const linkers = [linker, ...(batch ? ends(linker, batch) : [])];
+  const linkers = [linker, ...(batch ? [...ends(linker, batch), ...others(linker, batch)] : [])];
   linker.need(variant.parts.has("element") ? "element" : "run");
   let body = bodyOf(step, variant, linker, batch);
   const registers = linkers.some((one) => one.registers);
@@ -160,6 +172,18 @@ function ends(linker: Linker, batch: Batch): Linker[] {
   return out;
 }
 
+/** Links the bodies of further kinds of steps: kind1_element, kind1_total, ... */
+function others(linker: Linker, batch: Batch): Linker[] {
+  return batch.others.map(({ step, variant, roles, varied }, i) => {
+    const other = new Linker(step, variant, roles, linker.bindings, varied, "batch_part");
+    other.need("element");
+    const total = countOf(variant, step, other);
+    other.out.set("total", `fn total() -> u32 { return ${total}; }`);
+    for (const [name, text] of other.renamed(`kind${i + 1}_`)) linker.out.set(name, text);
+    return other;
+  });
+}
+
 /** The statements of a program's entry point. */
 function bodyOf(step: PlanStep, variant: Variant, linker: Linker, batch?: Batch): string {
   const count = countOf(variant, step, linker);
@@ -192,7 +216,15 @@ function bodyOf(step: PlanStep, variant: Variant, linker: Linker, batch?: Batch)
     ` if (record[middle * ${row}u + ${of(WORD.START)} <= place)` +
     " { low = middle; } else { high = middle; } }" +
     ` batch_part = low; let at = place - ${linker.word(WORD.START)};`;
-  return element
-    ? `${search} let i = at * ${group}u + lane; if (i < ${count}) { element(i); }`
-    : `${search} run(at, lane);`;
+  if (!element) return `${search} run(at, lane);`;
+  const starts = batch.others.map(({ first }) => first);
+  let text = `${search} let i = at * ${group}u + lane; `;
+  if (starts.length) text += `if (batch_part < ${starts[0]!}u) { `;
+  text += `if (i < ${count}) { element(i); }`;
+  starts.forEach((_, i) => {
+    const end = starts[i + 1];
+    const body = `if (i < kind${i + 1}_total()) { kind${i + 1}_element(i); }`;
+    text += ` } else ${end === undefined ? "" : `if (batch_part < ${end}u) `}{ ${body}`;
+  });
+  return starts.length ? `${text} }` : text;
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from .steps import Step
-from .view import Storage, View
+if TYPE_CHECKING:
+    from ...plan.steps import Step
+    from ...plan.view import Storage, View
 
 
 def write_through(steps: Sequence[Step], is_cache: Callable[[Storage], bool]) -> list[Step]:
@@ -40,7 +42,7 @@ def write_through(steps: Sequence[Step], is_cache: Callable[[Storage], bool]) ->
             continue  # who reads the cache meanwhile reads what it was
         strides = {f"y_{n}": stride for n, stride in zip("bhs", y.strides)}
         operands = [y if k == place else v for k, v in enumerate(rope.operands)]
-        out[of[0]] = Step(rope.kernel, {**rope.params, **strides}, operands, rope.label)
+        out[of[0]] = type(rope)(rope.kernel, {**rope.params, **strides}, operands, rope.label)
         out[i] = None
     return [step for step in out if step is not None]
 

@@ -1,7 +1,8 @@
 // onnxruntime-web's WebGPU execution provider as contender, used as transformers.js does: the cache
 // stays on the GPU, as an output of each run and an input of the next one.
-import { adapter, counts, peakBytes } from "./gpu-counts.js";
-import { argmax, base64, now, serve } from "./rpc.js";
+
+import { argmax, base64, now, serve } from "../rpc.js";
+import { adapter, counts, peakBytes } from "./counts.js";
 
 let ort;
 let session;

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .browser import ROOT, WORK, Bench, Contender, say
-from .contenders import leave_out, turns
-from .language import gguf_file
-from .models import genai_model, in_4_bits, language_model
-from .stats import cell, ratio, show
+from ..browser import ROOT, WORK, Bench, Contender, say
+from ..contenders import leave_out, turns
+from ..models import genai_model, in_4_bits, language_model
+from ..stats import cell, ratio, show
+from . import gguf_file
 
 CASES = ("webgpu",)
 FLAGS = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan")
@@ -72,9 +72,9 @@ def open_all(bench: Bench) -> dict[str, Contender]:
     """The contenders that could be opened."""
     heads, presents = (SHAPE["kv_heads"], SHAPE["head_dim"]), files()
     scripts: dict[str, tuple[str, tuple[Any, ...]]] = {
-        OURS: ("webgpu.js", ("/bench/webgpu/webgpu.edge", "webgpu")),
-        WASM: ("webgpu.js", ("/bench/webgpu/cpu.edge", "wasm")),
-        ORT: ("ort-webgpu.js", ("/bench/webgpu/model.onnx", *heads, presents)),
+        OURS: ("webgpu/edgewise.js", ("/bench/webgpu/webgpu.edge", "webgpu")),
+        WASM: ("webgpu/edgewise.js", ("/bench/webgpu/cpu.edge", "wasm")),
+        ORT: ("webgpu/ort.js", ("/bench/webgpu/model.onnx", *heads, presents)),
     }
     found: dict[str, Contender] = {}
 

@@ -1,14 +1,14 @@
 // Edgewise as contender on a GPU: the device and the decoder of web/src, without the tokenizer; in
 // WebAssembly with the same files.
 
-import { Engine } from "../../../web/src/device/wasm/engine.ts";
-import { GpuDevice } from "../../../web/src/device/webgpu/device.ts";
-import { HttpSource } from "../../../web/src/shared/files/http.ts";
-import { EngineDecoder } from "../../../web/src/worker/model/decoder.ts";
-import { Weights } from "../../../web/src/worker/model/weights.ts";
-import { openPackage } from "../../../web/src/worker/package/package.ts";
-import { adapter, counts, peakBytes } from "./gpu-counts.js";
-import { argmax, base64, now, serve } from "./rpc.js";
+import { Engine } from "../../../../web/src/device/wasm/engine.ts";
+import { GpuDevice } from "../../../../web/src/device/webgpu/device.ts";
+import { HttpSource } from "../../../../web/src/shared/files/http.ts";
+import { EngineDecoder } from "../../../../web/src/worker/model/decoder.ts";
+import { Weights } from "../../../../web/src/worker/model/weights.ts";
+import { openPackage } from "../../../../web/src/worker/package/package.ts";
+import { argmax, base64, now, serve } from "../rpc.js";
+import { adapter, counts, peakBytes } from "./counts.js";
 
 let device;
 let decoder;
