@@ -89,7 +89,12 @@ export const ceil_div = (a: number, b: number): number => Math.ceil(a / b);
 HELPERS = ("T", "bytes_of", "bytes_of_any", "ceil_div", "volume")
 
 KERNELS = pathlib.Path(__file__).resolve().parents[1] / "kernels"
-PARTS = {"convolution": "images", "image": "images", "training": "training"}  # by folder
+PARTS = {  # by folder
+    "convolution": "images",
+    "image": "images",
+    "recurrent": "images",
+    "training": "training",
+}
 IMAGES = {"batch_norm", "gather_nd", "integer_depthwise", "integer_max_pool", "random"}
 IMAGES |= {"scatter_elements", "scatter_nd"}  # of other folders, and in no language model
 PACKED = ("pack_integer", "integer_product")  # whose layout differs between machines: in no part
