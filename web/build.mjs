@@ -18,7 +18,7 @@ await build({
     inline: join(here, "src/worker/inline.ts"),
     ...Object.fromEntries(
       modules
-        .filter((name) => name !== "federated")
+        .filter((name) => !["federated", "release"].includes(name)) // made of two files, below
         .map((name) => [name, join(here, `src/${name}/index.ts`)]),
     ),
   },
@@ -42,6 +42,19 @@ await build({
   outdir: out,
   plugins: [beside(/\/shared\/errors\.ts$/, "./federated.js", ["import-statement"])],
 });
+// So has the storage of browsers without private files.
+await build({
+  ...options,
+  entryPoints: { release: join(here, "src/release/index.ts") },
+  outdir: out,
+  plugins: [beside(/\/indexed\.ts$/, "./release-indexed.js", ["dynamic-import"])],
+});
+await build({
+  ...options,
+  entryPoints: { "release-indexed": join(here, "src/shared/files/indexed.ts") },
+  outdir: out,
+  plugins: [beside(/\/errors\.ts$/, "./release.js", ["import-statement"])],
+});
 // A classic script: not every browser has service workers that are modules.
 await build({
   ...options,
@@ -50,7 +63,8 @@ await build({
   outdir: out,
 });
 
-for (const name of ["edgewise", "compiler", "inline", ...modules, "federated-secure"])
+const PARTS = ["federated-secure", "release-indexed"];
+for (const name of ["edgewise", "compiler", "inline", ...modules, ...PARTS])
   await squeezeFile(join(out, `${name}.js`));
 markImports(join(out, "edgewise.js"));
 await buildWorker();

@@ -15,7 +15,7 @@
  * @module
  */
 
-export { Aborted, EdgewiseError, InputError, StorageError } from "../shared/errors.ts";
+export { Aborted, EdgewiseError, EngineError, InputError, StorageError } from "../shared/errors.ts";
 export { ReleaseError, type ReleaseProblem } from "./errors.ts";
 export {
   type AvailableVersion,
