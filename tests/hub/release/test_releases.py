@@ -26,7 +26,7 @@ from edgewise.release.errors import ReleaseError
 from edgewise.release.manifest import Manifest, parse, selected
 from edgewise.sums import source_sums
 
-from .make_vectors import MUTATIONS, content_of, mutated, numbers, refusal, write_adapter
+from .make_vectors import MUTATIONS, content_of, mutated, numbers, refusal
 
 VECTORS = vectors("releases/versions")
 
@@ -193,13 +193,33 @@ def repository(tmp_path):
     return folder, keys
 
 
+def after_round(folder, number):
+    """The folder of federated rounds after a round."""
+    from edgewise.federated.codec import Schema
+    from edgewise.federated.settings import RunFolder, Settings, State
+
+    lora = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 8, "lora_alpha": 16}
+    lora["target_modules"] = ["q"]
+    shapes = {"m.q.lora_A.weight": (8, 512), "m.q.lora_B.weight": (512, 8)}
+    start, change = (np.random.default_rng(seed) for seed in (0, number))
+    weights = {}
+    for name, shape in shapes.items():
+        weights[name] = start.normal(0, 0.1, shape) + number * change.normal(0, 1e-3, shape)
+    run = RunFolder(folder)
+    if not number:
+        run.create(Settings(lora=lora), {n: w.astype("f4") for n, w in weights.items()})
+    else:
+        run.save(State(number, weights, {}), Schema.of(shapes), lora)
+
+
 def test_command(repository, tmp_path, capsys):
     """A federated run is a release like any other; keys rotate; a later client catches up."""
     folder, keys = repository
     rounds, state, out = tmp_path / "run", tmp_path / "state", tmp_path / "out"
-    write_adapter(f"{rounds}/adapter", np.random.default_rng(3), 1)
-    (rounds / "run.json").write_text("{}")
-    (rounds / "weights.safetensors").write_bytes(b"")
+    assert main(["release", "add", str(folder), str(rounds), "rounds"]) == 1
+    after_round(rounds, 0)
+    assert main(["release", "add", str(folder), str(rounds), "rounds"]) == 1  # no round yet
+    after_round(rounds, 1)
     run("add", folder, rounds, "rounds")
     run("publish", folder, "--keys", keys)
     install = ("apply", "rounds", folder, "--state", state, "-o", out)
@@ -207,7 +227,7 @@ def test_command(repository, tmp_path, capsys):
     assert content_of(out) == content_of(rounds / "adapter")
     for role in ("timestamp", "root", "targets"):
         run("rotate", folder, role, "--keys", keys)
-    write_adapter(f"{rounds}/adapter", np.random.default_rng(3), 2)
+    after_round(rounds, 2)
     run("add", folder, rounds, "rounds", "--fraction", 0, "--round", "q4")
     run("publish", folder, "--keys", keys)
     run(*install)
@@ -218,7 +238,8 @@ def test_command(repository, tmp_path, capsys):
     run(*install)
     received = int(capsys.readouterr().out.split(": ")[1].split()[0])
     assert json.loads((state / "current.json").read_text())["version"] == 2
-    assert 0 < received < 4000  # of 7000: the last tensor of 2000 bytes is not among them
+    size = (rounds / "adapter/adapter_model.safetensors").stat().st_size
+    assert 0 < received < size / 6  # 4 bits instead of 32, and a manifest
     run("verify", folder)
     chunk = next(p for p in sorted((folder / "chunks").rglob("*")) if p.is_file())
     chunk.write_bytes(b"x")

@@ -101,12 +101,10 @@ export class ModelUpdates {
    */
   static async open(repository: string | URL, options: UpdatesOptions): Promise<ModelUpdates> {
     checkName(options.name);
-    const page = globalThis.location?.href;
-    const folder = (url: string | URL) => {
-      const full = new URL(url, page).href;
+    const addresses = [repository, ...(options.origins ?? [])].map((one) => {
+      const full = absolute(one);
       return full.endsWith("/") ? full : `${full}/`;
-    };
-    const addresses = [repository, ...(options.origins ?? [])].map(folder);
+    });
     if (!options.root)
       throw new InputError(
         "there is no root",
@@ -114,7 +112,7 @@ export class ModelUpdates {
         "Give the repository's 1.root.json.",
       );
     const text = typeof options.root === "string" ? options.root : JSON.stringify(options.root);
-    const model = new URL(options.model ?? `${addresses[0]}${options.name}.edge`, page).href;
+    const model = absolute(options.model ?? `${addresses[0]}${options.name}.edge`);
     if (/\/resolve\/[^/]+\//.test(model) || /\.onnx$/.test(new URL(model).pathname))
       throw new InputError(
         "releases are installed under the address of a package",
@@ -362,6 +360,15 @@ export class ModelUpdates {
     } catch (e) {
       throw storageError(e, this.model, chunk.bytes, "The version that was installed stays.");
     }
+  }
+}
+
+/** An address as a whole. @throws InputError if it is none */
+function absolute(url: string | URL): string {
+  try {
+    return new URL(url, globalThis.location?.href).href;
+  } catch {
+    throw new InputError(`'${String(url).slice(0, 200)}' is no address`, "ModelUpdates.open");
   }
 }
 

@@ -103,6 +103,7 @@ class Server {
     if (host === "down") throw new TypeError("connection refused");
     if (!data) return new Response(null, { status: 404 });
     if (host === "evil" && !path.startsWith("metadata")) data = data.map((x) => x ^ 1);
+    if (host === "long" && !path.startsWith("metadata")) data = new Uint8Array([...data, ...data]);
     const range = /^bytes=(\d+)-$/.exec(new Headers(init?.headers).get("Range") ?? "");
     const from = range && this.ranges ? Number(range[1]) : 0;
     const object = !path.startsWith("metadata");
@@ -289,7 +290,7 @@ for (const inPlace of [false, true])
   });
 
 test("another origin is asked where one is down or sends other bytes", async () => {
-  for (const host of ["down", "evil"]) {
+  for (const host of ["down", "evil", "long"]) {
     storage = new Storage().install();
     server.files.clear();
     const updates = await open({ origins: ["https://two/models/"] }, host);
@@ -300,9 +301,11 @@ test("another origin is asked where one is down or sends other bytes", async () 
     assert.equal((await updates.update())!.version, 2);
     assert.equal(await installed(updates), repository.contents[1]);
   }
-  const updates = await open({}, "evil");
-  storage.files.clear();
-  await assert.rejects(updates.update(), (e: ReleaseError) => e.code === "mismatch");
+  for (const host of ["evil", "long"]) {
+    storage.files.clear();
+    const updates = await open({}, host);
+    await assert.rejects(updates.update(), (e: ReleaseError) => e.code === "mismatch");
+  }
 });
 
 test("a damaged base is replaced", async () => {
@@ -322,6 +325,7 @@ test("a damaged base is replaced", async () => {
 test("what cannot be opened is refused in words", async () => {
   await assert.rejects(open({ name: "../x" }), /cannot be the name of a release/);
   await assert.rejects(open({ root: "" }), /there is no root/);
+  await assert.rejects(open({ model: "https://" }), /is no address/);
   await assert.rejects(open({ model: "https://hub/a/b/resolve/main/x.edge" }), /none of a hub/);
   const updates = await open();
   await assert.rejects(updates.files(), /nothing is installed/);
