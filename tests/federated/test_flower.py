@@ -75,6 +75,23 @@ def test_a_lossy_codec_stays_close(tmp_path):
         assert error < most * moved
 
 
+@pytest.mark.parametrize("codec", ["float32", "int4"])
+def test_clients_get_the_last_weights(tmp_path, codec):
+    """All have the same bits, and those of the run's folder but for the rounding of its codec."""
+    toys, got = [Toy(k) for k in range(3)], []
+    server = Server(tmp_path / "run", clients=3, rounds=2, codec=codec)
+    clients = [Running(server.url, toy, on_weights=got.append) for toy in toys]
+    server.start(3)
+    arrays, _ = server.end()
+    for client in clients:
+        client.end()
+    assert len(got) == 3 and RunFolder(tmp_path / "run").ended
+    for n in arrays:
+        assert all(np.array_equal(weights[n], got[0][n]) for weights in got)
+        step = np.abs(server.states[2][n] - server.states[1][n]).max() / 7
+        assert np.abs(got[0][n] - arrays[n]).max() <= (step if codec == "int4" else 0) + 1e-6
+
+
 class Vanishing(Toy):
     """Leaves in the given round, while it trains."""
 

@@ -10,6 +10,7 @@ import threading
 import time
 
 from edgewise.federated.hub import Hub, HubOptions
+from edgewise.federated.last import Last
 from edgewise.federated.protocol import SUBPROTOCOL
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -155,6 +156,31 @@ def test_a_download_ends_with_its_task(hub, kind):
         assert second.result(10)
         client.end()
     assert not client.thread.is_alive() and client.error is None
+
+
+def test_last_weights_wait_for_clients_that_come_back(hub):
+    """Who is connected, or comes back soon, gets them; nobody is waited for longer than said."""
+    client = Raw(hub.url, SCHEMA)
+    last = Last("run", 3, base_of_round(VALUES, 3))
+    begun = time.monotonic()
+    hub.publish(last, 0.2)  # it does not answer
+    assert 0.2 <= time.monotonic() - begun < 5
+    told = client.receive("weights")
+    assert told["base"] == last.base.sha256
+    client.close()
+    waiting = threading.Thread(target=hub.publish, args=(last, 20))
+    waiting.start()
+    again = Raw(hub.url, SCHEMA, resume=client.first["token"])
+    told = again.receive("weights")
+    again.send("fetch", run=told["run"], round=told["round"], offset=0)
+    data = again.socket.recv(10)
+    while not isinstance(data, bytes):
+        data = again.socket.recv(10)
+    assert hashlib.sha256(data).hexdigest() == told["file"]["sha256"]
+    again.send("have", base=told["base"])
+    waiting.join(10)
+    assert not waiting.is_alive()
+    again.close()
 
 
 @pytest.mark.parametrize("text", ["a\ud800", "a\x1b[2J", "a\x00"])

@@ -13,6 +13,8 @@ from .options import add_dtype, add_training, set_training_defaults
 from .train import read_texts
 
 if TYPE_CHECKING:
+    from ..federated.codec import Values
+    from ..federated.local_training import LocalTraining
     from ..training import Trainer
     from .options import Commands
 
@@ -63,6 +65,7 @@ def _add_join(parser: argparse.ArgumentParser) -> None:
         "--minimum-cohort", type=int, default=1, help="decline tasks for fewer clients"
     )
     parser.add_argument("--threads", type=int, help="default: all cores")
+    parser.add_argument("--save", help="folder for the adapter at the end; with --full: a file")
 
 
 def _add_rounds(parser: argparse.ArgumentParser) -> None:
@@ -269,12 +272,22 @@ def join(args: argparse.Namespace) -> None:
         ),
         on_decline=lambda reason: print(f"declined: {reason}", file=sys.stderr),
         attempts=200,
+        on_weights=lambda weights: _save(training, weights, args),
     )
     try:
         client.run()
     finally:
         training.close()
     print(f"sent {client.sent_bytes} bytes, received {client.received_bytes}")
+
+
+def _save(training: LocalTraining, weights: Values, args: argparse.Namespace) -> None:
+    """Writes the weights after the last round where --save says."""
+    if args.save is None:
+        return
+    training.put(weights)
+    (training.trainer.save if args.full else training.trainer.save_adapter)(args.save)
+    print(f"{args.save}: the weights after the last round")
 
 
 def _part(texts: list[str], part: str | None) -> list[str]:

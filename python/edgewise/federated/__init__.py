@@ -2,11 +2,12 @@
 aggregates them.
 
     protocol: the messages of protocol 1 and their checks
-    codec, schema: the update format edgewise.delta.1
+    codec, broadcast: the update format edgewise.delta.1, and the weights of a round as files
     verify: what is checked before an update counts
-    sessions, uploads, hub: the WebSocket server of clients, which knows no strategy
-    client, local_training: a client with the native engine
-    grid, strategies, rounds, run_folder: Flower's rounds over the hub
+    admission, sessions, hub, last: the WebSocket server of clients, which knows no strategy
+    client, client_state, local_training: a client with the native engine
+    grid, rounds: Flower's rounds over the hub
+    settings: the settings of a run, and its folder
     launch, simulate: `edgewise federate`
 
 Needs `pip install edgewise[federated]`. Only grid, strategies, rounds and app import Flower, and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,17 @@ class File:
     def of(cls, kind: str, since: str | None, codec: str, data: bytes) -> File:
         """A file with its digest."""
         return cls(kind, since, codec, data, hashlib.sha256(data).hexdigest())
+
+    @property
+    def announcement(self) -> dict[str, Any]:
+        """What messages say about it."""
+        return {
+            "kind": self.kind,
+            "from": self.since,
+            "codec": self.codec,
+            "bytes": len(self.data),
+            "sha256": self.sha256,
+        }
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from .secure.plan import Plan
 WINDOW = 4  # chunks on their way
 SILENCE = 60.0  # seconds after which an answer is no longer expected
 WAITING = 256  # frames that may wait while the client trains
+ENDS = ("task", "weights", "bye")  # messages that end the task before them
 TRY_AGAIN = (408, 425, 429)  # of HTTP's 4xx, those that do not mean a wrong request
 
 
@@ -104,6 +105,7 @@ class FederatedClient:
         folder: keeps the state of the client. None: it is kept in memory.
         minimum_cohort: tasks for fewer clients are declined.
         on_result: called with each message `result`.
+        on_weights: called with the weights after the last round, {name: array}.
         on_decline: called when a task is declined, with the reason. The server is not told texts
             of errors, since they may quote data.
         attempts: connections that may fail one after the other.
@@ -124,8 +126,9 @@ class FederatedClient:
         on_decline: Callable[[str], object] | None = None,
         terms: ClientTerms | None = None,
         identity: Identity | None = None,
+        on_weights: Callable[[Values], object] | None = None,
     ) -> None:
-        self.on_decline = on_decline
+        self.on_decline, self.on_weights = on_decline, on_weights
         self.url, self.training, self.name, self.ticket = url, training, name, ticket
         self.on_result, self.attempts = on_result, attempts
         self.terms = terms or ClientTerms(minimum_cohort)
@@ -232,13 +235,20 @@ class FederatedClient:
                 return True
             if kind == "result":
                 self._result(message)
-            elif kind == "task":
+            elif kind in ("task", "weights"):
                 try:
-                    self._task(message)
+                    self._task(message) if kind == "task" else self._last(message)
                 except Aborted:
                     pass  # the deadline has passed: the server knows
                 except EdgewiseError as e:
                     self._decline(message, e)
+
+    def _last(self, message: Mapping[str, Any]) -> None:
+        """Takes the weights after the last round."""
+        self._download(message)
+        self._send("have", base=self.state.have)
+        if self.on_weights is not None:
+            self.on_weights(self.state.values)
 
     def _result(self, message: dict[str, Any]) -> None:
         self.rounds += 1
@@ -310,7 +320,7 @@ class FederatedClient:
                     raise Aborted("the server has ended the task")
                 raise Refusal(str(message.get("code")), str(message.get("reason")), self.url)
             self._later.append(message)
-            if message["kind"] in ("bye", "task"):
+            if message["kind"] in ENDS:
                 raise Aborted("the server has ended the task")
         self._partial = "", bytearray()
         if hashlib.sha256(data).hexdigest() != file["sha256"]:
@@ -390,7 +400,7 @@ class FederatedClient:
                 raise Refusal(str(message.get("code")), str(message.get("reason")), self.url)
             else:
                 self._later.append(message)
-                if kind == "bye" or kind == "task":
+                if kind in ENDS:
                     return  # the round has ended meanwhile
 
 

@@ -204,7 +204,7 @@ class SecureRound:
             kind = message["kind"]
             if kind == "result" and message.get("round") != plan.number:
                 other(message)
-            elif kind in ("result", "refused", "task", "bye"):
+            elif kind in ("result", "refused", "task", "weights", "bye"):
                 return message
             elif message.get("group") != plan.group:
                 continue

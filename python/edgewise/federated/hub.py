@@ -27,6 +27,7 @@ from websockets.typing import Subprotocol
 from ..errors import InputError
 from .admission import HubOptions, admit
 from .codec import Schema
+from .last import Last
 from .protocol import CHUNK, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, check, decode, encode
 from .secure.rounds import KINDS, SecureRounds
 from .sessions import Session, Task, Upload, Work
@@ -65,6 +66,7 @@ class Hub(SecureRounds):
         self._tokens: dict[str, Session] = {}
         self._tickets: dict[str, Session] = {}  # by SHA-256
         self._numbers = itertools.count(1)
+        self._last: Last | None = None
         self._lock = threading.Lock()  # of `sessions`, which other threads read
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hub", daemon=True)
@@ -128,6 +130,12 @@ class Hub(SecureRounds):
             text = encode("result", **fields(node))
             asyncio.run_coroutine_threadsafe(self._tell(node, text), self._loop)
 
+    def publish(self, last: Last, seconds: float) -> None:
+        """Gives all clients the weights after the last round; waits until they have them, for
+        `seconds` at most.
+        """
+        asyncio.run_coroutine_threadsafe(self._publish(last, seconds), self._loop).result()
+
     def receipt(self, run: str, number: int, sha256: str) -> str:
         """The proof that an update was accepted."""
         text = f"{run}\n{number}\n{sha256}".encode()
@@ -171,6 +179,13 @@ class Hub(SecureRounds):
                 await asyncio.wait_for(
                     session.socket.send(text), self.options.stall if seconds is None else seconds
                 )
+
+    async def _publish(self, last: Last, seconds: float) -> None:
+        self._last = last
+        told = [self._tell(s.node, last.message(s)) for s in self.sessions.values()]
+        for telling in told:
+            asyncio.ensure_future(telling)
+        await last.arrived(self.sessions, seconds)
 
     async def _sweep(self) -> None:
         """Drops sessions whose client did not come back."""
@@ -268,6 +283,8 @@ class Hub(SecureRounds):
         )
         if session.work is not None:
             await self._send_task(session)
+        elif self._last is not None:
+            await session.socket.send(self._last.message(session))
 
     async def _read(self, session: Session, socket: ServerConnection) -> None:
         """Reads messages until the connection ends. Raises TimeoutError, ConnectionClosed."""
@@ -304,6 +321,8 @@ class Hub(SecureRounds):
             session.available = message["available"]
             if session.socket is not None:  # the client sees that the connection lives
                 await session.socket.send(encode("state", available=session.available))
+        elif kind == "have":
+            session.have = message["base"]
         elif kind == "progress":
             self._work(session, message).step = message["step"]
         elif kind in KINDS:
@@ -356,8 +375,12 @@ class Hub(SecureRounds):
         await socket.send(encode("task", **work.task.message(session.file, left)))
 
     def _fetch(self, session: Session, message: Mapping[str, Any]) -> None:
-        self._work(session, message)
-        file, socket = session.file, session.socket
+        last, socket = self._last, session.socket
+        if last is not None and last.named(message):
+            file = last.base.file_for(session.have)
+        else:
+            self._work(session, message)
+            file = session.file
         if file is None or socket is None or message["offset"] > len(file.data):
             raise Refusal("fetch", "there is nothing to fetch at this offset", "fetch.offset")
         session.end_download()

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EngineError, InputError
-from .settings import RunFolder
+from .settings import FAREWELL, RunFolder
 
 APP = Path(__file__).parent / "app"
 STARTING = 60.0  # seconds
-ENDING = 15.0  # seconds in which the app says bye to the clients
+ENDING = FAREWELL + 15.0  # seconds in which the app gives clients the last weights, and says bye
 
 
 def _command(name: str) -> str:

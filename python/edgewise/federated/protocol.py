@@ -5,9 +5,9 @@ a field `kind`, binary frames are parts of the file that was announced last. Unk
 ignored; unknown kinds are refused by name. docs/architecture/federated.md describes the order of
 the messages.
 
-From clients: hello, fetch, update, decline, state, progress, bye. From the hub: welcome, refused,
-task, ack, accepted, rejected, result, state, bye. Rounds with secure aggregation have more of both
-(secure/plan.py).
+From clients: hello, fetch, update, decline, state, progress, have, bye. From the hub: welcome,
+refused, task, ack, accepted, rejected, result, weights, state, bye. Rounds with secure aggregation
+have more of both (secure/plan.py).
 """
 
 from __future__ import annotations
@@ -150,6 +150,7 @@ FIELDS: dict[str, dict[str, tuple[Any, bool]]] = {
         "step": (_whole, True),
         "steps": (_whole, True),
     },
+    "have": {"base": (_digest, True)},
     "bye": {"reason": (_text, False)},
     "keys": {
         **_GROUP,

@@ -15,10 +15,11 @@ from .broadcast import Broadcast
 from .codec import Schema
 from .grid import TabGrid
 from .hub import Hub
+from .last import Last
 from .private_grid import PrivateGrid, Secure
 from .secure.crypto import SEED
 from .secure.identity import decoded
-from .settings import RunFolder, Settings, State
+from .settings import FAREWELL, RunFolder, Settings, State
 from .verify import Rules
 
 
@@ -91,14 +92,16 @@ def train_config(settings: Settings) -> ConfigRecord:
 
 
 def run_rounds(path: str) -> None:
-    """Runs the remaining rounds of a run folder. Called within a Flower ServerApp.
+    """Runs the remaining rounds of a run folder, and gives its clients the last weights. Called
+    within a Flower ServerApp.
 
     Raises:
         EdgewiseError: the folder is damaged, or the hub's address cannot be used.
     """
     folder = RunFolder(path)
     settings, state = folder.settings(), folder.state()
-    if state.number >= settings.rounds or folder.budget()[1]:
+    over = state.number >= settings.rounds or folder.budget()[1]
+    if over and folder.ended:
         return
     schema = Schema.of({n: x.shape for n, x in state.arrays.items()})
     secret = bytes.fromhex(settings.secret)
@@ -107,8 +110,10 @@ def run_rounds(path: str) -> None:
 
 
 def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: Schema) -> None:
-    """Runs the rounds after a state; writes the state after each."""
-    first = state.number
+    """Runs the rounds after a state; writes the state after each. Then clients get the last
+    weights.
+    """
+    first, newest = state.number, state.arrays
     strategy = strategy_of(settings, first)
     broadcast = Broadcast(schema, settings.codec, settings.run)
     if "base" in state.parts:
@@ -120,8 +125,9 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
     grid = grid_of(hub, broadcast, folder, settings, lines.append)
 
     def after(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+        nonlocal newest
         if number:
-            values = {n: array.numpy() for n, array in arrays.items()}
+            newest = values = {n: array.numpy() for n, array in arrays.items()}
             parts = {} if broadcast.base is None else {"base": broadcast.base.values}
             for part in ("m", "v"):  # FedAdam's moments; None until a round has counted updates
                 if getattr(strategy, f"{part}_t", None):
@@ -131,18 +137,22 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
             folder.log(lines.pop(0))
         return None
 
-    strategy.start(
-        grid=grid,
-        initial_arrays=ArrayRecord(
-            {n: Array(np.asarray(x, np.float64)) for n, x in state.arrays.items()}
-        ),
-        num_rounds=count,
-        timeout=settings.deadline,
-        train_config=train_config(settings),
-        evaluate_fn=after,
-    )
+    if count:
+        strategy.start(
+            grid=grid,
+            initial_arrays=ArrayRecord(
+                {n: Array(np.asarray(x, np.float64)) for n, x in state.arrays.items()}
+            ),
+            num_rounds=count,
+            timeout=settings.deadline,
+            train_config=train_config(settings),
+            evaluate_fn=after,
+        )
     if count < settings.rounds - first:
         folder.spend(folder.budget()[0], ended=True)
+    following = first + count + 1
+    hub.publish(Last(settings.run, following, broadcast.next(newest, following)), FAREWELL)
+    folder.end()
 
 
 def affordable(folder: RunFolder, settings: Settings, rounds: int) -> int:

@@ -69,14 +69,7 @@ class Task:
             "round": self.number,
             "task": "train",
             "base": self.base.sha256,
-            "file": file
-            and {
-                "kind": file.kind,
-                "from": file.since,
-                "codec": file.codec,
-                "bytes": len(file.data),
-                "sha256": file.sha256,
-            },
+            "file": file and file.announcement,
             "codec": self.codec,
             "config": dict(self.config),
             "seed": self.seed,

@@ -7,6 +7,7 @@ weights.safetensors   the weights after the last round, in float32; with LoRA:
 adapter/              the same as an adapter in PEFT's layout
 rounds.jsonl          a line for each round: who took part, who was refused and why
 privacy.json          rounds with noise that have begun, and whether the budget has ended the run
+ended                 empty: the clients were given the last weights
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from .secure.identity import decoded
 from .secure.plan import FEWEST_MEMBERS, MOST_MEMBERS
 
 STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
+FAREWELL = 30.0  # seconds in which clients may fetch the last weights
 FORMAT = "edgewise.federated.run.1"
 NUMPY = {FLOAT: np.float32, DOUBLE: np.float64}
 
@@ -264,6 +266,16 @@ class RunFolder:
     def exists(self) -> bool:
         """Whether a run is there."""
         return os.path.exists(self._file("run.json"))
+
+    @property
+    def ended(self) -> bool:
+        """Whether all rounds were made and the clients had time to fetch the last weights."""
+        return os.path.exists(self._file("ended"))
+
+    def end(self) -> None:
+        """Notes that the run has ended."""
+        with open(self._file("ended"), "wb"):
+            pass
 
     def create(self, settings: Settings, weights: Values) -> None:
         """Writes settings and first weights.

@@ -5,10 +5,10 @@ import { message as textOf } from "../shared/words.ts";
 import { CODECS, type Codec, normOf, pack, Schema, sha256, unpack, type Values } from "./codec.ts";
 import { Connection, ConnectionLost, type Message } from "./connection.ts";
 import { Download, fileOf } from "./download.ts";
-import type { Certify } from "./secure/index.ts";
+import type { FederatedOptions, RoundProgress, RoundResult } from "./options.ts";
 import { type Finished, type LedgerEntry, locked, type State, Store } from "./store.ts";
-import { clipOf, epsilonOf, isTime, objection, type Terms, type When } from "./terms.ts";
-import type { LocalResult, LocalTrainer } from "./trainers.ts";
+import { clipOf, epsilonOf, isTime, objection } from "./terms.ts";
+import type { LocalResult } from "./trainers.ts";
 import { upload } from "./upload.ts";
 
 const CHECK_MS = 10_000; // between looks at the conditions of `when`, and at the connection
@@ -19,52 +19,6 @@ const STEADY_MS = 30_000; // a connection that lived so long was no failure
 const MAX_SECONDS = 3600; // of a task
 const STAGES = 4; // of secure aggregation, after training
 const NO_AUTHORITY = "Name who certifies members: the server could invent them.";
-
-/** The result of a round. */
-export interface RoundResult {
-  run: string;
-  round: number;
-  /** Updates that count. */ participants: number;
-  /** Clients without an update that counts. */ refused: number;
-  /** Mean loss that they reported, or null. */ loss: number | null;
-  /** Whether this client's update counts. */ counted: boolean;
-}
-
-/** Progress within a round. */
-export interface RoundProgress {
-  run: string;
-  round: number;
-  phase: "fetch" | "train" | "send";
-  /** Updates (`train`) or bytes so far. */ done: number;
-  /** Updates or bytes in all. */ total: number;
-  /** Loss of the last update. */ loss?: number;
-}
-
-/** Options of {@link FederatedClient.join}. */
-export interface FederatedOptions<Data> {
-  /** What is trained: {@link textTrainer}, {@link sessionTrainer}, or an object of one's own. */
-  trainer: LocalTrainer<Data>;
-  /** What it is trained on; it never leaves. */
-  data: Data;
-  /** Name of this client in the browser's storage. Default: `client`. */
-  name?: string;
-  /** Name that the server's log shows. Default: none. */
-  label?: string;
-  /** A ticket, for servers that need one. */
-  ticket?: string;
-  /** What is demanded of rounds. */
-  terms?: Terms;
-  /** Asks the app's login to certify this client's key (base64url), for secure aggregation. */
-  certify?: Certify;
-  /** When the client takes part. Default: always. */
-  when?: When;
-  /** Called after each round. */
-  onRound?: (result: RoundResult) => void;
-  /** Called while a round's task is worked on. */
-  onProgress?: (progress: RoundProgress) => void;
-  /** Called when a task is declined, with the reason. */
-  onDecline?: (reason: string) => void;
-}
 
 /**
  * Takes part in federated rounds: trains where the data is, and sends differences of weights.
@@ -225,6 +179,7 @@ export class FederatedClient<Data = unknown> {
         since = Date.now();
         welcomed = true;
         this.welcomed();
+        this.options.onConnection?.(true);
         if (await this.serve(connection)) return;
       } catch (e) {
         connection?.close();
@@ -233,6 +188,7 @@ export class FederatedClient<Data = unknown> {
           this.turnedAway(e);
           throw e;
         }
+        this.options.onConnection?.(false);
       }
       connection = undefined;
       if (Date.now() - since > STEADY_MS) failures = 0;
@@ -283,15 +239,20 @@ export class FederatedClient<Data = unknown> {
     for (;;) {
       const message = await connection.message();
       if (message.kind === "bye") return true;
-      if (message.kind !== "task") {
+      const last = message.kind === "weights";
+      if (!last && message.kind !== "task") {
         await this.other(message);
         continue;
       }
       try {
-        await this.task(connection, message);
+        await (last ? this.last(connection, message) : this.task(connection, message));
       } catch (e) {
         if (e instanceof ConnectionLost) throw e;
         if (this.left) return true;
+        if (last) {
+          this.options.onDecline?.(textOf(e));
+          continue;
+        }
         const late = e instanceof Aborted;
         if (late && !(Number(message.deadline) > this.longest)) continue; // the server knows
         // errors of this machine are not told: their texts may quote its data
@@ -319,6 +280,16 @@ export class FederatedClient<Data = unknown> {
     const sent = counted ? await this.store.sent(finished?.sha256) : 0;
     const reason = objection(terms, task, sent, finished?.data.length ?? 0);
     if (reason) throw new InputError(reason, "terms");
+  }
+
+  /** Takes the weights after the last round, outside of a task. */
+  private async last(connection: Connection, message: Message): Promise<void> {
+    const { state, options } = this;
+    const seconds = AbortSignal.timeout(this.longest * 1000);
+    await this.fetch(connection, message, AbortSignal.any([seconds, this.ending.signal]));
+    connection.send("have", { base: message.base }); // the server waits for it
+    await options.trainer.load(state.values);
+    options.onLast?.(state.values);
   }
 
   /** Most seconds of a task. */
@@ -481,7 +452,17 @@ export class FederatedClient<Data = unknown> {
     await this.store.write(state);
   }
 
-  private send(
+  /** Shows the page what a server is about to see. */
+  private async tell(task: Message, { data, sha256, norm }: Finished): Promise<void> {
+    const { onSend } = this.options;
+    if (!onSend) return;
+    const [run, round, codec] = [String(task.run), Number(task.round), String(task.codec)];
+    const masked = Boolean(task.secure);
+    const change = masked ? undefined : await unpack(data, this.schema, codec as Codec, {});
+    onSend({ run, round, codec, data, sha256, norm, base: this.state.values, change });
+  }
+
+  private async send(
     connection: Connection,
     task: Message,
     finished: Finished,
@@ -493,6 +474,7 @@ export class FederatedClient<Data = unknown> {
     const other = (message: Message): Promise<void> => this.other(message);
     const progress = (sent: number, bytes: number): void =>
       this.progress(task, "send", sent, bytes);
-    return upload({ connection, url, store, most, other, progress }, task, finished, end, more);
+    await this.tell(task, finished);
+    await upload({ connection, url, store, most, other, progress }, task, finished, end, more);
   }
 }

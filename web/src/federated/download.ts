@@ -5,6 +5,9 @@ import { Aborted, InputError } from "../shared/errors.ts";
 import { CODECS, type Codec, type Schema } from "./codec.ts";
 import { CHUNK, type Connection, type Message } from "./connection.ts";
 
+/** Messages that end the task before them. */
+export const ENDS: readonly string[] = ["task", "weights", "bye"];
+
 /** A file that a task names. */
 export interface TaskFile {
   kind: "weights" | "delta";
@@ -68,7 +71,7 @@ export class Download {
         const frame = await connection.next(end);
         if (frame instanceof Uint8Array) this.add(frame, file, progress);
         else if (frame.kind === "refused") throw refusal(frame, "fetch");
-        else if (frame.kind === "task" || frame.kind === "bye") {
+        else if (ENDS.includes(frame.kind)) {
           connection.unread(frame);
           throw new Aborted("the server has ended the task");
         } else await other(frame);

@@ -14,13 +14,9 @@
  */
 
 export { Aborted, EdgewiseError, InputError, ModelError, StorageError } from "../shared/errors.ts";
-export {
-  FederatedClient,
-  type FederatedOptions,
-  type RoundProgress,
-  type RoundResult,
-} from "./client.ts";
+export { FederatedClient } from "./client.ts";
 export type { Codec, Values } from "./codec.ts";
+export type { FederatedOptions, RoundProgress, RoundResult, SentUpdate } from "./options.ts";
 export type { Certify } from "./secure/index.ts";
 export type { Certificate } from "./secure/plan.ts";
 export type { LedgerEntry } from "./store.ts";

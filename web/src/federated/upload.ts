@@ -2,7 +2,7 @@
 
 import { Aborted, InputError } from "../shared/errors.ts";
 import { CHUNK, type Connection, type Message } from "./connection.ts";
-import { refusal } from "./download.ts";
+import { ENDS, refusal } from "./download.ts";
 import type { Finished, LedgerEntry, Store } from "./store.ts";
 
 const WINDOW = 4; // chunks on their way
@@ -46,7 +46,7 @@ export async function upload(
   try {
     for (;;) {
       const answer = await connection.message(end);
-      if (answer.kind === "bye" || answer.kind === "task") return connection.unread(answer);
+      if (ENDS.includes(answer.kind)) return connection.unread(answer);
       if (answer.kind === "refused") throw refusal(answer, url);
       if (answer.group !== undefined) later.unshift(answer);
       else if (answer.kind !== "ack") await sender.other(answer);

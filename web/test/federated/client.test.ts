@@ -2,9 +2,10 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
-import { FederatedClient, type FederatedOptions } from "../../src/federated/client.ts";
+import { FederatedClient } from "../../src/federated/client.ts";
 import { pack, Schema, sha256, type Values } from "../../src/federated/codec.ts";
 import { CHUNK } from "../../src/federated/connection.ts";
+import type { FederatedOptions } from "../../src/federated/options.ts";
 import { FakeDatabase, FakeSocket, until } from "./fakes.ts";
 
 const COUNT = 200_000; // more than 3 chunks in float32
@@ -128,6 +129,25 @@ test("a task is fetched, trained and sent; the ledger has it", async () => {
     [entry!.sha256, entry!.bytes, entry!.sent, entry!.steps, entry!.examples],
     [told.sha256, told.bytes, told.bytes, 5, 3],
   );
+});
+
+test("a page sees what it sends, and gets the weights after the last round", async () => {
+  const seen: string[] = [];
+  const loaded: number[] = [];
+  const [client, socket] = await join({
+    trainer: { ...trainer(), load: async (w) => void loaded.push(w.get("w")![0]!) },
+    onSend: ({ sha256, change, base }) =>
+      seen.push(`${sha256} ${change!.get("w")![0]} ${base.get("w")![0]}`),
+    onLast: (w) => seen.push(`last ${w.get("w")![0]}`),
+  });
+  const told = await update(socket);
+  assert.deepEqual(seen, [`${told.sha256} 1 0.5`]);
+  // the round has ended without the client: it has the weights already
+  socket.say("weights", { run: "run", round: 2, base });
+  assert.equal((await socket.expect("have")).base, base);
+  socket.say("bye");
+  await client.done;
+  assert.deepEqual([seen[1], loaded], ["last 0.5", [0.5, 0.5]]);
 });
 
 const KEY = Buffer.alloc(32, 1).toString("base64url");

@@ -3,7 +3,7 @@
 import { InputError } from "../../shared/errors.ts";
 import { type Schema, sha256, type Values } from "../codec.ts";
 import type { Connection, Message } from "../connection.ts";
-import { refusal } from "../download.ts";
+import { ENDS, refusal } from "../download.ts";
 import type { Finished, LedgerEntry, State, Store } from "../store.ts";
 import type { Terms } from "../terms.ts";
 import { decoded, encoded, SEED } from "./crypto.ts";
@@ -138,7 +138,7 @@ export async function takePart(host: Host, task: Message): Promise<void> {
   for (;;) {
     const message = await connection.message(host.signal);
     const { kind } = message;
-    if (kind === "bye" || kind === "task") return connection.unread(message);
+    if (ENDS.includes(kind)) return connection.unread(message);
     if (kind === "refused") throw refusal(message, host.url);
     if (message.group !== plan.group) {
       await host.other(message);
