@@ -4,10 +4,12 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
+HUB    ?= 8765
+demo_adapter := --lora-r 16 --lora-alpha 32 --learning-rate 4e-3
 TESTS  ?= tests
 # one more process than processors, since many tests wait for browsers and for time
 JOBS   ?= $(shell $(PYTHON) -c 'import os; n = getattr(os, "sched_getaffinity", None); print((len(n(0)) if n else os.cpu_count() or 1) + 1)')
@@ -34,7 +36,14 @@ help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
-	@node web/demo/serve.mjs --port $(PORT)
+	@if [ -x .build/venv-federated/bin/flwr ]; then $(hub) > .build/hub.log 2>&1 & trap "kill $$! 2> /dev/null" EXIT; fi; \
+	  node web/demo/serve.mjs --port $(PORT)
+
+# The room "Teach it together" trains in rounds. The adapters are those of the demo's package.
+hub = PYTHONPATH=python .build/venv-federated/bin/python -m edgewise.cli federate serve web/demo/model --again \
+  --folder .build/hub --port $(HUB) --min 3 --rounds 8 --steps 8 --codec int4 $(demo_adapter)
+hub: $(stamp)/venv-federated $(stamp)/native ## serve the rounds of the demo's room "Teach it together" on ws://127.0.0.1:8765 (make demo does so if this ran once)
+	@$(hub)
 
 test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu $(stamp)/venv-federated $(stamp)/venv-serve $(stamp)/venv-release ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
@@ -277,8 +286,8 @@ $(stamp)/web: $(web_sources) $(python_sources) $(demo_model) $(stamp)/node $(sta
 # a higher learning rate and rank than usual.
 $(stamp)/demo-model: $(demo_model) $(python_sources) $(stamp)/venv $(stamp)/native | $(stamp)/web
 	@mkdir -p web/dist/demo
-	$(python) -m edgewise.cli build web/demo/model --train lora --lora-r 16 --lora-alpha 32 --learning-rate 4e-3 --batch-size 1 -o web/dist/demo/model.edge
-	$(python) -m edgewise.cli build web/demo/model --target webgpu --train lora --lora-r 16 --lora-alpha 32 --learning-rate 4e-3 --batch-size 1 -o web/dist/demo/model-gpu.edge
+	$(python) -m edgewise.cli build web/demo/model --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model.edge
+	$(python) -m edgewise.cli build web/demo/model --target webgpu --train lora $(demo_adapter) --batch-size 1 -o web/dist/demo/model-gpu.edge
 	@for room in see morse voice draw; do $(python) web/demo/rooms/models/$$room.py web/dist/demo/$$room.edge || exit 1; done
 	@touch $@
 

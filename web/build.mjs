@@ -102,14 +102,15 @@ for (const name of [
 ])
   cpSync(join(here, "node_modules/pyodide", name), join(out, "pyodide", name));
 
-const ROOMS = ["see", "listen", "who", "draw"]; // pages of the demo beside the first one
+// Pages of the demo beside the first one.
+const ROOMS = ["see", "listen", "who", "draw", "together", "participant"];
 
 // The demo imports the library by its address, as any page does.
 const byAddress = {
   name: "edgewise by its address",
   setup: (b) =>
-    b.onResolve({ filter: /^edgewise(\/offline)?$/ }, ({ path }) => ({
-      path: path === "edgewise" ? "../edgewise.js" : "../offline.js",
+    b.onResolve({ filter: /^edgewise(\/offline|\/federated)?$/ }, ({ path }) => ({
+      path: `../${basename(path)}.js`,
       external: true,
     })),
 };

@@ -15,9 +15,13 @@ export const megabytes = (bytes: number): string =>
 export const seconds = (ms: number): string =>
   ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000, 1)} s`;
 
+/** Whether an error is of a file beside the library, which has classes of its own. */
+const isOfPart = (e: unknown): e is EdgewiseError =>
+  e instanceof Error && "what" in e && "where" in e && "remedy" in e;
+
 /** Shows an error in the box of this id. */
 export function tellError(id: string, e: unknown): void {
-  const ours = e instanceof EdgewiseError;
+  const ours = e instanceof EdgewiseError || isOfPart(e);
   const words = ours
     ? e.what
     : `something went wrong: ${e instanceof Error ? e.message : String(e)}`;

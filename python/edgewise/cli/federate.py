@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,9 @@ def add_parser(commands: Commands) -> None:
         else:
             _add_rounds(own)
         (private.add_join_options if name == "join" else private.add_round_options)(own)
+        if name == "serve":
+            again = "begin another run when one has ended, each in its own folder within --folder"
+            own.add_argument("--again", action="store_true", help=again)
         if name == "simulate":
             own.add_argument("--tabs", type=int, default=4, help="clients (default %(default)s)")
     about = private.certify.__doc__
@@ -126,7 +131,20 @@ def _lora(args: argparse.Namespace) -> dict[str, Any]:
 
 def serve(args: argparse.Namespace) -> None:
     """Serves federated rounds to pages and to `edgewise federate join`."""
-    _rounds(args, 0)
+    if args.again and args.resume:
+        raise InputError("it begins new runs", "--again", "Leave --resume out.")
+    root = args.folder
+    numbers = (n for n in itertools.count(1) if not os.path.exists(os.path.join(root, str(n))))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends, too
+    try:
+        while True:
+            if args.again:
+                args.folder = os.path.join(root, str(next(numbers)))
+            _rounds(args, 0)
+            if not args.again:
+                return
+    except KeyboardInterrupt:
+        print(f"{args.folder}: stopped" + ("" if args.again else "; continue with --resume"))
 
 
 def simulate(args: argparse.Namespace) -> None:

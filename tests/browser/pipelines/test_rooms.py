@@ -11,7 +11,7 @@ from edgewise.cli import main
 
 from ..chromium import CHROMIUM, FLAGS
 
-ROOMS = ("index", "see", "listen", "who", "draw")
+ROOMS = ("index", "see", "listen", "who", "draw", "together")
 RATE = 16000
 DIST = Path(__file__).parents[3] / "web" / "dist" / "demo"
 SHOWN = "!document.getElementById('error').hidden"

@@ -168,3 +168,36 @@ def test_a_secure_sum_in_a_browser(visit, server, tmp_path, identity):  # noqa: 
     rounds.end()
     moved = np.concatenate([(rounds.states[1][n] - rounds.states[0][n]).ravel() for n in SHAPES])
     assert abs(moved.mean() - 0.01) < 0.003 and moved.std() < 0.02
+
+
+def test_the_room(visit, server, trainable, tmp_path, identity):  # noqa: F811
+    """Three frames of the demo's room learn together, one reloads, and all write the same."""
+    lora = {"peft_type": "LORA", "target_modules": "all-linear", **LORA}
+    fields = {"codec": "int4", "rounds": 2, "clients": 3, "steps": 2, "deadline": 120.0}
+    page = visit(server).page
+    page.goto(
+        f"{server}/demo/together.html?model=/files/trainable.edge&threads=1&hub=ws://x.invalid"
+    )
+    page.wait_for_selector("#begin:not([disabled])")
+    page.focus("#hub")
+    page.keyboard.press("Enter")  # there is no hub: the room says how to start one
+    page.wait_for_selector("#no-hub:not([hidden])")
+    assert "make hub" in page.inner_text("#no-hub")
+    page.click("#stop")
+    rounds = Server(tmp_path / "run", first_weights(), lora=lora, **fields)
+    page.fill("#hub", rounds.url)
+    page.wait_for_selector("#begin:not([disabled])")
+    page.click("#begin")
+    rounds.start(3, 60)
+    page.wait_for_function("document.body.dataset.phases.includes('train')", polling=20)
+    page.frame_locator("iframe").nth(1).locator("body").evaluate("() => location.reload()")
+    _, log = rounds.end()
+    page.wait_for_function("document.body.dataset.phases === 'ended,ended,ended'")
+    assert [(line["participants"], line["refused"]) for line in log] == [(3, 0)] * 2
+    page.wait_for_function("document.getElementById('verdict').textContent.includes('the same')")
+    texts = [page.frame_locator("iframe").nth(k).locator("#after").inner_text() for k in range(3)]
+    assert texts[0] and len(set(texts)) == 1
+    page.click("#look")
+    page.wait_for_function("document.body.dataset.looks === '1'")
+    assert "int4" in page.inner_text("#seen-words") and page.inner_text("#alone")
+    assert page.locator("#chart rect").count() == 12 and not page.is_visible("#error")
