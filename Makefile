@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo hub check format test frameworks bench soak fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test frameworks bench soak goals fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -74,6 +74,9 @@ bench: $(stamp)/venv-bench $(stamp)/native $(stamp)/web $(stamp)/wasm $(stamp)/w
 
 soak: $(stamp)/venv-test $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser ## load models in RUNS (200) new browser profiles while all cores are busy; check that each visit ends
 	$(python) -m tests.soak.soak --runs $(RUNS)
+
+goals: $(stamp)/venv-test $(stamp)/native $(stamp)/venv-federated ## measure what federated rounds must hold at scale, minutes (GOALS="idle kills": only these)
+	$(python) tests/federated/goals.py $(GOALS)
 
 fuzz: $(stamp)/sanitize $(stamp)/venv-test $(stamp)/native $(stamp)/wasm $(stamp)/node ## long runs under sanitizers with mutated plans (FUZZ=runs), models (FUZZ_ONNX=runs), packages, adapters and checkpoints (FUZZ_FILES=runs)
 	PYTHONPATH=python $(python) tests/core/make_seeds.py .build/seeds
