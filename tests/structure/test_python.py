@@ -54,14 +54,15 @@ NEVER = {
 # Files of edgewise[federated] that compute with NumPy.
 FEDERATED = """broadcast.py client.py client_secure.py client_state.py codec.py grid.py
     local_training.py privacy.py private_grid.py rounds.py secure/group.py secure/member.py
-    secure/noise.py secure/plan.py secure/quantize.py settings.py verify.py""".split()
+    secure/noise.py secure/plan.py secure/quantize.py settings.py site.py
+    site_grid.py verify.py""".split()
 RELEASE = {  # files of edgewise[release]
     "numpy": ("build.py", "codec.py"),
     "tuf": ("client.py", "metadata.py"),
     "securesystemslib": ("keys.py",),
     "cryptography": ("keys.py",),
 }
-FLOWER = ["grid.py", "private_grid.py", "rounds.py"] + [
+FLOWER = ["grid.py", "site_grid.py", "private_grid.py", "rounds.py"] + [
     f"app/edgewise_rounds/{name}_app.py" for name in ("client", "server")
 ]
 

@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
 CODECS = ("float32", "float16", "int8", "int4")
 
+SITES = "write the run's folder alone, for `flwr run` with SuperNodes that are sites"
 ORIGINS = "origin of pages that may connect, or * (default: this machine's, all with --tickets)"
 
 
@@ -31,13 +33,13 @@ def add_parser(commands: Commands) -> None:
     text = "Trains one model with many clients, whose data stays with them."
     parser = commands.add_parser("federate", help=text, description=text)
     actions = parser.add_subparsers(dest="action", required=True)
-    for name, action in (("serve", serve), ("simulate", simulate), ("join", join)):
+    for name, action in (("serve", serve), ("simulate", simulate), ("join", join), ("site", site)):
         own = actions.add_parser(name, help=action.__doc__, description=action.__doc__)
         own.set_defaults(run=action)
         if name == "join":
             own.add_argument("url", help="of the server, such as ws://127.0.0.1:8765")
         own.add_argument("model", help="model folder (Hugging Face layout) or .onnx file")
-        if name != "serve":
+        if name not in ("serve", "site"):
             own.add_argument("data", nargs="+", help="text files, or .jsonl")
         own.add_argument(
             "--full", action="store_true", help="train all parameters instead of adapters"
@@ -47,10 +49,14 @@ def add_parser(commands: Commands) -> None:
         add_training(own)
         if name == "join":
             _add_join(own)
+            private.add_join_options(own)
+        elif name == "site":
+            _add_site(own)
         else:
             _add_rounds(own)
-        (private.add_join_options if name == "join" else private.add_round_options)(own)
+            private.add_round_options(own)
         if name == "serve":
+            own.add_argument("--sites", action="store_true", help=SITES)
             again = "begin another run when one has ended, each in its own folder within --folder"
             own.add_argument("--again", action="store_true", help=again)
         if name == "simulate":
@@ -73,6 +79,23 @@ def _add_join(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", help="folder for the adapter at the end; with --full: a file")
 
 
+def _add_address(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    add("--port", type=int, default=8765, help="default %(default)s")
+    add("--origin", action="append", help=ORIGINS)
+    add("--tickets", help="file with a ticket in each line; clients must have one of them")
+
+
+def _add_site(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--socket", default="site.socket", help="file for its SuperNode (default %(default)s)")
+    add("--min", type=int, default=1, help="a round begins, and counts, with so many clients")
+    add("--codec", default="int8", choices=CODECS, help="of updates (default %(default)s)")
+    add("--clip", type=float, help="maximum norm of an update")
+    _add_address(parser)
+
+
 def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--folder", default="federated", help="of the run (default %(default)s)")
@@ -93,10 +116,7 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add("--server-learning-rate", type=float, default=0.01, help="fedadam (default %(default)s)")
     add("--seed", type=int, default=0, help="of the local training")
     add("--evaluation", nargs="+", help="text files whose loss is computed after each round")
-    add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    add("--port", type=int, default=8765, help="default %(default)s")
-    add("--origin", action="append", help=ORIGINS)
-    add("--tickets", help="file with a ticket in each line; clients must have one of them")
+    _add_address(parser)
 
 
 def _trainer(args: argparse.Namespace) -> Trainer:
@@ -147,6 +167,37 @@ def serve(args: argparse.Namespace) -> None:
         print(f"{args.folder}: stopped" + ("" if args.again else "; continue with --resume"))
 
 
+def site(args: argparse.Namespace) -> None:
+    """Serves the clients of a site, which is a node of Flower: its SuperNode asks here."""
+    from ..federated.admission import HubOptions
+    from ..federated.hub import Hub
+    from ..federated.local_training import LocalTraining
+    from ..federated.site import Site
+    from ..federated.verify import Rules
+
+    training = LocalTraining(_trainer(args), None)
+    schema = training.schema
+    training.close()
+    tickets = _tickets(args)
+    options = HubOptions(
+        args.host,
+        args.port,
+        None if args.origin is None else tuple(args.origin),
+        None if tickets is None else frozenset(tickets),
+        terms={"clients": args.min, "lora": None if args.full else _lora(args)},
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with Hub(schema, args.codec, options) as hub:
+        service = Site(hub, args.socket, args.min, Rules(args.clip, least=args.min))
+        print(f"{args.socket}: site with clients at ws://{args.host}:{hub.port}", flush=True)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            print(f"{args.socket}: stopped")
+        finally:
+            service.close()
+
+
 def simulate(args: argparse.Namespace) -> None:
     """Runs federated rounds with clients in processes of this machine, each with its part of the
     data.
@@ -175,6 +226,9 @@ def _rounds(args: argparse.Namespace, tabs: int) -> None:
     elif args.evaluation:
         training = LocalTraining(_trainer(args), None)
     settings = folder.settings()
+    if settings.sites:
+        print(f"{args.folder}: run {settings.run}, for `flwr run` with this folder")
+        return
     texts = [text for path in args.evaluation or () for text in read_texts(path)]
 
     def after(line: dict[str, Any]) -> None:
@@ -206,11 +260,16 @@ def _spent(line: dict[str, Any]) -> str:
     return f", epsilon {told['epsilon']:.4g}" if told and told["epsilon"] is not None else ""
 
 
+def _tickets(args: argparse.Namespace) -> list[str] | None:
+    """The lines of the file of --tickets."""
+    if not args.tickets:
+        return None
+    with open(args.tickets, encoding="utf-8") as file:
+        return [line.strip() for line in file if line.strip()]
+
+
 def _settings(args: argparse.Namespace, settings: Any) -> Any:
-    tickets = None
-    if args.tickets:
-        with open(args.tickets, encoding="utf-8") as file:
-            tickets = [line.strip() for line in file if line.strip()]
+    tickets = _tickets(args)
     return settings(
         strategy=args.strategy,
         rounds=args.rounds,
@@ -232,6 +291,7 @@ def _settings(args: argparse.Namespace, settings: Any) -> Any:
         port=args.port,
         origins=args.origin,
         tickets=tickets,
+        sites=getattr(args, "sites", False),
         lora=None if args.full else _lora(args),
         **private.round_settings(args),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 
 from .admission import HubOptions
@@ -20,6 +21,7 @@ from .private_grid import PrivateGrid, Secure
 from .secure.crypto import SEED
 from .secure.identity import decoded
 from .settings import FAREWELL, RunFolder, Settings, State
+from .site_grid import SiteGrid, give_last
 from .verify import Rules
 
 
@@ -91,9 +93,9 @@ def train_config(settings: Settings) -> ConfigRecord:
     return ConfigRecord(config)
 
 
-def run_rounds(path: str) -> None:
+def run_rounds(path: str, grid: Grid | None = None) -> None:
     """Runs the remaining rounds of a run folder, and gives its clients the last weights. Called
-    within a Flower ServerApp.
+    within a Flower ServerApp, whose grid is for runs with sites.
 
     Raises:
         EdgewiseError: the folder is damaged, or the hub's address cannot be used.
@@ -104,6 +106,9 @@ def run_rounds(path: str) -> None:
     if over and folder.ended:
         return
     schema = Schema.of({n: x.shape for n, x in state.arrays.items()})
+    if settings.sites and grid is not None:
+        play_sites(grid, folder, settings, state, schema)
+        return
     secret = bytes.fromhex(settings.secret)
     with Hub(schema, settings.codec, hub_options(settings), secret) as hub:
         play(hub, folder, settings, state, schema)
@@ -113,45 +118,93 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
     """Runs the rounds after a state; writes the state after each. Then clients get the last
     weights.
     """
-    first, newest = state.number, state.arrays
-    strategy = strategy_of(settings, first)
+    first = state.number
     broadcast = Broadcast(schema, settings.codec, settings.run)
     if "base" in state.parts:
         broadcast.restore(state.parts["base"], first)
-    if "m" in state.parts:
-        strategy.m_t, strategy.v_t = state.parts["m"], state.parts["v"]
     lines: list[dict[str, Any]] = []  # of the log, until the round's state is written
     count = affordable(folder, settings, settings.rounds - first)
     grid = grid_of(hub, broadcast, folder, settings, lines.append)
 
+    def base() -> dict[str, Any]:
+        return {} if broadcast.base is None else {"base": broadcast.base.values}
+
+    config = train_config(settings)
+    newest = make_rounds(folder, settings, state, schema, grid, count, lines, base, config)
+    if count < settings.rounds - first:
+        folder.spend(folder.budget()[0], ended=True)
+    following = first + count + 1
+    hub.publish(Last(settings.run, following, broadcast.next(newest, following)), FAREWELL)
+    folder.end()
+
+
+def make_rounds(
+    folder: RunFolder,
+    settings: Settings,
+    state: State,
+    schema: Schema,
+    grid: Grid,
+    count: int,
+    lines: list[dict[str, Any]],
+    base: Callable[[], dict[str, Any]],
+    config: ConfigRecord,
+) -> dict[str, Any]:
+    """Runs `count` rounds after a state with the strategy of the settings.
+
+    Args:
+        folder, settings, state, schema: of the run.
+        grid: asks the clients, or the sites.
+        count: of rounds.
+        lines: of the log, which the grid adds; they are written after the state of their round.
+        base: the state's part of the weights that clients have.
+        config: what clients get with each task.
+
+    Returns:
+        The last weights, {name: array of float64}.
+    """
+    strategy, first, newest = strategy_of(settings, state.number), state.number, state.arrays
+    if "m" in state.parts:
+        strategy.m_t, strategy.v_t = state.parts["m"], state.parts["v"]
+
     def after(number: int, arrays: ArrayRecord) -> MetricRecord | None:
         nonlocal newest
         if number:
-            newest = values = {n: array.numpy() for n, array in arrays.items()}
-            parts = {} if broadcast.base is None else {"base": broadcast.base.values}
+            newest = {n: array.numpy() for n, array in arrays.items()}
+            parts = base()
             for part in ("m", "v"):  # FedAdam's moments; None until a round has counted updates
                 if getattr(strategy, f"{part}_t", None):
                     parts[part] = getattr(strategy, f"{part}_t")
-            folder.save(State(first + number, values, parts), schema, settings.lora)
+            folder.save(State(first + number, newest, parts), schema, settings.lora)
         while lines:
             folder.log(lines.pop(0))
         return None
 
     if count:
+        initial = {n: Array(np.asarray(x, np.float64)) for n, x in state.arrays.items()}
         strategy.start(
             grid=grid,
-            initial_arrays=ArrayRecord(
-                {n: Array(np.asarray(x, np.float64)) for n, x in state.arrays.items()}
-            ),
+            initial_arrays=ArrayRecord(initial),
             num_rounds=count,
             timeout=settings.deadline,
-            train_config=train_config(settings),
+            train_config=config,
             evaluate_fn=after,
         )
-    if count < settings.rounds - first:
-        folder.spend(folder.budget()[0], ended=True)
-    following = first + count + 1
-    hub.publish(Last(settings.run, following, broadcast.next(newest, following)), FAREWELL)
+    return newest
+
+
+def play_sites(
+    grid: Grid, folder: RunFolder, settings: Settings, state: State, schema: Schema
+) -> None:
+    """As `play`, but the clients are Flower's nodes, each a site with tabs of its own."""
+    lines: list[dict[str, Any]] = []
+    common = {"run": settings.run, "seed": settings.seed}
+    asked = {**train_config(settings), **common, "seconds": 0.9 * settings.deadline}
+    count = settings.rounds - state.number
+    sites = SiteGrid(grid, schema, settings.clip, lines.append)
+    config = ConfigRecord(asked)
+    newest = make_rounds(folder, settings, state, schema, sites, count, lines, dict, config)
+    arrays = ArrayRecord({n: Array(np.asarray(x, np.float64)) for n, x in newest.items()})
+    give_last(grid, arrays, {**common, "server-round": settings.rounds + 1, "seconds": FAREWELL})
     folder.end()
 
 

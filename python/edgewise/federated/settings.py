@@ -66,6 +66,7 @@ class Settings:
         server_learning_rate: fedadam.
         seed: of the run.
         host, port, origins, tickets, grace: see hub.HubOptions.
+        sites: clients are Flower's nodes, each a site with tabs of its own; see site.Site.
         lora: fields of LoraConfig, or None.
         secret: key of the receipts.
         secure: secure aggregation: the server sees sums of groups alone.
@@ -102,6 +103,7 @@ class Settings:
     tickets: list[str] | None = None
     grace: float = 30.0
     least: int | None = None
+    sites: bool = False
     lora: dict[str, Any] | None = None
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
     secure: bool = False
@@ -186,6 +188,11 @@ class Settings:
                 bool(self.noise) and self.noise_by == "clients" and not self.secure,
                 "noise-by",
                 "clients add noise to secure sums alone",
+            ),
+            (
+                self.sites and bool(self.secure or self.noise),
+                "sites",
+                "secure sums and noise are of a hub's own clients",
             ),
             (self.epsilon is not None and not self.noise, "epsilon", "it needs noise"),
             (

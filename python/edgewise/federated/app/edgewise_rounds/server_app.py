@@ -9,5 +9,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Runs the rounds of the folder that run-config names. Flower's own nodes take no part."""
-    run_rounds(str(context.run_config["folder"]))
+    """Runs the rounds of the folder that run-config names. Flower's nodes take part as sites, if
+    the run's settings say so.
+    """
+    run_rounds(str(context.run_config["folder"]), grid)
