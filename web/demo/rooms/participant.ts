@@ -171,8 +171,9 @@ function options(model: LocalTrainer<string[]>, texts: string[]) {
     onSend: (update: SentUpdate) => {
       remember(update);
       const { round, codec, data, sha256, norm } = update;
+      const masked = !update.change;
       traffic(round, data.length, 0);
-      tell("sent", { update: { round, codec, data, sha256, norm } });
+      tell("sent", { update: { round, codec, data, sha256, norm, masked } });
       phase("send", { round, done: 1, total: 1 });
     },
     onRound: (result: NewsOf<"round">["result"]) => {
@@ -202,6 +203,7 @@ const plus = (a: Weights, b: Weights): Weights =>
   new Map(Array.from(a, ([name, x]) => [name, x.map((v, i) => v + b.get(name)![i]!)]));
 
 function remember({ run, base, change }: SentUpdate): void {
+  if (!change) return; // under masks: the hub learns the sum of all pages alone
   const more = seen?.run === run ? seen : undefined;
   seen = {
     run,

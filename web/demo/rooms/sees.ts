@@ -15,7 +15,9 @@ export function showUpdate(
   canvas: HTMLCanvasElement,
   { data, codec, norm, ...rest }: Seen,
 ): string {
-  const numbers = numbersOf(data, codec);
+  const numbers = rest.masked
+    ? Float32Array.from(data, (b) => b / 127.5 - 1)
+    : numbersOf(data, codec);
   canvas.width = WIDE;
   canvas.height = HIGH;
   const context = canvas.getContext("2d")!;
@@ -30,6 +32,11 @@ export function showUpdate(
   }
   context.putImageData(picture, 0, 0);
   const zero = numbers.reduce((n, v) => n + Number(v === 0), 0) / numbers.length;
+  if (rest.masked)
+    return (
+      `Round ${rest.round}: ${megabytes(data.length)} under masks. The hub sees noise, and ` +
+      "learns the sum of all pages alone."
+    );
   return (
     `Round ${rest.round}: ${megabytes(data.length)}, ${number(numbers.length)} numbers in ` +
     `${codec}, norm ${number(norm, 3)}, ${number(100 * zero)} % of them zero; SHA-256 ` +

@@ -116,7 +116,7 @@ function show(): void {
   $("no-hub").hidden = !people.some((p) => p.phase === "no hub" || p.phase === "lost");
   input("begin").disabled = !ready || here.length === people.length;
   input("stop").disabled = !here.length;
-  input("look").disabled = !people[Number(input("whose").value)]?.update;
+  input("look").disabled = people[Number(input("whose").value)]?.update?.masked ?? true;
   $("verdict").textContent = verdict(here.length, ready);
   document.body.dataset.phases = people.map((p) => p.phase).join();
 }

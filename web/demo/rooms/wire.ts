@@ -23,6 +23,7 @@ export interface Seen {
   data: Uint8Array<ArrayBuffer>;
   sha256: string;
   norm: number;
+  /** Whether the file is under masks, which cancel out in the sum of all. */ masked: boolean;
 }
 
 /** What a participant says. */
