@@ -7,7 +7,7 @@ import { continued, type Piece, type Side, type Task } from "./side.ts";
 /** What a hybrid needs of a text-generation pipeline. */
 export interface Writer {
   (input: string | Message[], options?: Record<string, unknown>): Promise<unknown>;
-  readonly stats?: { new_tokens: number } | undefined;
+  readonly stats?: { new_tokens: number; prefill_ms?: number } | undefined;
   readonly tokenizer?: {
     encode(text: string, options?: { add_special_tokens?: boolean }): Promise<number[]>;
   };

@@ -120,9 +120,7 @@ export function hybrid(options: HybridOptions): Hybrid {
     throw new InputError("there is neither a device nor a cloud", "hybrid", "Give one, or both.");
   const core = new Core(options);
   const call = (input: string | Message[] | (string | Message[])[], given: HybridCall = {}) =>
-    several(input)
-      ? core.each(input, given)
-      : core.one(input as string | Message[], given).then((output) => [output]);
+    several(input) ? core.each(input, given) : core.one(input as string | Message[], given);
   return Object.defineProperties(call, {
     stream: { value: core.stream.bind(core) },
     load: { value: async () => void (await core.device?.load()) },
@@ -155,11 +153,11 @@ class Core {
 
   async each(inputs: (string | Message[])[], given: HybridCall): Promise<HybridOutput[][]> {
     const outputs: HybridOutput[][] = [];
-    for (const input of inputs) outputs.push([await this.one(input, given)]);
+    for (const input of inputs) outputs.push(await this.one(input, given));
     return outputs;
   }
 
-  async one(input: string | Message[], given: HybridCall): Promise<HybridOutput> {
+  async one(input: string | Message[], given: HybridCall): Promise<HybridOutput[]> {
     checkInput(input);
     const { streamer, signal, return_full_text: full, return_dict_in_generate: detailed } = given;
     throwIfAborted(signal);
@@ -167,6 +165,7 @@ class Core {
     const signals = await this.signals(input, fields, given.private === true);
     const decision = this.policy(signals);
     const { first, others } = this.sides(decision, signals);
+    if (signals.deviceOnly.length) return await this.direct(input, given, decision, signals);
     const { stall = STALL } = this.options;
     this.preload(signals);
     const tell =
@@ -192,10 +191,24 @@ class Core {
     if (typeof streamer === "object") tell("", true);
     const { text, finish, ...how } = outcome;
     this.last = { ...how, decision, signals };
-    return {
-      generated_text: full === false ? text : joined(input, text),
-      ...(detailed ? { finish_reasons: finish } : {}),
-    };
+    const generated_text = full === false ? text : joined(input, text);
+    return [{ generated_text, ...(detailed ? { finish_reasons: finish } : {}) }];
+  }
+
+  /** A call that only the device can do, such as one with beams: the pipeline's own. */
+  private async direct(
+    input: string | Message[],
+    { private: _, ...options }: HybridCall,
+    decision: Decision,
+    signals: Signals,
+  ): Promise<HybridOutput[]> {
+    const { clock = realClock } = this.options;
+    const pipe = await this.device!.load();
+    const begun = clock.now();
+    const outputs = (await pipe(input, options)) as HybridOutput[];
+    const firstToken = pipe.stats?.prefill_ms ?? clock.now() - begun;
+    this.last = { where: "device", firstToken, switches: [], decision, signals };
+    return outputs;
   }
 
   async *stream(input: string | Message[], given: HybridCall = {}): AsyncGenerator<string, void> {

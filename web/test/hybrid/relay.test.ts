@@ -225,6 +225,26 @@ test("the cloud answers while the model is loaded, then the device takes over", 
   assert.equal(loads, 1);
 });
 
+test("what only the device can do is a call of the pipeline itself", async () => {
+  const calls: unknown[] = [];
+  const pipe = async (...given: unknown[]) => {
+    calls.push(given);
+    return [{ generated_text: "a" }, { generated_text: "b" }];
+  };
+  const device = Object.assign(pipe, { task: "text-generation" });
+  const cloud = fakeCloud(PROMPT, fine);
+  const write = hybrid({ device, cloud, keep: null, machine });
+  const options = { num_beams: 4, num_return_sequences: 2, max_new_tokens: 5 };
+  const outputs = await write(PROMPT, { ...options, private: true });
+  assert.deepEqual(
+    outputs.map((o) => o.generated_text),
+    ["a", "b"],
+  );
+  assert.deepEqual([calls, cloud.tasks], [[[PROMPT, options]], []]);
+  const without = hybrid({ cloud, keep: null, machine });
+  await assert.rejects(without(PROMPT, options), InputError);
+});
+
 test("a stream gives the pieces, and stops when nobody listens", async () => {
   const { write } = made(fine, fine);
   let told = "";
