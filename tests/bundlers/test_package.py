@@ -160,6 +160,12 @@ def test_size_of_federated() -> None:
     assert compressed(DIST / "federated-secure.js") <= 7_000
 
 
+def test_size_of_releases() -> None:
+    """What installs releases, and its storage in browsers without private files."""
+    assert compressed(DIST / "release.js") <= 13_000
+    assert compressed(DIST / "release-indexed.js") <= 2_300
+
+
 def brotli(paths: list[Path]) -> int:
     script = """
       const { brotliCompressSync } = require("node:zlib");
