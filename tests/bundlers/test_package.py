@@ -26,12 +26,12 @@ GPU_LIMITS = {"webgpu": 35_000, "webgpu-images": 5_000, "webgpu-training": 7_000
 # fmt: off
 TASKS = {
     "texts": (["pipelines", "texts"], 10_500),
-    "pictures": (["pipelines", "images"], 12_500),
-    "sounds": (["pipelines", "sounds"], 10_500),
-    "translation": (["pipelines", "generation"], 8_000),
-    "speech": (["pipelines", "sounds", "generation", "speech"], 24_000),
+    "pictures": (["pipelines", "images"], 13_000),
+    "sounds": (["pipelines", "sounds"], 11_000),
+    "translation": (["pipelines", "generation"], 8_500),
+    "speech": (["pipelines", "sounds", "generation", "speech"], 24_500),
     "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 16_500),
-    "text-to-speech": (["pipelines", "voices"], 7_500),
+    "text-to-speech": (["pipelines", "voices"], 8_000),
     "text-to-image": (["pipelines", "images", "diffusion"], 21_500),
     "personal": (["heads"], 5_700),
 }
