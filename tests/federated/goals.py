@@ -370,6 +370,7 @@ def learning(table: Table, folder: Path, strategy: str = "fedavg", rounds: int =
     first = own[0].weights()
     before = own[0].evaluate(first, held)
     fields = {"rounds": rounds, "clients": count, "steps": steps, "codec": "int4"}
+    fields["learning_rate"] = 3 * options["learning_rate"]  # means of many are shorter
     server = Server(folder / "run", first, deadline=1200.0, strategy=strategy, **fields)
     clients = [FederatedClient(server.url, one, name=str(k)) for k, one in enumerate(own)]
     threads = [threading.Thread(target=c.run, daemon=True) for c in clients]
