@@ -36,7 +36,7 @@ help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
-	@if [ -x .build/venv-federated/bin/flwr ]; then $(hub) > .build/hub.log 2>&1 & trap "kill $$! 2> /dev/null" EXIT; fi; \
+	@if [ -x .build/venv-federated/bin/flwr ]; then $(hub) > .build/hub.log 2>&1 & trap "kill $$! 2> /dev/null" EXIT INT TERM; fi; \
 	  node web/demo/serve.mjs --port $(PORT)
 
 # The room "Teach it together" trains in rounds. The adapters are those of the demo's package.
