@@ -1249,6 +1249,72 @@ fn element(i: u32) {
     alike: { vary: "n y_row", same: [] },
     shaders: [
       {
+        name: "matmul_nbits.rows",
+        group: 64,
+        threads: false,
+        count: (p) => (ceil_div(p.m, 8) * ceil_div(p.n, 4)),
+        text: () => "ceil_div(m, 8) * ceil_div(n, 4)",
+        when: (p) => (p.m > 1 && p.format === 0 && p.transposed === 0 && ((p.block * p.bits) % 32) === 0),
+        apply: [["activate", "activate_{activation}"], ["zero_of", "zero_of_{zero_type}"]],
+        stages: [],
+        counted: "m n",
+        body: `
+const ROWS = 8;
+const EACH = 32 / bits;
+const BLOCKS = (k + block - 1) / block;
+const WORDS = block * bits / 32;
+var<workgroup> partial: array<array<f32, ROWS>, GROUP>;
+fn run(at: u32, lane: u32) {
+  let across = ceil_div(n, 4u);
+  let first = at / across * ROWS;
+  let column = at % across * 4u + lane / 16u;
+  let count = min(u32(ROWS), m - first);
+  var sums: array<f32, ROWS>;
+  if (column < n) {
+    for (var w = lane % 16u; w < BLOCKS * WORDS; w += 16u) {
+      let blk = w / WORDS;
+      let word = b_word(column * (BLOCKS * WORDS) + w);
+      let from_ = blk * block + (w % WORDS) * EACH;
+      let factor = scales(column * BLOCKS + blk);
+      var zero = f32(1u << (bits - 1u));
+      if (has_zeros) { zero = zero_of(column, blk); }
+      for (var r = 0u; r < ROWS; r++) {
+        if (r >= count) { break; }
+        let source = (first + r) * a_row + from_;
+        var t = 0f;
+        for (var e = 0u; e < EACH; e++) {
+          if (from_ + e < k) {
+            let code = (word >> (e * bits)) & ((1u << bits) - 1u);
+            t = fma(a(source + e), f32(code) - zero, t);
+          }
+        }
+        sums[r] = fma(t, factor, sums[r]);
+      }
+    }
+  }
+  partial[lane] = sums;
+  workgroupBarrier();
+  let row = first + lane / 4u;
+  let to = at % across * 4u + lane % 4u;
+  if (lane < 4u * count && to < n) {
+    var s = 0f;
+    for (var i = 0u; i < 16u; i++) { s += partial[lane % 4u * 16u + i][lane / 4u]; }
+    if (has_bias) { s += bias(to); }
+    s = activate(s);
+    if (has_residual) { s += residual(row * y_row + to); }
+    y_set(row * y_row + to, s);
+  }
+}
+fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
+fn zero_of_u(column: u32, blk: u32) -> f32 {
+  const row_bytes = (BLOCKS * bits + 7) / 8;
+  let bit = blk * bits;
+  let byte = zeros(column * row_bytes + bit / 8u);
+  return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+`,
+      },
+      {
         name: "matmul_nbits.transposed",
         group: 64,
         threads: true,
