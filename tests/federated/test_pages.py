@@ -9,7 +9,6 @@ pytest.importorskip("dp_accounting")
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from .toys import Running, Toy
 
 ROOT = Path(__file__).parents[2]
 ESBUILD = ROOT / "web/node_modules/.bin/esbuild"
+PYTHON = ROOT / ".build/venv-federated/bin/python"
 
 
 class Same(Toy):
@@ -32,7 +32,10 @@ class Same(Toy):
         return {n: np.full(x.shape, 0.01, np.float32) for n, x in WEIGHTS.items()}
 
 
-@pytest.mark.skipif(not ESBUILD.exists(), reason="make .build/stamp/node")
+@pytest.mark.skipif(
+    not (ESBUILD.exists() and PYTHON.exists()),
+    reason="make .build/stamp/node .build/stamp/venv-federated",
+)
 @pytest.mark.usefixtures("flower")
 def test_pages_and_native_clients_are_one_sum(tmp_path):
     script = tmp_path / "take-part.mjs"
@@ -47,7 +50,7 @@ def test_pages_and_native_clients_are_one_sum(tmp_path):
         tmp_path / "run", clients=4, rounds=2, authority=encoded(authority.public), **fields
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
-    arguments = [encoded(authority.public), sys.executable, key]
+    arguments = [encoded(authority.public), PYTHON, key]
     pages = [
         subprocess.Popen(
             ["node", "--experimental-websocket", script, server.url, f"page-{k}", *arguments],

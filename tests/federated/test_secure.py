@@ -367,7 +367,7 @@ def test_shares_are_those_of_another_implementation():
     shamir = pytest.importorskip("Crypto.Protocol.SecretSharing").Shamir
     secret, random = bytes(range(100, 132)), bytes(range(96))
     shares = split(secret, random, 4, 7)
-    for some in itertools.combinations(range(7), 4):
+    for some in list(itertools.combinations(range(7), 4))[::6]:
         assert join({i: shares[i] for i in some}) == secret
         for h in (0, 16):
             own = [(i + 1, shares[i][h : h + 16]) for i in some]
