@@ -1,5 +1,6 @@
-// A page's client in Node, for tests/federated/test_pages.py: take-part URL NAME AUTHORITY KEYS.
-// It adds 0.01 to every number. Its key is certified by the command that KEYS names.
+// A page's client in Node, for tests/federated/private/test_pages.py. Its arguments: URL, NAME,
+// AUTHORITY, PYTHON and the authority's key file, with which edgewise certifies its key. It adds
+// 0.01 to every number.
 
 import { execFileSync } from "node:child_process";
 import { FederatedClient } from "../../src/federated/client.ts";

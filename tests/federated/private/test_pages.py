@@ -16,11 +16,11 @@ from edgewise.federated.client_secure import ClientTerms
 from edgewise.federated.secure.budget import epsilon_of
 from edgewise.federated.secure.identity import Authority, Identity, encoded
 
-from .serving import WEIGHTS, Server
-from .serving import identity as flower  # noqa: F401 (a fixture)
-from .toys import Running, Toy
+from ..serving import WEIGHTS, Server
+from ..serving import identity as flower  # noqa: F401 (a fixture)
+from ..toys import Running, Toy
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ESBUILD = ROOT / "web/node_modules/.bin/esbuild"
 PYTHON = ROOT / ".build/venv-federated/bin/python"
 

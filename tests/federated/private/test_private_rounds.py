@@ -15,10 +15,10 @@ from edgewise.federated.codec import norm_of
 from edgewise.federated.secure.identity import encoded
 from edgewise.federated.settings import RunFolder, Settings
 
+from ..serving import WEIGHTS, Server
+from ..serving import identity as flower  # noqa: F401 (a fixture)
+from ..toys import Running, Toy, wait_for
 from .secure_toys import AUTHORITY, identity
-from .serving import WEIGHTS, Server
-from .serving import identity as flower  # noqa: F401 (a fixture)
-from .toys import Running, Toy, wait_for
 
 pytestmark = pytest.mark.usefixtures("flower")
 
