@@ -78,6 +78,18 @@ RUN = """
     const second = await numbers();
     const { device } = s;
 """
+PINNED = """
+    const options = { ...arg.options, preferredOutputLocation: "cpu-pinned" };
+    const s = await ew.InferenceSession.create(arg.model, options);
+    const x = new ew.Tensor("float32", Float32Array.from(arg.x), [1, 3, 12, 12]);
+    const run = (ids) => s.run({ x, ids: new ew.Tensor("int64", ids, [2]) });
+    const wrong = await run([7n, 0n]).catch((e) => e.name);
+    const { rows } = await run([4n, 1n]);
+    const where = rows.location;
+    const data = Array.from(await rows.getData());
+    await s.release();
+    return { wrong, where, rows: data };
+"""
 MAPS = """() => {
     const map = globalThis.GPUBuffer?.prototype.mapAsync;
     if (!map) return;
@@ -121,6 +133,11 @@ def test_a_session(gpu_visit, sessions):
     gpu_visit.run("await numbers()")
     assert sum(worker.evaluate("() => globalThis.maps ?? 0") for worker in workers) == 1
     gpu_visit.run("await session.release()")
+
+    # outputs that stay there: the error is known although nothing is read
+    got = gpu_visit.run(PINNED, arg)
+    assert got["wrong"] == "InputError" and got["where"] == "cpu-pinned", got
+    np.testing.assert_allclose(got["rows"], expected(x, False)["rows"])
     assert gpu_visit.asked("worker-webgpu-images.js")
     assert not gpu_visit.asked("worker-webgpu-training.js")
 

@@ -31,9 +31,11 @@ const ALIASES: Readonly<Record<string, DeviceName>> = {
 
 /**
  * Resolves the device that options request.
+ * @param worker whether it is used in a worker: elsewhere the device of the whole page, where that
+ *   is a GPU, is one that need not be
  * @throws InputError if no requested device is supported
  */
-export function deviceOf({ device, executionProviders }: DeviceChoice): DeviceWish {
+export function deviceOf({ device, executionProviders }: DeviceChoice, worker = true): DeviceWish {
   let wish: unknown = device ?? env.device;
   if (device === undefined && executionProviders?.length) {
     const names = executionProviders.map((one) => (typeof one === "string" ? one : one?.name));
@@ -46,7 +48,7 @@ export function deviceOf({ device, executionProviders }: DeviceChoice): DeviceWi
       );
     if (known[0] === "webgpu" && known.includes("wasm")) return "webgpu-or-wasm";
     wish = known[0];
-  }
+  } else if (device === undefined && wish === "webgpu" && !worker) return "webgpu-or-wasm";
   checkDevice(wish);
   return wish ?? "auto";
 }

@@ -23,6 +23,8 @@ test("the device of the whole page is a default", () => {
   env.device = "webgpu";
   try {
     assert.equal(deviceOf({}), "webgpu");
+    assert.equal(deviceOf({}, false), "webgpu-or-wasm");
+    assert.equal(deviceOf({ device: "webgpu" }, false), "webgpu");
     assert.equal(deviceOf({ device: "wasm" }), "wasm");
   } finally {
     env.device = "auto";

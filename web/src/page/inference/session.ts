@@ -204,8 +204,8 @@ export class InferenceSession {
     );
     const seed = checkSeed(options.seed, "options.seed");
     const bounds = boundsOf(options);
-    const device = deviceOf(options);
     const proxy = options.proxy ?? env.proxy;
+    const device = deviceOf(options, proxy);
     const given = isPackage(file) ? hand(file, "model") : fileOf(file, "model");
     const client: SessionClient = proxy
       ? await startClient()

@@ -122,7 +122,7 @@ export class Pool {
   give(block: PoolBlock): void {
     if (!this.live.delete(block)) return;
     this.used -= block.bytes;
-    if (this.used + this.idleBytes + block.bytes > this.peak) {
+    if (block.buffer.failed || this.used + this.idleBytes + block.bytes > this.peak) {
       this.device.release(block.buffer);
       return;
     }

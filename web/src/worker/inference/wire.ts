@@ -179,14 +179,17 @@ function integer(x: string | number | bigint): bigint | undefined {
   return /^-?\d{1,20}$/.test(x) ? BigInt(x) : undefined;
 }
 
-/** Reads tensors that are on the device only, at once where it waits for each read. */
+/**
+ * Reads tensors that are on the device only, at once where it waits for each read. Errors of runs
+ * are then known, also where nothing is read.
+ */
 export async function together(
   device: Device,
   values: readonly RunValue[],
 ): Promise<(v: RunValue) => Reader> {
   const read = new Map<RunValue, Reader>();
   const tensors = values.filter((v) => v.kind === "tensor" && !v.data && v.bytes > 0);
-  if (device.readAll && tensors.length > 1) {
+  if (device.readAll && tensors.length !== 1) {
     const ranges = (tensors as NumberTensor[]).map((v) => [v.buffer!, v.bytes] as const);
     const data = await device.readAll(ranges);
     tensors.forEach((v, i) => {
