@@ -22,7 +22,8 @@ def trainable(gpu_files):
     model = language_model(**sizes, vocab=4096, theta=10000.0, epsilon=1e-5)
     files = {n: f for n, f in folder_files(MODEL)[0].items() if not n.endswith(".onnx")}
     files["model.onnx"] = BytesSource(model.SerializeToString(), "model.onnx")
-    program = {"name": "lora", "batch": 1, "sequence": 16, "lora": {"r": 4, "lora_alpha": 8}}
+    lora = {"r": 4, "lora_alpha": 8, "target_modules": ["v_proj"]}
+    program = {"name": "lora", "batch": 1, "sequence": 16, "lora": lora}
     package = compile_training_package(
         files, [program], capacity=64, chunks=(1,), target=target_named("webgpu")
     )

@@ -45,6 +45,10 @@ test("several buffers are read with one map", { skip: !built }, async () => {
     read.map((data) => [...data]),
     [[10], [20, 20, 20, 20, 20, 20], [30, 30, 30, 30], [], [20, 20, 20]],
   );
+  const places = new Map(made.map((place, i) => [`b${i}`, place]));
+  const next = device.ahead!(places);
+  for (const i of [0, 1, 2, 3, 1]) assert.deepEqual(await next(`b${i}`), read[i]);
+  assert.equal(gpu.maps - before, 3); // the last one was read again
   // each can be transferred
   assert.equal(new Set(read.map(({ buffer }) => buffer)).size, read.length);
   for (const { buffer, byteLength } of read) assert.equal(buffer.byteLength, byteLength);

@@ -10,6 +10,7 @@ import type { Buffer, Device, Host, Picker, PlanHandle, PlanInfo, Watcher } from
 import type { DeviceOptions } from "../options.ts";
 import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
+import { ahead, type Places } from "./ahead.ts";
 import { type ChoiceDevice, ChoicePrograms, GpuPicker } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
 import { Gpu } from "./gpu.ts";
@@ -232,6 +233,10 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     ranges: readonly (readonly [buffer: Buffer, bytes: number])[],
   ): Promise<Uint8Array<ArrayBuffer>[]> {
     return this.reading(() => this.fetchAll(ranges.map(([buffer, bytes]) => [buffer, 0, bytes])));
+  }
+
+  ahead(places: Places): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
+    return ahead(this, places);
   }
 
   reading<T>(work: () => Promise<T>): Promise<T> {

@@ -17,9 +17,6 @@ export const STEP = "training/step";
  */
 export const SCALE = "adapter/scale";
 
-/** Bytes of states that are read at once. */
-const AHEAD = 1 << 24;
-
 /** Token ids and labels, [batch, sequence]. Labels of -100 are ignored. */
 export interface Batch {
   ids: BigInt64Array;
@@ -175,30 +172,12 @@ export class Session {
     return this.device.read(this.buffer(state), 0, state.bytes);
   }
 
-  /**
-   * A function that copies states by name. Where the device waits for each read, it reads those
-   * that follow by name as well.
-   */
+  /** A function that copies states by name. */
   reader(): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
-    const states = [...this.kept].sort((a, b) => (a.name < b.name ? -1 : 1));
-    const read = new Map<string, Uint8Array<ArrayBuffer>>();
-    return async (name) => {
-      const at = states.findIndex((state) => state.name === name);
-      if (!this.device.readAll) return this.readState(states[at]!);
-      if (!read.has(name)) {
-        read.clear();
-        let bytes = 0;
-        const next = states.slice(at).filter((s) => (bytes += s.bytes) <= AHEAD);
-        const group = next.length ? next : [states[at]!];
-        const found = await this.device.readAll(group.map((s) => [this.buffer(s), s.bytes]));
-        group.forEach((s, i) => {
-          read.set(s.name, found[i]!);
-        });
-      }
-      const found = read.get(name)!;
-      read.delete(name);
-      return found;
-    };
+    const { device } = this;
+    const places = new Map(this.kept.map((s) => [s.name, [this.buffer(s), s.bytes] as const]));
+    const read = (name: string) => device.read(places.get(name)![0], 0, places.get(name)![1]);
+    return device.ahead?.(places) ?? read;
   }
 
   /** Writes to a state at offset `at` (default: 0). */
