@@ -10,18 +10,17 @@ import type { Buffer, Device, Host, Picker, PlanHandle, PlanInfo, Watcher } from
 import type { DeviceOptions } from "../options.ts";
 import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
-import { ahead, type Places } from "./ahead.ts";
 import { type ChoiceDevice, ChoicePrograms, GpuPicker } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
 import { Gpu } from "./gpu.ts";
-import { GpuMemory, type GpuRange } from "./memory.ts";
+import { Arenas, GpuMemory, type GpuRange } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
 import { GpuPlan } from "./plan.ts";
 import { faster, mainProduct } from "./probe.ts";
 import { loadParts, missingParts } from "./shader-parts.ts";
 import { kernelsOf } from "./steps.ts";
-import { Transfers, type WordRange } from "./transfer.ts";
+import { ahead, type Places, Transfers, type WordRange } from "./transfer.ts";
 import type { Program } from "./wgsl.ts";
 
 const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);
@@ -41,8 +40,11 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   private readonly transfers: Transfers;
   private readonly order = new Order();
   private readonly plans = new Map<PlanHandle, GpuPlan>();
-  /** Arenas, which all plans share. */
-  private readonly temps: GpuRange[] = [];
+  /** What is between the steps of all plans. */
+  private readonly arenas = new Arenas(this.plans.values.bind(this.plans), {
+    allocate: (bytes) => this.allocate(bytes, "what is between steps"),
+    release: (range) => this.memory.release(range),
+  });
   /** Allocations whose success is not yet known. */
   private readonly scopes = new Set<Promise<void>>();
   /** Copies of buffers in the host's memory: address and bytes. */
@@ -356,7 +358,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     const make = () => {
       const plan = new GpuPlan(this, handle, bytes, kinds, where);
       this.plans.set(handle, plan);
-      this.bindTemps(plan);
+      this.arenas.bind(plan);
     };
     try {
       const parts = missingParts(kernelsOf(bytes));
@@ -373,47 +375,13 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     this.begun.set(plan[0], this.loadPlan(...plan));
   }
 
-  /** Binds the arenas of a plan, and makes them as large as it needs. In the order of calls. */
-  private bindTemps(plan: GpuPlan): void {
-    slotsOf(plan.kinds).forEach((slot, i) => {
-      const bytes = plan.parts.slotBytes[slot]!;
-      const old = this.temps[i];
-      if (!old || old.bytes < bytes) this.renewTemp(i, bytes);
-      else plan.bind(slot, old, "");
-    });
-  }
-
-  /** Makes an arena anew, for all plans that have it. */
-  private renewTemp(i: number, bytes: number): void {
-    const old = this.temps[i];
-    const made = this.allocate(bytes, "what is between steps");
-    this.temps[i] = made;
-    for (const plan of this.plans.values()) {
-      const slot = slotsOf(plan.kinds)[i];
-      if (slot !== undefined) plan.bind(slot, made, "");
-    }
-    if (old) this.memory.release(old);
-  }
-
-  /** Arenas that had no memory, for a plan that is gone: the others need smaller ones. */
-  private mendTemps(): void {
-    this.temps.forEach((temp, i) => {
-      if (!temp.failed) return;
-      const sizes = Array.from(this.plans.values(), ({ kinds, parts }) => {
-        const slot = slotsOf(kinds)[i];
-        return slot === undefined ? 0 : parts.slotBytes[slot]!;
-      });
-      this.renewTemp(i, Math.max(0, ...sizes));
-    });
-  }
-
   freePlan(handle: PlanHandle): void {
     if (this.gpu.lost) return;
     this.add(() => {
       this.wasm.freePlan(handle);
       this.plans.get(handle)?.free();
       this.plans.delete(handle);
-      this.mendTemps();
+      this.arenas.mend();
     });
   }
 
@@ -492,10 +460,6 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     this.wasm.close();
   }
 }
-
-/** Slots that are arenas. */
-const slotsOf = (kinds: readonly string[]): number[] =>
-  kinds.flatMap((kind, slot) => (kind === "temp" ? [slot] : []));
 
 /** The words that a range touches, and the offset of the first byte. */
 function wordsOf(

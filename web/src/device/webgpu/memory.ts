@@ -170,3 +170,65 @@ export class GpuMemory {
     this.blocks.clear();
   }
 }
+
+/** What arenas need of a plan. */
+interface Arranged {
+  /** Of its slots; those of kind `temp` are arenas. */
+  readonly kinds: readonly string[];
+  readonly parts: { readonly slotBytes: readonly number[] };
+  bind(slot: number, buffer: GpuRange, where: string): void;
+}
+
+/**
+ * The memory between the steps of plans, which all plans of a device share. Its methods are called
+ * in the order of calls.
+ */
+export class Arenas {
+  private readonly made: GpuRange[] = [];
+
+  constructor(
+    private readonly plans: () => Iterable<Arranged>,
+    private readonly memory: {
+      allocate(bytes: number): GpuRange;
+      release(range: GpuRange): void;
+    },
+  ) {}
+
+  /** Binds those of a plan, and makes them as large as it needs. */
+  bind(plan: Arranged): void {
+    slotsOf(plan).forEach((slot, i) => {
+      const bytes = plan.parts.slotBytes[slot]!;
+      const old = this.made[i];
+      if (!old || old.bytes < bytes) this.renew(i, bytes);
+      else plan.bind(slot, old, "");
+    });
+  }
+
+  /** Makes an arena anew, for all plans that have it. */
+  private renew(i: number, bytes: number): void {
+    const old = this.made[i];
+    const made = this.memory.allocate(bytes);
+    this.made[i] = made;
+    for (const plan of this.plans()) {
+      const slot = slotsOf(plan)[i];
+      if (slot !== undefined) plan.bind(slot, made, "");
+    }
+    if (old) this.memory.release(old);
+  }
+
+  /** Makes those anew that had no memory, for a plan that is gone: others need smaller ones. */
+  mend(): void {
+    this.made.forEach((arena, i) => {
+      if (!arena.failed) return;
+      const sizes = Array.from(this.plans(), (plan) => {
+        const slot = slotsOf(plan)[i];
+        return slot === undefined ? 0 : plan.parts.slotBytes[slot]!;
+      });
+      this.renew(i, Math.max(0, ...sizes));
+    });
+  }
+}
+
+/** Slots that are arenas. */
+const slotsOf = ({ kinds }: Arranged): number[] =>
+  kinds.flatMap((kind, slot) => (kind === "temp" ? [slot] : []));
