@@ -8,9 +8,8 @@ import { arrange } from "../../src/device/webgpu/arrange.ts";
 import type { GpuContext } from "../../src/device/webgpu/context.ts";
 import { decimal } from "../../src/device/webgpu/link.ts";
 import { GpuPlan } from "../../src/device/webgpu/plan.ts";
-import { loadParts } from "../../src/device/webgpu/shader-parts.ts";
 import { partsOf } from "../../src/device/webgpu/steps.ts";
-import { stagesOf } from "../../src/device/webgpu/variants.ts";
+import { loadParts, stagesOf } from "../../src/device/webgpu/variants.ts";
 import { programOf } from "../../src/device/webgpu/wgsl.ts";
 
 /** A plan, the kinds of its slots, and [buffer, begin, end] of the operands of its steps. */

@@ -18,9 +18,9 @@ import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
 import { GpuPlan } from "./plan.ts";
 import { faster, mainProduct } from "./probe.ts";
-import { loadParts, missingParts } from "./shader-parts.ts";
 import { kernelsOf } from "./steps.ts";
 import { ahead, type Places, Transfers, type WordRange } from "./transfer.ts";
+import { loadParts, missingParts } from "./variants.ts";
 import type { Program } from "./wgsl.ts";
 
 const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);

@@ -1,6 +1,13 @@
 // Which shaders run a step. The twin of the first half of python/edgewise/webgpu/wgsl.py.
 
-import { COMMON, SHADERS, type ShaderSource, type Values } from "../../gen/shaders.ts";
+import {
+  COMMON,
+  type KernelShaders,
+  PART_OF,
+  SHADERS,
+  type ShaderSource,
+  type Values,
+} from "../../gen/shaders.ts";
 import { classOf } from "./accessors.ts";
 import { elementType, follows, type PlanStep, valuesOf } from "./steps.ts";
 
@@ -115,4 +122,34 @@ function named({ contract, params }: PlanStep, parameter: string): string {
   if (items && typeof code === "number") return items[code]!;
   if (parameter.includes("type") && typeof code === "number") return classOf(code, 0) ?? "";
   return String(code);
+}
+
+// Shaders that language models do not run are scripts of their own, loaded for the first plan with a
+// kernel of theirs.
+
+type Part = (typeof PART_OF)[string];
+type Loaded = Promise<{ PART: Readonly<Record<string, KernelShaders>> }>;
+
+const LOAD: Readonly<Record<Part, () => Loaded>> = {
+  images: () => import("../../gen/shaders_images.ts"),
+  training: () => import("../../gen/shaders_training.ts"),
+};
+
+/** Parts with shaders of these kernels that have not been loaded. */
+export function missingParts(kernels: Iterable<string>): Part[] {
+  const parts = new Set<Part>();
+  for (const kernel of kernels) {
+    const part = PART_OF[kernel];
+    if (part && !SHADERS[kernel]) parts.add(part);
+  }
+  return [...parts];
+}
+
+/**
+ * Loads parts.
+ * @throws EngineError if a script does not come
+ */
+export async function loadParts(parts: readonly Part[]): Promise<void> {
+  for (const { PART } of await Promise.all(parts.map((part) => LOAD[part]())))
+    Object.assign(SHADERS, PART);
 }
