@@ -97,6 +97,8 @@ PARTS = {  # by folder
 }
 IMAGES = {"batch_norm", "gather_nd", "integer_depthwise", "integer_max_pool", "random"}
 IMAGES |= {"scatter_elements", "scatter_nd"}  # of other folders, and in no language model
+IMAGES |= {"arg_reduce", "byte_lookup", "gather_elements", "integer_binary"}
+IMAGES |= {"linear_attention", "top_k", "trilu"}  # in few of them
 PACKED = ("pack_integer", "integer_product")  # whose layout differs between machines: in no part
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Mod: "%"}

@@ -233,18 +233,23 @@ fn number_i(v: i32) -> f32 { return f32(v); }
 
 /** The module with the shaders of kernels that language models do not run. */
 export const PART_OF: Readonly<Record<string, "images" | "training">> = {
+  arg_reduce: "images",
   batch_norm: "images",
   batch_norm_grad: "training",
+  byte_lookup: "images",
   conv: "images",
   conv_transpose: "images",
   conv_weight_grad: "training",
   cross_entropy: "training",
   cross_entropy_grad: "training",
   gated_grad: "training",
+  gather_elements: "images",
   gather_nd: "images",
   grid_sample: "images",
+  integer_binary: "images",
   integer_depthwise: "images",
   integer_max_pool: "images",
+  linear_attention: "images",
   norm_grad: "training",
   optimizer: "training",
   optimizer_8bit: "training",
@@ -258,65 +263,13 @@ export const PART_OF: Readonly<Record<string, "images" | "training">> = {
   scatter_nd: "images",
   softmax_and_grad: "training",
   softmax_grad: "training",
+  top_k: "images",
+  trilu: "images",
   unary_grad: "training",
 };
 
 /** By kernel; special shaders come first. Parts are added when they arrive. */
 export const SHADERS: Record<string, KernelShaders> = {
-  arg_reduce: {
-    params: "type largest last outer n inner",
-    operands: [
-      { name: "x", output: false, type: (p) => T(p.type) },
-      { name: "y", output: true, type: [7, 8] },
-    ],
-    empty: ["outer", "inner"],
-    enums: {},
-    shaders: [
-      {
-        name: "arg_reduce",
-        group: 64,
-        threads: false,
-        count: (p) => (p.outer * p.inner),
-        text: () => "outer * inner",
-        apply: [["above", "above_{type}"]],
-        stages: [],
-        body: `
-const NONE = 0xffffffffu;
-var<workgroup> place: array<u32, GROUP>;
-fn better(source: u32, i: u32, j: u32) -> bool {
-  if (i == NONE) { return false; }
-  if (j == NONE) { return true; }
-  let p = source + i * inner;
-  let q = source + j * inner;
-  if (above(p, q)) { return largest != 0; }
-  if (above(q, p)) { return largest == 0; }
-  if (last != 0) { return i > j; }
-  return i < j;
-}
-fn run(at: u32, lane: u32) {
-  let o = at / inner;
-  let source = o * n * inner + (at - o * inner);
-  var best = NONE;
-  for (var r = lane; r < n; r += GROUP) {
-    if (better(source, r, best)) { best = r; }
-  }
-  place[lane] = best;
-  for (var half = GROUP / 2u; half > 0u; half /= 2u) {
-    workgroupBarrier();
-    if (lane < half && better(source, place[lane + half], place[lane])) {
-      place[lane] = place[lane + half];
-    }
-  }
-  if (lane == 0u) { y_set(at, vec2u(place[0], 0u)); }
-}
-fn above_f(p: u32, q: u32) -> bool { return x(p) > x(q); }
-fn above_i(p: u32, q: u32) -> bool { return x(p) > x(q); }
-fn above_u(p: u32, q: u32) -> bool { return x(p) > x(q); }
-fn above_l(p: u32, q: u32) -> bool { return long_less(x(q), x(p)); }
-`,
-      },
-    ],
-  },
   attention: {
     params: "batch heads kv_heads q_len kv_len head_dim v_dim q_b q_h q_s k_b k_h k_s v_b v_h v_s y_b y_h y_s mask_type m_b m_h m_q m_k causal past window kv_type nan_to_zero scale:f32 softcap:f32",
     operands: [
@@ -557,31 +510,6 @@ fn binary_greater_equal_l(u: vec2u, v: vec2u) -> u32 { return select(1u, 0u, lon
 fn binary_bit_and_l(u: vec2u, v: vec2u) -> vec2u { return u & v; }
 fn binary_bit_or_l(u: vec2u, v: vec2u) -> vec2u { return u | v; }
 fn binary_bit_xor_l(u: vec2u, v: vec2u) -> vec2u { return u ^ v; }
-`,
-      },
-    ],
-  },
-  byte_lookup: {
-    params: "n",
-    operands: [
-      { name: "x", output: false, type: [2, 1], layout: "n" },
-      { name: "table", output: false, type: [2, 1], layout: "256" },
-      { name: "y", output: true, type: [2, 1], layout: "n" },
-    ],
-    empty: ["n"],
-    enums: {},
-    shaders: [
-      {
-        name: "byte_lookup",
-        group: 64,
-        threads: true,
-        count: (p) => p.n,
-        text: () => "n",
-        apply: [],
-        stages: [],
-        counted: "n",
-        body: `
-fn element(i: u32) { y_set(i, table(x(i) & 0xffu)); }
 `,
       },
     ],
@@ -873,39 +801,6 @@ fn element(i: u32) {
       },
     ],
   },
-  gather_elements: {
-    params: "size index_type dims[6] rows x_axis xs[6] is[6]",
-    operands: [
-      { name: "x", output: false, type: (p) => [0, p.size], strided: ["dims", "xs"] },
-      { name: "index", output: false, type: (p) => T(p.index_type), strided: ["dims", "is"] },
-      { name: "y", output: true, type: (p) => [0, p.size], layout: "dims" },
-    ],
-    empty: ["dims"],
-    enums: {},
-    shaders: [
-      {
-        name: "gather_elements",
-        group: 64,
-        threads: true,
-        count: (p) => volume(p.dims),
-        text: () => "volume(dims)",
-        apply: [],
-        stages: [],
-        counted: "dims",
-        body: `
-fn element(i: u32) {
-  var row = index_int(index_at(i));
-  if (row < -i32(rows) || row >= i32(rows)) {
-    fail(row);
-    return;
-  }
-  if (row < 0) { row += i32(rows); }
-  y_set(i, x(x_at(i) + u32(row) * x_axis));
-}
-`,
-      },
-    ],
-  },
   gather_quantized: {
     params: "bits count rows cols block index_type scale_type signed zeros",
     operands: [
@@ -1108,123 +1003,6 @@ fn run(at: u32, lane: u32) {
         if (has_residual) { v += residual(to); }
         y_set(to, v);
       }
-    }
-  }
-}
-`,
-      },
-    ],
-  },
-  integer_binary: {
-    params: "n multiply sign a_type b_type y_type low high",
-    operands: [
-      { name: "a", output: false, type: (p) => T(p.a_type), layout: "n" },
-      { name: "b", output: false, type: (p) => T(p.b_type), layout: "n" },
-      { name: "a_scale", output: false, type: [1, 4], layout: "1" },
-      { name: "a_zero", output: false, type: (p) => T(p.a_type), layout: "1" },
-      { name: "b_scale", output: false, type: [1, 4], layout: "1" },
-      { name: "b_zero", output: false, type: (p) => T(p.b_type), layout: "1" },
-      { name: "y_scale", output: false, type: [1, 4], layout: "1" },
-      { name: "y_zero", output: false, type: (p) => T(p.y_type), layout: "1" },
-      { name: "y", output: true, type: (p) => T(p.y_type), layout: "n" },
-    ],
-    empty: ["n"],
-    enums: {},
-    shaders: [
-      {
-        name: "integer_binary",
-        group: 64,
-        threads: true,
-        count: (p) => p.n,
-        text: () => "n",
-        apply: [["stored", "stored_{y_type}"]],
-        stages: [],
-        counted: "n",
-        body: `
-const SHIFT_A = select(0f, 128f, a_type == 3);
-const SHIFT_B = select(0f, 128f, b_type == 3);
-fn element(i: u32) {
-  let za = f32(a_zero(0u)) + SHIFT_A;
-  let zb = f32(b_zero(0u)) + SHIFT_B;
-  let zy = f32(y_zero(0u));
-  let p = f32(a(i)) + SHIFT_A;
-  let q = f32(b(i)) + SHIFT_B;
-  var v = 0f;
-  if (multiply != 0) {
-    v = (p - za) * (q - zb) * (a_scale(0u) * b_scale(0u) / y_scale(0u)) + zy;
-  } else {
-    let fa = a_scale(0u) / y_scale(0u);
-    let fb = f32(sign) * b_scale(0u) / y_scale(0u);
-    v = p * fa + q * fb + (zy - fa * za - fb * zb);
-  }
-  y_set(i, stored(round(clamp(v, f32(low), f32(high)))));
-}
-fn stored_u(v: f32) -> u32 { return u32(v); }
-fn stored_i(v: f32) -> i32 { return i32(v); }
-`,
-      },
-    ],
-  },
-  linear_attention: {
-    params: "batch heads kv_heads seq dim v_dim decay_dim beta_heads scale:f32",
-    operands: [
-      { name: "q", output: false, type: [1, 4] },
-      { name: "k", output: false, type: [1, 4] },
-      { name: "v", output: false, type: [1, 4] },
-      { name: "past", output: false, type: [1, 4] },
-      { name: "decay", output: false, type: [1, 4] },
-      { name: "beta", output: false, type: [1, 4] },
-      { name: "y", output: true, type: [1, 4] },
-      { name: "state", output: true, type: [1, 4] },
-    ],
-    empty: ["batch", "dim", "v_dim"],
-    enums: {},
-    shaders: [
-      {
-        name: "linear_attention",
-        group: 64,
-        threads: true,
-        count: (p) => ((p.batch * p.kv_heads) * p.v_dim),
-        text: () => "batch * kv_heads * v_dim",
-        apply: [],
-        stages: [],
-        counted: "batch kv_heads v_dim",
-        body: `
-const OUTS = max(heads, kv_heads);
-const EACH = OUTS / kv_heads;
-fn element(i: u32) {
-  let column = i % v_dim;
-  let head = i / v_dim;
-  let b = head / kv_heads;
-  let h = head % kv_heads;
-  let first = head * dim * v_dim + column;
-  for (var r = 0u; r < dim; r++) {
-    var before = 0f;
-    if (has_past) { before = past(first + r * v_dim); }
-    state_set(first + r * v_dim, before);
-  }
-  for (var t = 0u; t < seq; t++) {
-    let at = b * seq + t;
-    let row = at * kv_heads + h;
-    var u = v(row * v_dim + column);
-    var known = 0f;
-    for (var r = 0u; r < dim; r++) {
-      var s = state(first + r * v_dim);
-      if (has_decay) {
-        s *= decay(row * decay_dim + select(0u, r, decay_dim > 1));
-        state_set(first + r * v_dim, s);
-      }
-      known = fma(k(row * dim + r), s, known);
-    }
-    if (has_beta) { u = (u - known) * beta(at * beta_heads + select(0u, h, beta_heads > 1)); }
-    for (var r = 0u; r < dim; r++) {
-      state_set(first + r * v_dim, fma(k(row * dim + r), u, state(first + r * v_dim)));
-    }
-    for (var o = h * EACH; o < (h + 1u) * EACH; o++) {
-      let from_q = (at * heads + o * heads / OUTS) * dim;
-      var s = 0f;
-      for (var r = 0u; r < dim; r++) { s = fma(q(from_q + r), state(first + r * v_dim), s); }
-      y_set((at * OUTS + o) * v_dim + column, s * scale);
     }
   }
 }
@@ -1902,113 +1680,6 @@ fn run(row: u32, lane: u32) {
     else { y_set(row * y_row + j, exp(v) / s); }
   }
 }
-`,
-      },
-    ],
-  },
-  top_k: {
-    params: "type outer n inner k largest sorted",
-    operands: [
-      { name: "x", output: false, type: (p) => T(p.type) },
-      { name: "values", output: true, type: (p) => T(p.type) },
-      { name: "indices", output: true, type: [7, 8] },
-    ],
-    empty: ["outer", "n", "inner", "k"],
-    enums: {},
-    shaders: [
-      {
-        name: "top_k",
-        group: 64,
-        threads: false,
-        count: (p) => (p.outer * p.inner),
-        text: () => "outer * inner",
-        when: (p) => (p.type === 1 && p.k <= 256),
-        apply: [],
-        stages: [],
-        body: `
-var<workgroup> best: array<f32, GROUP>;
-var<workgroup> place: array<u32, GROUP>;
-fn above(u: f32, v: f32) -> bool { return u > v || (is_nan(u) && !is_nan(v)); }
-fn before(u: f32, i: u32, v: f32, j: u32) -> bool {
-  if (i == 0xffffffffu) { return false; }
-  if (j == 0xffffffffu) { return true; }
-  if (above(u, v)) { return largest != 0; }
-  if (above(v, u)) { return largest == 0; }
-  return i < j;
-}
-fn run(at: u32, lane: u32) {
-  let o = at / inner;
-  let column = at - o * inner;
-  var last = 0f;
-  var last_place = 0xffffffffu;
-  for (var r = 0u; r < k; r++) {
-    var value = 0f;
-    var index = 0xffffffffu;
-    for (var j = lane; j < n; j += GROUP) {
-      let v = x((o * n + j) * inner + column);
-      let open = r == 0u || before(last, last_place, v, j);
-      if (open && before(v, j, value, index)) {
-        value = v;
-        index = j;
-      }
-    }
-    best[lane] = value;
-    place[lane] = index;
-    for (var half = GROUP / 2u; half > 0u; half /= 2u) {
-      workgroupBarrier();
-      if (lane < half && before(best[lane + half], place[lane + half], best[lane], place[lane])) {
-        best[lane] = best[lane + half];
-        place[lane] = place[lane + half];
-      }
-    }
-    workgroupBarrier();
-    last = best[0];
-    last_place = place[0];
-    workgroupBarrier();
-    if (lane == 0u) {
-      values_set((o * k + r) * inner + column, last);
-      indices_set((o * k + r) * inner + column, vec2u(last_place, 0u));
-    }
-  }
-}
-`,
-      },
-    ],
-  },
-  trilu: {
-    params: "size batch rows cols k upper x_row x_batch y_row y_batch",
-    operands: [
-      { name: "x", output: false, type: (p) => [0, p.size], layout: "batch:x_batch, rows:x_row, cols" },
-      { name: "y", output: true, type: (p) => [0, p.size], layout: "batch:y_batch, rows:y_row, cols" },
-    ],
-    empty: ["batch", "rows", "cols"],
-    enums: {},
-    shaders: [
-      {
-        name: "trilu",
-        group: 64,
-        threads: true,
-        count: (p) => ((p.batch * p.rows) * p.cols),
-        text: () => "batch * rows * cols",
-        apply: [["nothing", "nothing_{size}"]],
-        stages: [],
-        counted: "batch cols rows",
-        body: `
-fn element(i: u32) {
-  let r = i / cols;
-  let column = i - r * cols;
-  let item = r / rows;
-  let row = r - item * rows;
-  let to = item * y_batch + row * y_row + column;
-  let cut = i32(row) + i32(k) + select(1, 0, upper != 0);
-  if ((i32(column) >= cut) == (upper != 0)) {
-    y_set(to, x(item * x_batch + row * x_row + column));
-  } else { y_set(to, nothing()); }
-}
-fn nothing_1() -> u32 { return 0u; }
-fn nothing_2() -> u32 { return 0u; }
-fn nothing_4() -> u32 { return 0u; }
-fn nothing_8() -> vec2u { return vec2u(0u); }
 `,
       },
     ],
