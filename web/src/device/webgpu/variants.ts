@@ -124,8 +124,8 @@ function named({ contract, params }: PlanStep, parameter: string): string {
   return String(code);
 }
 
-// Shaders that language models do not run are scripts of their own, loaded for the first plan with a
-// kernel of theirs.
+// Shaders that language models do not run are scripts of their own, loaded for the first plan with
+// a kernel of theirs.
 
 type Part = (typeof PART_OF)[string];
 type Loaded = Promise<{ PART: Readonly<Record<string, KernelShaders>> }>;
