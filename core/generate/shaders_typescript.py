@@ -95,10 +95,10 @@ PARTS = {  # by folder
     "recurrent": "images",
     "training": "training",
 }
-IMAGES = {"batch_norm", "gather_nd", "integer_depthwise", "integer_max_pool", "random"}
-IMAGES |= {"scatter_elements", "scatter_nd"}  # of other folders, and in no language model
-IMAGES |= {"arg_reduce", "byte_lookup", "gather_elements", "integer_binary"}
-IMAGES |= {"linear_attention", "top_k", "trilu"}  # in few of them
+# Of other folders, in few language models: these load the part, too.
+IMAGES = {"arg_reduce", "batch_norm", "byte_lookup", "gather_elements", "gather_nd"}
+IMAGES |= {"integer_binary", "integer_depthwise", "integer_max_pool", "linear_attention"}
+IMAGES |= {"product", "quantize", "random", "scatter_elements", "scatter_nd", "top_k", "trilu"}
 PACKED = ("pack_integer", "integer_product")  # whose layout differs between machines: in no part
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Mod: "%"}

@@ -255,6 +255,8 @@ export const PART_OF: Readonly<Record<string, "images" | "training">> = {
   optimizer_8bit: "training",
   pool: "images",
   pool_grad: "training",
+  product: "images",
+  quantize: "images",
   random: "images",
   recurrent: "images",
   resample: "images",
@@ -1327,88 +1329,6 @@ fn convert_0(i: u32) -> u32 {
     if (j < n) { byte |= ((x(j) >> (at % bits)) & 1u) << bit; }
   }
   return byte;
-}
-`,
-      },
-    ],
-  },
-  product: {
-    params: "type dims[6] k as[6] bs[6] a_k b_k",
-    operands: [
-      { name: "a", output: false, type: (p) => T(p.type), strided: ["dims", "as"] },
-      { name: "b", output: false, type: (p) => T(p.type), strided: ["dims", "bs"] },
-      { name: "y", output: true, type: (p) => T(p.type), layout: "dims" },
-    ],
-    empty: ["dims"],
-    enums: {},
-    shaders: [
-      {
-        name: "product",
-        group: 64,
-        threads: true,
-        count: (p) => volume(p.dims),
-        text: () => "volume(dims)",
-        when: (p) => p.type !== 11,
-        apply: [["total", "total_{type}"]],
-        stages: [],
-        counted: "dims",
-        body: `
-fn element(i: u32) { y_set(i, total(a_at(i), b_at(i))); }
-fn total_i(p: u32, q: u32) -> i32 {
-  var s = 0i;
-  for (var t = 0u; t < k; t++) { s += a(p + t * a_k) * b(q + t * b_k); }
-  return s;
-}
-fn total_l(p: u32, q: u32) -> vec2u {
-  var s = vec2u(0u);
-  for (var t = 0u; t < k; t++) { s = long_add(s, long_mul(a(p + t * a_k), b(q + t * b_k))); }
-  return s;
-}
-`,
-      },
-    ],
-  },
-  quantize: {
-    params: "type outer axis inner block",
-    operands: [
-      { name: "x", output: false, type: [1, 4] },
-      { name: "scale", output: false, type: [1, 4] },
-      { name: "zero", output: false, type: (p) => T(p.type) },
-      { name: "y", output: true, type: (p) => T(p.type) },
-    ],
-    empty: ["outer", "axis", "inner"],
-    enums: {},
-    shaders: [
-      {
-        name: "quantize",
-        group: 64,
-        threads: true,
-        count: (p) => ((p.outer * p.axis) * p.inner),
-        text: () => "outer * axis * inner",
-        apply: [["stored", "stored_{type}"]],
-        stages: [],
-        counted: "axis inner outer",
-        body: `
-const BLOCK = max(block, 1);
-const BYTES = select(2u, 1u, type_code == 2 || type_code == 3);
-fn element(i: u32) {
-  let row = i / inner;
-  let p = row % axis;
-  var s = p;
-  if (block < 0) { s = 0u; }
-  if (block > 0) {
-    s = (row / axis * ceil_div(axis, u32(BLOCK)) + p / u32(BLOCK)) * inner + i % inner;
-  }
-  var v = x(i) / scale(s);
-  if (is_nan(v)) { v = -200000f; }
-  v = round(clamp(v, -200000f, 200000f));
-  if (has_zero) { v += f32(zero(s)); }
-  y_set(i, stored(v));
-}
-fn stored_u(v: f32) -> u32 { return u32(clamp(v, 0f, f32((1u << (8u * BYTES)) - 1u))); }
-fn stored_i(v: f32) -> i32 {
-  let high = f32((1u << (8u * BYTES - 1u)) - 1u);
-  return i32(clamp(v, -high - 1f, high));
 }
 `,
       },
