@@ -46,7 +46,8 @@ def probe_plan(kernel: str, k: int, n: int) -> Plan:
 def factors(kernel: str) -> tuple[bytes, dict[int, Factors]]:
     """(a plan, {byte offset of a word: its factors}). Raises ValueError where a word has none."""
     plans = [probe_plan(kernel, k, n).data for k, n in SIZES]
-    base, out = plans[0], {}
+    base = plans[0]
+    out: dict[int, Factors] = {}
     for at in range(0, len(base), 4):
         words = [struct.unpack_from("<I", plan, at)[0] for plan in plans]
         if len(set(words)) == 1:
@@ -57,14 +58,15 @@ def factors(kernel: str) -> tuple[bytes, dict[int, Factors]]:
         of_n = Fraction(words[2] - words[0], n2 - n) - both * k
         found = (words[0] - of_k * k - of_n * n - both * k * n, of_k, of_n, both)
         # per BLOCK columns, so that all are integers
-        scaled = tuple(BLOCK * Fraction(x) for x in found)
+        scaled = [BLOCK * Fraction(x) for x in found]
         if any(x.denominator != 1 for x in scaled):
             raise ValueError(f"byte {at} of the plan follows its sizes in another way")
-        out[at] = tuple(int(x) for x in scaled)
+        one, for_k, for_n, for_both = map(int, scaled)
+        out[at] = (one, for_k, for_n, for_both)
     k, n = CHECKED
     if resized(base, out, k, n) != probe_plan(kernel, k, n).data:
         raise ValueError("the plan follows its sizes in another way")
-    return base, out  # type: ignore[return-value]
+    return base, out
 
 
 def resized(base: bytes, words: dict[int, Factors], k: int, n: int) -> bytes:

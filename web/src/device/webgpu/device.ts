@@ -19,7 +19,7 @@ import { Pipelines } from "./pipelines.ts";
 import { GpuPlan } from "./plan.ts";
 import { faster, mainProduct } from "./probe.ts";
 import { kernelsOf } from "./steps.ts";
-import { ahead, type Places, Transfers, type WordRange } from "./transfer.ts";
+import { ahead, type Places, Transfers, type WordRange, wordsOf } from "./transfer.ts";
 import { loadParts, missingParts } from "./variants.ts";
 import type { Program } from "./wgsl.ts";
 
@@ -461,13 +461,3 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   }
 }
 
-/** The words that a range touches, and the offset of the first byte. */
-function wordsOf(
-  { block, offset }: GpuRange,
-  at: number,
-  bytes: number,
-): [words: WordRange, first: number] {
-  const first = Math.floor((offset + at) / 4) * 4;
-  const end = Math.ceil((offset + at + bytes) / 4) * 4;
-  return [{ gpu: block.gpu, offset: first, bytes: end - first }, first];
-}

@@ -193,3 +193,14 @@ export function ahead(
     return found;
   };
 }
+
+/** The words that a range touches, and the offset of the first byte. */
+export function wordsOf(
+  { block, offset }: GpuRange,
+  at: number,
+  bytes: number,
+): [words: WordRange, first: number] {
+  const first = Math.floor((offset + at) / 4) * 4;
+  const end = Math.ceil((offset + at + bytes) / 4) * 4;
+  return [{ gpu: block.gpu, offset: first, bytes: end - first }, first];
+}
