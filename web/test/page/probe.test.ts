@@ -3,32 +3,34 @@ import { test } from "node:test";
 import type { Buffer, Device, PlanHandle } from "../../src/device/device.ts";
 import { slotsOfPlan } from "../../src/device/plan-header.ts";
 import { faster, mainProduct, probePlan, verdict } from "../../src/device/webgpu/probe.ts";
+import { PROBES } from "../../src/gen/probe.ts";
 import { openHost } from "../common/engine.ts";
 
 test("the product that is measured has the size of most weights", () => {
   const sizes = [400, 3_000_000, 3_000_000, 3_000_000, 5_000_000, 400];
-  assert.deepEqual(mainProduct(sizes, ["gemm"]), { kernel: "gemm", bytes: 3_000_000 });
+  const [four, float] = PROBES;
+  assert.deepEqual(mainProduct(sizes, ["gemm"]), { probe: float, bytes: 3_000_000 });
   const large = mainProduct([2 ** 31], ["norm", "matmul_nbits"]);
-  assert.deepEqual(large, { kernel: "matmul_nbits", bytes: 2 ** 26 });
+  assert.deepEqual(large, { probe: four, bytes: 2 ** 26 });
   assert.equal(mainProduct([], []).bytes, 2 ** 18);
 });
 
 test("plans of products pass the engine's checks at all sizes", async () => {
   const host = await openHost();
   const opened = host.call("ew_open", 1);
-  for (const kernel of ["gemm", "matmul_nbits"] as const)
+  for (const probe of PROBES)
     for (const bytes of [2 ** 18, 3_538_944, 50_000_001, 2 ** 26]) {
-      const plan = probePlan({ kernel, bytes });
+      const plan = probePlan({ probe, bytes });
       const at = host.alloc(plan.length);
       const out = host.alloc(8);
       host.write(at, plan);
       assert.equal(
         host.call("ew_plan_load", opened, at, plan.length, out),
         0,
-        `${kernel} ${bytes}`,
+        `${probe.kernel} ${bytes}`,
       );
       const weight = slotsOfPlan(plan)![1]!.bytes;
-      assert.ok(Math.abs(weight / bytes - 1) < 0.15, `${kernel}: ${weight} of ${bytes}`);
+      assert.ok(Math.abs(weight / bytes - 1) < 0.15, `${probe.kernel}: ${weight} of ${bytes}`);
     }
 });
 

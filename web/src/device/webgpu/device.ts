@@ -460,4 +460,3 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     this.wasm.close();
   }
 }
-

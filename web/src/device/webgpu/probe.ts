@@ -1,6 +1,6 @@
 // Measures whether the GPU computes a model's main product faster than WebAssembly, here and now.
 
-import { PROBES } from "../../gen/probe.ts";
+import { PROBES, type Probe } from "../../gen/probe.ts";
 import { megabytes, message } from "../../shared/words.ts";
 import type { Buffer, Device, PlanHandle } from "../device.ts";
 import { slotsOfPlan } from "../plan-header.ts";
@@ -28,7 +28,7 @@ interface Probed extends Device {
 
 /** What is measured. */
 export interface Product {
-  kernel: keyof typeof PROBES;
+  probe: Probe;
   /** Of the weight. */
   bytes: number;
 }
@@ -43,17 +43,17 @@ export function mainProduct(sizes: readonly number[], kernels: readonly string[]
   for (const bytes of sizes) sums.set(bytes, (sums.get(bytes) ?? 0) + bytes);
   const [[main] = [LEAST]] = [...sums].sort(([, a], [, b]) => b - a);
   return {
-    kernel: kernels.includes("matmul_nbits") ? "matmul_nbits" : "gemm",
+    probe: PROBES.find(({ kernel }) => kernels.includes(kernel)) ?? PROBES.at(-1)!,
     bytes: Math.max(LEAST, Math.min(main, MOST)),
   };
 }
 
 /** The plan of a product. */
-export function probePlan({ kernel, bytes }: Product): Uint8Array<ArrayBuffer> {
-  const { plan, words } = PROBES[kernel];
+export function probePlan({ probe, bytes }: Product): Uint8Array<ArrayBuffer> {
+  const { plan, words, bits } = probe;
   const out = Uint8Array.from(atob(plan), (c) => c.charCodeAt(0));
   const view = new DataView(out.buffer);
-  const weights = kernel === "gemm" ? bytes / 4 : bytes * 2;
+  const weights = (bytes * 8) / bits;
   const k = Math.max(64, Math.round(Math.sqrt(weights / 2) / 64) * 64);
   const n = Math.max(64, Math.round(weights / k / 64) * 64);
   for (const [at, one, ofK, ofN, both] of words as [number, number, number, number, number][])
