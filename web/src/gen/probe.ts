@@ -6,7 +6,7 @@ export interface Probe {
   bits: number;
   /** In base64. */
   plan: string;
-  /** Words that follow the sizes: byte offset, factors of 1, k, n and k * n, times 32. */
+  /** Words that follow sizes: byte offset, 32 times the factors of 1, k, n, k * n. */
   words: readonly (readonly number[])[];
 }
 /** With the smallest numbers first. */
