@@ -1,5 +1,6 @@
 """Requests that must be refused in words, clients that go away, and a full queue."""
 
+import asyncio
 import http.client
 import json
 import socket
@@ -37,6 +38,8 @@ def send(server, body, path="/v1/completions", headers=TYPE, method="POST"):
         (b'{"n": ' + b"9" * 6000 + b"}", "invalid JSON|unknown|no field"),
         (b"\xff\xfe", "not UTF-8"),
         ({**GOOD, "x" * 500: 1}, "there is no field"),
+        ({**GOOD, "\ud800": 1}, "surrogate"),
+        ({**GOOD, "prompt": "a\ud800"}, "surrogate"),
         ({**GOOD, "model": None}, "name a model"),
         ({**GOOD, "model": {"a": 1}}, "name a model"),
         ({**GOOD, "prompt": []}, "give a text"),
@@ -96,6 +99,7 @@ def test_refused_requests(server):
         (send(server, GOOD, headers={**TYPE, "Origin": "https://evil.example"}), (403, "--origin")),
         (send(server, GOOD, "/v1/x"), (404, "there is no POST /v1/x")),
         (send(server, GOOD, method="PUT"), (405, "there is no PUT")),
+        (send(server, GOOD, "/v1/completions/"), (404, "there is no POST /v1/completions/")),
         (send(server, {"model": "tiny", "input": [""]}, "/v1/embeddings"), (400, "not empty")),
         (send(server, {"model": "tiny", "input": ["a"] * 300}, "/v1/embeddings"), (400, "256")),
     ):
@@ -136,8 +140,16 @@ def test_keys(catalog):
     with pytest.raises(InputError, match="everybody"):
         Server(catalog, ServeOptions(host="0.0.0.0"))
     with Server(catalog, ServeOptions(port=0, api_key="sesame")) as server:
-        for key, expected in (("sesame", 200), ("Sesame", 401), ("", 401), ("é", 401)):
-            headers = {**TYPE, "Authorization": f"Bearer {key}".encode()}
+        for text, expected in (
+            ("Bearer sesame", 200),
+            ("bearer sesame", 200),
+            ("Bearer Sesame", 401),
+            ("sesame", 401),
+            ("Basic sesame", 401),
+            ("Bearer ", 401),
+            ("Bearer é", 401),
+        ):
+            headers = {**TYPE, "Authorization": text.encode()}
             status, error, _ = send(server, GOOD, headers=headers)
             assert status == expected
         assert error["type"] == "authentication_error"
@@ -158,6 +170,7 @@ def test_commands_that_serve_nothing_or_everybody(folder, capsys, monkeypatch):
         ([model, "--port", "99999"], "not a port"),
         ([model, "--adapter", f"stories={model}"], "is a model's"),
         ([f"a={model}", f"b={model}", "--adapter", "c=d"], "2 language models"),
+        ([model, f"other/{folder.name}"], "the name 'stories' is given to"),
         (["nothing.edge"], "No such file"),
     ):
         assert main(["serve", *command]) == 1
@@ -224,6 +237,41 @@ def test_a_full_queue_refuses(server):
     for thread in threads:
         thread.join()
     assert [answer[0] for answer in answers] == [200] * 4
+
+
+def test_a_client_that_reads_slowly_is_given_up(monkeypatch):
+    """Also one that takes an event now and then: others wait for the engine meanwhile."""
+    from edgewise.serve import jobs
+
+    monkeypatch.setattr(jobs, "WINDOW", 1)
+    monkeypatch.setattr(jobs, "STALL", 0.1)
+    taken = []
+
+    async def read():
+        worker = jobs.Worker(1)
+        async for event in worker.submit(lambda job: iter(range(1000))).results():
+            taken.append(event)
+            await asyncio.sleep(0.02)
+
+    with pytest.raises(jobs.Cancelled):
+        asyncio.run(read())
+    assert 1 <= len(taken) < 20
+
+
+def test_a_server_that_ends_says_so_in_its_streams(catalog):
+    from edgewise.serve.launch import Server
+    from edgewise.serve.options import ServeOptions
+
+    body = {**LONG, "n": 16, "stream": True}
+    with Server(catalog, ServeOptions(port=0)) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("POST", "/v1/completions", json.dumps(body), TYPE)
+        answer = connection.getresponse()
+        answer.read(10)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 2  # it waits for no answer in progress
+    assert json.loads(answer.read().split(b"data: ")[-1])["error"]["code"] == "cancelled"
+    connection.close()
 
 
 def test_detokenizer_tells_whole_characters():

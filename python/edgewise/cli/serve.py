@@ -75,9 +75,9 @@ def run(args: argparse.Namespace) -> None:
         ) from None
     from ..serve.catalog import Catalog
 
-    models = dict(_named(text, True) for text in args.model)
-    adapters = dict(_named(text, False) for text in args.adapter)
-    parts = dict(_named(text, False, "--split") for text in args.split)
+    models = _all_named(args.model, "model")
+    adapters = _all_named(args.adapter, "--adapter")
+    parts = _all_named(args.split, "--split")
     if not models and not parts:
         raise InputError("there is nothing to serve", "edgewise serve", "Name a model.")
     catalog = Catalog(models, adapters, parts)
@@ -88,7 +88,19 @@ def run(args: argparse.Namespace) -> None:
         server.run()
 
 
-def _named(text: str, default: bool, option: str = "--adapter") -> tuple[str, str]:
+def _all_named(texts: list[str], option: str) -> dict[str, str]:
+    """{name: path} of NAME=PATH, where models may do without a name."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, path = _named(text, option == "model", option)
+        if name in found:
+            what = f"the name {name!r} is given to {found[name]} and to {path}"
+            raise InputError(what, option, "Write NAME=PATH with different names.")
+        found[name] = path
+    return found
+
+
+def _named(text: str, default: bool, option: str) -> tuple[str, str]:
     """(name, path) of NAME=PATH."""
     name, equals, path = text.partition("=")
     if equals and name and path and not os.path.exists(text):

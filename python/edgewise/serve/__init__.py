@@ -2,7 +2,7 @@
 
     options: limits and addresses
     refusals: errors in OpenAI's format
-    fields, requests: what a request may contain, and its checks
+    requests: what a request may contain, and its checks
     detokenize: text of tokens as they come, stop strings
     catalog: the models that are served, by name
     jobs: the bounded queue and the thread that computes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hmac
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -22,9 +23,9 @@ from .answers import Answer, event_of
 from .catalog import Catalog
 from .embeddings import embed
 from .generation import Usage, generate
-from .jobs import Cancelled, Job, Worker
+from .jobs import Job, Worker
 from .options import ServeOptions
-from .refusals import Refusal, refusal_of
+from .refusals import Cancelled, Refusal, refusal_of
 from .tensors import CONTENT_TYPE, run_part
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -59,6 +60,10 @@ class Service:
         self.catalog, self.options = catalog, options
         self.worker = Worker(options.limits.waiting)
 
+    def cancel(self) -> None:
+        """Cancels all requests, and takes no further ones."""
+        self.worker.cancel()
+
     def end(self) -> None:
         """Cancels all requests and waits for the engine."""
         self.worker.end()
@@ -72,7 +77,7 @@ class Service:
             ("/v1/completions", self.completions, "POST"),
             ("/v1/chat/completions", self.chat, "POST"),
             ("/v1/embeddings", self.embeddings, "POST"),
-            ("/v1/split/{name}", self.split, "POST"),
+            ("/v1/split/{name:path}", self.split, "POST"),
         ]
         middleware = []
         if self.options.origins:
@@ -85,11 +90,13 @@ class Service:
                     max_age=600,
                 )
             )
-        return Starlette(
+        app = Starlette(
             routes=[Route(p, self._guarded(handler), methods=[m]) for p, handler, m in routes],
             middleware=middleware,
             exception_handlers={HTTPException: _not_there},
         )
+        app.router.redirect_slashes = False  # to an address that the client's Host names
+        return app
 
     def _guarded(self, handler: Handler) -> Handler:
         """A handler behind the checks of who asks; every error becomes an answer."""
@@ -99,8 +106,8 @@ class Service:
             try:
                 self._admit(request)
                 return await handler(request)
-            except (Cancelled, ClientDisconnect):
-                return _refused(Refusal("the request was cancelled", 503, code="cancelled"))
+            except ClientDisconnect:
+                return _refused(refusal_of(Cancelled()))
             except Exception as e:
                 return _refused(refusal_of(e))
 
@@ -108,8 +115,7 @@ class Service:
 
     def _admit(self, request: Request) -> None:
         """Raises Refusal for requests of pages and programs that may not use the server."""
-        host = request.headers.get("host", "").rpartition(":")
-        name = host[0] if host[1] and not host[2].endswith("]") else host[2]
+        name = re.sub(r":[0-9]*\Z", "", request.headers.get("host", ""))
         if self.options.loopback and name not in (*LOCAL, self.options.host):
             # A page of another site whose name was made to point to this machine.
             raise Refusal(f"this server is not {name[:80]!r}", 403, code="wrong_host")
@@ -117,9 +123,11 @@ class Service:
         if origin is not None and not {origin, "*"} & set(self.options.origins):
             text = f"pages of {origin[:80]} may not use this server; start it with --origin"
             raise Refusal(text, 403, code="wrong_origin")
-        if self.options.api_key is not None and request.url.path != "/health":
-            given = request.headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(given.encode(), self.options.api_key.encode()):
+        # request.url would be made of the Host, which the client chooses.
+        if self.options.api_key is not None and request.scope["path"] != "/health":
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            same = hmac.compare_digest(given.encode(), self.options.api_key.encode())
+            if not same or scheme.lower() != "bearer":
                 text = "send the server's key as `Authorization: Bearer KEY`"
                 raise Refusal(text, 401, code="invalid_api_key")
 
@@ -252,7 +260,7 @@ def _refused(refusal: Refusal) -> Response:
 
 async def _not_there(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    text = f"there is no {request.method} {request.url.path[:200]}"
+    text = f"there is no {request.method} {request.scope['path'][:200]}"
     return _refused(Refusal(text, status, code="not_found"))
 
 

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
-from .refusals import Refusal
+from .refusals import Cancelled, Refusal
 
 WINDOW = 256  # events that wait for a slow client; then its request waits
-STALL = 60.0  # seconds after which a client that takes nothing is given up
-
-
-class Cancelled(Exception):
-    """The client has gone, or the server ends."""
+STALL = 60.0  # seconds of a request that may be such waiting: all others wait as well
 
 
 class Job:
@@ -36,6 +33,7 @@ class Job:
         self.events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self.room = threading.Semaphore(WINDOW)
         self.cancelled = threading.Event()
+        self.patience = STALL
 
     def is_set(self) -> bool:
         """Whether the work is to end: a job is the `signal` of its generation."""
@@ -45,8 +43,10 @@ class Job:
         """Does the work, in the computing thread."""
         try:
             for event in self.work(self):
-                if not self.room.acquire(timeout=STALL):
+                begun = time.monotonic()
+                if not self.room.acquire(timeout=max(self.patience, 0.0)):
                     self.cancel()
+                self.patience -= time.monotonic() - begun
                 if self.is_set():
                     return
                 self._tell("event", event)
@@ -125,11 +125,15 @@ class Worker:
                 job.run()
             self.current = None
 
-    def end(self) -> None:
-        """Cancels everything and waits for the thread."""
+    def cancel(self) -> None:
+        """Cancels everything, and takes nothing new."""
         with self.changed:
             self.ended = True
             for job in (*self.jobs, *([self.current] if self.current else [])):
                 job.cancel()
             self.changed.notify()
+
+    def end(self) -> None:
+        """Cancels everything and waits for the thread."""
+        self.cancel()
         self.thread.join()

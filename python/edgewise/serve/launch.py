@@ -16,6 +16,19 @@ CONNECTIONS = 64  # besides those whose requests wait
 HEADERS = 16 << 10  # bytes of a request's headers
 
 
+class _Http(uvicorn.Server):
+    """Ends the work when it is told to end: it waits for answers in progress."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends streams with an error in words, then the connections."""
+        self.service.cancel()
+        await super().shutdown(sockets)
+
+
 class Server:
     """A server.
 
@@ -45,7 +58,7 @@ class Server:
         name = f"[{options.host}]" if family == socket.AF_INET6 else options.host
         self.url = f"http://{name}:{self.port}/v1"
         self.service = Service(catalog, options)
-        self._server = uvicorn.Server(
+        self._server = _Http(
             uvicorn.Config(
                 self.service.app(),
                 http="h11",
@@ -58,7 +71,8 @@ class Server:
                 limit_concurrency=CONNECTIONS + options.limits.waiting,
                 h11_max_incomplete_event_size=HEADERS,
                 timeout_graceful_shutdown=2,
-            )
+            ),
+            self.service,
         )
         self._thread: threading.Thread | None = None
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ..errors import EdgewiseError, InputError, OutOfMemory, TokenizerError, UnsupportedField
 
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+LOG = logging.getLogger(__name__)
+
+
+class Cancelled(Exception):
+    """The client has gone, takes nothing any more, or the server ends."""
 
 
 class Refusal(Exception):
@@ -40,13 +48,16 @@ class Refusal(Exception):
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """An exception as a Refusal. Texts of unexpected ones are not told."""
+    """An exception as a Refusal. Texts of unexpected ones are logged, and not told."""
     if isinstance(error, Refusal):
         return error
+    if isinstance(error, Cancelled):
+        return Refusal("the request was cancelled", 503, code="cancelled")
     if isinstance(error, OutOfMemory):
         return Refusal(str(error), 503, code="out_of_memory")
     if isinstance(error, (InputError, UnsupportedField, TokenizerError)):
         return Refusal(str(error))
     if isinstance(error, EdgewiseError):
         return Refusal(str(error), 500)
+    LOG.error("a request failed", exc_info=error)
     return Refusal(f"the server failed: {type(error).__name__}", 500, code="internal_error")

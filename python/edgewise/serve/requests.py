@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,9 +103,15 @@ class Embedding:
 def parse_body(data: bytes) -> dict[str, Any]:
     """The JSON object of a body. Raises Refusal."""
     try:
-        return parse_json_object(data, "the body", InputError, "Send a JSON object in UTF-8.")
+        body = parse_json_object(data, "the body", InputError, "Send a JSON object in UTF-8.")
     except InputError as e:
         raise Refusal(str(e), code="invalid_json") from None
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        text = "a text has one half of a surrogate pair, which is no character"
+        raise Refusal(text, code="invalid_json") from None
+    return body
 
 
 def parse_chat(body: dict[str, Any], limits: Limits) -> Generation:
