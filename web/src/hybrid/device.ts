@@ -36,7 +36,8 @@ export class Device implements Side {
   load(): Promise<Writer> {
     if (this.loading) return this.loading;
     this.state = "loading";
-    this.loading = (this.source as () => Promise<Writer>)().then(
+    const load = async () => await (this.source as () => Promise<Writer>)();
+    this.loading = load().then(
       (made) => {
         this.state = "ready";
         return made;
@@ -89,9 +90,11 @@ export class Device implements Side {
       if (pieces.length) yield pieces.shift()!;
       else await new Promise<void>((resolve) => (wake = resolve));
     }
-    if (failed && !signal.aborted) {
+    if (failed && text && !signal.aborted) {
       // The other side goes on with what is left: count it, without the space of the next word.
-      const ids = await pipe.tokenizer?.encode(text.trimEnd(), { add_special_tokens: false });
+      const ids = await pipe.tokenizer
+        ?.encode(text.trimEnd(), { add_special_tokens: false })
+        .catch(() => undefined); // what failed is told below
       if (ids) yield { text: "", tokens: ids.length - told };
     }
     const [result] = (await done) as { finish_reasons?: string }[];

@@ -7,7 +7,7 @@ import { type Clock, realClock } from "./clock.ts";
 import { Device, type DeviceSource } from "./device.ts";
 import { Egress, type LedgerEntry } from "./egress.ts";
 import { CLOUD_FIELDS, type Cloud } from "./openai.ts";
-import { type Decision, type Policy, rules, type Signals } from "./policy.ts";
+import { type Decision, decided, isPrivate, type Policy, rules, type Signals } from "./policy.ts";
 import { type Keeper, Rates } from "./rates.ts";
 import { type Outcome, relay } from "./relay.ts";
 import type { SharedFields, Side } from "./side.ts";
@@ -116,8 +116,7 @@ const TOKENS = 256;
  * @throws InputError if there is no side
  */
 export function hybrid(options: HybridOptions): Hybrid {
-  if (!options.device && !options.cloud)
-    throw new InputError("there is neither a device nor a cloud", "hybrid", "Give one, or both.");
+  check(options);
   const core = new Core(options);
   const call = (input: string | Message[] | (string | Message[])[], given: HybridCall = {}) =>
     several(input) ? core.each(input, given) : core.one(input as string | Message[], given);
@@ -152,6 +151,7 @@ class Core {
   }
 
   async each(inputs: (string | Message[])[], given: HybridCall): Promise<HybridOutput[][]> {
+    inputs.forEach(checkInput);
     const outputs: HybridOutput[][] = [];
     for (const input of inputs) outputs.push(await this.one(input, given));
     return outputs;
@@ -162,8 +162,8 @@ class Core {
     const { streamer, signal, return_full_text: full, return_dict_in_generate: detailed } = given;
     throwIfAborted(signal);
     const fields = fieldsOf(given);
-    const signals = await this.signals(input, fields, given.private === true);
-    const decision = this.policy(signals);
+    const signals = await this.signals(input, fields, isPrivate(given.private, "hybrid"));
+    const decision = decided(this.policy, signals);
     const { first, others } = this.sides(decision, signals);
     if (signals.deviceOnly.length) return await this.direct(input, given, decision, signals);
     const { stall = STALL } = this.options;
@@ -242,10 +242,9 @@ class Core {
   }
 
   /** Begins to load the model while the cloud answers. */
-  private preload({ private: isPrivate, saveData, effectiveType, online }: Signals): void {
+  private preload({ private: stays, saveData, effectiveType, online }: Signals): void {
     const slow = saveData || !online || /2g/.test(effectiveType ?? "");
-    if (this.options.preload === false || isPrivate || slow || this.device?.state !== "absent")
-      return;
+    if (this.options.preload === false || stays || slow || this.device?.state !== "absent") return;
     this.device.load().catch(() => undefined); // a call that needs it tries again
   }
 
@@ -253,14 +252,14 @@ class Core {
   private async signals(
     input: string | Message[],
     fields: Record<string, unknown>,
-    isPrivate: boolean,
+    stays: boolean,
   ): Promise<Signals> {
     const { missing } = this.options;
     const task = { input, prefix: "", tokens: 1, fields };
     const text = typeof input === "string" ? input : input.map((m) => m.content).join(" ");
     return {
       ...(await (this.options.machine ?? machine)()),
-      private: isPrivate,
+      private: stays,
       device: this.device && {
         state: this.device.state,
         missing: typeof missing === "function" ? await missing() : missing,
@@ -287,6 +286,9 @@ class Core {
     const device = this.device ? [this.device] : [];
     if (signals.private && where !== "device")
       fail("it sends a private call away", "Answer 'device' where signals.private is set.");
+    const only = signals.deviceOnly.join(", ");
+    if (only && (!device.length || where !== "device"))
+      fail(`only a device has ${only}`, "Leave it out, or compute the call on the device.");
     if (where === "device" && !device.length)
       fail("there is no device side for this call", "Give `device`, or allow the cloud.");
     if (where === "cloud" && !cloud.length)
@@ -308,6 +310,22 @@ function fieldsOf(given: HybridCall): Record<string, unknown> {
   if (!Number.isSafeInteger(most) || (most as number) < 1)
     throw new InputError(`it is ${String(most)}`, "max_new_tokens", "Give a positive integer.");
   return fields;
+}
+
+/** @throws InputError for options that mean nothing */
+function check({ device, cloud, policy, stall = STALL }: HybridOptions): void {
+  const fail = (what: string, where: string, remedy: string) => {
+    throw new InputError(what, where, remedy);
+  };
+  if (!device && !cloud)
+    fail("there is neither a device nor a cloud", "hybrid", "Give one, or both.");
+  if (device && typeof device !== "function")
+    fail("it is no pipeline", "device", "Await the pipeline, or give a function that loads it.");
+  if (cloud && typeof cloud.side !== "function")
+    fail("it is no endpoint", "cloud", "Give openAI({ baseURL, model }).");
+  if (policy && typeof policy !== "function")
+    fail("it is no function", "policy", "Give rules({ ... }), or a function of signals.");
+  if (!(stall > 0)) fail(`it is ${String(stall)}`, "stall", "Give milliseconds above 0.");
 }
 
 function checkInput(input: unknown): void {

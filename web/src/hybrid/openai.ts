@@ -119,17 +119,29 @@ async function* write(
 async function* pieces(response: Response, where: string): AsyncGenerator<Piece, boolean> {
   for await (const event of eventsOf(response, where)) {
     const record = parsed(event, where);
-    if (record.error) throw failure(record.error, where, response.status);
+    const error = errorOf(record);
+    if (error) throw failure(error, where, response.status);
     const choice = Array.isArray(record.choices) ? record.choices[0] : undefined;
     if (typeof choice !== "object" || choice === null) continue; // counts of tokens
     const { delta, text, finish_reason: finish } = choice as Record<string, unknown>;
     const given = (delta as { content?: unknown } | undefined)?.content ?? text ?? "";
     if (typeof given !== "string") throw new CloudError("a piece is no text", where);
-    const end = typeof finish === "string" ? (FINISH[finish] ?? finish.slice(0, 40)) : undefined;
+    const end = typeof finish === "string" ? endOf(finish) : undefined;
     if (given || end) yield { text: given, tokens: given ? 1 : 0, finish: end };
     if (end) return true;
   }
   return false;
+}
+
+/** OpenAI's reason of an end, as transformers'. */
+function endOf(reason: string): string {
+  return Object.hasOwn(FINISH, reason) ? FINISH[reason]! : reason.slice(0, 40);
+}
+
+/** What a body tells of an error: OpenAI's form and Ollama's, older vLLM's, and FastAPI's. */
+function errorOf({ error, object, message, detail }: Record<string, unknown>): unknown {
+  if (error) return error;
+  return object === "error" ? { message } : typeof detail === "string" ? detail : undefined;
 }
 
 function parsed(text: string, where: string): Record<string, unknown> {
@@ -154,11 +166,16 @@ export async function refused(response: Response, where: string): Promise<CloudE
       if (done) break;
       text += value;
     }
-    return failure(JSON.parse(text).error, where, response.status);
   } catch {
-    return failure(undefined, where, response.status);
+    // what came until then is enough
   } finally {
     reader?.cancel().catch(() => undefined);
+  }
+  try {
+    return failure(errorOf(parsed(text, where)), where, response.status);
+  } catch {
+    const plain = /^text\/plain\b/.test(response.headers.get("content-type") ?? "");
+    return failure(plain ? text.trim() || undefined : undefined, where, response.status);
   }
 }
 

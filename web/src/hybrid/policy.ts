@@ -1,5 +1,6 @@
 // Where a call is computed: a pure function of signals.
 
+import { InputError } from "../shared/errors.ts";
 import type { DeviceState } from "./device.ts";
 import { type SideRates, SPREADS, units } from "./rates.ts";
 import type { Where } from "./side.ts";
@@ -58,6 +59,23 @@ export interface Decision {
 
 /** Decides where a call is computed. It must depend on nothing but the signals. */
 export type Policy = (signals: Signals) => Decision;
+
+/**
+ * What a policy decides. It cannot change the signals: whether a call is private is not up to it.
+ * @throws InputError if it decides nothing
+ */
+export function decided(policy: Policy, signals: Signals): Decision {
+  Object.freeze(signals.deviceOnly);
+  const decision: unknown = policy(Object.freeze(signals));
+  if (typeof (decision as Decision | null)?.where === "string") return decision as Decision;
+  throw new InputError("it decides nothing", "policy", "Return { where, why }, and no promise.");
+}
+
+/** The option `private`. @throws InputError if it is neither true nor false */
+export function isPrivate(given: unknown, where: string): boolean {
+  if (given === undefined || given === null || typeof given === "boolean") return given === true;
+  throw new InputError(`private is ${String(given).slice(0, 40)}`, where, "Give true or false.");
+}
 
 /** Options of {@link rules}. */
 export interface Rules {

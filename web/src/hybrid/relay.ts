@@ -184,17 +184,24 @@ class Relay {
     }
   }
 
-  private begin(sides: Side[]): void {
+  /** What is left to do. */
+  private task(): Task {
     const { input, fields, tokens } = this.call;
-    const left = tokens - this.text.tokens;
-    const task: Task = { input, fields, prefix: this.text.prefix(), tokens: left };
+    return { input, fields, prefix: this.text.prefix(), tokens: tokens - this.text.tokens };
+  }
+
+  private begin(sides: Side[]): void {
+    const task = this.task();
     for (const side of sides) this.runs.push(new Run(side, task, this.clock));
   }
 
   /** Runs until the text ends (undefined), or all sides at work failed: why. */
   private async phase(stopped: Promise<Event>): Promise<string | undefined> {
     let winner: Run | undefined;
-    let waits = this.wait(this.waiting.length ? this.call.patience : undefined);
+    // A cloud that takes over must not hang either, while there is a side that could go on.
+    const clouds = this.runs.some((run) => run.side.where === "cloud");
+    const { stall, patience = clouds ? stall : undefined } = this.call;
+    let waits = this.wait(this.waiting.length ? patience : undefined);
     for (;;) {
       const event = await Promise.race([...this.runs.map((r) => r.next), waits, stopped]);
       const { run } = event;
@@ -202,7 +209,8 @@ class Relay {
         if (winner)
           return this.fail(winner, new EdgewiseError("no token for too long", winner.side.where));
         waits = this.wait(undefined);
-        this.begin(this.waiting.splice(0));
+        const task = this.task();
+        this.begin(this.waiting.splice(0).filter((side) => side.can(task)));
         continue;
       }
       if ("error" in event) {
@@ -220,7 +228,7 @@ class Relay {
       this.text.tokens += event.piece.tokens;
       this.text.add(event.piece.text);
       if (event.piece.finish) return this.finished(run, event.piece.finish);
-      waits = this.wait(this.call.stall);
+      waits = this.wait(stall);
       void run.pull();
     }
   }
@@ -287,7 +295,7 @@ class Relay {
 
   /** Goes on with another side. @throws HybridError if there is none */
   private change(why: string): void {
-    const task = { ...this.call, prefix: this.text.prefix() };
+    const task = this.task();
     const able = (side: Side) => !this.dead.has(side) && side.can(task);
     // The one that failed last comes last.
     const next = this.waiting.find(able);

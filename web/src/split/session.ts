@@ -4,7 +4,14 @@ import { realClock } from "../hybrid/clock.ts";
 import { address, Egress, type LedgerEntry } from "../hybrid/egress.ts";
 import { CloudError } from "../hybrid/events.ts";
 import { refused } from "../hybrid/openai.ts";
-import { type Decision, type Policy, rules, type Signals } from "../hybrid/policy.ts";
+import {
+  type Decision,
+  decided,
+  isPrivate,
+  type Policy,
+  rules,
+  type Signals,
+} from "../hybrid/policy.ts";
 import { type Keeper, Rates } from "../hybrid/rates.ts";
 import { HybridError } from "../hybrid/relay.ts";
 import { machine } from "../hybrid/surroundings.ts";
@@ -130,8 +137,8 @@ class Split<T extends TensorLike> implements SplitSession<T> {
 
   async run(feeds: Tensors<T>, call: SplitCall = {}): Promise<Tensors<T>> {
     throwIfAborted(call.signal);
-    const signals = await this.signals(call.private === true);
-    const decision = (this.options.policy ?? rules())(signals);
+    const signals = await this.signals(isPrivate(call.private, "split"));
+    const decision = decided(this.options.policy ?? rules(), signals);
     this.last = decision;
     const fail = (what: string, remedy: string) => {
       throw new InputError(what, "policy", remedy);
@@ -148,6 +155,7 @@ class Split<T extends TensorLike> implements SplitSession<T> {
       return await this.split(feeds, call.signal);
     } catch (e) {
       throwIfAborted(call.signal);
+      if (e instanceof InputError) throw e; // the caller's mistake, and no failure of the server
       this.rates.failed("cloud");
       const why = e instanceof Error ? e.message : String(e);
       if (!this.whole)
@@ -159,10 +167,10 @@ class Split<T extends TensorLike> implements SplitSession<T> {
     }
   }
 
-  private async signals(isPrivate: boolean): Promise<Signals> {
+  private async signals(stays: boolean): Promise<Signals> {
     return {
       ...(await machine()),
-      private: isPrivate,
+      private: stays,
       device: this.whole && {
         state: this.whole.ready ? "ready" : "absent",
         rates: this.rates.of("device"),

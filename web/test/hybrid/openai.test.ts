@@ -85,6 +85,20 @@ test("a stream in odd pieces, with comments and other line ends", async () => {
   }
 });
 
+test("reasons of an end that nobody knows are told as they are", async () => {
+  const cloud = openAI({ baseURL, model: "m" });
+  for (const [reason, told] of [
+    ["stop", "eos"],
+    ["constructor", "constructor"],
+    ["content_filter", "content_filter"],
+  ] as const) {
+    streams(`${piece("a", reason)}\n\ndata: [DONE]\n\n`);
+    const write = hybrid({ cloud, keep: null });
+    const [out] = await write("x", { return_dict_in_generate: true });
+    assert.equal(out!.finish_reasons, told);
+  }
+});
+
 test("what is sent, and what is written down", async () => {
   streams(`${piece("a", "length")}\n\ndata: [DONE]\n\n`);
   const fields = {
@@ -138,6 +152,7 @@ for (const [what, text, words] of [
   ["is a list", "data: [1]\n\n", /has no end|broke off/],
   ["has a piece that is no text", 'data: {"choices": [{"text": 5}]}\n\n', /no text/],
   ["has an error", 'data: {"error": {"message": "too hot"}}\n\n', /too hot/],
+  ["has an older vLLM's error", 'data: {"object": "error", "message": "too hot"}\n\n', /too hot/],
   ["is a line without end", `data: ${"x".repeat(3 << 20)}`, /longer than any/],
 ] as const)
   test(`a stream that ${what}`, async () => {
@@ -148,14 +163,18 @@ for (const [what, text, words] of [
   });
 
 test("refusals are told in the endpoint's words, bounded", async () => {
-  for (const [status, body, words] of [
+  for (const [status, body, words, type = "application/json"] of [
     [401, '{"error": {"message": "no key"}}', /\(401\): no key/],
     [500, "<html>", /\(500\): it gave no reason/],
     [400, JSON.stringify({ error: { message: "y".repeat(1e6) } }), /no reason|y{20}/],
     [404, '{"error": "not here"}', /not here/],
+    [400, '{"object": "error", "message": "too long"}', /too long/],
+    [503, '{"detail": "model is loading"}', /model is loading/],
+    [429, "rate limited\n", /\(429\): rate limited/, "text/plain; charset=utf-8"],
+    [400, "[1]", /no reason/],
   ] as const) {
     answer = (response) => {
-      response.statusCode = status;
+      response.writeHead(status, { "Content-Type": type });
       response.end(body);
     };
     const error = (await refusal(ask("x"))) as CloudError;

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { type HybridOptions, hybrid } from "../../src/hybrid/hybrid.ts";
 import { HybridError } from "../../src/hybrid/relay.ts";
+import { continues, type Task } from "../../src/hybrid/side.ts";
 import { Aborted, InputError } from "../../src/shared/errors.ts";
 import {
   type Behaviour,
@@ -128,6 +129,28 @@ test("a stream that stalls goes on elsewhere", async () => {
   assert.match(write.last!.switches[0]!.why, /no token for too long/);
 });
 
+test("a cloud that takes over and hangs does not hold the text up", async () => {
+  const hangs: Behaviour = { before: (_, signal) => never(signal) };
+  const policy = () => ({ where: "device" as const, why: [] });
+  const { write, clock } = made(breaks(4), hangs, { policy, stall: 3000 });
+  const [out] = await clock.run(write(PROMPT, { return_full_text: false }));
+  assert.equal(out!.generated_text, WHOLE);
+  assert.equal(clock.now(), 3000);
+});
+
+test("an endpoint that begins new answers is not asked within one, however long it takes", async () => {
+  const clock = new VirtualClock();
+  const cloud = fakeCloud("Tell me", breaks(6));
+  const side = cloud.side({} as never);
+  const strict = { ...cloud, side: () => ({ ...side, can: (t: Task) => !continues(t) }) };
+  const device = fakeDevice("Tell me", { before: (i) => (i ? undefined : clock.sleep(60_000)) });
+  const policy = () => ({ where: "cloud" as const, why: [] });
+  const write = hybrid({ device, cloud: strict, keep: null, clock, machine, policy });
+  const [out] = await clock.run(write([{ role: "user", content: "Tell me" }]));
+  assert.deepEqual(out!.generated_text.at(-1), { role: "assistant", content: WHOLE });
+  assert.equal(cloud.tasks.length, 1);
+});
+
 test("a race has one winner, and the loser is stopped", async () => {
   let stopped = false;
   const slow: Behaviour = {
@@ -196,6 +219,17 @@ test("private calls stay here, whatever happens", async () => {
     const wrong = hybrid({ device: broken, cloud, keep: null, policy: () => ({ where, why: [] }) });
     await assert.rejects(wrong(asked, { private: true }), InputError);
   }
+  const changes = hybrid({
+    device: fakeDevice(asked, fine),
+    cloud,
+    keep: null,
+    policy(signals) {
+      Object.assign(signals, { private: false });
+      return { where: "cloud", why: [] };
+    },
+  });
+  await assert.rejects(changes(asked, { private: true }), TypeError);
+  await assert.rejects(write(asked, { private: "yes" as never }), InputError);
   assert.equal(cloud.tasks.length, 0);
   const without = hybrid({ cloud, keep: null });
   await assert.rejects(without(asked, { private: true }), InputError);
@@ -242,7 +276,32 @@ test("what only the device can do is a call of the pipeline itself", async () =>
   );
   assert.deepEqual([calls, cloud.tasks], [[[PROMPT, options]], []]);
   const without = hybrid({ cloud, keep: null, machine });
-  await assert.rejects(without(PROMPT, options), InputError);
+  await assert.rejects(without(PROMPT, options), /only a device has num_beams/);
+});
+
+test("options and policies that mean nothing are refused in words", async () => {
+  const cloud = fakeCloud(PROMPT, fine);
+  for (const [wrong, words] of [
+    [{}, /neither a device nor a cloud/],
+    [{ device: Promise.resolve(fakeDevice(PROMPT, fine)) }, /device: it is no pipeline/],
+    [{ device: "model.edge", cloud }, /device: it is no pipeline/],
+    [{ cloud: { baseURL: "https://x/", model: "x" } }, /cloud: it is no endpoint/],
+    [{ cloud, policy: "faster" }, /policy: it is no function/],
+    [{ cloud, stall: Number.NaN }, /stall: it is NaN/],
+  ] as [object, RegExp][])
+    assert.throws(() => hybrid(wrong), words);
+  for (const policy of [() => undefined, async () => ({ where: "cloud", why: [] })]) {
+    const write = hybrid({ cloud, keep: null, machine, policy: policy as never });
+    await assert.rejects(write(PROMPT), /it decides nothing/);
+  }
+  const throwing = () => {
+    throw new Error("no model");
+  };
+  const write = hybrid({ device: throwing, cloud, keep: null, machine });
+  const [out] = await write(PROMPT, { return_full_text: false });
+  assert.equal(out!.generated_text, WHOLE);
+  await assert.rejects(write([PROMPT, 5] as never), InputError);
+  assert.equal(cloud.tasks.length, 1);
 });
 
 test("a stream gives the pieces, and stops when nobody listens", async () => {

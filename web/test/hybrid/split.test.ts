@@ -71,6 +71,9 @@ test("private runs leave nothing", async () => {
   assert.deepEqual(await own.run(feeds(), { private: true }), { out: of(9) });
   const wrong = made({ whole, policy: () => ({ where: "split", why: [] }) });
   await assert.rejects(wrong.run(feeds(), { private: true }), InputError);
+  await assert.rejects(own.run(feeds(), { private: 1 as never }), InputError);
+  const misnamed = made({ whole, tensors: ["hiden"] });
+  await assert.rejects(misnamed.run(feeds()), /no tensor 'hiden'/);
   for (const one of [session, own, wrong]) assert.deepEqual(one.ledger(), []);
 });
 
