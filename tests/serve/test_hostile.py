@@ -1,6 +1,7 @@
 """Requests that must be refused in words, clients that go away, and a full queue."""
 
 import asyncio
+import contextlib
 import http.client
 import json
 import socket
@@ -130,6 +131,38 @@ def test_a_body_that_does_not_come(server):
             b"Content-Type: application/json\r\n\r\n{"
         )
         assert connection.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_connections_on_which_nothing_goes_on_are_closed(catalog, monkeypatch):
+    """Half of a request, also behind a whole one, and an answer that nobody takes."""
+    from edgewise.serve import launch
+    from edgewise.serve.options import ServeOptions
+
+    monkeypatch.setattr(launch, "PATIENCE", 0.3)
+    get = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n"
+    served = launch.Server(catalog, ServeOptions(port=0))
+    served._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with served as server:
+        for sent in (b"", get, get + b"\r\n" + get):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+                connection.sendall(sent)
+                answers = b""
+                with contextlib.suppress(ConnectionResetError):
+                    while piece := connection.recv(65536):
+                        answers += piece
+                assert answers.count(b"HTTP/1.1 200 OK") == (sent.count(b"GET") == 2)
+        body = json.dumps({**LONG, "n": 16, "stream": True, "logprobs": 20}).encode()
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", server.port))
+            connection.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
+                b"Content-Type: application/json\r\n\r\n%b" % (len(body), body)
+            )
+            worker = server.service.worker
+            while worker.current is None:
+                time.sleep(0.005)
+            assert worker.current.cancelled.wait(20)
 
 
 def test_keys(catalog):
