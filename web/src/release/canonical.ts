@@ -3,15 +3,21 @@
 
 import { ReleaseError } from "./errors.ts";
 
-function encode(value: unknown, where: string): string {
+const DEEPEST = 64;
+
+function encode(value: unknown, where: string, depth = 0): string {
+  if (depth > DEEPEST) throw new ReleaseError("format", "it is nested too deeply", where);
+  if (typeof value === "string" && /\p{Surrogate}/u.test(value))
+    throw new ReleaseError("format", "it has a text that is not Unicode", where);
   if (typeof value === "string") return `"${value.replace(/["\\]/g, "\\$&")}"`;
   if (value === null || typeof value === "boolean") return String(value);
   if (Number.isSafeInteger(value)) return String(value);
-  if (Array.isArray(value)) return `[${value.map((x) => encode(x, where)).join(",")}]`;
+  if (Array.isArray(value)) return `[${value.map((x) => encode(x, where, depth + 1)).join(",")}]`;
   if (typeof value !== "object")
     throw new ReleaseError("format", `it has the number ${String(value)}`, where);
   const fields = Object.entries(value as object).sort(([a], [b]) => compare(a, b));
-  return `{${fields.map(([k, v]) => `${encode(k, where)}:${encode(v, where)}`).join(",")}}`;
+  const texts = fields.map(([k, v]) => `${encode(k, where)}:${encode(v, where, depth + 1)}`);
+  return `{${texts.join(",")}}`;
 }
 
 /** By code points, as Python compares texts. */
@@ -24,7 +30,7 @@ function compare(a: string, b: string): number {
 
 /**
  * The bytes that are signed for a value.
- * @throws ReleaseError if it has numbers that are no integers
+ * @throws ReleaseError if it has numbers that are no integers, or halves of characters, or is deep
  */
 export function canonical(value: unknown, where: string): Uint8Array<ArrayBuffer> {
   return new TextEncoder().encode(encode(value, where));

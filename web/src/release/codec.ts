@@ -10,6 +10,8 @@ const WIDTHS = { float32: 4, float16: 2, int8: 1, int4: 1, "float32-q4": 4 };
 export type DeltaCodec = keyof typeof WIDTHS;
 export const CODECS = Object.keys(WIDTHS) as DeltaCodec[];
 
+const PIECE = 1 << 12; // of what is inflated: at most a thousand times as much comes out at once
+
 type Bytes = Uint8Array<ArrayBuffer>;
 
 /** Bytes of a delta before it is deflated. */
@@ -24,10 +26,15 @@ function payloadBytes(codec: DeltaCodec, bytes: number): number {
  */
 export async function inflate(data: Bytes, size: number, where: string): Promise<Bytes> {
   const out = new Uint8Array(size);
-  let at = 0;
+  let [at, given] = [0, 0];
+  const pieces = new ReadableStream<Bytes>({
+    pull: (to) => {
+      if (given < data.length) to.enqueue(data.subarray(given, (given += PIECE)));
+      else to.close();
+    },
+  });
   try {
-    const stream = new Blob([data]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const reader = stream.getReader();
+    const reader = pieces.pipeThrough(new DecompressionStream("deflate")).getReader();
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;

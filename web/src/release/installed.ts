@@ -1,6 +1,7 @@
 // What is installed of a release, in the storage that pipelines read downloaded models from: its
 // content, and a link to it from the model's address. One write of the link switches versions.
 
+import { throwIfAborted } from "../shared/abort.ts";
 import { StorageError } from "../shared/errors.ts";
 import { storageError } from "../shared/files/cached.ts";
 import { openFolder, removeFrom } from "../shared/files/folders.ts";
@@ -43,6 +44,27 @@ export async function digestOf(file: Blob): Promise<string> {
   return hash.hex();
 }
 
+/** Runs `work` under a lock of all tabs. @throws Aborted */
+async function locked<T>(
+  name: string,
+  signal: AbortSignal | undefined,
+  work: () => Promise<T>,
+): Promise<T> {
+  const { locks } = globalThis.navigator ?? {};
+  if (!locks) return work();
+  let begun = false;
+  const start = () => {
+    begun = true;
+    return work();
+  };
+  try {
+    return (await locks.request(name, signal ? { signal } : {}, start)) as T;
+  } catch (e) {
+    if (!begun) throwIfAborted(signal);
+    throw e;
+  }
+}
+
 /** A link without its address. */
 function contentOf(link: KeptFile): Omit<KeptFile, "url" | "model" | "modified"> {
   const { data, size, validator, complete, sums, release } = link;
@@ -54,6 +76,8 @@ function contentOf(link: KeptFile): Omit<KeptFile, "url" | "model" | "modified">
 export class Installed {
   private readonly key: string;
   private readonly prefix: string;
+  /** Beginning of the names of chunks that have arrived of this model. */
+  readonly chunks: string;
 
   /**
    * @param url address of the model
@@ -70,6 +94,7 @@ export class Installed {
   ) {
     this.key = modelAddress(url).key;
     this.prefix = sha256(repository).slice(0, 16);
+    this.chunks = `${linkName(url).slice(0, 16)}-`;
   }
 
   /** @throws StorageError if the page may not store files */
@@ -85,13 +110,12 @@ export class Installed {
 
   /** Runs `work` while no other tab installs this model. */
   exclusive<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
-    const { locks } = globalThis.navigator ?? {};
-    if (!locks) return work();
-    return locks.request(
-      `edgewise release ${this.key}`,
-      signal ? { signal } : {},
-      work,
-    ) as Promise<T>;
+    return locked(`edgewise release ${this.key}`, signal, work);
+  }
+
+  /** Runs `work` while no other tab changes what is trusted of the repository. */
+  trusting<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
+    return locked(`edgewise trusted ${this.prefix}`, signal, work);
   }
 
   /** The trusted metadata of the repository. */
@@ -127,13 +151,13 @@ export class Installed {
 
   /** The version of a release that `revert` has left; 0: none. */
   async refused(name: string): Promise<number> {
-    const file = await this.own.read(`refused-${name}`).catch(() => undefined);
+    const file = await this.own.read(`${this.prefix}-refused-${name}`).catch(() => undefined);
     return Number((await file?.text()) ?? 0) || 0;
   }
 
   /** Keeps a version from being installed again. */
   refuse(name: string, version: number): Promise<void> {
-    return this.put(`refused-${name}`, String(version));
+    return this.put(`${this.prefix}-refused-${name}`, String(version));
   }
 
   private async version(name: string): Promise<StoredVersion | undefined> {
@@ -190,10 +214,11 @@ export class Installed {
     }
   }
 
-  /** Removes chunks that have arrived, once a version consists of them. */
+  /** Removes chunks of this model that have arrived, once a version consists of them. */
   async removeChunks(): Promise<void> {
     for (const { name } of await this.files.list())
-      if (/\.(chunk|part)$/.test(name)) await removeFrom(this.files, name);
+      if (name.startsWith(this.chunks) && /\.(chunk|part)$/.test(name))
+        await removeFrom(this.files, name);
   }
 
   private write(name: string, link: Omit<KeptFile, "url" | "model" | "modified">): Promise<void> {

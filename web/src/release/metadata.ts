@@ -143,7 +143,7 @@ export async function checkSigned(by: Metadata, what: Metadata, where: string): 
   const keys = by.signed.keys as Record<string, PublicKey>;
   const roles = by.signed.roles as Record<Role, { keyids: string[]; threshold: number }>;
   const { keyids, threshold } = roles[what.role];
-  const [valid, unknown] = [new Set<string>(), new Set<string>()];
+  const [valid, unknown, schemes] = [new Set<string>(), new Set<string>(), new Set<string>()];
   for (const id of keyids) {
     const signature = what.signatures.get(id);
     if (!signature) continue;
@@ -167,7 +167,6 @@ export async function checkSigned(by: Metadata, what: Metadata, where: string): 
     "The repository is damaged, or somebody else serves it.",
   );
 }
-const schemes = new Set<string>();
 
 /** @throws ReleaseError (mismatch) if data is not the file that was described */
 export async function checkFile(data: Bytes, info: FileInfo, where: string): Promise<void> {

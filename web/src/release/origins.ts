@@ -15,9 +15,11 @@ type Bytes = Uint8Array<ArrayBuffer>;
 const ATTEMPTS = 2; // for each origin
 const PAUSE = 50; // milliseconds
 
-/** Where a repository is, and how it is asked. */
+/** How a repository is asked. */
 export interface OriginOptions {
   fetch: typeof fetch;
+  /** Beginning of the names of files in `parts`, so that releases do not share any. */
+  prefix: string;
   fetchOptions?: RequestInit | undefined;
   signal?: AbortSignal | undefined;
 }
@@ -50,6 +52,10 @@ export class Origins {
     private readonly parts: Folder,
     private readonly options: OriginOptions,
   ) {}
+
+  get signal(): AbortSignal | undefined {
+    return this.options.signal;
+  }
 
   /** @throws Aborted, ReleaseError (download) */
   private async request(url: string, init: RequestInit): Promise<Response> {
@@ -111,7 +117,7 @@ export class Origins {
    * @throws Aborted, ReleaseError (download, mismatch) if no origin has it
    */
   async object(stored: StoredObject, path: string): Promise<Bytes> {
-    const part = `${stored.sha256}.part`;
+    const part = `${this.options.prefix}${stored.sha256}.part`;
     const file = new Arriving(new Uint8Array(stored.bytes));
     const before = await this.parts.read(part).catch(() => undefined);
     if (before && before.size <= stored.bytes)
@@ -122,13 +128,9 @@ export class Origins {
       for (let n = 0; n < ATTEMPTS * this.addresses.length; n++) {
         const url = this.addresses[n % this.addresses.length]! + path;
         try {
-          await this.append(url, file);
-          if ((await digest(file.bytes)) === stored.sha256) {
-            if (kept) await removeFrom(this.parts, part);
-            return file.bytes;
-          }
-          file.at = 0;
-          throw new ReleaseError("mismatch", "its bytes do not match their SHA-256", url);
+          await this.complete(url, file, stored.sha256);
+          if (kept) await removeFrom(this.parts, part);
+          return file.bytes;
         } catch (e) {
           problem = this.problem(e, url);
           throwIfAborted(this.options.signal);
@@ -146,6 +148,19 @@ export class Origins {
   private async keep(part: string, { at, bytes }: Arriving): Promise<void> {
     if (at) await this.parts.write(part, new Blob([bytes.slice(0, at)])).catch(() => undefined);
     else await removeFrom(this.parts, part);
+  }
+
+  /**
+   * Reads the rest of a file. Where the bytes before it came from elsewhere and do not belong to it,
+   * this origin is asked for all of it: another one could spoil every file that breaks off.
+   */
+  private async complete(url: string, file: Arriving, sha256: string): Promise<void> {
+    for (let again = file.at > 0; ; again = false) {
+      await this.append(url, file);
+      if ((await digest(file.bytes)) === sha256) return;
+      file.at = 0;
+      if (!again) throw new ReleaseError("mismatch", "its bytes do not match their SHA-256", url);
+    }
   }
 
   private async append(url: string, file: Arriving): Promise<void> {

@@ -117,6 +117,8 @@ export class Refresh {
   }
 
   private async get(role: Role, file: string, most = MOST[role]): Promise<Bytes> {
+    if (most > MOST[role])
+      throw new ReleaseError("format", `it would have ${most} bytes`, this.name(role));
     const data = await this.fetch(`metadata/${file}`, most);
     if (data) return data;
     throw this.fail("missing", role, `the repository has no ${file}`);

@@ -130,6 +130,7 @@ export class ModelUpdates {
     const fetcher: typeof fetch = (...args) => globalThis.fetch(...args);
     return new Origins(this.origins, this.installed.files, {
       fetch: fetcher,
+      prefix: this.installed.chunks,
       fetchOptions,
       signal,
     });
@@ -209,22 +210,26 @@ export class ModelUpdates {
    * @throws StorageError if it is not kept
    */
   async revert(): Promise<ReleaseVersion | undefined> {
-    const current = await this.manifestOf(await this.installed.current());
-    const manifest = await this.manifestOf(await this.installed.previous());
-    if (current) await this.installed.refuse(this.options.name, current.version);
-    await this.installed.revert();
-    return manifest && described(manifest);
+    return this.installed.exclusive(undefined, async () => {
+      const current = await this.manifestOf(await this.installed.current());
+      const before = await this.installed.previous();
+      if (current && before) await this.installed.refuse(this.options.name, current.version);
+      await this.installed.revert();
+      const manifest = await this.manifestOf(before);
+      return manifest && described(manifest);
+    });
   }
 
   /** The manifest that the repository has signed, from the first origin that has a valid one. */
   private async latest(origins: Origins): Promise<Found> {
-    const { name } = this.options;
+    const [{ name }, { signal }] = [this.options, origins];
     let problem: unknown;
     for (const origin of origins.addresses) {
       try {
         const fetch = (path: string, most: number) => origins.metadata(origin, path, most);
         const refresh = new Refresh(fetch, this.installed.trusted, Date.now(), origin);
-        const info = (await refresh.run(this.root)).get(`${name}.json`);
+        const targets = await this.installed.trusting(signal, () => refresh.run(this.root));
+        const info = targets.get(`${name}.json`);
         if (!info?.sha256 || !info.length)
           throw new ReleaseError("missing", `there is no release '${name}'`, origin);
         return await this.named(origins, { sha256: info.sha256, bytes: info.length });
@@ -259,7 +264,7 @@ export class ModelUpdates {
     const { name, version } = found.manifest;
     const have = await this.installed.current();
     const known = have?.release?.name === name ? have.release.version : 0;
-    const refused = await this.installed.refused(name);
+    const refused = have ? await this.installed.refused(name) : 0; // any is better than none
     return version <= Math.max(known, refused) ? undefined : found;
   }
 
@@ -278,7 +283,7 @@ export class ModelUpdates {
     const arrived = new Set((await this.installed.files.list()).map(({ name }) => name));
     return Promise.all(
       manifest.chunks.map(async (chunk): Promise<Plan> => {
-        const file = `${chunk.sha256}.chunk`;
+        const file = `${this.installed.chunks}${chunk.sha256}.chunk`;
         const whole = arrived.has(file) ? await this.installed.files.read(file) : undefined;
         const same = stored.get(chunk.sha256) ?? whole;
         if (same) return { chunk, have: same, base: undefined, from: undefined };
@@ -314,7 +319,7 @@ export class ModelUpdates {
     origins: Origins,
     onProgress: UpdateOptions["onProgress"],
   ): Promise<Blob> {
-    const total = bytesOf(plans);
+    const [total, before] = [bytesOf(plans), origins.received];
     const parts = new Map<string, Blob>();
     const queue = [...new Map(plans.map((plan) => [plan.chunk.sha256, plan])).values()];
     let failed = false;
@@ -326,7 +331,7 @@ export class ModelUpdates {
           failed = true;
           throw e;
         }
-        onProgress?.({ loaded: Math.min(total, origins.received), total });
+        onProgress?.({ loaded: Math.min(total, origins.received - before), total });
       }
     };
     const results = await Promise.allSettled(Array.from({ length: PARALLEL }, work));
@@ -353,7 +358,7 @@ export class ModelUpdates {
     }
     if ((await digest(data)) !== chunk.sha256)
       throw new ReleaseError("mismatch", "a chunk does not match its SHA-256", this.options.name);
-    const name = `${chunk.sha256}.chunk`;
+    const name = `${this.installed.chunks}${chunk.sha256}.chunk`;
     try {
       await this.installed.files.write(name, new Blob([data]));
       return await this.installed.files.read(name);

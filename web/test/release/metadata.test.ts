@@ -109,3 +109,18 @@ test("one key under two names counts once", async () => {
     assert.equal(await outcomeOf(run), outcome);
   }
 });
+
+test("metadata that cannot be encoded is refused in words", async () => {
+  const deep = "[".repeat(7000) + "]".repeat(7000);
+  for (const [value, words] of [
+    [deep, /nested too deeply/],
+    ['"\\ud800"', /not Unicode/],
+    ["1.5", /the number 1.5/],
+  ] as const) {
+    const served = new Map(state(0));
+    const stamp = served.get("timestamp.json")!;
+    served.set("timestamp.json", stamp.replace('"signed":{', `"signed":{"x":${value},`));
+    const run = refresh(served, trusted()).run(encode(sound.root));
+    await assert.rejects(run, (e) => e instanceof ReleaseError && words.test(e.what));
+  }
+});

@@ -104,6 +104,8 @@ class Server {
     if (!data) return new Response(null, { status: 404 });
     if (host === "evil" && !path.startsWith("metadata")) data = data.map((x) => x ^ 1);
     if (host === "long" && !path.startsWith("metadata")) data = new Uint8Array([...data, ...data]);
+    if (host === "page" && !path.startsWith("metadata"))
+      data = new TextEncoder().encode("<html>There is no such page here.</html>");
     const range = /^bytes=(\d+)-$/.exec(new Headers(init?.headers).get("Range") ?? "");
     const from = range && this.ranges ? Number(range[1]) : 0;
     const object = !path.startsWith("metadata");
@@ -197,6 +199,8 @@ test("a version can be reverted until it has been loaded", async () => {
   assert.equal(await installed(updates), repository.contents[0]);
   assert.equal(await updates.check(), undefined, "it is not installed again");
   await assert.rejects(updates.revert(), /no version before is kept/);
+  for (const path of storage.files.keys()) if (path.includes("/files/")) storage.files.delete(path); // as clearCache does
+  assert.equal((await (await open()).update())!.version, 2, "any version is better than none");
 });
 
 test("pipelines open the installed version; loading it frees the one before", async () => {
@@ -290,7 +294,7 @@ for (const inPlace of [false, true])
   });
 
 test("another origin is asked where one is down or sends other bytes", async () => {
-  for (const host of ["down", "evil", "long"]) {
+  for (const host of ["down", "evil", "long", "page"]) {
     storage = new Storage().install();
     server.files.clear();
     const updates = await open({ origins: ["https://two/models/"] }, host);
@@ -306,6 +310,21 @@ test("another origin is asked where one is down or sends other bytes", async () 
     const updates = await open({}, host);
     await assert.rejects(updates.update(), (e: ReleaseError) => e.code === "mismatch");
   }
+});
+
+test("an installation leaves the chunks of others", async () => {
+  server.state(0);
+  const other = await open({ model: "https://one/other.edge" });
+  server.left = 5000;
+  await assert.rejects(other.update(), { code: "download" });
+  const chunks = [...storage.files.keys()].filter((path) => /\.(chunk|part)$/.test(path));
+  assert.ok(chunks.length > 0);
+  server.left = Infinity;
+  await (await open()).update();
+  for (const path of chunks) assert.ok(storage.files.has(path));
+  await other.update();
+  assert.equal(await installed(other), repository.contents[0]);
+  assert.ok(![...storage.files.keys()].some((path) => /\.(chunk|part)$/.test(path)));
 });
 
 test("a damaged base is replaced", async () => {
