@@ -46,12 +46,16 @@ def add_parser(commands: Commands) -> None:
                 own.add_argument(
                     f"--{role}-days", type=float, help=f"until the signature of {role} expires"
                 )
-        if name in ("init", "rotate"):
-            own.add_argument("--scheme", choices=SCHEMES, default=SCHEMES[0])
     _add_more(actions.choices)
 
 
 def _add_more(parsers: dict[str, argparse.ArgumentParser]) -> None:
+    parsers["init"].add_argument(
+        "--scheme", choices=SCHEMES, default=SCHEMES[0], help="of the keys (default %(default)s)"
+    )
+    parsers["rotate"].add_argument(
+        "--scheme", choices=SCHEMES, help="of the new keys (default: that of the old ones)"
+    )
     parsers["init"].add_argument("--roots", type=int, default=1, help="keys of root (default 1)")
     parsers["init"].add_argument(
         "--threshold", type=int, default=1, help="keys of root that must sign (default 1)"
@@ -144,12 +148,8 @@ def rotate(args: argparse.Namespace) -> None:
     """Replaces the keys of a role by new ones."""
     repository = _repository(args)
     from ..release.keys import Keys
-    from ..release.metadata import DAYS
 
-    keys, days = Keys(args.keys), {**DAYS, **_days(args)}
-    version = repository.metadata.rotate(args.role, args.scheme, keys, days)
-    if args.role != "root":
-        repository.publish(keys, _days(args), everything=True)
+    version = repository.rotate(args.role, Keys(args.keys), args.scheme, _days(args))
     print(f"{args.repository}: root version {version} has new keys for {args.role}")
 
 

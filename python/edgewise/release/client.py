@@ -21,7 +21,7 @@ from ..onnx.source import FileSource
 from .codec import decode
 from .errors import ReleaseError
 from .manifest import MOST_BYTES, Chunk, Manifest, Stored, check_name, parse, selected
-from .store import Fetcher, Open, check, open_address, sha256, unpack, write_file
+from .store import Fetcher, Open, check, locked, open_address, sha256, unpack, write_file
 
 
 class _Fetch(FetcherInterface):
@@ -41,6 +41,7 @@ class _Fetch(FetcherInterface):
 class Installed:
     """What is installed. data: name of the file with the content."""
 
+    name: str
     version: int
     sha256: str
     manifest: str
@@ -54,7 +55,7 @@ class Client:
     """A release in a folder of this machine.
 
     Args:
-        origins: folders or addresses of the repository; metadata is asked of the first.
+        origins: folders or addresses of the repository, the preferred one first.
         name: of the release.
         folder: of the client: what is trusted, the installed content, and what has arrived.
         root: bytes of a root.json that is trusted, for the first time.
@@ -83,16 +84,26 @@ class Client:
         return os.path.join(self.folder, name)
 
     def installed(self) -> Installed | None:
-        """What is installed, None if nothing is."""
+        """What is installed, None if nothing is.
+
+        Raises:
+            ReleaseError: the folder is that of another release.
+        """
         try:
             with open(self._path("current.json"), encoding="utf-8") as file:
                 found = Installed(**json.load(file))
         except (FileNotFoundError, ValueError, TypeError):
             return None
+        if found.name != self.name:
+            raise ReleaseError(
+                f"it is the folder of the release '{found.name}'",
+                self.folder,
+                f"Choose another one for '{self.name}'.",
+            )
         return found if os.path.exists(self._path(found.data)) else None
 
     def latest(self) -> Manifest:
-        """The manifest that the repository has signed.
+        """The manifest that the repository has signed, from the first origin that has a valid one.
 
         Raises:
             ReleaseError: the signatures, versions or dates are not as TUF demands.
@@ -104,14 +115,25 @@ class Client:
             raise ReleaseError(
                 "there is no trusted root yet", self.folder, "Give the repository's 1.root.json."
             )
-        where = f"{self.name} at {self.origins[0]}"
+        problem: ReleaseError | None = None
+        for origin in self.origins:
+            try:
+                return self._parsed(self._signed(origin, trusted, known))
+            except ReleaseError as e:
+                problem = problem or e
+        assert problem is not None
+        raise problem
+
+    def _signed(self, origin: str, trusted: str, known: bool) -> bytes:
+        """The bytes of the manifest."""
+        where = f"{self.name} at {origin}"
         with tempfile.TemporaryDirectory() as targets:
             try:
                 updater = Updater(
                     trusted,
-                    f"{self.origins[0]}/metadata/",
+                    f"{origin}/metadata/",
                     targets,
-                    f"{self.origins[0]}/targets/",
+                    f"{origin}/targets/",
                     _Fetch(self._open),
                     bootstrap=None if known else self._root,
                 )
@@ -122,10 +144,9 @@ class Client:
                 if target.length > MOST_BYTES:
                     raise ReleaseError(f"its manifest has {target.length} bytes", where)
                 with open(updater.download_target(target), "rb") as file:
-                    data = file.read()
+                    return file.read()
             except (RepositoryError, DownloadError, ValueError, OSError) as e:
                 raise ReleaseError(f"{type(e).__name__}: {e}", where) from e
-        return self._parsed(data)
 
     def _parsed(self, data: bytes) -> Manifest:
         manifest = parse(data, f"the manifest of {self.name}")
@@ -171,23 +192,34 @@ class Client:
 
         Raises:
             ReleaseError: a signature, a digest or a delta is wrong; what was installed stays.
+            StorageError: another process is updating, or the folder is full.
         """
+        os.makedirs(self.folder, exist_ok=True)
+        with locked(self._path("lock")):
+            return self._update()
+
+    def _update(self) -> Installed | None:
+        before = self.installed()
         manifest = self.wanted()
         if manifest is None:
-            return self.installed()
+            return before
         self._assemble(manifest)
         digest = sha256(manifest.text())
         write_file(self._path(f"manifests/{digest}.json"), manifest.text())
-        current = Installed(manifest.version, manifest.sha256, digest)
-        before = self.installed()
+        current = Installed(self.name, manifest.version, manifest.sha256, digest)
         write_file(self._path("current.json"), json.dumps(vars(current)).encode())
         shutil.rmtree(self._objects.parts, ignore_errors=True)
-        for name in os.listdir(self.folder):
-            keep = {current.data, before.data if before else ""}
-            if name.endswith(".data") and name not in keep:
-                with contextlib.suppress(OSError):
-                    os.unlink(self._path(name))
+        self._clean([current, *([before] if before else [])])
         return current
+
+    def _clean(self, versions: Sequence[Installed]) -> None:
+        """Removes what other versions have left."""
+        keep = {v.data for v in versions} | {f"{v.manifest}.json" for v in versions}
+        for folder, ends in (("", (".data", ".data.part")), ("manifests", (".json",))):
+            for name in os.listdir(self._path(folder)):
+                if name.endswith(ends) and name not in keep:
+                    with contextlib.suppress(OSError):
+                        os.unlink(os.path.join(self._path(folder), name))
 
     def _assemble(self, manifest: Manifest) -> None:
         target = self._path(f"{manifest.sha256}.data")
@@ -249,13 +281,25 @@ class Client:
         with open(manifest_path, "rb") as file:
             manifest = parse(file.read(), manifest_path)
         source, at, written = FileSource(self._path(have.data)), 0, []
+        digest = hashlib.sha256()
         for name, size in manifest.files:
             out = path if len(manifest.files) == 1 else os.path.join(path, name)
             os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
             with open(f"{out}.part", "wb") as file:
                 for start in range(at, at + size, 1 << 22):
-                    file.write(source.read(start, min(1 << 22, at + size - start)))
-            os.replace(f"{out}.part", out)
+                    data = source.read(start, min(1 << 22, at + size - start))
+                    digest.update(data)
+                    file.write(data)
             at += size
             written.append(out)
+        damaged = digest.hexdigest() != have.sha256
+        for out in written:
+            if damaged:
+                os.unlink(f"{out}.part")
+            else:
+                os.replace(f"{out}.part", out)
+        if damaged:
+            raise ReleaseError(
+                "what is installed was damaged", source.name, "Remove this file and update again."
+            )
         return written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TypeAlias
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
@@ -19,6 +20,8 @@ from ..errors import InputError
 PASSPHRASE = "EDGEWISE_RELEASE_PASSPHRASE"
 SCHEMES = ("ed25519", "ecdsa")
 ROLES = ("root", "targets", "snapshot", "timestamp")
+
+Signers: TypeAlias = list[CryptoSigner]
 
 
 def _passphrase() -> bytes | None:

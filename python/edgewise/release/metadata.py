@@ -17,14 +17,32 @@ from tuf.api.serialization.json import JSONSerializer
 
 from ..errors import InputError
 from .errors import ReleaseError
-from .keys import ROLES, Keys, generate
+from .keys import ROLES, Keys, Signers, generate
 from .store import write_file
 
 DAYS = {"root": 365, "targets": 180, "snapshot": 30, "timestamp": 7}
 
 
-def _expiry(days: float) -> datetime:
-    return datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+MOST_DAYS = 36_500
+# roles whose metadata is signed again, with their own keys, once another one has new keys
+SIGNED_AFTER = {
+    "root": (),
+    "targets": ("snapshot", "timestamp"),
+    "snapshot": ("timestamp",),
+    "timestamp": ("snapshot",),
+}
+
+
+def _expiry(days: dict[str, float]) -> dict[str, datetime]:
+    now = datetime.now(UTC).replace(microsecond=0)
+    for role, count in days.items():
+        if not 0 < count <= MOST_DAYS:
+            raise InputError(
+                f"a signature cannot be valid for {count} days",
+                f"--{role}-days",
+                f"Give a number above 0, at most {MOST_DAYS}.",
+            )
+    return {role: now + timedelta(days=count) for role, count in days.items()}
 
 
 class MetadataFolder:
@@ -55,15 +73,17 @@ class MetadataFolder:
             days: until each role expires.
 
         Raises:
-            InputError: there is a repository already, or the threshold cannot be reached.
+            InputError: there is a repository already, the threshold cannot be reached, or a number
+                of days is none.
         """
+        expires = _expiry(days)
         if self.exists:
             raise InputError("there is a repository already", self.folder)
         if not 1 <= threshold <= roots:
             raise InputError(f"{threshold} of {roots} keys cannot sign", "--threshold")
         if any(keys.of(role) for role in ROLES):
             raise InputError("there are keys already", keys.folder, "Choose another folder.")
-        root = Root(version=1, expires=_expiry(days["root"]), consistent_snapshot=True)
+        root = Root(version=1, expires=expires["root"], consistent_snapshot=True)
         for role in ROLES:
             for _ in range(roots if role == "root" else 1):
                 signer = generate(scheme)
@@ -71,14 +91,14 @@ class MetadataFolder:
                 root.add_key(signer.public_key, role)
         root.roles["root"].threshold = threshold
         self._write("1.root.json", Metadata(root), keys, "root")
-        first = Metadata(Targets(version=1, expires=_expiry(days["targets"])))
+        first = Metadata(Targets(version=1, expires=expires["targets"]))
         self._write("1.targets.json", first, keys, "targets")
         meta = {"targets.json": MetaFile(1)}
-        snapshot = Metadata(Snapshot(version=1, expires=_expiry(days["snapshot"]), meta=meta))
+        snapshot = Metadata(Snapshot(version=1, expires=expires["snapshot"], meta=meta))
         data = self._write("1.snapshot.json", snapshot, keys, "snapshot")
         stamp = Timestamp(
             version=1,
-            expires=_expiry(days["timestamp"]),
+            expires=expires["timestamp"],
             snapshot_meta=MetaFile.from_data(1, data, ["sha256"]),
         )
         self._write("timestamp.json", Metadata(stamp), keys, "timestamp")
@@ -93,23 +113,28 @@ class MetadataFolder:
             InputError: too few are.
         """
         root = metadata.signed if role == "root" else self.root().signed
+        for signer in self._signers(root, role, keys, name):
+            metadata.sign(signer, append=True)
+        data = metadata.to_bytes(JSONSerializer(compact=False))
+        write_file(self._path(name), data)
+        return data
+
+    @staticmethod
+    def _signers(root: Root, role: str, keys: Keys, name: str) -> Signers:
         wanted = root.roles[role]
         signers = [s for s in keys.of(role) if s.public_key.keyid in wanted.keyids]
-        for signer in signers:
-            metadata.sign(signer, append=True)
         if len(signers) < wanted.threshold:
             raise InputError(
                 f"{name} needs {wanted.threshold} keys of the role {role}, {len(signers)} are here",
                 keys.folder,
                 "Give the folder with these keys.",
             )
-        data = metadata.to_bytes(JSONSerializer(compact=False))
-        write_file(self._path(name), data)
-        return data
+        return signers
 
     def _read(self, name: str) -> Metadata[Any]:
         try:
-            return Metadata.from_file(self._path(name))
+            with open(self._path(name), "rb") as file:
+                return Metadata.from_bytes(file.read())
         except (RepositoryError, OSError) as e:
             raise ReleaseError(
                 f"it cannot be read ({e})", self._path(name), "Is this the repository's folder?"
@@ -152,6 +177,7 @@ class MetadataFolder:
         Returns:
             the version of timestamp.
         """
+        expires = _expiry(days)
         stamp: Timestamp = self._read("timestamp.json").signed
         snapshot: Snapshot = self._snapshot().signed
         if files is not None:
@@ -162,43 +188,57 @@ class MetadataFolder:
                 hashed = f"{target.hashes['sha256']}.{path}"
                 write_file(os.path.join(os.path.dirname(self.folder), "targets", hashed), data)
             targets.version += 1
-            targets.expires = _expiry(days["targets"])
+            targets.expires = expires["targets"]
             name = f"{targets.version}.targets.json"
             data = self._write(name, Metadata(targets), keys, "targets")
             snapshot.meta["targets.json"] = MetaFile.from_data(targets.version, data, ["sha256"])
         snapshot.version += 1
-        snapshot.expires = _expiry(days["snapshot"])
+        snapshot.expires = expires["snapshot"]
         name = f"{snapshot.version}.snapshot.json"
         data = self._write(name, Metadata(snapshot), keys, "snapshot")
         stamp.version += 1
-        stamp.expires = _expiry(days["timestamp"])
+        stamp.expires = expires["timestamp"]
         stamp.snapshot_meta = MetaFile.from_data(snapshot.version, data, ["sha256"])
         self._write("timestamp.json", Metadata(stamp), keys, "timestamp")
         return stamp.version
 
-    def rotate(self, role: str, scheme: str, keys: Keys, days: dict[str, float]) -> int:
+    def rotate(self, role: str, scheme: str | None, keys: Keys, days: dict[str, float]) -> int:
         """Replaces the keys of a role by new ones, in a new version of root, which the old and the
-        new keys of root sign.
+        new keys of root sign, and signs again what the role has signed.
+
+        Args:
+            role: one of ROLES.
+            scheme: of the new keys; None: that of the old ones.
+            keys: of root, and of the roles that sign after this one (SIGNED_AFTER).
+            days: until each role expires.
 
         Returns:
-            the version of root. What the role signs must be published again.
+            the version of root.
+
+        Raises:
+            InputError: keys are missing. Nothing has changed.
         """
-        old = self.root()
+        expires, old = _expiry(days), self.root()
         root: Root = Metadata.from_bytes(old.to_bytes()).signed
+        # clients refuse what is signed by old keys only: all others must be here before root is new
+        signed_by = self._signers(old.signed, "root", keys, f"{root.version + 1}.root.json")
+        for other in SIGNED_AFTER[role]:
+            self._signers(old.signed, other, keys, f"the next {other}.json")
         before = list(root.roles[role].keyids)
+        if scheme is None:
+            scheme = "ecdsa" if root.keys[before[0]].scheme.startswith("ecdsa") else "ed25519"
         for keyid in before:
             signer = generate(scheme)
             keys.save(role, signer)
             root.add_key(signer.public_key, role)
             root.revoke_key(keyid, role)
         root.version += 1
-        root.expires = _expiry(days["root"])
+        root.expires = expires["root"]
         metadata: Metadata[Root] = Metadata(root)
         if role == "root":
-            for signer in keys.of(role):
-                if signer.public_key.keyid in before:
-                    metadata.sign(signer, append=True)
-            if len(metadata.signatures) < old.signed.roles["root"].threshold:
-                raise InputError("too few of the old keys of root are here", keys.folder)
+            for signer in signed_by:
+                metadata.sign(signer, append=True)
         self._write(f"{root.version}.root.json", metadata, keys, "root")
+        if role != "root":
+            self.publish({} if role == "targets" else None, keys, days)
         return root.version

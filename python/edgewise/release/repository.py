@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import InputError
+from ..json_text import parse_json_object
 from .build import Base, build
 from .content import open_content
 from .errors import ReleaseError
 from .keys import Keys
-from .manifest import Earlier, Manifest, Stored, check_name, parse
+from .manifest import MOST_EARLIER, Earlier, Manifest, Stored, check_name, parse
 from .metadata import DAYS, MetadataFolder
-from .store import Store, sha256, write_file
+from .store import Store, locked, sha256, write_file
 
 STAGED = "staged.json"  # what `add` has prepared and `publish` has not signed yet
 
@@ -29,10 +32,22 @@ class Repository:
         self.folder = folder
         self.metadata, self.store = MetadataFolder(folder), Store(folder)
 
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        if not self.metadata.exists:
+            raise InputError(
+                "there is no repository", self.folder, "Make it by `edgewise release init`."
+            )
+        with locked(os.path.join(self.folder, "lock")):
+            yield
+
     def _file(self, manifest: Stored, name: str) -> str:
         return os.path.join(self.folder, "targets", f"{manifest.sha256}.{name}.json")
 
     def _manifest(self, name: str, stored: Stored) -> Manifest:
+        return parse(self._text(name, stored), self._file(stored, name))
+
+    def _text(self, name: str, stored: Stored) -> bytes:
         path = self._file(stored, name)
         try:
             with open(path, "rb") as file:
@@ -41,7 +56,7 @@ class Repository:
             raise ReleaseError("a manifest of the repository is missing", path) from None
         if sha256(data) != stored.sha256:
             raise ReleaseError("it does not match its SHA-256", path)
-        return parse(data, path)
+        return data
 
     def released(self) -> dict[str, tuple[Manifest, Stored]]:
         """{name: (manifest, where it is)} of what is published."""
@@ -57,8 +72,13 @@ class Repository:
         path = os.path.join(self.folder, STAGED)
         if not os.path.exists(path):
             return {}
-        with open(path, encoding="utf-8") as file:
-            return dict(json.load(file))
+        with open(path, "rb") as file:
+            found = parse_json_object(file.read(), path, ReleaseError, "Add the versions again.")
+        return {check_name(name): str(digest) for name, digest in found.items()}
+
+    def _staged_version(self, name: str) -> int:
+        digest = self.staged().get(name)
+        return self._manifest(name, Stored(1, digest)).version if digest else 0
 
     def _stage(self, manifest: Manifest) -> Stored:
         data = manifest.text()
@@ -87,14 +107,30 @@ class Repository:
         """
         check_name(name)
         _check_fraction(fraction)
+        if not 1 <= keep < MOST_EARLIER:
+            raise InputError(
+                f"deltas cannot lead from {keep} versions",
+                "--keep",
+                f"1 to {MOST_EARLIER - 1} can.",
+            )
+        with self._changing():
+            return self._add(path, name, fraction, rounding, keep)
+
+    def _add(self, path: str, name: str, fraction: float, rounding: str, keep: int) -> Manifest:
         content = open_content(path)
         known = self.released().get(name)
         bases: list[Base] = []
         if known is not None:
             last, stored = known
+            if self._staged_version(name) == last.version:
+                raise InputError(
+                    f"the rollout of '{name}' is not published yet",
+                    self.folder,
+                    "Publish it first.",
+                )
             if last.kind != content.kind:
                 raise InputError(f"'{name}' has been a release of another kind: {last.kind}", path)
-            earlier = [Earlier(last.version, last.sha256, stored), *last.earlier][: max(1, keep)]
+            earlier = [Earlier(last.version, last.sha256, stored), *last.earlier][:keep]
             bases = [
                 Base.open(self.store, self._manifest(name, e.manifest), e.manifest) for e in earlier
             ]
@@ -118,12 +154,20 @@ class Repository:
             InputError: there is no such release.
         """
         _check_fraction(fraction)
-        known = self.released().get(name)
-        if known is None:
-            raise InputError(f"there is no release '{name}'", self.folder)
-        manifest = replace(known[0], fraction=fraction)
-        self._stage(manifest)
-        return manifest
+        with self._changing():
+            known = self.released().get(name)
+            if known is None:
+                raise InputError(f"there is no release '{name}'", self.folder)
+            waiting = self._staged_version(name)
+            if waiting > known[0].version:
+                raise InputError(
+                    f"version {waiting} of '{name}' is not published yet",
+                    self.folder,
+                    "Publish it first, or add it again with --fraction.",
+                )
+            manifest = replace(known[0], fraction=fraction)
+            self._stage(manifest)
+            return manifest
 
     def publish(
         self, keys: Keys, days: dict[str, float] | None = None, everything: bool = False
@@ -139,15 +183,21 @@ class Repository:
         Returns:
             names that were staged.
         """
-        files, staged = {}, self.staged()
-        for name, digest in staged.items():
-            with open(self._file(Stored(1, digest), name), "rb") as file:
-                files[f"{name}.json"] = file.read()
-        targets = files if files or everything else None
-        self.metadata.publish(targets, keys, {**DAYS, **(days or {})})
-        if staged:
-            os.unlink(os.path.join(self.folder, STAGED))
-        return list(staged)
+        with self._changing():
+            staged = self.staged()
+            files = {f"{n}.json": self._text(n, Stored(1, d)) for n, d in staged.items()}
+            targets = files if files or everything else None
+            self.metadata.publish(targets, keys, {**DAYS, **(days or {})})
+            if staged:
+                os.unlink(os.path.join(self.folder, STAGED))
+            return list(staged)
+
+    def rotate(
+        self, role: str, keys: Keys, scheme: str | None = None, days: dict[str, float] | None = None
+    ) -> int:
+        """As MetadataFolder.rotate. What is staged stays so."""
+        with self._changing():
+            return self.metadata.rotate(role, scheme, keys, {**DAYS, **(days or {})})
 
     def check(self) -> tuple[int, int]:
         """Reads all objects of all published versions.

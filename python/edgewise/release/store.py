@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import os
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 
 from ..errors import StorageError
 from ..onnx.source import Source
-from .codec import CHUNK, deflate, inflate
+from .codec import deflate, inflate
 from .errors import ReleaseError
 from .manifest import Chunk, Manifest, Stored
 
@@ -34,6 +36,30 @@ def write_file(path: str, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Keeps other processes out, until the end of this one at the latest.
+
+    Raises:
+        StorageError: another process is in.
+    """
+    with open(path, "ab") as file:
+        try:
+            if sys.platform == "win32":
+                import msvcrt
+
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            else:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StorageError(
+                "another process is changing the folder", path, "Wait until it has ended."
+            ) from None
+        yield
 
 
 class Store:
@@ -140,12 +166,15 @@ def open_address(address: str, offset: int) -> Iterator[bytes]:
                 yield piece
         return
     headers = {"Range": f"bytes={offset}-"} if offset else {}
-    request = urllib.request.Request(address, headers=headers)  # noqa: S310
-    with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
-        skip = offset if answer.status == 200 else 0
-        while piece := answer.read(PIECE):
-            yield piece[skip:]
-            skip = max(0, skip - len(piece))
+    try:
+        request = urllib.request.Request(address, headers=headers)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
+            skip = offset if answer.status == 200 else 0
+            while piece := answer.read(PIECE):
+                yield piece[skip:]
+                skip = max(0, skip - len(piece))
+    except (http.client.HTTPException, ValueError) as e:  # a chunk is cut off, a port is no number
+        raise OSError(f"{type(e).__name__}: {e}") from e
 
 
 class Fetcher:
@@ -198,7 +227,7 @@ class Fetcher:
     def _append(self, file: str, stored: Stored, address: str) -> None:
         os.makedirs(self.parts, exist_ok=True)
         have = os.path.getsize(file) if os.path.exists(file) else 0
-        if have == stored.bytes:
+        if have >= stored.bytes:
             return
         with open(file, "ab") as out:
             for piece in self._open(address, have):
@@ -212,9 +241,3 @@ class Fetcher:
                     raise StorageError(f"it cannot be written ({e})", file) from e
         if have < stored.bytes:
             raise OSError(f"it ended after {have} of {stored.bytes} bytes")
-
-
-def copy_pieces(source: Source) -> Iterator[bytes]:
-    """The bytes of a source in pieces."""
-    for at in range(0, source.size, CHUNK):
-        yield source.read(at, min(CHUNK, source.size - at))

@@ -3,7 +3,9 @@
 import base64
 import json
 import os
+import threading
 import zlib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from . import environment  # noqa: F401
 pytest.importorskip("tuf")
 
 from edgewise.cli import main
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, StorageError
 from edgewise.onnx.source import FileSource
 from edgewise.package import Package
 from edgewise.release.build import _bfloat16
@@ -24,6 +26,7 @@ from edgewise.release.client import Client
 from edgewise.release.codec import CHUNK, CODECS, approximate, decode, encode, payload_bytes
 from edgewise.release.errors import ReleaseError
 from edgewise.release.manifest import Manifest, parse, selected
+from edgewise.release.store import locked, open_address
 from edgewise.sums import source_sums
 
 from .make_vectors import MUTATIONS, content_of, mutated, numbers, refusal
@@ -182,6 +185,46 @@ def test_damage_is_refused_or_mended(tmp_path):
     )
 
 
+def test_other_origins_and_folders_of_others(tmp_path):
+    server = Server().state(0)
+    root = VECTORS["repository"]["root"].encode()
+    both = Client(["down", "there"], "letters", str(tmp_path), root, server.open)
+    installed = both.update()
+    assert content(tmp_path, installed) == VECTORS["repository"]["contents"][0]
+    assert len(both.export(str(tmp_path / "out"))) == 2
+    with pytest.raises(ReleaseError, match="folder of the release 'letters'"):
+        Client(["there"], "other", str(tmp_path), root, server.open).update()
+    with locked(str(tmp_path / "lock")), pytest.raises(StorageError, match="another process"):
+        both.update()
+    data = tmp_path / installed.data
+    data.write_bytes(bytes(1) + data.read_bytes()[1:])
+    with pytest.raises(ReleaseError, match="damaged"):
+        both.export(str(tmp_path / "out2"))
+    assert not list((tmp_path / "out2").iterdir())
+
+
+def test_a_broken_answer_is_an_os_error():
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):  # noqa: N802
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"9\r\nabc")
+            self.close_connection = True
+
+        def log_message(self, *args):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        with pytest.raises(OSError, match="IncompleteRead"):
+            list(open_address(f"http://127.0.0.1:{server.server_port}/x", 0))
+    with pytest.raises(OSError):
+        list(open_address("http://127.0.0.1:port/x", 0))
+
+
 def run(*args):
     assert main(["release", *map(str, args)]) == 0
 
@@ -225,14 +268,24 @@ def test_command(repository, tmp_path, capsys):
     install = ("apply", "rounds", folder, "--state", state, "-o", out)
     run(*install, "--root", folder / "metadata/1.root.json")
     assert content_of(out) == content_of(rounds / "adapter")
+    lent = tmp_path / "lent"  # without the keys that sign after targets
+    lent.mkdir()
+    for path in [*keys.glob("root*"), *keys.glob("targets*")]:
+        (lent / path.name).write_bytes(path.read_bytes())
+    served = sorted((folder / "metadata").iterdir()), sorted(keys.iterdir())
+    for role in ("targets", "timestamp", "snapshot"):
+        assert main(["release", "rotate", str(folder), role, "--keys", str(lent)]) == 1
+    assert (sorted((folder / "metadata").iterdir()), sorted(keys.iterdir())) == served
     for role in ("timestamp", "root", "targets"):
         run("rotate", folder, role, "--keys", keys)
+    assert "ed25519" not in (folder / "metadata/4.root.json").read_text()
     after_round(rounds, 2)
     run("add", folder, rounds, "rounds", "--fraction", 0, "--round", "q4")
     run("publish", folder, "--keys", keys)
     run(*install)
     assert json.loads((state / "current.json").read_text())["version"] == 1
     run("rollout", folder, "rounds", "--fraction", 1)
+    assert main(["release", "add", str(folder), str(rounds), "rounds"]) == 1  # would undo rollout
     run("publish", folder, "--keys", keys)
     capsys.readouterr()
     run(*install)
@@ -257,8 +310,28 @@ def test_what_cannot_be_released(repository, tmp_path):
         ("init", folder, "--keys", tmp_path / "other"),
         ("init", tmp_path / "new", "--keys", tmp_path / "new/keys"),
         ("publish", folder, "--keys", tmp_path / "none"),
+        ("publish", folder, "--keys", keys, "--timestamp-days", "nan"),
+        ("publish", folder, "--keys", keys, "--snapshot-days", "1e12"),
+        ("publish", folder, "--keys", keys, "--timestamp-days", "-1"),
+        ("publish", tmp_path / "nowhere", "--keys", keys),
+        ("verify", tmp_path / "nowhere"),
+        ("add", folder, tmp_path, "letters", "--keep", "17"),
     ):
         assert main(["release", *map(str, args)]) == 1
+    with locked(str(folder / "lock")):
+        assert main(["release", "publish", str(folder), "--keys", str(keys)]) == 1
+    (folder / "staged.json").write_text("{")
+    assert main(["release", "publish", str(folder), "--keys", str(keys)]) == 1
+    (folder / "staged.json").unlink()
+    rounds = tmp_path / "run"
+    after_round(rounds, 0)
+    after_round(rounds, 1)
+    for number in (1, 2):
+        run("add", folder, rounds, "rounds", "--fraction", 0)
+        if number == 1:
+            run("publish", folder, "--keys", keys)
+    # the version that waits would get lost
+    assert main(["release", "rollout", str(folder), "rounds", "--fraction", "1"]) == 1
     assert oct(os.stat(keys / "root-1.pem").st_mode)[-3:] == "600"
     with pytest.raises(EdgewiseError):
         Client([str(folder)], "letters", str(tmp_path / "c"), None).update()

@@ -151,8 +151,8 @@ export class Origins {
   }
 
   /**
-   * Reads the rest of a file. Where the bytes before it came from elsewhere and do not belong to it,
-   * this origin is asked for all of it: another one could spoil every file that breaks off.
+   * Reads the rest of a file. Where what came from elsewhere does not belong to it, this origin is
+   * asked for all of it: else another one could spoil every file.
    */
   private async complete(url: string, file: Arriving, sha256: string): Promise<void> {
     for (let again = file.at > 0; ; again = false) {
