@@ -125,16 +125,19 @@ export class Refresh {
   }
 
   private async updateRoot(initial: Bytes): Promise<void> {
-    // what was trusted since leads on from this root: another one begins anew
-    const first = await digest(initial);
-    const known = await this.files.read("initial");
-    const same = known && new TextDecoder().decode(known) === first;
-    const stored = same ? await this.files.read("root.json") : undefined;
+    // what was trusted since leads on from this root; one of those on the way must not lead back to
+    // keys that were replaced; an unknown one begins anew
+    const given = await this.selfSigned(initial);
+    const first = await digest(given.payload);
+    const known = await this.files.read("roots");
+    const seen = known ? new TextDecoder().decode(known).split("\n") : [];
+    const stored = seen.includes(first) ? await this.files.read("root.json") : undefined;
     const trusted = stored && (await this.selfSigned(stored).catch(() => undefined));
-    this.root = trusted ?? (await this.selfSigned(initial));
+    this.root = trusted ?? given;
     if (!trusted) {
       await this.files.write("root.json", initial);
-      await this.files.write("initial", new TextEncoder().encode(first));
+      seen.splice(0, seen.length, first);
+      await this.files.write("roots", new TextEncoder().encode(first));
     }
     for (let n = 0; n < MOST_ROOTS; n++) {
       const version = this.root.version + 1;
@@ -146,6 +149,8 @@ export class Refresh {
       await checkSigned(next, next, this.name("root"));
       this.root = next;
       await this.files.write("root.json", data);
+      seen.push(await digest(next.payload));
+      await this.files.write("roots", new TextEncoder().encode(seen.join("\n")));
     }
     this.checkFresh(this.root);
   }

@@ -124,3 +124,17 @@ test("metadata that cannot be encoded is refused in words", async () => {
     await assert.rejects(run, (e) => e instanceof ReleaseError && words.test(e.what));
   }
 });
+
+test("an app with an earlier root does not bring replaced keys back", async () => {
+  const { root, steps } = cases.find((c) => c.name === "root is rotated twice")!;
+  const served = new Map(steps.flatMap(({ files }) => Object.entries(files)));
+  const store = trusted();
+  await refresh(served, store).run(encode(root));
+  const version = () =>
+    JSON.parse(new TextDecoder().decode(store.files.get("root.json"))).signed.version;
+  assert.equal(version(), 3);
+  const second = encode(served.get("2.root.json")!);
+  served.delete("3.root.json"); // as somebody does who has the keys of the second root
+  await refresh(served, store).run(second);
+  assert.equal(version(), 3);
+});
