@@ -20,6 +20,7 @@ from .onnx.source import MissingFile, Source
 CALLS = {
     "package": ("edgewise.page", "compile_package"),
     "task": ("edgewise.task_package", "page_task"),
+    "head": ("edgewise.task_package.heads", "call"),
     "inference": ("edgewise.session.inference_calls", "call"),
     "artifacts": ("edgewise.training.artifact_files.calls", "call"),
 }

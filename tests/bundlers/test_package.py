@@ -33,7 +33,7 @@ TASKS = {
     "moonshine": (["pipelines", "sounds", "generation", "moonshine"], 16_500),
     "text-to-speech": (["pipelines", "voices"], 8_000),
     "text-to-image": (["pipelines", "images", "diffusion"], 21_500),
-    "personal": (["heads"], 5_700),
+    "personal": (["heads"], 6_200),
 }
 # fmt: on
 

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from edgewise import Array, personalize, pipeline
 from edgewise.errors import EdgewiseError, InputError
+from edgewise.heads import graph as graph_with_head
 from edgewise.heads.examples import Examples
 from edgewise.heads.features import digest_of, find_features
 from edgewise.heads.fit import FitOptions, fit, rate_of
 from edgewise.heads.step import ADAM
-from edgewise.onnx import FileSource, read_model
+from edgewise.onnx import BytesSource, FileSource, read_model
 from edgewise.package import Package
+from edgewise.session.open import folder_files
+from edgewise.task_package import heads as exports
 
 from . import tiny, tiny_audio, tiny_images
 
@@ -368,6 +371,35 @@ def test_exported_pictures(mine, tmp_path):
     package = Package.read(FileSource(str(tmp_path / "x.edge")))
     assert package.manifest["task"] == "image-classification"
     assert json.loads(package.file("config.json"))["id2label"]["1"] == "green"
+
+
+def test_exports_of_pages(mine, tmp_path, monkeypatch):
+    """A page gives the head's numbers, and gets the files that Python writes."""
+    backbone, head = mine.backbone, mine._head.head
+    files, _ = folder_files(backbone.pipe.files.root)
+    for name, data in (("head.weight", head.weight), ("head.bias", head.bias)):
+        files[name] = BytesSource(data, name)
+    given = {"tensor": backbone.features.tensor, "pooling": backbone.features.pooling}
+    given |= {"rank": backbone.rank, "dtype": "float32", "masked": False, "unit": False}
+    asked = {"form": "onnx", "model_file": "onnx/model.onnx", "task": mine.task}
+    asked |= {"labels": mine.labels, "vectors": given}
+    for form in ("onnx", "edge"):
+        mine.export(tmp_path / f"x.{form}")
+        text, made = exports.call(files, {**asked, "form": form})
+        assert text == "{}" and made == {form: (tmp_path / f"x.{form}").read_bytes()}
+
+    def refused(change=(), what="", **vectors):
+        options = {**asked, "vectors": {**given, **vectors}, **dict(change)}
+        with pytest.raises(InputError, match=what):
+            exports.call(files, options)
+
+    refused(tensor="nothing", what="no tensor 'nothing'")
+    refused(dtype="int64", what="type int64")
+    refused(masked=True, pooling="max", what="made by max")
+    refused(masked=True, pooling="mean", what="no attention_mask")
+    refused({"labels": ["a", "b"]}, what="do not fit")
+    monkeypatch.setattr(graph_with_head, "MAX_MODEL", 1 << 10)
+    refused(what="an .onnx file holds")
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])

@@ -258,26 +258,70 @@ def test_options_and_the_life_of_a_head(page, folder):
     assert got["score"] == pytest.approx(found["same"][0][0]["score"], abs=1e-4)
 
 
-def test_models_that_the_page_compiles(page, folder):
+# long: Python starts four times in the page, to compile two models and to export them
+def test_models_that_the_page_compiles_and_exports(page, folder):
     found = page.run(
         """
-        const classify = await ew.pipeline("text-classification", "/files/personal/sequence/", {
-          personalize: true,
-          dtype: "fp32",
-        });
+        const text = async (blob) => {
+          const bytes = new Uint8Array(await blob.arrayBuffer());
+          return btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join(""));
+        };
+        const personal = { personalize: true, dtype: "fp32" };
+        const at = "/files/personal/";
+        const classify = await ew.pipeline("text-classification", `${at}sequence/`, personal);
         const mine = await ew.personalize(classify, arg);
-        const out = await mine("The fox.", { top_k: 2 });
-        const plain = await ew.pipeline("image-classification", "/files/personal/plain.edge");
-        const error = await ew.personalize(plain, {}).catch((e) => e.message);
-        return { out, error };
+        const out = { mine: await mine("The fox.", { top_k: 2 }) };
+        const file = new File([await mine.export("edge")], "mine.edge");
+        const opened = await ew.pipeline("text-classification", file);
+        out.opened = await opened("The fox.", { top_k: 2 });
+        const embed = await ew.pipeline("feature-extraction", `${at}bert/`, personal);
+        const topics = await ew.personalize(embed, arg);
+        out.topics = await topics("The lazy phone.", { top_k: 2 });
+        out.onnx = await text(await topics.export("onnx"));
+        const plain = await ew.pipeline("image-classification", `${at}plain.edge`);
+        const ready = await ew.pipeline("feature-extraction", `${at}bert.edge`);
+        const near = await ew.personalize(embed, arg, { method: "knn" });
+        const one = await ew.personalize(embed, { fox: arg.fox });
+        const abort = AbortSignal.abort();
+        const attempts = [
+          () => ew.personalize(plain, {}),
+          async () => (await ew.personalize(ready, arg)).export("onnx"),
+          () => near.export("edge"),
+          () => one.export("onnx"),
+          () => topics.export("safetensors"),
+          () => topics.export("onnx", { signal: abort }),
+        ];
+        out.errors = [];
+        for (const attempt of attempts)
+          out.errors.push(await attempt().then(() => "none", (e) => `${e.name} ${e.message}`));
+        return out;
         """,
         TEXTS,
     )
     mine = personalize(pipeline("text-classification", folder / "sequence"), TEXTS)
-    for got, want in zip(found["out"], mine("The fox.", top_k=2)):
+    for got, want in zip(found["mine"], mine("The fox.", top_k=2)):
         assert got["label"] == want["label"]
         assert got["score"] == pytest.approx(want["score"], abs=1e-3)
-    assert "--personalize" in found["error"]
+    assert len(found["opened"]) == 2
+    for got, want in zip(found["opened"], found["mine"]):
+        assert got == {"label": want["label"], "score": pytest.approx(want["score"], abs=1e-5)}
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(
+        base64.b64decode(found["onnx"]), providers=["CPUExecutionProvider"]
+    )
+    tokenizer = pipeline("feature-extraction", folder / "bert").tokenizer
+    ids = np.array([tokenizer.encodings("The lazy phone.")[0].ids])
+    every = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": ids * 0}
+    feeds = {i.name: every[i.name] for i in session.get_inputs()}
+    (logits,) = session.run(["logits"], feeds)[0]
+    scores = np.exp(logits) / np.exp(logits).sum()
+    labels = json.loads(session.get_modelmeta().custom_metadata_map["id2label"])
+    got = {labels[str(i)]: float(score) for i, score in enumerate(scores)}
+    assert got == pytest.approx({x["label"]: x["score"] for x in found["topics"]}, abs=1e-5)
+    kinds = [text.split(" ")[0] for text in found["errors"]]
+    assert kinds == ["InputError"] * 5 + ["Aborted"], json.dumps(found["errors"], indent=1)
+    words = ["--personalize", "from a package", "no head", "'fox' alone", "format"]
+    assert all(word in text for word, text in zip(words, found["errors"])), found["errors"]
 
 
 def test_sounds(page, folder):

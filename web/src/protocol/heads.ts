@@ -13,6 +13,9 @@ export interface HeadFields {
   learning_rate: number;
 }
 
+/** A file of a model with a head in its graph. */
+export type ExportFormat = "onnx" | "edge";
+
 /** A method of worker/pipelines/heads/heads.ts, with its arguments. */
 export type HeadRequest =
   | { do: "begin"; fields: HeadFields; name: string }
@@ -31,6 +34,7 @@ export type HeadRequest =
   | { do: "call"; inputs: TaskInput[]; options: Record<string, unknown> }
   | { do: "evaluate"; examples: [label: string, inputs: TaskInput[]][] }
   | { do: "save"; name: string | undefined }
+  | { do: "export"; format: ExportFormat }
   | { do: "load"; file: Blob; name: string | undefined };
 
 /** How often the head is right on examples that it was not trained with. */

@@ -2,6 +2,7 @@
 // pipeline's worker (worker/pipelines/heads/).
 
 import type {
+  ExportFormat,
   HeadAnswer,
   HeadFields,
   HeadInfo,
@@ -115,6 +116,16 @@ export interface PersonalPipeline<P extends Personalizable> {
   save(name?: string): Promise<Blob>;
   /** Reads a head that `save` wrote, here or in Python, and uses it. */
   load(file: Blob, name?: string, options?: CallOptions): Promise<HeadInfo>;
+  /**
+   * The model with the head in its graph, as a file. The model must have been loaded from its
+   * .onnx files, not from a package; Python writes the file in a worker, as its `export` does.
+   * @param format `onnx`: the graph, with the output `logits` and its labels in metadata_props;
+   *   `edge`: a package for any page. Of speakers it is a model for `audio-classification`.
+   * @throws InputError if there is no head (one label, or `knn`), or the model is not there as
+   *   .onnx files or has more than 2 GB
+   * @throws Aborted
+   */
+  export(format: ExportFormat, options?: CallOptions): Promise<Blob>;
   /** Frees the heads and their examples. The pipeline that it was made of can still be used. */
   dispose(): Promise<void>;
 }
@@ -166,7 +177,17 @@ export async function personalize<P extends Personalizable>(
       ? work.each(input as AsyncIterable<unknown>, more)
       : work.call(input, more);
   Object.defineProperty(made, "info", { get: () => work.info, enumerable: true });
-  const names = ["teach", "add", "remove", "use", "evaluate", "save", "load", "dispose"] as const;
+  const names = [
+    "teach",
+    "add",
+    "remove",
+    "use",
+    "evaluate",
+    "save",
+    "load",
+    "export",
+    "dispose",
+  ] as const;
   for (const name of names) Object.assign(made, { [name]: work[name].bind(work) });
   return made as never;
 }
@@ -247,6 +268,11 @@ class Work {
     if (!(file instanceof Blob))
       throw new InputError("it is no file", "load", "Give a Blob that `save` made.");
     return (await this.ask({ do: "load", file, name }, [], options)).info;
+  }
+
+  async export(format: ExportFormat, options: CallOptions = {}): Promise<Blob> {
+    need(format === "onnx" || format === "edge", "format", format, 'Give "onnx" or "edge".');
+    return (await this.ask({ do: "export", format }, [], options)).file!;
   }
 
   async dispose(): Promise<void> {

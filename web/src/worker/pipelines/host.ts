@@ -8,7 +8,7 @@ import { platform } from "../../shared/platform.ts";
 import type { InferenceInfo } from "../inference/manifest.ts";
 import type { InferenceModel } from "../inference/model.ts";
 import { makePackaged } from "../inference/service.ts";
-import type { Progress, Texts } from "../model/job.ts";
+import type { Progress } from "../model/job.ts";
 import { type Filled, fillModel } from "../model/load.ts";
 import type { Json } from "../package/checker.ts";
 import type { Manifest } from "../package/manifest.ts";
@@ -31,9 +31,9 @@ export class TaskHost {
     readonly info: TaskInfo,
     private readonly graphs: ReadonlyMap<string, InferenceInfo>,
     private readonly models: ReadonlyMap<string, InferenceModel>,
-    private readonly texts: Texts,
-    private readonly where: string,
     private readonly seq2seq: Seq2SeqModel | undefined,
+    /** What the model was made of. */
+    readonly from: Filled,
   ) {}
 
   /**
@@ -96,7 +96,7 @@ export class TaskHost {
     const tokenizer = job.readTexts(texts, where);
     const { processor } = manifest;
     return new TaskHost(
-      ...[task, device, tokenizer, processor, info, graphs, models, texts, where, seq2seq],
+      ...[task, device, tokenizer, processor, info, graphs, models, seq2seq, filled],
     );
   }
 
@@ -143,7 +143,7 @@ export class TaskHost {
     if (!graph)
       throw new PackageError(
         `it has no program '${name}'`,
-        this.where,
+        this.from.found.where,
         "Build it again with this version: `edgewise build --task`.",
       );
     return graph;
@@ -157,7 +157,7 @@ export class TaskHost {
     let config = this.configs.get(name);
     if (!config) {
       try {
-        config = parseConfig(this.texts.get(name), name);
+        config = parseConfig(this.from.texts.get(name), name);
       } catch (e) {
         const { what, where, remedy } = e as ModelError;
         throw new ModelError(what, where, remedy);
@@ -175,7 +175,7 @@ export class TaskHost {
     if (!this.seq2seq)
       throw new PackageError(
         "it has no encoder and decoder",
-        this.where,
+        this.from.found.where,
         "Build it again with this version: `edgewise build --task`.",
       );
     return this.seq2seq;
@@ -183,7 +183,7 @@ export class TaskHost {
 
   /** Text of a file of the model; undefined if there is none. */
   text(name: string): string | undefined {
-    return this.texts.get(name);
+    return this.from.texts.get(name);
   }
 
   /**
@@ -194,7 +194,7 @@ export class TaskHost {
     if (!this.tokenizer)
       throw new InputError(
         "the model has no tokenizer.json",
-        this.where,
+        this.from.found.where,
         "Put it beside the model, and build the package again if it is one.",
       );
     return this.tokenizer;

@@ -44,6 +44,17 @@ export interface TaskRunner {
     pooled: (outputs: Record<string, Numbers>) => ArrayLike<number>,
     ending: Ending,
   ): Promise<ArrayLike<number>>;
+  /** How `features` makes vectors of states, where it does not take those of the package. */
+  embedding?(host: TaskHost): Embedding;
+}
+
+/** How a vector is made of the states of tokens. */
+export interface Embedding {
+  /** The output that they are. */
+  tensor: string;
+  pooling: string;
+  /** Whether its length is 1. */
+  normalize: boolean;
 }
 
 /** The tasks of a part of the worker. */

@@ -14,6 +14,7 @@ import { best, scoresOf, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { Options } from "../options.ts";
 import { Examples } from "./examples.ts";
+import { exported } from "./export.ts";
 import { featuresInfo, featuresOf } from "./features.ts";
 import { readHead, type Saved, writeHead } from "./files.ts";
 import { fit, type Head, logitsOf, type Sizes } from "./fit.ts";
@@ -112,6 +113,8 @@ class Heads {
         const { name } = request;
         return { file: await writeHead(name === undefined ? this.current : this.named(name)) };
       }
+      case "export":
+        return { file: await exported(this.host, this.current, request.format, ending) };
       case "load":
         await this.load(request.file, request.name);
         return {};

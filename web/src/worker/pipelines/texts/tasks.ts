@@ -35,6 +35,9 @@ function needText(input: TaskInput, task: string): string {
   throw new InputError("the input is no text", task, "Give a string or a list of strings.");
 }
 
+/** Outputs that are states of tokens, in order of preference. */
+const STATES = ["last_hidden_state", "token_embeddings", "logits"];
+
 /** `pipe(texts, {pooling, normalize, dimensions, quantize, precision})` */
 export const featureExtraction: TaskRunner = {
   options: ["pooling", "normalize", "dimensions", "quantize", "precision", ...ENCODING],
@@ -49,7 +52,7 @@ export const featureExtraction: TaskRunner = {
     return async (input, ending) => {
       const [encoding] = encodings(host, needText(input, host.task), undefined, encode);
       const outputs = await forward(host, encoding!, true, ending);
-      const states = output(host, outputs, "last_hidden_state", "token_embeddings", "logits");
+      const states = output(host, outputs, ...STATES);
       const [, tokens, size] = states.dims as [number, number, number];
       const finish = (vector: number[]): number[] => {
         const short = shortened(vector, dimensions);
@@ -65,9 +68,16 @@ export const featureExtraction: TaskRunner = {
     };
   },
   async features(host, input, _pooled, ending) {
-    const own = poolingOf(host).pooling === "none" ? { pooling: "mean", normalize: true } : {};
-    const run = this.prepare(host, new Options(own, this.options), SILENT);
+    const { pooling, normalize } = this.embedding!(host);
+    const run = this.prepare(host, new Options({ pooling, normalize }, this.options), SILENT);
     return ((await run(input, ending)) as { data: number[] }).data;
+  },
+  embedding(host) {
+    const names = host.graph("model").outputs.map((o) => o.name);
+    const tensor = STATES.find((name) => names.includes(name)) ?? names[0]!;
+    const { pooling, normalize } = poolingOf(host);
+    if (pooling === "none") return { tensor, pooling: "mean", normalize: true };
+    return { tensor, pooling: checkPooling(pooling), normalize };
   },
 };
 
