@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("websockets")
 pytest.importorskip("flwr")
-pytest.importorskip("dp_accounting")
 
 import json
 import os
