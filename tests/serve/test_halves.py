@@ -91,6 +91,7 @@ def test_what_would_go_around_the_cut_is_told(tmp_path):
         (["nothing"], "no node computes"),
         (["d2"], "cross as well: e0"),
         (["out"], "no output depends"),
+        ([], "no tensor is named"),
     ):
         with pytest.raises(InputError, match=words):
             split_file(path, at, tmp_path / "parts")
@@ -107,6 +108,8 @@ def test_inputs_of_both_parts_are_sent_when_allowed(tmp_path):
     onnx.save(whole, path)
     with pytest.raises(InputError, match="both parts read the inputs x"):
         split_file(path, ["hidden"], tmp_path / "parts")
+    with pytest.raises(InputError, match="'z' is no input. It has x"):
+        split_file(path, ["hidden"], tmp_path / "parts", send=["x", "z"])
     split_file(path, ["hidden"], tmp_path, send=["x"])
     x = RANDOM.standard_normal((2, 4)).astype(np.float32)
     first = run(tmp_path / "first.onnx", {"x": x})

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import shutil
 import socket
 import threading
 import time
@@ -189,11 +190,12 @@ def test_keys(catalog):
         assert send(server, b"", "/health", {}, "GET")[0] == 200
 
 
-def test_commands_that_serve_nothing_or_everybody(folder, capsys, monkeypatch):
+def test_commands_that_serve_nothing_or_everybody(folder, tmp_path, capsys, monkeypatch):
     from edgewise.cli import main
 
     monkeypatch.delenv("EDGEWISE_API_KEY", raising=False)
-    model = str(folder)
+    model, bare = str(folder), tmp_path / "model.onnx"
+    shutil.copy(folder / "onnx/model_q4.onnx", bare)
     for command, words in (
         ([], "nothing to serve"),
         (["--split", "second.onnx"], "is not NAME=PATH"),
@@ -201,6 +203,10 @@ def test_commands_that_serve_nothing_or_everybody(folder, capsys, monkeypatch):
         ([model, "--host", "0.0.0.0"], "everybody"),
         ([model, "--queue", "0"], "at least 1"),
         ([model, "--port", "99999"], "not a port"),
+        ([model, "--api-key", ""], "not of printable ASCII"),
+        ([model, "--origin", "https://page.example/"], "without a path"),
+        ([model, "--origin", "page.example"], "no origin of a page"),
+        ([str(bare)], "there is no config.json"),
         ([model, "--adapter", f"stories={model}"], "is a model's"),
         ([f"a={model}", f"b={model}", "--adapter", "c=d"], "2 language models"),
         ([model, f"other/{folder.name}"], "the name 'stories' is given to"),

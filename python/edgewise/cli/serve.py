@@ -59,10 +59,13 @@ def run(args: argparse.Namespace) -> None:
     for name, value in given.items():
         if value is not None and value < 1:
             raise InputError(f"{value} {name}", "edgewise serve", "Give at least 1.")
+    key = args.api_key
+    if key is None:  # an empty option is refused: whoever gives it means a key
+        key = os.environ.get("EDGEWISE_API_KEY") or None
     options = ServeOptions(
         host=args.host,
         port=args.port,
-        api_key=args.api_key or os.environ.get("EDGEWISE_API_KEY") or None,
+        api_key=key,
         origins=tuple(args.origin),
         limits=Limits(**{name: value for name, value in given.items() if value is not None}),
     )

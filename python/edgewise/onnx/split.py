@@ -58,6 +58,14 @@ def split_model(
     graph = first.graph
     at = _leaving(graph) if list(at) == [ENCODER] else list(at)
     made = {o for n in graph.nodes for o in n.outputs if o}
+    given = [i.name for i in graph.input_names()]
+    send = set(send)
+    if not at:
+        raise InputError("no tensor is named", first.where, "Name those that cross with --at.")
+    if unknown := sorted(send - set(given)):
+        raise InputError(
+            f"'{unknown[0][:80]}' is no input", first.where, f"It has {', '.join(given)[:300]}."
+        )
     for name in at:
         if name not in made:
             raise InputError(
@@ -81,9 +89,8 @@ def split_model(
         raise InputError(
             f"these tensors would cross as well: {', '.join(extra)[:400]}", first.where, REMEDY
         )
-    given = [i.name for i in graph.input_names()]
     shared = [name for name in given if name in read and name in later]
-    if unsent := [name for name in shared if name not in set(send)]:
+    if unsent := [name for name in shared if name not in send]:
         raise InputError(
             f"both parts read the inputs {', '.join(unsent)[:300]}",
             first.where,

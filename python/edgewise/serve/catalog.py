@@ -143,11 +143,15 @@ def task_of(path: str) -> str:
         task = "text-generation" if "decoder" in manifest else manifest.get("task")
     elif os.path.exists(path):
         files, _ = folder_files(path)
-        config: dict[str, Any] = {}
-        if "config.json" in files:
-            source = files["config.json"]
-            config = parse_json_object(source.read(0, source.size), source.name)
-        names = config.get("architectures") or ()
+        source = files.get("config.json")
+        if source is None:
+            raise InputError(
+                "there is no config.json, which tells what the model does",
+                path,
+                "Put the model's own beside it.",
+            )
+        config = parse_json_object(source.read(0, source.size), source.name)
+        names = config.get("architectures") or []
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise ModelError("`architectures` is no list of names", "config.json", "Restore it.")
         task = "text-generation" if any(n.endswith(WRITES) for n in names) else EMBEDS

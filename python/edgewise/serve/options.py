@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
 
 from ..errors import InputError
@@ -69,7 +70,16 @@ class ServeOptions:
         if self.api_key is not None and not (
             self.api_key and self.api_key.isascii() and self.api_key.isprintable()
         ):
-            raise InputError("it has no printable ASCII characters", "api_key", "Choose another.")
+            raise InputError(
+                "it is not of printable ASCII characters", "api_key", "Choose another."
+            )
+        for origin in self.origins:
+            if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s@A-Z]+", origin):
+                raise InputError(
+                    f"{origin[:80]!r} is no origin of a page",
+                    "origin",
+                    "Write it as browsers do: https://name or https://name:port, without a path.",
+                )
         if not self.loopback and self.api_key is None:
             raise InputError(
                 f"without a key everybody who reaches {self.host} could use the models",
