@@ -138,7 +138,7 @@ test("a cloud that takes over and hangs does not hold the text up", async () => 
   assert.equal(clock.now(), 3000);
 });
 
-test("an endpoint that begins new answers is not asked within one, however long it takes", async () => {
+test("an endpoint that begins new answers is not asked in the middle of one", async () => {
   const clock = new VirtualClock();
   const cloud = fakeCloud("Tell me", breaks(6));
   const side = cloud.side({} as never);
