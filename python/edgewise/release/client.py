@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -20,7 +21,7 @@ from tuf.ngclient.fetcher import FetcherInterface
 from ..onnx.source import FileSource
 from .codec import decode
 from .errors import ReleaseError
-from .manifest import MOST_BYTES, Chunk, Manifest, Stored, check_name, parse, selected
+from .manifest import DIGEST, MOST_BYTES, Chunk, Manifest, Stored, check_name, parse, selected
 from .store import Fetcher, Open, check, locked, open_address, sha256, unpack, write_file
 
 
@@ -43,6 +44,7 @@ class Installed:
 
     name: str
     version: int
+    bytes: int
     sha256: str
     manifest: str
 
@@ -92,6 +94,8 @@ class Client:
         try:
             with open(self._path("current.json"), encoding="utf-8") as file:
                 found = Installed(**json.load(file))
+            if not all(DIGEST.fullmatch(text) for text in (found.sha256, found.manifest)):
+                return None
         except (FileNotFoundError, ValueError, TypeError):
             return None
         if found.name != self.name:
@@ -100,7 +104,9 @@ class Client:
                 self.folder,
                 f"Choose another one for '{self.name}'.",
             )
-        return found if os.path.exists(self._path(found.data)) else None
+        data = self._path(found.data)
+        whole = os.path.exists(data) and os.path.getsize(data) == found.bytes
+        return found if whole and type(found.version) is int else None
 
     def latest(self) -> Manifest:
         """The manifest that the repository has signed, from the first origin that has a valid one.
@@ -157,10 +163,12 @@ class Client:
 
     def _device(self) -> str:
         path = self._path("device")
-        if not os.path.exists(path):
-            write_file(path, secrets.token_hex(16).encode())
-        with open(path, encoding="ascii") as file:
-            return file.read()
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="latin-1") as file:
+            if re.fullmatch("[0-9a-f]{32}", text := file.read()):
+                return text
+        made = secrets.token_hex(16)
+        write_file(path, made.encode())
+        return made
 
     def wanted(self) -> Manifest | None:
         """The version for this device, None if it has it, or none is for it yet."""
@@ -206,7 +214,7 @@ class Client:
         self._assemble(manifest)
         digest = sha256(manifest.text())
         write_file(self._path(f"manifests/{digest}.json"), manifest.text())
-        current = Installed(self.name, manifest.version, manifest.sha256, digest)
+        current = Installed(self.name, manifest.version, manifest.bytes, manifest.sha256, digest)
         write_file(self._path("current.json"), json.dumps(vars(current)).encode())
         shutil.rmtree(self._objects.parts, ignore_errors=True)
         self._clean([current, *([before] if before else [])])

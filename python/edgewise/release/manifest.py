@@ -40,7 +40,7 @@ MOST_VERSION = (1 << 53) - 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 Text = bytes  # in classes that have a field of that name
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass
@@ -167,14 +167,14 @@ class _Reader:
 
     def match(self, value: object, path: str, pattern: re.Pattern[str]) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise self.fail(path, "is not a name" if pattern is not _DIGEST else "is not a SHA-256")
+            raise self.fail(path, "is not a name" if pattern is not DIGEST else "is not a SHA-256")
         return value
 
     def stored(self, value: object, path: str, most: int) -> Stored:
         fields = self.record(value, path)
         return Stored(
             self.integer(fields.get("bytes"), f"{path}.bytes", 1, most),
-            self.match(fields.get("sha256"), f"{path}.sha256", _DIGEST),
+            self.match(fields.get("sha256"), f"{path}.sha256", DIGEST),
         )
 
 
@@ -212,7 +212,7 @@ def parse(data: bytes, where: str) -> Manifest:
         version=r.integer(root.get("version"), "version", 1, MOST_VERSION),
         kind=str(root["kind"]),
         bytes=r.integer(root.get("bytes"), "bytes", 1, MOST_CHUNKS * CHUNK),
-        sha256=r.match(root.get("sha256"), "sha256", _DIGEST),
+        sha256=r.match(root.get("sha256"), "sha256", DIGEST),
         files=_files(r, root.get("files")),
         chunks=_chunks(r, root.get("chunks")),
         earlier=_earlier(r, root.get("earlier")),
@@ -269,14 +269,14 @@ def _chunks(r: _Reader, value: object) -> list[Chunk]:
         most = stored_limit(nbytes)
         chunk = Chunk(
             nbytes,
-            r.match(fields.get("sha256"), f"{path}.sha256", _DIGEST),
+            r.match(fields.get("sha256"), f"{path}.sha256", DIGEST),
             r.stored(fields.get("file"), f"{path}.file", most),
         )
         deltas = r.entries(fields.get("deltas", []), f"{path}.deltas", MOST_DELTAS)
         for j, delta in enumerate(deltas):
             at = f"{path}.deltas[{j}]"
             found = r.stored(delta, at, most)
-            base = r.match(delta.get("from"), f"{at}.from", _DIGEST)
+            base = r.match(delta.get("from"), f"{at}.from", DIGEST)
             codec = delta.get("codec")
             if codec not in CODECS:
                 raise r.fail(f"{at}.codec", f"is not one of {', '.join(CODECS)}")
@@ -295,7 +295,7 @@ def _earlier(r: _Reader, value: object) -> list[Earlier]:
         found.append(
             Earlier(
                 r.integer(fields.get("version"), f"{path}.version", 1, MOST_VERSION),
-                r.match(fields.get("sha256"), f"{path}.sha256", _DIGEST),
+                r.match(fields.get("sha256"), f"{path}.sha256", DIGEST),
                 r.stored(fields.get("manifest"), f"{path}.manifest", MOST_BYTES),
             )
         )

@@ -177,12 +177,26 @@ def test_damage_is_refused_or_mended(tmp_path):
         client(server, tmp_path).update()
     assert client(server, tmp_path).installed() == installed
     server.files = sound
+    for damage in ("[1]", '{"name": "letters"}', json.dumps({**vars(installed), "sha256": "../x"})):
+        (tmp_path / "current.json").write_text(damage)
+        assert client(server, tmp_path).installed() is None
+    (tmp_path / "current.json").write_text(json.dumps(vars(installed)))
+    (tmp_path / "device").write_bytes(b"\xff")
     data = tmp_path / installed.data  # a base that was damaged on this disk
     data.write_bytes(data.read_bytes()[:-400] + bytes(400))
     assert (
         content(tmp_path, client(server, tmp_path).update())
         == (VECTORS["repository"]["contents"][1])
     )
+
+
+def test_what_was_cut_off_is_installed_again(tmp_path):
+    server = Server().state(0)
+    installed = client(server, tmp_path).update()
+    data = tmp_path / installed.data
+    data.write_bytes(data.read_bytes()[:-400])
+    assert client(server, tmp_path).update() == installed
+    assert content(tmp_path, installed) == VECTORS["repository"]["contents"][0]
 
 
 def test_other_origins_and_folders_of_others(tmp_path):
