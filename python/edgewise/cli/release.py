@@ -96,17 +96,21 @@ def _days(args: argparse.Namespace) -> dict[str, float]:
     return {role: days for role, days in found.items() if days is not None}
 
 
+def _keep_apart(args: argparse.Namespace) -> None:
+    keys, served = (os.path.realpath(p) for p in (args.keys, args.repository))
+    if os.path.join(keys, "").startswith(os.path.join(served, "")):
+        raise InputError(
+            "the keys would be served with the repository", args.keys, "Choose another folder."
+        )
+
+
 def init(args: argparse.Namespace) -> None:
     """Makes the keys and an empty repository."""
     repository = _repository(args)
     from ..release.keys import Keys
     from ..release.metadata import DAYS
 
-    inside = os.path.relpath(args.keys, args.repository)
-    if inside == "." or not inside.startswith(".."):
-        raise InputError(
-            "the keys would be served with the repository", args.keys, "Choose another folder."
-        )
+    _keep_apart(args)
     days = {**DAYS, **_days(args)}
     repository.metadata.create(Keys(args.keys), args.scheme, args.roots, args.threshold, days)
     print(f"{args.repository}/metadata/1.root.json: what clients trust first")
@@ -149,6 +153,7 @@ def rotate(args: argparse.Namespace) -> None:
     repository = _repository(args)
     from ..release.keys import Keys
 
+    _keep_apart(args)
     version = repository.rotate(args.role, Keys(args.keys), args.scheme, _days(args))
     print(f"{args.repository}: root version {version} has new keys for {args.role}")
 

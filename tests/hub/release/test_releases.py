@@ -323,6 +323,8 @@ def test_what_cannot_be_released(repository, tmp_path):
         ("rollout", folder, "letters"),
         ("init", folder, "--keys", tmp_path / "other"),
         ("init", tmp_path / "new", "--keys", tmp_path / "new/keys"),
+        ("init", tmp_path / "new", "--keys", tmp_path / "new/..keys"),
+        ("rotate", folder, "root", "--keys", folder),
         ("publish", folder, "--keys", tmp_path / "none"),
         ("publish", folder, "--keys", keys, "--timestamp-days", "nan"),
         ("publish", folder, "--keys", keys, "--snapshot-days", "1e12"),
