@@ -84,7 +84,7 @@ class ClientTerms:
             return None
         if plan is None or not plan.noise:
             return "the terms require noise of the clients, which the task does not have"
-        epsilon = epsilon_of({**state.spent, plan.group: plan.noise}.values())
+        epsilon = epsilon_of({**state.spent, plan.context.hex(): plan.noise}.values())
         if epsilon <= most:
             return None
         return f"the round would spend epsilon {epsilon:.4g}, the terms allow {most:g}"
@@ -108,9 +108,11 @@ def plan_of(task: Mapping[str, Any]) -> Plan | None:
 
 
 def key_of(task: Mapping[str, Any], plan: Plan | None) -> tuple[Any, ...]:
-    """What an update is made for."""
+    """What an update is made for. With secure aggregation that is the whole plan: a hub that
+    changes codec, clip or noise of a task would get numbers whose noise was measured for others.
+    """
     key = (task["run"], task["round"], task["base"])
-    return key if plan is None else (*key, plan.group)
+    return key if plan is None else (*key, plan.context.hex())
 
 
 def make_update(
@@ -118,7 +120,7 @@ def make_update(
 ) -> tuple[Finished, dict[str, Floats]]:
     """An update of integers, and what they have rounded away."""
     numbers, left, _ = quantize(changes, state.left, schema, plan.lattice(schema))
-    key = (plan.run, plan.number, plan.base, plan.group)
+    key = (plan.run, plan.number, plan.base, plan.context.hex())
     data = numbers.astype("<i2").tobytes()
     return Finished(key, data, 1, 0, {}, secrets.token_hex(32)), left
 
@@ -168,7 +170,7 @@ class SecureRound:
     def _agreed(self) -> None:
         agreed = self.member.agreed
         if "sealed" in agreed and self.plan.noise:
-            self.state.spent[self.plan.group] = self.plan.noise
+            self.state.spent[self.plan.context.hex()] = self.plan.noise
         if "survivors" in agreed:
             self.state.summed[self.plan.run] = self.plan.number
         self.state.save()

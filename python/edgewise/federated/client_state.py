@@ -25,7 +25,7 @@ class Finished:
     """An update that was made for a round.
 
     Attributes:
-        key: run, round and base; with secure aggregation the group, too.
+        key: run, round and base; with secure aggregation the plan's context, too.
         data: the file that is sent; with secure aggregation the numbers [n] int16 before masks.
         examples, steps, metrics: of the message `update`.
         seed: with secure aggregation: of the member's secrets, in hexadecimal.
@@ -51,7 +51,8 @@ class ClientState:
         left: what the updates that counted have rounded away.
         finished: the last update.
         summed: {run: the last round whose sum it has consented to}.
-        spent: {group: noise} of the groups that got an update with noise, see secure/budget.py.
+        spent: {context of a plan: noise} of the groups that got an update with noise, see
+            secure/budget.py. Names of groups are the hub's choice, and may be given twice.
     """
 
     def __init__(self, folder: str | None, schema: Schema) -> None:

@@ -33,7 +33,7 @@ from .privacy import LEAST_DRAWN, Privacy
 from .protocol import CODECS
 from .secure.crypto import SEED
 from .secure.identity import decoded
-from .secure.plan import FEWEST_MEMBERS, MOST_MEMBERS
+from .secure.plan import FEWEST_MEMBERS, LEAST, MOST, MOST_MEMBERS
 
 STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
 FAREWELL = 30.0  # seconds in which clients may fetch the last weights
@@ -188,6 +188,11 @@ class Settings:
                 bool(self.noise) and self.noise_by == "clients" and not self.secure,
                 "noise-by",
                 "clients add noise to secure sums alone",
+            ),
+            (
+                bool(self.noise) and self.noise_by == "clients" and not LEAST <= self.noise <= MOST,
+                "noise",
+                f"that of clients is {LEAST:g} to {MOST:g} times the clip",
             ),
             (
                 self.sites and bool(self.secure or self.noise),

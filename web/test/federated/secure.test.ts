@@ -4,10 +4,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Schema, type Values } from "../../src/federated/codec.ts";
 import type { Message } from "../../src/federated/connection.ts";
-import { decoded, encoded, signingKey } from "../../src/federated/secure/crypto.ts";
+import { decoded, encoded, sign, signingKey } from "../../src/federated/secure/crypto.ts";
+import { type Host, takePart } from "../../src/federated/secure/index.ts";
 import { Member } from "../../src/federated/secure/member.ts";
 import { discreteGaussian, epsilonOf } from "../../src/federated/secure/noise.ts";
-import { checkCertificate, type Entry, Plan } from "../../src/federated/secure/plan.ts";
+import { checkCertificate, type Entry, Plan, statement } from "../../src/federated/secure/plan.ts";
 import { quantize } from "../../src/federated/secure/quantize.ts";
 import { vectors } from "../common/vectors.ts";
 
@@ -137,7 +138,17 @@ const changed = (change: (members: Entry[]) => Entry[] | undefined) => {
   const members = structuredClone(group.roster.members);
   return say({ members: change(members) ?? members });
 };
+/** A roster whose second member has signed a key of low order. */
+async function withoutSecret(): Promise<Message> {
+  const members = structuredClone(group.roster.members);
+  const bad = { ...members[1]!, mask: encoded(Uint8Array.from([1, ...new Uint8Array(31)])) };
+  const keys = (["channel", "mask", "commitment"] as const).map((n) => decoded(bad[n], 32, ""));
+  const key = await signingKey(hex(group.members[1]!.identity));
+  bad.signature = encoded(await sign(key, await statement(await planOf(group), ...keys)));
+  return say({ members: members.with(1, bad) });
+}
 const ROSTERS: [string, Message, RegExp][] = [
+  ["a key of low order", await withoutSecret(), /gives no secret/],
   ["a changed key", changed((m) => void (m[1]!.mask = m[2]!.mask)), /not signed by its identity/],
   ["no certificate", changed((m) => void delete m[1]!.certificate), /has no certificate/],
   [
@@ -155,6 +166,55 @@ for (const [what, roster, match] of ROSTERS)
   test(`a roster with ${what} is refused`, async () => {
     await assert.rejects((await memberOf(group, 0)).shares(roster), match);
   });
+
+test("plans that cannot be computed are refused", async () => {
+  for (const wrong of [{ noise: 1e-200 }, { noise: 1e308 }, { clip: 1e-300 }, { size: 65 }])
+    await assert.rejects(
+      planOf({ ...group, plan: { ...group.plan, ...wrong } }),
+      /plan of secure aggregation cannot be used/,
+    );
+});
+
+/** Takes part until the first message is sent. Returns the store's state. */
+async function begun(host: object, plan: object, store: object): Promise<unknown[]> {
+  const said: unknown[] = [];
+  const connection = {
+    send: (...message: unknown[]) => said.push(message),
+    message: async () => Promise.reject(new Error("enough")),
+  };
+  const given = { connection, store, terms: { maxEpsilon: 8 }, ...host } as unknown as Host;
+  const task = say({
+    ...group.plan,
+    ...plan,
+    secure: { version: 1, stage: 30, ...group.plan, ...plan },
+  });
+  await assert.rejects(takePart(given, task), /enough/);
+  return said;
+}
+
+test("what a server calls a group does not hide what is spent", async () => {
+  const schema = await Schema.of([["w", [4]]]);
+  const key = (await memberOf(group, 0)).entry.identity;
+  const own = { key: await signingKey(hex(group.members[0]!.identity)), public: key };
+  const ledger: object[] = [];
+  const state: Record<string, unknown> = { left: new Map() };
+  let trained = 0;
+  const train = async () => {
+    trained++;
+    return new Map([["w", new Float32Array(4)]]);
+  };
+  const store = { ledger: async () => ledger, identity: async () => own, write: async () => {} };
+  const host = { schema, state, train };
+  const plan = { noise: 1, codec: "int8" };
+  await begun(host, plan, store);
+  await begun(host, plan, store); // after a kill: the same update
+  assert.equal(trained, 1);
+  await begun(host, { ...plan, codec: "int4" }, store); // one of other integers is another
+  assert.equal(trained, 2);
+  const group0 = { group: group.plan.group, noise: 1 };
+  ledger.push(...["a", "b", "c", "d"].map((sha256) => ({ ...group0, sha256 })));
+  await assert.rejects(begun(host, plan, store), /would spend epsilon/);
+});
 
 test("keys of another round are refused", async () => {
   const other = { ...group, plan: { ...group.plan, round: 4 } };

@@ -63,6 +63,17 @@ def agree(private: bytes, public: bytes) -> bytes:
     )
 
 
+def is_usable(public: bytes) -> bool:
+    """Whether an X25519 public key gives other secrets with other keys: those of low order give
+    zeros with every key, and `agree` raises.
+    """
+    try:
+        agree(bytes(SEED), public)
+    except ValueError:
+        return False
+    return True
+
+
 def seal(key: bytes, plain: bytes) -> bytes:
     """Encrypts with AES-256-GCM. A key must be used once: the nonce is 0."""
     return AESGCM(key).encrypt(bytes(12), plain, None)

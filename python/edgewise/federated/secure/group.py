@@ -11,7 +11,9 @@ import concurrent.futures
 import hashlib
 import hmac
 import itertools
-from collections.abc import Callable, Mapping
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +84,7 @@ class Group:
         self._timer: asyncio.TimerHandle | None = None
         self._opening: asyncio.Task[None] | None = None
         self._final = False  # nobody is awaited any more
+        self._fitting: tuple[int, ...] = ()  # members whose shares gave the last secret
 
     def start(self) -> None:
         """Begins the time of the first stage."""
@@ -153,6 +156,12 @@ class Group:
             if entry.certificate is None:
                 raise InputError("the client has no certificate", "keys")
             entry.certificate.check(self.authority)
+        # one client that is here twice must not end the group for all
+        for other, known in self.replies[0].items():
+            if other == node:
+                continue
+            if (what := entry.same(known, self.authority is not None)) is not None:
+                raise InputError(f"another member has the same {what}", "keys")
         return entry
 
     def _read_shares(self, node: int, fields: Any) -> list[bytes]:
@@ -284,6 +293,9 @@ class Group:
             elif self._final:
                 self._fail(e.what, len(given) + 1)
             return
+        except Exception as e:  # whatever hostile members may cause: the round ends
+            self._fail(f"the sum cannot be computed ({type(e).__name__})", len(given))
+            return
         members = sorted(self.replies[2])
         lost = {n: self._reason(n) for n in self.nodes if n not in self.replies[2]}
         digests = [hashlib.sha256(data).hexdigest() for data in self.replies[2].values()]
@@ -321,12 +333,28 @@ class Group:
             InputError: the shares that have come do not give it.
         """
         entry, t = self._known.entries[i], self._known.threshold
-        for some in itertools.islice(itertools.combinations(sorted(shares), t), ATTEMPTS):
+        for some in self._subsets(sorted(shares), t):
             secret = join({j: shares[j] for j in some})
             found = digest("commitment", secret) if own else public_key(secret)
             if hmac.compare_digest(found, entry.commitment if own else entry.mask):
+                self._fitting = some
                 return secret
         raise InputError(f"the shares of member {i}'s secret do not fit", "unmask")
+
+    def _subsets(self, holders: list[int], t: int) -> Iterator[tuple[int, ...]]:
+        """Subsets of t members whose shares are tried: those that fitted before, then others by
+        chance. In order, the first ones would all have a liar whose place is the first.
+        """
+        if set(self._fitting) <= set(holders) and len(self._fitting) == t:
+            yield self._fitting
+        if len(holders) < t:
+            return
+        if math.comb(len(holders), t) <= ATTEMPTS:
+            yield from itertools.combinations(holders, t)
+            return
+        random = secrets.SystemRandom()
+        for _ in range(ATTEMPTS):
+            yield tuple(sorted(random.sample(holders, t)))
 
     def _fail(self, why: str, needed: int) -> None:
         self._end()

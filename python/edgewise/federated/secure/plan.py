@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ...errors import InputError
 from ..codec import LEVELS, Schema
 from . import VERSION
-from .crypto import SEED, SIGNATURE, digest, is_signed
+from .crypto import SEED, SIGNATURE, digest, is_signed, is_usable
 from .identity import Certificate, decoded
 from .quantize import Lattice
 
@@ -35,6 +35,9 @@ SEALED = 80  # bytes: two shares and the tag of AES-GCM
 MASKED = "masked"
 """The codec of a masked update: integers modulo 2^8 or 2^16, little-endian, without a header."""
 HEX = 32  # digits of a group's name
+LEAST, MOST = 1e-3, 1e3
+"""Limits of the clients' noise, in units of the clip, beyond which nothing can be computed."""
+LARGEST_CLIP = 1e30
 
 
 def threshold(members: int) -> int:
@@ -95,8 +98,8 @@ class Plan:
             and FEWEST_MEMBERS <= size <= MOST_MEMBERS
             and isinstance(clip, (int, float))
             and isinstance(noise, (int, float))
-            and 0 < clip < math.inf
-            and 0 <= noise < math.inf
+            and 1 / LARGEST_CLIP <= clip <= LARGEST_CLIP
+            and (noise == 0 or LEAST <= noise <= MOST)
         ):
             names = (task["run"], task["round"], task["base"], task["codec"])
             return cls(*names, group, int(size), float(clip), float(noise))
@@ -160,12 +163,26 @@ class Entry:
         signature = decoded(fields.get("signature"), SIGNATURE, f"{where}.signature")
         if not is_signed(identity, signature, cls.statement(context, channel, mask, commitment)):
             raise InputError("its keys are not signed by its identity, for this round", where)
+        if not (is_usable(channel) and is_usable(mask)):
+            raise InputError("a key of X25519 is one that gives no secret", where)
         certificate = fields.get("certificate")
         if certificate is not None:
             if not isinstance(certificate, Mapping):
                 raise InputError("it is no object", f"{where}.certificate")
             certificate = Certificate.of({**certificate, "identity": fields["identity"]})
         return cls(identity, channel, mask, commitment, signature, certificate)
+
+    def same(self, other: Entry, certified: bool) -> str | None:
+        """What two members must not have in common, but have: a key or, if their certificates were
+        checked, the user.
+        """
+        for name in ("identity", "channel", "mask", "commitment"):
+            if getattr(self, name) == getattr(other, name):
+                return name
+        mine, its = self.certificate, other.certificate
+        if certified and mine and its and mine.subject == its.subject:
+            return "user"
+        return None
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -70,6 +70,13 @@ export function publicKey(secret: Bytes): Promise<Bytes> {
   return agree(secret, base);
 }
 
+/** Whether an X25519 public key gives other secrets with other keys: some give none. */
+export const isUsable = (key: Bytes): Promise<boolean> =>
+  agree(new Uint8Array(SEED), key).then(
+    (secret) => secret.some((byte) => byte), // browsers refuse zeros, by the specification
+    () => false,
+  );
+
 const gcm = { name: "AES-GCM", iv: new Uint8Array(12) };
 
 /** Encrypts with AES-256-GCM. A key must be used once: the nonce is 0. */

@@ -64,11 +64,16 @@ const authorityOf = ({ authority }: Terms) =>
   authority === undefined ? undefined : decoded(authority, SEED, "terms.authority");
 
 /** @throws InputError if the budget of the terms is not enough for a group */
-async function budget(plan: Plan, { store, terms }: Host): Promise<number | undefined> {
+async function budget(
+  plan: Plan,
+  key: string,
+  { store, state, terms }: Host,
+): Promise<number | undefined> {
   if (!plan.noise) return undefined;
-  const spent = new Map((await store.ledger()).map((e) => [e.group, e.noise]));
-  spent.set(plan.group, plan.noise);
-  const epsilon = epsilonOf([...spent.values()].filter((noise) => noise !== undefined));
+  // every masked update counts, whatever the server names its group, but for one that is sent again
+  const again = state.finished?.key === key ? state.finished.sha256 : undefined;
+  const spent = (await store.ledger()).filter((e) => e.sha256 !== again).map((e) => e.noise);
+  const epsilon = epsilonOf([...spent, plan.noise].filter((noise) => noise !== undefined));
   const most = terms.maxEpsilon ?? Infinity;
   if (terms.noiseBy !== "server" && epsilon > most)
     throw new InputError(
@@ -104,9 +109,10 @@ export async function takePart(host: Host, task: Message): Promise<void> {
   const least = terms.minimumCohort ?? 1;
   if (plan.size < least)
     throw new InputError(`the group has ${plan.size} members, the terms say ${least}`, "terms");
-  const epsilon = await budget(plan, host);
+  // the whole plan: numbers that were made for another codec, clip or noise must not be sent
+  const key = `${plan.run} ${plan.number} ${plan.base} ${encoded(plan.context)}`;
+  const epsilon = await budget(plan, key, host);
   const identity = await identityOf(host);
-  const key = `${plan.run} ${plan.number} ${plan.base} ${plan.group}`;
   const finished = await updateOf(plan, key, host);
   const { seed, agreed } = finished.secure!;
   state.summed ??= {};

@@ -4,11 +4,23 @@
 import { InputError } from "../../shared/errors.ts";
 import type { Schema } from "../codec.ts";
 import type { Message } from "../connection.ts";
-import { type Bytes, decoded, digest, isSigned, joined, SEED, SIGNATURE, utf8 } from "./crypto.ts";
+import {
+  type Bytes,
+  decoded,
+  digest,
+  isSigned,
+  isUsable,
+  joined,
+  SEED,
+  SIGNATURE,
+  utf8,
+} from "./crypto.ts";
 import { type IntegerCodec, Lattice, levelsOf } from "./quantize.ts";
 
 const MOST_MEMBERS = 64;
 const FEWEST_MEMBERS = 3;
+const [LEAST, MOST] = [1e-3, 1e3]; // of noise, in units of the clip
+const LARGEST_CLIP = 1e30;
 const KEYS = ["identity", "channel", "mask", "commitment"] as const;
 
 /** An authority's word for a key. */
@@ -81,7 +93,9 @@ export class Plan {
       /^[0-9a-f]{32}$/.test(group) &&
       Number.isInteger(size) &&
       [clip, noise, stage].every((x) => typeof x === "number" && Number.isFinite(x) && x >= 0) &&
-      (clip as number) > 0;
+      (clip as number) >= 1 / LARGEST_CLIP &&
+      (clip as number) <= LARGEST_CLIP &&
+      (noise === 0 || ((noise as number) >= LEAST && (noise as number) <= MOST));
     const n = size as number;
     if (!right || n < FEWEST_MEMBERS || n > MOST_MEMBERS)
       throw new InputError("its plan of secure aggregation cannot be used", "task");
@@ -149,6 +163,8 @@ export class Roster {
           "its keys are not signed by its identity, for this round",
           `roster, member ${i}`,
         );
+      if (!(await isUsable(own[0]!)) || !(await isUsable(own[1]!)))
+        throw new InputError("a key of X25519 is one that gives no secret", `roster, member ${i}`);
     }
     KEYS.forEach((name, k) => {
       if (new Set(entries.map((e) => e[name])).size < count)

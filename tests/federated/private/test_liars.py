@@ -1,0 +1,100 @@
+"""Members and hubs that lie, beyond single messages: what they do must not reach the others."""
+
+import pytest
+
+pytest.importorskip("cryptography")
+pytest.importorskip("websockets")
+
+import asyncio
+import dataclasses
+
+import numpy as np
+from edgewise.errors import InputError
+from edgewise.federated.client_secure import ClientTerms, SecureRound, key_of, make_update
+from edgewise.federated.client_state import ClientState
+from edgewise.federated.codec import Schema
+from edgewise.federated.protocol import Refusal
+from edgewise.federated.secure.crypto import digest, split
+from edgewise.federated.secure.group import Group
+from edgewise.federated.secure.member import Member
+from edgewise.federated.secure.plan import Entry, Plan, Roster, threshold
+
+from .secure_toys import SIZE, Room, identity, members_of, plan_of
+
+SCHEMA = Schema.of({"w": (8,)})
+
+
+def test_a_liar_in_the_first_place_of_a_large_group_does_no_harm():
+    """Far more subsets of shares exist than are tried."""
+    plan = plan_of(40)
+    group = Group(plan, SIZE, [], 1.0, 1.0, lambda *_: None)
+    keys = [Entry(*(bytes([i]) * 32 for _ in range(5)), None) for i in range(40)]
+    secret, t = bytes(range(32)), threshold(40)
+    keys[5] = dataclasses.replace(keys[5], commitment=digest("commitment", secret))
+    group.roster = Roster.of(keys, plan)
+    shares = dict(enumerate(split(secret, bytes(i % 251 for i in range(32 * (t - 1))), t, 40)))
+    shares[0] = bytes(32)
+    assert group._secret(5, shares, own=True) == secret
+    with pytest.raises(InputError, match="do not fit"):
+        group._secret(5, {j: shares[j] for j in range(t)}, own=True)
+
+
+def test_a_client_that_is_there_twice_does_not_end_the_group():
+    """A second key of a user, or the same key, is refused by itself."""
+
+    async def work():
+        plan = plan_of(5)
+        members = members_of(plan)
+        members[4] = Member(plan, identity("user-0"), b"\1" * 32, members[4].numbers, 500.0)
+        room = Room(plan, members)
+        for node in range(4):
+            room.say(node, "keys")
+        for entry, same in ((members[4].keys(), "user"), (members[1].keys(), "identity")):
+            with pytest.raises(Refusal, match=f"the same {same}"):
+                room.group.receive(4, "keys", entry)
+        room.group.leave(4, Refusal("declined", "x"))
+        return len(room.sent[0]["roster"]["members"])
+
+    assert asyncio.run(work()) == 4
+
+
+@pytest.mark.parametrize("name", ["channel", "mask"])
+def test_keys_that_give_no_secret_are_refused(name):
+    """A point of low order as a key would stop every other member."""
+    plan = plan_of(3)
+    member, own = members_of(plan)[0], identity("evil")
+    fields = {n: getattr(member.entry, n) for n in ("channel", "mask", "commitment")}
+    fields[name] = bytes([1, *bytes(31)])
+    signature = own.sign(Entry.statement(plan.context, **fields))
+    entry = Entry(own.public, **fields, signature=signature, certificate=own.certificate)
+    with pytest.raises(InputError, match="gives no secret"):
+        Entry.of(entry.fields, plan.context)
+
+
+@pytest.mark.parametrize("noise", [1e-200, 1e308])
+def test_noise_that_cannot_be_computed_is_no_plan(noise):
+    task = {"run": "r", "round": 1, "base": "b" * 64, "codec": "int8"}
+    secure = {"version": 1, "group": "0" * 32, "size": 3, "clip": 1.0, "noise": noise}
+    with pytest.raises(InputError, match="cannot be used"):
+        Plan.of({**task, "secure": secure})
+
+
+def test_a_hub_that_gives_names_and_plans_twice():
+    """Each plan is an update and an expense of its own, whatever the hub names its group."""
+    state, schema = ClientState(None, SCHEMA), SCHEMA
+    terms = ClientTerms(maximum_epsilon=8.0)
+    plan = plan_of(4, noise=1.0)
+    changes = {"w": np.ones(8, np.float32)}
+    task = {"run": "run", "round": 1, "base": "b" * 64, "cohort": 4}
+    state.finish(*make_update(plan, changes, schema, state))
+    other = dataclasses.replace(plan, codec="int4")  # numbers of int8 exceed its norm
+    assert key_of(task, plan) == state.finished.key != key_of(task, other)
+    terms.check(task, plan, state)
+    for number in (1, 2):
+        later = dataclasses.replace(plan, number=number)  # the group has the same name
+        parts = SecureRound(later, state.finished, state, schema, identity("u"), terms)
+        parts.member.agreed["sealed"] = "x"
+        parts._agreed()
+        terms.check(task, later, state)  # again, after a kill
+    with pytest.raises(InputError, match="would spend epsilon"):
+        terms.check(task, dataclasses.replace(plan, number=3), state)
