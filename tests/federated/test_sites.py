@@ -127,7 +127,25 @@ def far(content):
     content["arrays"] = ArrayRecord({n: Array(x.numpy() + 1e6) for n, x in arrays})
 
 
-@pytest.mark.parametrize("spoil", [nan, narrow, heavy, far])
+def broken(content):
+    array = content["arrays"][next(iter(WEIGHTS))]
+    array.data = array.data[:40]
+
+
+def more(content):
+    content["metrics"]["loss"] = [float("nan")]
+    content["metrics"]["participants"] = float("nan")
+
+
+def test_metrics_of_a_site_end_no_round(two, tmp_path):
+    """Flower wants the same metrics of all; a site may report others, or nonsense."""
+    grid = Nodes(two.paths, {2: more})
+    _, log = two.play(tmp_path / "run", grid, rounds=1, clients=2)
+    assert [(x["participants"], x["tabs"]) for x in log] == [(2, 3)]
+    assert log[0]["loss"] is None or log[0]["loss"] == log[0]["loss"]
+
+
+@pytest.mark.parametrize("spoil", [nan, narrow, heavy, far, broken])
 def test_a_site_with_a_wrong_reply_does_not_count(two, tmp_path, spoil):
     grid = Nodes(two.paths, {2: spoil})
     arrays, log = two.play(tmp_path / "run", grid, rounds=1, clients=2, clip=100.0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from .codec import Schema
@@ -63,19 +63,21 @@ class SiteGrid(Grid):
         replies = list(self.grid.send_and_receive(asked, timeout=timeout))
         if not asked or asked[0].metadata.message_type != "train":
             return replies
-        sent = {m.metadata.message_id: m for m in asked}
-        checked = [self._checked(r, sent.get(r.metadata.reply_to_message_id)) for r in replies]
+        sent = {(m.metadata.message_id, m.metadata.dst_node_id): m for m in asked}
+        named = [((r.metadata.reply_to_message_id, r.metadata.src_node_id), r) for r in replies]
+        checked = [self._checked(r, sent[key]) for key, r in named if key in sent]
         # the order of a sum decides its last bits
         checked.sort(key=lambda m: m.metadata.src_node_id)
         (config,) = asked[0].content.config_records.values()
-        good = [m for m in checked if not m.has_error()]
-        losses = [x for m in good if (x := _metric(m, "loss")) is not None]
+        good = {m.metadata.src_node_id for m in checked if not m.has_error()}
+        counted = [m for m in replies if m.metadata.src_node_id in good]
+        losses = [x for m in counted if (x := _number(m, "loss")) is not None]
         self.on_round(
             {
                 "run": config["run"],
                 "round": config["server-round"],
                 "participants": len(good),
-                "tabs": sum(int(_metric(m, "participants") or 0) for m in good),
+                "tabs": sum(int(_number(m, "participants") or 0) for m in counted),
                 "refused": len(asked) - len(good),
                 "errors": {
                     m.metadata.src_node_id: m.error.reason for m in checked if m.has_error()
@@ -86,11 +88,19 @@ class SiteGrid(Grid):
         )
         return checked
 
-    def _checked(self, reply: Message, asked: Message | None) -> Message:
-        if reply.has_error() or asked is None:
+    def _checked(self, reply: Message, asked: Message) -> Message:
+        if reply.has_error():
             return reply
-        why = self._objection(reply, asked)
-        return reply if why is None else Message(Error(REFUSED, why), reply_to=asked)
+        try:
+            why = self._objection(reply, asked)
+        except Exception as e:  # whatever a hostile reply may cause: the round goes on
+            why = f"it cannot be read ({type(e).__name__})"
+        if why is not None:
+            return Message(Error(REFUSED, why), reply_to=asked)
+        # Flower gives a round up whose replies have different metrics
+        (arrays,) = reply.content.array_records.values()
+        metrics = MetricRecord({"num-examples": _metric(reply, "num-examples")})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=asked)
 
     def _objection(self, reply: Message, asked: Message) -> str | None:
         """Why a reply must not count, or None."""
@@ -117,6 +127,14 @@ class SiteGrid(Grid):
 def _metric(message: Message, name: str) -> Any:
     found = [r[name] for r in message.content.metric_records.values() if name in r]
     return found[0] if found else None
+
+
+def _number(message: Message, name: str) -> float | None:
+    """A finite number that a site reports, or None."""
+    if message.has_error():
+        return None
+    x = _metric(message, name)
+    return float(x) if type(x) in (int, float) and math.isfinite(x) else None
 
 
 def give_last(grid: Grid, arrays: ArrayRecord, config: dict[str, Any]) -> None:
