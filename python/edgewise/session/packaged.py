@@ -17,7 +17,7 @@ from ..ir import Info
 from ..plan.notes import NOTES, read_notes
 from ..plan.plan import Plan, Slot, step_kernels
 from ..profile import Profile, Watch
-from ..seeds import random_seed
+from ..seeds import RunSeeds, check_seed
 from .feeds import from_caller
 from .open import check_device
 from .weights import WeightStore, checks_of, weight_of
@@ -77,12 +77,19 @@ class ProgramSession(Owner):
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
         run_options: Any = None,
+        seeds: RunSeeds | None = None,
     ) -> list[Any]:
         """Runs the program. Mirrors InferenceSession.run.
+
+        Args:
+            output_names, input_feed, run_options: as there; of the options `seed`.
+            seeds: of a run of several programs, instead of the options' seed.
 
         Raises:
             InputError: an input is missing, or no plan has its shape.
         """
+        if seeds is None:
+            seeds = RunSeeds(check_seed(getattr(run_options, "seed", None), "run_options.seed"))
         names = list(self.outputs) if output_names is None else list(output_names)
         given = {n: from_caller(x, self.inputs[n]) for n, x in input_feed.items()}
         shapes = {n: list(getattr(x, "shape", ())) for n, x in given.items()}
@@ -90,7 +97,7 @@ class ProgramSession(Owner):
             for plan in self.plans:
                 values = plan.values_for(shapes)
                 if values is not None:
-                    return plan.run(names, given, values)
+                    return plan.run(names, given, values, seeds)
         raise InputError(
             "no plan of the package has these shapes: "
             + ", ".join(f"{n} {s}" for n, s in shapes.items()),
@@ -207,7 +214,7 @@ class _ProgramPlan:
         return values if fits else None
 
     def run(
-        self, names: Sequence[str], feeds: Mapping[str, Any], values: Sequence[int]
+        self, names: Sequence[str], feeds: Mapping[str, Any], values: Sequence[int], seeds: RunSeeds
     ) -> list[Any]:
         """Runs the plan on inputs that fit it. values: of the registers. Returns the outputs."""
         for i, entry in enumerate(self.registers):
@@ -217,7 +224,7 @@ class _ProgramPlan:
             if name in self.buffers:
                 self.device.write(self.buffers[name], feeds[name].bytes())
         if "seed" in self.described:
-            seed = struct.pack("<q", random_seed())
+            seed = struct.pack("<q", seeds.next())
             self.device.write(self.buffers[self.described["seed"]], seed)
         self.loaded.run()
         found = []

@@ -140,3 +140,43 @@ def test_python_opens_packages_of_other_sounds(tmp_path):
         assert packaged(sound(1, 17321)) == whole(sound(1, 17321))
         with pytest.raises(InputError, match="is a package for 'audio-classification'"):
             pipeline("asr", tmp_path / "built.edge")
+
+
+@pytest.mark.parametrize("kind", ["vits", "piper", "kokoro"])
+def test_python_speaks_with_packages(tmp_path, kind):
+    """They give the sound of the model's folder; long sentences are divided at their plans."""
+    folder = tmp_path / kind
+    folder.mkdir()
+    getattr(tiny_voices, f"make_{kind}")(folder)
+    files, _ = folder_files(folder, ("onnx", "voices"))
+    package = compile_task(files, "text-to-speech", max_length=1)
+    package.save(str(tmp_path / "voice.edge"))
+    whole = pipeline("text-to-speech", folder)
+    ours = pipeline("text-to-speech", tmp_path / "voice.edge")
+    cases = {
+        "vits": [("some words", {}), ("no", {"seed": 1})],
+        "piper": [
+            ("ab.", {}),
+            ("axb.", {"speaker": "bob", "speed": 2, "noise_scale": 0, "noise_w": 1.0}),
+            ("a. b.", {}),
+        ],
+        "kokoro": [
+            ("ab.", {}),
+            ("xa", {"voice": "bm_tiny", "speed": 0.5}),
+            ("a", {"voice": tiny_voices.styles(1)}),
+            ("a" * 300 + ", " + "b" * 300, {}),
+        ],
+    }[kind]
+    for text, options in cases:
+        given = options if kind == "vits" else {"phonemizer": str, **options}
+        want, got = whole(text, **given), ours(text, **given)
+        assert got["sampling_rate"] == want["sampling_rate"]
+        np.testing.assert_allclose(got["audio"], want["audio"], atol=1e-4)
+    most = package.manifest["processor"]["speech"]["most"]
+    long = ours("a" * 3 * most, **({} if kind == "vits" else {"phonemizer": str}))
+    assert long["audio"].shape[1] > got["audio"].shape[1]
+    with pytest.raises(
+        InputError, match="this option" if kind == "vits" else "no voice|no speaker"
+    ):
+        ours("a", **{"vits": {"speed": 2}, "piper": {"phonemizer": str, "speaker": 7}}.get(
+            kind, {"phonemizer": str, "voice": "nobody"}))  # fmt: skip

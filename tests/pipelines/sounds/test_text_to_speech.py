@@ -218,7 +218,7 @@ def test_texts_are_divided_as_in_pages():
     for text, expected in texts["sentences"]:
         assert [*sentences([text])] == expected
     for text, most, expected in texts["parts"]:
-        assert ["".join(part) for part in synthesis._parts(list(text), most)] == expected
+        assert ["".join(part) for part in synthesis.split(list(text), most)] == expected
 
 
 # ---- real voices

@@ -34,7 +34,7 @@ export type HeadRequest =
   | { do: "call"; inputs: TaskInput[]; options: Record<string, unknown> }
   | { do: "evaluate"; examples: [label: string, inputs: TaskInput[]][] }
   | { do: "save"; name: string | undefined }
-  | { do: "export"; format: ExportFormat }
+  | { do: "export"; format: string }
   | { do: "load"; file: Blob; name: string | undefined };
 
 /** How often the head is right on examples that it was not trained with. */

@@ -13,11 +13,12 @@ from ...errors import InputError, ModelError
 from ...json_text import integer_field, number_field, object_field
 from ...processors.styles import Styles
 from ...text.tokenization.vits import VitsTokenizer
+from .packaged import PackagedVoice
 
 if TYPE_CHECKING:
     from ..base import Pipeline
 
-__all__ = ["Speaker", "speaker_of"]
+__all__ = ["Speaker", "speaker_of", "split"]
 
 MOST_TOKENS = 510  # of Kokoro, without those at the ends
 RATES = (1, 1 << 20)
@@ -30,7 +31,8 @@ Options = Mapping[str, Any]
 
 
 class Speaker(Protocol):
-    """What a kind of model adds to the pipeline.
+    """What a kind of model adds to the pipeline. A part of a sentence is a list of its units:
+    characters or phonemes.
 
     Attributes:
         rate: Hz of the sound.
@@ -42,8 +44,11 @@ class Speaker(Protocol):
     splits: bool
     takes: frozenset[str]
 
-    def feeds(self, text: str, options: Options) -> Iterator[Feeds]:
-        """The inputs of the graph for each part of a sentence."""
+    def parts(self, text: str, options: Options) -> Iterator[list[str]]:
+        """The parts of a sentence."""
+
+    def feeds(self, part: list[str], options: Options) -> Feeds:
+        """The inputs of the graph for a part."""
 
 
 def speaker_of(pipe: Pipeline) -> Speaker:
@@ -52,7 +57,12 @@ def speaker_of(pipe: Pipeline) -> Speaker:
     Raises:
         InputError: it is none that is known. ModelError, TokenizerError: a file is damaged.
     """
-    inputs = pipe.session("model").inputs
+    model = pipe.session("model")
+    if isinstance(model, PackagedVoice):
+        kinds: dict[str, Callable[[Pipeline], Speaker]]
+        kinds = {"vits": _Vits, "piper": _Piper, "kokoro": _Kokoro}
+        return kinds[model.type](pipe)
+    inputs = model.inputs
     if {"input", "input_lengths", "scales"} <= set(inputs):
         return _Piper(pipe)
     if {"style", "speed"} <= set(inputs):
@@ -70,23 +80,40 @@ class _Vits:
     splits = False
 
     def __init__(self, pipe: Pipeline) -> None:
-        self.inputs = pipe.session("model").inputs
+        model = pipe.session("model")
+        self.inputs = model.inputs
         self.rate = integer_field(pipe.config, "sampling_rate", 16000, RATES, "config.json")
         self.takes = frozenset({"phonemizer"} | ({"speaker"} & {n[:7] for n in self.inputs}))
         self.speakers = integer_field(pipe.config, "num_speakers", 1, SPEAKERS, "config.json")
         self.tokenizer = pipe.tokenizer
-        if self.tokenizer is None and pipe.files is not None:
+        self.most = 0  # any number
+        if isinstance(model, PackagedVoice):
+            self.tokenizer = self.tokenizer or model.tokenizer()
+            blank = getattr(self.tokenizer, "add_blank", False)
+            self.most = (model.most - 1) // 2 if blank else model.most
+        elif self.tokenizer is None and pipe.files is not None:
             self.tokenizer = VitsTokenizer.from_files(pipe.files.read, pipe.files.where)
         if self.tokenizer is None:
             raise InputError("there is no tokenizer", pipe.task, "Pass tokenizer= with a path.")
 
-    def feeds(self, text: str, options: Options) -> Iterator[Feeds]:
+    def parts(self, text: str, options: Options) -> Iterator[list[str]]:
         """See Speaker."""
         phonemizer = options["phonemizer"]
         if isinstance(self.tokenizer, VitsTokenizer):
-            ids = self.tokenizer.encode(text, phonemizer)
+            characters = [*self.tokenizer.characters(text, phonemizer)]
         else:
-            found = self.tokenizer.encode(text if phonemizer is None else str(phonemizer(text)))
+            characters = [*(text if phonemizer is None else str(phonemizer(text)))]
+        if self.most and len(characters) > self.most:
+            yield from split(characters, self.most)
+        else:
+            yield characters
+
+    def feeds(self, part: list[str], options: Options) -> Feeds:
+        """See Speaker."""
+        if isinstance(self.tokenizer, VitsTokenizer):
+            ids = self.tokenizer.ids(part)
+        else:
+            found = self.tokenizer.encode("".join(part))
             ids = list(getattr(found, "ids", found))
         if not ids:
             raise InputError("the text has no characters that the model knows", "text", "Give one.")
@@ -97,7 +124,7 @@ class _Vits:
             number = check_speaker(options["speaker"] or 0, self.speakers, {})
             rank = len(self.inputs["speaker_id"].shape or ())
             feeds["speaker_id"] = [number] if rank else number
-        yield feeds
+        return feeds
 
 
 SCALES = {"noise_scale": 0.667, "length_scale": 1.0, "noise_w": 0.8}
@@ -109,7 +136,8 @@ class _Piper:
     splits = True
 
     def __init__(self, pipe: Pipeline) -> None:
-        self.inputs = pipe.session("model").inputs
+        model = pipe.session("model")
+        self.inputs = model.inputs
         config = _piper_config(pipe)
         self.speakers = integer_field(config, "num_speakers", 1, SPEAKERS, VOICE)
         ids = config.get("phoneme_id_map")
@@ -129,21 +157,33 @@ class _Piper:
         self.rate = integer_field(audio, "sample_rate", 22050, RATES, VOICE)
         names = {"phonemizer", "speed", "noise_scale", "length_scale", "noise_w"}
         self.takes = frozenset(names | ({"speaker"} if "sid" in self.inputs else set()))
+        self.most = 0  # any number
+        if isinstance(model, PackagedVoice):
+            ends = sum(len(self.ids[mark]) for mark in "^_$")
+            longest = max(1, *(len(of) for of in self.ids.values()))
+            self.most = max(1, (model.most - ends) // (longest + len(self.ids["_"])))
 
-    def feeds(self, text: str, options: Options) -> Iterator[Feeds]:
+    def parts(self, text: str, options: Options) -> Iterator[list[str]]:
         """See Speaker. Phonemes that the voice does not have are left out, as in Piper."""
+        for phonemes in self._phonemes(text, options["phonemizer"]):
+            known = [p for p in phonemes if p in self.ids]
+            if self.most and len(known) > self.most:
+                yield from split(known, self.most)
+            else:
+                yield known
+
+    def feeds(self, part: list[str], options: Options) -> Feeds:
+        """See Speaker."""
         scales = [s if options[n] is None else float(options[n]) for n, s in self.scales.items()]
         scales[1] /= options["speed"]
-        for phonemes in self._phonemes(text, options["phonemizer"]):
-            ids = [*self.ids["^"], *self.ids["_"]]
-            for phoneme in phonemes:
-                if phoneme in self.ids:
-                    ids += [*self.ids[phoneme], *self.ids["_"]]
-            ids += self.ids["$"]
-            feeds: Feeds = {"input": [ids], "input_lengths": [len(ids)], "scales": scales}
-            if "sid" in self.inputs:
-                feeds["sid"] = [check_speaker(options["speaker"] or 0, self.speakers, self.names)]
-            yield feeds
+        ids = [*self.ids["^"], *self.ids["_"]]
+        for phoneme in part:
+            ids += [*self.ids[phoneme], *self.ids["_"]]
+        ids += self.ids["$"]
+        feeds: Feeds = {"input": [ids], "input_lengths": [len(ids)], "scales": scales}
+        if "sid" in self.inputs:
+            feeds["sid"] = [check_speaker(options["speaker"] or 0, self.speakers, self.names)]
+        return feeds
 
     def _phonemes(self, text: str, phonemizer: Callable[[str], Any] | None) -> Iterator[list[str]]:
         """The phonemes of each sentence."""
@@ -188,12 +228,16 @@ class _Kokoro:
     rate = 24000
 
     def __init__(self, pipe: Pipeline) -> None:
-        inputs = pipe.session("model").inputs
-        self.tokens = "tokens" if "tokens" in inputs else "input_ids"
+        model = pipe.session("model")
+        self.tokens = "tokens" if "tokens" in model.inputs else "input_ids"
         names, read = (
             ([], lambda name: None) if pipe.files is None else (pipe.files.names, pipe.files.read)
         )
         self.styles = Styles(names, read)
+        self.most = MOST_TOKENS
+        if isinstance(model, PackagedVoice):
+            self.styles = model.styles()
+            self.most = min(MOST_TOKENS, model.most - 2)
         vocabulary: Any = pipe.config.get("vocab")
         if vocabulary is None and pipe.files is not None:
             fast = pipe.files.json("tokenizer.json") or {}
@@ -209,7 +253,7 @@ class _Kokoro:
             )
         self.vocabulary = vocabulary
 
-    def feeds(self, text: str, options: Options) -> Iterator[Feeds]:
+    def parts(self, text: str, options: Options) -> Iterator[list[str]]:
         """See Speaker. Phonemes that the model does not have are left out, as in Kokoro."""
         phonemizer = options["phonemizer"]
         if phonemizer is None:
@@ -221,16 +265,19 @@ class _Kokoro:
         found = phonemizer(text)
         for sentence in [found] if isinstance(found, str) else found:
             phonemes = "".join(sentence)
-            for part in _parts([c for c in phonemes if c in self.vocabulary], MOST_TOKENS):
-                ids = [self.vocabulary[c] for c in part]
-                yield {
-                    self.tokens: [[0, *ids, 0]],
-                    "style": [self.styles.row(options["voice"], len(ids))],
-                    "speed": [options["speed"]],
-                }
+            yield from split([c for c in phonemes if c in self.vocabulary], self.most)
+
+    def feeds(self, part: list[str], options: Options) -> Feeds:
+        """See Speaker."""
+        ids = [self.vocabulary[c] for c in part]
+        return {
+            self.tokens: [[0, *ids, 0]],
+            "style": [self.styles.row(options["voice"], len(ids))],
+            "speed": [options["speed"]],
+        }
 
 
-def _parts(phonemes: list[str], most: int) -> Iterator[list[str]]:
+def split(phonemes: list[str], most: int) -> Iterator[list[str]]:
     """Parts of at most `most` phonemes, cut behind punctuation or a space where there is one; what
     is left for two parts near its middle, since models refuse very short ones.
     """

@@ -9,6 +9,7 @@ import os
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from ...arrays import as_input, as_output
@@ -18,8 +19,9 @@ from ...session import RunOptions
 from ...text import Tokenizer
 from ...text.signals import check_signal
 from ..base import Pipeline
+from .packaged import PackagedVoice, TooManyFrames
 from .sentences import sentences
-from .synthesis import Speaker, speaker_of
+from .synthesis import Speaker, speaker_of, split
 
 __all__ = ["Speech", "TextToSpeechPipeline"]
 
@@ -72,6 +74,7 @@ class TextToSpeechPipeline(Pipeline):
     """
 
     task = "text-to-speech"
+    PACKAGED = True
     CALL: Mapping[str, Any] = {  # type: ignore[misc]
         **dict.fromkeys(_MODEL),
         "speed": 1.0,
@@ -82,6 +85,14 @@ class TextToSpeechPipeline(Pipeline):
     }
 
     _speaker: Speaker | None = None
+
+    def session(self, stem: str) -> Any:
+        """As Pipeline.session; the programs of a package are one session."""
+        package = self.files.package if self.files is not None else None
+        if package is not None and stem not in self.sessions and not self.closed:
+            voice = self.sessions[stem] = PackagedVoice(package, self.engine)
+            self.config = {**self.config, **voice.config()}
+        return super().session(stem)
 
     @property
     def speaker(self) -> Speaker:
@@ -179,10 +190,18 @@ class TextToSpeechPipeline(Pipeline):
         names = [*session.outputs]
         output = next((n for n in ("waveform", "output", "audio") if n in names), names[0])
         run = RunOptions()
-        for feeds in self.speaker.feeds(sentence, options):
+        left = self.speaker.parts(sentence, options)
+        while (part := next(left, None)) is not None:
             check_signal(options["signal"], self.task)
             run.seed = options["seed"]
-            (sound,) = session.run([output], feeds, None if run.seed is None else run)
+            feeds = self.speaker.feeds(part, options)
+            try:
+                (sound,) = session.run([output], feeds, None if run.seed is None else run)
+            except TooManyFrames:
+                if len(part) == 1:
+                    raise
+                left = chain(split(part, (len(part) + 1) // 2), left)
+                continue
             dtype, shape, data = as_input(sound, output)
             if dtype != FLOAT or math.prod(shape) != max(shape, default=0):
                 raise InputError(

@@ -6,7 +6,7 @@ Mirrors transformers' VitsTokenizer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError, TokenizerError
@@ -70,6 +70,10 @@ class VitsTokenizer:
         Raises:
             InputError: a phonemizer is missing, or a character of the phonemes is unknown.
         """
+        return self.ids(self.characters(text, phonemizer))
+
+    def characters(self, text: str, phonemizer: Callable[[str], Any] | None = None) -> str:
+        """The characters of a text that get ids. Arguments and errors: as of encode."""
         text = self._lower(text) if self.normalize else text
         text = text.replace("ț", "ţ") if self.language == "ron" else text
         if self.phonemize or (self.is_uroman and not text.isascii()):
@@ -83,6 +87,10 @@ class VitsTokenizer:
             text = re.sub(r"\s+", " ", str(phonemizer(text)))
         if not self.phonemize and self.normalize:
             text = "".join(c for c in text if c in self.vocabulary).strip()
+        return text
+
+    def ids(self, text: Sequence[str]) -> list[int]:
+        """The ids of characters. Raises InputError: one is unknown."""
         unknown = self.vocabulary.get(self.unknown)
         ids = [self.vocabulary.get(c, unknown) for c in text]
         if None in ids:

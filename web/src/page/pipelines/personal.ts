@@ -271,8 +271,7 @@ class Work {
   }
 
   async export(format: ExportFormat, options: CallOptions = {}): Promise<Blob> {
-    need(format === "onnx" || format === "edge", "format", format, 'Give "onnx" or "edge".');
-    return (await this.ask({ do: "export", format }, [], options)).file!;
+    return (await this.ask({ do: "export", format: String(format) }, [], options)).file!;
   }
 
   async dispose(): Promise<void> {

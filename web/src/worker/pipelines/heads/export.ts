@@ -1,7 +1,6 @@
 // Models with a head in their graph. Python makes them (python/edgewise/task_package/heads.py), of
 // the files that the pipeline's model was compiled from.
 
-import type { ExportFormat } from "../../../protocol/heads.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { Compiler, MissingFile } from "../../compiler-client.ts";
 import type { Ending, TaskHost } from "../host.ts";
@@ -19,9 +18,11 @@ const WHERE = "export";
 export async function exported(
   host: TaskHost,
   saved: Saved,
-  format: ExportFormat,
+  format: string,
   ending: Ending,
 ): Promise<Blob> {
+  if (format !== "onnx" && format !== "edge")
+    throw new InputError(`it is ${format.slice(0, 40)}`, "format", 'Give "onnx" or "edge".');
   const { weight, bias, labels } = headOf(saved);
   const { found, job, texts } = host.from;
   if (!found.onnx)
