@@ -35,6 +35,7 @@ test("plans of products pass the engine's checks at all sizes", async () => {
 });
 
 let clock = 0;
+let hiccups: number[] = [];
 
 /** A device whose runs take so many milliseconds: those of a GPU end when it is read. */
 function fake(ms: number, waits = false) {
@@ -48,7 +49,7 @@ function fake(ms: number, waits = false) {
     ready: async () => undefined,
     run: () => void (waits ? (clock += ms) : (busy += ms)),
     read: async () => {
-      clock += 3 + busy;
+      clock += 3 + busy + (hiccups.shift() ?? 0);
       busy = 0;
       return new Uint8Array(4);
     },
@@ -72,6 +73,16 @@ test("auto takes the GPU where it is faster, and says why", async (t) => {
   );
   assert.ok(slow.closed);
   assert.deepEqual(verdict(product, 0.9, 1)[0], false);
+  hiccups = [0, 30]; // of the first few runs: the others seem to take no time
+  const disturbed = fake(0.9);
+  assert.match(
+    String(await faster(async () => disturbed, fake(1, true), product)),
+    /takes 0.9 ms on the GPU/,
+  );
+  hiccups = [0, 30, 0, 30]; // nothing but the wait is known
+  const jerky = fake(0.1);
+  await faster(async () => jerky, fake(1, true), product);
+  assert.match(jerky.why, /takes 0.14 ms on the GPU/);
   const none = () => Promise.reject(new Error("there is no GPU"));
   assert.equal(await faster(none, fake(1, true), product), "there is no GPU");
 });
