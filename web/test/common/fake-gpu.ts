@@ -38,8 +38,17 @@ export class FakeGpu {
     maxStorageBuffersPerShaderStage: 8,
     maxComputeWorkgroupStorageSize: 1 << 15,
   };
-  readonly info = { vendor: "a", architecture: "fake", description: "", isFallbackAdapter: true };
-  readonly lost = new Promise<never>(() => undefined);
+  info: { description: string; isFallbackAdapter?: boolean } | undefined = {
+    description: "a fake",
+    isFallbackAdapter: true,
+  };
+  /** As older browsers have it. */
+  isFallbackAdapter: boolean | undefined;
+  lost: Promise<object> | undefined;
+  /** Loses the latest device. */
+  lose: (why: object) => void = () => undefined;
+  /** Devices that were given back. */
+  destroyed = 0;
   readonly queue = {
     writeBuffer: (to: FakeBuffer, offset: number, data: ArrayBufferView | ArrayBuffer) => {
       if (data instanceof ArrayBuffer) to.bytes.set(new Uint8Array(data), offset);
@@ -56,7 +65,12 @@ export class FakeGpu {
     Object.defineProperty(globalThis, "navigator", { value, configurable: true });
   }
   requestAdapter = async (): Promise<this> => this;
-  requestDevice = async (): Promise<this> => this;
+  requestDevice = async (): Promise<this> => {
+    this.lost = new Promise((resolve) => {
+      this.lose = resolve;
+    });
+    return this;
+  };
   createBuffer({ size }: { size: number }): FakeBuffer {
     const failed = size >= this.most;
     if (failed) this.scopes[this.scopes.length - 1] = true;
@@ -103,5 +117,7 @@ export class FakeGpu {
       finish: () => work,
     };
   }
-  destroy(): void {}
+  destroy(): void {
+    this.destroyed++;
+  }
 }

@@ -15,8 +15,10 @@ const folder = join(process.env.EDGEWISE_SRC!, "../dist/engine/");
 const built = existsSync(join(folder, "edgewise-simd128.wasm"));
 const plan = (name: keyof typeof LIMITS) => new Uint8Array(Buffer.from(LIMITS[name][0], "base64"));
 
-async function open(): Promise<[Device, FakeGpu]> {
-  const gpu = new FakeGpu();
+async function open(
+  name: "webgpu" | "webgpu-or-wasm" = "webgpu",
+  gpu = new FakeGpu(),
+): Promise<[Device, FakeGpu]> {
   gpu.install();
   const before = globalThis.fetch;
   globalThis.fetch = (async (url: string) =>
@@ -25,9 +27,11 @@ async function open(): Promise<[Device, FakeGpu]> {
     })) as typeof fetch;
   const engineUrl = pathToFileURL(folder).href;
   const options = { engineUrl, threadUrl: "", flavour: "simd128", threads: 1 } as const;
-  const device = await GpuDevice.open({ ...options, device: "webgpu" });
-  globalThis.fetch = before;
-  return [device, gpu];
+  try {
+    return [await GpuDevice.open({ ...options, device: name }), gpu];
+  } finally {
+    globalThis.fetch = before;
+  }
 }
 
 test("several buffers are read with one map", { skip: !built }, async () => {
@@ -87,6 +91,49 @@ test("what ran before runs after memory was missing", { skip: !built }, async ()
   device.freePlan(second);
   await device.ready();
   await runs();
+  device.close();
+});
+
+test("states that a step binds as one fit into a binding", { skip: !built }, async () => {
+  const gpu = new FakeGpu();
+  gpu.limits.maxStorageBufferBindingSize = 1 << 23;
+  const [device] = await open("webgpu", gpu);
+  const made = gpu.buffers.length;
+  for (let i = 0; i < 9; i++) device.allocate(1 << 22, "a moment", "state");
+  const sizes = gpu.buffers.slice(made).map(({ size }) => size);
+  assert.ok(sizes.length < 9 && Math.max(...sizes) === 1 << 23, sizes.join());
+  device.close();
+});
+
+const lose = (gpu: FakeGpu): Promise<void> => {
+  gpu.lose({ reason: "unknown", message: "as if" });
+  return new Promise(setImmediate);
+};
+
+test("a GPU that could not be filled is given back", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  await lose(gpu);
+  await assert.rejects(device.read(device.allocate(4, "a test")), /the GPU was lost \(as if\)/);
+  const first = await device.replacement!();
+  assert.equal(first!.info.name, "webgpu");
+  const second = await device.replacement!();
+  assert.ok(second !== first && second!.host === device.host);
+  assert.equal(gpu.destroyed, 1);
+  second!.close();
+});
+
+test("a GPU in software takes no place that was not asked for", { skip: !built }, async () => {
+  const gpu = new FakeGpu();
+  gpu.info = undefined;
+  gpu.isFallbackAdapter = true;
+  await assert.rejects(open("webgpu-or-wasm", gpu), /in software/);
+  gpu.isFallbackAdapter = false;
+  const [device] = await open("webgpu-or-wasm", gpu);
+  assert.equal(device.info.gpu!.adapter, "unnamed adapter");
+  gpu.info = { description: "software", isFallbackAdapter: true };
+  await lose(gpu);
+  const { name, why } = (await device.replacement!())!.info;
+  assert.ok(name === "wasm" && why.includes("the GPU was lost") && why.includes("in software"));
   device.close();
 });
 

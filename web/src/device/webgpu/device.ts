@@ -51,6 +51,8 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   private readonly copies = new Map<Buffer, [address: number, bytes: number]>();
 
   private choices: ChoicePrograms | undefined;
+  /** What took its place when it was lost. */
+  private next: GpuDevice | undefined;
   /** Plans that were loaded before they were asked for. */
   private readonly begun = new Map<Uint8Array, PlanHandle>();
 
@@ -123,20 +125,31 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     return faster(open, wasm, mainProduct(sizes, kernels));
   }
 
-  async replacement(): Promise<Device | undefined> {
-    const { gpu, wasm, plans } = this;
-    if (!gpu.lost || gpu.closed) return undefined;
+  /** Frees what the engine holds for it. */
+  private abandon(): void {
+    const { wasm, plans, copies } = this;
     for (const [handle, plan] of plans) {
       wasm.freePlan(handle);
       plan.free();
     }
     plans.clear();
-    for (const [address] of this.copies.values()) wasm.host.free(address);
-    this.copies.clear();
+    for (const [address] of copies.values()) wasm.host.free(address);
+    copies.clear();
+  }
+
+  async replacement(): Promise<Device | undefined> {
+    const { gpu, wasm, options } = this;
+    if (!gpu.lost || gpu.closed) return undefined;
+    this.abandon();
+    this.next?.abandon(); // it could not be filled
+    this.next?.gpu.close();
     const now = performance.now();
     try {
       if (now - this.restarted < PATIENCE_MS) throw gpu.lost;
-      return new GpuDevice(await Gpu.open(true), wasm, this.options, now);
+      const other = await Gpu.open(options.device === "webgpu");
+      this.next = new GpuDevice(other, wasm, options, now);
+      this.next.why = this.why;
+      return this.next;
     } catch (e) {
       const words = message(e) === message(gpu.lost) ? "again" : `and then ${message(e)}`;
       Object.assign(wasm.options, { whyNotGpu: `${gpu.lost.what}, ${words}` });

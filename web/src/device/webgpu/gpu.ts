@@ -21,6 +21,9 @@ const WANTED = [
   "maxComputeWorkgroupStorageSize",
 ] as const;
 
+/** Chrome before 127 has no `info`, and before 136 the flag beside it. */
+type Adapter = GPUAdapter & { readonly isFallbackAdapter?: boolean };
+
 /** A device of WebGPU. */
 export class Gpu {
   /** Why it can no longer be used, once it was lost. */
@@ -66,7 +69,7 @@ export class Gpu {
   static async open(software: boolean): Promise<Gpu> {
     const { gpu } = navigator;
     if (!gpu) throw new EngineError("this browser has no WebGPU here", "webgpu", REMEDY);
-    let adapter: GPUAdapter | null;
+    let adapter: Adapter | null;
     try {
       adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
     } catch (e) {
@@ -74,12 +77,13 @@ export class Gpu {
     }
     if (!adapter)
       throw new EngineError("the browser finds no GPU that WebGPU can use", "webgpu", REMEDY);
-    if (!software && adapter.info.isFallbackAdapter)
+    const info: Partial<GPUAdapterInfo> = adapter.info ?? adapter;
+    if (!software && (info.isFallbackAdapter ?? adapter.isFallbackAdapter))
       throw new EngineError("the browser's GPU is one in software", "webgpu", REMEDY);
     const requiredLimits = Object.fromEntries(WANTED.map((n) => [n, adapter.limits[n]]));
     try {
       const device = await adapter.requestDevice({ requiredLimits });
-      const { vendor, architecture, description } = adapter.info;
+      const { vendor, architecture, description } = info;
       const words = description || [vendor, architecture].filter(Boolean).join(" ");
       return new Gpu(device, words || "unnamed adapter");
     } catch (e) {

@@ -97,7 +97,8 @@ export class GpuMemory {
         return this.take(block, bytes);
     // As much again as there is: a small model needs little, a large one few buffers.
     const held = shared.reduce((sum, block) => sum + block.bytes, 0);
-    const more = Math.min(Math.max(LEAST, held), MOST, this.gpu.bufferBytes);
+    const { bufferBytes, bindingBytes } = this.gpu; // a step binds all states in a block as one
+    const more = Math.min(Math.max(LEAST, held), MOST, bufferBytes, bindingBytes);
     return this.take(this.make(Math.max(size, more), use, what), bytes);
   }
 
