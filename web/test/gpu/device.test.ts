@@ -5,8 +5,11 @@ import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 import type { Device } from "../../src/device/device.ts";
 import { GpuDevice } from "../../src/device/webgpu/device.ts";
+import type { Gpu } from "../../src/device/webgpu/gpu.ts";
+import { MOST_PROGRAMS, Pipelines } from "../../src/device/webgpu/pipelines.ts";
 import { kernelsOf } from "../../src/device/webgpu/steps.ts";
 import { loadParts, missingParts } from "../../src/device/webgpu/variants.ts";
+import type { Program } from "../../src/device/webgpu/wgsl.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
 import { OutOfMemory } from "../../src/shared/errors.ts";
 import { FakeGpu } from "../common/fake-gpu.ts";
@@ -135,6 +138,19 @@ test("a GPU in software takes no place that was not asked for", { skip: !built }
   const { name, why } = (await device.replacement!())!.info;
   assert.ok(name === "wasm" && why.includes("the GPU was lost") && why.includes("in software"));
   device.close();
+});
+
+test("programs of plans that are gone do not stay", async () => {
+  const pipelines = new Pipelines({ device: new FakeGpu() } as unknown as Gpu);
+  const get = (i: number) =>
+    pipelines.get({ text: `// ${i}`, bindings: [], records: 1 } as unknown as Program, "");
+  const first = get(0);
+  for (let i = 1; i < MOST_PROGRAMS; i++) get(i);
+  assert.ok(get(0) === first && pipelines.size === MOST_PROGRAMS);
+  get(MOST_PROGRAMS);
+  assert.equal(pipelines.size, 1);
+  await first.made;
+  assert.ok(first.pipeline); // its plan has it
 });
 
 test("shaders that language models do not run are parts", async () => {

@@ -7,7 +7,7 @@ import { isSwapped, jsonOf, variedIn } from "./batches.ts";
 import type { PlanContext } from "./context.ts";
 import { floatsOf, MOST, RECORD_BYTES, WORD } from "./link.ts";
 import type { GpuRange } from "./memory.ts";
-import type { Pipeline } from "./pipelines.ts";
+import { MOST_PROGRAMS, type Pipeline } from "./pipelines.ts";
 import { isEmpty, type PlanStep, valuesOf } from "./steps.ts";
 import { countOf, folded, type Grid, stagesOf, type Variant } from "./variants.ts";
 import { type Batch, BINDING, type Program, programOf } from "./wgsl.ts";
@@ -235,6 +235,7 @@ export class Launch {
       let program = texts.get(of);
       if (!program) {
         program = programOf(this.step, stage, roles[+head]!, bindings, this.guarded, batch);
+        if (texts.size === MOST_PROGRAMS) texts.clear();
         texts.set(of, program);
       }
       return program;

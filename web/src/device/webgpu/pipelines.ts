@@ -6,6 +6,9 @@ import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import { RECORD_BYTES } from "./link.ts";
 import { BINDING, type Program } from "./wgsl.ts";
 
+/** Programs that are known at once: plans come and go with the shapes of their inputs. */
+export const MOST_PROGRAMS = 2048;
+
 /** A program that is being compiled, or has been. */
 export interface Pipeline {
   layout: GPUBindGroupLayout;
@@ -32,6 +35,7 @@ export class Pipelines {
   get(program: Program, where: string): Pipeline {
     let found = this.known.get(program.text);
     if (!found) {
+      if (this.known.size === MOST_PROGRAMS) this.known.clear(); // plans hold those that they run
       found = this.make(program, where);
       this.known.set(program.text, found);
     }
