@@ -52,6 +52,30 @@ def test_ctrl_c_between_submits_leaves_states_torn(monkeypatch):
     session.free()
 
 
+def test_a_lost_gpu_is_an_error_in_words(monkeypatch):
+    device = gpu().device
+    buffer, other = device.allocate(64), device.allocate(64)
+
+    def lost(*_, **__):
+        raise RuntimeError("[Device] is lost")
+
+    calls = {
+        "read": lambda: device.read(buffer),
+        "write": lambda: device.write(buffer, bytes(4)),
+        "copy": lambda: device.copy(buffer, other),
+        "choice of tokens": lambda: device.highest(buffer),
+    }
+    queue = type(device.engine.gpu.device.queue)
+    for what, call in calls.items():
+        call()
+        with monkeypatch.context() as m:
+            for name in ("read_buffer", "write_buffer", "submit"):
+                m.setattr(queue, name, lost)
+            with pytest.raises(EngineError, match=f"the GPU ended a {what} .*is lost"):
+                call()
+        call()
+
+
 def test_an_unread_error_does_not_reach_the_next_run(monkeypatch):
     session, loaded = gathering(gpu())
     with monkeypatch.context() as m:

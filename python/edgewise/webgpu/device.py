@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..engine import Buffer, Device
 from ..engine.device import Bytes
 from .choice import Choice
+from .gpu import in_words
 from .memory import GpuMemory
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class WebGPUDevice(Device):
                 self.engine.lock.release()
 
     def write(self, buffer: Buffer, data: Bytes, at: int = 0) -> None:
-        with self.engine.lock:
+        with self.engine.lock, in_words("a write"):
             self._write(buffer, data, at)
 
     def _write(self, buffer: Buffer, data: Bytes, at: int) -> None:
@@ -83,7 +84,7 @@ class WebGPUDevice(Device):
         begin, end = place.offset + at, place.offset + at + count
         first = begin // 4 * 4
         queue = self.engine.gpu.device.queue
-        with self.engine.lock:
+        with self.engine.lock, in_words("a read"):
             words = queue.read_buffer(place.gpu_buffer, first, -(-end // 4) * 4 - first)
         return bytes(words[begin - first : end - first])
 
@@ -93,7 +94,7 @@ class WebGPUDevice(Device):
         if a.number == b.number or count % 4 or a.offset % 4 or b.offset % 4:
             self.write(target, self.read(source, 0, count))
             return
-        with self.engine.lock:
+        with self.engine.lock, in_words("a copy"):
             device = self.engine.gpu.device
             encoder = device.create_command_encoder()
             encoder.copy_buffer_to_buffer(a.gpu_buffer, a.offset, b.gpu_buffer, b.offset, count)
@@ -131,12 +132,12 @@ class WebGPUDevice(Device):
         return address
 
     def highest(self, logits: Buffer) -> int | None:
-        with self.engine.lock:
+        with self.engine.lock, in_words("a choice of tokens"):
             self.choice = self.choice or Choice(self.engine)
             return self.choice.highest(logits)
 
     def top(self, logits: Buffer) -> list[tuple[int, float]] | None:
-        with self.engine.lock:
+        with self.engine.lock, in_words("a choice of tokens"):
             self.choice = self.choice or Choice(self.engine)
             return self.choice.top(logits)
 

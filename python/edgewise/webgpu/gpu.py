@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from ..errors import EngineError
+from ..errors import EdgewiseError, EngineError
 
 LIBRARIES = ("wgpudawn", "wgpu")
 # What is asked for of the adapter's own limits, where it has more than the default.
@@ -21,6 +23,21 @@ WANTED = (
     "max-compute-workgroup-storage-size",
 )
 DOTS = "fn products(v: vec4i, w: u32) -> i32 { return dot4I8Packed(pack4xI8(v), w); }"
+
+
+@contextmanager
+def in_words(what: str) -> Iterator[None]:
+    """Raises EngineError in the place of a library's own errors. what: was done."""
+    try:
+        yield
+    except EdgewiseError:
+        raise
+    except Exception as e:
+        raise EngineError(
+            f"the GPU ended {what} ({e})",
+            "webgpu",
+            "The GPU may be lost or out of memory: open a new engine.",
+        ) from e
 
 
 class Gpu:
