@@ -62,6 +62,24 @@ test("several buffers are read with one map", { skip: !built }, async () => {
   device.close();
 });
 
+test("more than a buffer holds is read one by one", { skip: !built }, async () => {
+  const gpu = new FakeGpu();
+  gpu.limits.maxBufferSize = 1 << 20;
+  const [device] = await open("webgpu", gpu);
+  const made = [1, 2].map((value) => {
+    const buffer = device.allocate(3 << 18, "a test");
+    device.write(buffer, new Uint8Array(3 << 18).fill(value));
+    return [buffer, 3 << 18] as const;
+  });
+  const read = await device.readAll!(made);
+  assert.deepEqual(
+    read.map((data) => [data.length, data.at(-1)]),
+    [1, 2].map((value) => [3 << 18, value]),
+  );
+  assert.ok(gpu.buffers.every(({ size }) => size <= 1 << 20));
+  device.close();
+});
+
 test("what ran before runs after memory was missing", { skip: !built }, async () => {
   const [device, gpu] = await open();
   const first = device.loadPlan(plan("float32"), "first", "", undefined, [

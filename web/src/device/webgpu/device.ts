@@ -247,7 +247,10 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readAll(
     ranges: readonly (readonly [buffer: Buffer, bytes: number])[],
   ): Promise<Uint8Array<ArrayBuffer>[]> {
-    return this.reading(() => this.fetchAll(ranges.map(([buffer, bytes]) => [buffer, 0, bytes])));
+    // with one map, unless its buffer would be too large
+    return ranges.reduce((sum, [, bytes]) => sum + bytes, 0) > this.gpu.bufferBytes / 2
+      ? Promise.all(ranges.map(([buffer, bytes]) => this.read(buffer, 0, bytes)))
+      : this.reading(() => this.fetchAll(ranges.map(([buffer, bytes]) => [buffer, 0, bytes])));
   }
 
   ahead(places: Places): (name: string) => Promise<Uint8Array<ArrayBuffer>> {
