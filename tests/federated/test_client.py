@@ -10,6 +10,7 @@ import numpy as np
 from edgewise import LoraConfig, Trainer
 from edgewise.errors import Aborted, InputError
 from edgewise.federated.client import FederatedClient
+from edgewise.federated.client_secure import clipped
 from edgewise.federated.codec import norm_of
 from edgewise.federated.local_training import LocalTraining
 
@@ -78,6 +79,39 @@ def test_the_loss_of_weights(training):
     better = trained(training, weights, **{"local-steps": 12}).values
     held = [TEXT[6000:9000]]
     assert training.evaluate(better, held) < training.evaluate(weights, held)
+
+
+NAMES = {"run": "r", "round": 1, "base": "b", "codec": "int8"}
+TASK = {**NAMES, "config": {}, "seed": 1, "cohort": 2, "deadline": 9.0, "privacy": None}
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        *((name, None) for name in TASK if name != "privacy"),
+        *(("deadline", "x"), ("cohort", "9"), ("privacy", 3), ("codec", []), ("round", 1.5)),
+        *(("secure", 3), ("secure", {"version": 1}), ("file", {"codec": "int8", "bytes": 9})),
+        ("file", {"codec": {}, "bytes": 9}),
+    ],
+)
+def test_tasks_that_are_none_are_declined(field, value):
+    """Whatever a server sends: the client says what is wrong, and goes on."""
+    client, said = FederatedClient("ws://127.0.0.1:9", Toy(0)), []
+    client._send = lambda kind, **fields: said.append(kind)
+    client._later = [{"kind": "task", **TASK, field: value}, {"kind": "weights"}, {"kind": "bye"}]
+    client.on_decline = said.append
+    assert client._serve()
+    assert said[::2] == ["decline", "decline"] and said[1].startswith("task: ")
+
+
+def test_the_clip_is_of_all_that_leaves():
+    """What earlier updates have rounded away is a part of it."""
+    changes, left = {"w": np.float32([1, 0])}, {"w": np.float32([2, 4])}
+    sent, more = clipped(changes, {"privacy": {"clip": 1.0}}, left)
+    assert not more and np.allclose(sent["w"], [0.6, 0.8])
+    sent, more = clipped(changes, {"privacy": {"clip": 9.0}}, left)
+    assert not more and np.allclose(sent["w"], [3, 4])
+    assert clipped(changes, {"privacy": None}, left) == (changes, left)
 
 
 def test_a_server_that_is_not_there():

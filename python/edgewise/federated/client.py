@@ -245,6 +245,7 @@ class FederatedClient:
 
     def _last(self, message: Mapping[str, Any]) -> None:
         """Takes the weights after the last round."""
+        check_task(message, NAMES)
         self._download(message)
         self._send("have", base=self.state.have)
         if self.on_weights is not None:
@@ -257,12 +258,13 @@ class FederatedClient:
 
     def _decline(self, task: Mapping[str, Any], error: EdgewiseError) -> None:
         reason = "terms" if error.where == "terms" else "training failed"
-        self._send("decline", run=task["run"], round=task["round"], reason=reason)
+        self._send("decline", run=task.get("run"), round=task.get("round"), reason=reason)
         if self.on_decline is not None:
             self.on_decline(str(error))
 
     # rounds
     def _task(self, task: dict[str, Any]) -> None:
+        check_task(task, TASK_FIELDS)
         end = time.monotonic() + float(task["deadline"])
         plan = plan_of(task)
         self.terms.check(task, plan, self.state)
@@ -301,8 +303,8 @@ class FederatedClient:
         """Fetches the weights of a task, from where an earlier connection has ended."""
         if self.state.have == task["base"]:
             return
-        assert self._socket is not None
         file, schema = file_of(task, self.training.schema), self.training.schema
+        assert self._socket is not None
         if self._partial[0] != file["sha256"]:
             self._partial = file["sha256"], bytearray()
         data = self._partial[1]
@@ -353,9 +355,9 @@ class FederatedClient:
             state.finish(*make_update(plan, changes, schema, state))
             assert state.finished is not None
             return state.finished
-        changes = clipped(changes, task)
+        changes, before = clipped(changes, task, state.left)
         fields = {"base": task["base"], "run": task["run"], "round": str(task["round"])}
-        data, _, left = pack(changes, schema, task["codec"], fields, state.left)
+        data, _, left = pack(changes, schema, task["codec"], fields, before)
         state.finish(
             Finished(
                 (task["run"], task["round"], task["base"]),
@@ -385,8 +387,8 @@ class FederatedClient:
                 if kind == "rejected":
                     self.state.rejected()
                     return
-                offset = int(message["offset"])
-                if not (last <= offset <= len(data)):
+                offset = message.get("offset")
+                if not (type(offset) is int and last <= offset <= len(data)):
                     raise InputError("it has acknowledged bytes that do not exist", self.url)
                 last = offset
                 sent = offset if sent is None else sent
@@ -404,6 +406,34 @@ class FederatedClient:
                     return  # the round has ended meanwhile
 
 
+NAMES: dict[str, Callable[[Any], bool]] = {
+    "run": lambda x: isinstance(x, str),
+    "round": lambda x: type(x) is int and x >= 0,
+    "base": lambda x: isinstance(x, str),
+}
+TASK_FIELDS: dict[str, Callable[[Any], bool]] = {
+    **NAMES,
+    "codec": lambda x: x in CODECS,
+    "config": lambda x: isinstance(x, dict),
+    "seed": lambda x: type(x) is int,
+    "cohort": lambda x: type(x) is int,
+    "deadline": lambda x: _is_time(x),
+    "secure": lambda x: x is None or isinstance(x, dict) and _is_time(x.get("stage")),
+    "privacy": lambda x: x is None or isinstance(x, dict),
+}
+
+
+def _is_time(x: object) -> bool:
+    return isinstance(x, (int, float)) and 0 <= x < 1e9  # seconds
+
+
+def check_task(task: Mapping[str, Any], fields: Mapping[str, Callable[[Any], bool]]) -> None:
+    """Raises InputError unless a message of a server has these fields."""
+    for name, right in fields.items():
+        if not right(task.get(name)):
+            raise InputError(f"its field '{name}' is missing or wrong", "task")
+
+
 def file_of(task: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     """The file that a task names.
 
@@ -414,6 +444,8 @@ def file_of(task: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     if isinstance(file, dict):
         codec = "float32" if file.get("kind") == "weights" else file.get("codec")
         size = file.get("bytes")
-        if codec in CODECS and type(size) is int and 0 < size <= schema.most_bytes(codec):
-            return file
+        known = isinstance(codec, str) and codec in CODECS
+        if known and type(size) is int and 0 < size <= schema.most_bytes(str(codec)):
+            if isinstance(file.get("sha256"), str):
+                return file
     raise InputError("it names no file that this client can use", "task")

@@ -90,16 +90,26 @@ class ClientTerms:
         return f"the round would spend epsilon {epsilon:.4g}, the terms allow {most:g}"
 
 
-def clipped(changes: dict[str, Floats], task: Mapping[str, Any]) -> dict[str, Floats]:
-    """Changes of a norm of at most the clip that a task with differential privacy names."""
+def clipped(
+    changes: dict[str, Floats], task: Mapping[str, Any], left: Values
+) -> tuple[dict[str, Floats], Values]:
+    """Changes and what is still to be added to them, whose sum has at most the norm that a task
+    with differential privacy names.
+
+    Args:
+        changes: of this round.
+        task: names the clip, or none.
+        left: what earlier updates have rounded away.
+    """
     privacy = task.get("privacy") or {}
     clip = privacy.get("clip")
     if not isinstance(clip, (int, float)) or not clip > 0:
-        return changes
-    norm = norm_of(changes)
+        return changes, left
+    whole = {n: x + left[n] if n in left else x for n, x in changes.items()}
+    norm = norm_of(whole)
     if norm <= clip:
-        return changes
-    return {n: x * np.float32(clip / norm) for n, x in changes.items()}
+        return whole, {}
+    return {n: x * np.float32(clip / norm) for n, x in whole.items()}, {}
 
 
 def plan_of(task: Mapping[str, Any]) -> Plan | None:

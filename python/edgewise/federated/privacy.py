@@ -40,6 +40,9 @@ class Privacy:
         delta: the probability with which epsilon need not hold.
         epsilon: the budget of the run, or None.
         by: who adds the noise: "server" or "clients".
+        amplified: whether the draw counts for epsilon. It must not where whom is drawn decides
+            whether the updates of others are in the sum: groups of secure aggregation may have too
+            few members.
     """
 
     noise: float
@@ -48,6 +51,7 @@ class Privacy:
     delta: float
     epsilon: float | None
     by: str = "server"
+    amplified: bool = True
 
     @functools.cache  # noqa: B019 (a few small objects)
     def spent(self, rounds: int) -> float:
@@ -58,7 +62,8 @@ class Privacy:
         """
         if rounds == 0:
             return 0.0
-        if self.by == "clients" or self.rate == 1:  # exact, and dp-accounting's to its grid
+        if self.by == "clients" or self.rate == 1 or not self.amplified:
+            # exact, and dp-accounting's to its grid
             return epsilon_of([self.noise] * rounds, self.delta)
         try:
             import dp_accounting

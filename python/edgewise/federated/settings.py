@@ -237,7 +237,13 @@ class Settings:
             return None
         assert self.clip is not None
         return Privacy(
-            self.noise, self.clip, self.fraction, self.delta, self.epsilon, self.noise_by
+            self.noise,
+            self.clip,
+            self.fraction,
+            self.delta,
+            self.epsilon,
+            self.noise_by,
+            amplified=not self.secure,
         )
 
     @property

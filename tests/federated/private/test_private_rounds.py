@@ -12,6 +12,7 @@ from edgewise.errors import InputError
 from edgewise.federated import privacy as mechanism
 from edgewise.federated.client_secure import ClientTerms
 from edgewise.federated.codec import norm_of
+from edgewise.federated.secure.budget import epsilon_of
 from edgewise.federated.secure.identity import encoded
 from edgewise.federated.settings import RunFolder, Settings
 
@@ -182,6 +183,13 @@ def test_noise_of_clients_is_in_the_sum(tmp_path):
     # 2.0 in the sum of three at least, hence of four 2.0 * (4 / 3)^0.5, over four clients
     assert 0.8 < moved.std() / (2.0 * (4 / 3) ** 0.5 / 4) < 1.2
     assert sorted(server.clients[0].client.state.spent.values()) == [2.0, 2.0]
+
+
+def test_a_draw_of_groups_does_not_count_for_epsilon():
+    """Who is drawn decides whether a group has enough members: what is in the sum of others."""
+    fields = {"clients": 8, "clip": 1.0, "noise": 1.5, "fraction": 0.5}
+    alone, groups = (Settings(secure=secure, **fields).privacy for secure in (False, True))
+    assert groups.spent(2) == epsilon_of([1.5, 1.5], groups.delta) > alone.spent(2) + 1
 
 
 def test_noise_of_the_server(tmp_path):

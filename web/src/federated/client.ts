@@ -430,15 +430,21 @@ export class FederatedClient<Data = unknown> {
   private async train(task: Message, key: string, signal: AbortSignal): Promise<void> {
     const { state, schema } = this;
     const { changes, result } = await this.changes(task, signal);
-    const factor = clipOf(task) / normOf(changes);
-    if (factor < 1)
+    let { left } = state;
+    const clip = clipOf(task);
+    if (clip < Infinity) {
+      // of all that leaves: what earlier updates have rounded away is a part of it
       for (const [name, x] of changes)
         changes.set(
           name,
-          x.map((v) => v * factor),
+          x.map((v, i) => v + (left.get(name)?.[i] ?? 0)),
         );
+      left = new Map();
+      const factor = Math.min(1, clip / normOf(changes));
+      for (const x of changes.values()) for (let i = 0; i < x.length; i++) x[i]! *= factor;
+    }
     const fields = { base: String(task.base), run: String(task.run), round: String(task.round) };
-    const packed = await pack(changes, schema, task.codec as Codec, fields, state.left);
+    const packed = await pack(changes, schema, task.codec as Codec, fields, left);
     state.finished = {
       key,
       data: packed.data,

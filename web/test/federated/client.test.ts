@@ -173,6 +173,9 @@ test("a page clips its update for privacy, and notes what the server says", asyn
   const terms = { maxEpsilon: 2, noiseBy: "server" } as const;
   const [client, socket] = await join({ terms });
   const privacy = { epsilon: 1.5, clip: 2 };
+  // what earlier updates have rounded away leaves, too
+  const { state } = client as unknown as { state: { left: Values } };
+  state.left.set("w", new Float32Array(200_000).fill(5));
   const told = await update(socket, { privacy });
   await take(socket, told.sha256, 0, told.bytes as number);
   socket.say("accepted", { sha256: told.sha256 });
