@@ -96,6 +96,8 @@ export interface TaskFeed {
   samples: Float32Array<ArrayBuffer>;
   /** Hz; 0: that of the model. */
   sampling_rate: number;
+  /** Whether these are the first ones: others of a stream that is closed open no new one. */
+  first?: boolean;
   /** Whether these are the last ones. */
   last: boolean;
   /** Whether the stream is closed without results. */

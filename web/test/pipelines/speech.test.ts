@@ -125,7 +125,6 @@ test("streams have Python's windows and events, also live ones that fall behind"
         if (found.length) finds.speaking = "start" in found.at(-1)!;
         return found;
       },
-      close: () => undefined,
     };
     const hears = async (samples: Float32Array, before: string) => {
       windows.push([samples[0], samples.length, before]);

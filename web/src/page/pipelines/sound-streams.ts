@@ -1,5 +1,6 @@
 // Streams of sound: a pipeline hears a microphone, or samples that the page has.
 
+import { plainError } from "../../protocol/errors.ts";
 import type { TaskFeed } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Client } from "../client.ts";
@@ -67,13 +68,15 @@ function opened(client: Client, { signal, vad, ...given }: StreamOptions): Sound
   const stream = ++streams;
   let port = vad === undefined ? undefined : portOf(vad);
   const options = Object.fromEntries(Object.entries(given).filter(([, v]) => v !== undefined));
-  let ended = false;
+  let [first, ended] = [true, false];
   const send = (rest: Pick<TaskFeed, "samples" | "sampling_rate" | "last">) => {
     if (ended) throw new InputError("it has ended", "the stream", "Make a new one: stream().");
     ended = rest.last;
     const transfer = [rest.samples.buffer, ...(port ? [port] : [])];
-    const call = client.call("task_feed", { stream, options, port, ...rest }, { signal, transfer });
+    const request = { stream, options, port, first, ...rest };
+    const call = client.call("task_feed", request, { signal, transfer });
     port = undefined;
+    first = false;
     call.catch(() => {
       ended = true; // the worker has closed it
     });
@@ -110,7 +113,9 @@ function portOf(vad: unknown): MessagePort {
   const { port1, port2 } = new MessageChannel();
   const nothing = { samples: new Float32Array(), sampling_rate: 0, last: false, options: {} };
   const request = { stream: ++streams, serve: port2, ...nothing };
-  client.call("task_feed", request, { transfer: [port2] }).catch(() => port1.close());
+  client.call("task_feed", request, { transfer: [port2] }).catch((e) => {
+    port2.postMessage({ error: plainError(e) }); // nobody answers where its worker has ended
+  });
   return port1;
 }
 

@@ -47,8 +47,14 @@ export function candidates(
       "options.hypothesis_template",
       "Put {} where the label belongs.",
     );
-  const given = options.texts("candidate_labels", []) ?? [];
-  const labels = given.length === 1 ? given[0]!.split(",").map((label) => label.trim()) : given;
+  const given = options.given.candidate_labels;
+  const labels =
+    typeof given === "string"
+      ? given
+          .split(",")
+          .map((label) => label.trim())
+          .filter(Boolean)
+      : (options.texts("candidate_labels", []) ?? []);
   if (!labels.length || !labels.every(Boolean))
     throw new InputError(
       "there are no labels",

@@ -68,8 +68,6 @@ export interface TaskStream {
   feed(samples: Float32Array<ArrayBuffer>, ending: Ending): Promise<unknown[]>;
   /** What is known when no more samples come. */
   end(ending: Ending): Promise<unknown[]>;
-  /** Frees what it has. */
-  close?(): void;
 }
 
 /** Speech begins or ends at a sample. */
@@ -84,5 +82,4 @@ export interface Voice {
   readonly speaking: boolean;
   /** What happens in the next samples. */
   feed(samples: Float32Array<ArrayBuffer>, ending: Ending): Promise<VoiceEvent[]>;
-  close(): void;
 }

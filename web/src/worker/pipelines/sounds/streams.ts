@@ -12,6 +12,7 @@ import { PortVoice, serveVoice, VOICE } from "./voice-port.ts";
 interface Open {
   stream?: TaskStream;
   resampler?: Resampler;
+  voice?: PortVoice | undefined;
   /** What has arrived, and was not fed yet. */
   waiting: Pick<TaskFeed, "samples" | "sampling_rate">[];
   closed: boolean;
@@ -41,15 +42,18 @@ export async function feedStream(
 ): Promise<unknown[]> {
   const { stream: id, samples, sampling_rate, last, options, port, serve } = request;
   if (serve) {
-    serveVoice(serve, await make(VOICE), turn);
+    const made = make(VOICE);
+    serveVoice(serve, made, turn);
+    await made;
     return [];
   }
   const all = streams.get(host) ?? new Map<number, Open>();
   streams.set(host, all);
-  const open = all.get(id) ?? { waiting: [], closed: request.drop === true };
+  const voice = port && new PortVoice(port);
+  const open: Open = all.get(id) ?? { voice, waiting: [], closed: !request.first };
   const close = (): void => {
     open.resampler?.close();
-    open.stream?.close?.();
+    open.voice?.close();
     open.closed = true;
     if (all.get(id) === open) all.delete(id);
   };
@@ -57,8 +61,11 @@ export async function feedStream(
     await turn(async () => close());
     return [];
   }
-  if (!all.has(id) && all.size >= MOST_STREAMS)
+  if (open.closed) return []; // what was sent before its sender knew that the stream failed
+  if (!all.has(id) && all.size >= MOST_STREAMS) {
+    close();
     throw new InputError(`there are ${MOST_STREAMS} streams`, host.task, "End some of them.");
+  }
   all.set(id, open);
   open.waiting.push({ samples, sampling_rate });
   return turn(async () => {
@@ -66,7 +73,7 @@ export async function feedStream(
     let kept = false;
     try {
       throwIfAborted(ending);
-      open.stream ??= await make(options, port && new PortVoice(port));
+      open.stream ??= await make(options, open.voice);
       const found = await fed(host, open, last, ending);
       if (last) found.push(...(await open.stream.end(ending)));
       kept = !last;

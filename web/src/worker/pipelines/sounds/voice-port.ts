@@ -52,14 +52,15 @@ export class PortVoice implements Voice {
  */
 export function serveVoice(
   port: MessagePort,
-  stream: TaskStream,
+  stream: Promise<TaskStream>,
   turn: <T>(work: () => Promise<T>) => Promise<T>,
 ): void {
   const never = new AbortController().signal;
   port.onmessage = async ({ data }: MessageEvent<Float32Array<ArrayBuffer>>) => {
     let answer: Answer;
     try {
-      answer = { events: (await turn(() => stream.feed(data, never))) as VoiceEvent[] };
+      const found = await turn(async () => (await stream).feed(data, never));
+      answer = { events: found as VoiceEvent[] };
     } catch (e) {
       answer = { error: plainError(e) };
     }

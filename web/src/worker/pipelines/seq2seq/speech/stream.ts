@@ -105,10 +105,6 @@ export class SpeechStream implements TaskStream {
     return this.finish(this.heard.length, ending);
   }
 
-  close(): void {
-    this.wishes.voice?.close();
-  }
-
   private hear(piece: Float32Array): void {
     const heard = new Float32Array(this.heard.length + piece.length);
     heard.set(this.heard);
