@@ -69,8 +69,23 @@ FRAMES = (
     + [weight("w", 1, 16, 14), weight("r", 1, 16, 4)],
 )
 
+ENDS = (  # a slice to an index that is negative at all lengths: it counts from the end
+    [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape two", "length"),
+        node("Sub", "one length", "end"),
+        node("Slice", "x zero end two", "a"),
+        node("Slice", "x end far two", "b"),
+        node("Concat", "b a", "c", axis=2),
+        node("Relu", "c", "y"),
+    ],
+    [ints("zero", 0), ints("one", 1), ints("two", 2), ints("far", 1 << 40)],
+)
 
-@pytest.mark.parametrize("nodes", [WINDOWS, SIZES, FRAMES], ids=["windows", "sizes", "frames"])
+
+@pytest.mark.parametrize(
+    "nodes", [WINDOWS, SIZES, FRAMES, ENDS], ids=["windows", "sizes", "frames", "ends"]
+)
 def test_sound_of_all_lengths_has_one_plan(nodes):
     inputs, outputs = [value("x", F, [1, 1, "n"])], [value("y", F, None)]
     data = model(nodes[0], inputs, outputs, nodes[1])

@@ -80,6 +80,17 @@ def _clip_index(i: Dim, low: int, high: Dim) -> Dim:
     return high if i > high else i
 
 
+def _from_front(i: Dim, size: Dim) -> Dim:
+    """An index that counts from the end where it is negative, counted from the front.
+
+    Raises:
+        NotStatic: i is negative for a part of its range.
+    """
+    if not i < 0:
+        return i
+    return (i if isinstance(i, Sym) else max(i, -FAR)) + size
+
+
 def slice_ranges(node: BoundNode) -> list[tuple[int, Dim, Dim, int]]:
     """(axis, start, length, step) of each sliced axis of a Slice."""
     x = node.inputs[0]
@@ -99,10 +110,7 @@ def slice_ranges(node: BoundNode) -> list[tuple[int, Dim, Dim, int]]:
         d = x.shape[axis]
         if step == 0:
             fail(node, "its step is 0")
-        if not isinstance(start, Sym) and start < 0:
-            start = max(start, -FAR) + d
-        if not isinstance(end, Sym) and end < 0:
-            end = max(end, -FAR) + d
+        start, end = _from_front(start, d), _from_front(end, d)
         if step > 0:
             start, end = _clip_index(start, 0, d), _clip_index(end, 0, d)
             span = end - start
