@@ -5,7 +5,7 @@ is read once for all pictures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,14 +67,13 @@ def divided(graph: Graph) -> tuple[Graph, Graph, Graph]:
     nodes, _ = graph.needed([LOGITS])
     parts: dict[str, list[Node]] = {"picture": [], "text": [], "both": []}
     constant: list[Node] = []  # each part computes what it needs of these
+    follow = {"picture": _followers(nodes, picture), "text": _followers(nodes, text)}
     for node in nodes:
-        _, names = graph.needed([o for o in node.outputs if o])
-        kinds = (not names.isdisjoint(picture), not names.isdisjoint(text))
-        if kinds == (False, False):
+        kinds = [kind for kind, found in follow.items() if id(node) in found]
+        if not kinds:
             constant.append(node)
         else:
-            name = "both" if all(kinds) else "picture" if kinds[0] else "text"
-            parts[name].append(node)
+            parts["both" if len(kinds) == 2 else kinds[0]].append(node)
     reads = {name for node in parts["both"] for name in reads_of(node)}
     halves = []
     for name, given in (("picture", picture), ("text", text)):
@@ -87,6 +86,22 @@ def divided(graph: Graph) -> tuple[Graph, Graph, Graph]:
     between = [o.name for half in halves for o in half.outputs]
     rest = _part(graph, [*constant, *parts["both"]], between, [LOGITS])
     return halves[0], halves[1], rest
+
+
+def _followers(nodes: Sequence[Node], names: Iterable[str]) -> set[int]:
+    """The `id`s of the nodes that depend on tensors."""
+    readers: dict[str, list[Node]] = {}
+    for node in nodes:
+        for name in reads_of(node):
+            readers.setdefault(name, []).append(node)
+    found: set[int] = set()
+    stack = [*names]
+    while stack:
+        for node in readers.get(stack.pop(), ()):
+            if id(node) not in found:
+                found.add(id(node))
+                stack += [o for o in node.outputs if o]
+    return found
 
 
 def _part(
