@@ -201,8 +201,9 @@ def test_zero_shot(tiny, kind):
         assert ours(image, ", ".join(labels)) == ours(image, **options)
         scores = [one["score"] for one in ours(image, labels)]
         assert scores == sorted(scores, reverse=True)
-    with pytest.raises(InputError, match="candidate_labels"):
-        ours(image)
+    for wrong in (None, [], " , ", ["a", ""], [1]):
+        with pytest.raises(InputError, match="candidate_labels"):
+            ours(image, wrong)
 
 
 def test_yolo(tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InputError
+from ..text.candidates import candidate_labels
 from .post.classification import (
     FUNCTIONS,
     best,
@@ -149,7 +150,7 @@ class ZeroShotClassificationPipeline(TextPipeline):
 
     def one(self, given: Any, options: dict[str, Any]) -> Any:
         text = need_text(given, "zero-shot-classification")
-        labels = _labels(options["candidate_labels"])
+        labels = candidate_labels(options["candidate_labels"])
         template = options["hypothesis_template"]
         name = self.need_output("model", "logits")
         rows = []
@@ -167,16 +168,3 @@ class ZeroShotClassificationPipeline(TextPipeline):
         alone is too long, and fails in the model.)
         """
         return self.encodings(text, hypothesis, truncation="only_first")[0]
-
-
-def _labels(given: Any) -> list[str]:
-    if isinstance(given, str):
-        given = [label.strip() for label in given.split(",") if label.strip()]
-    labels = list(given) if isinstance(given, (list, tuple)) else []
-    if not labels or not all(isinstance(label, str) for label in labels):
-        raise InputError(
-            "there are no labels",
-            "candidate_labels",
-            'Give a list of strings, or one like "sport, politics".',
-        )
-    return labels

@@ -1,4 +1,4 @@
-"""Texts of models that compare them with pictures (CLIP, SigLIP)."""
+"""Candidate labels, and texts of models that compare them with pictures (CLIP, SigLIP)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,34 @@ from typing import Any
 
 from ..errors import InputError
 
-__all__ = ["SIGLIP_LENGTH", "candidate_ids", "is_padded", "longest_candidate", "padding"]
+__all__ = [
+    "SIGLIP_LENGTH",
+    "candidate_ids",
+    "candidate_labels",
+    "is_padded",
+    "longest_candidate",
+    "padding",
+]
 
 SIGLIP_LENGTH = 64  # tokens that SigLIP's texts are padded to
+
+
+def candidate_labels(given: Any) -> list[str]:
+    """The labels of a call: a list, or a string with commas.
+
+    Raises:
+        InputError: there is none, or one has no text.
+    """
+    if isinstance(given, str):
+        given = [label.strip() for label in given.split(",") if label.strip()]
+    labels = list(given) if isinstance(given, (list, tuple)) else []
+    if not labels or not all(isinstance(label, str) and label for label in labels):
+        raise InputError(
+            "there are no labels",
+            "candidate_labels",
+            'Give a list of strings, or one like "sport, politics".',
+        )
+    return labels
 
 
 def is_padded(config: Mapping[str, Any]) -> bool:

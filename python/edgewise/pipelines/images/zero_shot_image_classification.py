@@ -7,7 +7,13 @@ from typing import Any
 
 from ...errors import InputError
 from ...processors.images import Picture
-from ...text.candidates import candidate_ids, is_padded, longest_candidate, padding
+from ...text.candidates import (
+    candidate_ids,
+    candidate_labels,
+    is_padded,
+    longest_candidate,
+    padding,
+)
 from ..post.classification import sigmoid, softmax
 from .base import ImagePipeline, Plane
 
@@ -48,10 +54,10 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
         if not isinstance(template, str) or "{}" not in template:
             raise InputError("it is not a text with {}", "hypothesis_template", "Add {}.")
         if options["candidate_labels"] is not None:
-            _labels(options["candidate_labels"])
+            candidate_labels(options["candidate_labels"])
 
     def one(self, given: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
-        labels = _labels(options["candidate_labels"])
+        labels = candidate_labels(options["candidate_labels"])
         texts = [options["hypothesis_template"].replace("{}", label) for label in labels]
         rows = [candidate_ids(self.config, self.tokenizer, text) for text in texts]
         if self.files is not None and self.files.package is not None:
@@ -88,13 +94,3 @@ class ZeroShotImageClassificationPipeline(ImagePipeline):
             "input_ids": [row + [pad] * (width - len(row)) for row in rows],
             "attention_mask": [[1] * len(row) + [0] * (width - len(row)) for row in rows],
         }
-
-
-def _labels(given: Any) -> list[str]:
-    if isinstance(given, str):
-        given = [label.strip() for label in given.split(",")]
-    if not isinstance(given, (list, tuple)) or not all(isinstance(x, str) for x in given):
-        raise InputError("it is not a list of texts", "candidate_labels", "Pass candidate_labels=.")
-    if not given:
-        raise InputError("there are no labels", "candidate_labels", "Pass at least one.")
-    return list(given)

@@ -42,7 +42,8 @@ function padding(host: TaskHost): number {
   const name = (token as { content?: unknown } | undefined)?.content ?? token;
   const own = typeof name === "string" ? host.needTokenizer().idOf(name) : undefined;
   if (own !== undefined) return own;
-  const { pad_token_id: id } = (host.config().text_config ?? {}) as Record<string, unknown>;
+  const { pad_token_id: id = host.needTokenizer().id("eos_token") } = (host.config().text_config ??
+    {}) as Record<string, unknown>;
   return typeof id === "number" ? id : 0;
 }
 
