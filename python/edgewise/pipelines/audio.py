@@ -74,17 +74,35 @@ class AudioPipeline(Pipeline):
         found: Mapping[str, Any] = self.files.package.manifest["processor"].get("audio", {})
         return found
 
+    @property
+    def longest_sound(self) -> int | None:
+        """The most samples that a package takes at once; None: it does not say."""
+        described = self.described_sound
+        lengths = (*described.get("any_length", ()), *described.get("lengths", ()))
+        return max(lengths, default=None)
+
     def fitted(self, inputs: Mapping[str, Any], stem: str = "model") -> dict[str, Any]:
         """Inputs of a graph; for one of a package samples are followed by silence, and their mask
         by zeros, up to a number that it has a plan for.
+
+        Raises:
+            InputError: there are more samples than it has a plan for.
         """
-        session = self.session(stem)
+        session, most = self.session(stem), self.longest_sound
         if not self.described_sound or not isinstance(session, ProgramSession):
             return dict(inputs)
         found = {}
         for name, value in inputs.items():
             dtype, shape, data = as_input(value, name)
             if len(shape) == 2:
+                if most is not None and shape[1] > most:
+                    rate = self.features.processor.sampling_rate
+                    raise InputError(
+                        f"the sound has {shape[1] / rate:.1f} s, this package takes"
+                        f" {most / rate:g} s",
+                        self.task or "automatic-speech-recognition",
+                        "Give a shorter one, or build the package with a larger --max-length.",
+                    )
                 size = session.size_for(name, 1, shape[1])
                 more = bytes(len(data) // shape[1] * (size - shape[1]))
                 value = Array((1, size), NAME[dtype], bytes(memoryview(data).cast("B")) + more)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..compile.model_file import MAX_TEXT
 from ..compile.seq2seq_files import json_of
 from ..errors import InputError
-from ..text.speech.ctc import CTCTokenizer, frame_size
+from ..text.speech.ctc import CTCTokenizer, frame_size, frame_windows
 
 if TYPE_CHECKING:
     from . import Request
@@ -36,9 +36,8 @@ def ctc_description(request: Request) -> dict[str, Any]:
             "config.json",
             "Give the one of a CTC model, with conv_stride.",
         )
-    sizes, steps = config.get("conv_kernel") or [], config.get("conv_stride") or []
     return {
         **CTCTokenizer.from_files(read).description(),
         "samples": samples,
-        "windows": [list(pair) for pair in zip(sizes, steps)],
+        "windows": frame_windows(config),
     }

@@ -159,7 +159,10 @@ def _add_processor(
     if processor.length.multiple == 1 and not processor.length.chunk:
         size = Sym(0, 1, 0, max(least, 2), sizes[-1])
         try:
-            programs.add("pre", graph, [({"audio": [1, size]}, (size.lo, size.hi))])
+            runs: list[Any] = [({"audio": [1, size]}, (size.lo, size.hi))]
+            if least < 2:  # dimensions of 1 are broadcast by other rules
+                runs.append(({"audio": [1, 1]}, None))
+            programs.add("pre", graph, runs)
             return sizes, True
         except (NotStatic, NeedsValue, NeedsHost):
             pass  # frames

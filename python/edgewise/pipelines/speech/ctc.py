@@ -9,7 +9,7 @@ from ...arrays import Array
 from ...errors import InputError
 from ...processors.audio.decode import read_sound
 from ...text.signals import check_signal
-from ...text.speech.ctc import CTCTokenizer, frame_size
+from ...text.speech.ctc import CTCTokenizer, frame_size, frame_windows, frames_in
 from ..audio import AudioPipeline
 from ..text import Numbers
 from .chunks import chunk_lengths, sound_and_others, sound_chunks
@@ -101,11 +101,10 @@ class CTCRecognizer(AudioPipeline):
     ) -> Iterator[tuple[tuple[Array, tuple[int, int, int] | None], int]]:
         """((samples, stride), samples so far) of the recording or of its chunks."""
         rate, ratio = self.features.processor.sampling_rate, self.ratio or 1
-        described = self.described_sound  # of a package, which takes so many samples at once
-        most = max([*described.get("any_length", ()), *described.get("lengths", ())], default=None)
+        most = self.longest_sound
         seconds = options["chunk_length_s"]
         if not seconds and most is not None and samples.size > most:
-            seconds = most / rate
+            seconds = most // ratio * ratio / rate  # chunks are of whole frames
         if not seconds:
             yield (samples, None), samples.size
             return
@@ -114,7 +113,7 @@ class CTCRecognizer(AudioPipeline):
             yield (piece, stride), done
 
     def _frames(self, samples: Array) -> list[int]:
-        """The token of each frame."""
+        """The token of each frame; none of the silence that fills up a sound for a package."""
         name = self.need_output("model", "logits")
         inputs, wanted = self.features.of_samples(samples), self.session("model").inputs
         if "attention_mask" in wanted and "attention_mask" not in inputs:
@@ -130,7 +129,8 @@ class CTCRecognizer(AudioPipeline):
             )
         feeds = self.fitted({n: inputs[n] for n in wanted})
         (logits,) = self.session("model").run([name], feeds)
-        return best_of_rows(logits)
+        ids, windows = best_of_rows(logits), frame_windows(self.config)
+        return ids[: frames_in(windows, samples.size)] if self.described_sound and windows else ids
 
 
 def best_of_rows(logits: Any) -> list[int]:

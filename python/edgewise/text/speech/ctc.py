@@ -175,6 +175,23 @@ class CTCTokenizer:
         return self.text(self.characters(ids))
 
 
+def frame_windows(config: Mapping[str, Any]) -> list[list[int]]:
+    """[size, step] of each convolution that makes frames of samples, in their order; none where a
+    frame has just its samples. config: contents of config.json.
+    """
+    found = [config.get("conv_kernel"), config.get("conv_stride")]
+    if not all(isinstance(x, list) and all(type(i) is int and i > 0 for i in x) for x in found):
+        return []
+    return [list(pair) for pair in zip(*found)]
+
+
+def frames_in(windows: Sequence[Sequence[int]], count: int) -> int:
+    """Frames that convolutions make of so many samples."""
+    for size, step in windows:
+        count = (count - size) // step + 1
+    return max(count, 0)
+
+
 def frame_size(config: Mapping[str, Any]) -> int | None:
     """Samples of a frame of a CTC model; None: not known. As transformers'
     config.inputs_to_logits_ratio.

@@ -129,7 +129,8 @@ export function chunkSizes(
   const { sampling_rate: rate } = description;
   const most = longestSound(description);
   const asked = options.number("chunk_length_s", 0, 0, 3600);
-  const seconds = asked || (count > most ? most / rate : 0);
+  const whole = Math.floor(most / unit) * unit; // chunks are of whole frames
+  const seconds = asked || (count > most ? whole / rate : 0);
   if (!seconds) return undefined;
   const stride = options.given.stride_length_s ?? seconds / 6;
   const sides: unknown[] = Array.isArray(stride) ? stride : [stride, stride];
