@@ -155,8 +155,14 @@ async function refill(model: Model, request: LoadRequest, device: Device): Promi
     const { manifest, where, fill } = await find(job, Promise.resolve(model.device));
     if (keyOf(manifest) !== model.key)
       throw new PackageError("the model is another one by now", where, "Load it again.");
-    const weights = new Weights(device, manifest);
-    await fill(weights.extents(manifest, where));
+    const weights = new Weights(device, { weights: new Map() });
+    try {
+      weights.add(manifest);
+      await fill(weights.extents(manifest, where));
+    } catch (e) {
+      weights.free(); // it is tried again
+      throw e;
+    }
     Object.assign(model, { device, weights });
     model.info.device = device.info;
     model.adapters?.moved(device, weights);
