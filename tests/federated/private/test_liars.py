@@ -16,10 +16,11 @@ from edgewise.federated.codec import Schema
 from edgewise.federated.protocol import Refusal
 from edgewise.federated.secure.crypto import digest, split
 from edgewise.federated.secure.group import Group
+from edgewise.federated.secure.identity import Identity
 from edgewise.federated.secure.member import Member
 from edgewise.federated.secure.plan import Entry, Plan, Roster, threshold
 
-from .secure_toys import SIZE, Room, identity, members_of, plan_of
+from .secure_toys import AUTHORITY, SIZE, Room, identity, members_of, plan_of
 
 SCHEMA = Schema.of({"w": (8,)})
 
@@ -56,6 +57,21 @@ def test_a_client_that_is_there_twice_does_not_end_the_group():
         return len(room.sent[0]["roster"]["members"])
 
     assert asyncio.run(work()) == 4
+
+
+def test_a_certificate_that_expires_within_the_round_is_refused():
+    """Members check it later: it would end the group for all."""
+
+    async def work():
+        plan = plan_of(3)
+        own = identity("user-0")
+        soon = Identity(own._key.private_bytes_raw(), AUTHORITY.certify(own.public, "user-0", 10))
+        members = [Member(plan, soon, b"\1" * 32, np.zeros(SIZE, np.int16), 1.0)]
+        room = Room(plan, [*members, *members_of(plan)[1:]])
+        with pytest.raises(Refusal, match="expires before the round ends"):
+            room.say(0, "keys")
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("name", ["channel", "mask"])

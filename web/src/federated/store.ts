@@ -163,10 +163,13 @@ export class Store {
     await request(() => this.objects("clients", "readwrite").delete(this.key));
   }
 
-  /** Adds to the ledger, before anything leaves; nothing if this update is there already. */
+  /**
+   * Adds to the ledger, before anything leaves; nothing if this update is there already for this
+   * server.
+   */
   async record(entry: Omit<LedgerEntry, "time" | "sent">): Promise<void> {
     const known = await this.ledger();
-    if (known.some((e) => e.sha256 === entry.sha256)) return;
+    if (known.some((e) => e.sha256 === entry.sha256 && e.url === entry.url)) return;
     const added = { ...entry, time: Date.now(), sent: 0 };
     await request(() => this.objects("ledger", "readwrite").add(added));
   }
@@ -178,11 +181,18 @@ export class Store {
 
   /**
    * Counts bytes of an update, before they leave. One transaction: other tabs count, too.
+   * @param url of the server that gets them
    * @param needed bytes that will have to leave in all from now on
    * @param most bytes within 24 hours
    * @returns false if there are not so many left; nothing is counted then
    */
-  spend(sha256: string, bytes: number, needed: number, most: number): Promise<boolean> {
+  spend(
+    url: string,
+    sha256: string,
+    bytes: number,
+    needed: number,
+    most: number,
+  ): Promise<boolean> {
     return new Promise((resolve, reject) => {
       const ledger = this.objects("ledger", "readwrite");
       let enough = false;
@@ -192,7 +202,7 @@ export class Store {
       keys.onsuccess = () => {
         const entries = all.result as LedgerEntry[];
         enough = sentToday(entries) + needed <= most;
-        const at = entries.findIndex((e) => e.sha256 === sha256);
+        const at = entries.findIndex((e) => e.sha256 === sha256 && e.url === url);
         if (!enough || at < 0) return;
         const entry = entries[at]!;
         const sent = (entry.sent ?? entry.bytes) + bytes;

@@ -67,14 +67,14 @@ export async function upload(
 
 /** Sends an update from `begin` on, up to `end`. Returns how far. */
 async function sendPart(
-  { connection, store, most }: Sender,
+  { connection, url, store, most }: Sender,
   { data, sha256 }: Finished,
   begin: number,
   end: number,
 ): Promise<number> {
   const until = Math.min(data.length, end);
   if (begin >= until) return begin;
-  if (!(await store.spend(sha256, until - begin, data.length - begin, most)))
+  if (!(await store.spend(url, sha256, until - begin, data.length - begin, most)))
     throw new InputError(`the terms allow ${most} bytes a day`, "terms");
   for (let at = begin; at < until; at += CHUNK)
     connection.sendBytes(data.slice(at, Math.min(at + CHUNK, until)));

@@ -335,6 +335,23 @@ test("bytes of a day are those that left, also of repeated sends", async () => {
   assert.equal(database.ledger().length, 1);
 });
 
+test("the same bytes for another server are in the ledger, too", async () => {
+  const [client, first] = await join();
+  const told = await update(first);
+  await take(first, told.sha256, 0, told.bytes as number);
+  const joining = FederatedClient.join("ws://y", { trainer: trainer(), data: null });
+  const second = await socketOf(2);
+  clients.push((await joining) as FederatedClient<unknown>);
+  const again = await update(second);
+  assert.equal(again.sha256, told.sha256);
+  await take(second, again.sha256, 0, again.bytes as number);
+  const entries = (await client.ledger()).map((e) => [e.url, e.sent]);
+  assert.deepEqual(entries, [
+    ["ws://x", told.bytes],
+    ["ws://y", told.bytes],
+  ]);
+});
+
 test("an update whose answer was lost is known from the welcome", async () => {
   const [, socket] = await join();
   const told = await update(socket, { codec: "int4" });

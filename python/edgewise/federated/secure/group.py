@@ -13,6 +13,7 @@ import hmac
 import itertools
 import math
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,7 @@ from .plan import SEALED, Entry, Plan, Roster, centred, threshold
 STAGES = ("keys", "shares", "update", "consent", "unmask")
 ANSWERS = ("roster", "sealed", "survivors", "consents")
 """What the hub sends when a stage is complete; after the last one there is the sum."""
+RENEWED = 3600.0  # seconds; clients renew certificates that expire so soon
 ATTEMPTS = 500  # subsets of shares that are tried if some do not fit
 
 
@@ -156,6 +158,10 @@ class Group:
             if entry.certificate is None:
                 raise InputError("the client has no certificate", "keys")
             entry.certificate.check(self.authority)
+            # later it would end the group for all
+            left = min(RENEWED, self.seconds + (len(STAGES) - 1) * self.stage)
+            if entry.certificate.expires <= time.time() + left:
+                raise InputError("the certificate expires before the round ends", "keys")
         # one client that is here twice must not end the group for all
         for other, known in self.replies[0].items():
             if other == node:
