@@ -1,6 +1,5 @@
 // Streams of sound: a pipeline hears a microphone, or samples that the page has.
 
-import { plainError } from "../../protocol/errors.ts";
 import type { TaskFeed } from "../../protocol/tasks.ts";
 import { InputError } from "../../shared/errors.ts";
 import type { Client } from "../client.ts";
@@ -113,8 +112,8 @@ function portOf(vad: unknown): MessagePort {
   const { port1, port2 } = new MessageChannel();
   const nothing = { samples: new Float32Array(), sampling_rate: 0, last: false, options: {} };
   const request = { stream: ++streams, serve: port2, ...nothing };
-  client.call("task_feed", request, { transfer: [port2] }).catch((e) => {
-    port2.postMessage({ error: plainError(e) }); // nobody answers where its worker has ended
+  client.call("task_feed", request, { transfer: [port2] }).catch(({ what, remedy }) => {
+    port2.postMessage({ error: { what, remedy } }); // nobody answers where its worker has ended
   });
   return port1;
 }

@@ -1,7 +1,7 @@
 // Speech in a stream of another pipeline's: its worker sends the samples of its stream to the
 // worker of voice-activity-detection, which answers with what happened in them.
 
-import { plainError } from "../../../protocol/errors.ts";
+import { type PlainError, plainError } from "../../../protocol/errors.ts";
 import { aborted } from "../../../shared/abort.ts";
 import { InputError } from "../../../shared/errors.ts";
 import { stalled, within } from "../../../shared/watchdog.ts";
@@ -14,7 +14,7 @@ export const RATE = 16000;
 /** Options of voice activity for another stream, as in python/edgewise/pipelines/speech. */
 export const VOICE = { sampling_rate: RATE, min_silence_duration_ms: 700, speech_pad_ms: 200 };
 
-type Answer = { events: VoiceEvent[] } | { error: ReturnType<typeof plainError> };
+type Answer = { events: VoiceEvent[] } | { error: Pick<PlainError, "what" | "remedy"> };
 
 /** Asks the worker at the other end of a port. */
 export class PortVoice implements Voice {
