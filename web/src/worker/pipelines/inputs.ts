@@ -56,10 +56,6 @@ export function candidates(
           .filter(Boolean)
       : (options.texts("candidate_labels", []) ?? []);
   if (!labels.length || !labels.every(Boolean))
-    throw new InputError(
-      "there are no labels",
-      "candidate_labels",
-      'Give a list of strings: pipe(input, ["sport", "politics"]).',
-    );
+    throw new InputError("there are no labels", "candidate_labels", "Give a list of strings.");
   return { labels, texts: labels.map((label) => template.replaceAll("{}", () => label)) };
 }
