@@ -204,13 +204,13 @@ for (let message = await next(); message; message = await next()) {
           { ...v, data: bytes(v.data) },
         ]),
       );
-      const out = await training!.run(
+      const { values } = await training!.run(
         message.step.kind,
         feeds as Parameters<ArtifactSession["run"]>[1],
         signal,
       );
       value = Object.fromEntries(
-        Object.entries(out).map(([n, v]) => [n, { ...v, data: text(v.data as Uint8Array) }]),
+        Object.entries(values).map(([n, v]) => [n, { ...v, data: text(v.data as Uint8Array) }]),
       );
     } else if (message.update) value = training!.update();
     else if (message.reset) value = training!.reset();

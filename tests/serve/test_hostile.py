@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from coroutines import run
 
 from . import environment  # noqa: F401
 
@@ -293,7 +294,7 @@ def test_a_client_that_reads_slowly_is_given_up(monkeypatch):
             await asyncio.sleep(0.02)
 
     with pytest.raises(jobs.Cancelled):
-        asyncio.run(read())
+        run(read())
     assert 1 <= len(taken) < 20
 
 

@@ -5,10 +5,10 @@ import pytest
 pytest.importorskip("cryptography")
 pytest.importorskip("websockets")
 
-import asyncio
 import dataclasses
 
 import numpy as np
+from coroutines import run
 from edgewise.errors import InputError
 from edgewise.federated.client_secure import ClientTerms, SecureRound, key_of, make_update
 from edgewise.federated.client_state import ClientState
@@ -56,7 +56,7 @@ def test_a_client_that_is_there_twice_does_not_end_the_group():
         room.group.leave(4, Refusal("declined", "x"))
         return len(room.sent[0]["roster"]["members"])
 
-    assert asyncio.run(work()) == 4
+    assert run(work()) == 4
 
 
 def test_a_certificate_that_expires_within_the_round_is_refused():
@@ -71,7 +71,7 @@ def test_a_certificate_that_expires_within_the_round_is_refused():
         with pytest.raises(Refusal, match="expires before the round ends"):
             room.say(0, "keys")
 
-    asyncio.run(work())
+    run(work())
 
 
 @pytest.mark.parametrize("name", ["channel", "mask"])

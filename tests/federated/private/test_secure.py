@@ -11,6 +11,7 @@ import itertools
 import time
 
 import numpy as np
+from coroutines import run
 from edgewise.errors import InputError
 from edgewise.federated.protocol import Refusal
 from edgewise.federated.secure.budget import epsilon_of
@@ -23,10 +24,6 @@ from edgewise.federated.secure.plan import threshold
 from edgewise.federated.secure.quantize import Lattice
 
 from .secure_toys import AUTHORITY, Room, identity, members_of, plan_of, total_of
-
-
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
 def played(size, gone=None, **fields):
