@@ -16,7 +16,7 @@ const BUILDS = ["simd128-threads", "relaxed-threads"];
  * so they are stored as this number of pieces each, a piece of each build in turn. Together they
  * then compress to hardly more than one.
  */
-const PIECES = 40;
+const PIECES = 23;
 
 const { text: worker, beside, inputs } = await buildWhole();
 
