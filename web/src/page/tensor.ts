@@ -2,23 +2,9 @@
 
 import { ELEMENT_BITS } from "../gen/session.ts";
 import type { PlainTensor } from "../protocol/artifacts.ts";
+import { ARRAYS, arrayOf, type Elements } from "../shared/element-arrays.ts";
 import { InputError } from "../shared/errors.ts";
 
-const ARRAYS = {
-  float32: Float32Array,
-  float64: Float64Array,
-  int64: BigInt64Array,
-  uint64: BigUint64Array,
-  int32: Int32Array,
-  uint32: Uint32Array,
-  int16: Int16Array,
-  uint16: Uint16Array,
-  float16: Uint16Array,
-  bfloat16: Uint16Array,
-  int8: Int8Array,
-  uint8: Uint8Array,
-  bool: Uint8Array,
-} as const;
 /** Types without a JavaScript array type, or with packed elements: represented by their bytes. */
 const BYTES = [
   "uint4",
@@ -45,18 +31,7 @@ export type TensorType = keyof typeof ARRAYS | "string" | (typeof BYTES)[number]
  * Storage of a tensor: the typed array named after the element type; Uint16Array for float16 and
  * bfloat16; Uint8Array for bool and types of less than a byte; an array of strings for "string".
  */
-export type TensorData =
-  | Float32Array
-  | Float64Array
-  | BigInt64Array
-  | BigUint64Array
-  | Int32Array
-  | Uint32Array
-  | Int16Array
-  | Uint16Array
-  | Int8Array
-  | Uint8Array
-  | string[];
+export type TensorData = Elements | string[];
 /**
  * Where a tensor's elements are: in the page ("cpu"), in the worker's engine ("cpu-pinned"), or
  * disposed of ("none"). Names as in ONNX Runtime Web.
@@ -350,11 +325,8 @@ function typeOf(data: unknown): TensorType {
 }
 
 function dataOf(type: TensorType, data: unknown): TensorData {
-  const array = Object.hasOwn(ARRAYS, type)
-    ? ARRAYS[type as keyof typeof ARRAYS]
-    : (BYTES as readonly string[]).includes(type)
-      ? Uint8Array
-      : undefined;
+  const array =
+    arrayOf(type) ?? ((BYTES as readonly string[]).includes(type) ? Uint8Array : undefined);
   if (!array && type !== "string")
     throw new InputError(
       `there is no element type '${String(type).slice(0, 40)}'`,
@@ -390,7 +362,7 @@ function dataOf(type: TensorType, data: unknown): TensorData {
 
 /** A view of bytes as elements of a type. */
 function dataFrom(type: string, bytes: Uint8Array<ArrayBuffer>): TensorData {
-  const array = Object.hasOwn(ARRAYS, type) ? ARRAYS[type as keyof typeof ARRAYS] : Uint8Array;
+  const array = arrayOf(type) ?? Uint8Array;
   return new array(
     bytes.buffer,
     bytes.byteOffset,

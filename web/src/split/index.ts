@@ -21,6 +21,7 @@ export type { LedgerEntry } from "../hybrid/egress.ts";
 export { CloudError } from "../hybrid/events.ts";
 export { type Decision, type Policy, type Rules, rules, type Signals } from "../hybrid/policy.ts";
 export { HybridError } from "../hybrid/relay.ts";
+export type { Elements } from "../shared/element-arrays.ts";
 export { Aborted, EdgewiseError, InputError } from "../shared/errors.ts";
 export {
   type SessionLike,
@@ -31,4 +32,4 @@ export {
   splitSession,
   type Tensors,
 } from "./session.ts";
-export type { Elements, TensorLike } from "./wire.ts";
+export type { TensorLike } from "./wire.ts";

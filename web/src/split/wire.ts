@@ -1,20 +1,8 @@
 // Tensors there and back as safetensors files.
 
 import { readSafetensors, safetensorsHead } from "../shared/checkpoints/safetensors.ts";
+import { arrayOf, type Elements } from "../shared/element-arrays.ts";
 import { ModelError } from "../shared/errors.ts";
-
-/** Elements of a tensor, as of `Tensor` of this library and of ONNX Runtime Web. */
-export type Elements =
-  | Float32Array
-  | Float64Array
-  | BigInt64Array
-  | BigUint64Array
-  | Int32Array
-  | Uint32Array
-  | Int16Array
-  | Uint16Array
-  | Int8Array
-  | Uint8Array;
 
 /** A tensor, as of this library and of ONNX Runtime Web. */
 export interface TensorLike {
@@ -22,24 +10,6 @@ export interface TensorLike {
   readonly dims: readonly number[];
   readonly data: Elements | string[];
 }
-
-type Maker = new (buffer: ArrayBuffer) => Elements;
-
-const ARRAYS: Record<string, Maker> = {
-  float32: Float32Array,
-  float64: Float64Array,
-  float16: Uint16Array,
-  bfloat16: Uint16Array,
-  int64: BigInt64Array,
-  uint64: BigUint64Array,
-  int32: Int32Array,
-  uint32: Uint32Array,
-  int16: Int16Array,
-  uint16: Uint16Array,
-  int8: Int8Array,
-  uint8: Uint8Array,
-  bool: Uint8Array,
-};
 
 /** A safetensors file. @throws InputError for a type that it does not have, such as strings */
 export function packTensors(tensors: Record<string, TensorLike>): Uint8Array<ArrayBuffer> {
@@ -70,7 +40,7 @@ export async function unpackTensors(
   const { tensors } = await readSafetensors(new Blob([file]), where);
   const found = new Map<string, { type: string; dims: number[]; data: Elements }>();
   for (const [name, { dtype, shape, offset, bytes }] of tensors) {
-    const make = Object.hasOwn(ARRAYS, dtype) ? ARRAYS[dtype]! : undefined;
+    const make = arrayOf(dtype);
     if (!make) throw new ModelError(`tensor '${name}' is ${dtype}`, where, "");
     const buffer = file.buffer.slice(file.byteOffset + offset, file.byteOffset + offset + bytes);
     found.set(name, { type: dtype, dims: shape, data: new make(buffer) });
