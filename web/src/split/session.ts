@@ -17,6 +17,7 @@ import { HybridError } from "../hybrid/relay.ts";
 import { machine } from "../hybrid/surroundings.ts";
 import { throwIfAborted } from "../shared/abort.ts";
 import { InputError } from "../shared/errors.ts";
+import { seconds, Watchdog } from "../shared/watchdog.ts";
 import { packTensors, type TensorLike, unpackTensors } from "./wire.ts";
 
 /** Tensors by name. */
@@ -51,6 +52,8 @@ export interface SplitOptions<T extends TensorLike> {
   policy?: Policy;
   /** Bytes of an answer at most. Default: 64 MiB. */
   maxBytes?: number;
+  /** Milliseconds in which the server sends nothing, after which it has failed. Default: 60000. */
+  stall?: number;
   /** Where measured rates are kept; null: nowhere. Default: null. */
   keep?: Keeper | null;
 }
@@ -78,6 +81,7 @@ export interface SplitSession<T extends TensorLike> {
 }
 
 const MAX_BYTES = 64 << 20;
+const STALL = 60_000;
 
 /**
  * A model whose second part runs on a server: inputs stay here, and what `edgewise split` named
@@ -87,6 +91,9 @@ const MAX_BYTES = 64 << 20;
 export function splitSession<T extends TensorLike>(options: SplitOptions<T>): SplitSession<T> {
   const url = address(options.rest, "rest");
   url.pathname = url.pathname.replace(/\/$/, "");
+  const { stall = STALL } = options;
+  if (!(stall > 0))
+    throw new InputError(`it is ${String(stall)}`, "stall", "Give milliseconds above 0.");
   return new Split(options, url);
 }
 
@@ -218,13 +225,22 @@ class Split<T extends TensorLike> implements SplitSession<T> {
   }
 
   private async ask(body: Uint8Array<ArrayBuffer>, signal: AbortSignal) {
-    const { token: given, maxBytes = MAX_BYTES } = this.options;
+    const { token: given, maxBytes = MAX_BYTES, stall = STALL } = this.options;
     const token = typeof given === "function" ? await given() : given;
     const headers: Record<string, string> = { "Content-Type": "application/octet-stream" };
     if (token) headers.Authorization = `Bearer ${token}`;
-    const response = await this.egress.send(this.url, body, headers, signal);
-    if (!response.ok) throw await refused(response, this.url.href);
-    return await whole(response, maxBytes, this.url.href);
+    const late = new AbortController();
+    const silent = `the server sent nothing for ${seconds(stall)}`;
+    const dog = new Watchdog(() => late.abort(new CloudError(silent, this.url.href)), stall);
+    dog.wake();
+    try {
+      const either = AbortSignal.any([signal, late.signal]);
+      const response = await this.egress.send(this.url, body, headers, either);
+      if (!response.ok) throw await refused(response, this.url.href);
+      return await whole(response, maxBytes, this.url.href, () => dog.feed());
+    } finally {
+      dog.stop();
+    }
   }
 
   private observe(where: "device" | "cloud", begun: number): void {
@@ -246,6 +262,7 @@ async function whole(
   response: Response,
   most: number,
   where: string,
+  received: () => void,
 ): Promise<Uint8Array<ArrayBuffer>> {
   const pieces: Uint8Array<ArrayBuffer>[] = [];
   let total = 0;
@@ -253,6 +270,7 @@ async function whole(
   while (reader) {
     const { value, done } = await reader.read();
     if (done) break;
+    received();
     total += value.length;
     if (total > most) {
       reader.cancel().catch(() => undefined);

@@ -81,11 +81,13 @@ for (const [what, respond, words] of [
   ["refuses", (r) => r.writeHead(400).end('{"error": {"message": "no"}}'), /\(400\): no/],
   ["sends too much", (r) => r.end(Buffer.alloc(3000)), /more than 2000 bytes/],
   ["sends no file", (r) => r.end(Buffer.alloc(100, 255)), /header claims/],
+  ["never answers", () => undefined, /sent nothing for 0.2 s/],
+  ["stops", (r) => r.writeHead(200).write("x"), /sent nothing for 0.2 s/],
   ["breaks off", (r) => r.writeHead(200, { "Content-Length": 9 }).destroy(), /terminated|failed/],
 ] as [string, (r: ServerResponse) => void, RegExp][])
   test(`a server that ${what}`, async () => {
     answer = respond;
-    const error = await made({ maxBytes: 2000 })
+    const error = await made({ maxBytes: 2000, stall: 200 })
       .run(feeds())
       .then(
         () => assert.fail(),
@@ -95,6 +97,7 @@ for (const [what, respond, words] of [
     assert.match(error.message, words);
     const session = made({
       maxBytes: 2000,
+      stall: 200,
       whole: async () => ({ run: async () => ({ out: of(9) }) }),
     });
     assert.deepEqual(await session.run(feeds()), { out: of(9) });
