@@ -277,6 +277,16 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
 
+    def _replace(self, name: str, text: str) -> None:
+        """Writes a file as a whole, for its owner alone: it may have tickets and keys."""
+        temporary = self._file(f"{name}.part")
+        with open(temporary, "w", encoding="utf-8") as file:
+            os.chmod(temporary, 0o600)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._file(name))
+
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
 
@@ -309,11 +319,7 @@ class RunFolder:
             self._file("initial.safetensors"),
         )
         text = json.dumps({"format": FORMAT, **asdict(settings)}, indent=1)
-        temporary = self._file("run.json.part")
-        with open(temporary, "w", encoding="utf-8") as file:
-            os.chmod(temporary, 0o600)  # tickets and the key of receipts
-            file.write(text + "\n")
-        os.replace(temporary, self._file("run.json"))
+        self._replace("run.json", text + "\n")
 
     def settings(self) -> Settings:
         """The settings.
@@ -368,12 +374,7 @@ class RunFolder:
         """Writes how many rounds with noise have begun: before one begins, since a process that is
         killed may have published its result.
         """
-        temporary = self._file("privacy.json.part")
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({"begun": begun, "ended": ended}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._file("privacy.json"))
+        self._replace("privacy.json", json.dumps({"begun": begun, "ended": ended}))
 
     def lines(self) -> list[dict[str, Any]]:
         """The complete lines of rounds.jsonl, the last one of each round."""
