@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo hub check format test frameworks bench soak goals fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
+.PHONY: help demo hub check format test test-all frameworks bench soak goals fuzz docs gen operators wasm native sanitize threads web extension wheel wheels notebooks jupyterlite clean
 
 PYTHON ?= $(firstword $(shell command -v python3.11; command -v python3))
 PORT   ?= 8017
@@ -33,7 +33,7 @@ demo_model     := $(shell find web/demo/model web/demo/rooms/models -type f 2>/d
 core_tests     := $(wildcard tests/core/*.c tests/core/common/*.[ch])
 
 help: ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model ## build everything a page needs, serve the demo on http://localhost:8017
 	@if [ -x .build/venv-federated/bin/flwr ]; then $(hub) > .build/hub.log 2>&1 & trap "kill $$! 2> /dev/null" EXIT INT TERM; fi; \
@@ -45,9 +45,12 @@ hub = PYTHONPATH=python .build/venv-federated/bin/python -m edgewise.cli federat
 hub: $(stamp)/venv-federated $(stamp)/native ## serve the rounds of the demo's room "Teach it together" on ws://127.0.0.1:8765 (make demo does so if this ran once)
 	@$(hub)
 
-test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu $(stamp)/venv-federated $(stamp)/venv-serve $(stamp)/venv-release ## run all tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
+test: $(stamp)/venv-test $(stamp)/native $(stamp)/sanitize $(stamp)/threads $(stamp)/web $(stamp)/wasm $(stamp)/wheel-pure $(stamp)/demo-model $(stamp)/browser $(stamp)/browsers $(stamp)/bundlers $(stamp)/web-ext $(stamp)/gpu $(stamp)/venv-federated $(stamp)/venv-serve $(stamp)/venv-release ## run the tests (TESTS=tests/ops: only those; JOBS=1: number of processes)
 	npm --prefix web run --silent check
 	$(python) -m pytest $(TESTS) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+test-all: export EDGEWISE_TESTS = all
+test-all: test ## run the tests, those marked slow included: before a release
 
 frameworks: $(stamp)/venv-test $(stamp)/native $(stamp)/demo-model $(stamp)/browser $(stamp)/frameworks ## build a page with each web framework and run it, about 3 minutes
 	$(python) -m pytest tests/frameworks/frameworks.py -q

@@ -18,6 +18,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from engines import ENGINES, close_engines, open_engine
+from tiers import drop_slow
 
 # The same examples in each run, however long they take.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
@@ -75,8 +76,11 @@ def playwright():
         yield one
 
 
-def pytest_collection_modifyitems(items):
-    """Sorts the files of LONG folders to the front; tests of one file keep their order."""
+def pytest_collection_modifyitems(config, items):
+    """Leaves slow tests to `make test-all`. Sorts the files of LONG folders to the front; tests of
+    one file keep their order.
+    """
+    drop_slow(config, items)
     order = {Path(__file__).parent / name: i for i, name in enumerate(LONG)}
 
     @functools.cache
