@@ -21,6 +21,8 @@ The first comment lines of a shader say how it is run, as `// key: value`:
     after       an output that such a shader may join, `y if condition`: one element for each
                 invocation
 
+Functions in a folder's shared.wgsl become part of its shaders that refer to them.
+
 Those in core/sampling belong to no kernel and are whole programs.
 """
 
@@ -32,6 +34,7 @@ import re
 import shaders_typescript
 from edgewise.declare.kernel import KERNELS, parse
 
+SHARED = "shared"
 KERNELS_FOLDER = pathlib.Path(__file__).resolve().parents[1] / "kernels"
 KEYS = {"threads", "groups", "group", "when", "apply", "stages"}
 KEYS |= {"alike", "vary", "same", "before", "after", "computes", "joins"}
@@ -75,16 +78,47 @@ def check(path, kernel, declared, text):
             raise ValueError(f"{path}: '{name}' is a parameter of the kernel")
 
 
+def functions(text):
+    """{name: text} of functions."""
+    found = (re.match(r"fn (\w+)", part) for part in re.split(r"\n(?=fn )", text.strip()))
+    return {one[1]: one.string for one in found}
+
+
+def referred(declared, text, shared):
+    """The functions of {name: text} that a shader refers to, itself or through others."""
+    patterns = re.findall(r"= *([\w{}]+)", declared.get("apply", ""))
+    applied = [re.sub(r"\{\w+\}", r"\\w+", pattern) for pattern in patterns]
+    found: dict[str, str] = {}
+
+    def add(within):
+        for name, part in shared.items():
+            if name not in found and re.search(rf"\b{name}\b", within):
+                found[name] = part
+                add(part)
+
+    add(text)
+    if found:  # what `apply` names is referred to by the name that it replaces
+        for name, part in shared.items():
+            if any(re.fullmatch(pattern, name) for pattern in applied):
+                found[name] = part
+    return "\n".join([text, *(found[name] for name in shared if name in found)])
+
+
 def collected():
     """(functions that shaders share, {kernel: [(name, {key: value}, text)]}), special ones first"""
     _, common = read(KERNELS_FOLDER / "common.wgsl")
     of: dict[str, list] = {}
     for path in sorted(KERNELS_FOLDER.glob("*/*.wgsl")):
         name = path.name.removesuffix(".wgsl")
+        if name == SHARED:
+            continue
         kernel = KERNELS.get(name.split(".")[0])
         if kernel is None:
             raise ValueError(f"{path}: there is no kernel '{name}'")
         declared, text = read(path)
+        beside = path.with_name(f"{SHARED}.wgsl")
+        if beside.exists():
+            text = referred(declared, text, functions(read(beside)[1]))
         check(path, kernel, declared, text)
         of.setdefault(kernel.name, []).append((name, declared, text))
     for variants in of.values():

@@ -99,7 +99,7 @@ PARTS = {  # by folder
 IMAGES = {"arg_reduce", "batch_norm", "byte_lookup", "gather_elements", "gather_nd"}
 IMAGES |= {"integer_binary", "integer_depthwise", "integer_max_pool", "linear_attention"}
 IMAGES |= {"product", "quantize", "random", "scatter_elements", "scatter_nd", "top_k", "trilu"}
-PACKED = ("pack_integer", "integer_product")  # whose layout differs between machines: in no part
+PACKED = ("pack_integer", "integer_product", "recurrent_bytes")  # whose layout differs between machines: in no part
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Mod: "%"}
 COMPARE = {ast.Eq: "===", ast.NotEq: "!==", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}

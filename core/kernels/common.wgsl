@@ -173,6 +173,17 @@ fn highest_of_lanes(lane: u32, v: f32) -> f32 {
   workgroupBarrier();
   return lanes[0];
 }
+// The sum over 16 neighbours, for the first of them; of a workgroup of 64.
+var<workgroup> neighbours: array<f32, GROUP>;
+fn sum_of_sixteen(lane: u32, v: f32) -> f32 {
+  neighbours[lane] = v;
+  workgroupBarrier();
+  var s = 0f;
+  if (lane % 16u == 0u) {
+    for (var i = 0u; i < 16u; i++) { s += neighbours[lane + i]; }
+  }
+  return s;
+}
 
 // WGSL's log, for kernels that have a parameter `log`
 fn logarithm(v: f32) -> f32 { return log2(v) * 0.69314718f; }

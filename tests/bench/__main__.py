@@ -13,10 +13,9 @@ import os
 import sys
 import time
 
-from . import binding, kernels, language, networks, ops, pipelines, real, start, training
+from . import binding, gpu, kernels, language, networks, ops, pipelines, real, start, training
 from .browser import Bench, say
 from .contenders import busy
-from .language import webgpu
 from .results import report
 
 MODULES = (
@@ -29,7 +28,7 @@ MODULES = (
     binding,
     real,
     pipelines,
-    webgpu,
+    gpu,
 )  # modules with CASES and run(bench, cases, rounds, seconds) -> {case: result}, see report.py
 CASES = {case: module for module in MODULES for case in module.CASES}
 

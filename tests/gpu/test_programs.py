@@ -28,7 +28,7 @@ from training.zoo import ZooCase, cases
 from .test_arenas import ForeignEngine, language_model
 
 ROOT = Path(__file__).parents[2]
-IN_WASM = ("pack_integer", "integer_product")  # in pages
+IN_WASM = ("pack_integer", "integer_product", "recurrent_bytes")  # in pages
 NUMBERS = [
     1.0,
     -0.0,

@@ -42,10 +42,6 @@ fn run(at: u32, lane: u32) {
     s = 0f;
     for (var i = 0u; i < parts(); i++) { s += partial[lane + i * step]; }
     let to = p * y0 + q * y1 + row * y_row + column;
-    var v = alpha * s;
-    if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
-    v = activate(v);
-    if (has_residual) { v += residual(to); }
-    y_set(to, v);
+    ended_scaled(to, row, column, s);
   }
 }

@@ -69,11 +69,7 @@ fn run(at: u32, lane: u32) {
       let column = column0 + c + j;
       if (row < m && column < n) {
         let to = p * y0 + q * y1 + row * y_row + column;
-        var v = alpha * sums[i][j];
-        if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
-        v = activate(v);
-        if (has_residual) { v += residual(to); }
-        y_set(to, v);
+        ended_scaled(to, row, column, sums[i][j]);
       }
     }
   }

@@ -25,8 +25,7 @@ fn run(at: u32, lane: u32) {
       let word = b_word(column * (BLOCKS * WORDS) + w);
       let from_ = blk * block + (w % WORDS) * EACH;
       let factor = scales(column * BLOCKS + blk);
-      var zero = f32(1u << (bits - 1u));
-      if (has_zeros) { zero = zero_of(column, blk); }
+      let zero = zero_at(column, blk);
       for (var r = 0u; r < ROWS; r++) {
         if (r >= count) { break; }
         let source = (first + r) * a_row + from_;
@@ -48,17 +47,6 @@ fn run(at: u32, lane: u32) {
   if (lane < 4u * count && to < n) {
     var s = 0f;
     for (var i = 0u; i < 16u; i++) { s += partial[lane % 4u * 16u + i][lane / 4u]; }
-    if (has_bias) { s += bias(to); }
-    s = activate(s);
-    if (has_residual) { s += residual(row * y_row + to); }
-    y_set(row * y_row + to, s);
+    ended(row * y_row + to, to, s);
   }
-}
-// zero points: floats, one for each block, or packed like b with rows padded to bytes
-fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
-fn zero_of_u(column: u32, blk: u32) -> f32 {
-  const row_bytes = (BLOCKS * bits + 7) / 8;
-  let bit = blk * bits;
-  let byte = zeros(column * row_bytes + bit / 8u);
-  return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
 }

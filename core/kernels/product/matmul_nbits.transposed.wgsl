@@ -16,21 +16,8 @@ fn element(i: u32) {
   let word = part * WORDS + column % block / EACH;
   var s = 0f;
   for (var j = 0u; j < n; j++) {
-    var zero = f32(1u << (bits - 1u));
-    if (has_zeros) { zero = zero_of(j, part); }
     let code = (b_word(j * (BLOCKS * WORDS) + word) >> shift) & ((1u << bits) - 1u);
-    s = fma(a(row * a_row + j), (f32(code) - zero) * scales(j * BLOCKS + part), s);
+    s = fma(a(row * a_row + j), (f32(code) - zero_at(j, part)) * scales(j * BLOCKS + part), s);
   }
-  if (has_bias) { s += bias(column); }
-  s = activate(s);
-  if (has_residual) { s += residual(row * y_row + column); }
-  y_set(row * y_row + column, s);
-}
-// zero points: floats, one for each block, or packed like b with rows padded to bytes
-fn zero_of_f(column: u32, part: u32) -> f32 { return zeros(column * BLOCKS + part); }
-fn zero_of_u(column: u32, part: u32) -> f32 {
-  const row_bytes = (BLOCKS * bits + 7) / 8;
-  let bit = part * bits;
-  let byte = zeros(column * row_bytes + bit / 8u);
-  return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+  ended(row * y_row + column, column, s);
 }

@@ -14,8 +14,6 @@ const EACH = 32 / bits;
 const BLOCKS = (k + block - 1) / block;
 const WORDS = block * bits / 32;
 
-var<workgroup> partial: array<f32, GROUP>;
-
 fn run(at: u32, lane: u32) {
   let across = ceil_div(n, 4u);
   let row = at / across;
@@ -26,9 +24,8 @@ fn run(at: u32, lane: u32) {
     for (var w = part; w < BLOCKS * WORDS; w += 16u) {
       let blk = w / WORDS;
       let word = b_word(column * (BLOCKS * WORDS) + w);
-      var from_ = blk * block + (w % WORDS) * EACH;
-      var zero = f32(1u << (bits - 1u));
-      if (has_zeros) { zero = zero_of(column, blk); }
+      let from_ = blk * block + (w % WORDS) * EACH;
+      let zero = zero_at(column, blk);
       var t = 0f;
       for (var e = 0u; e < EACH; e++) {
         if (from_ + e < k) {
@@ -39,22 +36,6 @@ fn run(at: u32, lane: u32) {
       s = fma(t, scales(column * BLOCKS + blk), s);
     }
   }
-  partial[lane] = s;
-  workgroupBarrier();
-  if (part == 0u && column < n) {
-    s = 0f;
-    for (var i = 0u; i < 16u; i++) { s += partial[lane + i]; }
-    if (has_bias) { s += bias(column); }
-    s = activate(s);
-    if (has_residual) { s += residual(row * y_row + column); }
-    y_set(row * y_row + column, s);
-  }
-}
-// zero points: floats, one for each block, or packed like b with rows padded to bytes
-fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
-fn zero_of_u(column: u32, blk: u32) -> f32 {
-  const row_bytes = (BLOCKS * bits + 7) / 8;
-  let bit = blk * bits;
-  let byte = zeros(column * row_bytes + bit / 8u);
-  return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+  s = sum_of_sixteen(lane, s);
+  if (part == 0u && column < n) { ended(row * y_row + column, column, s); }
 }

@@ -3,6 +3,7 @@
 import { batch, oneHot, repeat, start } from "./batch.js";
 import { openJax } from "./jax-open.js";
 import { now, serve } from "./rpc.js";
+import { adapter, counts, peakBytes } from "./webgpu/counts.js";
 
 let jax;
 let np;
@@ -61,9 +62,9 @@ function model({ kind, layers, width, heads, batch: rows, sequence }, lora) {
 }
 
 serve({
-  async open(url, threads) {
+  async open(url, threads, device = "wasm") {
     const begin = now();
-    jax = await openJax(threads);
+    jax = await openJax(threads, device);
     [np, nn] = [jax.numpy, jax.nn];
     const { info, weights } = await start(url);
     const { numbers, labels } = batch(info);
@@ -142,7 +143,9 @@ serve({
       await jax.blockUntilReady([p, m, v]);
       return (await l.data())[0];
     };
-    return { ms: now() - begin };
+    const ms = now() - begin;
+    return { ms, ...(device === "webgpu" ? await adapter() : {}) };
   },
   steps: (count, ms) => repeat(step, count, ms),
+  counts: () => ({ ...counts, peakBytes: peakBytes() }),
 });

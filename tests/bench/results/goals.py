@@ -8,6 +8,7 @@ from statistics import median
 from ..binding import ARENA
 from ..contenders import NATIVE, ONE, ORT_ONE, TF, TRAINING_ONE, TWO, WLLAMA_ONE
 from ..first_result import FIRST_RESULT
+from ..gpu import tokens as gpu
 from ..real import INLINE, NATIVE_EDGEWISE, NATIVELY, ORT_WORKER
 from ..start import COMPILED, FIRST_PROMPT, FIRST_TOKEN, IMPORTED
 from ..stats import ratio, show, summary
@@ -176,6 +177,8 @@ GOALS = [
         )
         for title, where, theirs, least, ours in REAL
     ),
+    *(Goal("WebGPU: a token", "webgpu", "", who, 1, gpu.OURS) for who in gpu.PEERS),
+    Goal("WebGPU: training step", "webgpu train", "*", gpu.JAX, 1, gpu.OURS),
     Goal("", "size", "*", None, at_most=400),
     Goal(
         "arena over what is alive at once, worst of the zoo's graphs",

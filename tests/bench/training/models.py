@@ -16,7 +16,7 @@ from ..contenders import EDGEWISE, JAX, JAX_TWO, TF
 from ..contenders import ORT_TRAINING as ORT
 from ..contenders import TRAINING_ONE as ORT_ONE
 from ..contenders import TRAINING_TWO as ORT_TWO
-from .networks import TRAINING
+from .networks import NETWORKS
 
 CONTENDERS = {
     **{who: ("training.js", how) for who, how in EDGEWISE.items()},
@@ -35,7 +35,7 @@ def trained_names(name):
 
 def batch(name):
     """The inputs, as in page/batch.js: (input name, its array, int64 labels)."""
-    arguments = TRAINING[name][1]
+    arguments = NETWORKS[name][1]
     if name == "mlp":
         rows, (first, *_, last) = 64, arguments["dims"]
         return (
@@ -52,7 +52,7 @@ def flops(name):
     """Floating-point operations of the matrix products of a step: forward, and the required
     gradients.
     """
-    a = TRAINING[name][1]
+    a = NETWORKS[name][1]
     if name == "mlp":
         sizes = [x * y for x, y in zip(a["dims"], a["dims"][1:])]
         return 2 * 64 * (3 * sum(sizes) - sizes[0])  # the gradient of x is not required
@@ -70,7 +70,7 @@ def model_files(name):
     folder = WORK / "train"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.onnx"
-    function, arguments = TRAINING[name]
+    function, arguments = NETWORKS[name]
     model = function(**arguments)
     data = model.SerializeToString()
     if path.exists() and path.read_bytes() == data:

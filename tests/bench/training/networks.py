@@ -139,3 +139,27 @@ TRAINING = {
         },
     ),
 }
+
+
+# name: (function, its arguments, title), small enough for a GPU in software: case `webgpu`
+ON_GPU = {
+    "mlp": (*TRAINING["mlp"], "MLP 784-512-512-10, batch 64"),
+    **{
+        name: (
+            gpt,
+            {
+                "layers": 2,
+                "width": 64,
+                "heads": 2,
+                "inner": 192,
+                "vocab": 256,
+                "batch": 4,
+                "sequence": 32,
+                **more,
+            },
+            f"GPT, 2 layers of 64, 4 x 32 tokens{title}",
+        )
+        for name, more, title in (("gpt2", {}, ""), ("gpt2-lora", {"rank": 8}, ", LoRA r = 8"))
+    },
+}
+NETWORKS = {**TRAINING, **{name: one[:2] for name, one in ON_GPU.items()}}

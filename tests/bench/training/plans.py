@@ -13,9 +13,12 @@ def optimizer():
     return AdamW(lr=1e-3, weight_decay=0.0, form="ort")
 
 
-def program(path):
-    """The training program of the model, compiled from the same file as for all contenders."""
+def program(path, target=None):
+    """The training program of the model, compiled from the same file as for all contenders. target:
+    of targets.target_named, by default the processor.
+    """
     from edgewise.onnx import FileSource, read_model
+    from edgewise.targets import CPU
     from edgewise.training.losses import CrossEntropyLoss
     from edgewise.training.program import Program
 
@@ -27,6 +30,7 @@ def program(path):
         loss=CrossEntropyLoss(),
         optimizer=optimizer(),
         trainable=json.loads(path.with_suffix(".json").read_text())["trained"],
+        target=target or CPU,
     )
 
 

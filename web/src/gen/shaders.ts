@@ -225,6 +225,16 @@ fn highest_of_lanes(lane: u32, v: f32) -> f32 {
   workgroupBarrier();
   return lanes[0];
 }
+var<workgroup> neighbours: array<f32, GROUP>;
+fn sum_of_sixteen(lane: u32, v: f32) -> f32 {
+  neighbours[lane] = v;
+  workgroupBarrier();
+  var s = 0f;
+  if (lane % 16u == 0u) {
+    for (var i = 0u; i < 16u; i++) { s += neighbours[lane + i]; }
+  }
+  return s;
+}
 fn logarithm(v: f32) -> f32 { return log2(v) * 0.69314718f; }
 fn number_f(v: f32) -> f32 { return v; }
 fn number_u(v: u32) -> f32 { return f32(v); }
@@ -259,6 +269,7 @@ export const PART_OF: Readonly<Record<string, "images" | "training">> = {
   quantize: "images",
   random: "images",
   recurrent: "images",
+  recurrent_grad: "training",
   resample: "images",
   roi_pool: "images",
   scatter_elements: "images",
@@ -923,12 +934,15 @@ fn run(at: u32, lane: u32) {
     s = 0f;
     for (var i = 0u; i < parts(); i++) { s += partial[lane + i * step]; }
     let to = p * y0 + q * y1 + row * y_row + column;
-    var v = alpha * s;
-    if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
-    v = activate(v);
-    if (has_residual) { v += residual(to); }
-    y_set(to, v);
+    ended_scaled(to, row, column, s);
   }
+}
+fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
+  var v = alpha * sum;
+  if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
+  v = activate(v);
+  if (has_residual) { v += residual(to); }
+  y_set(to, v);
 }
 `,
       },
@@ -999,14 +1013,17 @@ fn run(at: u32, lane: u32) {
       let column = column0 + c + j;
       if (row < m && column < n) {
         let to = p * y0 + q * y1 + row * y_row + column;
-        var v = alpha * sums[i][j];
-        if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
-        v = activate(v);
-        if (has_residual) { v += residual(to); }
-        y_set(to, v);
+        ended_scaled(to, row, column, sums[i][j]);
       }
     }
   }
+}
+fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
+  var v = alpha * sum;
+  if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
+  v = activate(v);
+  if (has_residual) { v += residual(to); }
+  y_set(to, v);
 }
 `,
       },
@@ -1056,8 +1073,7 @@ fn run(at: u32, lane: u32) {
       let word = b_word(column * (BLOCKS * WORDS) + w);
       let from_ = blk * block + (w % WORDS) * EACH;
       let factor = scales(column * BLOCKS + blk);
-      var zero = f32(1u << (bits - 1u));
-      if (has_zeros) { zero = zero_of(column, blk); }
+      let zero = zero_at(column, blk);
       for (var r = 0u; r < ROWS; r++) {
         if (r >= count) { break; }
         let source = (first + r) * a_row + from_;
@@ -1079,10 +1095,7 @@ fn run(at: u32, lane: u32) {
   if (lane < 4u * count && to < n) {
     var s = 0f;
     for (var i = 0u; i < 16u; i++) { s += partial[lane % 4u * 16u + i][lane / 4u]; }
-    if (has_bias) { s += bias(to); }
-    s = activate(s);
-    if (has_residual) { s += residual(row * y_row + to); }
-    y_set(row * y_row + to, s);
+    ended(row * y_row + to, to, s);
   }
 }
 fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
@@ -1091,6 +1104,17 @@ fn zero_of_u(column: u32, blk: u32) -> f32 {
   let bit = blk * bits;
   let byte = zeros(column * row_bytes + bit / 8u);
   return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+fn zero_at(column: u32, blk: u32) -> f32 {
+  if (has_zeros) { return zero_of(column, blk); }
+  return f32(1u << (bits - 1u));
+}
+fn ended(to: u32, column: u32, sum: f32) {
+  var s = sum;
+  if (has_bias) { s += bias(column); }
+  s = activate(s);
+  if (has_residual) { s += residual(to); }
+  y_set(to, s);
 }
 `,
       },
@@ -1116,22 +1140,28 @@ fn element(i: u32) {
   let word = part * WORDS + column % block / EACH;
   var s = 0f;
   for (var j = 0u; j < n; j++) {
-    var zero = f32(1u << (bits - 1u));
-    if (has_zeros) { zero = zero_of(j, part); }
     let code = (b_word(j * (BLOCKS * WORDS) + word) >> shift) & ((1u << bits) - 1u);
-    s = fma(a(row * a_row + j), (f32(code) - zero) * scales(j * BLOCKS + part), s);
+    s = fma(a(row * a_row + j), (f32(code) - zero_at(j, part)) * scales(j * BLOCKS + part), s);
   }
-  if (has_bias) { s += bias(column); }
-  s = activate(s);
-  if (has_residual) { s += residual(row * y_row + column); }
-  y_set(row * y_row + column, s);
+  ended(row * y_row + column, column, s);
 }
-fn zero_of_f(column: u32, part: u32) -> f32 { return zeros(column * BLOCKS + part); }
-fn zero_of_u(column: u32, part: u32) -> f32 {
+fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
+fn zero_of_u(column: u32, blk: u32) -> f32 {
   const row_bytes = (BLOCKS * bits + 7) / 8;
-  let bit = part * bits;
+  let bit = blk * bits;
   let byte = zeros(column * row_bytes + bit / 8u);
   return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+fn zero_at(column: u32, blk: u32) -> f32 {
+  if (has_zeros) { return zero_of(column, blk); }
+  return f32(1u << (bits - 1u));
+}
+fn ended(to: u32, column: u32, sum: f32) {
+  var s = sum;
+  if (has_bias) { s += bias(column); }
+  s = activate(s);
+  if (has_residual) { s += residual(to); }
+  y_set(to, s);
 }
 `,
       },
@@ -1151,7 +1181,6 @@ fn zero_of_u(column: u32, part: u32) -> f32 {
 const EACH = 32 / bits;
 const BLOCKS = (k + block - 1) / block;
 const WORDS = block * bits / 32;
-var<workgroup> partial: array<f32, GROUP>;
 fn run(at: u32, lane: u32) {
   let across = ceil_div(n, 4u);
   let row = at / across;
@@ -1162,9 +1191,8 @@ fn run(at: u32, lane: u32) {
     for (var w = part; w < BLOCKS * WORDS; w += 16u) {
       let blk = w / WORDS;
       let word = b_word(column * (BLOCKS * WORDS) + w);
-      var from_ = blk * block + (w % WORDS) * EACH;
-      var zero = f32(1u << (bits - 1u));
-      if (has_zeros) { zero = zero_of(column, blk); }
+      let from_ = blk * block + (w % WORDS) * EACH;
+      let zero = zero_at(column, blk);
       var t = 0f;
       for (var e = 0u; e < EACH; e++) {
         if (from_ + e < k) {
@@ -1175,16 +1203,8 @@ fn run(at: u32, lane: u32) {
       s = fma(t, scales(column * BLOCKS + blk), s);
     }
   }
-  partial[lane] = s;
-  workgroupBarrier();
-  if (part == 0u && column < n) {
-    s = 0f;
-    for (var i = 0u; i < 16u; i++) { s += partial[lane + i]; }
-    if (has_bias) { s += bias(column); }
-    s = activate(s);
-    if (has_residual) { s += residual(row * y_row + column); }
-    y_set(row * y_row + column, s);
-  }
+  s = sum_of_sixteen(lane, s);
+  if (part == 0u && column < n) { ended(row * y_row + column, column, s); }
 }
 fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
 fn zero_of_u(column: u32, blk: u32) -> f32 {
@@ -1192,6 +1212,17 @@ fn zero_of_u(column: u32, blk: u32) -> f32 {
   let bit = blk * bits;
   let byte = zeros(column * row_bytes + bit / 8u);
   return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+fn zero_at(column: u32, blk: u32) -> f32 {
+  if (has_zeros) { return zero_of(column, blk); }
+  return f32(1u << (bits - 1u));
+}
+fn ended(to: u32, column: u32, sum: f32) {
+  var s = sum;
+  if (has_bias) { s += bias(column); }
+  s = activate(s);
+  if (has_residual) { s += residual(to); }
+  y_set(to, s);
 }
 `,
       },

@@ -951,16 +951,6 @@ fn product_of_reset(row: u32) -> f32 {
   for (var u = 0u; u < h; u++) { s = fma(reset[u], r(row_at(row, u)), s); }
   return s;
 }
-fn activated(v: f32, at: u32) -> f32 {
-  var w = select(table(at + 2u), table(at + 1u), v < 0f) * v + table(at + 3u);
-  if (table(at) == 1f) { w = sigmoid(v); }
-  if (table(at) == 2f) { w = table(at + 1u) * safe_tanh(table(at + 2u) * v); }
-  return clamped(w, table(at + 4u), table(at + 5u));
-}
-fn peephole(place: u32) -> f32 {
-  if (has_peepholes) { return peepholes(place); }
-  return 0f;
-}
 fn lstm(direction: u32, j: u32, to: u32, cell: u32) -> f32 {
   let f = direction * 18u;
   let peep = direction * 3u * h + j;
@@ -1058,6 +1048,16 @@ fn run(at: u32, lane: u32) {
     }
   }
   for (var j = lane; j < h; j += GROUP) { h_last_set(state + j, hidden[j]); }
+}
+fn activated(v: f32, at: u32) -> f32 {
+  var w = select(table(at + 2u), table(at + 1u), v < 0f) * v + table(at + 3u);
+  if (table(at) == 1f) { w = sigmoid(v); }
+  if (table(at) == 2f) { w = table(at + 1u) * safe_tanh(table(at + 2u) * v); }
+  return clamped(w, table(at + 4u), table(at + 5u));
+}
+fn peephole(place: u32) -> f32 {
+  if (has_peepholes) { return peepholes(place); }
+  return 0f;
 }
 `,
       },

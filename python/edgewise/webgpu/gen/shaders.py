@@ -158,6 +158,16 @@ fn highest_of_lanes(lane: u32, v: f32) -> f32 {
   workgroupBarrier();
   return lanes[0];
 }
+var<workgroup> neighbours: array<f32, GROUP>;
+fn sum_of_sixteen(lane: u32, v: f32) -> f32 {
+  neighbours[lane] = v;
+  workgroupBarrier();
+  var s = 0f;
+  if (lane % 16u == 0u) {
+    for (var i = 0u; i < 16u; i++) { s += neighbours[lane + i]; }
+  }
+  return s;
+}
 fn logarithm(v: f32) -> f32 { return log2(v) * 0.69314718f; }
 fn number_f(v: f32) -> f32 { return v; }
 fn number_u(v: u32) -> f32 { return f32(v); }
@@ -1138,12 +1148,15 @@ fn run(at: u32, lane: u32) {
     s = 0f;
     for (var i = 0u; i < parts(); i++) { s += partial[lane + i * step]; }
     let to = p * y0 + q * y1 + row * y_row + column;
-    var v = alpha * s;
-    if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
-    v = activate(v);
-    if (has_residual) { v += residual(to); }
-    y_set(to, v);
+    ended_scaled(to, row, column, s);
   }
+}
+fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
+  var v = alpha * sum;
+  if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
+  v = activate(v);
+  if (has_residual) { v += residual(to); }
+  y_set(to, v);
 }
 """,
         ),
@@ -1215,14 +1228,17 @@ fn run(at: u32, lane: u32) {
       let column = column0 + c + j;
       if (row < m && column < n) {
         let to = p * y0 + q * y1 + row * y_row + column;
-        var v = alpha * sums[i][j];
-        if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
-        v = activate(v);
-        if (has_residual) { v += residual(to); }
-        y_set(to, v);
+        ended_scaled(to, row, column, sums[i][j]);
       }
     }
   }
+}
+fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
+  var v = alpha * sum;
+  if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
+  v = activate(v);
+  if (has_residual) { v += residual(to); }
+  y_set(to, v);
 }
 """,
         ),
@@ -1625,8 +1641,7 @@ fn run(at: u32, lane: u32) {
       let word = b_word(column * (BLOCKS * WORDS) + w);
       let from_ = blk * block + (w % WORDS) * EACH;
       let factor = scales(column * BLOCKS + blk);
-      var zero = f32(1u << (bits - 1u));
-      if (has_zeros) { zero = zero_of(column, blk); }
+      let zero = zero_at(column, blk);
       for (var r = 0u; r < ROWS; r++) {
         if (r >= count) { break; }
         let source = (first + r) * a_row + from_;
@@ -1648,10 +1663,7 @@ fn run(at: u32, lane: u32) {
   if (lane < 4u * count && to < n) {
     var s = 0f;
     for (var i = 0u; i < 16u; i++) { s += partial[lane % 4u * 16u + i][lane / 4u]; }
-    if (has_bias) { s += bias(to); }
-    s = activate(s);
-    if (has_residual) { s += residual(row * y_row + to); }
-    y_set(row * y_row + to, s);
+    ended(row * y_row + to, to, s);
   }
 }
 fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
@@ -1660,6 +1672,17 @@ fn zero_of_u(column: u32, blk: u32) -> f32 {
   let bit = blk * bits;
   let byte = zeros(column * row_bytes + bit / 8u);
   return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+fn zero_at(column: u32, blk: u32) -> f32 {
+  if (has_zeros) { return zero_of(column, blk); }
+  return f32(1u << (bits - 1u));
+}
+fn ended(to: u32, column: u32, sum: f32) {
+  var s = sum;
+  if (has_bias) { s += bias(column); }
+  s = activate(s);
+  if (has_residual) { s += residual(to); }
+  y_set(to, s);
 }
 """,
         ),
@@ -1682,22 +1705,28 @@ fn element(i: u32) {
   let word = part * WORDS + column % block / EACH;
   var s = 0f;
   for (var j = 0u; j < n; j++) {
-    var zero = f32(1u << (bits - 1u));
-    if (has_zeros) { zero = zero_of(j, part); }
     let code = (b_word(j * (BLOCKS * WORDS) + word) >> shift) & ((1u << bits) - 1u);
-    s = fma(a(row * a_row + j), (f32(code) - zero) * scales(j * BLOCKS + part), s);
+    s = fma(a(row * a_row + j), (f32(code) - zero_at(j, part)) * scales(j * BLOCKS + part), s);
   }
-  if (has_bias) { s += bias(column); }
-  s = activate(s);
-  if (has_residual) { s += residual(row * y_row + column); }
-  y_set(row * y_row + column, s);
+  ended(row * y_row + column, column, s);
 }
-fn zero_of_f(column: u32, part: u32) -> f32 { return zeros(column * BLOCKS + part); }
-fn zero_of_u(column: u32, part: u32) -> f32 {
+fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
+fn zero_of_u(column: u32, blk: u32) -> f32 {
   const row_bytes = (BLOCKS * bits + 7) / 8;
-  let bit = part * bits;
+  let bit = blk * bits;
   let byte = zeros(column * row_bytes + bit / 8u);
   return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+fn zero_at(column: u32, blk: u32) -> f32 {
+  if (has_zeros) { return zero_of(column, blk); }
+  return f32(1u << (bits - 1u));
+}
+fn ended(to: u32, column: u32, sum: f32) {
+  var s = sum;
+  if (has_bias) { s += bias(column); }
+  s = activate(s);
+  if (has_residual) { s += residual(to); }
+  y_set(to, s);
 }
 """,
         ),
@@ -1717,7 +1746,6 @@ fn zero_of_u(column: u32, part: u32) -> f32 {
 const EACH = 32 / bits;
 const BLOCKS = (k + block - 1) / block;
 const WORDS = block * bits / 32;
-var<workgroup> partial: array<f32, GROUP>;
 fn run(at: u32, lane: u32) {
   let across = ceil_div(n, 4u);
   let row = at / across;
@@ -1728,9 +1756,8 @@ fn run(at: u32, lane: u32) {
     for (var w = part; w < BLOCKS * WORDS; w += 16u) {
       let blk = w / WORDS;
       let word = b_word(column * (BLOCKS * WORDS) + w);
-      var from_ = blk * block + (w % WORDS) * EACH;
-      var zero = f32(1u << (bits - 1u));
-      if (has_zeros) { zero = zero_of(column, blk); }
+      let from_ = blk * block + (w % WORDS) * EACH;
+      let zero = zero_at(column, blk);
       var t = 0f;
       for (var e = 0u; e < EACH; e++) {
         if (from_ + e < k) {
@@ -1741,16 +1768,8 @@ fn run(at: u32, lane: u32) {
       s = fma(t, scales(column * BLOCKS + blk), s);
     }
   }
-  partial[lane] = s;
-  workgroupBarrier();
-  if (part == 0u && column < n) {
-    s = 0f;
-    for (var i = 0u; i < 16u; i++) { s += partial[lane + i]; }
-    if (has_bias) { s += bias(column); }
-    s = activate(s);
-    if (has_residual) { s += residual(row * y_row + column); }
-    y_set(row * y_row + column, s);
-  }
+  s = sum_of_sixteen(lane, s);
+  if (part == 0u && column < n) { ended(row * y_row + column, column, s); }
 }
 fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
 fn zero_of_u(column: u32, blk: u32) -> f32 {
@@ -1758,6 +1777,17 @@ fn zero_of_u(column: u32, blk: u32) -> f32 {
   let bit = blk * bits;
   let byte = zeros(column * row_bytes + bit / 8u);
   return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+fn zero_at(column: u32, blk: u32) -> f32 {
+  if (has_zeros) { return zero_of(column, blk); }
+  return f32(1u << (bits - 1u));
+}
+fn ended(to: u32, column: u32, sum: f32) {
+  var s = sum;
+  if (has_bias) { s += bias(column); }
+  s = activate(s);
+  if (has_residual) { s += residual(to); }
+  y_set(to, s);
 }
 """,
         ),
@@ -2422,16 +2452,6 @@ fn product_of_reset(row: u32) -> f32 {
   for (var u = 0u; u < h; u++) { s = fma(reset[u], r(row_at(row, u)), s); }
   return s;
 }
-fn activated(v: f32, at: u32) -> f32 {
-  var w = select(table(at + 2u), table(at + 1u), v < 0f) * v + table(at + 3u);
-  if (table(at) == 1f) { w = sigmoid(v); }
-  if (table(at) == 2f) { w = table(at + 1u) * safe_tanh(table(at + 2u) * v); }
-  return clamped(w, table(at + 4u), table(at + 5u));
-}
-fn peephole(place: u32) -> f32 {
-  if (has_peepholes) { return peepholes(place); }
-  return 0f;
-}
 fn lstm(direction: u32, j: u32, to: u32, cell: u32) -> f32 {
   let f = direction * 18u;
   let peep = direction * 3u * h + j;
@@ -2529,6 +2549,295 @@ fn run(at: u32, lane: u32) {
     }
   }
   for (var j = lane; j < h; j += GROUP) { h_last_set(state + j, hidden[j]); }
+}
+fn activated(v: f32, at: u32) -> f32 {
+  var w = select(table(at + 2u), table(at + 1u), v < 0f) * v + table(at + 3u);
+  if (table(at) == 1f) { w = sigmoid(v); }
+  if (table(at) == 2f) { w = table(at + 1u) * safe_tanh(table(at + 2u) * v); }
+  return clamped(w, table(at + 4u), table(at + 5u));
+}
+fn peephole(place: u32) -> f32 {
+  if (has_peepholes) { return peepholes(place); }
+  return 0f;
+}
+""",
+        ),
+    ],
+    "recurrent_bytes": [
+        (
+            "recurrent_bytes",
+            {
+                'groups': 'd',
+                'group': '256',
+                'when': 'b * ceil_div(h, 4) <= 2048',
+            },
+            """\
+const WORDS = (h + 3) / 4;
+var<workgroup> bytes_of_h: array<u32, 2048>;
+fn weights_of(place: u32) -> u32 {
+  if (TOGETHER == 4) { return r_word(place / 4u); }
+  let next = place + 2u * PANEL;
+  let low = r_word(place / 4u) >> ((place & 2u) * 8u);
+  return (low & 0xffffu) | ((r_word(next / 4u) >> ((next & 2u) * 8u)) << 16u);
+}
+fn unpacked(word: u32) -> vec4i {
+  return vec4i(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u);
+}
+fn product_of_bytes(direction: u32, row: u32, column: u32, step: f32, zero: i32) -> f32 {
+  let width = ceil_div(4u * h, 32u) * 32u;
+  let first = direction * width * (4u + 4u * WORDS);
+  var at = first + 4u * width + column / PANEL * PANEL * 4u * WORDS + column % PANEL * TOGETHER;
+  var own = 0i;
+  if (has_r_zero) { own = i32(r_zero(direction * zeros + select(0u, column, zeros > 1))); }
+  own -= select(0, 128, r_type == 2);
+  var s = 0i;
+  var sum = 0i;
+  for (var k = 0u; k < WORDS; k++) {
+    let v = unpacked(bytes_of_h[row * WORDS + k]);
+    s += dot_of_bytes(v, weights_of(at));
+    sum += v.x + v.y + v.z + v.w;
+    at += 4u * PANEL;
+  }
+  let of_weights = bitcast<i32>(r_word(first / 4u + column));
+  s -= own * sum + zero * (of_weights - i32(h) * own);
+  return f32(s) * (factor(direction * factors + select(0u, column, factors > 1)) * step);
+}
+fn run(direction: u32, lane: u32) {
+  let f = direction * 18u;
+  let states = direction * b * h;
+  for (var q = lane; q < b * h; q += GROUP) {
+    var v = 0f;
+    if (has_h_first) { v = h_first(states + q); }
+    h_last_set(states + q, v);
+    v = 0f;
+    if (has_c_first) { v = c_first(states + q); }
+    c_last_set(states + q, v);
+  }
+  for (var s = 0u; s < t; s++) {
+    storageBarrier();
+    workgroupBarrier();
+    var now = s;
+    if (direction > 0u || reverse != 0) { now = t - 1u - s; }
+    var low = 0f;
+    var high = 0f;
+    for (var q = lane; q < b * h; q += GROUP) {
+      low = max(low, -h_last(states + q));
+      high = max(high, h_last(states + q));
+    }
+    low = -highest_of_lanes(lane, low);
+    high = highest_of_lanes(lane, high);
+    var step = 1f;
+    if (low != high) { step = (high - low) / 255f; }
+    let middle = round(clamp(-low / step, 0f, 255f));
+    for (var w = lane; w < b * WORDS; w += GROUP) {
+      let u = w % WORDS * 4u;
+      var word = 0u;
+      for (var e = 0u; e < min(4u, h - u); e++) {
+        var v = h_last(states + w / WORDS * h + u + e) / step;
+        if (is_nan(v)) { v = -1000f; }
+        let code = clamp(round(clamp(v, -1000f, 1000f)) + middle, 0f, 255f);
+        word |= (u32(code) ^ 128u) << (8u * e);
+      }
+      bytes_of_h[w] = word;
+    }
+    storageBarrier();
+    workgroupBarrier();
+    for (var q = lane; q < b * h; q += GROUP) {
+      let row = q / h;
+      let j = q % h;
+      let to = ((now * b + row) * d + direction) * h + j;
+      var valid = u32(t);
+      if (has_lengths) { valid = u32(max(lengths(row), 0)); }
+      if (now >= valid) {
+        y_set(to, 0f);
+        continue;
+      }
+      var gate: array<f32, 4>;
+      for (var k = 0u; k < 4u; k++) {
+        let from_ = now * x_t + row * x_b + (direction * 4u + k) * h + j;
+        gate[k] = x(from_) + product_of_bytes(direction, row, k * h + j, step, i32(middle) - 128);
+      }
+      let peep = direction * 3u * h + j;
+      var cell = c_last(states + q);
+      let enter = activated(gate[0] + peephole(peep) * cell, f);
+      var keep = 1f - enter;
+      if (coupled == 0) { keep = activated(gate[2] + peephole(peep + 2u * h) * cell, f); }
+      cell = keep * cell + enter * activated(gate[3], f + 6u);
+      let v = activated(gate[1] + peephole(peep + h) * cell, f) * activated(cell, f + 12u);
+      c_last_set(states + q, cell);
+      h_last_set(states + q, v);
+      y_set(to, v);
+    }
+  }
+}
+fn activated(v: f32, at: u32) -> f32 {
+  var w = select(table(at + 2u), table(at + 1u), v < 0f) * v + table(at + 3u);
+  if (table(at) == 1f) { w = sigmoid(v); }
+  if (table(at) == 2f) { w = table(at + 1u) * safe_tanh(table(at + 2u) * v); }
+  return clamped(w, table(at + 4u), table(at + 5u));
+}
+fn peephole(place: u32) -> f32 {
+  if (has_peepholes) { return peepholes(place); }
+  return 0f;
+}
+""",
+        ),
+    ],
+    "recurrent_grad": [
+        (
+            "recurrent_grad",
+            {
+                'groups': 'd * b',
+                'group': '256',
+                'when': 'h <= 2048',
+            },
+            """\
+const LATE = gates == 3 && lbr == 0;
+const WIDTH = gates + lbr;
+var<workgroup> slope: array<f32, h>;
+var<workgroup> inner: array<f32, h>;
+fn back(slope_: f32, v: f32, at: u32) -> f32 {
+  if (!(v > table(at + 4u) && v < table(at + 5u))) { return 0f; }
+  let p = table(at + 1u);
+  let q = table(at + 2u);
+  if (table(at) == 1f) { return slope_ * (v * (1f - v)); }
+  if (table(at) == 2f) { return slope_ * (p * q - q / p * (v * v)); }
+  return slope_ * select(q, p, v < 0f);
+}
+fn lstm(direction: u32, j: u32, from_: u32, to: u32, cell: f32, before: f32) {
+  let f = direction * 18u;
+  let peep = direction * 3u * h + j;
+  let enter = g(from_);
+  let leave = g(from_ + h);
+  let keep = g(from_ + 2u * h);
+  let fresh = g(from_ + 3u * h);
+  let shown = activated(cell, f + 12u);
+  let d_leave = back(slope[j] * shown, leave, f);
+  let d_cell = inner[j] + back(slope[j] * leave, shown, f + 12u) + peephole(peep + h) * d_leave;
+  var d_keep = d_cell * before;
+  var d_enter = d_cell * fresh;
+  if (coupled != 0) {
+    d_enter -= d_keep;
+    d_keep = 0f;
+  }
+  d_enter = back(d_enter, enter, f);
+  d_keep = back(d_keep, keep, f);
+  inner[j] = d_cell * keep + peephole(peep) * d_enter + peephole(peep + 2u * h) * d_keep;
+  slope[j] = 0f;
+  dx_set(to, d_enter);
+  dx_set(to + h, d_leave);
+  dx_set(to + 2u * h, d_keep);
+  dx_set(to + 3u * h, back(d_cell * enter, fresh, f + 6u));
+}
+fn gru(direction: u32, j: u32, from_: u32, to: u32, before: f32) {
+  let f = direction * 18u;
+  let update = g(from_);
+  let fresh = g(from_ + 2u * h);
+  let d_fresh = back(slope[j] * (1f - update), fresh, f + 6u);
+  dx_set(to, back(slope[j] * (before - fresh), update, f));
+  dx_set(to + 2u * h, d_fresh);
+  slope[j] *= update;
+  inner[j] = 0f;
+  if (!LATE) {
+    let open = g(from_ + h);
+    dx_set(to + h, back(d_fresh * g(from_ + 3u * h), open, f));
+    inner[j] = d_fresh * open;
+  }
+}
+fn through(to: u32, count: u32, row: u32) -> f32 {
+  var s = 0f;
+  for (var k = 0u; k < count; k++) { s = fma(dx(to + k), rt(row + k), s); }
+  return s;
+}
+fn run(at: u32, lane: u32) {
+  let direction = at % d;
+  let row = at / d;
+  let state = (direction * b + row) * h;
+  var valid = u32(t);
+  if (has_lengths) { valid = u32(max(lengths(row), 0)); }
+  for (var j = lane; j < h; j += GROUP) {
+    slope[j] = 0f;
+    inner[j] = 0f;
+    if (has_dh_last) { slope[j] = dh_last(state + j); }
+    if (has_dc_last) { inner[j] = dc_last(state + j); }
+  }
+  for (var s = t; s > 0; s--) {
+    var now = u32(s - 1);
+    var first = now == 0u;
+    var earlier = now - 1u;
+    if (direction > 0u || reverse != 0) {
+      now = u32(t - s);
+      first = now + 1u == valid || now + 1u == t;
+      earlier = now + 1u;
+    }
+    let over = now >= valid;
+    let place = ((now * b + row) * d + direction) * h;
+    let previous = ((earlier * b + row) * d + direction) * h;
+    let from_ = ((now * b + row) * d + direction) * WIDTH * h;
+    let to = ((now * b + row) * d + direction) * gates * h;
+    for (var j = lane; j < h; j += GROUP) {
+      if (over) {
+        for (var k = 0u; k < gates; k++) { dx_set(to + k * h + j, 0f); }
+        if (gates == 3) { inner[j] = 0f; }
+        continue;
+      }
+      if (has_dy) { slope[j] += dy(place + j); }
+      var hidden = 0f;
+      var cell = 0f;
+      if (!first) {
+        hidden = y(previous + j);
+        if (gates == 4) { cell = cells(previous + j); }
+      } else {
+        if (has_h_first) { hidden = h_first(state + j); }
+        if (has_c_first) { cell = c_first(state + j); }
+      }
+      if (gates == 4) { lstm(direction, j, from_ + j, to + j, cells(place + j), cell); }
+      else if (gates == 3) { gru(direction, j, from_ + j, to + j, hidden); }
+      else {
+        dx_set(to + j, back(slope[j], y(place + j), direction * 18u));
+        slope[j] = 0f;
+      }
+    }
+    storageBarrier();
+    workgroupBarrier();
+    if (LATE) {
+      for (var j = lane; j < h; j += GROUP) {
+        if (over) { continue; }
+        var hidden = 0f;
+        if (!first) { hidden = y(previous + j); }
+        else if (has_h_first) { hidden = h_first(state + j); }
+        let open = g(from_ + h + j);
+        let s_ = through(to + 2u * h, h, ((direction * h + j) * gates + 2u) * h);
+        dx_set(to + h + j, back(hidden * s_, open, direction * 18u));
+        slope[j] += open * s_;
+      }
+      storageBarrier();
+      workgroupBarrier();
+    }
+    for (var j = lane; j < h; j += GROUP) {
+      let weights = (direction * h + j) * gates * h;
+      var v = through(to, select(gates, 2u, gates == 3) * h, weights);
+      if (lbr == 1) {
+        for (var k = 0u; k < h; k++) { v = fma(inner[k], rt(weights + 2u * h + k), v); }
+      }
+      slope[j] += v;
+    }
+    workgroupBarrier();
+  }
+  for (var j = lane; j < h; j += GROUP) {
+    dh_set(state + j, slope[j]);
+    dc_set(state + j, inner[j]);
+  }
+}
+fn activated(v: f32, at: u32) -> f32 {
+  var w = select(table(at + 2u), table(at + 1u), v < 0f) * v + table(at + 3u);
+  if (table(at) == 1f) { w = sigmoid(v); }
+  if (table(at) == 2f) { w = table(at + 1u) * safe_tanh(table(at + 2u) * v); }
+  return clamped(w, table(at + 4u), table(at + 5u));
+}
+fn peephole(place: u32) -> f32 {
+  if (has_peepholes) { return peepholes(place); }
+  return 0f;
 }
 """,
         ),

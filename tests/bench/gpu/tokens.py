@@ -1,80 +1,32 @@
-"""Case `webgpu`: a small language model on a GPU, in pages of one Chromium and natively.
-
-Without a GPU both are in software (SwiftShader, lavapipe): ratios between contenders then say
-little about GPUs, and the counts are what matters.
-"""
+"""Case `webgpu`: a small language model on a GPU."""
 
 from __future__ import annotations
 
 import base64
-import json
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
-import onnx
 
-from ..browser import ROOT, WORK, Bench, Contender, say
+from ..browser import Bench, Contender, say
 from ..contenders import leave_out, turns
-from ..models import genai_model, in_4_bits, language_model
 from ..stats import cell, ratio, show
-from . import gguf_file
+from .files import IDS, PROMPT, SHAPE, STEPS, float_weights, gguf, onnx_file
 
-CASES = ("webgpu",)
-FLAGS = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan")
-SHAPE: dict[str, Any] = {
-    "layers": 3,
-    "width": 128,
-    "heads": 2,
-    "kv_heads": 1,
-    "head_dim": 64,
-    "inner": 384,
-    "vocab": 2048,
-    "theta": 100000.0,
-    "epsilon": 1e-5,
-}
-PROMPT, STEPS, CAPACITY = 16, 6, 64
-IDS = [(i * 7919 + 11) % SHAPE["vocab"] for i in range(PROMPT + STEPS)]
 OURS, WASM = "Edgewise, WebGPU", "Edgewise, WebAssembly, 1 thread"
-ORT, WLLAMA = "onnxruntime-web, WebGPU", "wllama, WebGPU"
-CLOSE = {OURS: 0.1, WASM: 0.1, ORT: 0.1}  # accuracy_level 4: activations may be rounded to bytes
-PATIENCE = 240  # seconds for what runs natively
-
-
-def files() -> list[str]:
-    """Writes the model, its packages and llama.cpp's file; returns the names of its cache."""
-    from edgewise.session.open import open_package
-    from edgewise.targets import target_named
-
-    folder = WORK / "webgpu"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "model.onnx"
-    if not path.exists():
-        onnx.save(in_4_bits(genai_model(**SHAPE, positions=CAPACITY), 4), path)
-    for target in ("cpu", "webgpu"):
-        with open(folder / f"{target}.edge", "wb") as f:
-            open_package(str(path), None, CAPACITY, target=target_named(target)).write(f)
-    outputs = onnx.load(path, load_external_data=False).graph.output
-    return [o.name for o in outputs if o.name != "logits"]
-
-
-def gguf() -> None:
-    """Writes the same model for llama.cpp, in 4 bits of its own."""
-    path = WORK / "webgpu/model.gguf"
-    if not path.exists():
-        part = path.with_name("part")
-        gguf_file.write(language_model(**SHAPE, head=True), part, "Q4_0", CAPACITY, SHAPE, IDS)
-        part.rename(path)
+ORT, JAX, WLLAMA = "onnxruntime-web, WebGPU", "jax-js, WebGPU", "wllama, WebGPU"
+PEERS = ORT, JAX, WLLAMA
+CLOSE = {OURS: 0.1, WASM: 0.1, ORT: 0.1, JAX: 0.1}  # level 4: activations may become bytes
 
 
 def open_all(bench: Bench) -> dict[str, Contender]:
     """The contenders that could be opened."""
-    heads, presents = (SHAPE["kv_heads"], SHAPE["head_dim"]), files()
+    heads, presents = (SHAPE["kv_heads"], SHAPE["head_dim"]), onnx_file()
+    float_weights()
     scripts: dict[str, tuple[str, tuple[Any, ...]]] = {
         OURS: ("webgpu/edgewise.js", ("/bench/webgpu/webgpu.edge", "webgpu")),
         WASM: ("webgpu/edgewise.js", ("/bench/webgpu/cpu.edge", "wasm")),
         ORT: ("webgpu/ort.js", ("/bench/webgpu/model.onnx", *heads, presents)),
+        JAX: ("webgpu/jax.js", ("/bench/webgpu/jax",)),
     }
     found: dict[str, Contender] = {}
 
@@ -134,22 +86,6 @@ class Turns:
         return prompt, float(np.median(times)), clock
 
 
-def natively() -> dict[str, Any]:
-    """Times on the machine's GPU, or on lavapipe, and on the processor, in a process of their own:
-    a driver that crashes ends only that.
-    """
-    done = subprocess.run(
-        [sys.executable, ROOT / "tests/gpu/report.py", "--software", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        cwd=ROOT,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip()[-300:])
-    return json.loads(done.stdout.strip().split("\n")[-1])
-
-
 def row(
     who: str, one: Contender, turn: Turns, found: list[tuple[float, float, float]]
 ) -> list[str]:
@@ -168,11 +104,11 @@ def row(
     ]
 
 
-def measured(bench: Bench, rounds: int, seconds: float) -> dict[str, Any]:
+def measured(bench: Bench, adapter: str, rounds: int, seconds: float) -> dict[str, Any]:
     """The case's result, of the pages."""
     contenders = open_all(bench)
     everyone, turn = dict(contenders), Turns()
-    found = turns(bench, contenders, min(rounds, 3), seconds, turn)
+    found = turns(bench, contenders, rounds, seconds, turn)
     reference = turn.logits.get(WASM)
     off = {
         who: float(np.max(np.abs(x - reference)) / np.max(np.abs(reference)))
@@ -182,16 +118,15 @@ def measured(bench: Bench, rounds: int, seconds: float) -> dict[str, Any]:
     leave_out(bench, "", off, CLOSE, found, contenders)
     table = [row(who, contenders[who], turn, of) for who, of in found.items() if of]
     speeds = {who: [1e3 / token for _, token, _ in of] for who, of in found.items() if of}
-    adapter = next((a for one in everyone.values() if (a := one.opened.get("adapter"))), "")
-    version = everyone[ORT].opened["version"] if ORT in everyone else None
+    versions = {who: one.opened.get("version") for who, one in everyone.items()}
     for one in everyone.values():
         one.close()
-    pairs = [(OURS, ORT), (OURS, WLLAMA), (OURS, WASM)]
+    pairs = [(OURS, ORT), (OURS, JAX), (OURS, WLLAMA), (OURS, WASM)]
     return {
-        "title": f"WebGPU: text generation with a small model on {adapter or 'no adapter'}",
+        "title": f"WebGPU: text generation with a small model on {adapter}",
         "unit": "tokens/s",
         "values": {"": speeds},
-        "peer": f"onnxruntime-web {version}",
+        "peer": ", ".join(f"{who} {v}" for who, v in versions.items() if v),
         "columns": COLUMNS,
         "table": table,
         "ratios": [
@@ -201,30 +136,6 @@ def measured(bench: Bench, rounds: int, seconds: float) -> dict[str, Any]:
         ],
         "notes": list(NOTES),
     }
-
-
-def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str, dict[str, Any]]:
-    """Runs the case, in a Chromium with a GPU."""
-    bench.chromium.close()
-    bench.launch(*FLAGS)
-    try:
-        result = measured(bench, rounds, seconds)
-    finally:
-        bench.chromium.close()
-        bench.launch()
-    try:
-        native = natively()
-    except Exception as e:
-        bench.failed("natively", e)
-        return {"webgpu": result}
-    gpu, cpu = native["times"]
-    size = len(result["columns"]) - 4
-    for (what, ms, count), (_, beside, _) in zip(gpu, cpu):
-        name = f"natively, {native['layers']} layers: {what}"
-        words = [f"{show(ms)} ms", f"{show(beside)} ms on one thread of the processor"]
-        result["table"].append([name, *words, f"{count} dispatches", *[""] * size])
-    result["notes"].append(f"Natively: {native['adapter']}, a model of 192 columns in float32.")
-    return {"webgpu": result}
 
 
 COLUMNS = [
@@ -263,5 +174,9 @@ NOTES = (
         "onnxruntime-web keeps its cache in GPUBuffers (preferredOutputLocation). Logits after the"
         " prompt agree with those of WebAssembly within 0.1 of the largest."
     ),
-    "Not comparable: jax-js and TensorFlow.js read neither ONNX nor GGUF files.",
+    (
+        "jax-js reads no model files: the same graph, written with its numpy under jit, with the"
+        " 4-bit weights as the float32 that they stand for; its greedy choice is an argmax on the"
+        " GPU."
+    ),
 )
