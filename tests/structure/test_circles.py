@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from repository import ROOT, facts
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "edgewise"
 CORE = ROOT / "core"
 
@@ -58,22 +58,12 @@ def circle(graph: Mapping[str, set[str]]) -> list[str]:
     return next((found for file in graph if (found := visit(file, []))), [])
 
 
-def imported(tree: ast.AST, package: list[str]) -> Iterator[list[str]]:
-    """What a file of `package` imports from the package, also within functions, but not for
-    annotations alone.
-    """
-    annotations = {
-        id(node)
-        for test in ast.walk(tree)
-        if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
-        for node in ast.walk(test)
-    }
-    for node in ast.walk(tree):
-        if id(node) in annotations:
-            continue
+def imported(path: Path, package: list[str]) -> Iterator[list[str]]:
+    """What a file of `package` imports, also within functions, but not for annotations alone."""
+    for node in facts(path).imports:
         if isinstance(node, ast.Import):
             yield from (a.name.split(".") for a in node.names)
-        if isinstance(node, ast.ImportFrom):
+        else:
             base = package[: len(package) - node.level + 1] if node.level else []
             base += node.module.split(".") if node.module else []
             yield from ([*base, a.name] for a in node.names)
@@ -93,7 +83,7 @@ def python_files() -> dict[str, set[str]]:
     graph = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         where = path.relative_to(PACKAGE)
-        names = imported(ast.parse(path.read_text()), ["edgewise", *where.parts[:-1]])
+        names = imported(path, ["edgewise", *where.parts[:-1]])
         files = {file_of(name) for name in names if name[0] == "edgewise"}
         graph[where.as_posix()] = {f for f in files if f} - {where.as_posix()}
     return graph

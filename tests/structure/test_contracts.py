@@ -132,15 +132,16 @@ def known_names(path: str, text: str) -> list[str]:
             if isinstance(statement, (ast.Assign, ast.AnnAssign)):
                 nodes += elements(statement)
     else:
+        every = list(ast.walk(tree))
         emitted = {
             id(node.args[0])
-            for node in ast.walk(tree)
+            for node in every
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("emit", "nd")
             and node.args
         }
-        nodes = [n for n in ast.walk(tree) if id(n) not in emitted]
+        nodes = [n for n in every if id(n) not in emitted]
     for node in nodes:
         if part == "pipelines" and getattr(node, "value", None) in OPTIONS:
             continue

@@ -5,11 +5,10 @@ gets.
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from repository import ROOT, facts
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "edgewise"
 
 # Parts of the package, each of which may import only those of lines above its own (and itself).
@@ -74,24 +73,13 @@ def imports():
     for path in sorted(PACKAGE.rglob("*.py")):
         where = path.relative_to(PACKAGE)
         package = ["edgewise", *where.parts[:-1]]
-        tree = ast.parse(path.read_text())
-        annotations = {
-            id(node)
-            for test in ast.walk(tree)
-            if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
-            for node in ast.walk(test)
-        }
-        for node in ast.walk(tree):
-            if id(node) in annotations:
-                continue
+        for node in facts(path).imports:
             if isinstance(node, ast.Import):
                 targets = [a.name.split(".") for a in node.names]
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 base = package[: len(package) - node.level + 1] if node.level else []
                 base += node.module.split(".") if node.module else []
                 targets = [[*base, a.name] for a in node.names] if base == ["edgewise"] else [base]
-            else:
-                continue
             for target in targets:
                 yield str(where), where.parts[0].removesuffix(".py"), target
 

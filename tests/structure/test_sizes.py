@@ -10,14 +10,13 @@ file after its docstring.
 
 from __future__ import annotations
 
-import ast
 import re
 import warnings
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from repository import ROOT, tracked
+from repository import ROOT, facts, tracked
 
 FILE, PYTHON, C, FOLDER = 500, 60, 80, 22
 REASON = re.compile(r"\s*(#|//|/\*) long: \S")
@@ -45,18 +44,11 @@ def name_of(path: Path, function: str = "") -> str:
 
 def python_functions(path: Path) -> list[tuple[str, int, bool]]:
     """(name, lines without the docstring, whether there is a reason) of each function."""
-    text = path.read_text()
-    lines = text.split("\n")
-    found = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if ast.get_docstring(node) is not None:
-                docstring = node.body[0]
-                length -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
-            found.append((node.name, length, bool(first > 1 and REASON.match(lines[first - 2]))))
-    return found
+    lines = path.read_text().split("\n")
+    return [
+        (f.name, f.length, bool(f.first > 1 and REASON.match(lines[f.first - 2])))
+        for f in facts(path).functions
+    ]
 
 
 def c_functions(path: Path) -> list[tuple[str, int, bool]]:

@@ -1,10 +1,9 @@
 """Rules for text that formatters do not check."""
 
-import ast
 import re
 
 import pytest
-from repository import ROOT, tracked
+from repository import ROOT, facts, tracked
 
 COLUMNS = 100
 # Data: sentences for the demo's model, and numbers.
@@ -31,10 +30,10 @@ def test_lines_fit(kind: str) -> None:
 def test_functions_have_names() -> None:
     """A function called `_` cannot be found in a traceback, a profile or by grep."""
     nameless = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
+        f"{path.relative_to(ROOT)}:{f.line}"
         for path in tracked("python/*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name == "_"
+        for f in facts(path).functions
+        if f.name == "_"
     ]
     assert not nameless
 

@@ -48,15 +48,17 @@ class BoundGraph:
 
     def prune(self) -> BoundGraph:
         """Drops nodes that no output depends on, and outputs of nodes that nothing reads."""
-        live = {id(v) for v in [*self.outputs.values(), *self.effects]}
+        live = {*map(id, self.outputs.values()), *map(id, self.effects)}
+        live.discard(id(None))
         kept = []
         for n in reversed(self.nodes):
-            if any(o is not None and id(o) in live for o in n.outputs):
+            if not live.isdisjoint(map(id, n.outputs)):
                 kept.append(n)
                 for i, o in enumerate(n.outputs):
-                    if o is not None and id(o) not in live and i:
+                    if i and id(o) not in live:
                         n.outputs[i] = None
-                live.update(id(v) for v in n.inputs if v is not None)
+                live.update(map(id, n.inputs))
+                live.discard(id(None))
         kept.reverse()
         self.nodes = kept
         return self

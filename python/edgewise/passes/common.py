@@ -32,7 +32,8 @@ def _freeze(a: Any) -> Hashable:
 def common_subexpressions(bound: BoundGraph) -> None:
     """Replaces nodes of the same op, inputs (constants: equal numbers) and attributes by the first.
 
-    Nodes that read a cache stay, since it changes within a run.
+    Nodes that read a cache stay, since it changes within a run. Drops nodes that no output needs,
+    which other passes need not look for.
     """
     seen: dict[Hashable, BoundNode] = {}
     same: dict[int, Value] = {}
@@ -62,3 +63,4 @@ def common_subexpressions(bound: BoundGraph) -> None:
         kept.append(n)
     bound.nodes = kept
     bound.outputs = {k: same.get(id(v), v) for k, v in bound.outputs.items()}
+    bound.prune()

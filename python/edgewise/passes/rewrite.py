@@ -16,22 +16,31 @@ if TYPE_CHECKING:
 class Rewriter:
     """A bound graph with the users of its values.
 
-    Nodes change in place (`become`); nodes without users are dropped at the end (`done`).
+    Nodes change in place (`become`); nodes without users are dropped at the end (`done`). A pass
+    begins with `nodes`: where it finds none, as most passes do in most graphs, nothing else is
+    computed.
 
     Attributes:
         bound: the graph.
-        users: {id of a value: nodes that read it, None for an output of the graph}.
+        users: {id of a value: nodes that read it, None for an output of the graph}; empty until
+            `nodes` has found one.
     """
 
     def __init__(self, bound: BoundGraph) -> None:
         self.bound = bound
-        self.users = bound.users()
-        self._position: dict[int, float] = {id(n): i for i, n in enumerate(bound.nodes)}
+        self.users: dict[int, list[BoundNode | None]] = {}
+        self._position: dict[int, float] = {}
         self._pending: list[tuple[BoundNode, BoundNode]] = []  # (node behind it, new node)
+        self._begun = False
 
     def nodes(self, *ops: str) -> list[BoundNode]:
         """A list of the nodes of these ops, of any domain."""
-        return [n for n in self.bound.nodes if n.op in ops]
+        found = [n for n in self.bound.nodes if n.op in ops]
+        if found and not self._begun:
+            self.users = self.bound.users()
+            self._position = {id(n): i for i, n in enumerate(self.bound.nodes)}
+            self._begun = True
+        return found
 
     def only_user(self, value: Value) -> BoundNode | None:
         """The only node that reads a value; None where there are more, or it is an output."""
@@ -137,6 +146,8 @@ class Rewriter:
 
     def done(self) -> None:
         """Adds the new nodes to the graph and drops nodes without users; must be the last call."""
+        if not self._begun:
+            return
         if self._pending:
             by_node: dict[int, list[BoundNode]] = {}
             for before, n in self._pending:
