@@ -25,6 +25,7 @@ const WHOLE = "src/entry/everything.ts";
 const SCRIPTS = {
   [ENTRY]: "worker",
   "src/device/webgpu/device.ts": "worker-webgpu",
+  "src/device/webgpu/bytes.ts": "worker-webgpu-bytes",
   "src/gen/shaders_images.ts": "worker-webgpu-images",
   "src/gen/shaders_training.ts": "worker-webgpu-training",
   "src/worker/inference/service.ts": "worker-inference",
@@ -60,6 +61,7 @@ const SHARED = {
 /** Parts that few pages of the one file use, with the names of their files beside it. */
 const BESIDE = {
   "worker-webgpu": "part-webgpu",
+  "worker-webgpu-bytes": "part-webgpu-bytes",
   "worker-webgpu-images": "part-webgpu-images",
   "worker-webgpu-training": "part-webgpu-training",
   "worker-diffusion": "part-diffusion",

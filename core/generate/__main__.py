@@ -23,6 +23,7 @@ MORE = (
     "edgewise.session_limits",
     "edgewise.profile.limits",
     "edgewise.training.warm",
+    "edgewise.webgpu.packing",
     "edgewise.webgpu.probe",
     "edgewise.manifest_limits",
     "edgewise.schema.plan_format",

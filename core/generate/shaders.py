@@ -191,6 +191,7 @@ GENERATED = {
     "python/edgewise/targets/gen/alike.py": alike,
     "python/edgewise/webgpu/gen/shaders.py": shaders,
     "web/src/gen/shaders.ts": typescript,
+    "web/src/gen/shaders_bytes.ts": typescript_part("bytes"),
     "web/src/gen/shaders_images.ts": typescript_part("images"),
     "web/src/gen/shaders_training.ts": typescript_part("training"),
 }

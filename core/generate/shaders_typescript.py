@@ -96,10 +96,13 @@ PARTS = {  # by folder
     "training": "training",
 }
 # Of other folders, in few language models: these load the part, too.
-IMAGES = {"arg_reduce", "batch_norm", "byte_lookup", "gather_elements", "gather_nd"}
-IMAGES |= {"integer_binary", "integer_depthwise", "integer_max_pool", "linear_attention"}
-IMAGES |= {"product", "quantize", "random", "scatter_elements", "scatter_nd", "top_k", "trilu"}
-PACKED = ("pack_integer", "integer_product", "recurrent_bytes")  # whose layout differs between machines: in no part
+IMAGES = {"arg_reduce", "batch_norm", "gather_elements", "gather_nd"}
+IMAGES |= {"linear_attention", "product", "random", "scatter_elements", "scatter_nd"}
+IMAGES |= {"top_k", "trilu"}
+# Models that compute with bytes have these.
+BYTES = {"byte_lookup", "dequantize", "dynamic_quantize", "integer_binary", "integer_depthwise"}
+BYTES |= {"integer_max_pool", "integer_product", "pack", "pack_integer", "quantize"}
+BYTES |= {"recurrent_bytes"}
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Mod: "%"}
 COMPARE = {ast.Eq: "===", ast.NotEq: "!==", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -245,12 +248,12 @@ def alike_of(variants) -> list[str]:
     return []
 
 
-def part_of(name: str) -> str | None:
-    """The part with a kernel's shaders: "" with those of language models, "images", "training".
-    None: pages do not have them.
+def part_of(name: str) -> str:
+    """The part with a kernel's shaders: "" with those of language models, "bytes", "images",
+    "training".
     """
-    if name in PACKED:
-        return None
+    if name in BYTES:
+        return "bytes"
     if name.endswith("_grad"):
         return "training"
     if name in IMAGES:
@@ -289,7 +292,7 @@ def module(common: str, shaders, kernels, choices) -> str:
     sizes = "{ " + ", ".join(f"{k}: {v}" for k, v in SIZES.items()) + " }"
     out = [NOTE, TYPES.replace("@SIZES@", sizes), f"export const COMMON = `\n{common}\n`;", ""]
     out.append("/** The module with the shaders of kernels that language models do not run. */")
-    out.append('export const PART_OF: Readonly<Record<string, "images" | "training">> = {')
+    out.append('export const PART_OF: Readonly<Record<string, "bytes" | "images" | "training">> = {')
     out += [f'  {name}: "{part_of(name)}",' for name in sorted(shaders) if part_of(name)]
     out += [
         "};",

@@ -60,6 +60,8 @@ export interface Host {
   free(address: number): void;
   /** Copies bytes to an address. */
   write(address: number, bytes: Uint8Array): void;
+  /** The float32 numbers at an address, until memory is next allocated. */
+  floats(address: number, count: number): Float32Array;
   /** Copies bytes from an address. */
   read(address: number, bytes: number): Uint8Array<ArrayBuffer>;
   /** Calls a function of core/sampling/sampling.h. */

@@ -242,33 +242,39 @@ fn number_i(v: i32) -> f32 { return f32(v); }
 `;
 
 /** The module with the shaders of kernels that language models do not run. */
-export const PART_OF: Readonly<Record<string, "images" | "training">> = {
+export const PART_OF: Readonly<Record<string, "bytes" | "images" | "training">> = {
   arg_reduce: "images",
   batch_norm: "images",
   batch_norm_grad: "training",
-  byte_lookup: "images",
+  byte_lookup: "bytes",
   conv: "images",
   conv_transpose: "images",
   conv_weight_grad: "training",
   cross_entropy: "training",
   cross_entropy_grad: "training",
+  dequantize: "bytes",
+  dynamic_quantize: "bytes",
   gated_grad: "training",
   gather_elements: "images",
   gather_nd: "images",
   grid_sample: "images",
-  integer_binary: "images",
-  integer_depthwise: "images",
-  integer_max_pool: "images",
+  integer_binary: "bytes",
+  integer_depthwise: "bytes",
+  integer_max_pool: "bytes",
+  integer_product: "bytes",
   linear_attention: "images",
   norm_grad: "training",
   optimizer: "training",
   optimizer_8bit: "training",
+  pack: "bytes",
+  pack_integer: "bytes",
   pool: "images",
   pool_grad: "training",
   product: "images",
-  quantize: "images",
+  quantize: "bytes",
   random: "images",
   recurrent: "images",
+  recurrent_bytes: "bytes",
   recurrent_grad: "training",
   resample: "images",
   roi_pool: "images",
@@ -660,91 +666,6 @@ fn plus_l(u: vec2u, v: vec2u) -> vec2u { return long_add(u, v); }
 fn zero_f() -> f32 { return 0f; }
 fn zero_i() -> i32 { return 0i; }
 fn zero_l() -> vec2u { return vec2u(0u); }
-`,
-      },
-    ],
-  },
-  dequantize: {
-    params: "type bits outer axis inner block",
-    operands: [
-      { name: "x", output: false, type: (p) => T(p.type) },
-      { name: "scale", output: false, type: [1, 4] },
-      { name: "zero", output: false, type: (p) => T(p.type) },
-      { name: "y", output: true, type: [1, 4] },
-    ],
-    empty: ["outer", "axis", "inner"],
-    enums: {},
-    shaders: [
-      {
-        name: "dequantize",
-        group: 64,
-        threads: true,
-        count: (p) => ((p.outer * p.axis) * p.inner),
-        text: () => "outer * axis * inner",
-        when: (p) => p.bits >= 8,
-        apply: [],
-        stages: [],
-        counted: "axis inner outer",
-        body: `
-const BLOCK = max(block, 1);
-fn element(i: u32) {
-  let row = i / inner;
-  let p = row % axis;
-  var s = p;
-  if (block < 0) { s = 0u; }
-  if (block > 0) {
-    s = (row / axis * ceil_div(axis, u32(BLOCK)) + p / u32(BLOCK)) * inner + i % inner;
-  }
-  var v = f32(x(i));
-  if (has_zero) { v -= f32(zero(s)); }
-  y_set(i, v * scale(s));
-}
-`,
-      },
-    ],
-  },
-  dynamic_quantize: {
-    params: "n",
-    operands: [
-      { name: "x", output: false, type: [1, 4], layout: "n" },
-      { name: "y", output: true, type: [2, 1], layout: "n" },
-      { name: "scale", output: true, type: [1, 4], layout: "1" },
-      { name: "zero", output: true, type: [2, 1], layout: "1" },
-    ],
-    empty: [],
-    enums: {},
-    shaders: [
-      {
-        name: "dynamic_quantize",
-        group: 256,
-        threads: false,
-        count: () => 1,
-        text: () => "1",
-        apply: [],
-        stages: [],
-        body: `
-fn run(at: u32, lane: u32) {
-  var low = 0f;
-  var high = 0f;
-  for (var i = lane; i < n; i += GROUP) {
-    low = max(low, -x(i));
-    high = max(high, x(i));
-  }
-  low = -highest_of_lanes(lane, low);
-  high = highest_of_lanes(lane, high);
-  var step = 1f;
-  if (low != high) { step = (high - low) / 255f; }
-  let middle = round(clamp(-low / step, 0f, 255f));
-  for (var i = lane; i < n; i += GROUP) {
-    var v = x(i) / step;
-    if (is_nan(v)) { v = -1000f; }
-    y_set(i, u32(clamp(round(clamp(v, -1000f, 1000f)) + middle, 0f, 255f)));
-  }
-  if (lane == 0u) {
-    scale_set(0u, step);
-    zero_set(0u, u32(middle));
-  }
-}
 `,
       },
     ],
@@ -1321,45 +1242,6 @@ fn run(row: u32, lane: u32) {
     if (has_mean) { mean_set(row, middle); }
     if (has_inv_std) { inv_std_set(row, factor); }
   }
-}
-`,
-      },
-    ],
-  },
-  pack: {
-    params: "bits n unpack",
-    operands: [
-      { name: "x", output: false, type: [2, 1] },
-      { name: "y", output: true, type: [2, 1] },
-    ],
-    empty: ["n"],
-    enums: {},
-    shaders: [
-      {
-        name: "pack",
-        group: 64,
-        threads: true,
-        count: (p) => (p.unpack ? p.n : Math.floor(((p.n * p.bits) + 7) / 8)),
-        text: () => "n if unpack else (n * bits + 7) // 8",
-        apply: [["convert", "convert_{unpack}"]],
-        stages: [],
-        counted: "bits n unpack",
-        body: `
-fn element(i: u32) { y_set(i, convert(i)); }
-fn convert_1(i: u32) -> u32 {
-  let first = i * bits;
-  var v = x(first / 8u) >> (first % 8u);
-  if (first % 8u + bits > 8u) { v |= x(first / 8u + 1u) << (8u - first % 8u); }
-  return v & ((1u << bits) - 1u);
-}
-fn convert_0(i: u32) -> u32 {
-  var byte = 0u;
-  for (var bit = 0u; bit < 8u; bit++) {
-    let at = i * 8u + bit;
-    let j = at / bits;
-    if (j < n) { byte |= ((x(j) >> (at % bits)) & 1u) << bit; }
-  }
-  return byte;
 }
 `,
       },

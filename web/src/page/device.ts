@@ -38,6 +38,12 @@ const ALIASES: Readonly<Record<string, DeviceName>> = {
 export function deviceOf({ device, executionProviders }: DeviceChoice, worker = true): DeviceWish {
   let wish: unknown = device ?? env.device;
   if (device === undefined && executionProviders?.length) {
+    if (!Array.isArray(executionProviders))
+      throw new InputError(
+        "it is no list",
+        "options.executionProviders",
+        `Give one, such as ["webgpu", "wasm"].`,
+      );
     const names = executionProviders.map((one) => (typeof one === "string" ? one : one?.name));
     const known = names.flatMap((name) => ALIASES[name] ?? []);
     if (!known.length)

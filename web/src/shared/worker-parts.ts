@@ -19,6 +19,7 @@ export const WORKER_PARTS = [
   "worker-training",
   "worker-voices",
   "worker-webgpu",
+  "worker-webgpu-bytes",
   "worker-webgpu-images",
   "worker-webgpu-training",
 ] as const;

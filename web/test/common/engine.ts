@@ -20,6 +20,7 @@ export async function openHost(): Promise<Host> {
     },
     free: (address) => engine.ew_free(address),
     write: (address, data) => new Uint8Array(memory.buffer).set(data, address),
+    floats: (address, count) => new Float32Array(memory.buffer, address, count),
     read: (address, size) => new Uint8Array(memory.buffer, address, size).slice(),
     call: (name, ...args) => (engine[name] as (...a: number[]) => number)(...args),
   };

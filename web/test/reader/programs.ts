@@ -2,15 +2,17 @@
 // input: `plans`, of whose steps each is printed alone; `loaded`, whose steps are grouped as a
 // device does it, with what C says that they touch; and `numbers`.
 import { readFileSync } from "node:fs";
-import type { PlanHandle } from "../../src/device/device.ts";
+import type { Device, PlanHandle } from "../../src/device/device.ts";
 import type { ResolvedStep } from "../../src/device/wasm/resolve.ts";
 import { arrange } from "../../src/device/webgpu/arrange.ts";
+import { declarations, PART } from "../../src/device/webgpu/bytes.ts";
 import type { GpuContext } from "../../src/device/webgpu/context.ts";
 import { decimal } from "../../src/device/webgpu/link.ts";
 import { GpuPlan } from "../../src/device/webgpu/plan.ts";
 import { partsOf } from "../../src/device/webgpu/steps.ts";
 import { loadParts, stagesOf } from "../../src/device/webgpu/variants.ts";
 import { programOf } from "../../src/device/webgpu/wgsl.ts";
+import { SHADERS } from "../../src/gen/shaders.ts";
 
 /** A plan, the kinds of its slots, and [buffer, begin, end] of the operands of its steps. */
 interface Loaded {
@@ -24,7 +26,10 @@ const { plans, loaded, numbers } = JSON.parse(readFileSync(0, "utf8")) as {
   loaded: Loaded[];
   numbers: number[];
 };
-await loadParts(["images", "training"]);
+Object.assign(SHADERS, PART);
+const machine = declarations(32, 4, true);
+const none = { machine: {}, wasm: undefined as unknown as Device };
+await loadParts(["images", "training"], none);
 const bytesOf = (base64: string): Uint8Array => Buffer.from(base64, "base64");
 
 const printed = plans.map((plan) => {
@@ -36,7 +41,15 @@ const printed = plans.map((plan) => {
     );
     return stagesOf(step, largest).map((variant) => {
       const { roles, bindings, ranges, offsets } = arrange([step], [spans]);
-      const { text } = programOf(step, variant, roles[0]!, bindings, i % 2 === 1);
+      const { text } = programOf(
+        step,
+        variant,
+        roles[0]!,
+        bindings,
+        i % 2 === 1,
+        undefined,
+        machine,
+      );
       return [text, ranges, offsets[0]];
     });
   });
@@ -60,8 +73,9 @@ const device = {
     bindings: 10,
     bindingBytes: 2 ** 27,
     buffer: (size: number) => ({ size }),
-    device: { queue: { writeBuffer: () => undefined } },
+    write: () => undefined,
   },
+  machine,
   pipelines: { get: () => ({ made: Promise.resolve() }) },
   texts: new Map(),
 } as unknown as GpuContext;

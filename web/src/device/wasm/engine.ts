@@ -39,6 +39,7 @@ export class Engine implements Device {
     alloc: (bytes) => this.alloc(bytes, "generation"),
     free: (address) => this.free(address),
     write: (address, bytes) => this.bytes(address, bytes.length).set(bytes),
+    floats: (address, count) => new Float32Array(this.memory.buffer, address, count),
     read: (address, bytes) => this.bytes(address, bytes).slice(),
     call: (name, ...args) => {
       const f = this.exports[name];

@@ -30,11 +30,8 @@ export interface ChoiceDevice {
   add(work: () => void | Promise<void>): void;
   /** Begins a read in the order of calls, unless earlier work has failed. */
   reading<T>(work: () => Promise<T>): Promise<T>;
-  /** Reads words, and with them the errors of runs; `encoder` has commands before that. */
-  fetchWords(
-    words: readonly WordRange[],
-    encoder?: GPUCommandEncoder,
-  ): Promise<Uint8Array<ArrayBuffer>[]>;
+  /** Reads words, and with them the errors of runs. */
+  fetchWords(words: readonly WordRange[]): Promise<Uint8Array<ArrayBuffer>[]>;
   /** Clears and returns the error that the first step of a plan wrote which found one. */
   indexError(plan: GpuPlan, words: Uint8Array<ArrayBuffer>): Error | undefined;
   plan(handle: PlanHandle): GpuPlan;
@@ -46,6 +43,7 @@ type Name = "argmax" | "top";
 export class ChoicePrograms {
   /** Resolves when they have been compiled; rejects with EngineError. */
   readonly made: Promise<void>;
+  ready = false;
   readonly layout: GPUBindGroupLayout;
   readonly pipelines: Record<Name, GPUComputePipeline[]> = { argmax: [], top: [] };
 
@@ -70,7 +68,9 @@ export class ChoicePrograms {
     this.made = Promise.all(
       [0, 1].flatMap((level) => [make("argmax", level, ARGMAX), make("top", level, TOP)]),
     ).then(
-      () => undefined,
+      () => {
+        this.ready = true;
+      },
       (e: unknown) => {
         throw refused(gpu, e, "the search for the highest logits");
       },
@@ -174,13 +174,12 @@ export class GpuPicker implements Picker {
   /** Searches after the latest run, and reads the result with the errors of runs. */
   private async found(name: Name, bytes: number): Promise<Uint32Array> {
     const { device, programs } = this;
-    await programs.made;
+    if (!programs.ready) await programs.made; // else with the commands of the run
     const [words] = await device.reading(() => {
-      const encoder = device.gpu.device.createCommandEncoder();
-      const pass = encoder.beginComputePass();
+      const pass = device.gpu.encoder().beginComputePass();
       const gpu = this.search(pass, name);
       pass.end();
-      return device.fetchWords([{ gpu, offset: 0, bytes }], encoder);
+      return device.fetchWords([{ gpu, offset: 0, bytes }]);
     });
     return wordsIn(words!);
   }
@@ -192,9 +191,7 @@ export class GpuPicker implements Picker {
   /** Draws one of the highest logits; undefined where that needs the others. */
   private async drawn(shortlist: Shortlist): Promise<Chosen | undefined> {
     const words = await this.found("top", PAIR * HIGHEST);
-    const found: Candidates = [];
-    for (let i = 0; i < words.length; i += 2)
-      if (words[i]) found.push([words[i + 1]!, logitOf(words[i]!)]);
+    const found = candidatesIn(words);
     if (words[0] === NONE || !shortlist.holds(found)) {
       shortlist.cleared = false; // all scores are written
       return undefined;
@@ -227,7 +224,7 @@ export class GpuPicker implements Picker {
   ): Promise<number[]> {
     const { device, sets, tokens } = this;
     const { block, offset } = input as GpuRange;
-    const encoder = device.gpu.device.createCommandEncoder();
+    const encoder = device.gpu.encoder();
     const values = new Int32Array(REGISTERS * most);
     const bytes = 4 * REGISTERS;
     for (let i = 0; i < most; i++) {
@@ -247,7 +244,7 @@ export class GpuPicker implements Picker {
       { gpu: tokens, offset: 0, bytes: 4 * most },
       { gpu: plan.buffers.errors, offset: 0, bytes: 8 },
     ];
-    const [words, errors] = await device.fetchWords(ranges, encoder);
+    const [words, errors] = await device.fetchWords(ranges);
     const error = device.indexError(plan, errors!);
     const found = [...wordsIn(words!)];
     const end = found.indexOf(NONE);
@@ -260,10 +257,18 @@ export class GpuPicker implements Picker {
 const wordsIn = ({ buffer, byteOffset, length }: Uint8Array<ArrayBuffer>): Uint32Array =>
   new Uint32Array(buffer.slice(byteOffset, byteOffset + length));
 
-/** The float32 with a rank (core/sampling/argmax.wgsl). */
-function logitOf(rank: number): number {
-  const bits = rank >>> 31 ? rank & 0x7fffffff : ~rank;
-  return new Float32Array(Int32Array.of(bits).buffer)[0]!;
+/** What pairs of a rank (core/sampling/argmax.wgsl) and a token stand for; rank 0: nothing. */
+function candidatesIn(pairs: Uint32Array): Candidates {
+  const tokens = new Uint32Array(pairs.length / 2);
+  const bits = new Uint32Array(tokens.length);
+  let n = 0;
+  for (let i = 0; i < pairs.length; i += 2) {
+    const rank = pairs[i]!;
+    if (!rank) continue;
+    tokens[n] = pairs[i + 1]!;
+    bits[n++] = rank >>> 31 ? rank & 0x7fffffff : ~rank;
+  }
+  return { tokens: tokens.subarray(0, n), logits: new Float32Array(bits.buffer, 0, n) };
 }
 
 // Sampling from the highest logits alone, where no other one can be chosen. The tokens are those of
@@ -271,8 +276,11 @@ function logitOf(rank: number): number {
 // differ, as with ties at the limit of top_k, all logits are read. The twin of
 // python/edgewise/text/shortlist.py.
 
-/** Tokens and logits, highest first. */
-type Candidates = [token: number, logit: number][];
+/** Tokens and their logits, highest first. */
+interface Candidates {
+  tokens: Uint32Array;
+  logits: Float32Array;
+}
 
 const FLT_MAX = 3.4028234663852886e38;
 /** Members of ew_sampling with which ew_sampling_process leaves the logits as they are: 0, or 1. */
@@ -312,10 +320,10 @@ class Shortlist {
   }
 
   /** Whether all that top_k keeps is among the highest logits: equal scores are all kept. */
-  holds(found: Candidates): boolean {
+  holds({ logits }: Candidates): boolean {
     const { vocab_size: vocab, top_k: kept } = this.members;
-    if (found.length === vocab) return true;
-    return this.scaled(found.at(-1)![1]) < this.scaled(found[kept! - 1]![1]);
+    if (logits.length === vocab) return true;
+    return this.scaled(logits.at(-1)!) < this.scaled(logits[kept! - 1]!);
   }
 
   /** The float32 that core/sampling makes of a logit. */
@@ -324,21 +332,17 @@ class Shortlist {
   }
 
   /** What `draw` draws, with these scores and -infinity for all other tokens. */
-  among(found: Candidates, draw: () => number): number {
-    if (!this.cleared) {
-      const all = new Float32Array(this.members.vocab_size!).fill(-Infinity);
-      this.host.write(this.work, new Uint8Array(all.buffer));
-    }
+  among({ tokens, logits }: Candidates, draw: () => number): number {
+    const scores = (): Float32Array => this.host.floats(this.work, this.members.vocab_size!);
+    const all = scores();
+    if (!this.cleared) all.fill(-Infinity);
     this.cleared = true;
-    const set = (of: (logit: number) => number): void => {
-      for (const [token, logit] of found)
-        this.host.write(this.work + 4 * token, new Uint8Array(Float32Array.of(of(logit)).buffer));
-    };
-    set((logit) => logit);
+    for (let i = 0; i < tokens.length; i++) all[tokens[i]!] = logits[i]!;
     try {
       return draw();
     } finally {
-      set(() => -Infinity);
+      const after = scores(); // memory may have grown
+      for (const token of tokens) after[token] = -Infinity;
     }
   }
 }

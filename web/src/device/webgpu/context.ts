@@ -7,6 +7,7 @@ import type { Gpu } from "./gpu.ts";
 import type { GpuRange } from "./memory.ts";
 import type { Pipelines } from "./pipelines.ts";
 import type { PlanParts } from "./steps.ts";
+import type { Machine } from "./variants.ts";
 import type { Program } from "./wgsl.ts";
 
 /** What plans need of a GpuDevice. */
@@ -14,6 +15,8 @@ export interface GpuContext {
   readonly gpu: Gpu;
   readonly wasm: Engine;
   readonly pipelines: Pipelines;
+  /** What shaders refer to that differs between machines. */
+  readonly machine: Machine;
   /** Programs by what their text depends on. */
   readonly texts: Map<string, Program>;
   /**

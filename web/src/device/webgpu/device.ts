@@ -20,7 +20,7 @@ import { GpuPlan } from "./plan.ts";
 import { faster, mainProduct } from "./probe.ts";
 import { kernelsOf } from "./steps.ts";
 import { ahead, type Places, Transfers, type WordRange, wordsOf } from "./transfer.ts";
-import { loadParts, missingParts } from "./variants.ts";
+import { loadParts, type Machine, missingParts } from "./variants.ts";
 import type { Program } from "./wgsl.ts";
 
 const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);
@@ -32,6 +32,7 @@ const range = (buffer: Buffer): GpuRange => buffer as GpuRange;
 export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   readonly pipelines: Pipelines;
   readonly texts = new Map<string, Program>();
+  readonly machine: Machine = {};
   runs = 0;
   /** Why it was chosen, by `auto`. */
   why = "";
@@ -289,16 +290,13 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     });
   }
 
-  async fetchWords(
-    words: readonly WordRange[],
-    encoder?: GPUCommandEncoder,
-  ): Promise<Uint8Array<ArrayBuffer>[]> {
+  async fetchWords(words: readonly WordRange[]): Promise<Uint8Array<ArrayBuffer>[]> {
     const plans = [...this.plans.values()].filter(({ unchecked }) => unchecked);
     for (const plan of plans) plan.unchecked = false;
     const errors = plans.map((plan) => ({ gpu: plan.buffers.errors, offset: 0, bytes: 8 }));
     if (words.every(({ bytes }) => !bytes) && !plans.length)
       return words.map(() => new Uint8Array(0));
-    const data = await this.transfers.read([...words, ...errors], encoder);
+    const data = await this.transfers.read([...words, ...errors]);
     const found = data.splice(words.length);
     await Promise.all(this.scopes); // an allocation that this read waited for may have failed
     const wrong = found.flatMap((error, i) => this.indexError(plans[i]!, error) ?? []);
@@ -352,7 +350,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
 
   async ready(): Promise<void> {
     await this.order.settled();
-    const plans = Array.from(this.plans.values(), (plan) => plan.made());
+    const plans = Array.from(this.plans.values(), (plan) => plan.compiled());
     await Promise.all([...this.scopes, ...plans, this.choices?.made]);
     if (this.gpu.lost) throw this.gpu.lost;
     this.order.thrown();
@@ -377,8 +375,8 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       this.arenas.bind(plan);
     };
     try {
-      const parts = missingParts(kernelsOf(bytes));
-      this.add(parts.length ? () => loadParts(parts).then(make) : make);
+      const parts = missingParts(kernelsOf(bytes), this.machine);
+      this.add(parts.length ? () => loadParts(parts, this).then(make) : make);
     } catch (e) {
       this.freePlan(handle);
       throw e;

@@ -36,6 +36,8 @@ export class Gpu {
   readonly bindings: number;
   /** Largest buffer. */
   readonly bufferBytes: number;
+  /** Commands that were encoded and not submitted yet: a token takes few submits. */
+  private open: GPUCommandEncoder | undefined;
 
   private constructor(
     readonly device: GPUDevice,
@@ -89,6 +91,37 @@ export class Gpu {
     } catch (e) {
       throw new EngineError(`the GPU gives no device (${message(e)})`, "webgpu", REMEDY);
     }
+  }
+
+  /**
+   * Takes commands for the next submit, which comes before other work of the GPU's queue, and at
+   * the latest when the calls of now have returned.
+   */
+  encoder(): GPUCommandEncoder {
+    if (!this.open) {
+      this.open = this.device.createCommandEncoder();
+      queueMicrotask(() => this.submit());
+    }
+    return this.open;
+  }
+
+  /** Submits what was encoded. */
+  submit(): void {
+    const { open } = this;
+    this.open = undefined;
+    if (open) this.device.queue.submit([open.finish()]);
+  }
+
+  /** Writes whole words, after what was encoded. */
+  write(to: GPUBuffer, offset: number, words: ArrayBuffer | ArrayBufferView<ArrayBuffer>): void {
+    this.submit();
+    this.device.queue.writeBuffer(to, offset, words);
+  }
+
+  /** Frees a GPUBuffer, after what was encoded. */
+  free(buffer: GPUBuffer): void {
+    this.submit();
+    buffer.destroy();
   }
 
   /** A new zeroed GPUBuffer. Without memory for it, `device` reports an error later. */

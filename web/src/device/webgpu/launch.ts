@@ -2,14 +2,15 @@
 // of python/edgewise/webgpu/launch.py.
 
 import { BUFFERS } from "../../gen/plan_format.ts";
+import type { Values } from "../../gen/shaders.ts";
 import { type Arrangement, arrange, familiesOf, isScratch, type Span } from "./arrange.ts";
 import { isSwapped, jsonOf, variedIn } from "./batches.ts";
 import type { PlanContext } from "./context.ts";
 import { floatsOf, MOST, RECORD_BYTES, WORD } from "./link.ts";
 import type { GpuRange } from "./memory.ts";
 import { MOST_PROGRAMS, type Pipeline } from "./pipelines.ts";
-import { isEmpty, type PlanStep, valuesOf } from "./steps.ts";
-import { countOf, folded, type Grid, stagesOf, type Variant } from "./variants.ts";
+import { follows, isEmpty, type Param, type PlanStep, valuesOf, withRegisters } from "./steps.ts";
+import { countOf, folded, stagesOf, type Variant } from "./variants.ts";
 import { type Batch, BINDING, type Program, programOf } from "./wgsl.ts";
 
 /** Kinds of slots whose contents outlive a run. */
@@ -21,6 +22,14 @@ const MAX_GROUPS = 16;
 /** Numbers of the GPUBuffers that slots are expected to share. */
 const SHARED: Readonly<Record<string, number>> = { weight: -2, state: -3 };
 
+/** A dispatch, as a pass takes it; `across` is 0 where there is nothing to do. */
+export interface Dispatch {
+  readonly program: Pipeline;
+  readonly group: GPUBindGroup;
+  across: number;
+  down: number;
+}
+
 /** How neighbouring steps are run: one alone, or several in one dispatch. */
 export class Launch {
   /** Why it cannot run on this GPU; "" if it can. */
@@ -31,6 +40,8 @@ export class Launch {
   fails = false;
   programs: Program[] = [];
   pipelines: Pipeline[] = [];
+  /** What a run encodes, once memory is connected. */
+  list: Dispatch[] = [];
   /** Instead, one for each step, where the batch needs more bindings than there are. */
   members: Launch[] = [];
   /** The first step that the body runs. */
@@ -42,12 +53,16 @@ export class Launch {
   private readonly kinds: readonly (readonly PlanStep[])[];
   private readonly varied: readonly (readonly string[])[];
   private readonly guarded: boolean = false;
-  private bindGroups: GPUBindGroup[] = [];
   private readonly groups = new Map<string, GPUBindGroup[]>();
   private arrangement = "";
   private counts: number[] = [];
   private total = 0;
-  private grids: Grid[] | undefined;
+  /** Workgroups of the stages. */
+  private grids: number[] = [];
+  private moves = false;
+  /** Parameters that follow registers, and all with their present values. */
+  private followed: [name: string, param: Param][] = [];
+  private values: Record<string, unknown> = {};
 
   /**
    * @param index of the first step
@@ -98,8 +113,37 @@ export class Launch {
         return kind.map((part) => countOf(stage, valuesOf(part, largest)));
       });
       this.total = tail ? this.counts[0]! : this.counts.reduce((sum, n) => sum + n, 0);
-      this.grids = [folded(this.total)];
-    } else if (!this.step.dynamic) this.grids = this.gridsFor(registers.map(([low]) => low));
+      this.grids = [this.total];
+    } else this.watch(registers.map(([low]) => low));
+  }
+
+  /** Finds the grids, and whether one read a parameter that follows registers. */
+  private watch(registers: readonly number[]): void {
+    const read = new Set<string | symbol>();
+    this.values = { ...valuesOf(this.step, registers) };
+    const get = (of: Record<string, unknown>, name: string): unknown => {
+      read.add(name);
+      return of[name];
+    };
+    this.grids = this.gridsFor(new Proxy(this.values, { get }));
+    this.followed = [...this.step.params].filter(([, x]) => follows(x));
+    this.moves = this.followed.some(([name]) => read.has(name));
+  }
+
+  /** Those whose grids follow registers. */
+  get movers(): Launch[] {
+    if (this.members.length) return this.members.flatMap(({ movers }) => movers);
+    return this.moves ? [this] : [];
+  }
+
+  /** Sets the grids to those with the plan's registers. */
+  move(): void {
+    for (const [name, x] of this.followed)
+      this.values[name] = withRegisters(x, this.plan.registers);
+    this.grids = this.gridsFor(this.values);
+    this.list.forEach((one, i) => {
+      [one.across, one.down] = folded(this.grids[i]!);
+    });
   }
 
   /** Begins to compile the programs, as far as it is known what they will bind. */
@@ -112,10 +156,11 @@ export class Launch {
     return this.members.reduce((sum, one) => sum + one.dispatches, 0) || this.programs.length;
   }
 
-  /** Pipelines that are still being made. */
-  get unmade(): Promise<void>[] {
-    const own = this.pipelines.flatMap(({ pipeline, made }) => (pipeline ? [] : [made]));
-    return this.members.length ? this.members.flatMap(({ unmade }) => unmade) : own;
+  /** Adds what resolves when its pipelines have been made. */
+  wait(out: Promise<void>[]): void {
+    for (const { pipeline, made } of this.pipelines)
+      if (!pipeline && !this.members.length) out.push(made);
+    for (const member of this.members) member.wait(out);
   }
 
   private get where(): string {
@@ -127,9 +172,9 @@ export class Launch {
     return this.plan.parts.registers.map(([, high]) => high);
   }
 
-  private gridsFor(registers: readonly number[]): Grid[] {
-    const values = valuesOf(this.step, registers);
-    return this.stages.map((stage) => folded(countOf(stage, values)));
+  private gridsFor(values: Values): number[] {
+    const idle = this.step.dynamic && isEmpty(this.step, values);
+    return this.stages.map((stage) => (idle ? 0 : countOf(stage, values)));
   }
 
   private arranged(placed: boolean): Arrangement {
@@ -219,7 +264,7 @@ export class Launch {
     const key = JSON.stringify([roles, bindings]);
     if (key === this.arrangement) return;
     this.arrangement = key;
-    const { texts, pipelines } = this.plan.device;
+    const { texts, pipelines, machine } = this.plan.device;
     const batch = this.steps.length > 1 ? this.batchOf(roles) : undefined;
     const { varied, steps, head, tail } = this;
     const printed = ({ kernel, params, operands }: PlanStep, kind = 0): unknown => [
@@ -234,7 +279,8 @@ export class Launch {
       const of = `${jsonOf([own, ends, batch?.swapped])}${key}`;
       let program = texts.get(of);
       if (!program) {
-        program = programOf(this.step, stage, roles[+head]!, bindings, this.guarded, batch);
+        const { step, guarded } = this;
+        program = programOf(step, stage, roles[+head]!, bindings, guarded, batch, machine);
         if (texts.size === MOST_PROGRAMS) texts.clear();
         texts.set(of, program);
       }
@@ -275,6 +321,7 @@ export class Launch {
     const arrangement = this.arranged(true);
     if (this.steps.length > 1) {
       this.divide(!this.fits(arrangement));
+      this.list = this.members.flatMap(({ list }) => list);
       if (this.members.length) return;
     }
     this.print(arrangement);
@@ -287,8 +334,11 @@ export class Launch {
       );
       this.groups.set(key, groups);
     }
-    this.bindGroups = groups;
-    this.plan.device.gpu.device.queue.writeBuffer(
+    this.list = groups.map((group, i) => {
+      const [across, down] = folded(this.grids[i]!);
+      return { program: this.pipelines[i]!, group, across, down };
+    });
+    this.plan.device.gpu.write(
       this.plan.buffers.records,
       RECORD_BYTES * this.index,
       this.records(arrangement),
@@ -366,25 +416,5 @@ export class Launch {
       entries.push(entry(BINDING.OPERANDS + i, buffer, begin, stop - begin));
     });
     return device.gpu.device.createBindGroup({ layout, entries });
-  }
-
-  /** Adds the steps to a compute pass. The pipelines must have been made. */
-  dispatch(pass: GPUComputePassEncoder): void {
-    if (this.members.length) {
-      for (const member of this.members) member.dispatch(pass);
-      return;
-    }
-    let { grids } = this;
-    if (!grids) {
-      const { registers } = this.plan;
-      if (isEmpty(this.step, valuesOf(this.step, registers))) return;
-      grids = this.gridsFor(registers);
-    }
-    grids.forEach(([across, down], i) => {
-      if (!across || !down) return;
-      pass.setPipeline(this.pipelines[i]!.pipeline!);
-      pass.setBindGroup(0, this.bindGroups[i]!);
-      pass.dispatchWorkgroups(across, down);
-    });
   }
 }

@@ -11,7 +11,7 @@ import {
   type Param,
   type PlanStep,
 } from "./steps.ts";
-import { appliedOf, partsOf, type Variant } from "./variants.ts";
+import { appliedOf, type Machine, partsOf, type Variant } from "./variants.ts";
 
 /**
  * Words of a step's record: offsets of operands, floats that WGSL has no constants for, the step's
@@ -64,6 +64,7 @@ export class Linker {
   /**
    * @param varied parameters that vary in a batch
    * @param row of several records: expression of the number of the step's own
+   * @param machine what differs between machines
    */
   constructor(
     private readonly step: PlanStep,
@@ -72,6 +73,7 @@ export class Linker {
     readonly bindings: readonly Binding[],
     readonly varied: readonly string[] = [],
     private readonly row = "",
+    readonly machine: Machine = {},
   ) {
     this.applied = appliedOf(variant, step);
     this.operands = new Map(step.contract!.operands.map(({ name }, i) => [name, i]));
@@ -129,6 +131,7 @@ export class Linker {
     else if (name.endsWith("_") && this.calls.has(name.slice(0, -1)))
       this.called(name.slice(0, -1));
     else if (SPECIAL.has(name)) this.special(name);
+    else if (Object.hasOwn(this.machine, name)) this.out.set(name, this.machine[name]!);
     else this.accessor(name);
   }
 

@@ -157,7 +157,7 @@ export class GpuMemory {
     block.spare.push({ bytes: aligned(bytes), offset });
     if (--block.live) return;
     this.blocks.delete(block);
-    block.gpu.destroy();
+    this.gpu.free(block.gpu);
   }
 
   /** Bytes of all GPUBuffers. */

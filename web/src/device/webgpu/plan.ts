@@ -13,8 +13,12 @@ import { Mirrors } from "./mirror.ts";
 import { type PlanParts, partsOf } from "./steps.ts";
 import { REGISTERS } from "./wgsl.ts";
 
-/** Dispatches that are submitted together: the GPU starts while the rest is encoded. */
+/**
+ * Launches of the first submit of a run, with which the GPU starts while the rest is encoded, and
+ * of the next ones. The last one waits for what reads its result.
+ */
 const CHUNK = 64;
+const MORE = 512;
 
 /** Launches first to end - 1 of a plan, all on the GPU or all in WebAssembly. */
 interface Run {
@@ -55,7 +59,12 @@ export class GpuPlan implements PlanContext {
   private readonly dirty = new Set<number>();
   private fresh = true;
   private mirrors: Mirrors | undefined;
-  private ready = false;
+  /** Of all steps but init steps. */
+  private whole: Run[] | undefined;
+  /** The same once their pipelines have been made, until other memory is connected. */
+  private made: readonly Run[] | undefined;
+  /** Launches whose grids follow registers. */
+  private movers: Launch[] = [];
 
   /**
    * @param handle of the engine in C
@@ -86,7 +95,12 @@ export class GpuPlan implements PlanContext {
       words.set(constants);
       gpu.device.queue.writeBuffer(this.buffers.constants, 0, words);
     }
-    this.fails = this.choose();
+    try {
+      this.fails = this.choose();
+    } catch (e) {
+      this.free();
+      throw e;
+    }
     if (this.reasons.size) this.mirrors = new Mirrors(this);
   }
 
@@ -213,25 +227,45 @@ export class GpuPlan implements PlanContext {
 
   /** Prepares `dispatch`. Returns a promise where pipelines are still being made. */
   connect(): void | Promise<void> {
-    const runs = this.runs(this.parts.initCount, this.parts.steps.length);
-    this.refresh(runs);
-    const waits = this.unmade(runs);
+    this.refresh(this.all);
+    const waits = this.unmade(this.all);
     if (waits.length) return Promise.all(waits).then(() => undefined);
   }
 
   /** Adds the steps of a run to a pass; registers are the caller's. */
   dispatch(pass: GPUComputePassEncoder): void {
-    this.launches.forEach((launch, i) => {
-      if (this.firsts[i]! >= this.parts.initCount) launch!.dispatch(pass);
-    });
+    this.move();
+    for (const { first, end } of this.all) this.encode(pass, first, end);
   }
 
   /** Pipelines of launches that are still being made. */
   private unmade(runs: readonly Run[]): Promise<void>[] {
-    if (this.ready) return [];
-    return runs.flatMap(({ first, end }) =>
-      this.launches.slice(first, end).flatMap((launch) => launch?.unmade ?? []),
-    );
+    const out: Promise<void>[] = [];
+    if (runs === this.made) return out;
+    for (const { first, end } of runs)
+      for (let i = first; i < end; i++) this.launches[i]?.wait(out);
+    if (runs === this.whole && !out.length) this.made = runs;
+    return out;
+  }
+
+  /** Sets the grids that follow registers. */
+  private move(): void {
+    for (const launch of this.movers) launch.move();
+  }
+
+  /** Adds launches to a pass. Their pipelines must have been made. */
+  private encode(pass: GPUComputePassEncoder, first: number, end: number): void {
+    let last: GPUComputePipeline | undefined;
+    for (let i = first; i < end; i++) {
+      const { list } = this.launches[i]!;
+      for (let k = 0; k < list.length; k++) {
+        const { program, group, across, down } = list[k]!;
+        if (!across) continue;
+        if (program.pipeline !== last) pass.setPipeline((last = program.pipeline!));
+        pass.setBindGroup(0, group);
+        pass.dispatchWorkgroups(across, down);
+      }
+    }
   }
 
   private async runLater(waits: Promise<void>[], runs: readonly Run[]): Promise<void> {
@@ -241,8 +275,20 @@ export class GpuPlan implements PlanContext {
       else await this.mirrors!.run(this.firsts[run.first]!, this.firsts[run.end]!);
   }
 
+  /** Runs of all launches but those of init steps. */
+  private get all(): Run[] {
+    const { initCount, steps } = this.parts;
+    this.whole ??= this.runsOf(initCount, steps.length);
+    return this.whole;
+  }
+
   /** Runs of the launches with steps first to end - 1. */
   private runs(first: number, end: number): Run[] {
+    const { initCount, steps } = this.parts;
+    return first === initCount && end === steps.length ? this.all : this.runsOf(first, end);
+  }
+
+  private runsOf(first: number, end: number): Run[] {
     const out: Run[] = [];
     this.launches.forEach((launch, i) => {
       const step = this.firsts[i]!;
@@ -257,27 +303,30 @@ export class GpuPlan implements PlanContext {
 
   /** Writes registers and what has changed since the last run. */
   private refresh(runs: readonly Run[]): void {
-    if (this.fresh && this.registers.length) {
-      const { queue } = this.device.gpu.device;
-      queue.writeBuffer(this.buffers.registers, 0, Int32Array.from(this.registers));
-    }
+    if (this.fresh && this.registers.length)
+      this.device.gpu.write(this.buffers.registers, 0, new Int32Array(this.registers));
     this.fresh = false;
+    if (!this.dirty.size) return;
     for (const i of this.dirty)
       if (runs.some(({ first, end }) => i >= first && i < end)) {
         this.launches[i]!.connect();
         this.dirty.delete(i);
-        this.ready = false;
+        this.made = undefined;
       }
+    this.movers = this.launches.flatMap((launch) => launch?.movers ?? []);
   }
 
   private onGpu({ first, end }: Run): void {
-    const { device } = this.device.gpu;
-    for (let i = first; i < end; i += CHUNK) {
-      const encoder = device.createCommandEncoder();
-      const pass = encoder.beginComputePass();
-      for (const launch of this.launches.slice(i, Math.min(i + CHUNK, end))) launch!.dispatch(pass);
+    const { gpu } = this.device;
+    this.move();
+    let behind = Math.min(first + CHUNK, end);
+    for (let i = first; i < end; ) {
+      if (i > first) gpu.submit();
+      const pass = gpu.encoder().beginComputePass();
+      this.encode(pass, i, behind);
       pass.end();
-      device.queue.submit([encoder.finish()]);
+      i = behind;
+      behind = Math.min(i + MORE, end);
     }
     this.unchecked ||= this.fails;
   }
@@ -299,16 +348,15 @@ export class GpuPlan implements PlanContext {
   }
 
   /** Resolves when all programs have been compiled; rejects with the error of one. */
-  async made(): Promise<void> {
-    const all = this.runs(0, this.parts.steps.length);
+  async compiled(): Promise<void> {
+    const all = this.runsOf(0, this.parts.steps.length);
     let waits: Promise<void>[];
     while ((waits = this.unmade(all)).length) await Promise.all(waits);
-    this.ready = true; // runs need not look again
   }
 
   /** Frees what is the plan's own. */
   free(): void {
     this.mirrors?.free();
-    for (const buffer of Object.values(this.buffers)) buffer.destroy();
+    for (const buffer of Object.values(this.buffers)) this.device.gpu.free(buffer);
   }
 }

@@ -53,11 +53,16 @@ export const isLinear = (x: Param | undefined): x is Linear =>
 export const follows = (x: Param | undefined): boolean =>
   Array.isArray(x) ? x.some(isLinear) : isLinear(x);
 
+/** A parameter with these registers. */
+export function withRegisters(param: Param, registers: readonly number[]): number | number[] {
+  const at = (x: Number_): number => (isLinear(x) ? registers[x.register]! * x.scale + x.add : x);
+  return Array.isArray(param) ? param.map(at) : at(param);
+}
+
 /** The parameters with these registers, and `has_<operand>`. */
 export function valuesOf(step: PlanStep, registers: readonly number[]): Values {
-  const at = (x: Number_): number => (isLinear(x) ? registers[x.register]! * x.scale + x.add : x);
   const out: Record<string, unknown> = {};
-  for (const [name, x] of step.params) out[name] = Array.isArray(x) ? x.map(at) : at(x);
+  for (const [name, x] of step.params) out[name] = withRegisters(x, registers);
   step.contract?.operands.forEach(({ name }, i) => {
     out[`has_${name}`] = step.operands[i] !== undefined;
   });

@@ -8,6 +8,7 @@ import type { GpuRange } from "./memory.ts";
 
 const LOST_MS = 1000; // from a failed map to the news that the GPU was lost
 const PIECE = 1 << 20;
+const NOTHING = new Uint8Array(0);
 /** Bytes of the first buffer for reads: a token and errors need less. */
 const LEAST = 1 << 12;
 /** Bytes of the largest buffer for reads that is kept. */
@@ -30,15 +31,10 @@ export class Transfers {
     this.spare.push(this.staging(LEAST));
   }
 
-  /**
-   * Reads ranges, with one submit and one map. What was submitted before is done then.
-   * @param encoder has commands before that
-   */
-  async read(
-    ranges: readonly WordRange[],
-    encoder = this.gpu.device.createCommandEncoder(),
-  ): Promise<Uint8Array<ArrayBuffer>[]> {
-    const { device } = this.gpu;
+  /** Reads ranges, with one submit and one map. What was encoded before is done then. */
+  async read(ranges: readonly WordRange[]): Promise<Uint8Array<ArrayBuffer>[]> {
+    const { gpu: own } = this;
+    const encoder = own.encoder();
     const total = ranges.reduce((sum, { bytes }) => sum + bytes, 0);
     const staging = this.staging(total);
     let at = 0;
@@ -46,7 +42,7 @@ export class Transfers {
       encoder.copyBufferToBuffer(gpu, offset, staging, at, bytes);
       at += bytes;
     }
-    device.queue.submit([encoder.finish()]);
+    own.submit();
     this.maps++;
     try {
       await staging.mapAsync(MAP_READ, 0, total);
@@ -116,24 +112,20 @@ export class Transfers {
       if (!buffer.streams || (at !== 0 && !goesOn)) return false;
       buffer.streamed = { end: at + data.length, rest: words.slice(words.length - rest) };
       words = words.subarray(0, words.length - rest);
-    } else buffer.streamed = { end: at + data.length, rest: new Uint8Array(0) };
+    } else if (buffer.streams) buffer.streamed = { end: at + data.length, rest: NOTHING };
     this.put(buffer.block.gpu, begin, words);
     return true;
   }
 
   /** Writes whole words. */
   put(gpu: GPUBuffer, offset: number, words: Uint8Array): void {
-    if (!words.length) return;
-    this.gpu.device.queue.writeBuffer(gpu, offset, words as Uint8Array<ArrayBuffer>);
+    if (words.length) this.gpu.write(gpu, offset, words as Uint8Array<ArrayBuffer>);
   }
 
   /** Sets whole words to zero, or all bytes to a value. */
   fill(gpu: GPUBuffer, offset: number, bytes: number, value: number): void {
-    const { device } = this.gpu;
     if (value === 0) {
-      const encoder = device.createCommandEncoder();
-      encoder.clearBuffer(gpu, offset, bytes);
-      device.queue.submit([encoder.finish()]);
+      this.gpu.encoder().clearBuffer(gpu, offset, bytes);
       return;
     }
     const piece = new Uint8Array(Math.min(bytes, PIECE)).fill(value);
@@ -143,14 +135,12 @@ export class Transfers {
 
   /** Copies whole words. */
   copy(from: GPUBuffer, fromAt: number, to: GPUBuffer, toAt: number, bytes: number): void {
-    const { device } = this.gpu;
-    const encoder = device.createCommandEncoder();
+    const encoder = this.gpu.encoder();
     // a buffer cannot be copied to itself
     const between = from === to ? this.gpu.buffer(bytes) : undefined;
     if (between) encoder.copyBufferToBuffer(from, fromAt, between, 0, bytes);
     encoder.copyBufferToBuffer(between ?? from, between ? 0 : fromAt, to, toAt, bytes);
-    device.queue.submit([encoder.finish()]);
-    between?.destroy();
+    if (between) this.gpu.free(between);
   }
 
   close(): void {

@@ -8,11 +8,15 @@ import {
   type ShaderSource,
   type Values,
 } from "../../gen/shaders.ts";
+import type { Device } from "../device.ts";
 import { classOf } from "./accessors.ts";
 import { elementType, follows, type PlanStep, valuesOf } from "./steps.ts";
 
 /** Workgroups in the first dimension of a grid, all that WebGPU promises. */
 export const FOLD = 65535;
+
+/** What shaders refer to beside the contract of their kernel that differs between machines. */
+export type Machine = Record<string, string>;
 
 /** Workgroups in two dimensions. */
 export type Grid = [across: number, down: number];
@@ -128,19 +132,23 @@ function named({ contract, params }: PlanStep, parameter: string): string {
 // a kernel of theirs.
 
 type Part = (typeof PART_OF)[string];
-type Loaded = Promise<{ PART: Readonly<Record<string, KernelShaders>> }>;
+type Loaded = Promise<{
+  PART: Readonly<Record<string, KernelShaders>>;
+  machineOf?(wasm: Device): Promise<Machine>;
+}>;
 
 const LOAD: Readonly<Record<Part, () => Loaded>> = {
+  bytes: () => import("./bytes.ts"),
   images: () => import("../../gen/shaders_images.ts"),
   training: () => import("../../gen/shaders_training.ts"),
 };
 
-/** Parts with shaders of these kernels that have not been loaded. */
-export function missingParts(kernels: Iterable<string>): Part[] {
+/** Parts with shaders of these kernels that have not been loaded, or not for this machine. */
+export function missingParts(kernels: Iterable<string>, machine: Machine): Part[] {
   const parts = new Set<Part>();
   for (const kernel of kernels) {
     const part = PART_OF[kernel];
-    if (part && !SHADERS[kernel]) parts.add(part);
+    if (part && (!SHADERS[kernel] || (part === "bytes" && !machine.PANEL))) parts.add(part);
   }
   return [...parts];
 }
@@ -149,7 +157,12 @@ export function missingParts(kernels: Iterable<string>): Part[] {
  * Loads parts.
  * @throws EngineError if a script does not come
  */
-export async function loadParts(parts: readonly Part[]): Promise<void> {
-  for (const { PART } of await Promise.all(parts.map((part) => LOAD[part]())))
+export async function loadParts(
+  parts: readonly Part[],
+  { machine, wasm }: { machine: Machine; wasm: Device },
+): Promise<void> {
+  for (const { PART, machineOf } of await Promise.all(parts.map((part) => LOAD[part]()))) {
+    Object.assign(machine, await machineOf?.(wasm));
     Object.assign(SHADERS, PART);
+  }
 }

@@ -4,7 +4,7 @@
 
 import { type Binding, Linker, RECORD_BYTES, type Role, u32, WORD } from "./link.ts";
 import { type Number_, type PlanStep, valuesOf } from "./steps.ts";
-import { FOLD, type Variant, variantsOf } from "./variants.ts";
+import { FOLD, type Machine, type Variant, variantsOf } from "./variants.ts";
 
 /** Registers that a plan may have. */
 export const REGISTERS = 32;
@@ -82,6 +82,7 @@ function countOf(variant: Variant, step: PlanStep, linker: Linker): string {
  * @param bindings that the roles name
  * @param guarded whether it must do nothing once an index was out of range
  * @param batch what else the dispatch runs
+ * @param machine what differs between machines
  */
 export function programOf(
   step: PlanStep,
@@ -90,9 +91,10 @@ export function programOf(
   bindings: readonly Binding[],
   guarded: boolean,
   batch?: Batch,
+  machine?: Machine,
 ): Program {
   const own = batch ? "batch_part" : "";
-  const linker = new Linker(step, variant, roles, bindings, batch?.varied, own);
+  const linker = new Linker(step, variant, roles, bindings, batch?.varied, own, machine);
   const linkers = [linker, ...(batch ? [...ends(linker, batch), ...others(linker, batch)] : [])];
   linker.need(variant.parts.has("element") ? "element" : "run");
   let body = bodyOf(step, variant, linker, batch);
@@ -175,7 +177,8 @@ function ends(linker: Linker, batch: Batch): Linker[] {
 /** Links the bodies of further kinds of steps: kind1_element, kind1_total, ... */
 function others(linker: Linker, batch: Batch): Linker[] {
   return batch.others.map(({ step, variant, roles, varied }, i) => {
-    const other = new Linker(step, variant, roles, linker.bindings, varied, "batch_part");
+    const { bindings, machine } = linker;
+    const other = new Linker(step, variant, roles, bindings, varied, "batch_part", machine);
     other.need("element");
     const total = countOf(variant, step, other);
     other.out.set("total", `fn total() -> u32 { return ${total}; }`);

@@ -192,14 +192,20 @@ export class ArtifactSession {
       this.fresh = false;
     }
     session.pass(plan, data);
-    if (kind === "train") this.trained = true;
     const { outputs } = this.model(kind);
     const out: Record<string, PlainTensor> = {};
-    for (const [i, name] of outputs.entries()) {
-      const slot = slots.find((s) => s.kind === "output" && s.name === (i ? name : "loss"));
-      if (!slot) continue;
-      const data = await session.output(slot.name);
-      out[name] = { type: slot.dtype, dims: slot.shape, data };
+    const { trained } = this;
+    if (kind === "train") this.trained = true;
+    try {
+      for (const [i, name] of outputs.entries()) {
+        const slot = slots.find((s) => s.kind === "output" && s.name === (i ? name : "loss"));
+        if (!slot) continue;
+        const data = await session.output(slot.name);
+        out[name] = { type: slot.dtype, dims: slot.shape, data };
+      }
+    } catch (e) {
+      this.trained = trained; // a GPU's errors come with what is read
+      throw e;
     }
     return { values: out, ...(this.info.device.gpu ? { device: this.device.info } : {}) };
   }

@@ -1,0 +1,47 @@
+// The part for models that compute with bytes: their shaders, and how the engine in C lays out packed
+// weights. That depends on the machine; its steps may read them, and plans share them. The twin of
+// python/edgewise/webgpu/packing.py.
+
+import { DOTS, PACKING } from "../../gen/packing.ts";
+import type { Device } from "../device.ts";
+import { slotsOfPlan } from "../plan-header.ts";
+import type { Machine } from "./variants.ts";
+
+export { PART } from "../../gen/shaders_bytes.ts";
+
+/** What shaders refer to that differs between machines, from packing a matrix. */
+export async function machineOf(wasm: Device): Promise<Machine> {
+  const { columns, rows } = PACKING;
+  const bytes = Uint8Array.from(atob(PACKING.plan), (c) => c.charCodeAt(0));
+  const plan = wasm.loadPlan(bytes, "the layout of weights");
+  const made = slotsOfPlan(bytes)!.map(({ bytes: size }) => wasm.allocate(size, "a packed matrix"));
+  try {
+    for (const [slot, buffer] of made.entries()) wasm.bind(plan, slot, buffer);
+    const [matrix, packed] = made;
+    wasm.write(
+      matrix!,
+      Uint8Array.from({ length: columns * rows }, (_, i) => i),
+    );
+    wasm.run(plan, "the layout of weights");
+    const found = await wasm.read(packed!, 4 * columns); // behind the sums of the columns
+    return declarations(found.indexOf(4) / 4, found.indexOf(rows), hasDots());
+  } finally {
+    wasm.freePlan(plan);
+    for (const buffer of made) wasm.release(buffer);
+  }
+}
+
+/** Whether the browser's WGSL has products of four packed bytes. */
+const hasDots = (): boolean =>
+  !!navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product");
+
+/**
+ * Declarations by name.
+ * @param columns of a panel
+ * @param together elements of a column that lie side by side
+ */
+export const declarations = (columns: number, together: number, dots: boolean): Machine => ({
+  PANEL: `const PANEL = ${columns}u;`,
+  TOGETHER: `const TOGETHER = ${together}u;`,
+  dot_of_bytes: DOTS[dots ? "yes" : "no"],
+});
