@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import itertools
 import json
 import random
@@ -63,6 +64,7 @@ def client_of(url: str, k: int, folder: str | None, seconds: float, schema: Sche
     from tests.federated.toys import Toy, random_values
 
     class Adding(Toy):
+        @functools.cache  # noqa: B019
         def change(self, number):
             return random_values(1000 * self.k + number, schema, 0.01)
 
@@ -104,13 +106,12 @@ class Vanishing:
     PHASES = ("before", "download", "training", "upload", "after")
 
     def __init__(self, url: str, count: int) -> None:
+        from tests.federated.toys import random_values
+
         self.url, self.ended = url, False
-        self.threads = [
-            threading.Thread(target=self._again, args=(self.PHASES[k % 5],), daemon=True)
-            for k in range(count)
-        ]
-        for thread in self.threads:
-            thread.start()
+        self.change = random_values(1, ROUND, 0.01)
+        for k in range(count):
+            threading.Thread(target=self._again, args=(self.PHASES[k % 5],), daemon=True).start()
 
     def _again(self, phase: str) -> None:
         from websockets.exceptions import ConnectionClosed
@@ -123,7 +124,6 @@ class Vanishing:
 
     def _once(self, phase: str) -> None:
         from tests.federated.raw import Raw
-        from tests.federated.toys import random_values
 
         client = Raw(self.url, ROUND)
         try:
@@ -133,7 +133,7 @@ class Vanishing:
             elif phase == "training":
                 client.send("progress", run=task["run"], round=task["round"], step=1, steps=2)
             elif phase != "before":
-                data = client.file(task, random_values(1, ROUND, 0.01))
+                data = client.file(task, self.change)
                 if phase == "upload":
                     client.announce(task, data)
                     client.receive("ack")
@@ -160,11 +160,12 @@ def dropouts(table: Table, folder: Path) -> None:
     fields = {"rounds": rounds, "clients": 60, "grace": grace, "deadline": 120.0, "codec": "int4"}
     server = Server(folder / "run", random_values(0, ROUND), **fields)
     processes = clients_in_processes(server.url, 70)
-    vanishing = Vanishing(server.url, 30)
+    vanishing = subprocess.Popen([sys.executable, __file__, "--vanishing", server.url])
     wait_for(lambda: len(server.hub.nodes()) == 100, 120)
     server.start(len(server.hub.nodes()), 120)
     server.thread.join(600)
-    vanishing.ended = True
+    vanishing.kill()
+    vanishing.wait()
     _, log = server.end(600)
     for process in processes:
         process.wait(60)
@@ -216,7 +217,7 @@ async def _idle_clients(url: str, count: int, hub: subprocess.Popen) -> list[flo
     arrived: list[float] = []
     slots = asyncio.Semaphore(50)
     there = itertools.count(1)
-    ready = asyncio.Event()
+    ready, over = asyncio.Event(), asyncio.Event()
 
     async def one() -> None:
         async with slots:
@@ -228,6 +229,9 @@ async def _idle_clients(url: str, count: int, hub: subprocess.Popen) -> list[flo
         while json.loads(await socket.recv())["kind"] != "task":
             pass
         arrived.append(time.monotonic())
+        if len(arrived) == count:
+            over.set()
+        await over.wait()  # what closing takes is no part of the delivery
         await socket.close()
 
     tasks = [asyncio.create_task(one()) for _ in range(count)]
@@ -401,8 +405,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("goals", nargs="*", default=list(GOALS))
     parser.add_argument("--clients", help=argparse.SUPPRESS)
+    parser.add_argument("--vanishing", help=argparse.SUPPRESS)
     parser.add_argument("--hub", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.vanishing:
+        Vanishing(args.vanishing, 30)
+        threading.Event().wait()
     if args.clients or args.hub:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         run_clients(args.clients) if args.clients else run_hub(args.hub)

@@ -37,14 +37,15 @@ class Server:
         self.thread = threading.Thread(target=self._play, daemon=True)
         self.states = {self.state.number: self.state.arrays}
         self.outcomes = {}  # by round
-        assign = self.hub.assign
+        assign = self.hub.assign_all
 
-        def kept(node, task):
-            outcome = assign(node, task)
-            self.outcomes.setdefault(task.number, []).append(outcome)
-            return outcome
+        def kept(tasks):
+            outcomes = assign(tasks)
+            for node, outcome in outcomes.items():
+                self.outcomes.setdefault(tasks[node].number, []).append(outcome)
+            return outcomes
 
-        self.hub.assign = kept
+        self.hub.assign_all = kept
 
     def start(self, clients, seconds=20):
         """Begins the rounds when so many clients are there."""

@@ -3,22 +3,26 @@
 import pytest
 
 pytest.importorskip("websockets")
+pytest.importorskip("flwr")
 
 from pathlib import Path
 
 import numpy as np
 from edgewise import LoraConfig, Trainer
-from edgewise.errors import Aborted, InputError
+from edgewise.errors import Aborted, InputError, StorageError
 from edgewise.federated.client import FederatedClient
 from edgewise.federated.client_secure import clipped
 from edgewise.federated.codec import norm_of
 from edgewise.federated.local_training import LocalTraining
+from edgewise.federated.rounds import rate_of
+from edgewise.federated.settings import RunFolder, Settings
+from edgewise.locks import locked
 
 from .toys import Toy
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "web/demo/model"
-TEXT = (ROOT / "docs/limits.md").read_text()
+TEXT = (ROOT / "LICENSE").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +122,21 @@ def test_a_server_that_is_not_there():
     client = FederatedClient("ws://127.0.0.1:9", Toy(0), attempts=1)
     with pytest.raises(InputError, match="federate serve"):
         client.run()
+
+
+def test_a_folder_is_for_one_process(tmp_path):
+    client = FederatedClient("ws://127.0.0.1:1", Toy(0), folder=str(tmp_path))
+    run = RunFolder(tmp_path)
+    with locked(tmp_path / "lock"), pytest.raises(StorageError, match="another process takes part"):
+        client.run()
+    with run.lock(), run.lock("rounds"), pytest.raises(StorageError, match="serves the run"):
+        run.lock().__enter__()
+
+
+def test_the_learning_rate_of_a_round():
+    fields = {"learning_rate": 0.02, "rounds": 5}
+    assert rate_of(Settings(**fields), 3) == 0.02 and rate_of(Settings(), 3) is None
+    rates = [rate_of(Settings(schedule="cosine", **fields), n) for n in range(1, 6)]
+    assert rates == pytest.approx([0.02, 0.017364, 0.011, 0.004636, 0.002], abs=1e-6)
+    with pytest.raises(InputError, match="needs the learning rate"):
+        Settings(schedule="cosine")

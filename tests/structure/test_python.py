@@ -22,7 +22,7 @@ ORDER = [
     {"onnx"},
     {"bind", "passes", "engine", "shake"},
     {"targets"},
-    {"sums"},
+    {"sums", "locks"},
     {"package"},
     {"plan"},
     {"webgpu"},
@@ -52,8 +52,8 @@ NEVER = {
 
 # Files of edgewise[federated] that compute with NumPy.
 FEDERATED = """broadcast.py client.py client_secure.py client_state.py codec.py grid.py
-    local_training.py privacy.py private_grid.py rounds.py secure/group.py secure/member.py
-    secure/noise.py secure/plan.py secure/quantize.py settings.py site.py
+    local_training.py private_grid.py rounds.py secure/group.py secure/member.py
+    secure/noise.py secure/plan.py secure/privacy.py secure/quantize.py settings.py site.py
     site_grid.py verify.py""".split()
 RELEASE = {  # files of edgewise[release]
     "numpy": ("build.py", "codec.py"),
@@ -144,7 +144,7 @@ def test_nothing_is_needed_but_python():
         ("federated/secure/rounds.py", "websockets"),
         ("federated/secure/crypto.py", "cryptography"),
         ("federated/secure/identity.py", "cryptography"),
-        ("federated/privacy.py", "dp_accounting"),
+        ("federated/secure/privacy.py", "dp_accounting"),
         *(("federated/" + file, "flwr") for file in FLOWER),
         *((f"release/{file}", name) for name, files in RELEASE.items() for file in files),
         ("serve/app.py", "starlette"),

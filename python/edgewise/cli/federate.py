@@ -25,6 +25,9 @@ STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
 CODECS = ("float32", "float16", "int8", "int4")
 
 SITES = "write the run's folder alone, for `flwr run` with SuperNodes that are sites"
+SCHEDULES = ("constant", "cosine")
+SCHEDULE = "of the learning rate over the rounds; cosine: down to a tenth"
+AGGREGATE = "what is trained and sent; B: LoRA's matrices B alone, half the bytes"
 ORIGINS = "origin of pages that may connect, or * (default: this machine's, all with --tickets)"
 
 
@@ -115,6 +118,8 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add("--mu", type=float, default=0.1, help="fedprox: weight of the distance")
     add("--server-learning-rate", type=float, default=0.01, help="fedadam (default %(default)s)")
     add("--seed", type=int, default=0, help="of the local training")
+    add("--schedule", default="constant", choices=SCHEDULES, help=SCHEDULE)
+    add("--aggregate", default="all", choices=("all", "B"), help=AGGREGATE)
     add("--evaluation", nargs="+", help="text files whose loss is computed after each round")
     _add_address(parser)
 
@@ -209,10 +214,10 @@ def simulate(args: argparse.Namespace) -> None:
 
 
 def _rounds(args: argparse.Namespace, tabs: int) -> None:
+    from ..federated.launch import Clients
     from ..federated.launch import serve as play
     from ..federated.local_training import LocalTraining
     from ..federated.settings import RunFolder, Settings
-    from ..federated.simulate import Clients
 
     folder = RunFolder(args.folder)
     training = None
@@ -246,7 +251,7 @@ def _rounds(args: argparse.Namespace, tabs: int) -> None:
     if members:
         required = ["--require-secure", "--authority", str(settings.authority)]
         commands = [[*c, *required, *m] for c, m in zip(commands, members, strict=True)]
-    with Clients(commands) as clients:
+    with folder.lock(), Clients(commands) as clients:
         play(args.folder, after, clients.check)
     if folder.budget()[1]:
         print(
@@ -287,6 +292,8 @@ def _settings(args: argparse.Namespace, settings: Any) -> Any:
         mu=args.mu,
         server_learning_rate=args.server_learning_rate,
         seed=args.seed,
+        schedule=args.schedule,
+        part=None if args.aggregate == "all" else args.aggregate,
         host=args.host,
         port=args.port,
         origins=args.origin,

@@ -22,6 +22,7 @@ class File:
         codec: see edgewise.federated.codec.
         data: the file.
         sha256: of the file.
+        part: of the parameters whose difference it holds, see codec.Schema.part.
     """
 
     kind: str
@@ -29,11 +30,14 @@ class File:
     codec: str
     data: bytes
     sha256: str
+    part: str | None = None
 
     @classmethod
-    def of(cls, kind: str, since: str | None, codec: str, data: bytes) -> File:
+    def of(
+        cls, kind: str, since: str | None, codec: str, data: bytes, part: str | None = None
+    ) -> File:
         """A file with its digest."""
-        return cls(kind, since, codec, data, hashlib.sha256(data).hexdigest())
+        return cls(kind, since, codec, data, hashlib.sha256(data).hexdigest(), part)
 
     @property
     def announcement(self) -> dict[str, Any]:
@@ -44,6 +48,7 @@ class File:
             "codec": self.codec,
             "bytes": len(self.data),
             "sha256": self.sha256,
+            "part": self.part,
         }
 
 
@@ -85,10 +90,21 @@ class Broadcast:
         schema: of the parameters.
         codec: of the differences that clients fetch.
         run: name of the run.
+        part: of the parameters that changes, see codec.Schema.part.
+        frozen: the parameters that do not change, by name.
     """
 
-    def __init__(self, schema: Schema, codec: str, run: str) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        codec: str,
+        run: str,
+        part: str | None = None,
+        frozen: Values | None = None,
+    ) -> None:
         self.schema, self.codec, self.run = schema, codec, run
+        self.part, self.changing = part, schema.part(part)
+        self.frozen: Values = {} if frozen is None else frozen
         self.base: Base | None = None
 
     def restore(self, values: Values, number: int) -> None:
@@ -103,23 +119,26 @@ class Broadcast:
         return Base(values, sha256, File.of("weights", None, "float32", data), delta)
 
     def next(self, weights: Values, number: int) -> Base:
-        """The weights of round `number`; the same object if they have not changed."""
+        """The weights of round `number`, of which `weights` has those that change; the same object
+        if they have not changed.
+        """
         fields = {"run": self.run, "round": str(number)}
+        weights = {**self.frozen, **weights}
         values = {n: np.asarray(weights[n], np.float32) for n in self.schema.shapes}
         before, delta = self.base, None
         if before is not None and self.codec != "float32":
             try:
                 data, decoded, _ = pack(
-                    {n: values[n] - before.values[n] for n in values},
-                    self.schema,
+                    {n: values[n] - before.values[n] for n in self.changing.shapes},
+                    self.changing,
                     self.codec,
                     {**fields, "base": before.sha256},
                 )
             except InputError:  # a change that float16 cannot express: send everything
                 pass
             else:
-                values = {n: before.values[n] + decoded[n] for n in values}
-                delta = File.of("delta", before.sha256, self.codec, data)
+                values.update({n: before.values[n] + x for n, x in decoded.items()})
+                delta = File.of("delta", before.sha256, self.codec, data, self.part)
         made = self._whole(values, number, delta)
         if before is None or made.sha256 != before.sha256:
             self.base = made

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from ..errors import Aborted, EdgewiseError, InputError
+from ..locks import locked
 from .client_secure import (
     STAGES,
     ClientTerms,
@@ -130,6 +132,7 @@ class FederatedClient:
     ) -> None:
         self.on_decline, self.on_weights = on_decline, on_weights
         self.url, self.training, self.name, self.ticket = url, training, name, ticket
+        self.folder = folder
         self.on_result, self.attempts = on_result, attempts
         self.terms = terms or ClientTerms(minimum_cohort)
         self.identity = identity or Identity.new()
@@ -154,7 +157,19 @@ class FederatedClient:
         Raises:
             Refusal: the server refuses this client.
             InputError: it cannot be reached.
+            StorageError: another process uses the client's folder.
         """
+        with self._alone():
+            self._run()
+
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
+        """Two processes with one state would end with that of neither."""
+        if self.folder is None:
+            return contextlib.nullcontext()
+        what = "another process takes part with the state in this folder"
+        return locked(os.path.join(self.folder, "lock"), what, "Stop it, or give another folder.")
+
+    def _run(self) -> None:
         failures = 0
         while not self._leaving:
             try:
@@ -283,7 +298,7 @@ class FederatedClient:
     def _secure(self, task: Mapping[str, Any], plan: Plan, finished: Finished, end: float) -> None:
         """Takes part in the sum of a group."""
         parts = SecureRound(
-            plan, finished, self.state, self.training.schema, self.identity, self.terms
+            plan, finished, self.state, self._changing(task), self.identity, self.terms
         )
         end += STAGES * float(task["secure"]["stage"])
         last = parts.play(
@@ -332,18 +347,26 @@ class FederatedClient:
             values = unpack(bytes(data), schema, "float32", fields, kind="weights")
         else:
             delta = unpack(
-                bytes(data), schema, file["codec"], {**fields, "base": self.state.have or ""}
+                bytes(data),
+                schema.part(file.get("part")),
+                file["codec"],
+                {**fields, "base": self.state.have or ""},
             )
-            values = {n: self.state.values[n] + delta[n] for n in delta}
+            values = {**self.state.values, **{n: self.state.values[n] + delta[n] for n in delta}}
         if base_of(values, schema) != task["base"]:
             raise InputError("the weights are not those that the task names", "task")
         self.state.receive(task["base"], values)
 
+    def _changing(self, task: Mapping[str, Any]) -> Schema:
+        """The parameters that a task changes."""
+        return self.training.schema.part(task.get("part"))
+
     def _train(self, task: Mapping[str, Any], plan: Plan | None, end: float) -> Finished:
-        state, schema = self.state, self.training.schema
+        state, schema = self.state, self._changing(task)
+        part = {} if task.get("part") is None else {"part": task["part"]}
         trained = self.training.train(
             state.values,
-            task["config"],
+            {**task["config"], **part},
             task["seed"],
             task["round"],
             lambda: self._leaving or time.monotonic() > end,
@@ -420,6 +443,7 @@ TASK_FIELDS: dict[str, Callable[[Any], bool]] = {
     "deadline": lambda x: _is_time(x),
     "secure": lambda x: x is None or isinstance(x, dict) and _is_time(x.get("stage")),
     "privacy": lambda x: x is None or isinstance(x, dict),
+    "part": lambda x: x is None or isinstance(x, str),
 }
 
 
@@ -446,6 +470,7 @@ def file_of(task: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
         size = file.get("bytes")
         known = isinstance(codec, str) and codec in CODECS
         if known and type(size) is int and 0 < size <= schema.most_bytes(str(codec)):
-            if isinstance(file.get("sha256"), str):
+            part = file.get("part")
+            if isinstance(file.get("sha256"), str) and (part is None or isinstance(part, str)):
                 return file
     raise InputError("it names no file that this client can use", "task")

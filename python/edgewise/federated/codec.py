@@ -42,6 +42,8 @@ LEVELS = {"int8": 127, "int4": 7}
 SMALLEST = np.float32(2.0**-24)  # the smallest float16
 LARGEST = 65504.0  # the largest float16
 VALUES, SCALES = "values", "scales"
+HALVES = np.array([[(h ^ 8) - 8 for h in (b & 15, b >> 4)] for b in range(256)], np.int8)
+"""The two values of a byte in 4 bits."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,24 @@ class Schema:
                 )
         text = "".join(f"{n}\tF32\t{','.join(map(str, s))}\n" for n, s in out.items())
         return cls(out, hashlib.sha256(text.encode()).hexdigest())
+
+    def part(self, part: str | None) -> Schema:
+        """The parameters that a round changes.
+
+        Args:
+            part: None: all. "B": the matrices B of LoRA; the others stay as they are.
+
+        Raises:
+            InputError: there is no such part.
+        """
+        if part is None:
+            return self
+        shapes = {n: s for n, s in self.shapes.items() if _rank_axis(n) == 1}
+        if part != "B" or not shapes:
+            raise InputError(
+                f"{part[:20]!r} is not a part of what is trained", "part", "LoRA's is B."
+            )
+        return Schema.of(shapes)
 
     @property
     def count(self) -> int:
@@ -126,6 +146,17 @@ def _ungrouped(name: str, grouped: NDArray[Any], shape: tuple[int, ...]) -> NDAr
         moved = (shape[axis], *shape[:axis], *shape[axis + 1 :])
         return np.ascontiguousarray(np.moveaxis(grouped.reshape(moved), 0, axis))
     return grouped.reshape(-1)[: product(shape)].reshape(shape)
+
+
+def _scaled(name: str, values: NDArray[np.int8], scales: Floats) -> Floats:
+    """Values times the scales of their groups."""
+    axis = _rank_axis(name)
+    if axis is not None and axis < values.ndim:
+        along = [1] * values.ndim
+        along[axis] = -1
+        return np.multiply(values, scales.reshape(along), dtype=np.float32)
+    grouped = _grouped(name, values).astype(np.float32)
+    return _ungrouped(name, grouped * scales[:, None], values.shape)
 
 
 def base_of(values: Values, schema: Schema) -> str:
@@ -330,8 +361,7 @@ def _integers(raw: bytes, scales: bytes, schema: Schema, codec: str) -> dict[str
         stored = np.frombuffer(raw, np.int8)
     else:
         packed = np.frombuffer(raw, np.uint8)
-        halves = np.stack([packed & 15, packed >> 4], 1).reshape(-1)
-        stored = (halves.astype(np.int8) ^ 8) - np.int8(8)
+        stored = np.take(HALVES, packed, axis=0).reshape(-1)
         if stored[schema.count :].any():
             raise Refusal("value-range", "the half byte behind the last value is not 0", "update")
     if (stored == -LEVELS[codec] - 1).any():
@@ -342,7 +372,8 @@ def _integers(raw: bytes, scales: bytes, schema: Schema, codec: str) -> dict[str
     out, at, group = {}, 0, 0
     for name, shape in schema.shapes.items():
         count, groups = product(shape), _groups(name, shape)
-        grouped = _grouped(name, stored[at : at + count].reshape(shape)).astype(np.float32)
-        out[name] = _ungrouped(name, grouped * scale[group : group + groups, None], shape)
+        out[name] = _scaled(
+            name, stored[at : at + count].reshape(shape), scale[group : group + groups]
+        )
         at, group = at + count, group + groups
     return out

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from .broadcast import Base, Broadcast
 from .hub import Hub
@@ -21,6 +22,27 @@ from .sessions import Task
 from .verify import Rules, Verified, far_from_others, too_few
 
 REFUSED = 1001  # code of Flower's Error
+
+
+class Changed(Array):
+    """Weights plus a client's difference, float64.
+
+    Flower's own arrays hold serialized bytes. Within a process nothing needs to be: this one adds
+    when a strategy reads it, so that of all clients' weights one array is in memory at a time.
+    """
+
+    def __init__(self, before: NDArray[np.float64], change: NDArray[Any]) -> None:
+        self.before, self.change = before, change
+        self.dtype, self.shape, self.stype = "float64", before.shape, Array(before[:0]).stype
+
+    def numpy(self) -> NDArray[np.float64]:
+        """The sum."""
+        return np.add(self.before, self.change, dtype=np.float64)
+
+    @property
+    def data(self) -> bytes:
+        """The sum as Flower's own arrays have it."""
+        return Array(self.numpy()).data
 
 
 class TabGrid(Grid):
@@ -55,6 +77,7 @@ class TabGrid(Grid):
         self._run: Any = None
         self._numbers = itertools.count()
         self._made: tuple[Any, int, Base] | None = None
+        self._read: tuple[Any, dict[str, NDArray[np.float64]]] | None = None
         self._asked: dict[str, tuple[Message, concurrent.futures.Future[Verified]]] = {}
 
     # What strategies do not use, but the class Grid requires.
@@ -83,15 +106,21 @@ class TabGrid(Grid):
         return self._push(list(messages), self.deadline)
 
     def _push(self, messages: list[Message], seconds: float) -> list[str]:
+        tasks: dict[int, Task] = {}
+        made: dict[int, Task] = {}  # by content: that of a round is one for all
+        for message in messages:
+            if message.metadata.message_type == "train":
+                content = id(message.content)
+                if content not in made:
+                    made[content] = self._task(message, len(messages), seconds)
+                tasks[message.metadata.dst_node_id] = made[content]
+        outcomes = self.hub.assign_all(tasks)
         ids = []
         for message in messages:
-            outcome: concurrent.futures.Future[Verified]
-            if message.metadata.message_type != "train":
+            outcome = outcomes.get(message.metadata.dst_node_id)
+            if outcome is None:
                 outcome = concurrent.futures.Future()
                 outcome.set_exception(Refusal("kind", "clients do not evaluate"))
-            else:
-                task = self._task(message, len(messages), seconds)
-                outcome = self.hub.assign(message.metadata.dst_node_id, task)
             ids.append(f"{next(self._numbers)}")
             self._asked[ids[-1]] = message, outcome
         return ids
@@ -109,6 +138,7 @@ class TabGrid(Grid):
             seconds,
             cohort,
             self.rules,
+            part=self.broadcast.part,
         )
 
     def _number(self, message: Message) -> int:
@@ -120,9 +150,24 @@ class TabGrid(Grid):
         record = _only(message.content.array_records)
         if self._made is None or self._made[0] is not record or self._made[1] != number:
             # also when a round has left the weights as they were, as after --resume
-            weights = {name: array.numpy() for name, array in record.items()}
-            self._made = record, number, self.broadcast.next(weights, number)
+            self._made = record, number, self.broadcast.next(self._sent(message), number)
         return self._made[2]
+
+    def _sent(self, message: Message) -> dict[str, NDArray[np.float64]]:
+        """The weights that a message sends, read once for all messages of a round."""
+        record = _only(message.content.array_records)
+        if self._read is None or self._read[0] is not record:
+            weights = {n: array.numpy().astype(np.float64) for n, array in record.items()}
+            self._read = record, weights
+        return self._read[1]
+
+    def _reply(self, message: Message, update: Verified) -> Message:
+        """The reply with the weights that a message sent plus an update."""
+        arrays = ArrayRecord()
+        for name, before in self._sent(message).items():
+            arrays[name] = Changed(before, update.delta[name])
+        metrics = MetricRecord({"num-examples": update.examples, "update-norm": update.norm})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         done = [i for i in message_ids if i in self._asked and self._asked[i][1].done()]
@@ -157,7 +202,7 @@ class TabGrid(Grid):
         refused.update(too_few(updates.keys() - refused.keys(), self.rules.least))
         by_node = {m.metadata.dst_node_id: m for m, _ in asked}
         good = sorted(updates.keys() - refused.keys(), key=lambda n: (updates[n].sha256, n))
-        return [reply_of(by_node[n], updates[n]) for n in good] + [
+        return [self._reply(by_node[n], updates[n]) for n in good] + [
             Message(Error(REFUSED, str(refused[n])), reply_to=by_node[n]) for n in sorted(refused)
         ]
 
@@ -191,19 +236,6 @@ def _only(records: Mapping[str, Any]) -> Any:
     """The only record of a kind in a message."""
     (record,) = records.values()
     return record
-
-
-def reply_of(message: Message, update: Verified) -> Message:
-    """The reply with the weights that a message sent plus an update."""
-    sent = _only(message.content.array_records)
-    arrays = {
-        name: Array(array.numpy().astype(np.float64) + update.delta[name])
-        for name, array in sent.items()
-    }
-    metrics = MetricRecord({"num-examples": update.examples, "update-norm": update.norm})
-    return Message(
-        RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=message
-    )
 
 
 def seed_of(run: str, number: int, seed: int) -> int:

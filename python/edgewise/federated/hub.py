@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import Server, ServerConnection, broadcast, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
@@ -30,17 +30,17 @@ from .codec import Schema
 from .last import Last
 from .protocol import CHUNK, MAX_TEXT, SUBPROTOCOL, VERSION, Refusal, check, decode, encode
 from .secure.rounds import KINDS, SecureRounds
-from .sessions import Session, Task, Upload, Work
-from .verify import Verified, check_announcement, verify
+from .sessions import Session, Task, Work
+from .uploads import Uploads
+from .verify import Verified
 
 TAKEN_OVER, SLOW, REFUSED = 4001, 4002, 4003  # codes with which connections are closed
 STRIKES = 8  # refused messages after which a connection is closed
 ENDING = 2.0  # seconds in which a client must take the hub's bye
-STRAY = 8  # chunks that may be on their way when a task ends
 SILENCE = 60  # seconds after which a client gives an unanswered `state`, and so us, up
 
 
-class Hub(SecureRounds):
+class Hub(Uploads, SecureRounds):
     """The server of clients.
 
         with Hub(schema, "int4") as hub:
@@ -51,6 +51,7 @@ class Hub(SecureRounds):
         codec: of the updates; clients must have it.
         options: see HubOptions.
         secret: key of the receipts.
+        part: of the parameters that updates change, see codec.Schema.part.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class Hub(SecureRounds):
         codec: str,
         options: HubOptions = HubOptions(),  # noqa: B008 (immutable)
         secret: bytes | None = None,
+        part: str | None = None,
     ) -> None:
+        self.changing = schema.part(part)
         self.schema, self.codec, self.options = schema, codec, options
         self.secret = secret or secrets.token_bytes(32)
         self.sessions: dict[int, Session] = {}
@@ -71,7 +74,6 @@ class Hub(SecureRounds):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hub", daemon=True)
         self._server: Server | None = None
-        self._sweeper: asyncio.Task[None] | None = None
 
     # ---- for other threads ----
     def start(self) -> Hub:
@@ -115,20 +117,27 @@ class Hub(SecureRounds):
             return [s.node for s in self.sessions.values() if s.ready]
 
     def assign(self, node: int, task: Task) -> concurrent.futures.Future[Verified]:
-        """Gives a task to a client.
+        """As `assign_all`, for one client."""
+        return self.assign_all({node: task})[node]
+
+    def assign_all(
+        self, tasks: Mapping[int, Task]
+    ) -> dict[int, concurrent.futures.Future[Verified]]:
+        """Gives tasks to clients, to all at once.
 
         Returns:
-            Its update. The future raises Refusal if there will be none.
+            The update of each. A future raises Refusal if there will be none.
         """
-        outcome: concurrent.futures.Future[Verified] = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(self._assign, node, task, outcome)
-        return outcome
+        outcomes: dict[int, concurrent.futures.Future[Verified]] = {
+            node: concurrent.futures.Future() for node in tasks
+        }
+        self._loop.call_soon_threadsafe(self._assign, dict(tasks), outcomes)
+        return outcomes
 
     def announce(self, nodes: Iterable[int], fields: Callable[[int], Mapping[str, Any]]) -> None:
         """Sends the message `result` with fields(node) to clients."""
-        for node in nodes:
-            text = encode("result", **fields(node))
-            asyncio.run_coroutine_threadsafe(self._tell(node, text), self._loop)
+        texts = {node: encode("result", **fields(node)) for node in nodes}
+        self._loop.call_soon_threadsafe(self._announce, texts)
 
     def publish(self, last: Last, seconds: float) -> None:
         """Gives all clients the weights after the last round; waits until they have them, for
@@ -157,11 +166,8 @@ class Hub(SecureRounds):
             ping_interval=20,
             ping_timeout=20,
         )
-        self._sweeper = asyncio.create_task(self._sweep())
 
     async def _close(self) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
         sessions = list(self.sessions.values())
         for session in sessions:
             if session.work is not None:
@@ -187,14 +193,19 @@ class Hub(SecureRounds):
             asyncio.ensure_future(telling)
         await last.arrived(self.sessions, seconds)
 
-    async def _sweep(self) -> None:
-        """Drops sessions whose client did not come back."""
-        while True:
-            await asyncio.sleep(min(1.0, self.options.grace / 4))
-            now = time.monotonic()
-            for session in list(self.sessions.values()):
-                if session.socket is None and now - session.left > self.options.grace:
-                    self._drop(session, Refusal("gone", "the client did not come back"))
+    def _announce(self, texts: Mapping[int, str]) -> None:
+        sockets: dict[str, list[ServerConnection]] = {}
+        for node, text in texts.items():
+            session = self.sessions.get(node)
+            if session is not None and session.socket is not None:
+                sockets.setdefault(text, []).append(session.socket)
+        for text, some in sockets.items():
+            broadcast(some, text)
+
+    def _forget(self, session: Session, left: float) -> None:
+        """Drops a session whose client did not come back since."""
+        if session.socket is None and session.left == left:
+            self._drop(session, Refusal("gone", "the client did not come back"))
 
     def _drop(self, session: Session, reason: Refusal) -> None:
         with self._lock:
@@ -230,6 +241,7 @@ class Hub(SecureRounds):
             if session.holds(socket):
                 session.end_download()
                 session.socket, session.left = None, time.monotonic()
+                self._loop.call_later(self.options.grace, self._forget, session, session.left)
 
     def _enter(self, socket: ServerConnection, frame: str | bytes) -> Session:
         """The session of a new connection.
@@ -346,17 +358,31 @@ class Hub(SecureRounds):
         return work
 
     # tasks
-    def _assign(self, node: int, task: Task, outcome: concurrent.futures.Future[Verified]) -> None:
-        session = self.sessions.get(node)
-        work = Work(task, outcome, time.monotonic() + task.seconds)
-        if session is None or session.work is not None:
-            work.refuse(Refusal("gone", "the client is gone, or busy"))
-            return
-        session.work = work
-        session.end_download()  # of an earlier task
-        work.timer = self._loop.call_later(task.seconds, self._expire, session, work)
-        if session.socket is not None:
-            asyncio.ensure_future(self._try_task(session))
+    def _assign(
+        self, tasks: Mapping[int, Task], outcomes: Mapping[int, concurrent.futures.Future[Verified]]
+    ) -> None:
+        """Each message is written once for all who get it, and nobody waits for anybody's socket:
+        a thousand clients have their tasks after milliseconds.
+        """
+        now = time.monotonic()
+        messages: dict[tuple[int, int], tuple[str, list[ServerConnection]]] = {}
+        for node, task in tasks.items():
+            session = self.sessions.get(node)
+            work = Work(task, outcomes[node], now + task.seconds)
+            if session is None or session.work is not None:
+                work.refuse(Refusal("gone", "the client is gone, or busy"))
+                continue
+            session.work = work
+            session.end_download()  # of an earlier task
+            work.timer = self._loop.call_later(task.seconds, self._expire, session, work)
+            if session.socket is not None:
+                file = session.file
+                key = id(task), id(file)
+                if key not in messages:
+                    messages[key] = encode("task", **task.message(file, task.seconds)), []
+                messages[key][1].append(session.socket)
+        for text, sockets in messages.values():
+            broadcast(sockets, text)  # who is gone meanwhile may come back for it
 
     def _expire(self, session: Session, work: Work) -> None:
         work.refuse(Refusal("deadline", f"no update within {work.task.seconds:g} seconds"))
@@ -396,94 +422,3 @@ class Hub(SecureRounds):
                 except TimeoutError:
                     await socket.close(SLOW, "too slow")
                     return
-
-    # updates
-    async def _update(self, session: Session, message: dict[str, Any]) -> None:
-        """An announced update: says from which offset on its bytes are expected."""
-        receipt = session.receipts.get((message["run"], message["round"]))
-        if receipt is not None and receipt[0] == message["sha256"]:
-            await self._answer(session, "accepted", message, receipt=receipt[1])
-            self._repeat(session)
-            return
-        try:
-            work = self._work(session, message)
-            if work.group is None:
-                check_announcement(message, work.task.fields, self.schema)
-            else:
-                self._check_masked(work.group, message)
-        except Refusal as e:
-            session.strikes += 1
-            await self._reject(session, message, e)
-            return
-        if work.upload is None or work.upload.update["sha256"] != message["sha256"]:
-            work.upload = Upload(message)
-        work.upload.update, work.upload.moved = message, time.monotonic()
-        await self._answer(session, "ack", message, offset=len(work.upload.data))
-
-    async def _chunk(self, session: Session, chunk: bytes) -> None:
-        work = session.work
-        if work is None or work.upload is None:
-            session.stray += 1
-            if session.receipts and session.stray <= STRAY:  # on their way when the task ended
-                return
-            raise Refusal("order", "bytes arrived that were not announced", "update")
-        upload = work.upload
-        try:
-            complete = upload.add(chunk)
-        except Refusal as e:
-            await self._reject(session, upload.update, e)
-            return
-        if not complete:
-            await self._answer(session, "ack", upload.update, offset=len(upload.data))
-            return
-        work.upload = None
-        if work.group is not None:
-            await self._masked(session, work, work.group, upload)
-            return
-        task = work.task
-        try:
-            verified = await asyncio.to_thread(
-                verify, bytes(upload.data), upload.update, task.fields, self.schema, task.rules
-            )
-        except Refusal as e:
-            await self._reject(session, upload.update, e)
-            return
-        except Exception as e:  # whatever a hostile file may cause: the round goes on
-            broken = Refusal("file", f"it cannot be read ({type(e).__name__})", "update")
-            await self._reject(session, upload.update, broken)
-            return
-        if session.work is not work:
-            late = Refusal("deadline", "the update came too late", "update")
-            await self._reject(session, upload.update, late)
-            return
-        receipt = self.receipt(task.run, task.number, verified.sha256)
-        session.remember(task, verified.sha256, receipt)
-        session.work, session.have = None, task.base.sha256
-        session.strikes = session.stray = 0
-        work.accept(verified)
-        await self._answer(session, "accepted", upload.update, receipt=receipt)
-
-    async def _reject(self, session: Session, message: Mapping[str, Any], refusal: Refusal) -> None:
-        """Refuses an update. Unless it was of another round, this ends the client's task."""
-        work = session.work
-        if work is not None and (message["run"], message["round"]) == (
-            work.task.run,
-            work.task.number,
-        ):
-            session.work = None
-            work.refuse(refusal)
-        await self._answer(session, "rejected", message, code=refusal.code, reason=str(refusal))
-
-    async def _answer(
-        self, session: Session, kind: str, update: Mapping[str, Any], **fields: Any
-    ) -> None:
-        if session.socket is not None:
-            await session.socket.send(
-                encode(
-                    kind,
-                    run=update["run"],
-                    round=update["round"],
-                    sha256=update["sha256"],
-                    **fields,
-                )
-            )

@@ -1,4 +1,5 @@
-"""Starts Flower for a run: a SuperLink on the loopback interface, and the app that serves the hub.
+"""Starts Flower for a run: a SuperLink on the loopback interface, and the app that serves the hub;
+and clients in processes of this machine.
 
 The SuperLink is for this process alone and ends with it. Clients never reach it.
 """
@@ -13,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from .settings import FAREWELL, RunFolder
 
 APP = Path(__file__).parent / "app"
 STARTING = 60.0  # seconds
+PATIENCE = 0.7  # seconds in which a process may end by itself
 ENDING = FAREWELL + 15.0  # seconds in which the app gives clients the last weights, and says bye
 
 
@@ -119,19 +121,22 @@ def superlink(home: Path) -> Iterator[dict[str, str]]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process with those that it has started."""
-    for force in (False, True):
-        if process.poll() is not None:
-            break
-        if hasattr(os, "killpg"):
-            import signal
+    """Ends a process with those that it has started. What they have not said after PATIENCE seconds
+    is lost, but nothing of the run: its folder is whole at any time.
+    """
+    if not hasattr(os, "killpg"):
+        process.terminate()
+        process.wait()
+        return
+    import signal
 
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL if force else signal.SIGTERM)
-        else:
-            (process.kill if force else process.terminate)()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def serve(
@@ -186,3 +191,48 @@ def serve(
             str(folder),
             f"Read {log}; continue with --resume.",
         )
+
+
+class Clients:
+    """Processes of `edgewise federate`, which end with the block.
+
+    Args:
+        commands: arguments of each.
+    """
+
+    def __init__(self, commands: Sequence[Sequence[str]]) -> None:
+        self.commands = commands
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Clients:
+        package = str(Path(__file__).parents[2])
+        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        for command in self.commands:
+            self.processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "edgewise.cli", "federate", *command],
+                    env=environment,
+                    stdout=subprocess.DEVNULL,
+                )
+            )
+        return self
+
+    def check(self) -> None:
+        """Raises EngineError if a client has failed."""
+        for number, process in enumerate(self.processes, 1):
+            if process.poll():
+                raise EngineError(
+                    f"it ended with {process.returncode}", f"client {number}", "Read its message."
+                )
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None:  # nobody will end them
+            for process in self.processes:
+                process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(10 if kind is None else PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

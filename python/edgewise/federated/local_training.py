@@ -92,9 +92,9 @@ class LocalTraining:
     ) -> Trained:
         """As Training.train; `seed` is not used.
 
-        Of the config it reads local-steps (updates, default 10), learning-rate, and proximal-mu
-        (FedProx: weight of the squared distance to the weights of the round; its gradient step
-        follows that of the optimizer).
+        Of the config it reads local-steps (updates, default 10), learning-rate, proximal-mu
+        (FedProx, see `drawn`), and part: what is not in it is put back after each update, so that
+        the next gradients are those of the others alone.
         """
         if self.rows is None:
             raise InputError("there is nothing to train on", "data")
@@ -104,6 +104,7 @@ class LocalTraining:
             raise InputError(f"it is {steps:g}", "config 'local-steps'", "Give at least 1.")
         rate = _number(config, "learning-rate", self._rate)
         mu = _number(config, "proximal-mu", 0.0)
+        changing = self.schema.part(config.get("part")).shapes
         trainer.resume(self._start, changed=["learning_rate"])
         trainer.optimizer.lr = rate
         self.put(weights)
@@ -115,14 +116,19 @@ class LocalTraining:
                 return stop()
 
         def pull(progress: Progress) -> None:
-            factor = np.float32(1.0 / (1.0 + progress.learning_rate * mu))
             here = self.weights()
-            self.put({n: weights[n] + (here[n] - weights[n]) * factor for n in here})
+            rate = progress.learning_rate
+            self.put(
+                {
+                    n: drawn(here[n], weights[n], rate, mu) if n in changing else weights[n]
+                    for n in here
+                }
+            )
 
         history = trainer.fit(
             self.rows,
             max_steps=int(steps),
-            callbacks=[pull] if mu else [],
+            callbacks=[pull] if mu or len(changing) < len(self.names) else [],
             progress=False,
             signal=Signal(),  # type: ignore[arg-type]
         )
@@ -130,6 +136,17 @@ class LocalTraining:
             raise Aborted("the deadline has passed", f"round {number}")
         metrics = {"loss": sum(history.losses) / len(history.losses)}
         return Trained(self.weights(), self.examples, len(history.losses), metrics)
+
+
+def drawn(here: Floats, first: Floats, rate: float, mu: float) -> Floats:
+    """What FedProx's term mu/2 ||w - first||^2 makes of weights after an update.
+
+    The term is not added to the loss, where the optimizer would scale its gradient as any other,
+    but follows the update as weight decay does in AdamW: this is its proximal step, the minimum of
+    mu/2 ||w - first||^2 + 1/(2 rate) ||w - here||^2. With plain gradient descent both are the same
+    to the first order of rate * mu. All arithmetic is float32, as in web/src/federated/anchor.ts.
+    """
+    return first + (here - first) * np.float32(1.0 / (1.0 + rate * mu))
 
 
 def _number(config: Mapping[str, Any], name: str, otherwise: float) -> float:

@@ -15,9 +15,9 @@ import numpy as np
 from flwr.app import Error, Message
 
 from .codec import norm_of
-from .grid import REFUSED, TabGrid, reply_of
-from .privacy import Privacy
+from .grid import REFUSED, TabGrid
 from .secure.plan import FEWEST_MEMBERS, MOST_MEMBERS, Plan
+from .secure.privacy import Privacy
 from .secure.quantize import mean_of
 from .sessions import Task
 from .verify import Verified, too_few
@@ -127,7 +127,7 @@ class PrivateGrid(TabGrid):
     def _updates(self, tasks: dict[int, Task]) -> list[Part]:
         """The sum of updates that come as they are."""
         assert self._central is not None
-        outcomes = {node: self.hub.assign(node, task) for node, task in tasks.items()}
+        outcomes = self.hub.assign_all(tasks)
         concurrent.futures.wait(outcomes.values())
         lost = {n: e for n, o in outcomes.items() if (e := o.exception()) is not None}
         good = {n: o.result() for n, o in outcomes.items() if n not in lost}
@@ -142,7 +142,7 @@ class PrivateGrid(TabGrid):
         return [Part(min(tasks, default=0), total, sorted(good), digests, lost)]
 
     def _zeros(self) -> dict[str, Any]:
-        return {n: np.zeros(s) for n, s in self.broadcast.schema.shapes.items()}
+        return {n: np.zeros(s) for n, s in self.broadcast.changing.shapes.items()}
 
     def _groups(self, tasks: dict[int, Task]) -> list[Part]:
         """The sums of groups, drawn anew in each round."""
@@ -173,7 +173,7 @@ class PrivateGrid(TabGrid):
         if error is not None:
             return Part(min(nodes), self._zeros(), [], [], dict.fromkeys(nodes, error))
         assert task.secure is not None
-        schema, done = self.broadcast.schema, outcome.result()
+        schema, done = self.broadcast.changing, outcome.result()
         total = mean_of(done.total, 1, schema, task.secure.lattice(schema))
         return Part(done.members[0], total, done.members, done.digests, done.lost)
 
@@ -185,13 +185,13 @@ class PrivateGrid(TabGrid):
             for part in parts:
                 for name in total:
                     total[name] += part.total[name]
-            mean = private.release(total, self.broadcast.schema, private.rate * self.population)
-            return [reply_of(messages[min(messages)], self._mean(mean, 1))]
+            mean = private.release(total, self.broadcast.changing, private.rate * self.population)
+            return [self._reply(messages[min(messages)], self._mean(mean, 1))]
         good = {p.node: p for p in parts if p.members}
         refused = {n: e for p in parts for n, e in p.lost.items()}
         few = too_few(good.keys(), self.rules.least)
         out = [
-            reply_of(
+            self._reply(
                 messages[node],
                 self._mean({n: x / len(p.members) for n, x in p.total.items()}, len(p.members)),
             )

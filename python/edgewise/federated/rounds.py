@@ -24,6 +24,8 @@ from .settings import FAREWELL, RunFolder, Settings, State
 from .site_grid import SiteGrid, give_last
 from .verify import Rules
 
+LAST_RATE = 0.1  # of a schedule, as a share of the first learning rate
+
 
 def strategy_of(settings: Settings, first: int = 0) -> Any:
     """The Flower strategy that settings name.
@@ -45,8 +47,13 @@ def strategy_of(settings: Settings, first: int = 0) -> Any:
     class Later(kind):  # type: ignore[misc, valid-type]
         """Flower counts the rounds of each `start` from 1."""
 
-        def configure_train(self, server_round: int, *rest: Any, **named: Any) -> Any:
-            return super().configure_train(server_round + first, *rest, **named)
+        def configure_train(
+            self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        ) -> Any:
+            number = server_round + first
+            if (rate := rate_of(settings, number)) is not None:
+                config["learning-rate"] = rate
+            return super().configure_train(number, arrays, config, grid)
 
         def aggregate_train(self, server_round: int, *rest: Any, **named: Any) -> Any:
             return super().aggregate_train(server_round + first, *rest, **named)
@@ -87,10 +94,16 @@ def hub_options(settings: Settings) -> HubOptions:
 
 def train_config(settings: Settings) -> ConfigRecord:
     """What clients get with each task."""
-    config: dict[str, Any] = {"local-steps": settings.steps}
-    if settings.learning_rate is not None:
-        config["learning-rate"] = settings.learning_rate
-    return ConfigRecord(config)
+    return ConfigRecord({"local-steps": settings.steps})
+
+
+def rate_of(settings: Settings, number: int) -> float | None:
+    """The learning rate of the local training in a round; None: the client's own."""
+    rate = settings.learning_rate
+    if rate is None or settings.schedule == "constant":
+        return rate
+    done = (number - 1) / max(1, settings.rounds - 1)
+    return rate * (LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * min(1.0, done))) / 2)
 
 
 def run_rounds(path: str, grid: Grid | None = None) -> None:
@@ -110,7 +123,11 @@ def run_rounds(path: str, grid: Grid | None = None) -> None:
         play_sites(grid, folder, settings, state, schema)
         return
     secret = bytes.fromhex(settings.secret)
-    with Hub(schema, settings.codec, hub_options(settings), secret) as hub:
+    part = settings.part
+    with (
+        folder.lock("rounds"),
+        Hub(schema, settings.codec, hub_options(settings), secret, part) as hub,
+    ):
         play(hub, folder, settings, state, schema)
 
 
@@ -119,7 +136,8 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
     weights.
     """
     first = state.number
-    broadcast = Broadcast(schema, settings.codec, settings.run)
+    frozen = {n: x for n, x in state.arrays.items() if n not in hub.changing.shapes}
+    broadcast = Broadcast(schema, settings.codec, settings.run, settings.part, frozen)
     if "base" in state.parts:
         broadcast.restore(state.parts["base"], first)
     lines: list[dict[str, Any]] = []  # of the log, until the round's state is written
@@ -169,7 +187,7 @@ def make_rounds(
     def after(number: int, arrays: ArrayRecord) -> MetricRecord | None:
         nonlocal newest
         if number:
-            newest = {n: array.numpy() for n, array in arrays.items()}
+            newest = {**state.arrays, **{n: array.numpy() for n, array in arrays.items()}}
             parts = base()
             for part in ("m", "v"):  # FedAdam's moments; None until a round has counted updates
                 if getattr(strategy, f"{part}_t", None):
@@ -180,7 +198,8 @@ def make_rounds(
         return None
 
     if count:
-        initial = {n: Array(np.asarray(x, np.float64)) for n, x in state.arrays.items()}
+        changing = schema.part(settings.part).shapes
+        initial = {n: Array(np.asarray(state.arrays[n], np.float64)) for n in changing}
         strategy.start(
             grid=grid,
             initial_arrays=ArrayRecord(initial),

@@ -41,6 +41,7 @@ class Task:
         privacy: what clients are told about differential privacy, or None.
         secure: the plan of the client's group, or None: updates are sent as they are.
         stage: seconds of each stage of secure aggregation.
+        part: of the parameters that is trained, see codec.Schema.part.
     """
 
     run: str
@@ -55,6 +56,7 @@ class Task:
     privacy: Mapping[str, Any] | None = None
     secure: Plan | None = None
     stage: float = 30.0
+    part: str | None = None
 
     def message(self, file: File | None, seconds: float) -> dict[str, Any]:
         """The message `task`.
@@ -75,6 +77,7 @@ class Task:
             "seed": self.seed,
             "deadline": max(0.0, seconds),
             "cohort": self.cohort,
+            "part": self.part,
             "privacy": self.privacy,
             "secure": plan
             and {

@@ -26,15 +26,17 @@ import numpy as np
 from ..declare.dtypes import DOUBLE, FLOAT
 from ..errors import InputError, ModelError
 from ..json_text import parse_json
+from ..locks import locked
 from ..training.peft import Adapter, LoraConfig, save_adapter
 from ..training.safetensors import load_safetensors, save_safetensors
 from .codec import LEVELS, Schema, Values
-from .privacy import LEAST_DRAWN, Privacy
 from .protocol import CODECS
 from .secure.crypto import SEED
 from .secure.identity import decoded
 from .secure.plan import FEWEST_MEMBERS, LEAST, MOST, MOST_MEMBERS
+from .secure.privacy import LEAST_DRAWN, Privacy
 
+SCHEDULES = ("constant", "cosine")
 STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
 FAREWELL = 30.0  # seconds in which clients may fetch the last weights
 FORMAT = "edgewise.federated.run.1"
@@ -78,6 +80,9 @@ class Settings:
         noise_by: "server" or "clients".
         epsilon: the run ends before it spends more; None: without limit.
         delta: of epsilon.
+        part: of the parameters that is trained and sent, see codec.Schema.part; None: all.
+        schedule: of the local learning rate over the rounds: "constant", or "cosine": half a cosine
+            wave from `learning_rate` down to a tenth of it.
     """
 
     run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -114,6 +119,8 @@ class Settings:
     noise_by: str = "server"
     epsilon: float | None = None
     delta: float = 1e-5
+    part: str | None = None
+    schedule: str = "constant"
 
     def __post_init__(self) -> None:
         """Raises InputError if a value cannot be used."""
@@ -138,15 +145,21 @@ class Settings:
             "noise_by": self.noise_by in ("server", "clients"),
             "epsilon": self.epsilon is None or self.epsilon > 0,
             "delta": 0 < self.delta < 1,
+            "part": self.part in (None, "B"),
+            "schedule": self.schedule in SCHEDULES,
         }
         wrong = next((name for name, right in checks.items() if not right), None)
         if wrong is not None:
-            choices = {"strategy": STRATEGIES, "codec": CODECS}.get(wrong)
+            choices = {"strategy": STRATEGIES, "codec": CODECS, "schedule": SCHEDULES}.get(wrong)
             raise InputError(
                 f"{getattr(self, wrong)!r} cannot be used",
                 wrong.replace("_", "-"),
                 f"Use one of {', '.join(choices)}." if choices else "",
             )
+        if self.sites and self.part is not None:
+            raise InputError("sites exchange all parameters", "part")
+        if self.schedule != "constant" and self.learning_rate is None:
+            raise InputError("a schedule needs the learning rate to begin with", "learning-rate")
         self._check_private()
         if self.secure or self.noise:
             return
@@ -304,6 +317,16 @@ class RunFolder:
         """Notes that the run has ended."""
         with open(self._file("ended"), "wb"):
             pass
+
+    def lock(self, name: str = "serving") -> contextlib.AbstractContextManager[None]:
+        """Keeps other processes out of a `with` block. What serves a run has another lock than the
+        rounds, which may be in a process of their own.
+
+        Raises:
+            StorageError: another process is in.
+        """
+        what = "another process serves the run of this folder"
+        return locked(self._file(f"{name}.lock"), what, "Stop it, or give another folder.")
 
     def create(self, settings: Settings, weights: Values) -> None:
         """Writes settings and first weights.

@@ -149,7 +149,7 @@ class Site:
             len(nodes),
             self.rules,
         )
-        outcomes = {node: self.hub.assign(node, task) for node in nodes}
+        outcomes = self.hub.assign_all(dict.fromkeys(nodes, task))
         concurrent.futures.wait(outcomes.values())
         return self._mean(weights, outcomes)
 

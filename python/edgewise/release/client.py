@@ -18,11 +18,12 @@ from tuf.api.exceptions import DownloadError, DownloadHTTPError, RepositoryError
 from tuf.ngclient import Updater
 from tuf.ngclient.fetcher import FetcherInterface
 
+from ..locks import locked
 from ..onnx.source import FileSource
 from .codec import decode
 from .errors import ReleaseError
 from .manifest import DIGEST, MOST_BYTES, Chunk, Manifest, Stored, check_name, parse, selected
-from .store import Fetcher, Open, check, locked, open_address, sha256, unpack, write_file
+from .store import Fetcher, Open, check, open_address, sha256, unpack, write_file
 
 
 class _Fetch(FetcherInterface):

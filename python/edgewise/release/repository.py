@@ -10,13 +10,14 @@ from dataclasses import replace
 
 from ..errors import InputError
 from ..json_text import parse_json_object
+from ..locks import locked
 from .build import Base, build
 from .content import open_content
 from .errors import ReleaseError
 from .keys import Keys
 from .manifest import MOST_EARLIER, Earlier, Manifest, Stored, check_name, parse
 from .metadata import DAYS, MetadataFolder
-from .store import Store, locked, sha256, write_file
+from .store import Store, sha256, write_file
 
 STAGED = "staged.json"  # what `add` has prepared and `publish` has not signed yet
 

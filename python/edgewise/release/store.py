@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import http.client
 import os
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -36,30 +35,6 @@ def write_file(path: str, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)
-
-
-@contextlib.contextmanager
-def locked(path: str) -> Iterator[None]:
-    """Keeps other processes out, until the end of this one at the latest.
-
-    Raises:
-        StorageError: another process is in.
-    """
-    with open(path, "ab") as file:
-        try:
-            if sys.platform == "win32":
-                import msvcrt
-
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            else:
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StorageError(
-                "another process is changing the folder", path, "Wait until it has ended."
-            ) from None
-        yield
 
 
 class Store:

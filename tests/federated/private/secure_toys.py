@@ -9,6 +9,7 @@ from edgewise.federated.secure.group import ANSWERS, STAGES, Group
 from edgewise.federated.secure.identity import Authority, Identity
 from edgewise.federated.secure.member import Member
 from edgewise.federated.secure.plan import Plan
+from edgewise.federated.secure.quantize import Lattice
 
 AUTHORITY = Authority(bytes(range(32)))
 SIZE = 40
@@ -43,15 +44,22 @@ def members_of(plan, least=1, authority=AUTHORITY.public, **more):
     ]
 
 
+def wide(size, bound=1e6):
+    """A lattice whose bound the toys' numbers keep."""
+    return Lattice(size, 1, size, 127, 1.0, bound, b"")
+
+
 class Room:
     """A group and what the hub has sent to each member."""
 
-    def __init__(self, plan, members, seconds=SECONDS, authority=AUTHORITY.public, size=SIZE):
+    def __init__(
+        self, plan, members, seconds=SECONDS, authority=AUTHORITY.public, size=SIZE, bound=1e6
+    ):
         self.plan, self.members = plan, members
         self.sent = {node: {} for node in range(len(members))}
         self.group = Group(
             plan,
-            size,
+            wide(size, bound),
             list(range(len(members))),
             seconds,
             seconds,

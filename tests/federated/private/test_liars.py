@@ -20,7 +20,7 @@ from edgewise.federated.secure.identity import Identity
 from edgewise.federated.secure.member import Member
 from edgewise.federated.secure.plan import Entry, Plan, Roster, threshold
 
-from .secure_toys import AUTHORITY, SIZE, Room, identity, members_of, plan_of
+from .secure_toys import AUTHORITY, SIZE, Room, identity, members_of, plan_of, wide
 
 SCHEMA = Schema.of({"w": (8,)})
 
@@ -28,7 +28,7 @@ SCHEMA = Schema.of({"w": (8,)})
 def test_a_liar_in_the_first_place_of_a_large_group_does_no_harm():
     """Far more subsets of shares exist than are tried."""
     plan = plan_of(40)
-    group = Group(plan, SIZE, [], 1.0, 1.0, lambda *_: None)
+    group = Group(plan, wide(SIZE), [], 1.0, 1.0, lambda *_: None)
     keys = [Entry(*(bytes([i]) * 32 for _ in range(5)), None) for i in range(40)]
     secret, t = bytes(range(32)), threshold(40)
     keys[5] = dataclasses.replace(keys[5], commitment=digest("commitment", secret))
@@ -38,6 +38,30 @@ def test_a_liar_in_the_first_place_of_a_large_group_does_no_harm():
     assert group._secret(5, shares, own=True) == secret
     with pytest.raises(InputError, match="do not fit"):
         group._secret(5, {j: shares[j] for j in range(t)}, own=True)
+
+
+@pytest.mark.parametrize("stage", [None, "update"])
+def test_noise_in_place_of_an_update_is_noticed(stage):
+    """The sum of a group is no longer than its members' clips: noise fills the whole ring."""
+
+    async def work():
+        plan = plan_of(5)
+        room = Room(plan, members_of(plan), bound=500.0)
+        honest = room.answer
+
+        def lying(node, at):
+            given = honest(node, at)
+            random = np.random.default_rng(3)
+            return random.bytes(len(given)) if (node, at) == (2, stage) else given
+
+        room.answer = lying
+        return await room.play()
+
+    if stage is None:
+        assert len(run(work()).members) == 5
+    else:
+        with pytest.raises(Refusal, match="the norm of the group's mean is"):
+            run(work())
 
 
 def test_a_client_that_is_there_twice_does_not_end_the_group():

@@ -9,9 +9,9 @@ import json
 
 import numpy as np
 from edgewise.errors import InputError
-from edgewise.federated import privacy as mechanism
 from edgewise.federated.client_secure import ClientTerms
 from edgewise.federated.codec import norm_of
+from edgewise.federated.secure import privacy as mechanism
 from edgewise.federated.secure.budget import epsilon_of
 from edgewise.federated.secure.identity import encoded
 from edgewise.federated.settings import RunFolder, Settings

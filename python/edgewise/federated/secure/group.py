@@ -27,6 +27,7 @@ from .crypto import SEED, SIGNATURE, derive, digest, is_signed, join, public_key
 from .identity import decoded, encoded
 from .member import mask_of, pair_key
 from .plan import SEALED, Entry, Plan, Roster, centred, threshold
+from .quantize import Lattice
 
 STAGES = ("keys", "shares", "update", "consent", "unmask")
 ANSWERS = ("roster", "sealed", "survivors", "consents")
@@ -58,7 +59,7 @@ class Group:
 
     Args:
         plan: what all agree on.
-        size: integers of an update.
+        lattice: of the integers of an update.
         nodes: of its clients.
         seconds: of the training; the next stages have `stage` seconds each.
         stage: seconds of a stage.
@@ -67,7 +68,7 @@ class Group:
     """
 
     plan: Plan
-    size: int
+    lattice: Lattice
     nodes: list[int]
     seconds: float
     stage: float
@@ -219,7 +220,7 @@ class Group:
 
     def update_bytes(self) -> int:
         """Size of a masked update."""
-        return self.size * self.plan.bits(len(self._known.entries)) // 8
+        return self.lattice.size * self.plan.bits(len(self._known.entries)) // 8
 
     def _try(self) -> None:
         """Goes on if nobody is awaited any more; the secrets may be known earlier."""
@@ -303,11 +304,36 @@ class Group:
             self._fail(f"the sum cannot be computed ({type(e).__name__})", len(given))
             return
         members = sorted(self.replies[2])
+        if (norm := math.sqrt(float(np.square(total, dtype=np.float64).sum()))) > self._most(
+            len(members)
+        ):
+            clip = norm * self.lattice.step / len(members)
+            self._refuse(
+                Refusal(
+                    "sum",
+                    f"the norm of the group's mean is {clip:.3g}, above the clip of"
+                    f" {self.plan.clip:.3g}: a member has sent noise, or masks that do not cancel",
+                    "group",
+                )
+            )
+            return
         lost = {n: self._reason(n) for n in self.nodes if n not in self.replies[2]}
         digests = [hashlib.sha256(data).hexdigest() for data in self.replies[2].values()]
         self._end()
         if not self.outcome.done():
             self.outcome.set_result(Summed(total, members, digests, lost))
+
+    def _most(self, members: int) -> float:
+        """The largest norm of the sum of so many honest members, in integers.
+
+        Each has at most `lattice.bound`. Noise has the norm of `size` normal numbers, whose square
+        is far from its mean by eight of its standard deviations in one case of 10^14.
+        """
+        t = threshold(len(self._known.entries))
+        sigma = self.plan.noise * self.lattice.bound * math.sqrt(members / t)
+        size = self.lattice.size
+        noise = sigma * math.sqrt(size + 8 * math.sqrt(2 * size))
+        return (members * self.lattice.bound + noise) * (1 + 1e-9)
 
     def _reason(self, node: int) -> Refusal:
         return self.lost.get(node, Refusal("deadline", "it did not take part to the end"))
@@ -317,18 +343,19 @@ class Group:
         roster, alive = self._known, self._survivors
         bits = self.plan.bits(len(roster.entries))
         updates = {self.index[n]: data for n, data in self.replies[2].items()}
+        size = self.lattice.size
         dtype = "<u2" if bits == 16 else "u1"
-        total = np.zeros(self.size, dtype)
+        total = np.zeros(size, dtype)
         for data in updates.values():
             total += np.frombuffer(data, dtype)
         for i in self._senders:
             shares = {j: held[i] for j, held in given.items() if i in held}
             secret = self._secret(i, shares, i in updates)
             if i in updates:
-                total -= mask_of(derive(secret, roster.digest, b"self"), self.size, bits)
+                total -= mask_of(derive(secret, roster.digest, b"self"), size, bits)
                 continue
             for j in alive:
-                mask = mask_of(pair_key(secret, roster.entries[j].mask, roster), self.size, bits)
+                mask = mask_of(pair_key(secret, roster.entries[j].mask, roster), size, bits)
                 total = total + mask if i < j else total - mask
         return centred(total)
 
@@ -363,8 +390,11 @@ class Group:
             yield tuple(sorted(random.sample(holders, t)))
 
     def _fail(self, why: str, needed: int) -> None:
+        self._refuse(Refusal("few", f"{why}, {needed} are needed", "group"))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Ends the group without a sum."""
         self._end()
-        refusal = Refusal("few", f"{why}, {needed} are needed", "group")
         if not self.outcome.done():
             self.outcome.set_exception(refusal)
 

@@ -152,8 +152,9 @@ def quantize(
         (the integers [lattice.size]; what they have rounded away; the L2 norm of what they express)
     """
     x = _flat(values, schema)
-    if left:
-        x = x + _flat(left, schema)
+    if left:  # of an earlier run it may have other parameters
+        some = {n: left.get(n, np.zeros(s, np.float32)) for n, s in schema.shapes.items()}
+        x = x + _flat(some, schema)
     norm, clip = norm_in_order(x), lattice.step * lattice.bound
     if not math.isfinite(norm):
         from ...errors import InputError

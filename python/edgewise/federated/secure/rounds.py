@@ -29,7 +29,7 @@ KINDS = ("keys", "shares", "consent", "unmask")
 class SecureRounds:
     """The part of a Hub that runs groups; see Hub for the rest."""
 
-    schema: Schema
+    changing: Schema
     options: HubOptions
     sessions: dict[int, Session]
     _loop: asyncio.AbstractEventLoop
@@ -64,10 +64,9 @@ class SecureRounds:
         from ..sessions import Work
 
         assert task.secure is not None
-        size = task.secure.lattice(self.schema).size
         group = Group(
             task.secure,
-            size,
+            task.secure.lattice(self.changing),
             nodes,
             task.seconds,
             task.stage,

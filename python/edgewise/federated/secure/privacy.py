@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from .codec import Schema
-from .secure.budget import epsilon_of
-from .secure.noise import gaussian
+from ...errors import InputError
+from ..codec import Schema
+from .budget import epsilon_of
+from .noise import gaussian
 
 LEAST_DRAWN = 0.1
 """Least noise for which the accountant computes epsilon of draws in seconds (it is hundreds)."""

@@ -1,0 +1,113 @@
+"""A round's local training beside PyTorch's: FedAvg, FedProx, and LoRA's matrices B alone."""
+
+import pytest
+
+pytest.importorskip("websockets")
+
+import numpy as np
+import torch
+from edgewise import LoraConfig, Trainer
+from edgewise.errors import InputError
+from edgewise.federated.codec import Schema
+from edgewise.federated.local_training import LocalTraining, drawn
+
+from tests.training.llama import Lora
+from tests.training.trainer.models import net, rows
+
+RATE, STEPS = 0.05, 6
+
+
+@pytest.fixture(scope="module")
+def training():
+    trainer = Trainer(
+        net()[0],
+        adapters=LoraConfig(r=2, lora_alpha=4, target_modules=["0", "2"]),
+        loss="cross_entropy",
+        learning_rate=RATE,
+        batch_size=8,
+    )
+    trainer.evaluate(rows(32))  # it learns the shapes
+    one = LocalTraining(trainer, rows(32))
+    yield one
+    one.close()
+
+
+def start(training):
+    rng = np.random.default_rng(5)
+    return {
+        n: (0.3 * rng.standard_normal(s)).astype(np.float32)
+        for n, s in training.schema.shapes.items()
+    }
+
+
+def by_pytorch(training, weights, mu=0.0, frozen=False):
+    """AdamW; FedProx by the point that is nearest to both; A without a gradient."""
+    model = net()[1].requires_grad_(False)
+    named = {}
+    for i in (0, 2):
+        a, b = (
+            next(n for n in weights if n.startswith(f"{i}.") and f"lora_{x}" in n) for x in "AB"
+        )
+        model[i] = Lora(model[i], weights[a], weights[b], 2.0)
+        named[a], named[b] = model[i].a.requires_grad_(not frozen), model[i].b
+    options = training.trainer.optimizer
+    optimizer = torch.optim.AdamW(
+        [p for p in named.values() if p.requires_grad], lr=RATE, weight_decay=options.weight_decay
+    )
+    for step in range(STEPS):
+        batches = len(training.rows)
+        batch = training.rows.get(step % batches, 1 + step // batches)
+        x, labels = (torch.tensor(np.asarray(batch[k])) for k in ("x", "labels"))
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), labels.long()).backward()
+        optimizer.step()
+        for name, p in named.items():
+            if mu and p.requires_grad:
+                p.data = nearest(p.detach(), torch.tensor(weights[name]), mu)
+    return {n: p.detach().numpy() for n, p in named.items()}
+
+
+def nearest(here, first, mu):
+    """The minimum of mu/2 |w - first|^2 + |w - here|^2 / (2 rate), by Newton's method."""
+    w, here, first = here.double().requires_grad_(), here.double(), first.double()
+    loss = mu / 2 * (w - first).square().sum() + (w - here).square().sum() / (2 * RATE)
+    (slope,) = torch.autograd.grad(loss, w, create_graph=True)
+    (curve,) = torch.autograd.grad(slope.sum(), w)
+    return (w - slope / curve).detach().float()
+
+
+@pytest.mark.parametrize(
+    "config, given",
+    [
+        ({}, {}),
+        ({"proximal-mu": 3.0}, {"mu": 3.0}),
+        ({"part": "B"}, {"frozen": True}),
+        ({"part": "B", "proximal-mu": 3.0}, {"mu": 3.0, "frozen": True}),
+    ],
+)
+def test_as_pytorch(training, config, given):
+    weights = start(training)
+    ours = training.train(weights, {"local-steps": STEPS, **config}, 0, 1, lambda: False).values
+    theirs = by_pytorch(training, weights, **given)
+    assert ours.keys() == theirs.keys() and len(ours) == 4
+    for name, x in theirs.items():
+        np.testing.assert_allclose(ours[name], x, atol=2e-5, err_msg=name)
+        moved = np.abs(ours[name] - weights[name]).max()
+        assert moved == 0 if "part" in config and "lora_A" in name else moved > 0.01
+
+
+def test_drawn_weights_are_the_proximal_point():
+    rng = np.random.default_rng(1)
+    here, first = (rng.standard_normal(50).astype(np.float32) for _ in range(2))
+    want = nearest(torch.tensor(here), torch.tensor(first), 7.0).numpy()
+    np.testing.assert_allclose(drawn(here, first, RATE, 7.0), want, rtol=1e-6, atol=1e-7)
+
+
+def test_parts_of_a_schema():
+    shapes = {"x.lora_A.weight": (2, 3), "x.lora_B.weight": (4, 2), "e.lora_embedding_B": (4, 2)}
+    schema = Schema.of(shapes)
+    assert schema.part(None) is schema
+    assert list(schema.part("B").shapes) == ["e.lora_embedding_B", "x.lora_B.weight"]
+    for other, part in ((schema, "A"), (Schema.of({"dense": (3,)}), "B")):
+        with pytest.raises(InputError, match="is not a part"):
+            other.part(part)
