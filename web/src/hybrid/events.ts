@@ -34,9 +34,12 @@ export async function* eventsOf(response: Response, where: string): AsyncGenerat
       rest = lines.pop()!;
       for (const line of lines) {
         if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
+        // llama.cpp's own field, until the end of 2025
+        else if (line.startsWith("error:")) data.push(`{"error":${line.slice(6)}}`);
         if (line || !data.length) continue;
         const event = data.join("\n");
         data = [];
+        if (!event) continue; // keeps the connection alive
         if (event === "[DONE]") return;
         yield event;
       }

@@ -33,6 +33,11 @@ export interface HybridOptions {
    * Default: 10000.
    */
   stall?: number;
+  /**
+   * Milliseconds without a first token after which a cloud has failed. Each piece of a model's
+   * thoughts begins them anew. Default: 60000.
+   */
+  timeout?: number;
   /** Where measured rates are kept; null: nowhere. Default: `localStorage`. */
   keep?: Keeper | null;
   /** @internal */
@@ -101,6 +106,7 @@ export interface Hybrid {
 // Options of a call that are no fields of the generation.
 const OWN = ["private", "streamer", "signal", "return_full_text", "return_dict_in_generate"];
 const STALL = 10_000;
+const TIMEOUT = 60_000;
 const TOKENS = 256;
 
 /**
@@ -166,7 +172,7 @@ class Core {
     const decision = decided(this.policy, signals);
     const { first, others } = this.sides(decision, signals);
     if (signals.deviceOnly.length) return await this.direct(input, given, decision, signals);
-    const { stall = STALL } = this.options;
+    const { stall = STALL, timeout = TIMEOUT } = this.options;
     this.preload(signals);
     const tell =
       typeof streamer === "function"
@@ -182,6 +188,7 @@ class Core {
         others,
         patience: decision.patience ?? (decision.where === "cloud" ? stall : undefined),
         stall,
+        timeout,
         signal,
         emit: (text) => tell(text),
       },
@@ -313,7 +320,7 @@ function fieldsOf(given: HybridCall): Record<string, unknown> {
 }
 
 /** @throws InputError for options that mean nothing */
-function check({ device, cloud, policy, stall = STALL }: HybridOptions): void {
+function check({ device, cloud, policy, stall, timeout }: HybridOptions): void {
   const fail = (what: string, where: string, remedy: string) => {
     throw new InputError(what, where, remedy);
   };
@@ -325,7 +332,8 @@ function check({ device, cloud, policy, stall = STALL }: HybridOptions): void {
     fail("it is no endpoint", "cloud", "Give openAI({ baseURL, model }).");
   if (policy && typeof policy !== "function")
     fail("it is no function", "policy", "Give rules({ ... }), or a function of signals.");
-  if (!(stall > 0)) fail(`it is ${String(stall)}`, "stall", "Give milliseconds above 0.");
+  for (const [name, ms = STALL] of Object.entries({ stall, timeout }))
+    if (!(ms > 0)) fail(`it is ${String(ms)}`, name, "Give milliseconds above 0.");
 }
 
 function checkInput(input: unknown): void {

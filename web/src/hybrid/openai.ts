@@ -32,7 +32,11 @@ export interface Cloud {
   side(egress: Egress): Side;
 }
 
+type Fields = Record<string, unknown>;
+
 const FINISH: Record<string, string> = { stop: "eos", length: "length" };
+// ends that are none, of vLLM: the text is not whole
+const UNFINISHED = new Set<unknown>(["abort", "error"]);
 const NAMES = {
   temperature: "temperature",
   top_k: "top_k",
@@ -123,11 +127,14 @@ async function* pieces(response: Response, where: string): AsyncGenerator<Piece,
     if (error) throw failure(error, where, response.status);
     const choice = Array.isArray(record.choices) ? record.choices[0] : undefined;
     if (typeof choice !== "object" || choice === null) continue; // counts of tokens
-    const { delta, text, finish_reason: finish } = choice as Record<string, unknown>;
-    const given = (delta as { content?: unknown } | undefined)?.content ?? text ?? "";
+    const { delta, text, finish_reason: finish } = choice as Fields;
+    const { content, reasoning_content: thought, reasoning } = (delta ?? {}) as Fields;
+    const given = content ?? text ?? "";
     if (typeof given !== "string") throw new CloudError("a piece is no text", where);
+    if (UNFINISHED.has(finish)) throw new CloudError(`the endpoint gave up (${finish})`, where);
     const end = typeof finish === "string" ? endOf(finish) : undefined;
     if (given || end) yield { text: given, tokens: given ? 1 : 0, finish: end };
+    else if (thought || reasoning) yield { text: "", tokens: 0, alive: true };
     if (end) return true;
   }
   return false;

@@ -3,6 +3,7 @@
 
 import { aborted } from "../shared/abort.ts";
 import { EdgewiseError } from "../shared/errors.ts";
+import { seconds } from "../shared/watchdog.ts";
 import type { Clock } from "./clock.ts";
 import type { Rates } from "./rates.ts";
 import type { Piece, Side, Task, Where } from "./side.ts";
@@ -40,6 +41,7 @@ export interface Call {
   /** May begin later. */ others: Side[];
   /** Milliseconds before the first token after which the others begin. */ patience?: number;
   /** Milliseconds without a token after which a side has failed. */ stall: number;
+  /** Milliseconds without a first token after which a cloud has failed. */ timeout: number;
   signal?: AbortSignal | undefined;
   /** Receives new text. */ emit(text: string): void;
 }
@@ -60,16 +62,35 @@ class Run {
   first: number | undefined; // when its first token came
   last = 0;
   tokens = 0;
+  /** Resolves when a cloud has been silent for too long before its first token. */
+  late: Promise<Event>;
+  private timer = new AbortController();
   private readonly pieces: AsyncIterator<Piece>;
 
   constructor(
     readonly side: Side,
     task: Task,
     private readonly clock: Clock,
+    private readonly timeout: number,
   ) {
     this.begun = clock.now();
     this.pieces = side.write(task, this.control.signal)[Symbol.asyncIterator]();
     this.next = this.pull();
+    this.late = this.watch();
+  }
+
+  /** Waits for the first token anew; a device has watchdogs of its own. */
+  private watch(): Promise<Event> {
+    this.timer.abort();
+    this.timer = new AbortController();
+    const never = new Promise<Event>(() => undefined);
+    if (this.first !== undefined || this.side.where === "device") return never;
+    const what = `it sent no token within ${seconds(this.timeout)}`;
+    const error = new EdgewiseError(what, "cloud", "Is it there? `timeout` sets how long to wait.");
+    return this.clock.sleep(this.timeout, this.timer.signal).then(
+      () => ({ run: this, error }),
+      () => never,
+    );
   }
 
   /** Waits for the next piece. */
@@ -89,15 +110,19 @@ class Run {
     const now = this.clock.now();
     if (piece.begun) this.begun = now;
     this.tokens += piece.tokens;
-    if (!piece.text && !piece.finish) return false;
-    this.first ??= now;
-    this.last = now;
-    return true;
+    const progress = piece.text !== "" || piece.finish !== undefined;
+    if (progress) {
+      this.first ??= now;
+      this.last = now;
+    }
+    if (progress || piece.alive) this.late = this.watch();
+    return progress;
   }
 
   /** Ends it. */
   stop(): void {
     this.control.abort();
+    this.timer.abort();
     this.next.catch(() => undefined);
     void this.pieces.return?.(undefined)?.catch(() => undefined);
   }
@@ -192,7 +217,8 @@ class Relay {
 
   private begin(sides: Side[]): void {
     const task = this.task();
-    for (const side of sides) this.runs.push(new Run(side, task, this.clock));
+    const { timeout } = this.call;
+    for (const side of sides) this.runs.push(new Run(side, task, this.clock, timeout));
   }
 
   /** Runs until the text ends (undefined), or all sides at work failed: why. */
@@ -203,7 +229,8 @@ class Relay {
     const { stall, patience = clouds ? stall : undefined } = this.call;
     let waits = this.wait(this.waiting.length ? patience : undefined);
     for (;;) {
-      const event = await Promise.race([...this.runs.map((r) => r.next), waits, stopped]);
+      const sides = this.runs.flatMap((r) => [r.next, r.late]);
+      const event = await Promise.race([...sides, waits, stopped]);
       const { run } = event;
       if (!run) {
         if (winner)
@@ -221,6 +248,7 @@ class Relay {
       const progress = run.take(event.piece);
       if (!progress) {
         if (run === winner) this.text.tokens += event.piece.tokens;
+        if (run === winner && event.piece.alive) waits = this.wait(stall);
         void run.pull();
         continue;
       }

@@ -50,6 +50,8 @@ export interface Piece {
   tokens: number;
   /** Why the text ends here, as in transformers; undefined if it does not. */
   finish?: string | undefined;
+  /** Whether the side works on without text: its model thinks before it writes. */
+  alive?: boolean;
   /** Whether the side begins only now, since its model had to be loaded. */
   begun?: boolean;
 }

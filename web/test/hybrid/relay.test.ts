@@ -138,6 +138,42 @@ test("a cloud that takes over and hangs does not hold the text up", async () => 
   assert.equal(clock.now(), 3000);
 });
 
+test("a cloud that hangs before its first token fails in words", async () => {
+  const hangs: Behaviour = { before: (_, signal) => never(signal) };
+  const alone = { device: undefined as never };
+  const { write, clock } = made(fine, hangs, { ...alone, timeout: 5000 });
+  const words = /cloud: it sent no token within 5 s/;
+  await assert.rejects(clock.run(write(PROMPT)), (e: HybridError) => {
+    return e instanceof HybridError && words.test(String(e.errors[0]));
+  });
+  assert.equal(clock.now(), 5000);
+  // where the device is slower than the cloud may be, the text is the device's
+  const slow: Behaviour = { before: (i) => (i ? undefined : both.clock.sleep(20_000)) };
+  const both = made(slow, hangs, { policy: () => ({ where: "race", why: [] }), timeout: 5000 });
+  const [out] = await both.clock.run(both.write(PROMPT, { return_full_text: false }));
+  assert.deepEqual([out!.generated_text, both.clock.now()], [WHOLE, 20_000]);
+});
+
+test("a model that thinks is waited for", async () => {
+  const clock = new VirtualClock();
+  const cloud = fakeCloud(PROMPT, fine);
+  const side = cloud.side({} as never);
+  const thinks = {
+    ...side,
+    async *write(task: Task, signal: AbortSignal) {
+      for (let i = 0; i < 9; i++) {
+        await clock.sleep(4000, signal);
+        yield { text: "", tokens: 0, alive: true };
+      }
+      yield* side.write(task, signal);
+    },
+  };
+  const options = { keep: null, clock, machine, timeout: 5000 };
+  const write = hybrid({ cloud: { ...cloud, side: () => thinks }, ...options });
+  const [out] = await clock.run(write(PROMPT, { return_full_text: false }));
+  assert.deepEqual([out!.generated_text, clock.now()], [WHOLE, 36_000]);
+});
+
 test("an endpoint that begins new answers is not asked in the middle of one", async () => {
   const clock = new VirtualClock();
   const cloud = fakeCloud("Tell me", breaks(6));
@@ -288,6 +324,7 @@ test("options and policies that mean nothing are refused in words", async () => 
     [{ cloud: { baseURL: "https://x/", model: "x" } }, /cloud: it is no endpoint/],
     [{ cloud, policy: "faster" }, /policy: it is no function/],
     [{ cloud, stall: Number.NaN }, /stall: it is NaN/],
+    [{ cloud, timeout: 0 }, /timeout: it is 0/],
   ] as [object, RegExp][])
     assert.throws(() => hybrid(wrong), words);
   for (const policy of [() => undefined, async () => ({ where: "cloud", why: [] })]) {
