@@ -98,7 +98,10 @@ def test_refused_requests(server):
     for answer, expected in (
         (send(server, b" " * 30_000), (413, "20000 bytes")),
         (send(server, GOOD, headers={"Content-Type": "text/plain"}), (415, "Content-Type")),
-        (send(server, GOOD, headers={**TYPE, "Host": "evil.example"}), (403, "is not 'evil")),
+        (
+            send(server, GOOD, headers={**TYPE, "Host": "evil.example"}),
+            (403, "is not 'evil.example'"),
+        ),
         (send(server, GOOD, headers={**TYPE, "Origin": "https://evil.example"}), (403, "--origin")),
         (send(server, GOOD, "/v1/x"), (404, "there is no POST /v1/x")),
         (send(server, GOOD, method="PUT"), (405, "there is no PUT")),
@@ -167,6 +170,23 @@ def test_connections_on_which_nothing_goes_on_are_closed(catalog, monkeypatch):
             assert worker.current.cancelled.wait(20)
 
 
+def test_a_proxy_that_keeps_the_host(catalog):
+    from edgewise.serve.launch import Server
+    from edgewise.serve.options import ServeOptions
+
+    with Server(catalog, ServeOptions(port=0, hosts=("Models.example",))) as server:
+        for name, expected in (
+            ("models.example", 200),
+            ("MODELS.example:443", 200),
+            ("localhost", 200),
+            ("models.example.evil.example", 403),
+            ("", 403),
+        ):
+            status, answer, _ = send(server, b"", "/health", {"Host": name}, "GET")
+            assert status == expected, answer
+    assert "--allowed-host" in answer["message"]
+
+
 def test_keys(catalog):
     from edgewise.errors import InputError
     from edgewise.serve.launch import Server
@@ -207,6 +227,7 @@ def test_commands_that_serve_nothing_or_everybody(folder, tmp_path, capsys, monk
         ([model, "--api-key", ""], "not of printable ASCII"),
         ([model, "--origin", "https://page.example/"], "without a path"),
         ([model, "--origin", "page.example"], "no origin of a page"),
+        ([model, "--allowed-host", "models.example:8000"], "no name of a machine"),
         ([str(bare)], "there is no config.json"),
         ([model, "--adapter", f"stories={model}"], "is a model's"),
         ([f"a={model}", f"b={model}", "--adapter", "c=d"], "2 language models"),

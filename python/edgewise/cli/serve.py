@@ -47,6 +47,13 @@ def add_parser(commands: Commands) -> None:
         default=[],
         help="origin of pages that may send requests, or * (default: none)",
     )
+    add(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name under which a proxy on this machine passes requests on (default: none)",
+    )
     add("--max-tokens", type=int, help="new tokens of a sequence at most (default 4096)")
     add("--queue", type=int, help="requests that may wait (default 32)")
 
@@ -67,6 +74,7 @@ def run(args: argparse.Namespace) -> None:
         port=args.port,
         api_key=key,
         origins=tuple(args.origin),
+        hosts=tuple(args.allowed_host),
         limits=Limits(**{name: value for name, value in given.items() if value is not None}),
     )
     options.check()

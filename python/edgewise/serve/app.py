@@ -115,10 +115,12 @@ class Service:
 
     def _admit(self, request: Request) -> None:
         """Raises Refusal for requests of pages and programs that may not use the server."""
-        name = re.sub(r":[0-9]*\Z", "", request.headers.get("host", ""))
-        if self.options.loopback and name not in (*LOCAL, self.options.host):
+        name = re.sub(r":[0-9]*\Z", "", request.headers.get("host", "")).lower()
+        known = (*LOCAL, self.options.host, *map(str.lower, self.options.hosts))
+        if self.options.loopback and name not in known:
             # A page of another site whose name was made to point to this machine.
-            raise Refusal(f"this server is not {name[:80]!r}", 403, code="wrong_host")
+            text = f"this server is not {name[:80]!r}; behind a proxy, start it with --allowed-host"
+            raise Refusal(text, 403, code="wrong_host")
         origin = request.headers.get("origin")
         if origin is not None and not {origin, "*"} & set(self.options.origins):
             text = f"pages of {origin[:80]} may not use this server; start it with --origin"

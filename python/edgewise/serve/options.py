@@ -46,6 +46,7 @@ class ServeOptions:
         api_key: what clients must send as `Authorization: Bearer KEY`; None: nothing.
         origins: origins of the pages that may send requests ("*": all). Programs that are no
             browsers send no origin, and are served.
+        hosts: names under which a proxy of this machine passes requests on, without a port.
         limits: see Limits.
     """
 
@@ -53,6 +54,7 @@ class ServeOptions:
     port: int = 8000
     api_key: str | None = None
     origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -79,6 +81,13 @@ class ServeOptions:
                     f"{origin[:80]!r} is no origin of a page",
                     "origin",
                     "Write it as browsers do: https://name or https://name:port, without a path.",
+                )
+        for name in self.hosts:
+            if not re.fullmatch(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]", name):
+                raise InputError(
+                    f"{name[:80]!r} is no name of a machine",
+                    "allowed_host",
+                    "Write it as in the address of pages: name or 192.0.2.1, without a port.",
                 )
         if not self.loopback and self.api_key is None:
             raise InputError(
