@@ -1,4 +1,4 @@
-"""`edgewise release`: init, add, rollout, publish, rotate, verify, apply."""
+"""`edgewise release`: init, add, rollout, publish, rotate, prune, verify, apply."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_parser(commands: Commands) -> None:
     text = "Publishes new versions of packages and adapters, signed and as deltas."
     parser = commands.add_parser("release", help=text, description=text)
     actions = parser.add_subparsers(dest="action", required=True)
-    for action in (init, add, rollout, publish, rotate, verify, apply):
+    for action in (init, add, rollout, publish, rotate, prune, verify, apply):
         name = action.__name__
         own = actions.add_parser(name, help=action.__doc__, description=action.__doc__)
         own.set_defaults(run=action)
@@ -156,6 +156,12 @@ def rotate(args: argparse.Namespace) -> None:
     _keep_apart(args)
     version = repository.rotate(args.role, Keys(args.keys), args.scheme, _days(args))
     print(f"{args.repository}: root version {version} has new keys for {args.role}")
+
+
+def prune(args: argparse.Namespace) -> None:
+    """Removes what neither the latest versions nor deltas to them need."""
+    count, nbytes = _repository(args).prune()
+    print(f"{args.repository}: {count} files removed, {nbytes} bytes")
 
 
 def verify(args: argparse.Namespace) -> None:

@@ -75,6 +75,22 @@ class Store:
         check(data, stored, path)
         return data
 
+    def remove_others(self, keep: set[str]) -> tuple[int, int]:
+        """Removes all objects but those with the digests in `keep`.
+
+        Returns:
+            (objects, bytes) that were removed.
+        """
+        count = nbytes = 0
+        for folder, _, names in os.walk(os.path.join(self.folder, "chunks")):
+            for name in names:
+                path = os.path.join(folder, name)
+                if os.path.basename(folder) + name not in keep:
+                    nbytes += os.path.getsize(path)
+                    os.unlink(path)
+                    count += 1
+        return count, nbytes
+
 
 def check(data: bytes, stored: Stored | Chunk, where: str) -> None:
     """Raises a ReleaseError if the data is not the object."""

@@ -13,7 +13,17 @@ from pathlib import Path
 from . import environment  # noqa: F401  isort: skip
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
-from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, TargetFile, Targets, Timestamp
+from tuf.api.metadata import (
+    DelegatedRole,
+    Delegations,
+    Metadata,
+    MetaFile,
+    Root,
+    Snapshot,
+    TargetFile,
+    Targets,
+    Timestamp,
+)
 from tuf.api.serialization.json import JSONSerializer
 
 FUTURE, PAST = datetime(2100, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)
@@ -146,6 +156,17 @@ def sound_cases():
     two = one.copy().rotate("timestamp", "t").grow()
     two.write()
     yield "recovery from a fast-forward attack", one, [(far, "ok"), (two, "ok")]
+    one = Repository()
+    other = signer("community")
+    keyid = other.public_key.keyid
+    role = DelegatedRole("community", [keyid], 1, terminating=False, paths=["letters*.json"])
+    one.targets.delegations = Delegations({keyid: other.public_key}, {"community": role})
+    targets = Targets(version=1, expires=FUTURE)
+    targets.targets["letters.json"] = TargetFile.from_data("letters.json", b"third", ["sha256"])
+    one.files["1.community.json"] = one.sign(targets, [other])
+    one.snapshot.meta["community.json"] = MetaFile(1)
+    one.write()
+    yield "targets are delegated", one, [(one, "ok")]
 
 
 def rollback_cases():

@@ -308,6 +308,22 @@ def test_command(repository, tmp_path, capsys):
     size = (rounds / "adapter/adapter_model.safetensors").stat().st_size
     assert 0 < received < size / 6  # 4 bits instead of 32, and a manifest
     run("verify", folder)
+    before = {p for p in (folder / "chunks").rglob("*") if p.is_file()}
+    (folder / "chunks/ab").mkdir(exist_ok=True)
+    (folder / "chunks/ab/cd.part").write_bytes(b"of an add that was killed")
+    run("prune", folder)
+    assert {p for p in (folder / "chunks").rglob("*") if p.is_file()} == before
+    for number in (3, 4):
+        after_round(rounds, number)
+        run("add", folder, rounds, "rounds", "--keep", 1)
+        run("prune", folder)  # what waits to be published stays
+        run("publish", folder, "--keys", keys)
+    run("prune", folder)
+    left = {p for p in (folder / "chunks").rglob("*") if p.is_file()}
+    assert before - left and before & left  # the configuration never changed
+    run("verify", folder)
+    run(*install)
+    assert content_of(out) == content_of(rounds / "adapter")
     chunk = next(p for p in sorted((folder / "chunks").rglob("*")) if p.is_file())
     chunk.write_bytes(b"x")
     assert main(["release", "verify", str(folder)]) == 1
@@ -331,6 +347,7 @@ def test_what_cannot_be_released(repository, tmp_path):
         ("publish", folder, "--keys", keys, "--timestamp-days", "-1"),
         ("publish", tmp_path / "nowhere", "--keys", keys),
         ("verify", tmp_path / "nowhere"),
+        ("prune", tmp_path / "nowhere"),
         ("add", folder, tmp_path, "letters", "--keep", "17"),
     ):
         assert main(["release", *map(str, args)]) == 1

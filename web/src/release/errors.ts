@@ -17,7 +17,7 @@ export type ReleaseProblem =
  * A release, or what signs it, is not what it should be. What was installed stays and works.
  * `code`: `signature` (too few valid ones), `version` (older than what was seen), `expired`,
  * `mismatch` (of a digest or a length), `format`, `missing`, `download`, `unsupported` (by this
- * browser).
+ * browser, or by pages).
  */
 export class ReleaseError extends EdgewiseError {
   static override readonly className: string = "ReleaseError";

@@ -11,6 +11,7 @@ import {
   type KeptModel,
   linkName,
   type ReleaseOf,
+  readAllJson,
   readJson,
   removeUnused,
   unused,
@@ -76,6 +77,7 @@ function contentOf(link: KeptFile): Omit<KeptFile, "url" | "model" | "modified">
 export class Installed {
   private readonly key: string;
   private readonly prefix: string;
+  private readonly lock: string;
   /** Beginning of the names of chunks that have arrived of this model. */
   readonly chunks: string;
 
@@ -94,6 +96,7 @@ export class Installed {
   ) {
     this.key = modelAddress(url).key;
     this.prefix = sha256(repository).slice(0, 16);
+    this.lock = `edgewise release ${this.key}`;
     this.chunks = `${linkName(url).slice(0, 16)}-`;
   }
 
@@ -110,7 +113,15 @@ export class Installed {
 
   /** Runs `work` while no other tab installs this model. */
   exclusive<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
-    return locked(`edgewise release ${this.key}`, signal, work);
+    return locked(this.lock, signal, work);
+  }
+
+  /** Runs `work` unless another tab installs this model. */
+  async whenFree(work: () => Promise<void>): Promise<void> {
+    const { locks } = globalThis.navigator ?? {};
+    const run = (lock: Lock | null) => (lock ? work() : Promise.resolve());
+    if (locks) await locks.request(this.lock, { ifAvailable: true }, run);
+    else await work();
   }
 
   /** Runs `work` while no other tab changes what is trusted of the repository. */
@@ -214,11 +225,20 @@ export class Installed {
     }
   }
 
-  /** Removes chunks of this model that have arrived, once a version consists of them. */
-  async removeChunks(): Promise<void> {
+  /** Removes what has arrived for this model, but for the objects in `keep`, by their digests. */
+  async removeChunks(keep: ReadonlySet<string> = new Set()): Promise<void> {
+    const { chunks } = this;
     for (const { name } of await this.files.list())
-      if (name.startsWith(this.chunks) && /\.(chunk|part)$/.test(name))
+      if (name.startsWith(chunks) && !keep.has(name.slice(chunks.length, chunks.length + 64)))
         await removeFrom(this.files, name);
+  }
+
+  /** Removes manifests that no version has which is installed, of any model. */
+  private async removeManifests(): Promise<void> {
+    const links = await readAllJson<KeptFile>(this.files);
+    const used = new Set(links.map(({ release }) => `${release?.manifest}.json`));
+    for (const { name } of await this.own.list())
+      if (/^[0-9a-f]{64}\.json$/.test(name) && !used.has(name)) await removeFrom(this.own, name);
   }
 
   private write(name: string, link: Omit<KeptFile, "url" | "model" | "modified">): Promise<void> {
@@ -242,8 +262,10 @@ export class Installed {
     const link = { data, size, validator: `release-${data}`, complete: true };
     const release = { name, version, manifest: about };
     try {
-      await this.own.write(`${about}.json`, new Blob([text]));
-      await this.write("#next", { ...link, release, complete: false }); // keeps the content
+      await changingLinks(async () => {
+        await this.own.write(`${about}.json`, new Blob([text]));
+        await this.write("#next", { ...link, release, complete: false }); // keeps the content
+      });
       if (!(await this.isStored(data, size))) {
         await this.files.write(`${data}.data`, content);
         if (!(await this.isStored(data, size)))
@@ -275,14 +297,19 @@ export class Installed {
     return before;
   }
 
-  /** Removes the version before once the current one has been loaded, and nobody reads it. */
-  async clean(): Promise<void> {
+  /**
+   * Removes what nobody needs any more: the version before, once the current one has been loaded
+   * and nobody reads it, manifests without a version, and what has arrived, but for `keep`.
+   */
+  async clean(keep: ReadonlySet<string>): Promise<void> {
     const [current, before] = [await this.current(), await this.previous()];
-    if (!before || !current) return;
     const record = await readJson<KeptModel>(this.models, `${this.key}.json`);
-    if (!record || record.used <= current.link.modified) return;
-    await this.unlink("#previous");
-    await this.removeContents();
+    if (before && current && record && record.used > current.link.modified) {
+      await this.unlink("#previous");
+      await this.removeContents();
+    }
+    await changingLinks(() => this.removeManifests()).catch(() => undefined);
+    await this.removeChunks(keep);
   }
 
   /** Removes contents without links, unless a pipeline reads them: then a later call does. */

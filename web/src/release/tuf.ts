@@ -3,14 +3,7 @@
 
 import { ReleaseError } from "./errors.ts";
 import { digest } from "./keys.ts";
-import {
-  checkFile,
-  checkSigned,
-  type FileInfo,
-  type Metadata,
-  parse,
-  type Role,
-} from "./metadata.ts";
+import { checkFile, checkSigned, type Metadata, parse, type Role } from "./metadata.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -56,14 +49,14 @@ export class Refresh {
    * Brings what is trusted up to date. What is valid on the way stays trusted even if a later check
    * fails, so that nobody can go back behind it.
    * @param initial a root.json that the app brings
-   * @returns the files that targets describes
+   * @returns targets, whose files are the releases; delegated roles are not followed
    * @throws ReleaseError
    */
-  async run(initial: Bytes): Promise<ReadonlyMap<string, FileInfo>> {
+  async run(initial: Bytes): Promise<Metadata> {
     await this.updateRoot(initial);
     const timestamp = await this.updateTimestamp();
     const snapshot = await this.updateSnapshot(timestamp);
-    return (await this.updateTargets(snapshot)).files;
+    return this.updateTargets(snapshot);
   }
 
   private name(role: Role): string {

@@ -174,11 +174,10 @@ export class ModelUpdates {
    */
   async check({ signal }: UpdateOptions = {}): Promise<AvailableVersion | undefined> {
     const origins = this.from(signal);
-    await this.installed.clean();
     const found = await this.wanted(origins);
-    if (!found) return undefined;
-    const plans = await this.plan(found.manifest, origins);
-    return { ...described(found.manifest), download: bytesOf(plans) };
+    const plans = found ? await this.plan(found.manifest, origins) : [];
+    await this.installed.whenFree(() => this.installed.clean(needed(plans)));
+    return found && { ...described(found.manifest), download: bytesOf(plans) };
   }
 
   /**
@@ -192,10 +191,10 @@ export class ModelUpdates {
     const { signal, onProgress } = options;
     return this.installed.exclusive(signal, async () => {
       const origins = this.from(signal);
-      await this.installed.clean();
       const found = await this.wanted(origins);
+      const plans = found ? await this.plan(found.manifest, origins) : [];
+      await this.installed.clean(needed(plans));
       if (!found) return this.current();
-      const plans = await this.plan(found.manifest, origins);
       const content = await this.fetchAll(plans, origins, onProgress);
       throwIfAborted(signal);
       await this.installed.install(found.manifest, found.text, content);
@@ -228,10 +227,10 @@ export class ModelUpdates {
       try {
         const fetch = (path: string, most: number) => origins.metadata(origin, path, most);
         const refresh = new Refresh(fetch, this.installed.trusted, Date.now(), origin);
-        const targets = await this.installed.trusting(signal, () => refresh.run(this.root));
-        const info = targets.get(`${name}.json`);
-        if (!info?.sha256 || !info.length)
-          throw new ReleaseError("missing", `there is no release '${name}'`, origin);
+        const run = () => refresh.run(this.root);
+        const { files, signed } = await this.installed.trusting(signal, run);
+        const info = files.get(`${name}.json`);
+        if (!info?.sha256 || !info.length) throw noRelease(name, origin, !!signed.delegations);
         return await this.named(origins, { sha256: info.sha256, bytes: info.length });
       } catch (e) {
         problem ??= e;
@@ -384,6 +383,19 @@ async function bytesIn(file: Blob): Promise<Bytes> {
 
 function described({ version, kind, bytes }: ReleaseManifest): ReleaseVersion {
   return { version, kind, bytes };
+}
+
+function noRelease(name: string, where: string, delegated: boolean): ReleaseError {
+  if (!delegated) return new ReleaseError("missing", `there is no release '${name}'`, where);
+  const what = `'${name}' is no top-level target, and delegated roles are not followed`;
+  return new ReleaseError("unsupported", what, where, "Sign it with the keys of targets itself.");
+}
+
+/** Digests of the objects that plans ask for. */
+function needed(plans: readonly Plan[]): Set<string> {
+  return new Set(
+    plans.flatMap(({ chunk: c, from }) => [c.sha256, c.file.sha256, from?.sha256 ?? ""]),
+  );
 }
 
 /** Bytes to download; equal chunks are downloaded once. */

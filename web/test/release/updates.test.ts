@@ -313,6 +313,53 @@ test("another origin is asked where one is down or sends other bytes", async () 
   }
 });
 
+test("targets of delegated roles are refused in words", async () => {
+  const cases = vectors("releases/metadata") as unknown as {
+    name: string;
+    root: string;
+    steps: { files: Record<string, string> }[];
+  }[];
+  const { root, steps } = cases.find(({ name }) => name === "targets are delegated")!;
+  for (const [name, text] of Object.entries(steps[0]!.files))
+    server.files.set(`metadata/${name}`, new TextEncoder().encode(text));
+  await assert.rejects((await open({ root })).check(), (e: ReleaseError) => {
+    return e.code === "unsupported" && /delegated roles are not followed/.test(e.message);
+  });
+});
+
+test("what no version needs is removed, unless another tab installs", async () => {
+  server.state(0);
+  const updates = await open();
+  const stored = (pattern: RegExp) => [...storage.files.keys()].filter((p) => pattern.test(p));
+  const manifests = () => stored(/\/releases\/[0-9a-f]{64}\.json$/).length;
+  await updates.update();
+  storage.files.set("edgewise/releases/".concat("ab".repeat(32), ".json"), bytes("e30="));
+  server.state(1);
+  server.left = 4200;
+  await assert.rejects(updates.update(), { code: "download" });
+  const arrived = stored(/\.(chunk|part)$/);
+  assert.ok(arrived.length > 0);
+  server.left = Infinity;
+  await updates.check();
+  assert.equal(manifests(), 1);
+  assert.deepEqual(stored(/\.(chunk|part)$/), arrived, "the update goes on with them");
+  server.state(2); // takes version 2 back, for devices outside of a rollout
+  const stray = arrived[0]!.replace(/-[0-9a-f]{64}/, `-${"cd".repeat(32)}`);
+  storage.files.set(stray, bytes("eA=="));
+  let others = 1;
+  const request = async (_: string, options: LockOptions, work: (lock: unknown) => unknown) => {
+    return await work(options.ifAvailable && others ? null : {});
+  };
+  Object.defineProperty(navigator, "locks", { value: { request }, configurable: true });
+  await updates.check();
+  assert.ok(storage.files.has(stray));
+  others = 0;
+  await updates.check();
+  assert.ok(!storage.files.has(stray));
+  await updates.update();
+  assert.deepEqual([stored(/\.(chunk|part)$/), manifests()], [[], 2]);
+});
+
 test("an installation leaves the chunks of others", async () => {
   server.state(0);
   const other = await open({ model: "https://one/other.edge" });
