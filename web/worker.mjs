@@ -42,6 +42,7 @@ const SCRIPTS = {
   "src/worker/profile/index.ts": "worker-profile",
   "src/worker/text/chat-template.ts": "worker-templates",
   "src/worker/training/index.ts": "worker-training",
+  "src/worker/storage/index.ts": "worker-storage",
   "src/shared/files/indexed.ts": "worker-indexed",
   "src/worker/model/onnx/index.ts": "worker-onnx",
   "src/worker/files/fetch-listing.ts": "worker-onnx",

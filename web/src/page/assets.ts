@@ -37,6 +37,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-profile": new URL("./worker-profile.js", import.meta.url).href,
   "worker-sounds": new URL("./worker-sounds.js", import.meta.url).href,
   "worker-speech": new URL("./worker-speech.js", import.meta.url).href,
+  "worker-storage": new URL("./worker-storage.js", import.meta.url).href,
   "worker-templates": new URL("./worker-templates.js", import.meta.url).href,
   "worker-texts": new URL("./worker-texts.js", import.meta.url).href,
   "worker-voices": new URL("./worker-voices.js", import.meta.url).href,

@@ -20,6 +20,7 @@ export type { GenerationFields, Message } from "../protocol/generation.ts";
 export type { HeadInfo, Measures } from "../protocol/heads.ts";
 export type { CacheDType, DType, ModelInfo, ProgressEvent } from "../protocol/loading.ts";
 export type { Limits } from "../protocol/profile.ts";
+export type { CachedFile, CachedModel } from "../protocol/storage.ts";
 export type { TaskInfo } from "../protocol/tasks.ts";
 export type {
   AdapterInfo,
@@ -28,13 +29,8 @@ export type {
   TrainingInfo,
   TrainingResult,
 } from "../protocol/training.ts";
-export {
-  type CheckpointInfo,
-  checkpoints,
-  deleteCheckpoint,
-} from "../shared/checkpoints/checkpoint.ts";
+export type { CheckpointInfo } from "../shared/checkpoints/checkpoint.ts";
 export * from "../shared/errors.ts";
-export { cacheBytes, clearCache } from "../shared/files/cached.ts";
 export type { DeviceInfo, DeviceName, Flavour } from "../shared/platform.ts";
 export type { DeviceChoice } from "./device.ts";
 export { type Env, env } from "./env.ts";
@@ -45,7 +41,14 @@ export {
   type SessionOptions,
   type ValueMetadata,
 } from "./inference/session.ts";
-export { type CachedFile, type CachedModel, type CachedModelOptions, models } from "./models.ts";
+export {
+  type CachedModelOptions,
+  cacheBytes,
+  checkpoints,
+  clearCache,
+  deleteCheckpoint,
+  models,
+} from "./models.ts";
 export { type Info, info, pipeline } from "./pipeline.ts";
 export type {
   DrawStep,

@@ -1,64 +1,9 @@
-// models: what the browser's storage has of downloaded and compiled models.
+// What the browser's storage has, and its removal. Pages rarely need it, so a worker does it.
 
-import { StorageError } from "../shared/errors.ts";
-import { folder, removeFrom } from "../shared/files/folders.ts";
-import {
-  changingLinks,
-  type KeptFile,
-  type KeptModel,
-  linkName,
-  readAllJson,
-  removeUnused,
-  unused,
-} from "../shared/files/kept.ts";
-import { modelAddress } from "../shared/files/model-address.ts";
+import type { CachedModel, NamedModel, StorageCalls } from "../protocol/storage.ts";
+import type { CheckpointInfo } from "../shared/checkpoints/checkpoint.ts";
+import { startClient } from "./client.ts";
 import { full } from "./env.ts";
-
-/** A stored file of a model. */
-export interface CachedFile {
-  /** Path in the model's folder, such as `onnx/model_q4.onnx`. */
-  file: string;
-  /** Its address. */
-  url: string;
-  /** Bytes that are stored. */
-  size_on_disk: number;
-  /** Whether all of it is stored; the download of a partial file is resumed. */
-  complete: boolean;
-  /** When it was downloaded. */
-  last_modified: Date;
-}
-
-/** A model in the browser's storage. */
-export interface CachedModel {
-  /** Id on a hub (`org/name`), or the address of the model's folder or package. */
-  id: string;
-  /** Revision on a hub; undefined for other models. */
-  revision: string | undefined;
-  /** Precisions of which all files are stored, as in {@link PipelineOptions}. */
-  dtypes: string[];
-  /** Downloaded files. */
-  files: CachedFile[];
-  /**
-   * Bytes of its files and its compiled plans. Files with equal contents are stored once, but count
-   * in the size of each model that has them.
-   */
-  size_on_disk: number;
-  /** When it was loaded for the last time; undefined if it was never loaded completely. */
-  last_accessed: Date | undefined;
-}
-
-interface StoredFile {
-  name: string;
-  size: number;
-}
-
-/** What is stored of one model. */
-interface Stored {
-  key: string;
-  record: KeptModel | undefined;
-  links: KeptFile[];
-  plans: StoredFile[];
-}
 
 /** Which models a call concerns. */
 export interface CachedModelOptions {
@@ -66,96 +11,24 @@ export interface CachedModelOptions {
   revision?: string;
 }
 
-async function storedModels(): Promise<Stored[]> {
-  const [files, records, plans] = await Promise.all(
-    ["files", "models", "plans"].map((name) => folder(name, false)),
-  );
-  const found = new Map<string, Stored>();
-  const of = (key: string): Stored => {
-    const one = found.get(key) ?? { key, record: undefined, links: [], plans: [] };
-    found.set(key, one);
-    return one;
-  };
-  for (const record of await readAllJson<KeptModel>(records)) of(record.key).record = record;
-  for (const link of await readAllJson<KeptFile>(files)) of(link.model).links.push(link);
-  for (const plan of (await plans?.list()) ?? []) {
-    const key = /^([0-9a-f]{16})-/.exec(plan.name)?.[1];
-    if (key && found.has(key)) of(key).plans.push(plan);
+/** Asks a worker that is made for it. */
+async function ask<C extends keyof StorageCalls>(
+  call: C,
+  ...args: Parameters<StorageCalls[C]>
+): Promise<ReturnType<StorageCalls[C]>> {
+  const client = await startClient();
+  try {
+    return (await client.call("storage", { call, args })) as ReturnType<StorageCalls[C]>;
+  } finally {
+    client.end();
   }
-  return [...found.values()];
 }
 
-/** Whether `model` names the stored one: by its id, or by its address. */
-function isNamed({ record, links }: Stored, model: string, revision?: string): boolean {
-  const { id, revision: stored } = record ?? modelAddress(links[0]!.url);
-  if (revision !== undefined && stored !== undefined && decodeURIComponent(stored) !== revision)
-    return false;
-  if (id === model) return true;
-  const url = full(model);
-  return [url, `${url}/`].some((u) => modelAddress(u).id === id);
-}
-
-/** Precisions whose loads found all of their files stored. */
-function dtypesOf({ record, links }: Stored): string[] {
-  const complete = new Set(links.filter((l) => l.complete).map((l) => l.url));
-  return Object.entries(record?.loads ?? {})
-    .filter(([, urls]) => urls.length && urls.every((url) => complete.has(url)))
-    .map(([dtype]) => dtype);
-}
-
-function described(stored: Stored, contents: ReadonlyMap<string, number>): CachedModel {
-  const { record, links, plans } = stored;
-  const { id, revision } = record ?? modelAddress(links[0]!.url);
-  const files = links.map(({ url, data, complete, modified }): CachedFile => {
-    const { folder: base } = modelAddress(url);
-    const path = url.startsWith(base) && url !== base ? url.slice(base.length) : undefined;
-    return {
-      file: decodeURIComponent(path ?? new URL(url).pathname.split("/").pop() ?? url),
-      url,
-      size_on_disk: contents.get(`${data}.data`) ?? 0,
-      complete,
-      last_modified: new Date(modified),
-    };
-  });
-  const sizes = [...files.map((f) => f.size_on_disk), ...plans.map((p) => p.size)];
-  return {
-    id,
-    revision: revision === undefined ? undefined : decodeURIComponent(revision),
-    dtypes: dtypesOf(stored).filter(Boolean).sort(),
-    files: files.sort((a, b) => (a.file < b.file ? -1 : 1)),
-    size_on_disk: sizes.reduce((sum, size) => sum + size, 0),
-    last_accessed: record && new Date(record.used),
-  };
-}
-
-/** Sizes of the downloaded contents by file name. */
-async function contentSizes(): Promise<Map<string, number>> {
-  const dir = await folder("files", false);
-  return new Map(((await dir?.list()) ?? []).map(({ name, size }) => [name, size]));
-}
-
-/** Bytes of all downloaded contents and compiled plans. */
-async function totalSize(): Promise<number> {
-  let total = 0;
-  for (const name of ["files", "plans"]) {
-    const dir = await folder(name, false);
-    for (const file of (await dir?.list()) ?? [])
-      if (!file.name.endsWith(".json")) total += file.size;
-  }
-  return total;
-}
-
-/** Removes what is stored of a model. Contents that other models have, too, stay. */
-async function remove(key: string): Promise<void> {
-  const { links = [], plans = [] } = (await storedModels()).find((s) => s.key === key) ?? {};
-  const [files, records, packages] = await Promise.all(
-    ["files", "models", "plans"].map((name) => folder(name, false)),
-  );
-  for (const { url } of links) await removeFrom(files, `${linkName(url)}.json`);
-  if (files) await removeUnused(files);
-  for (const { name } of plans) await removeFrom(packages, name);
-  await removeFrom(records, `${key}.json`);
-}
+const named = (model: string, revision?: string): NamedModel => ({
+  model,
+  url: full(model),
+  revision,
+});
 
 /**
  * The models in the browser's storage for this site: downloaded files (`env.cacheFiles`) and
@@ -167,28 +40,17 @@ export const models = {
    * Lists the stored models.
    * @returns one entry per model and revision, the latest loaded first
    */
-  async list(): Promise<CachedModel[]> {
-    const [stored, contents] = await Promise.all([storedModels(), contentSizes()]);
-    return stored
-      .map((one) => described(one, contents))
-      .sort((a, b) => Number(b.last_accessed ?? 0) - Number(a.last_accessed ?? 0));
-  },
+  list: (): Promise<CachedModel[]> => ask("list"),
 
   /**
    * Whether all files that a load of the model reads are stored.
    * @param model id on a hub, or address, as given to `pipeline` or `InferenceSession.create`
    * @param options `dtype`: precision, by default any; `revision`: by default any
    */
-  async has(
+  has: (
     model: string,
-    options: CachedModelOptions & { dtype?: string } = {},
-  ): Promise<boolean> {
-    const { dtype = "auto", revision } = options;
-    return (await storedModels())
-      .filter((stored) => isNamed(stored, model, revision))
-      .flatMap(dtypesOf)
-      .some((found) => dtype === "auto" || found === dtype);
-  },
+    { dtype = "auto", revision }: CachedModelOptions & { dtype?: string } = {},
+  ): Promise<boolean> => ask("has", named(model, revision), dtype),
 
   /**
    * Deletes the files and compiled plans of a model. Adapters and checkpoints stay.
@@ -196,24 +58,32 @@ export const models = {
    * @returns bytes freed; 0 if nothing was stored
    * @throws StorageError if a pipeline or session uses the model, in this tab or another one
    */
-  async delete(model: string, options: CachedModelOptions = {}): Promise<number> {
-    const before = await totalSize();
-    for (const stored of await storedModels()) {
-      if (!isNamed(stored, model, options.revision)) continue;
-      try {
-        await unused(stored.key, () => changingLinks(() => remove(stored.key)));
-      } catch (e) {
-        if (!(e instanceof DOMException && e.name === "AbortError")) throw e;
-        throw new StorageError(
-          "the model is in use",
-          model,
-          "Dispose of its pipelines and sessions, in other tabs of this site, too.",
-        );
-      }
-    }
-    return before - (await totalSize());
-  },
+  delete: (model: string, { revision }: CachedModelOptions = {}): Promise<number> =>
+    ask("delete", named(model, revision)),
 
   /** Bytes of all stored files and compiled plans; contents that models share count once. */
-  size: totalSize,
+  size: (): Promise<number> => ask("size"),
 };
+
+/**
+ * Bytes that Edgewise holds in the browser's storage for this site: compiled models
+ * (`plans`) and downloaded files (`files`). Adapters and checkpoints are not included.
+ * `models.list` has the sizes of each model.
+ */
+export const cacheBytes = (): Promise<{ plans: number; files: number }> => ask("cacheBytes");
+
+/**
+ * Deletes compiled models and downloaded files from the browser's storage for this site. Adapters
+ * and checkpoints stay: see `forgetAdapter` and `deleteCheckpoint`. `models.delete` deletes one
+ * model.
+ */
+export const clearCache = (): Promise<void> => ask("clearCache");
+
+/** Lists the checkpoints in the browser's storage, newest first. */
+export const checkpoints = (): Promise<CheckpointInfo[]> => ask("checkpoints");
+
+/**
+ * Deletes a checkpoint from the browser's storage, if it exists.
+ * @throws InputError if the name is invalid
+ */
+export const deleteCheckpoint = (name: string): Promise<void> => ask("deleteCheckpoint", name);

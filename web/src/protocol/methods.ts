@@ -8,6 +8,7 @@ import type { HeadAnswer, HeadCall } from "./heads.ts";
 import type { OpenInfo, OpenRequest, RunAnswer, RunRequest } from "./inference.ts";
 import type { Loaded, LoadRequest, Urls } from "./loading.ts";
 import type { ProfileData } from "./profile.ts";
+import type { StorageCall } from "./storage.ts";
 import type { TaskCall, TaskFeed, TaskInfo } from "./tasks.ts";
 import type {
   AdapterInfo,
@@ -110,4 +111,7 @@ export interface Methods {
   artifacts_write(request: { values: Record<string, Uint8Array<ArrayBuffer>> }): void;
   artifacts_save(request: { optimizer: boolean }): Uint8Array<ArrayBuffer>;
   artifacts_export(request: { outputs: string[] }): Uint8Array<ArrayBuffer>;
+
+  /** A call of `StorageCalls`. */
+  storage(request: StorageCall): unknown;
 }

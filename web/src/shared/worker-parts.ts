@@ -14,6 +14,7 @@ export const WORKER_PARTS = [
   "worker-profile",
   "worker-sounds",
   "worker-speech",
+  "worker-storage",
   "worker-templates",
   "worker-texts",
   "worker-training",

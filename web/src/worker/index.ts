@@ -328,6 +328,13 @@ const methods: {
   artifacts_write: ({ values }) => inTurn((a) => a.write(values)),
   artifacts_save: ({ optimizer }, _, signal) => inTurn((a) => a.save(optimizer), signal),
   artifacts_export: ({ outputs }, _, signal) => inTurn((a) => a.export(outputs), signal),
+
+  async storage({ call, args }) {
+    const work: object = /checkpoint/i.test(call)
+      ? (await import("./training/index.ts")).storage
+      : (await import("./storage/index.ts")).storage;
+    return (work as Record<string, (...args: unknown[]) => unknown>)[call]!(...args);
+  },
 };
 
 function run(request: GenerateRequest, id: number, signal: AbortSignal): Promise<Generated> {

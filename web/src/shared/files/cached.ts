@@ -1,8 +1,7 @@
-// The cache in the browser's storage: its size, its removal, and the errors of storage.
+// The errors of the browser's storage.
 
 import { type EdgewiseError, StorageError } from "../errors.ts";
 import { megabytes, message } from "../words.ts";
-import { folder, removeFolders } from "./folders.ts";
 import { isEdgewise } from "./stream.ts";
 
 /** Receives the text of a warning. */
@@ -46,27 +45,4 @@ export function quotaWords(e: unknown, what: string): string {
     ? `${what} was not kept for the next visit: the browser's storage for this site is full. ` +
         "Nothing is lost; free space on the device, or call edgewise.clearCache()."
     : `${what} was not kept for the next visit (${message(e)}). Nothing is lost.`;
-}
-
-/**
- * Bytes that Edgewise holds in the browser's storage for this site: compiled models
- * (`plans`) and downloaded files (`files`). Adapters and checkpoints are not included.
- * `models.list` has the sizes of each model.
- */
-export async function cacheBytes(): Promise<{ plans: number; files: number }> {
-  const total = { plans: 0, files: 0 };
-  for (const name of ["plans", "files"] as const) {
-    const dir = await folder(name, false);
-    for (const { size } of dir ? await dir.list() : []) total[name] += size;
-  }
-  return total;
-}
-
-/**
- * Deletes compiled models and downloaded files from the browser's storage for this site. Adapters
- * and checkpoints stay: see `forgetAdapter` and `deleteCheckpoint`. `models.delete` deletes one
- * model.
- */
-export async function clearCache(): Promise<void> {
-  await removeFolders(["plans", "files", "models"]);
 }
