@@ -14,6 +14,7 @@ import pytest
 
 from .chromium import CHROMIUM, FLAGS
 from .hub import Hub
+from .profile import BLANK_PAGE, Profile
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
@@ -122,14 +123,23 @@ def strict_server(built, files):
 
 @pytest.fixture(scope="session")
 def browser(built, playwright):
-    chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    chromium = playwright.chromium.launch(
+        executable_path=CHROMIUM, args=[*FLAGS, "--process-per-site"]
+    )
     yield chromium
     chromium.close()
 
 
+@pytest.fixture(scope="session")
+def profile_of_visits(browser):
+    one = Profile(browser)
+    yield one
+    one.close()
+
+
 @pytest.fixture
 def context(browser):
-    """A new browser profile with empty storage."""
+    """A new browser profile with empty storage. Tests that only visit pages do without."""
     one = browser.new_context()
     one.set_default_timeout(300_000)
     yield one
@@ -146,15 +156,23 @@ def hub():
 
 
 class Visit:
-    """A page with edgewise as `ew`; collects its requests and its uncaught errors."""
+    """A page with edgewise as `ew`; collects its requests and its uncaught errors.
 
-    def __init__(self, context, url):
-        self.page = context.new_page()
+    page: one that is there already, and at `url` if it was there before; it stays open.
+    """
+
+    def __init__(self, context, url, page=None):
+        self.page, self.stays, self.closed = page or context.new_page(), page is not None, False
         self.requests, self.troubles = [], []
-        self.page.on("request", lambda r: self.requests.append(r))
-        self.page.on("pageerror", lambda e: self.troubles.append(f"uncaught: {e}"))
-        self.page.on("crash", lambda _: self.troubles.append("the page crashed"))
-        self.page.goto(url)
+        self.listeners = {
+            "request": lambda r: self.requests.append(r),
+            "pageerror": lambda e: self.troubles.append(f"uncaught: {e}"),
+            "crash": lambda _: self.troubles.append("the page crashed"),
+        }
+        for event, listener in self.listeners.items():
+            self.page.on(event, listener)
+        if self.page.url != url:
+            self.page.goto(url)
 
     def start(self):
         self.page.evaluate("async () => { window.ew = await import('/edgewise.js'); }")
@@ -197,24 +215,53 @@ class Visit:
         return [r.url for r in self.requests if part in r.url]
 
     def close(self):
-        self.page.close()
+        self.closed = True
+        if self.stays:
+            self.page.goto(self.page.url)  # ends its workers
+            for event, listener in self.listeners.items():
+                self.page.remove_listener(event, listener)
+        else:
+            self.page.close()
         assert not self.troubles, self.troubles
 
 
 @pytest.fixture
-def visit(context):
-    """visit(server_url, path) returns a Visit."""
-    opened = []
+def visit(request):
+    """visit(server_url, path) returns a Visit. All visits of a test share a browser profile with
+    empty storage, which is `context` if the test asks for that.
 
-    def open_one(server, path="/files/blank.html", start=True):
-        one = Visit(context, server + path)
+    Tests whose visits begin with a blank page of the server share one profile, which is emptied
+    after each; alone=True: a new one, for tests that change more than storage.
+    """
+    opened, context, shared = [], None, None
+
+    def open_one(server, path=BLANK_PAGE, start=True, alone=False):
+        nonlocal context, shared
+        page = None
+        if context is None and path == BLANK_PAGE and start and not alone:
+            if "context" not in request.fixturenames:
+                shared = request.getfixturevalue("profile_of_visits")
+                context, page = shared.take(server)
+        context = context or request.getfixturevalue("context")
+        if shared:
+            shared.visited(server, path)
+        one = Visit(context, server + path, page)
         opened.append(one)
         return one.start() if start else one
 
     yield open_one
-    for one in opened:
-        if not one.page.is_closed():
-            one.close()
+    try:
+        for one in reversed(opened):
+            if not one.closed and not one.page.is_closed():
+                if shared:
+                    shared.left(one.page.url)
+                one.close()
+    except BaseException:
+        if shared:
+            shared.close()
+        raise
+    if shared:
+        shared.give_back()
 
 
 def greedy(visit, model, options=None, prompt="Once upon a time", **fields):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser.conftest import browser, built, context, visit  # noqa: F401  (fixtures)
+from browser.conftest import browser, built, context, profile_of_visits, visit  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 

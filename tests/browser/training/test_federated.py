@@ -156,7 +156,7 @@ def test_a_secure_sum_in_a_browser(visit, server, tmp_path, identity):  # noqa: 
     authority = Authority(bytes(range(32)))
     fields = {"secure": True, "codec": "int8", "clip": 1.0, "rounds": 1, "clients": 3}
     rounds = Server(tmp_path / "run", authority=encoded(authority.public), **fields)
-    tab = visit(server)
+    tab = visit(server, alone=True)
     tab.page.expose_function(
         "certify", lambda key, name: authority.certify(decoded(key, 32, ""), name).fields
     )
