@@ -1,36 +1,11 @@
 """Text generation on a page's GPU."""
 
-from ..conftest import edit_package, greedy
+import pytest
+
+from ..conftest import Visit, edit_package, greedy
 from ..loading import error, load
 
 GPU = {"device": "webgpu"}
-
-
-def test_greedy_tokens_are_those_of_wasm(gpu_visit):
-    on_gpu = greedy(gpu_visit, "/files/gpu.edge", GPU)
-    assert "error" not in on_gpu, on_gpu
-    device = on_gpu["info"]["device"]
-    assert device["name"] == "webgpu" and device["gpu"]["adapter"]
-    assert device["gpu"]["pipelines"] > 5 and device["gpu"]["onWasm"] == {}
-    on_wasm = greedy(gpu_visit, "/files/gpu.edge", {"device": "wasm"})
-    assert on_wasm["info"]["device"]["name"] == "wasm"
-    plain = greedy(gpu_visit, "/files/model.edge", {"device": "wasm"})
-    assert on_gpu["ids"] == on_wasm["ids"] == plain["ids"]
-
-
-SAMPLED = """
-    const p = await ew.pipeline("text-generation", "/files/gpu.edge", arg.options);
-    const fields = { max_new_tokens: 8, do_sample: true, top_k: 20, seed: 7 };
-    const [{ generated_text }] = await p("Once upon a time", fields);
-    const beams = await p("One day", { max_new_tokens: 4, num_beams: 2, do_sample: false });
-    await p.dispose();
-    return [generated_text, beams[0].generated_text];
-"""
-
-
-def test_samples_and_beams_are_those_of_wasm(gpu_visit):
-    texts = [gpu_visit.run(SAMPLED, {"options": {"device": d}}) for d in ("webgpu", "wasm")]
-    assert texts[0] == texts[1] and len(texts[0][0]) > 20
 
 
 COUNTS = """() => {
@@ -47,38 +22,114 @@ COUNTS = """() => {
     count(GPUDevice, "createBuffer", "buffers");
     count(GPUQueue, "submit", "submits");
     count(GPUBuffer, "mapAsync", "maps");
+    const { now } = performance;
     let clock = 0;
     performance.now = () => (clock += 0.001); // as a fast GPU: several tokens are read at once
+    globalThis.uncount = () => (performance.now = now);
 }"""
+OPEN = "window[arg.device] = await ew.pipeline('text-generation', '/files/gpu.edge', arg)"
 GENERATED = """
     const fields = { max_new_tokens: 26, do_sample: false, ...arg.fields };
-    const [{ generated_text }] = await p("Once", fields);
+    const [{ generated_text }] = await window[arg.on](arg.prompt ?? "Once", fields);
     return generated_text;
 """
+FIELDS = (
+    ("Once", {}),
+    ("Once", {"do_sample": True, "top_k": 20, "seed": 3, "max_new_tokens": 6}),
+    ("Once upon a time", {"num_beams": 2, "max_new_tokens": 4}),
+)
 
 
-def test_what_tokens_cost(gpu_visit):
-    """No GPUBuffer after loading, few submits and maps, few bytes; and the tokens of wasm."""
-    sampled = {"do_sample": True, "top_k": 20, "seed": 3, "max_new_tokens": 6}
-    texts = []
+@pytest.fixture(scope="module")
+def both(gpu_browser, server, gpu_files):
+    """A page with the pipelines `wasm` and `webgpu`, for several tests: a GPU in software takes
+    longer to compile the shaders than to run them. The last test takes the GPU away.
+    """
+    context = gpu_browser.new_context()
+    context.set_default_timeout(300_000)
+    one = Visit(context, server + "/files/blank.html").start()
     for device in ("wasm", "webgpu"):
-        options = {"options": {"device": device, "threads": 1}}
-        opened = "window.p = await ew.pipeline('text-generation', '/files/gpu.edge', arg.options)"
-        gpu_visit.run(opened, options)
-        for worker in gpu_visit.page.workers:
-            worker.evaluate(COUNTS)
-        counts = []
-        for fields in ({}, sampled):
-            texts.append(gpu_visit.run(GENERATED, {"fields": fields}))
-            found = [w.evaluate("globalThis.counts") for w in gpu_visit.page.workers]
-            counts += [c for c in found if c and c["submits"]]
-        gpu_visit.run("await p.dispose()")
-    assert texts[:2] == texts[2:]
-    greedy, both = counts
-    assert greedy["buffers"] == both["buffers"] == 0
-    assert greedy["maps"] <= 6 and greedy["submits"] <= 12 and greedy["bytes"] <= 26 * 12
-    assert both["maps"] - greedy["maps"] <= 6
-    assert both["bytes"] - greedy["bytes"] <= 6 * (2048 + 8)
+        assert one.run(OPEN, {"device": device, "threads": 1}) is None
+    yield one
+    one.close()
+    context.close()
+
+
+def in_workers(visit, *script):
+    return [worker.evaluate(*script) for worker in visit.page.workers]
+
+
+def test_memory_of_the_gpu_that_could_not_be_allocated(both):
+    """A token waits for the answer whether there was memory for the caches of its sequence."""
+    in_workers(
+        both,
+        """() => {
+            const pop = globalThis.GPUDevice?.prototype.popErrorScope;
+            if (!pop) return;
+            GPUDevice.prototype.popErrorScope = async function () {
+              await pop.call(this);
+              await new Promise((resolve) => setTimeout(resolve, 1000));
+              return new GPUOutOfMemoryError("as if");
+            };
+            globalThis.restore = () => (GPUDevice.prototype.popErrorScope = pop);
+        }""",
+    )
+    two = "{max_new_tokens: 2, do_sample: true, num_return_sequences: 2}"
+    for _ in range(2):  # the first caches are made with the model, and those that failed not kept
+        e = error(both.run(f"return await webgpu('Once', {two})"), "OutOfMemory")
+        assert "of the GPU" in e["what"]
+    in_workers(both, "() => void globalThis.restore?.()")
+
+
+def test_tokens_are_those_of_wasm(both):
+    """Greedy, sampled and of beams, also after calls that failed. No GPUBuffer after loading, few
+    submits and maps, few bytes.
+    """
+    in_workers(both, COUNTS)
+    texts, counts = [], []
+    for prompt, fields in FIELDS:
+        arg = {"prompt": prompt, "fields": fields}
+        texts.append([both.run(GENERATED, {**arg, "on": on}) for on in ("webgpu", "wasm")])
+        found = in_workers(both, "() => globalThis.counts")
+        counts += [{**c} for c in found if c and c["submits"]]
+    in_workers(both, "() => void globalThis.uncount?.()")
+    device, other = both.run("return [webgpu.info.device, wasm.info.device]")
+    assert device["name"] == "webgpu" and device["gpu"]["adapter"] and other["name"] == "wasm"
+    assert device["gpu"]["pipelines"] > 5 and device["gpu"]["onWasm"] == {}
+    plain = greedy(both, "/files/model.edge", {"device": "wasm"}, "Once", max_new_tokens=26)
+    assert all(on_gpu == on_wasm for on_gpu, on_wasm in texts) and texts[0][0] == plain["text"]
+    assert all(text.startswith("Once ") for text, _ in texts) and len({t for t, _ in texts}) == 3
+
+    first, second = counts[:2]
+    assert first["buffers"] == second["buffers"] == 0
+    assert first["maps"] <= 6 and first["submits"] <= 12 and first["bytes"] <= 26 * 12
+    assert second["maps"] - first["maps"] <= 6
+    assert second["bytes"] - first["bytes"] <= 6 * (2048 + 8)
+
+
+LOSE = """(left) => {
+    const encode = globalThis.GPUDevice?.prototype.createCommandEncoder;
+    if (encode && !globalThis.original) globalThis.original = encode;
+    if (encode)
+      GPUDevice.prototype.createCommandEncoder = function (...all) {
+        if (--left === 0 || left < -1000) this.destroy(); // as when the driver is restarted
+        return original.apply(this, all);
+      };
+}"""
+
+
+def test_a_lost_gpu(both):
+    """Generation goes on with the tokens that it has: on a new device, then in WebAssembly."""
+    sampled = {"do_sample": True, "top_k": 20, "seed": 3, "max_new_tokens": 8}
+    for fields, left, name in (({"max_new_tokens": 12}, 12, "webgpu"), (sampled, -1000, "wasm")):
+        in_workers(both, LOSE, left)
+        on_gpu, on_wasm = (
+            both.run(GENERATED, {"fields": fields, "on": on}) for on in ("webgpu", "wasm")
+        )
+        assert on_gpu == on_wasm
+        device = both.run("return webgpu.info.device")
+        assert device["name"] == name, device
+    assert "the GPU was lost" in device["why"]
 
 
 def test_a_package_without_plans_for_a_gpu(gpu_visit):
@@ -106,35 +157,13 @@ def test_plans_whose_values_lie_in_the_arena(gpu_visit, gpu_files):
     assert got["ids"] == greedy(gpu_visit, "/files/model.edge", {"device": "wasm"})["ids"]
 
 
-def test_memory_of_the_gpu_that_could_not_be_allocated(gpu_visit):
-    """A token waits for the answer whether there was memory for the caches of its sequence."""
-    gpu_visit.run(
-        "const options = {device: 'webgpu', threads: 1};"
-        "window.p = await ew.pipeline('text-generation', '/files/gpu.edge', options);"
-    )
-    for worker in gpu_visit.page.workers:
-        worker.evaluate("""() => {
-            const pop = globalThis.GPUDevice?.prototype.popErrorScope;
-            if (pop)
-              GPUDevice.prototype.popErrorScope = async function () {
-                await pop.call(this);
-                await new Promise((resolve) => setTimeout(resolve, 3000));
-                return new GPUOutOfMemoryError("as if");
-              };
-        }""")
-    two = "{max_new_tokens: 2, do_sample: true, num_return_sequences: 2}"
-    for _ in range(2):  # the first caches are made with the model, and those that failed not kept
-        e = error(gpu_visit.run(f"return await p('Once', {two})"), "OutOfMemory")
-        assert "of the GPU" in e["what"]
-    gpu_visit.run("await p.dispose()")
-
-
+@pytest.mark.slow("browser/webgpu/test_sessions.py::test_a_session")
 def test_a_model_compiled_in_the_page(gpu_visit):
-    first = greedy(gpu_visit, "/demo/model/", {"dtype": "q4", **GPU})
+    first = greedy(gpu_visit, "/demo/model/", {"dtype": "q4", **GPU}, max_new_tokens=4)
     assert "error" not in first, first
     assert first["info"]["origin"] == "compiled"
     assert first["info"]["device"]["name"] == "webgpu"
-    again = greedy(gpu_visit, "/demo/model/", {"dtype": "q4", **GPU})
+    again = greedy(gpu_visit, "/demo/model/", {"dtype": "q4", **GPU}, max_new_tokens=4)
     assert again["info"]["origin"] == "cache" and again["ids"] == first["ids"]
 
 
@@ -158,38 +187,10 @@ def test_without_an_adapter(visit, server, gpu_files):
     assert got["info"]["device"]["name"] == "wasm" and "GPU" in got["info"]["device"]["why"]
 
 
+@pytest.mark.slow("test_a_gpu_in_software_is_taken_only_where_it_is_asked_for")
 def test_auto_takes_no_gpu_in_software(gpu_visit):
     got = load(gpu_visit, "/files/gpu.edge", device="auto")["info"]["device"]
     why = got["why"]  # on a machine under load, opening it may take longer than is waited for
     assert got["name"] == "wasm" and ("in software" in why or "no measurement" in why)
     cpu = load(gpu_visit, "/files/model.edge", device="auto")["info"]["device"]
     assert cpu["name"] == "wasm" and "packages" in cpu["why"]
-
-
-LOSE = """(left) => {
-    const encode = globalThis.GPUDevice?.prototype.createCommandEncoder;
-    if (encode && !globalThis.original) globalThis.original = encode;
-    if (encode)
-      GPUDevice.prototype.createCommandEncoder = function (...all) {
-        if (--left === 0 || left < -1000) this.destroy(); // as when the driver is restarted
-        return original.apply(this, all);
-      };
-}"""
-
-
-def test_a_lost_gpu(gpu_visit):
-    """Generation goes on with the tokens that it has: on a new device, then in WebAssembly."""
-    opened = "window.p = await ew.pipeline('text-generation', '/files/gpu.edge', arg.options)"
-    sampled = {"do_sample": True, "top_k": 20, "seed": 3, "max_new_tokens": 8}
-    texts, devices = [], []
-    for device, lost in (("wasm", ()), ("webgpu", (12, -1000))):
-        gpu_visit.run(opened, {"options": {"device": device, "threads": 1}})
-        for fields, left in zip(({"max_new_tokens": 12}, sampled), lost or (0, 0)):
-            for worker in gpu_visit.page.workers if lost else ():
-                worker.evaluate(LOSE, left)
-            texts.append(gpu_visit.run(GENERATED, {"fields": fields}))
-            devices.append(gpu_visit.run("return p.info.device"))
-        gpu_visit.run("await p.dispose()")
-    assert texts[:2] == texts[2:]
-    assert [d["name"] for d in devices] == ["wasm", "wasm", "webgpu", "wasm"]
-    assert "the GPU was lost" in devices[-1]["why"]
