@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 from browser.conftest import browser, built, files, hub, package, server  # noqa: F401  (fixtures)
 from browser.training.conftest import trainable  # noqa: F401
+from tiers import slow_unless
 
 from .drivers import Browser, Chromium, Firefox, Tab, WebKit, missing
 
 BROWSERS = {"chromium": Chromium, "firefox": Firefox, "webkit": WebKit}
+# For what differs little between browsers: `make test` runs it in Chromium only.
+mostly_alike = pytest.mark.parametrize(
+    "profile", slow_unless(lambda name: name == "chromium", BROWSERS), indirect=True
+)
 # Seconds for a call of a page: longer than all timeouts of the library, which name what stalled.
 PATIENCE = 300
 START = """
@@ -46,6 +51,7 @@ class Page:
 
     def __init__(self, tab: Tab, url: str):
         self.tab, self.url = tab, url
+        self.used = False
         self.visit()
 
     def visit(self) -> None:
@@ -62,11 +68,17 @@ class Page:
         """
         return json.loads(self.tab.evaluate(RUN, json.dumps([body, arg]), seconds))
 
-    def close(self) -> None:
-        """Closes the page; fails if the page had an uncaught error."""
-        troubles = self.run("return window.troubles")
-        self.tab.close()
+    def check(self) -> None:
+        """Fails if the page had an uncaught error."""
+        troubles = self.run("return window.troubles.splice(0)")
         assert not troubles, troubles
+
+    def close(self) -> None:
+        """Closes the page, as `check`."""
+        try:
+            self.check()
+        finally:
+            self.tab.close()
 
 
 @pytest.fixture(scope="session")
@@ -91,14 +103,24 @@ def open_browser(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Bro
         one.close()
 
 
-@pytest.fixture(params=list(BROWSERS))
-def page(
+@pytest.fixture(scope="module", params=list(BROWSERS))
+def profile(
     request: pytest.FixtureRequest,
     open_browser: Callable[[str], Browser],
     server: str,  # noqa: F811
 ) -> Iterator[Page]:
-    """A page in each browser."""
+    """A page in a new profile of each browser, which the tests of a file share."""
     one = Page(open_browser(request.param).tab(), server + "/files/blank.html")
     one.name = request.param
     yield one
     one.close()
+
+
+@pytest.fixture
+def page(profile: Page) -> Iterator[Page]:
+    """The page of `profile`, newly loaded for each test."""
+    if profile.used:
+        profile.visit()
+    profile.used = True
+    yield profile
+    profile.check()

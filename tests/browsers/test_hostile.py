@@ -16,12 +16,13 @@ from browser.conftest import MODEL, WEB
 from browser.inference.test_inference_session import F, save
 from browser.loading import error
 from browser.training.harness import TEXT
+from edgewise.cli import main
 from hostile.packages import joined, split, with_sums
 from hostile.page import mutations
 from hostile.test_readers import two_sizes, two_slots_of_one_name
 from onnx import helper
 
-from .conftest import Page
+from .conftest import Page, mostly_alike
 
 WRITE = "(await p('Once upon', { max_new_tokens: 8, do_sample: false }))[0].generated_text"
 TRY = """
@@ -51,13 +52,21 @@ OPEN = (
 )
 
 
-@pytest.fixture
-def undisturbed(page: Page) -> Iterator[Page]:
-    """A page with a pipeline that must generate the same text after the test."""
+@pytest.fixture(scope="module")
+def writing(profile: Page, files: Path) -> Page:
+    """A page with a pipeline, for all tests of a browser."""
     model = "/files/model.edge"
-    page.run(f"window.p = await ew.pipeline('text-generation', '{model}'); window.was = {WRITE};")
-    yield page
-    assert page.run(f"const now = {WRITE}; await p.dispose(); return now === was") is True
+    begun = f"window.p = await ew.pipeline('text-generation', '{model}'); window.was = {WRITE};"
+    assert profile.run(begun) is None
+    return profile
+
+
+@pytest.fixture
+def undisturbed(writing: Page) -> Iterator[Page]:
+    """Its pipeline must generate the same text after each test."""
+    yield writing
+    assert writing.run(f"return {WRITE} === was") is True
+    writing.check()
 
 
 def in_words(got: object, what: str) -> None:
@@ -88,6 +97,7 @@ def with_file(package: bytes, name: str, content: bytes) -> bytes:
     return joined(with_sums(manifest, data + content), data + content)
 
 
+@mostly_alike
 def test_damaged_packages(undisturbed: Page, files: Path, package: bytes) -> None:
     """Invalid manifests, plans and weights; fewer where only the browser differs."""
     refused = 0
@@ -99,6 +109,7 @@ def test_damaged_packages(undisturbed: Page, files: Path, package: bytes) -> Non
     assert refused > 10
 
 
+@mostly_alike
 def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, package: bytes) -> None:
     """Regular expressions that take exponential time, endless templates, invalid files."""
     good = json.loads((MODEL / "tokenizer.json").read_text())
@@ -111,20 +122,26 @@ def test_damaged_tokenizers_and_templates(undisturbed: Page, files: Path, packag
         ("a slow expression", "tokenizer.json", json.dumps(slow).encode()),
     ):
         (files / "hostile.edge").write_bytes(with_file(package, name, content))
-        got = undisturbed.run(
-            TRY
-            + """
-                return done(async () => {
-                  ew.env.stallTimeout = 4000;
-                  const q = await ew.pipeline("text-generation", "/files/hostile.edge");
-                  try {
-                    await q("a".repeat(40) + "!", { max_new_tokens: 2, max_time: 10 });
-                  } finally {
-                    await q.dispose();
-                  }
-                });
-            """
-        )
+        for patience in (500, 4000):  # on a busy machine the worker may not start in the shorter
+            got = undisturbed.run(
+                TRY
+                + """
+                    ew.env.stallTimeout = arg;
+                    const result = await done(async () => {
+                      const q = await ew.pipeline("text-generation", "/files/hostile.edge");
+                      try {
+                        await q("a".repeat(40) + "!", { max_new_tokens: 2, max_time: 10 });
+                      } finally {
+                        await q.dispose();
+                      }
+                    });
+                    ew.env.stallTimeout = 30_000;
+                    return result;
+                """,
+                patience,
+            )
+            if got == "fine" or got["error"]["name"] == "TokenizerError":
+                break
         in_words(got, what)
         # the regular expression engines of some browsers give up, Chromium's continues
         if got != "fine" or what != "a slow expression":
@@ -194,7 +211,8 @@ def test_damaged_adapters(undisturbed: Page, trainable: object) -> None:
         assert one != "fine", what
 
 
-def test_damaged_models(undisturbed: Page, files: Path) -> None:
+@pytest.fixture(scope="module")
+def onnx_files(files: Path) -> None:
     """.onnx files: truncated, with strides whose product wraps to zero, with a cyclic graph."""
     n = helper.make_node
     x, y = [("x", F, [1, 1, 1, 1, 1])], [("y", F, None)]
@@ -205,10 +223,12 @@ def test_damaged_models(undisturbed: Page, files: Path) -> None:
     (files / "cut.onnx").write_bytes(whole.read_bytes()[:40])
     save(files / "circle.onnx", [n("Add", ["x", "z"], ["y"]), n("Relu", ["y"], ["z"])], x, y)
     (files / "bytes.onnx").write_bytes(bytes(range(256)) * 10)
-    # Each starts Python. What Python finds does not depend on the browser.
-    names = ("strides", "cut", "circle", "bytes", "whole")
-    for name in names if undisturbed.name == "chromium" else ("cut", "whole"):
-        got = undisturbed.run(
+
+
+def check_models(page: Page, *names: str) -> None:
+    """Each starts Python. What Python finds does not depend on the browser."""
+    for name in names:
+        got = page.run(
             TRY
             + """
                 return done(async () => {
@@ -228,16 +248,30 @@ def test_damaged_models(undisturbed: Page, files: Path) -> None:
             assert (got == "fine") is (name == "whole"), (name, got)
 
 
+@mostly_alike
+def test_damaged_models(undisturbed: Page, onnx_files: None) -> None:
+    check_models(undisturbed, "cut", "whole")
+
+
+@pytest.mark.slow("test_damaged_models")
+@pytest.mark.parametrize("profile", ["chromium"], indirect=True)
+def test_more_damaged_models(undisturbed: Page, onnx_files: None) -> None:
+    check_models(undisturbed, "strides", "circle", "bytes")
+
+
+@mostly_alike
 def test_a_run_that_takes_too_long(undisturbed: Page, files: Path) -> None:
     """A step that would take hours ends after max_run_seconds, also within a plan; so does the next
     run.
     """
     pool = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3000] * 2, pads=[2999] * 4)
-    save(files / "long.onnx", [pool], [("x", F, [1, 1, 3000, 3000])], [("y", F, None)])
+    model = save(files / "long.onnx", [pool], [("x", F, [1, 1, 3000, 3000])], [("y", F, None)])
+    assert main(["build", str(model), "-o", str(files / "long.edge")]) == 0
     got = undisturbed.run(
         TRY
         + """
-            const s = await ew.InferenceSession.create("/files/long.onnx", { max_run_seconds: 2 });
+            const options = { max_run_seconds: 0.5 };
+            const s = await ew.InferenceSession.create("/files/long.edge", options);
             const x = () => new ew.Tensor("float32", new Float32Array(9e6), [1, 1, 3000, 3000]);
             const out = [await done(() => s.run({ x: x() })), await done(() => s.run({ x: x() }))];
             await s.release();
@@ -246,9 +280,10 @@ def test_a_run_that_takes_too_long(undisturbed: Page, files: Path) -> None:
     )
     for one in got:
         in_words(one, "a long run")
-        error(one, "Aborted", "longer than 2 s")
+        error(one, "Aborted", "longer than 0.5 s")
 
 
+@mostly_alike
 def test_missing_files(undisturbed: Page, package: bytes) -> None:
     """A model, a worker, an engine and a server that do not exist."""
     for model, words in (

@@ -11,7 +11,7 @@ from browser.hub import ID, Hub
 from edgewise.cli import main
 from onnx import TensorProto, helper, numpy_helper
 
-from .conftest import Page
+from .conftest import Page, mostly_alike
 
 # runs the model of `large` at the address `arg`
 RUN_LARGE = """
@@ -41,6 +41,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, np.ndarray]:
     return (folder / "large.edge").read_bytes(), weight.sum(0)
 
 
+@mostly_alike
 def test_a_large_file_of_a_hub(page: Page, hub: Hub, large: tuple) -> None:
     """Several connections, two of which break, fetch each byte once; then the file is stored."""
     hub.files["large.edge"], want = large

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser.site import ISOLATION, Site
+from tiers import slow_unless
 
 from .conftest import BROWSERS, PATIENCE
 from .drivers import Browser
@@ -22,7 +23,8 @@ WAIT = """
 """
 
 
-@pytest.mark.parametrize("name", BROWSERS)
+# tests/browser/test_offline.py tests more in Chromium
+@pytest.mark.parametrize("name", slow_unless(lambda name: name == "firefox", BROWSERS))
 def test_demo_without_its_server(
     name: str,
     open_browser: Callable[[str], Browser],

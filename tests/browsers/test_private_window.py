@@ -29,6 +29,7 @@ def private(server: str):
         firefox.close()
 
 
+@pytest.mark.slow("browsers/test_smoke.py::test_store_and_resume")
 def test_private_window(private: Page, files: Path, trainable: object) -> None:
     refused = private.run(
         "return navigator.storage.getDirectory().then(() => 'granted', (e) => e.name)"

@@ -13,6 +13,7 @@ import subprocess
 import threading
 
 import pytest
+from tiers import slow_unless
 
 from .conftest import BIN, BUNDLERS, CLASSIC, DIST, HTML, MODEL, MODULE, PAGE, title
 
@@ -37,8 +38,15 @@ COMMANDS: dict[str, tuple[list[str], str | None]] = {
 }
 
 
-@pytest.mark.parametrize("package", ["edgewise", "edgewise/files"])
-@pytest.mark.parametrize("bundler", COMMANDS)
+def quick(bundler: str, package: str) -> bool:
+    """The package of one file with each bundler, that of files with the most used one."""
+    return package == "edgewise" or bundler == "vite"
+
+
+CASES = [(bundler, package) for bundler in COMMANDS for package in ("edgewise", "edgewise/files")]
+
+
+@pytest.mark.parametrize("bundler, package", slow_unless(quick, CASES))
 def test_bundler(browser, serve, text, bundler, package) -> None:
     """The page generates text. Bundlers that copy no files do not support the package of files;
     Parcel reads `exports` only if it is configured to.
@@ -70,7 +78,9 @@ def test_bundler(browser, serve, text, bundler, package) -> None:
     assert title(browser, serve(out) + "/index.html") == f"wrote {text}"
 
 
-@pytest.mark.parametrize("package", ["edgewise", "edgewise/files"])
+@pytest.mark.parametrize(
+    "package", slow_unless(lambda package: package == "edgewise", ["edgewise", "edgewise/files"])
+)
 def test_development_server_of_vite(browser, text, package) -> None:
     """Vite's own server, which bundles each package before the page. Without `--force` it would
     keep that of an older build.

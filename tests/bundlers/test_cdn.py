@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from playwright.sync_api import Route
+from tiers import slow_unless
 
 from .conftest import BUNDLERS, HTML, ROOT, Handler
 
@@ -61,14 +62,14 @@ def answer(requested: list[str], missing: list[str], cdn: str, route: Route) -> 
     route.fulfill(body=path.read_bytes(), headers=headers | {"Content-Type": kind})
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "https://cdn.jsdelivr.net/npm/edgewise",
-        f"https://unpkg.com/edgewise@{VERSION}/dist/edgewise.inline.js",
-        f"https://cdn.jsdelivr.net/npm/edgewise@{VERSION}/dist/edgewise.js",
-    ],
+ADDRESSES = (
+    "https://cdn.jsdelivr.net/npm/edgewise",
+    f"https://unpkg.com/edgewise@{VERSION}/dist/edgewise.inline.js",
+    f"https://cdn.jsdelivr.net/npm/edgewise@{VERSION}/dist/edgewise.js",
 )
+
+
+@pytest.mark.parametrize("address", slow_unless(lambda address: address == ADDRESSES[0], ADDRESSES))
 def test_onnx_from_a_cdn(browser, serve, tmp_path, address) -> None:
     """An .onnx file is compiled in the page; only files that the packages have are requested."""
     if "inline" in address or address.endswith("edgewise.js"):

@@ -51,9 +51,14 @@ def compressed(path: Path) -> int:
     return len(gzip.compress(path.read_bytes(), 9))
 
 
-def test_fields_and_declarations() -> None:
-    """publint and Are The Types Wrong report no problems. sw.js is not imported, but served."""
+def test_fields() -> None:
+    """publint reports no problem."""
     run(BIN / "publint", BUNDLERS / "node_modules" / "edgewise", "--strict")
+
+
+@pytest.mark.slow("test_declarations_are_one_file")
+def test_declarations_of_entries() -> None:
+    """Are The Types Wrong reports no problems. sw.js is not imported, but served."""
     [archive] = BUNDLERS.glob("edgewise-*.tgz")
     attw = [BIN / "attw", archive, "--profile", "esm-only", "--no-emoji"]
     run(*attw, "--exclude-entrypoints", "sw.js")

@@ -14,11 +14,15 @@ from edgewise.ops.table import kernel_table, variants
 from edgewise.session.decoder import DecoderModel
 from edgewise.shake import kernels_of, shake
 from onnx import TensorProto, helper
+from tiers import slow_unless
 
 from engines.node_engine import ROOT, NodeEngine
 
 ENGINES = ROOT / "web/dist/engine"
 FLAVOURS = ["simd128", "relaxed-threads"]
+# Of many cases `make test` takes one part.
+PARTS = 8
+of_parts = pytest.mark.parametrize("part", slow_unless(lambda part: part == 0, range(PARTS)))
 
 
 def model(*nodes):
@@ -114,19 +118,21 @@ def invalid(folder):
     ).stdout
 
 
-def test_every_kernel_alone(flavour, full, tmp_path):
+@of_parts
+def test_every_kernel_alone(flavour, full, tmp_path, part):
     """Whatever stays, what is left is a valid module with exactly that; a tenth of the kernels for
     the flavour that has fewer kinds of instructions.
     """
     every = kernels_of(full)
-    for kernel in every if flavour == "relaxed-threads" else every[::10]:
+    for kernel in (every if flavour == "relaxed-threads" else every[::10])[part::PARTS]:
         one = shake(full, [kernel])
         assert kernels_of(one) == [kernel]
         (tmp_path / f"{kernel}.wasm").write_bytes(one)
     assert invalid(tmp_path) == ""
 
 
-def test_damaged(full):
+@of_parts
+def test_damaged(full, part):
     """Bytes that are not an engine, or one with a few bytes changed, cut or repeated: an error in
     words, or a module.
     """
@@ -148,8 +154,8 @@ def test_damaged(full):
         shake(full, ["unary", "nonsense"])
     with pytest.raises(EngineError, match="no kernel 'where'.*full"):
         shake(shake(full, ["unary"]), ["where"])
-    rng = random.Random(1)
-    for _ in range(60):
+    rng = random.Random(part)
+    for _ in range(12):
         data = bytearray(full)
         for _ in range(rng.choice((1, 3, 20))):
             at = rng.randrange(rng.choice((2000, len(data))))
@@ -276,10 +282,11 @@ def everything():
             yield k, parameter, value
 
 
-def test_every_value_alone(flavour, full, tmp_path):
+@of_parts
+def test_every_value_alone(flavour, full, tmp_path, part):
     """Whatever values stay, what is left is valid: every 23rd, other ones for each flavour."""
     for i, (k, parameter, value) in enumerate(everything()):
-        if i % 46 == 23 * FLAVOURS.index(flavour):
+        if i % (46 * PARTS) == 46 * part + 23 * FLAVOURS.index(flavour):
             (tmp_path / f"{k.name}-{parameter}-{value}.wasm").write_bytes(
                 shake(
                     full,

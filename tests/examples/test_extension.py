@@ -176,7 +176,7 @@ def test_panel_writes(chrome: Chrome) -> None:
 
 def test_service_worker_ends_in_mid_sentence(chrome: Chrome) -> None:
     """No piece is lost. The small model writes a story in less time than a command to the browser
-    takes, so many stories are written one after the other, through one port.
+    takes, so stories are written one after the other, through one port, until one began after it.
     """
     page = chrome.panel
     page.evaluate("""async () => {
@@ -191,8 +191,9 @@ def test_service_worker_ends_in_mid_sentence(chrome: Chrome) -> None:
           return whole === text && text.length > 400;
         };
         window.stories = (async () => {
-          const complete = [];
-          while (complete.length < 12) complete.push(await story());
+          window.complete = [];
+          window.enough = Infinity;
+          while (complete.length < enough) complete.push(await story());
           return complete;
         })();
     }""")
@@ -202,8 +203,9 @@ def test_service_worker_ends_in_mid_sentence(chrome: Chrome) -> None:
     }""")
     chrome.stop_worker(page)
     assert chrome.contexts("BACKGROUND") == 0
-    stopped_at = page.evaluate("pieces")
-    assert page.evaluate("stories") == [True] * 12
+    stopped_at = page.evaluate("enough = complete.length + 2; pieces")
+    written = page.evaluate("stories")
+    assert len(written) >= 2 and all(written)
     assert page.evaluate("pieces") > stopped_at > 0
 
 
@@ -382,6 +384,7 @@ def test_side_panel(chrome: Chrome) -> None:
     assert chrome.contexts("SIDE_PANEL") == 1
 
 
+@pytest.mark.slow("test_panel_writes")
 def test_lint(extension: Path) -> None:
     """web-ext finds no error. Its warnings are about scripts that are imported by their addresses:
     the one of sessions without a worker, and the parts of the worker; and that Firefox for Android,

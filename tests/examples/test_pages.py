@@ -20,6 +20,7 @@ def wait(page, expression: str, timeout: int = 120_000) -> None:
 
 
 def test_page_generate(visit, example_server: str) -> None:
+    """A story, and one that is stopped."""
     v = visit(example_server, "/examples/page-generate/", start=False)
     wait(v.page, "!document.querySelector('#write').disabled")
     v.page.fill("#prompt", "The old fisherman")
@@ -28,11 +29,6 @@ def test_page_generate(visit, example_server: str) -> None:
     story = v.page.inner_text("#story")
     assert story.startswith("The old fisherman") and len(story) > 60
     assert not v.asked("pyodide")
-
-
-def test_page_generate_stops(visit, example_server: str) -> None:
-    v = visit(example_server, "/examples/page-generate/", start=False)
-    wait(v.page, "!document.querySelector('#write').disabled")
     v.page.evaluate("""() => {  // presses Stop once there is some text: the story may be short
         const story = document.querySelector("#story");
         new MutationObserver((_, o) => { o.disconnect(); document.querySelector("#stop").click(); })

@@ -13,6 +13,7 @@ from pathlib import Path
 import edgewise
 import numpy as np
 import onnxruntime
+import pytest
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "web" / "demo" / "model" / "onnx" / "model_q4.onnx"
@@ -92,6 +93,7 @@ def test_python_finetune(tmp_path: Path) -> None:
     np.testing.assert_allclose(ours, merged, atol=1e-3 * np.abs(merged).max())
 
 
+@pytest.mark.slow("test_python_finetune")
 def test_smollm2_merge(tmp_path: Path) -> None:
     """A small Llama in the hub's layout: the script itself compares onnxruntime, transformers and
     PEFT.

@@ -45,6 +45,7 @@ def build(sdist, target, environment, *settings):
     )
 
 
+@pytest.mark.slow("test_without_a_compiler")
 def test_install_with_a_compiler(sdist, tmp_path):
     """It is built, installed in an empty environment, and generates. Unoptimized and for the lowest
     instruction set alone, which takes a tenth of the time.
