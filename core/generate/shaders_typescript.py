@@ -96,7 +96,7 @@ PARTS = {  # by folder
     "training": "training",
 }
 # Of other folders, in few language models: these load the part, too.
-IMAGES = {"arg_reduce", "batch_norm", "gather_elements", "gather_nd"}
+IMAGES = {"arg_reduce", "batch_norm", "cumsum", "gather_elements", "gather_nd"}
 IMAGES |= {"linear_attention", "product", "random", "scatter_elements", "scatter_nd"}
 IMAGES |= {"top_k", "trilu"}
 # Models that compute with bytes have these.

@@ -248,6 +248,49 @@ fn element(i: u32) {
       },
     ],
   },
+  cumsum: {
+    params: "type outer n inner x_outer y_outer exclusive reverse",
+    operands: [
+      { name: "x", output: false, type: (p) => T(p.type) },
+      { name: "y", output: true, type: (p) => T(p.type) },
+    ],
+    empty: ["outer", "n", "inner"],
+    enums: {},
+    shaders: [
+      {
+        name: "cumsum",
+        group: 64,
+        threads: true,
+        count: (p) => (p.outer * p.inner),
+        text: () => "outer * inner",
+        apply: [["plus", "plus_{type}"], ["zero", "zero_{type}"]],
+        stages: [],
+        counted: "inner outer",
+        body: `
+fn element(i: u32) {
+  let o = i / inner;
+  let column = i - o * inner;
+  var s = zero();
+  for (var step = 0u; step < n; step++) {
+    var r = step;
+    if (reverse != 0) { r = n - 1u - step; }
+    let v = x(o * x_outer + r * inner + column);
+    let before = s;
+    s = plus(s, v);
+    if (exclusive != 0) { y_set(o * y_outer + r * inner + column, before); }
+    else { y_set(o * y_outer + r * inner + column, s); }
+  }
+}
+fn plus_f(u: f32, v: f32) -> f32 { return u + v; }
+fn plus_i(u: i32, v: i32) -> i32 { return u + v; }
+fn plus_l(u: vec2u, v: vec2u) -> vec2u { return long_add(u, v); }
+fn zero_f() -> f32 { return 0f; }
+fn zero_i() -> i32 { return 0i; }
+fn zero_l() -> vec2u { return vec2u(0u); }
+`,
+      },
+    ],
+  },
   gather_elements: {
     params: "size index_type dims[6] rows x_axis xs[6] is[6]",
     operands: [

@@ -93,7 +93,7 @@ export class GpuPlan implements PlanContext {
     if (constants.length) {
       const words = new Uint8Array(Math.ceil(constants.length / 4) * 4);
       words.set(constants);
-      gpu.device.queue.writeBuffer(this.buffers.constants, 0, words);
+      gpu.write(this.buffers.constants, 0, words);
     }
     try {
       this.fails = this.choose();
