@@ -41,8 +41,28 @@ def _use_one_thread(create):
 
 onnxruntime.InferenceSession.__init__ = _use_one_thread(onnxruntime.InferenceSession.__init__)
 
-# Folders whose files take long: they begin first, so that no process is left with one at the end.
-LONG = ("core", "browser", "notebook", "bundlers", "browsers", "hostile", "training", "session")
+# Files that take long, and folders of such files: the longest begin first, so that no process is
+# left with one at the end.
+LONG = (
+    "browser/test_waiting.py",
+    "browser/webgpu",
+    "zoo/test_cache.py",
+    "onnx_suite",
+    "browser/inference",
+    "browser/test_units.py",
+    "generation/test_generate.py",
+    "browsers",
+    "examples",
+    "browser",
+    "bundlers",
+    "engines",
+    "training",
+    "core",
+    "ops",
+    "notebook",
+    "hostile",
+    "session",
+)
 
 
 @pytest.fixture(params=list(ENGINES))
@@ -77,15 +97,15 @@ def playwright():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves slow tests to `make test-all`. Sorts the files of LONG folders to the front; tests of
-    one file keep their order.
+    """Leaves slow tests to `make test-all`. Sorts LONG files to the front; tests of one file keep
+    their order.
     """
     drop_slow(config, items)
     order = {Path(__file__).parent / name: i for i, name in enumerate(LONG)}
 
     @functools.cache
     def rank(path):
-        return min((order.get(p, len(LONG)) for p in path.parents), default=0)
+        return min(order.get(p, len(LONG)) for p in (path, *path.parents))
 
     items.sort(key=lambda item: rank(item.path))
 

@@ -20,15 +20,15 @@ WATCH = """
 COMPILED = {"model": "/demo/model/", "options": {"dtype": "q4", "cache": False}}
 
 
-STALLS = (1, 5, 25)  # seconds
+STALLS = (0.3, 1, 5, 25)  # seconds
 
 
-def stalling(visit, attempt):
+def stalling(visit, attempt, first=STALLS[0]):
     """Calls attempt(seconds) while env.stallTimeout is that long; on failure again with a longer
     one, since on a busy machine parts that do respond may take longer than a short one. Returns the
-    result.
+    result. first: the shortest; 1 for what starts Python.
     """
-    for seconds in STALLS:
+    for seconds in (s for s in STALLS if s >= first):
         visit.run("ew.env.stallTimeout = arg;", 1000 * seconds)
         try:
             result = attempt(seconds)

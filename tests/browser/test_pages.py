@@ -27,11 +27,28 @@ def test_package_needs_no_python(visit, server):
     assert got["info"]["memory"]["engine"] >= got["info"]["memory"]["weights"] > 1e6
 
 
+DAMAGE = """
+    const dir = await (
+      await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")
+    ).getDirectoryHandle("plans");
+    for await (const [name, file] of dir.entries()) {
+      const bytes = new Uint8Array(await (await file.getFile()).arrayBuffer());
+      bytes[bytes.length - 5000] ^= 1;
+      const out = await file.createWritable();
+      await out.write(bytes);
+      await out.close();
+    }
+"""
+
+
 def test_compiled_in_the_page_then_from_the_cache(visit, server):
+    """Without blocking the page's own thread; a damaged cache is made again."""
     first = visit(server)
-    fresh = greedy(first, "/demo/model/", {"dtype": "q4"})
+    first.run(WATCH)
+    fresh = greedy(first, "/demo/model/", {"dtype": "q4", "threads": 1})
     assert "error" not in fresh, fresh
     assert fresh["info"]["origin"] == "compiled" and first.asked("pyodide")
+    assert first.run("return blocking") == []
     first.close()
     second = visit(server)
     again = greedy(second, "/demo/model/", {"dtype": "q4"})
@@ -40,6 +57,9 @@ def test_compiled_in_the_page_then_from_the_cache(visit, server):
     assert greedy(second, "/files/model.edge")["ids"] == fresh["ids"], (
         "the package and the model compiled here differ"
     )
+    second.run(DAMAGE)
+    again = greedy(second, "/demo/model/", {"dtype": "q4"})
+    assert "error" not in again and again["info"]["origin"] == "compiled"
 
 
 DROP = """
@@ -102,25 +122,6 @@ def test_external_data(visit, server, files):
     (folder / "onnx" / "model.onnx_data").unlink()
     gone = greedy(w, "/files/external", {"dtype": "fp32"})["error"]
     assert gone["ours"] and "model.onnx_data" in gone["message"]
-
-
-def test_a_damaged_cache_is_made_again(visit, server):
-    v = visit(server)
-    assert greedy(v, "/demo/model/", {"dtype": "q4"})["info"]["origin"] == "compiled"
-    v.run("""
-        const dir = await (
-          await (await navigator.storage.getDirectory()).getDirectoryHandle("edgewise")
-        ).getDirectoryHandle("plans");
-        for await (const [name, file] of dir.entries()) {
-          const bytes = new Uint8Array(await (await file.getFile()).arrayBuffer());
-          bytes[bytes.length - 5000] ^= 1;
-          const out = await file.createWritable();
-          await out.write(bytes);
-          await out.close();
-        }
-    """)
-    again = greedy(v, "/demo/model/", {"dtype": "q4"})
-    assert "error" not in again and again["info"]["origin"] == "compiled"
 
 
 def test_without_isolation_one_thread_and_the_reason(visit, plain_server, server):
@@ -352,11 +353,10 @@ def test_the_demo_shows_errors(visit, server):
     v.page.wait_for_function("document.body.dataset.written === '1'")
 
 
-@pytest.mark.parametrize("model", ["/files/model.edge", "/demo/model/"])
-def test_the_pages_thread_is_never_blocked(visit, server, model):
+def test_the_pages_thread_is_never_blocked(visit, server):
     v = visit(server)
     v.run(WATCH)
-    got = greedy(v, model, {"threads": 1}, max_new_tokens=100)
+    got = greedy(v, "/files/model.edge", {"threads": 1}, max_new_tokens=100)
     assert "error" not in got, got
     assert v.run("return blocking") == []
     empty = "new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])"

@@ -4,6 +4,7 @@ import gzip
 import shutil
 
 import pytest
+from tiers import slow_unless
 
 from .conftest import MODEL, WEB, greedy
 from .faulty import Faulty
@@ -48,7 +49,7 @@ def test_resuming_through_a_redirecting_cdn(visit, server, faulty):
     assert not faulty.options, "a preflight was sent, which such a CDN refuses"
 
 
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("keep", slow_unless(lambda keep: keep, [False, True]))
 def test_only_the_same_version_of_a_file_is_resumed(visit, server, faulty, keep):
     v = visit(server)
     want = greedy(v, "/files/model.edge")["text"]
@@ -91,7 +92,7 @@ def test_requests_to_a_silent_server_are_repeated(visit, server, faulty):
 
     def once(seconds):
         faulty.asked.clear()
-        got = load(v, f"{faulty.url}/stall-once/{700_000 + seconds}/model.edge")
+        got = load(v, f"{faulty.url}/stall-once/{700_000 + int(10 * seconds)}/model.edge")
         assert "error" not in got, got
         assert [r is None for _, r in faulty.asked] == [True, False]
 
@@ -118,16 +119,19 @@ def test_a_slow_server_is_waited_for(visit, server, faulty, package):
         got = load(v, f"{faulty.url}/trickle/{amount}/model.edge")
         assert "error" not in got and got["info"]["ms"]["load"] > 1200 * seconds, got
 
-    stalling(v, slowly)
+    stalling(v, slowly, 1)
 
 
 @pytest.mark.parametrize(
     "name, words, times",
-    [
-        ("pyodide.asm.wasm", "did not answer within", 1),
-        ("python_stdlib.zip", "sent nothing for", 1),
-        ("pyodide.mjs", "did not answer within", 4),
-    ],
+    slow_unless(
+        lambda name, *_: name == "pyodide.asm.wasm",
+        [
+            ("pyodide.asm.wasm", "did not answer within", 1),
+            ("python_stdlib.zip", "sent nothing for", 1),
+            ("pyodide.mjs", "did not answer within", 4),
+        ],
+    ),
 )
 def test_python_does_not_load(visit, server, files, faulty, name, words, times):
     v = visit(server)
@@ -142,11 +146,12 @@ def test_python_does_not_load(visit, server, files, faulty, name, words, times):
         e = error(v.run(LOAD, COMPILED), "EngineError", f"{words} {times * seconds} s")
         assert e["remedy"] and faulty.url in e["where"], e
 
-    stalling(v, missing)
+    stalling(v, missing, 1)
     v.run("ew.env.pyodideUrl = window.was;")
     assert "error" not in v.run(LOAD, COMPILED)
 
 
+@pytest.mark.slow("test_python_does_not_load")
 def test_the_compiler_does_not_load(visit, server):
     v = visit(server)
     v.run("ew.env.wheelUrl = '/' + arg + '?fault=mute';", wheel().name)
@@ -155,6 +160,7 @@ def test_the_compiler_does_not_load(visit, server):
         lambda seconds: error(
             v.run(LOAD, COMPILED), "EngineError", ".whl", f"sent nothing for {seconds} s"
         ),
+        1,
     )
 
 
@@ -168,7 +174,9 @@ def test_python_starts_from_the_snapshot(visit, server):
     assert v.asked(".snapshot") and not v.asked(".whl") and not v.asked("python_stdlib")
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+@pytest.mark.parametrize(
+    "damage", slow_unless(lambda damage: damage == "cut", ["missing", "cut", "other"])
+)
 def test_python_starts_without_a_snapshot(visit, server, files, damage):
     """A snapshot that is missing, damaged or of another Pyodide only makes the start slower."""
     shutil.copy(wheel(), files / "own.whl")
@@ -215,29 +223,31 @@ EARLY = """
 """
 
 
-def test_storage_does_not_respond(visit, server, files):
+SILENT = [
+    "FileSystemDirectoryHandle.prototype.getFileHandle",
+    "FileSystemFileHandle.prototype.createSyncAccessHandle",
+    "FileSystemFileHandle.prototype.createWritable",
+    "FileSystemFileHandle.prototype.getFile",
+    "StorageManager.prototype.getDirectory",
+]
+
+
+@pytest.mark.parametrize("broken", slow_unless(lambda broken: broken in SILENT[:2], SILENT))
+def test_storage_does_not_respond(visit, server, files, broken):
     """Nothing is stored then; everything else works."""
     # Parts of the worker lie beside it.
     (files / "worker-onnx.js").write_text('import "/worker-onnx.js";')
-    for broken in (
-        "FileSystemDirectoryHandle.prototype.getFileHandle",
-        "FileSystemFileHandle.prototype.createSyncAccessHandle",
-        "FileSystemFileHandle.prototype.createWritable",
-        "FileSystemFileHandle.prototype.getFile",
-        "StorageManager.prototype.getDirectory",
-    ):
-        (files / "instead.js").write_text(f"{broken} = () => new Promise(() => undefined);" + EARLY)
-        v = visit(server)
-        v.run("ew.env.workerUrl = '/files/instead.js';")
+    (files / "instead.js").write_text(f"{broken} = () => new Promise(() => undefined);" + EARLY)
+    v = visit(server)
+    v.run("ew.env.workerUrl = '/files/instead.js';")
 
-        def works(_):
-            got = load(v, "/files/model.edge", cache_files=True)
-            assert "error" not in got, (broken, got)
-            got = load(v, "/demo/model/", dtype="q4", cache_files=True)
-            assert "error" not in got and got["info"]["origin"] == "compiled", (broken, got)
+    def works(_):
+        got = load(v, "/files/model.edge", cache_files=True)
+        assert "error" not in got, got
+        got = load(v, "/demo/model/", dtype="q4", cache_files=True)
+        assert "error" not in got and got["info"]["origin"] == "compiled", got
 
-        stalling(v, works)
-        v.close()
+    stalling(v, works, 1)
 
 
 def test_files_do_not_respond(visit, server, files):
@@ -302,7 +312,7 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
         return found
 
     v.run("""
-        for (let i = 0; i < 40; i++) {
+        for (let i = 0; i < 20; i++) {
           const c = new AbortController();
           if (i % 4) setTimeout(() => c.abort(), (i * 37) % 120);
           try {
@@ -326,6 +336,9 @@ def test_aborted_loads_leave_no_threads(browser, server, files):
 
 
 # long: the script of a page and the checks of what it returns
+@pytest.mark.slow(
+    "browser/training/test_checkpoints.py::test_full_storage_is_reported_and_loses_nothing"
+)
 def test_a_quota_that_shrinks(visit, server, context):
     """The storage quota shrinks while files, plans, adapters and checkpoints are written: each
     operation succeeds or reports the reason, and existing files remain.

@@ -15,7 +15,7 @@ BEGIN = (
 
 
 def test_resumes_after_a_closed_tab(visit, server, trainable):
-    v = visit(server)
+    v = visit(server, alone=True)
     whole = train(v, WHOLE, o=RUN)
     assert "error" not in whole and len(whole["losses"]) == 6, whole
     assert train(v, BEGIN, o=RUN) is True
