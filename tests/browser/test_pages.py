@@ -317,6 +317,7 @@ def test_the_demo_generates_at_once(visit, server):
     assert v.page.locator("#error").is_hidden()
 
 
+@pytest.mark.slow("test_the_demo_generates_at_once")
 def test_the_demo_offers_a_larger_model(visit, server, files):
     """From the hub, compiled for learning; the storyteller stays if it cannot be loaded."""
     v = visit(server, f"/?write=0&host={server}/files/larger/", start=False)

@@ -330,6 +330,7 @@ def test_learns_from_a_page(chrome: Chrome, letter_url: str) -> None:
     page.close()
 
 
+@pytest.mark.slow("test_learns_from_a_page")
 def test_a_task_waits_for_the_running_one(chrome: Chrome, letter_url: str) -> None:
     """What the menu leaves while the panel writes is done after that."""
     page = chrome.context.new_page()

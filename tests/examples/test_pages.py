@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import edgewise
+import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES.parent / "web" / "demo" / "model"
@@ -73,6 +74,7 @@ def test_page_finetune(visit, example_server: str) -> None:
     assert sorted(names) == ["adapter_config.json", "adapter_model.safetensors"]
 
 
+@pytest.mark.slow("test_page_finetune")
 def test_smollm2(visit, example_server: str, tmp_path: Path) -> None:
     """The page of the larger model, with a small one in its place: from the hub's addresses through
     the compiler to the adapter's files, which Python merges into the model.

@@ -2,10 +2,12 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
 from ..conftest import WEB, greedy
 from ..loading import error, load
+from .test_sessions import RUN, SHAPES, check, sessions  # noqa: F401
 
 FILES = ("edgewise.inline.js", "edgewise.global.js")
 
@@ -27,14 +29,25 @@ def open_library(visit, url):
     )
 
 
-def test_the_part_beside_it_is_loaded(gpu_visit):
+def test_the_part_beside_it_is_loaded(gpu_visit, sessions):  # noqa: F811
     """The other file computes the same address: see below."""
+    open_library(gpu_visit, f"/{FILES[0]}")
+    x = np.random.default_rng(2).standard_normal(SHAPES["x"]).astype(np.float32)
+    arg = {"x": x.ravel().tolist(), "options": {"device": "webgpu", "threads": 1}}
+    end = "await s.release(); return {first, wrong, second, device};"
+    got = gpu_visit.run(RUN + end, {**arg, "model": "/files/plain-gpu.edge"})
+    check(got, x, False)
+    assert got["device"]["name"] == "webgpu"
+    [part] = gpu_visit.asked("part-webgpu.js")
+    assert part.endswith("/part-webgpu.js") and not gpu_visit.asked("worker-")
+
+
+@pytest.mark.slow("test_the_part_beside_it_is_loaded")
+def test_the_part_generates(gpu_visit):
     open_library(gpu_visit, f"/{FILES[0]}")
     on_gpu = greedy(gpu_visit, "/files/gpu.edge", {"device": "webgpu"})
     assert "error" not in on_gpu, on_gpu
     assert on_gpu["info"]["device"]["name"] == "webgpu"
-    [part] = gpu_visit.asked("part-webgpu.js")
-    assert part.endswith("/part-webgpu.js") and not gpu_visit.asked("worker-")
     on_wasm = greedy(gpu_visit, "/files/gpu.edge", {"device": "wasm"})
     assert on_gpu["ids"] == on_wasm["ids"]
 
