@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from .chromium import CHROMIUM, FLAGS
+from .chromium import BLANK_PAGE, CHROMIUM, FLAGS, Profile
 from .hub import Hub
-from .profile import BLANK_PAGE, Profile
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
