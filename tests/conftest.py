@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from engines import ENGINES, close_engines, open_engine
-from tiers import drop_slow
+from tiers import drop_slow, take_turns
 
 # The same examples in each run, however long they take.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
@@ -64,11 +64,14 @@ LONG = (
     "session",
 )
 
+# Folders whose files share what takes seconds to make.
+TOGETHER = ("/onnx_suite/", "/structure/")
+
 
 @pytest.fixture(params=list(ENGINES))
 def engine(request):
     """Each engine: native, wasm with simd128, wasm with relaxed SIMD and two threads (both wasm
-    ones in Node).
+    ones in Node); in `make test` the native one and, in turn, one of the others.
     """
     return open_engine(request.param)
 
@@ -100,6 +103,7 @@ def pytest_collection_modifyitems(config, items):
     """Leaves slow tests to `make test-all`. Sorts LONG files to the front; tests of one file keep
     their order.
     """
+    take_turns(items, "engine", [name for name in ENGINES if name != "native"])
     drop_slow(config, items)
     order = {Path(__file__).parent / name: i for i, name in enumerate(LONG)}
 
@@ -119,7 +123,8 @@ def pytest_collection_finish():
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """One file's tests run in one process, since they share fixtures; the tests of a group
-    (`pytest.mark.xdist_group`) do, too. Every op of tests/ops/test_ops.py is a file of its own.
+    (`pytest.mark.xdist_group`) and of a folder of TOGETHER do, too. Every op of
+    tests/ops/test_ops.py is a file of its own.
     """
     from xdist.scheduler import LoadGroupScheduling
 
@@ -129,6 +134,8 @@ def pytest_xdist_make_scheduler(config, log):
             if group != nodeid:
                 return group
             file, _, test = nodeid.partition("::")
-            return test.partition("-")[0] if file.endswith("ops/test_ops.py") else file
+            if file.endswith("ops/test_ops.py"):
+                return test.partition("-")[0]
+            return next((folder for folder in TOGETHER if folder in file), file)
 
     return Files(config, log)

@@ -5,14 +5,14 @@ A slow test names the quick one that finds the same defect of a common kind:
     @pytest.mark.slow("test_greedy_tokens")  # of the same file
     @pytest.mark.slow("browser/test_pages.py::test_greedy_tokens")
 
-Of the parameters of one test, `slow_unless` marks the rest. tests/structure/test_tiers.py checks
-both.
+Of the parameters of one test, `slow_unless` marks the rest; engines in Node take turns.
+tests/structure/test_tiers.py checks the names.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -38,6 +38,24 @@ def slow_unless(quick: Callable[..., bool], values: Iterable[Any]) -> list:
 def chosen(config: pytest.Config) -> bool:
     """Whether slow tests run: all of them do, or the command line names tests or markers."""
     return ALL or bool(config.option.markexpr) or any("::" in path for path in config.args)
+
+
+def take_turns(items: list[pytest.Item], name: str, values: Sequence[str]) -> None:
+    """Of tests that run with each of `values` of a parameter, `make test` runs one in turn: of the
+    first combination of the other parameters with the first value, of the next one with the next.
+    A test without other parameters runs with each.
+    """
+    tests: dict[str, dict[str, dict[str, pytest.Item]]] = {}
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and (value := callspec.params.get(name)) in values:
+            others = tests.setdefault(item.nodeid.partition("[")[0], {})
+            others.setdefault(callspec.id.replace(value, ""), {})[value] = item
+    for others in tests.values():
+        for number, same in enumerate(others.values()):
+            if len(others) > 1 and len(same) == len(values):
+                for value in set(values) - {values[number % len(values)]}:
+                    same[value].add_marker(pytest.mark.slow)
 
 
 def drop_slow(config: pytest.Config, items: list[pytest.Item]) -> None:

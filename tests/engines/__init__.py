@@ -1,6 +1,7 @@
 """The engines that tests run on."""
 
 from edgewise.engine.native import NativeEngine
+from tiers import ALL
 
 from .node_engine import NodeEngine
 
@@ -18,6 +19,14 @@ def open_engine(name):
     if engine is None or isinstance(engine, NodeEngine) and engine.process.poll() is not None:
         engine = _opened[name] = ENGINES[name]()
     return engine
+
+
+def quick_engines(number):
+    """Names of the engines on which a case of this number runs: the native one and, in turn, one of
+    those in Node; all of them in `make test-all`.
+    """
+    names = list(ENGINES)
+    return names if ALL else [names[0], names[1 + number % 2]]
 
 
 def close_engines():

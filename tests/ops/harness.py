@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import warnings
 import zlib
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import edgewise.ops
@@ -384,18 +384,24 @@ class Case:
     @cached_property
     def references(self):
         """{name: outputs} of those that can run it; {name: exception} in `refusals`."""
-        self.refusals, out = {}, {}
+        return dict(self.each_reference())
+
+    def each_reference(self):
+        """The same one by one, each computed when it is asked for."""
+        self.refusals = {}
         if self.expect is not None:
-            return {"expected": [np.asarray(x) for x in self.expect]}
+            yield "expected", [np.asarray(x) for x in self.expect]
+            return
         for name, run in (("ort", self._ort), ("onnx", self._onnx)):
             if self.trust in (None, name):
                 try:
                     with np.errstate(all="ignore"), warnings.catch_warnings():
                         warnings.simplefilter("ignore")
-                        out[name] = [np.asarray(y) for y in run()]
+                        outputs = [np.asarray(y) for y in run()]
                 except Exception as e:
                     self.refusals[name] = e
-        return out
+                else:
+                    yield name, outputs
 
     def _ort(self):
         options = onnxruntime.SessionOptions()
@@ -473,8 +479,9 @@ def _where(g, e, wrong):
     )
 
 
+@cache
 def all_cases():
-    """[(id, Case)] of every op that a model can name."""
+    """[(id, Case)] of every op that a model can name; made once, so nobody may change them."""
     out = []
     for (domain, name), op in OPS.items():
         if op.cases_fn is not None and domain != "edgewise":

@@ -6,7 +6,7 @@ import edgewise
 import pytest
 from edgewise.errors import ModelError, UnsupportedOp
 from edgewise.ops import OPS
-from engines import ENGINES, open_engine
+from engines import open_engine, quick_engines
 
 from .harness import Toolbox, all_cases
 
@@ -25,12 +25,13 @@ def run(case, engine, how):
 def runs(case, number):
     """[(engine, how)]: how a case, which is the op's case of this number, is run.
 
-    Each engine runs it as declared. The native engine also runs it with everything fed (axes,
-    shapes and so on are known to a run only), with everything constant (small ones are computed by
-    Python, others once per session), and with inputs that are transposed, inside of a larger
-    tensor, or reversed: an op's first cases in each of these ways, the others in one of them.
+    Each engine runs it as declared; in `make test` the native one and a WebAssembly one. The native
+    engine also runs it with everything fed (axes, shapes and so on are known to a run only), with
+    everything constant (small ones are computed by Python, others once per session), and with
+    inputs that are transposed, inside of a larger tensor, or reversed: an op's first cases in each
+    of these ways, the others in one of them.
     """
-    yield from ((engine, "declared") for engine in ENGINES)
+    yield from ((engine, "declared") for engine in quick_engines(number + len(case.name)))
     yield "native", "fed"
     if case.fold:
         yield "native", "constant"
@@ -71,21 +72,24 @@ def test_other_types(domain, name):
     for case in list(OPS[domain, name].cases_fn(Toolbox(domain, name)))[:6]:
         for dtype in Toolbox.types:
             other = case.of_type(dtype)
-            if (
-                other is None or name in ("Resize", "Upsample") or not other.references
-            ):  # their scales are float32 for every type; see test_types.py
+            # their scales are float32 for every type; see test_types.py
+            if other is None or name in ("Resize", "Upsample"):
                 continue
             try:
                 got = run(other, open_engine("native"), "declared")
             except (UnsupportedOp, ModelError) as e:
-                assert name in e.where, e
+                assert name in e.where or not other.references, e
                 continue
-            wrong = {
-                r: d
-                for r, expected in other.references.items()
-                if (d := other.differences(got, expected))
-            }
-            assert len(wrong) < len(other.references), f"{other}: {wrong}"
+            except Exception:
+                if not other.references:
+                    continue
+                raise
+            wrong = {}
+            for reference, expected in other.each_reference():
+                wrong[reference] = other.differences(got, expected)
+                if not wrong[reference]:
+                    break  # one is enough, and ONNX's takes long
+            assert not wrong or not all(wrong.values()), f"{other}: {wrong}"
 
 
 def test_every_op_has_cases():

@@ -1,5 +1,7 @@
 """`CausalLM`, which updates its cache in place, against the same model without a cache."""
 
+import functools
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -8,6 +10,7 @@ from edgewise.errors import InputError
 from edgewise.inspect import every_node
 from edgewise.session.decoder import DecoderModel
 from edgewise.session.open import folder_files
+from engines import open_engine, quick_engines
 
 from .reference import DTYPES, Reference
 from .zoo import causal_lms
@@ -47,6 +50,29 @@ def package(model, chunks, capacity=LENGTH + NEW + 8, cache_dtype=None):
     )
 
 
+class Logits:
+    """Logits without a cache, by the native engine; each sequence is run once."""
+
+    def __init__(self, model):
+        self.reference, self.known = Reference(model, open_engine("native")), {}
+
+    def __call__(self, ids):
+        if tuple(ids) not in self.known:
+            self.known[tuple(ids)] = self.reference.logits(ids)
+        return self.known[tuple(ids)]
+
+
+@functools.lru_cache(maxsize=1)
+def logits_of(model):
+    """The Logits of a model, which the next tests of this model use too."""
+    return Logits(model)
+
+
+def engines_of(model):
+    """[(name, engine)] on which a model runs."""
+    return [(name, open_engine(name)) for name in quick_engines(LMS.index(model))]
+
+
 def prompt(model, length=LENGTH):
     return [
         int(x)
@@ -66,17 +92,26 @@ def model(request):
     return request.param
 
 
+# One test for all engines: they share the compiled package and the logits without a cache.
 @pytest.mark.parametrize("cache_dtype", ["float32", "float16"])
-def test_chunks_of_a_sequence(model, engine, cache_dtype):
+def test_chunks_of_a_sequence(model, cache_dtype):
     """One run, token by token, padded and full chunks, after copy() and after truncate(): the
     logits always equal those of the run without a cache.
     """
-    reference = Reference(model, engine)
-    tolerance = tolerance_of(model, cache_dtype)
-    ids = prompt(model)
-    want = reference.logits(ids)
+    made = package(model, (1, 4, 16), cache_dtype=cache_dtype)
+    for name, engine in engines_of(model):
+        try:
+            chunks_of_a_sequence(model, made, engine, tolerance_of(model, cache_dtype))
+        except Exception as e:
+            e.add_note(name)
+            raise
+
+
+def chunks_of_a_sequence(model, made, engine, tolerance):
+    reference, ids = logits_of(model), prompt(model)
+    want = reference(ids)
     scale = np.abs(want).max()  # of the whole output, as in the zoo's tolerance
-    lm = DecoderModel(package(model, (1, 4, 16), cache_dtype=cache_dtype), engine=engine)
+    lm = DecoderModel(made, engine=engine)
     assert lm.vocab_size == want.shape[1] and lm.max_length == LENGTH + NEW + 8
 
     def forward(sequence, part):
@@ -97,7 +132,7 @@ def test_chunks_of_a_sequence(model, engine, cache_dtype):
     lm.copy(mixed, twin)  # a copy of the first five tokens
     assert lm.length(mixed) == lm.length(twin) == 5
     close(
-        forward(whole, [ids[0]]), reference.logits(ids + ids[:1])[-1], tolerance, scale
+        forward(whole, [ids[0]]), reference(ids + ids[:1])[-1], tolerance, scale
     )  # other sequences do not change it
     close(forward(twin, ids[5:]), want[-1], tolerance, scale)
     close(forward(mixed, ids[5:7]), want[6], tolerance, scale)  # nor do later runs of the copy
@@ -106,7 +141,6 @@ def test_chunks_of_a_sequence(model, engine, cache_dtype):
     lm.close(twin)
     close(forward(mixed, ids[7:8]), want[7], tolerance, scale)
     lm.free()
-    reference.session.free()
 
 
 @pytest.mark.parametrize(
@@ -118,7 +152,7 @@ def test_chunks_of_a_sequence(model, engine, cache_dtype):
     ],
     ids=repr,
 )
-def test_declared_float16_cache(model, engine):
+def test_declared_float16_cache(model):
     """A model that declares float16 caches uses them by default, with half the memory; token by
     token, onnxruntime with its own `present` as `past` computes the same logits.
     """
@@ -130,12 +164,14 @@ def test_declared_float16_cache(model, engine):
         n: np.zeros((1, model.feeds[n].shape[1], 0, model.feeds[n].shape[3]), np.float16)
         for n in caches
     }
-    lm = DecoderModel(package(model, (1, 16)), engine=engine)
-    wide = DecoderModel(package(model, (1, 16), cache_dtype="float32"), engine=engine)
-    assert (lm.cache_dtype, wide.cache_dtype) == ("float16", "float32") and 2 * sum(
-        c["bytes"] for c in lm.caches
-    ) == sum(c["bytes"] for c in wide.caches)
-    sequence = lm.open()
+    made = package(model, (1, 16))
+    wide = DecoderModel(package(model, (1, 16), cache_dtype="float32"))
+    lms = [DecoderModel(made, engine=engine) for _, engine in engines_of(model)]
+    for lm in lms:
+        assert (lm.cache_dtype, wide.cache_dtype) == ("float16", "float32") and 2 * sum(
+            c["bytes"] for c in lm.caches
+        ) == sum(c["bytes"] for c in wide.caches)
+    sequences = [lm.open() for lm in lms]
     for at, token in enumerate(prompt(model)):
         given = {
             "input_ids": [[token]],
@@ -148,13 +184,14 @@ def test_declared_float16_cache(model, engine):
             {**{n: np.asarray(v, types[n]) for n, v in given.items() if n in types}, **past},
         )
         past = dict(zip(caches, out[1:]))
-        close(
-            lm.logits(lm.forward(sequence, [token])),
-            out[0][0, -1].astype("f4"),
-            max(model.tolerance, tolerance_of(model, "float16")),
-        )
-    lm.free()
-    wide.free()
+        for lm, sequence in zip(lms, sequences):
+            close(
+                lm.logits(lm.forward(sequence, [token])),
+                out[0][0, -1].astype("f4"),
+                max(model.tolerance, tolerance_of(model, "float16")),
+            )
+    for lm in (*lms, wide):
+        lm.free()
 
 
 def test_cache_of_another_dtype(tmp_path):
@@ -167,10 +204,20 @@ def test_cache_of_another_dtype(tmp_path):
         DecoderModel(str(tmp_path / "m.edge"), cache_dtype="float32")
 
 
-def test_greedy_sequences(model, engine):
+def test_greedy_sequences(model):
     """24 greedy tokens, with the cache and without."""
+    made = package(model, (1, 16), cache_dtype="float32")
+    for name, engine in engines_of(model):
+        try:
+            greedy_sequence(model, made, engine)
+        except Exception as e:
+            e.add_note(name)
+            raise
+
+
+def greedy_sequence(model, made, engine):
     ids = prompt(model, 5)
-    lm = DecoderModel(package(model, (1, 16), cache_dtype="float32"), engine=engine)
+    lm = DecoderModel(made, engine=engine)
     sequence, out = lm.open(), list(ids)
     new = ids
     for _ in range(NEW):
@@ -178,21 +225,18 @@ def test_greedy_sequences(model, engine):
         new = [int(np.argmax(row))]
         out += new
     lm.free()
-    reference = Reference(model, engine)
+    reference = logits_of(model)
     # near ties may be decided differently: each chosen token is within the tolerance of the best
     if model.dynamic_quantization:
-        rows = reference.logits(out[:-1])[len(ids) - 1 :]
+        rows = reference(out[:-1])[len(ids) - 1 :]
         for row, token in zip(rows, out[len(ids) :]):
             assert row[token] >= row.max() - DYNAMIC * max(1.0, np.abs(row).max())
-    elif reference.one_by_one:
-        assert [int(x) for x in reference.logits(out[:-1]).argmax(1)[len(ids) - 1 :]] == out[
-            len(ids) :
-        ]
+    elif reference.reference.one_by_one:
+        assert [int(x) for x in reference(out[:-1]).argmax(1)[len(ids) - 1 :]] == out[len(ids) :]
     # the rows of a causal model do not depend on later tokens, so one run of the whole sequence
     # gives every choice
     else:
-        rows = reference.logits(out[:-1])
+        rows = reference(out[:-1])
         assert [int(x) for x in rows.argmax(1)[len(ids) - 1 :]] == out[len(ids) :]
         half = len(out) // 2
-        assert int(reference.logits(out[:half])[-1].argmax()) == out[half]
-    reference.session.free()
+        assert int(reference(out[:half])[-1].argmax()) == out[half]

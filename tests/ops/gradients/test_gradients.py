@@ -17,14 +17,15 @@ import onnxruntime
 import pytest
 from edgewise.errors import MissingGradient, ModelError, UnsupportedOp
 from edgewise.ops import OPS
-from engines import open_engine
+from engines import open_engine, quick_engines
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from tiers import slow_unless
 
 from ..harness import MS, Case, Toolbox
 from .model import gradients, node_model
 
-MOST = 12  # cases per op
+MOST, QUICK = 12, 4  # cases per op; those of `make test`
 ELEMENTS = 8  # inputs of up to this many elements are differentiated by each of them
 DIRECTIONS = 3  # of larger ones
 LARGEST = 20000  # elements of a case
@@ -83,7 +84,8 @@ def gradient_cases():
             key = repr(case)
             if len(kept) < MOST and key not in seen and differentiable(case):
                 seen.add(key)
-                kept.append((f"{'ms.' if domain else ''}{name}-{i}", prepared(case)))
+                prepared(case).quick = len(kept) < QUICK
+                kept.append((f"{'ms.' if domain else ''}{name}-{i}", case))
         out += kept
     return out
 
@@ -322,7 +324,9 @@ def check(case, engine):
     return function, compared, left_out
 
 
-@pytest.mark.parametrize("case", [c for _, c in CASES], ids=[i for i, _ in CASES])
+@pytest.mark.parametrize(
+    "case", slow_unless(lambda c: c.quick, [c for _, c in CASES]), ids=[i for i, _ in CASES]
+)
 def test_gradient(case):
     try:
         check(case, open_engine("native"))
@@ -332,29 +336,25 @@ def test_gradient(case):
         pytest.skip(f"refused: {e}")
 
 
-@pytest.mark.parametrize("flavour", ("wasm-simd128", "wasm-relaxed-threads"))
-def test_wasm_gives_what_native_gives(flavour):
-    """The first three cases of each op."""
+def test_wasm_gives_what_native_gives():
+    """The first three cases of each op; in `make test` on one of the two engines in turn."""
     kept, wrong = {}, []
     for i, case in CASES:
         kept.setdefault(i.rsplit("-", 1)[0], []).append((i, case))
-    for i, case in (pair for pairs in kept.values() for pair in pairs[:3]):
+    for number, (i, case) in enumerate(pair for pairs in kept.values() for pair in pairs[:3]):
         model, feeds = case.model()
         try:
             _, expected, _, _ = gradients(model, feeds, open_engine("native"))
         except UnsupportedOp:
             continue
-        _, got, _, _ = gradients(model, feeds, open_engine(flavour))
-        for name, e in expected.items():
-            if (
-                e is not None
-                and e.size
-                and np.isfinite(e).all()
-                and not np.abs(got[name] - e).max() <= 1e-5 * max(1.0, np.abs(e).max())
-            ):
-                wrong.append(
-                    f"{i} {name}: off by {np.abs(got[name] - e).max()} of {np.abs(e).max()}"
-                )
+        for flavour in quick_engines(number)[1:]:
+            _, got, _, _ = gradients(model, feeds, open_engine(flavour))
+            for name, e in expected.items():
+                if e is None or not e.size or not np.isfinite(e).all():
+                    continue
+                off = np.abs(got[name] - e).max()
+                if not off <= 1e-5 * max(1.0, np.abs(e).max()):
+                    wrong.append(f"{i} {name} on {flavour}: off by {off} of {np.abs(e).max()}")
     assert not wrong, wrong
 
 
