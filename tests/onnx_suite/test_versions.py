@@ -25,7 +25,9 @@ def run(model, feeds):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_version(version):
-    """A version that no case can express, or that no other implementation runs, needs its own case
+    """Each case, converted to the version; tests/ops/test_ops.py and test_suite.py run it as it is.
+
+    A version that no case can express, or that no other implementation runs, needs its own case
     in the folder `cases` of the op (with opset=).
     """
     schema, opset = VERSIONS[version]
@@ -43,6 +45,9 @@ def test_version(version):
     for case in cases()[key]:
         at = case.at(schema, opset) if reason(case.name) is None else None
         if at is None:
+            continue
+        if at[0] is case.model and case.runs_elsewhere:
+            count += 1
             continue
         known, d = differs(*at, case.references(*at))
         if not known:

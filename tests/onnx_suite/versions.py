@@ -72,10 +72,13 @@ class Case:
         trust: "ort" or "onnx" if the other implementation is wrong.
         expected: its outputs, if the case specifies them.
         own: whether the case applies to its own version only.
+        runs_elsewhere: whether another test runs it at its own version.
     """
 
-    def __init__(self, name, model, feeds, trust=None, expected=None, own=False):
-        self.own = own
+    def __init__(
+        self, name, model, feeds, trust=None, expected=None, own=False, runs_elsewhere=False
+    ):
+        self.own, self.runs_elsewhere = own, runs_elsewhere
         self.name, self.model, self.feeds, self.trust, self.expected = (
             name,
             model,
@@ -254,7 +257,7 @@ def cases():
                 or c.name == "Cast"
                 and 17 <= c.attrs["to"] <= 24
             )
-            out[c.domain, c.name].append(Case(name, model, feeds, c.trust, c.expect, own))
+            out[c.domain, c.name].append(Case(name, model, feeds, c.trust, c.expect, own, True))
     for t in suite().values():
         model = t.case.model
         if model is not None and len(model.graph.node) == 1:
@@ -266,7 +269,7 @@ def cases():
             ]
             feeds = dict(zip([i.name for i in model.graph.input], values))
             out[node.domain, node.op_type].append(
-                Case(t.name, model, feeds, None, values[len(inputs) :])
+                Case(t.name, model, feeds, None, values[len(inputs) :], runs_elsewhere=True)
             )
     for c in _made():
         out[c.node.domain, c.node.op_type].append(c)
