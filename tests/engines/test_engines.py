@@ -1,11 +1,13 @@
 """Every engine: memory, calls, and a model with enough rows that threads share them."""
 
+import functools
+
 import edgewise
 import numpy as np
 import onnx
 import pytest
 from edgewise.errors import EngineError, OutOfMemory
-from edgewise.session.decoder import DecoderModel
+from edgewise.session.decoder import DecoderModel, open_package
 from onnx import TensorProto, helper
 
 from engines.node_engine import ROOT, NodeEngine
@@ -73,13 +75,19 @@ def test_model(engine):
     session.free()
 
 
+@functools.cache
+def demo():
+    """The demo's model, compiled once."""
+    return open_package(ROOT / "web/demo/model")
+
+
 def logits_of(flavour, threads, parts):
     """The logits after each of these runs of tokens in one sequence of the demo's model."""
     engine = NodeEngine(flavour, threads)
     try:
         assert engine.flavour == "simd128"
         assert engine.call("ew_threads", engine.handle) == threads
-        model = DecoderModel(ROOT / "web/demo/model", engine=engine)
+        model = DecoderModel(demo(), engine=engine)
         sequence = model.open()
         logits = [np.array(model.logits(model.forward(sequence, part))) for part in parts]
         model.free()

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from onnx import AttributeProto as A
 from onnx import helper, printer
+from tiers import ALL
 
 OPSETS = {"": 23, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.microsoft": 1}
 TYPES = [
@@ -154,7 +155,7 @@ def node(draw, schema):
 @pytest.mark.parametrize("schema", operators(), ids=lambda s: f"{s.domain}.{s.name}".lstrip("."))
 def test_any_node(schema, refused):
     @settings(
-        max_examples=30,
+        max_examples=30 if ALL else 12,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],
     )

@@ -18,6 +18,7 @@ from engines import open_engine
 from hostile.damage_onnx import Damage
 from hostile.seeds import F, c, model, node, real, small, value
 from onnx import helper
+from tiers import ALL
 from zoo.zoo import models
 
 
@@ -351,7 +352,7 @@ def test_damaged_models(monkeypatch):
     # damage_onnx.py imports its neighbours by name.
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "hostile")
     seeds, outcomes = {**small(), **real()}, {"told": 0, "refused": 0}
-    for i in range(500):
+    for i in range(500 if ALL else 200):
         damage = Damage(random.Random(i), seeds)
         damage.make()
         with contextlib.suppress(EdgewiseError):
