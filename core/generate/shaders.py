@@ -126,6 +126,11 @@ def collected():
     return common, of
 
 
+def subgroups():
+    """The text of common.subgroups.wgsl."""
+    return read(KERNELS_FOLDER / "common.subgroups.wgsl")[1]
+
+
 def choices():
     """{name: whole program without `const LEVEL`} of core/sampling"""
     paths = sorted((KERNELS_FOLDER.parent / "sampling").glob("*.wgsl"))
@@ -137,6 +142,8 @@ def shaders(_table):
     common, of = collected()
     out = [NOTE, "", "from __future__ import annotations", ""]
     out += [f'COMMON = """\\\n{common}\n"""', ""]
+    out += ["# the reductions of COMMON for GPUs with subgroups"]
+    out += [f'SUBGROUPS = """\\\n{subgroups()}\n"""', ""]
     out += ["# {kernel: [(name, what its first lines say, text)]}; special shaders come first"]
     out += ["SHADERS: dict[str, list[tuple[str, dict[str, str], str]]] = {"]
     for kernel, variants in sorted(of.items()):
@@ -154,7 +161,7 @@ def shaders(_table):
 
 def typescript(_table):
     """The text of web/src/gen/shaders.ts."""
-    return shaders_typescript.module(*collected(), KERNELS, choices())
+    return shaders_typescript.module(*collected(), KERNELS, choices(), subgroups())
 
 
 def typescript_part(which):

@@ -192,12 +192,10 @@ class Bench:
         self.version = self.chromium.version
         return self
 
-    def launch(self, *more, env=None):
-        """Starts Chromium, also again where it has crashed. more: further flags; env: its
-        environment, by default that of this process.
-        """
+    def launch(self, *more):
+        """Starts Chromium, also again where it has crashed. more: further flags."""
         self.chromium = self.playwright.chromium.launch(
-            executable_path=CHROMIUM, args=[*FLAGS, *more], env=env
+            executable_path=CHROMIUM, args=[*FLAGS, *more]
         )
 
     def __exit__(self, *_):

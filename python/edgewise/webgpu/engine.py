@@ -42,7 +42,7 @@ class WebGPUEngine(NativeEngine):
 
     Args:
         threads: of the engine in C; by default one per core.
-        library: see Gpu.
+        library, subgroups: see Gpu.
 
     Attributes:
         machine: what shaders refer to that differs between machines (packing.declarations).
@@ -51,8 +51,10 @@ class WebGPUEngine(NativeEngine):
         EngineError: there is no implementation of WebGPU, or no GPU.
     """
 
-    def __init__(self, threads: int | None = None, library: str | None = None) -> None:
-        self.gpu = Gpu(library)
+    def __init__(
+        self, threads: int | None = None, library: str | None = None, subgroups: bool = True
+    ) -> None:
+        self.gpu = Gpu(library, subgroups)
         super().__init__(threads)
         self.host_device = EngineDevice(self)
         self.pipelines = Pipelines(self.gpu)

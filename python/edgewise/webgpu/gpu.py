@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import EdgewiseError, EngineError
+from . import subgroups as forms
 
 LIBRARIES = ("wgpudawn", "wgpu")
 # What is asked for of the adapter's own limits, where it has more than the default.
@@ -22,6 +23,7 @@ WANTED = (
     "max-storage-buffers-per-shader-stage",
     "max-compute-workgroup-storage-size",
 )
+SUBGROUPS = ("subgroups", "subgroup")  # the feature, as the libraries call it
 DOTS = "fn products(v: vec4i, w: u32) -> i32 { return dot4I8Packed(pack4xI8(v), w); }"
 
 
@@ -46,11 +48,13 @@ class Gpu:
     Args:
         library: "wgpudawn" or "wgpu"; by default the environment variable EDGEWISE_WEBGPU, or the
             first of them that is installed.
+        subgroups: whether to use subgroups where the adapter and the library have them.
 
     Attributes:
         wgpu: the library.
         device: its GPUDevice.
         dots: whether WGSL has products of four packed bytes here.
+        subgroups: whether programs use subgroups.
         name: of the adapter, its driver and the library, for `info`.
         limits: {name: number} of the device.
 
@@ -58,12 +62,15 @@ class Gpu:
         EngineError: there is no library, or no adapter.
     """
 
-    def __init__(self, library: str | None = None) -> None:
+    def __init__(self, library: str | None = None, subgroups: bool = True) -> None:
         self.wgpu = _library(library or os.environ.get("EDGEWISE_WEBGPU"))
         adapter = _adapter(self.wgpu)
         wanted = {n: adapter.limits[n] for n in WANTED if adapter.limits.get(n)}
+        features = [n for n in SUBGROUPS if subgroups and n in adapter.features]
         try:
-            self.device = adapter.request_device_sync(required_limits=wanted)
+            self.device = adapter.request_device_sync(
+                required_limits=wanted, required_features=features
+            )
         except Exception as e:
             raise EngineError(
                 f"the GPU gives no device ({e})", "webgpu", "Use the device 'cpu'."
@@ -72,6 +79,7 @@ class Gpu:
         self.name = f"{info['device']}, {info['description']} ({self.wgpu.__name__})"
         self.limits: dict[str, int] = dict(self.device.limits)
         self.dots = self._compiles(DOTS)
+        self.subgroups = bool(features) and self._compiles(forms.TEST)
 
     def _compiles(self, text: str) -> bool:
         """Whether the library's compiler takes a text, which may use what not all have."""

@@ -73,7 +73,10 @@ class Linker:
         if not self.row:
             return f"record[{index // 4}][{index % 4}]"
         self.add(self.row)
-        return f"record[{self.row} * {RECORD_BYTES // 16}u + {index // 4}u][{index % 4}]"
+        if self.row == "batch_part" and index != START:
+            self.out[f"word{index}"] = f"var<private> word{index}: u32;"
+            return f"word{index}"
+        return record_word(self.row, index)
 
     def add(self, text: str, own: bool = True) -> str:
         """The text with the names that stand for others replaced; adds what it refers to.
@@ -94,6 +97,7 @@ class Linker:
         shared = parts_of(COMMON)
         special = {"reg", "fail", "batch_part", "batch_choice"}
         own = [name for name in self.out if name not in shared and name not in special]
+        own = [name for name in own if not re.fullmatch(r"word\d+", name)]
         texts = "\n".join(self.out[name] for name in own)
         own += [name for name in re.findall(r"\bfn (\w+)", texts) if name not in self.out]
         names = "|".join(map(re.escape, dict.fromkeys(own)))
@@ -259,6 +263,11 @@ class Linker:
         if "reg(" in text:
             self.add("reg")
         return f"fn {name}_at(i: u32) -> u32 {{ {text} }}"
+
+
+def record_word(row: str, index: int) -> str:
+    """A word of one of several records. row: expression of its number."""
+    return f"record[{row} * {RECORD_BYTES // 16}u + {index // 4}u][{index % 4}]"
 
 
 def linear(x: Number) -> str:

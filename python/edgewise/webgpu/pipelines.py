@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import EngineError
 from .gpu import Gpu
 from .link import RECORD_BYTES
+from .subgroups import in_subgroups
 from .wgsl import FIRST_BINDING, Program
 
 
@@ -32,7 +33,7 @@ class Pipelines:
 
     @property
     def texts(self) -> list[str]:
-        """The texts of all programs."""
+        """The texts of all programs, in the form for GPUs without subgroups."""
         return [*self._made, *self._promised]
 
     def prepare(self, program: Program, where: str) -> None:
@@ -45,11 +46,12 @@ class Pipelines:
             if program.text in self._made or program.text in self._promised:
                 return
             layout = self._layout(program)
+            text = in_subgroups(program.text) if self.gpu.subgroups else program.text
             try:
                 promise = self.gpu.device.create_compute_pipeline_async(
                     layout=self.gpu.device.create_pipeline_layout(bind_group_layouts=[layout]),
                     compute={
-                        "module": self.gpu.device.create_shader_module(code=program.text),
+                        "module": self.gpu.device.create_shader_module(code=text),
                         "entry_point": "main",
                     },
                 )

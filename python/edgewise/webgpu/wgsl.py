@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..declare.kernel import evaluate
-from .link import RECORD_BYTES, START, TOTAL, Binding, Linker, Role, unsigned
+from .link import RECORD_BYTES, START, TOTAL, Binding, Linker, Role, record_word, unsigned
 from .packing import declarations
 from .steps import Linear, PlanStep
 from .variants import FOLD, Variant, variants_of
@@ -150,6 +150,10 @@ def program_of(
     elif guarded:
         body = f"if (errors[0] != 0u) {{ return; }} {body}"
     lines += [f"const GROUP = {variant.group}u;", *(t for t in linker.out.values() if t)]
+    if batch is not None:  # compilers do not all move reads out of loops
+        words = sorted(int(name[4:]) for name in linker.out if re.fullmatch(r"word\d+", name))
+        reads = (f" word{i} = {record_word('batch_part', i)};" for i in words)
+        lines.append(f"fn begin_part(part: u32) {{ batch_part = part;{''.join(reads)} }}")
     lines += [
         f"@compute @workgroup_size({variant.group}) fn main(@builtin(workgroup_id) wg: vec3u,"
         f" @builtin(local_invocation_index) lane: u32) {{ {body} }}",
@@ -220,8 +224,8 @@ def _body(step: PlanStep, variant: Variant, linker: Linker, batch: Batch | None)
     if batch.tail is not None:  # both results by one invocation, one after the other
         first = batch.records - 3
         return (
-            f"let at = {at}; if (at >= {count}) {{ return; }} {prepare}batch_part = {first}u;"
-            f" run(at, lane); workgroupBarrier(); batch_part = {first + 1}u; run(at, lane);"
+            f"let at = {at}; if (at >= {count}) {{ return; }} {prepare}begin_part({first}u);"
+            f" run(at, lane); workgroupBarrier(); begin_part({first + 1}u); run(at, lane);"
         )
     # No barrier may depend on `batch_part`: compilers take it to differ between invocations.
     low = 1 if batch.head is not None else 0
@@ -233,7 +237,7 @@ def _body(step: PlanStep, variant: Variant, linker: Linker, batch: Batch | None)
         f" while (high - low > 1u) {{ let middle = (low + high) / 2u;"
         f" if (record[middle * {row}u + {START // 4}u][{START % 4}] <= place)"
         " { low = middle; } else { high = middle; } }"
-        f" batch_part = low; let at = place - {linker.word(START)};"
+        f" begin_part(low); let at = place - {linker.word(START)};"
     )
     if not element:
         return f"{search} run(at, lane);"

@@ -1,14 +1,13 @@
 """Case `webgpu`: a small language model, and training steps, on a GPU in pages of one Chromium, and
 natively.
 
-Without a GPU both are in software (lavapipe, SwiftShader): ratios between contenders then say
+Without a GPU both are in software (SwiftShader, lavapipe): ratios between contenders then say
 little about GPUs, and the counts are what matters.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import Any
@@ -19,46 +18,26 @@ from . import steps, tokens
 
 CASES = ("webgpu",)
 PATIENCE = 240  # seconds for what runs natively
-GPU = ROOT / ".build/gpu"  # tests/gpu/setup.sh
-FLAGS = ("--enable-unsafe-webgpu", "--enable-features=Vulkan", "--ignore-gpu-blocklist")
-SWIFTSHADER = ("--use-webgpu-adapter=swiftshader",)
+FLAGS = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan")
+ADAPTER = """async () => {
+  const { info, features } = (await navigator.gpu?.requestAdapter()) ?? {};
+  const words = [info?.vendor, info?.architecture, info?.device, info?.description];
+  return [words.filter(Boolean).join(", "), features?.has("shader-f16") ?? false];
+}"""
 
 
-def lavapipe() -> dict[str, str] | None:
-    """The environment in which Chromium finds Mesa's GPU in software, None where it is absent. It
-    has shader-f16, which wllama needs and SwiftShader lacks.
+def launch(bench: Bench) -> tuple[str, bool]:
+    """Starts a Chromium with a GPU; returns the adapter's name, "" where there is none, and whether
+    its shaders may compute with halves.
     """
-    driver = GPU / "lavapipe.json"
-    if not driver.exists():
-        return None
-    libraries = GPU / "vulkan/usr/lib" / f"{os.uname().machine}-linux-gnu"
-    return {
-        **os.environ,
-        "VK_DRIVER_FILES": str(driver),
-        "VK_ICD_FILENAMES": str(driver),
-        "LD_LIBRARY_PATH": str(libraries),
-    }
-
-
-def launch(bench: Bench) -> str:
-    """Starts a Chromium with a GPU; returns the adapter's name, "" where there is none."""
-    found = lavapipe()
-    for flags, environment in [(FLAGS, found)] * (found is not None) + [
-        ((*FLAGS, *SWIFTSHADER), None)
-    ]:
-        bench.chromium.close()
-        bench.launch(*flags, env=environment)
-        page = bench.chromium.new_page()
-        page.goto(bench.url + "/bench/page/blank.html")
-        name = page.evaluate(
-            "async () => Object.values((await navigator.gpu?.requestAdapter())?.info ?? {})"
-            ".filter((x) => typeof x === 'string' && x).join(', ')"
-        )
-        page.close()
-        if name:
-            say(f"  the GPU: {name}")
-            return name
-    return ""
+    bench.chromium.close()
+    bench.launch(*FLAGS)
+    page = bench.chromium.new_page()
+    page.goto(bench.url + "/bench/page/blank.html")
+    name, halves = page.evaluate(ADAPTER)
+    page.close()
+    say(f"  the GPU: {name}")
+    return name, halves
 
 
 def natively() -> dict[str, Any]:
@@ -93,7 +72,9 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
     """Runs the case, in a Chromium with a GPU."""
     found: dict[str, dict[str, Any]] = {}
     try:
-        adapter = launch(bench) or "no adapter"
+        adapter, halves = launch(bench)
+        if not halves:
+            bench.trouble.append(f"{adapter} has no shader-f16, which llama.cpp asks for")
         common = list(bench.trouble)
         for name, of in (("webgpu", tokens), ("webgpu train", steps)):
             bench.trouble = list(common)

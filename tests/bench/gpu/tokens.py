@@ -37,9 +37,6 @@ def open_all(bench: Bench) -> dict[str, Contender]:
 
     for who, (script, arguments) in scripts.items():
         add(who, script, *arguments)
-    if not any(one.opened.get("halves") for one in found.values()):
-        bench.trouble.append(f"{WLLAMA}: it needs shader-f16, which this adapter lacks: left out")
-        return found
     try:
         gguf()
         add(WLLAMA, "wllama.js", "/bench/webgpu/model.gguf", 1, SHAPE["layers"] + 1)

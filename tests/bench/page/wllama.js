@@ -4,6 +4,9 @@ import { now, serve } from "./rpc.js";
 
 let wllama;
 let prompt;
+const said = []; // by llama.cpp while it loads a model
+
+const log = (...words) => said.push(words.join(" "));
 
 /** Completes the spelling of the ids (gguf_file.py) greedily with the given number of tokens. */
 async function complete(ids, count, more) {
@@ -31,7 +34,9 @@ serve({
     );
     wllama = new Wllama(
       { default: new URL("/wllama/wasm/wllama.wasm", location.href).href },
-      { logger: LoggerWithoutDebug, suppressNativeLog: true },
+      layers
+        ? { logger: { debug: log, log, warn: log, error: log } }
+        : { logger: LoggerWithoutDebug, suppressNativeLog: true },
     );
     const file = await (await fetch(url)).blob();
     await wllama.loadModel([file], {
@@ -45,6 +50,9 @@ serve({
     });
     if (wllama.getNumThreads() !== threads)
       throw new Error(`asked for ${threads} threads, got ${wllama.getNumThreads()}`);
+    const text = said.join("\n");
+    if (layers && !/offloaded [1-9]\d*\/\d+ layers to GPU/.test(text))
+      throw new Error(`no layer is on the GPU: ${/.*(webgpu|gpu|f16).*/i.exec(text)?.[0] ?? text}`);
     return { ms: now() - begin, version: Wllama.getLibllamaVersion() };
   },
   async prefill(ids) {

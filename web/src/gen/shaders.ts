@@ -241,6 +241,40 @@ fn number_u(v: u32) -> f32 { return f32(v); }
 fn number_i(v: i32) -> f32 { return f32(v); }
 `;
 
+export const SUBGROUPS = `
+fn sum_of_lanes(lane: u32, v: f32) -> f32 {
+  workgroupBarrier();
+  let own = subgroupAdd(v);
+  if (subgroupElect()) { lanes[subgroup] = own; }
+  workgroupBarrier();
+  var s = lanes[0];
+  for (var i = 1u; i < subgroups; i++) { s += lanes[i]; }
+  return s;
+}
+fn highest_of_lanes(lane: u32, v: f32) -> f32 {
+  workgroupBarrier();
+  let own = subgroupMax(v);
+  if (subgroupElect()) { lanes[subgroup] = own; }
+  workgroupBarrier();
+  var high = lanes[0];
+  for (var i = 1u; i < subgroups; i++) { high = max(high, lanes[i]); }
+  return high;
+}
+fn sum_of_sixteen(lane: u32, v: f32) -> f32 {
+  let own = subgroupAdd(select(vec4f(0f), vec4f(v), vec4u(0u, 1u, 2u, 3u) == vec4u(lane / 16u)));
+  if (subgroupElect()) { neighbours[subgroup] = own; }
+  workgroupBarrier();
+  var s = 0f;
+  if (lane % 16u == 0u) {
+    for (var i = 0u; i < subgroups; i++) { s += neighbours[i][lane / 16u]; }
+  }
+  return s;
+}
+var<workgroup> neighbours: array<vec4f, GROUP>;
+var<private> subgroup: u32;
+var<private> subgroups: u32;
+`;
+
 /** The module with the shaders of kernels that language models do not run. */
 export const PART_OF: Readonly<Record<string, "bytes" | "images" | "training">> = {
   arg_reduce: "images",
@@ -835,64 +869,41 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
         stages: [],
         counted: "batch0 batch1 m n",
         body: `
-const DEPTH = 16;
-var<workgroup> tile_a: array<array<f32, 32>, DEPTH>;
-var<workgroup> tile_b: array<array<f32, 32>, DEPTH>;
 fn run(at: u32, lane: u32) {
   let across = ceil_div(n, 32u);
   let down = ceil_div(m, 32u);
-  let column0 = (at % across) * 32u;
-  let row0 = (at / across % down) * 32u;
   let batch = at / (across * down);
   let p = batch / batch1;
   let q = batch - p * batch1;
-  let from_a = p * a0 + q * a1;
-  let from_b = p * b0 + q * b1;
-  let r = lane / 8u * 4u;
-  let c = lane % 8u * 4u;
-  var sums: array<vec4f, 4>;
-  for (var first = 0u; first < k; first += DEPTH) {
-    for (var t = lane; t < 32u * DEPTH; t += GROUP) {
-      var i = t / DEPTH;
-      var d = t % DEPTH;
-      if (a_col != 1) {
-        i = t % 32u;
-        d = t / 32u;
-      }
-      var v = 0f;
-      if (row0 + i < m && first + d < k) {
-        v = a(from_a + (row0 + i) * a_row + (first + d) * a_col);
-      }
-      tile_a[d][i] = v;
-      i = t / DEPTH;
-      d = t % DEPTH;
-      if (b_row != 1) {
-        i = t % 32u;
-        d = t / 32u;
-      }
-      v = 0f;
-      if (column0 + i < n && first + d < k) {
-        v = number(b(from_b + (first + d) * b_row + (column0 + i) * b_col));
-      }
-      tile_b[d][i] = v;
-    }
-    workgroupBarrier();
-    for (var d = 0u; d < min(DEPTH, k - first); d++) {
-      let v = vec4f(tile_b[d][c], tile_b[d][c + 1u], tile_b[d][c + 2u], tile_b[d][c + 3u]);
-      sums[0] = fma(vec4f(tile_a[d][r]), v, sums[0]);
-      sums[1] = fma(vec4f(tile_a[d][r + 1u]), v, sums[1]);
-      sums[2] = fma(vec4f(tile_a[d][r + 2u]), v, sums[2]);
-      sums[3] = fma(vec4f(tile_a[d][r + 3u]), v, sums[3]);
-    }
-    workgroupBarrier();
+  let row0 = (at / across % down) * 32u + lane / 8u * 4u;
+  let column0 = (at % across) * 32u + lane % 8u * 4u;
+  if (row0 >= m || column0 >= n) { return; }
+  let rows_ = min(vec4u(row0) + vec4u(0u, 1u, 2u, 3u), vec4u(m - 1u));
+  let columns_ = min(vec4u(column0) + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
+  var from_a = vec4u(p * a0 + q * a1) + rows_ * a_row;
+  var from_b = vec4u(p * b0 + q * b1) + columns_ * b_col;
+  var s0 = vec4f(0f);
+  var s1 = vec4f(0f);
+  var s2 = vec4f(0f);
+  var s3 = vec4f(0f);
+  for (var d = 0u; d < k; d++) {
+    let v = vec4f(
+      number(b(from_b.x)), number(b(from_b.y)), number(b(from_b.z)), number(b(from_b.w))
+    );
+    s0 = fma(vec4f(a(from_a.x)), v, s0);
+    s1 = fma(vec4f(a(from_a.y)), v, s1);
+    s2 = fma(vec4f(a(from_a.z)), v, s2);
+    s3 = fma(vec4f(a(from_a.w)), v, s3);
+    from_a += vec4u(a_col);
+    from_b += vec4u(b_row);
   }
+  let sums = array<vec4f, 4>(s0, s1, s2, s3);
   for (var i = 0u; i < 4u; i++) {
     for (var j = 0u; j < 4u; j++) {
-      let row = row0 + r + i;
-      let column = column0 + c + j;
+      let row = row0 + i;
+      let column = column0 + j;
       if (row < m && column < n) {
-        let to = p * y0 + q * y1 + row * y_row + column;
-        ended_scaled(to, row, column, sums[i][j]);
+        ended_scaled(p * y0 + q * y1 + row * y_row + column, row, column, sums[i][j]);
       }
     }
   }

@@ -45,7 +45,6 @@ serve({
     await opened.finish(weights.extents(opened.manifest));
     const { decoder: info } = opened.manifest;
     decoder = new EngineDecoder(device, info, weights, opened.files, {}, {}, url, true);
-    await device.ready?.();
     return { ms: now() - begin, ...(name === "webgpu" ? await adapter() : {}) };
   },
   async prefill(ids) {

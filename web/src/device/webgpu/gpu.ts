@@ -36,6 +36,8 @@ export class Gpu {
   readonly bindings: number;
   /** Largest buffer. */
   readonly bufferBytes: number;
+  /** Whether programs use subgroups. */
+  readonly subgroups: boolean;
   /** Commands that were encoded and not submitted yet: a token takes few submits. */
   private open: GPUCommandEncoder | undefined;
 
@@ -44,7 +46,8 @@ export class Gpu {
     /** The adapter, for `info`. */
     readonly name: string,
   ) {
-    const { limits } = device;
+    const { features, limits } = device;
+    this.subgroups = features.has("subgroups");
     this.bindingBytes = limits.maxStorageBufferBindingSize;
     this.bindings = limits.maxStorageBuffersPerShaderStage;
     this.bufferBytes = limits.maxBufferSize;
@@ -82,9 +85,12 @@ export class Gpu {
     const info: Partial<GPUAdapterInfo> = adapter.info ?? adapter;
     if (!software && (info.isFallbackAdapter ?? adapter.isFallbackAdapter))
       throw new EngineError("the browser's GPU is one in software", "webgpu", REMEDY);
+    const language = gpu.wgslLanguageFeatures as ReadonlySet<string> | undefined;
+    const asked = language?.has("subgroup_id") && adapter.features.has("subgroups");
+    const requiredFeatures: GPUFeatureName[] = asked ? ["subgroups"] : [];
     const requiredLimits = Object.fromEntries(WANTED.map((n) => [n, adapter.limits[n]]));
     try {
-      const device = await adapter.requestDevice({ requiredLimits });
+      const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
       const { vendor, architecture, description } = info;
       const words = description || [vendor, architecture].filter(Boolean).join(" ");
       return new Gpu(device, words || "unnamed adapter");

@@ -51,6 +51,13 @@ export interface Binding {
   stored: Stored;
 }
 
+/** A word of one of several records; `row`: expression of its number. */
+export const recordWord = (row: string, index: number): string =>
+  `record[${row} * ${RECORD_BYTES / 16}u + ${index >> 2}u][${index & 3}]`;
+
+/** The number of such a word that a batch keeps in a variable. */
+export const wordOf = (name: string): RegExpExecArray | null => /^word(\d+)$/.exec(name);
+
 /** Collects what a body refers to. */
 export class Linker {
   readonly out = new Map<string, string>();
@@ -88,7 +95,9 @@ export class Linker {
   word(index: number): string {
     if (!this.row) return `record[${index >> 2}][${index & 3}]`;
     this.add(this.row);
-    return `record[${this.row} * ${RECORD_BYTES / 16}u + ${index >> 2}u][${index & 3}]`;
+    if (this.row !== "batch_part" || index === WORD.START) return recordWord(this.row, index);
+    this.out.set(`word${index}`, `var<private> word${index}: u32;`);
+    return `word${index}`;
   }
 
   /**
@@ -109,7 +118,9 @@ export class Linker {
   /** What it has collected, with a prefix before all names but those that shaders share. */
   renamed(prefix: string): [name: string, text: string][] {
     const shared = partsOf(COMMON);
-    const own = [...this.out.keys()].filter((name) => !shared.has(name) && !SPECIAL.has(name));
+    const own = [...this.out.keys()].filter(
+      (name) => !shared.has(name) && !SPECIAL.has(name) && !wordOf(name),
+    );
     const texts = own.map((name) => this.out.get(name)).join("\n");
     const within = Array.from(texts.matchAll(/\bfn (\w+)/g), ([, name]) => name!);
     const all = new Set([...own, ...within.filter((name) => !this.out.has(name))]);

@@ -2,7 +2,16 @@
 // python/edgewise/webgpu/wgsl.py, which says what a body may use: both print the same text
 // (tests/gpu/test_programs.py).
 
-import { type Binding, Linker, RECORD_BYTES, type Role, u32, WORD } from "./link.ts";
+import {
+  type Binding,
+  Linker,
+  RECORD_BYTES,
+  type Role,
+  recordWord,
+  u32,
+  WORD,
+  wordOf,
+} from "./link.ts";
 import { type Number_, type PlanStep, valuesOf } from "./steps.ts";
 import { FOLD, type Machine, type Variant, variantsOf } from "./variants.ts";
 
@@ -122,6 +131,7 @@ export function programOf(
   lines.push(
     `const GROUP = ${group}u;`,
     ...[...linker.out.values()].filter(Boolean),
+    ...(batch ? [beginOf(linker)] : []),
     `@compute @workgroup_size(${group}) fn main(@builtin(workgroup_id) wg: vec3u,` +
       ` @builtin(local_invocation_index) lane: u32) { ${body} }`,
     "",
@@ -187,6 +197,16 @@ function others(linker: Linker, batch: Batch): Linker[] {
   });
 }
 
+/** The function that a batch begins a step with: compilers do not all move reads out of loops. */
+function beginOf(linker: Linker): string {
+  const words = [...linker.out.keys()].flatMap((name) => wordOf(name)?.[1] ?? []);
+  const reads = words
+    .map(Number)
+    .sort((a, b) => a - b)
+    .map((i) => ` word${i} = ${recordWord("batch_part", i)};`);
+  return `fn begin_part(part: u32) { batch_part = part;${reads.join("")} }`;
+}
+
 /** The statements of a program's entry point. */
 function bodyOf(step: PlanStep, variant: Variant, linker: Linker, batch?: Batch): string {
   const count = countOf(variant, step, linker);
@@ -203,8 +223,8 @@ function bodyOf(step: PlanStep, variant: Variant, linker: Linker, batch?: Batch)
     // both results by one invocation, one after the other
     const first = batch.records - 3;
     return (
-      `let at = ${at}; if (at >= ${count}) { return; } ${prepare}batch_part = ${first}u;` +
-      ` run(at, lane); workgroupBarrier(); batch_part = ${first + 1}u; run(at, lane);`
+      `let at = ${at}; if (at >= ${count}) { return; } ${prepare}begin_part(${first}u);` +
+      ` run(at, lane); workgroupBarrier(); begin_part(${first + 1}u); run(at, lane);`
     );
   }
   // No barrier may depend on `batch_part`: compilers take it to differ between invocations.
@@ -218,7 +238,7 @@ function bodyOf(step: PlanStep, variant: Variant, linker: Linker, batch?: Batch)
     " while (high - low > 1u) { let middle = (low + high) / 2u;" +
     ` if (record[middle * ${row}u + ${of(WORD.START)} <= place)` +
     " { low = middle; } else { high = middle; } }" +
-    ` batch_part = low; let at = place - ${linker.word(WORD.START)};`;
+    ` begin_part(low); let at = place - ${linker.word(WORD.START)};`;
   if (!element) return `${search} run(at, lane);`;
   const starts = batch.others.map(({ first }) => first);
   let text = `${search} let i = at * ${group}u + lane; `;
