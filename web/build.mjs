@@ -42,16 +42,22 @@ await build({
   outdir: out,
   plugins: [beside(/\/shared\/errors\.ts$/, "./federated.js", ["import-statement"])],
 });
-// So has the storage of browsers without private files.
+// So have the storage of browsers without private files, and the decoder of deltas.
 await build({
   ...options,
   entryPoints: { release: join(here, "src/release/index.ts") },
   outdir: out,
-  plugins: [beside(/\/indexed\.ts$/, "./release-indexed.js", ["dynamic-import"])],
+  plugins: [
+    beside(/\/indexed\.ts$/, "./release-indexed.js", ["dynamic-import"]),
+    beside(/\/codec\.ts$/, "./release-deltas.js", ["dynamic-import"]),
+  ],
 });
 await build({
   ...options,
-  entryPoints: { "release-indexed": join(here, "src/shared/files/indexed.ts") },
+  entryPoints: {
+    "release-indexed": join(here, "src/shared/files/indexed.ts"),
+    "release-deltas": join(here, "src/release/codec.ts"),
+  },
   outdir: out,
   plugins: [beside(/\/errors\.ts$/, "./release.js", ["import-statement"])],
 });
@@ -63,7 +69,7 @@ await build({
   outdir: out,
 });
 
-const PARTS = ["federated-secure", "release-indexed"];
+const PARTS = ["federated-secure", "release-indexed", "release-deltas"];
 for (const name of ["edgewise", "compiler", "inline", ...modules, ...PARTS])
   await squeezeFile(join(out, `${name}.js`));
 markImports(join(out, "edgewise.js"));

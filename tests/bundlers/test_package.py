@@ -167,8 +167,11 @@ def test_size_of_federated() -> None:
 
 
 def test_size_of_releases() -> None:
-    """What installs releases, and its storage in browsers without private files."""
+    """What installs releases, its storage in browsers without private files, and what it loads
+    for deltas.
+    """
     assert compressed(DIST / "release.js") <= 13_500
+    assert compressed(DIST / "release-deltas.js") <= 2_300
     assert compressed(DIST / "release-indexed.js") <= 2_300
 
 

@@ -79,7 +79,8 @@ def build(
                 for base in bases:
                     old = base.chunk(section, number)
                     if old is not None and old != data:
-                        codec = _add_delta(store, chunk, old, data, codec, prepared)
+                        place = (section.columns, start - section.start)
+                        codec = _add_delta(store, chunk, old, data, place, codec, prepared)
                 chunks.append(chunk)
     return Manifest(
         name,
@@ -94,7 +95,13 @@ def build(
 
 
 def _add_delta(
-    store: Store, chunk: Chunk, old: bytes, new: bytes, codec: str | None, prepared: Prepared
+    store: Store,
+    chunk: Chunk,
+    old: bytes,
+    new: bytes,
+    place: tuple[int, int],
+    codec: str | None,
+    prepared: Prepared,
 ) -> str | None:
     """Adds the smallest delta, if it saves a tenth.
 
@@ -103,6 +110,7 @@ def _add_delta(
         chunk: that it leads to.
         old: from where it leads.
         new: bytes of the chunk.
+        place: (numbers in a row of the section, bytes of it in front of the chunk).
         codec: the best one for the section's first chunk, if known.
         prepared: deltas in 4 bits.
 
@@ -117,7 +125,11 @@ def _add_delta(
         among = [c for c in ((codec,) if codec else EXACT) if len(new) % WIDTHS[c] == 0]
         if not among:
             return codec
-        tried = {c: encode(c, old, new) for c in among}
+        columns, at = place
+        tried = {
+            c: encode(c, old, new, (columns, at // WIDTHS[c] % columns) if columns else (0, 0))
+            for c in among
+        }
         best = min(tried, key=lambda c: len(tried[c]))
         delta, codec = tried[best], best
     if len(delta) < 0.9 * chunk.file.bytes and len(chunk.deltas) < MOST_DELTAS:

@@ -1,15 +1,11 @@
 """Deltas between two versions of a chunk of numbers, exact to the bit. web/src/release/codec.ts
 decodes the same.
 
-Floating-point numbers are compared by their ordinals: their bits, with those of negative numbers
-inverted but for the sign, so that neighbours differ by 1. The differences are zigzag coded (0, -1,
-1, -2, ...), in ascending order of the exponents of the base, which the decoder has, too: numbers
-of like magnitude change by like ordinals. Then come all low bytes, all second bytes and so on,
-deflated (zlib).
+Integers are deflated (zlib); floats.py tells of floating-point numbers.
 
-    float16             ordinals of 2 bytes, of bfloat16, too
-    float32             ordinals of 4 bytes, whose upper and lower halves are coded apart
-    int8                differences of bytes
+    float16             numbers of 2 bytes, bfloat16, too
+    float32             numbers of 4 bytes
+    int8                differences of bytes, zigzag coded (0, -1, 1, -2, ...)
     int4                differences of the two halves of each byte, one byte for each
     float32-q4          base + scale * integer in -7..7: a float16 scale for each 64 numbers, then
                         one byte for each number. The sum, in float32, is the new version.
@@ -23,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from . import floats
 from .errors import ReleaseError
 
 CHUNK = 1 << 20  # most bytes of a chunk
@@ -30,13 +27,12 @@ BLOCK = 64  # numbers of a scale
 LEVELS = 7
 WIDTHS = {"float32": 4, "float16": 2, "int8": 1, "int4": 1, "float32-q4": 4}
 CODECS = tuple(WIDTHS)
-_EXPONENT = {4: 23, 2: 7}  # the lowest bit that orders numbers
-
+FLOATS = ("float32", "float16")
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 
 def payload_bytes(codec: str, nbytes: int) -> int:
-    """Bytes of a delta before it is deflated, for a chunk of `nbytes`."""
+    """Bytes of a delta of integers before it is deflated, for a chunk of `nbytes`."""
     if codec == "int4":
         return 2 * nbytes
     if codec == "float32-q4":
@@ -44,38 +40,15 @@ def payload_bytes(codec: str, nbytes: int) -> int:
     return nbytes
 
 
-def _ordinals(data: bytes, width: int) -> npt.NDArray[np.unsignedinteger]:
-    bits = np.frombuffer(data, f"<u{width}")
-    if width == 1:
-        return bits
-    low = bits.dtype.type((1 << (8 * width - 1)) - 1)
-    return np.where(bits > low, bits ^ low, bits)
+def _zigzag(differences: npt.NDArray[Any]) -> Bytes:
+    """Differences of bytes, modulo 256, zigzag coded."""
+    d = differences.view(np.int8)
+    return ((d << 1) ^ (d >> 7)).view(np.uint8)
 
 
-def _order(base: bytes, width: int) -> npt.NDArray[np.intp] | slice:
-    """Positions in ascending order of the exponents of the base."""
-    if width == 1:
-        return slice(None)
-    magnitude = np.frombuffer(base, f"<u{width}") & ((1 << (8 * width - 1)) - 1)
-    return np.argsort((magnitude >> _EXPONENT[width]).astype(np.uint8), kind="stable")
-
-
-def _differences(new: npt.NDArray[Any], base: npt.NDArray[Any]) -> Bytes:
-    """Zigzag coded, in planes of bytes: (width, numbers)."""
-    width = new.dtype.itemsize
-    part = min(width, 2)  # float32 has two halves, so that one without a change is all zeros
-    d = (new.view(f"<u{part}") - base.view(f"<u{part}")).view(f"<i{part}")
-    z = (d << 1) ^ (d >> (8 * part - 1))
-    return z.view(np.uint8).reshape(-1, width).T.copy()
-
-
-def _undo(planes: Bytes, base: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The numbers whose differences from the base are given."""
-    width = base.dtype.itemsize
-    part = min(width, 2)
-    z = np.ascontiguousarray(planes.reshape(width, -1).T).reshape(-1).view(f"<u{part}")
-    d = (z >> 1) ^ (0 - (z & 1)).astype(z.dtype)
-    return (base.view(f"<u{part}") + d).view(base.dtype)
+def _undo(coded: Bytes) -> Bytes:
+    """The differences, modulo 256."""
+    return (coded >> 1) ^ (0 - (coded & 1)).astype(np.uint8)
 
 
 def _halves(data: bytes) -> Bytes:
@@ -108,21 +81,22 @@ def inflate(data: bytes, size: int, where: str) -> bytes:
     return out
 
 
-def encode(codec: str, base: bytes, new: bytes) -> bytes:
+def encode(codec: str, base: bytes, new: bytes, place: tuple[int, int] = (0, 0)) -> bytes:
     """The delta from one version of a chunk to the next.
 
     Args:
         codec: one of CODECS but "float32-q4" (see `approximate`).
         base: of the same length as `new`, a multiple of the codec's width.
         new: as above.
+        place: (numbers in a row, those of the first row that are in front of the chunk) of the
+            matrix in which the numbers of the chunk are; (0, 0): unknown.
     """
-    width = WIDTHS[codec]
+    if codec in FLOATS:
+        return floats.encode(base, new, WIDTHS[codec], place)
     if codec == "int4":
         nearest = ((_halves(new) - _halves(base) + 8) & 15) - 8  # -8..7, as uint8
-        return deflate(_differences(nearest, np.zeros_like(nearest)).tobytes())
-    order = _order(base, width)
-    planes = _differences(_ordinals(new, width)[order], _ordinals(base, width)[order])
-    return deflate(planes.tobytes())
+        return deflate(_zigzag(nearest).tobytes())
+    return deflate(_zigzag(np.frombuffer(new, "u1") - np.frombuffer(base, "u1")).tobytes())
 
 
 def approximate(base: bytes, new: bytes) -> tuple[bytes, bytes] | None:
@@ -143,7 +117,7 @@ def approximate(base: bytes, new: bytes) -> tuple[bytes, bytes] | None:
     levels = np.rint(np.divide(blocks, wide, out=np.zeros_like(blocks), where=wide > 0))
     levels = np.clip(levels, -LEVELS, LEVELS).astype(np.int8)
     levels = levels.reshape(-1)[: change.size]
-    payload = scales.tobytes() + _differences(levels, np.zeros_like(levels)).tobytes()
+    payload = scales.tobytes() + _zigzag(levels).tobytes()
     return deflate(payload), _sum(old, scales, levels)
 
 
@@ -162,20 +136,17 @@ def decode(codec: str, base: bytes, delta: bytes, where: str = "delta") -> bytes
     """
     if codec not in WIDTHS or len(base) % WIDTHS[codec] or len(base) > CHUNK:
         raise ReleaseError(f"{codec!r} is no codec for {len(base)} bytes", where)
-    payload = inflate(delta, payload_bytes(codec, len(base)), where)
-    planes, width = np.frombuffer(payload, np.uint8), WIDTHS[codec]
+    if codec in FLOATS:
+        return floats.decode(base, delta, WIDTHS[codec], where)
+    payload = np.frombuffer(inflate(delta, payload_bytes(codec, len(base)), where), np.uint8)
     if codec == "int4":
-        halves = _undo(planes, _halves(base)) & 15
+        halves = (_halves(base) + _undo(payload)) & 15
         return (halves[::2] | halves[1::2] << 4).astype(np.uint8).tobytes()
     if codec == "float32-q4":
         old = np.frombuffer(base, "<f4")
-        scales = planes[: len(planes) - old.size].view("<f2")
-        values = planes[len(planes) - old.size :]
-        levels = _undo(values, np.zeros_like(values)).view(np.int8)
+        scales = payload[: len(payload) - old.size].view("<f2")
+        levels = _undo(payload[len(payload) - old.size :]).view(np.int8)
         if not np.isfinite(scales).all() or (np.abs(levels.astype(int)) > LEVELS).any():
             raise ReleaseError("its scales or integers are outside their range", where)
         return _sum(old, scales, levels)
-    ordinals = _ordinals(base, width).copy()
-    order = _order(base, width)
-    ordinals[order] = _undo(planes, ordinals[order])
-    return _ordinals(ordinals.tobytes(), width).tobytes()
+    return (np.frombuffer(base, np.uint8) + _undo(payload)).tobytes()

@@ -5,7 +5,7 @@ that a tensor's chunks are compared with those of the same tensor in an earlier 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..declare.dtypes import NAME
@@ -22,13 +22,14 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 @dataclass
 class Section:
     """A part of a file. name: the same in all versions; kind: type of its numbers, empty if there
-    is none.
+    is none; columns: numbers in a row, 0 if they are no matrix.
     """
 
     name: str
     start: int
     bytes: int
     kind: str = ""
+    columns: int = 0
 
     def chunks(self) -> list[tuple[int, int]]:
         """(start, bytes) of its chunks."""
@@ -68,8 +69,10 @@ class Content:
                 last = found[-1] if len(found) > before else None
                 if last and s.kind and s.kind == last.kind and last.bytes + s.bytes <= CHUNK:
                     last.bytes += s.bytes
+                    last.columns = last.columns if last.columns == s.columns else 0
                 elif s.bytes:
-                    found.append(Section(f"{name}/{s.name}", at + s.start, s.bytes, s.kind))
+                    s.name, s.start = f"{name}/{s.name}", at + s.start
+                    found.append(s)
             at += source.size
         return found
 
@@ -79,53 +82,67 @@ def _sections(name: str, source: Source) -> list[Section]:
         marks = _package_marks(source)
     elif name.endswith(".safetensors"):
         tensors, _ = load_safetensors(source)
-        marks = [(t.offset, n, NAME[t.dtype]) for n, t in tensors.items() if t.nbytes]
+        marks = [
+            Section(n, t.offset, 0, NAME[t.dtype], _columns(t.shape))
+            for n, t in tensors.items()
+            if t.nbytes
+        ]
     else:
         marks = []
-    marks = sorted({0: (0, "", ""), **{m[0]: m for m in marks}}.values())
-    ends = [m[0] for m in marks[1:]] + [source.size]
-    return [
-        Section(label, start, end - start, kind)
-        for (start, label, kind), end in zip(marks, ends, strict=True)
-    ]
+    first = {0: Section("", 0, 0), **{m.start: m for m in marks}}
+    marks = [first[start] for start in sorted(first)]
+    for mark, end in zip(marks, [m.start for m in marks[1:]] + [source.size], strict=True):
+        mark.bytes = end - mark.start
+    return marks
 
 
-def _package_marks(source: Source) -> list[tuple[int, str, str]]:
-    """(start, name, type) of the parts and weights of a package."""
+def _columns(shape: Sequence[int]) -> int:
+    return int(shape[-1]) if len(shape) > 1 else 0
+
+
+def _package_marks(source: Source) -> list[Section]:
+    """The parts and weights of a package, without their sizes."""
     package = Package.read(source)
     starts = {}
     for name, part in package.sources.items():
         assert isinstance(part, SourceRange)
         starts[name] = part.offset
-    marks = [(at, name, "") for name, at in starts.items() if name != "weights"]
-    types = weight_types(package.manifest)
+    marks = [Section(name, at, 0) for name, at in starts.items() if name != "weights"]
+    types, columns = weight_types(package.manifest), _weight_columns(package.manifest)
     for w in package.manifest["weights"]:
         if w["bytes"]:
             at = starts[w["file"]] + w["offset"]
-            marks.append((at, f"weights/{w['name']}", types.get(w["name"], "unknown")))
+            name, kind = w["name"], types.get(w["name"], "unknown")
+            marks.append(Section(f"weights/{name}", at, 0, kind, columns.get(name, 0)))
     return marks
 
 
 def weight_types(manifest: dict[str, object]) -> dict[str, str]:
     """{weight: type} by the plans and trained states that read it; "mixed" if they differ."""
     types: dict[str, set[str]] = {}
-
-    def visit(value: object) -> None:
-        if isinstance(value, dict):
-            name, dtype, initial = value.get("name"), value.get("dtype"), value.get("initial")
-            if isinstance(dtype, str):
-                if value.get("kind") == "weight" and isinstance(name, str):
-                    types.setdefault(name, set()).add(dtype)
-                if isinstance(initial, list) and initial[:1] == ["constant"]:
-                    types.setdefault(str(initial[1]), set()).add(dtype)
-            for part in value.values():
-                visit(part)
-        elif isinstance(value, list):
-            for part in value:
-                visit(part)
-
-    visit(manifest)
+    for name, slot in _readers(manifest):
+        if isinstance(slot.get("dtype"), str):
+            types.setdefault(name, set()).add(str(slot["dtype"]))
     return {n: next(iter(found)) if len(found) == 1 else "mixed" for n, found in types.items()}
+
+
+def _weight_columns(manifest: dict[str, object]) -> dict[str, int]:
+    """{weight: numbers in a row}"""
+    shapes = {name: slot.get("shape") for name, slot in _readers(manifest)}
+    return {name: _columns(shape) for name, shape in shapes.items() if isinstance(shape, list)}
+
+
+def _readers(value: object) -> Iterator[tuple[str, dict[str, object]]]:
+    """(weight, what reads it) for all slots of plans and states in a manifest."""
+    if isinstance(value, dict):
+        name, initial = value.get("name"), value.get("initial")
+        if value.get("kind") == "weight" and isinstance(name, str):
+            yield name, value
+        if isinstance(initial, list) and initial[:1] == ["constant"]:
+            yield str(initial[1]), value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        yield from _readers(part)
 
 
 def open_content(path: str) -> Content:

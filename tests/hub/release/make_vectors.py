@@ -58,6 +58,13 @@ def codec_vectors():
             delta = encode(codec, old, new)
         assert decode(codec, old, delta) == new
         found.append({"codec": codec, "base": text(old), "new": text(new), "delta": text(delta)})
+    for codec, dtype in (("float16", "<f2"), ("float32", "<f4")):  # with predicted changes
+        old = rng.normal(0, 0.1, (64, 64))
+        change = np.outer(rng.normal(0, 1, 64), rng.normal(0, 0.02, 64))
+        old, new = (x.astype(dtype).reshape(-1)[7:].tobytes() for x in (old, old + change))
+        delta = encode(codec, old, new, (64, 7))
+        assert delta[0] > 0 and decode(codec, old, delta) == new
+        found.append({"codec": codec, "base": text(old), "new": text(new), "delta": text(delta)})
     return found
 
 

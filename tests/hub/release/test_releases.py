@@ -66,15 +66,47 @@ def test_bfloat16_changes_are_small():
     assert np.linalg.norm(error) < 0.15 * np.linalg.norm(new - old)
 
 
+def test_changes_of_a_matrix_are_predicted():
+    """Most of the change is a product of narrow matrices; numbers of all kinds are among them."""
+    rng = np.random.default_rng(0)
+    shape = (128, 160)
+    factors = rng.normal(0, 1, (128, 4)) @ rng.normal(0, 1, (4, 160))
+    change = 1e-3 * (factors + rng.normal(0, 1, shape))
+    old = rng.normal(0, 0.1, shape)
+    old[0, :4] = 0.0, -0.0, 6e-8, 6e4
+    for codec, dtype in (("float16", "<f2"), ("float32", "<f4")):
+        base, new = old.astype(dtype), (old + change).astype(dtype)
+        if codec == "float32":
+            base, new = (np.frombuffer(_bfloat16(x.tobytes()), dtype) for x in (base, new))
+        a, b = (x.reshape(-1)[100:].tobytes() for x in (base, new))  # a chunk in the middle
+        plain, found = encode(codec, a, b), encode(codec, a, b, (160, 100))
+        assert decode(codec, a, plain) == decode(codec, a, found) == b
+        assert plain[0] == 0 and found[0] > 0 and len(found) < 0.97 * len(plain)
+
+
+def zlib_of(table):
+    packed = zlib.compress(table.tobytes())
+    return len(packed).to_bytes(4, "little") + packed
+
+
 def test_damaged_deltas_are_refused():
     old, new = numbers(np.random.default_rng(0), "float16")
     delta = encode("float16", old, new)
-    bomb = zlib.compress(bytes(1 << 24))
+    packed = zlib.compress(bytes(1 << 24))
+    length = int.from_bytes(delta[12:16], "little")
+    bomb = delta[:12] + len(packed).to_bytes(4, "little") + packed + delta[16 + length :]
+    wide = b"\x20" + delta[1:4] + b"\x40\0\0\0" + delta[8:]
+    none = delta[:12] + zlib_of(np.zeros(256, "<u2")) + delta[16 + length :]
     too_far = zlib.compress(b"\xff\xff" * 4 + b"\xff" * 200)
     for codec, data in (
         ("float16", delta[:-3]),
         ("float16", delta + b"x"),
         ("float16", bomb),
+        ("float16", delta[:-4]),
+        ("float16", delta[:-2] + bytes(2)),
+        ("float16", delta[:9]),
+        ("float16", wide),
+        ("float16", none),
         ("float16", b""),
         ("float32-q4", zlib.compress(bytes(payload_bytes("float32-q4", 400) - 1))),
         ("zip", delta),

@@ -1,10 +1,13 @@
 // The manifest of a release: python/edgewise/release/manifest.py describes it, and checks the same.
 
-import { CHUNK, CODECS, type DeltaCodec } from "./codec.ts";
 import { ReleaseError } from "./errors.ts";
 
 export const FORMAT = "edgewise.release.1";
 const KINDS = ["package", "adapter"];
+/** Most bytes of a chunk. */
+export const CHUNK = 1 << 20;
+const CODECS = ["float32", "float16", "int8", "int4", "float32-q4"] as const;
+export type DeltaCodec = (typeof CODECS)[number];
 const MOST_CHUNKS = 1 << 16;
 const WHOLE = MOST_CHUNKS * CHUNK;
 const MOST = 16; // files, earlier versions, deltas of a chunk

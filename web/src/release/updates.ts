@@ -3,8 +3,8 @@
 import { throwIfAborted } from "../shared/abort.ts";
 import { InputError } from "../shared/errors.ts";
 import { storageError } from "../shared/files/cached.ts";
-import { decode, inflate } from "./codec.ts";
 import { ReleaseError } from "./errors.ts";
+import { inflate } from "./inflate.ts";
 import { digestOf, Installed, type StoredVersion } from "./installed.ts";
 import { digest, fromHex } from "./keys.ts";
 import {
@@ -346,6 +346,7 @@ export class ModelUpdates {
       const old = await bytesIn(base);
       if ((await digest(old)) === from.from) {
         const delta = await origins.object(from, objectPath(from));
+        const { decode } = await import("./codec.ts");
         data = await decode(from.codec, old, delta, objectPath(from));
       }
     }

@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import { type DeltaCodec, decode } from "../../src/release/codec.ts";
+import { decode } from "../../src/release/codec.ts";
 import { ReleaseError } from "../../src/release/errors.ts";
-import { parseManifest } from "../../src/release/manifest.ts";
+import { type DeltaCodec, parseManifest } from "../../src/release/manifest.ts";
 import { ModelUpdates, selected, type UpdatesOptions } from "../../src/release/updates.ts";
 import { Downloads } from "../../src/worker/files/downloads.ts";
 import { Storage } from "../common/storage.ts";
@@ -42,9 +42,22 @@ test("damaged deltas and bombs are refused", async () => {
   };
   const { base, delta } = codec.find((v) => v.codec === "float16")!;
   const bad = new Uint8Array(208).fill(255);
+  const [head, rest] = [bytes(delta).slice(0, 12), bytes(delta).slice(12)];
+  const table = new DataView(rest.buffer).getUint32(0, true);
+  const other = async (size: number, ...first: number[]) => {
+    const packed = await deflate(new Uint8Array(size));
+    const length = new Uint8Array(Uint32Array.of(packed.length).buffer);
+    const all = [Uint8Array.from(first), head.slice(first.length), length, packed];
+    return new Uint8Array(await new Blob([...all, rest.slice(4 + table)]).arrayBuffer());
+  };
   for (const [name, old, data] of [
     ["float16", bytes(base), bytes(delta).slice(0, -3)],
-    ["float16", bytes(base), await deflate(new Uint8Array(1 << 24))],
+    ["float16", bytes(base), bytes(delta).slice(0, -4)],
+    ["float16", bytes(base), bytes(delta).slice(0, 9)],
+    ["float16", bytes(base), await other(1 << 24)],
+    ["float16", bytes(base), await other(1024)], // frequencies of 0
+    ["float16", bytes(base), await other(1024, 32, 10, 0, 0, 1)], // a product that is too large
+    ["float16", bytes(base), await other(1024, 0, 3)],
     ["float16", bytes(base), new Uint8Array(0)],
     ["float16", bytes(base).slice(1), bytes(delta)],
     ["float16", new Uint8Array((1 << 20) + 2), bytes(delta)],
