@@ -26,6 +26,7 @@ import {
   unused,
 } from "./room.ts";
 
+type Format = "onnx" | "edge";
 type Personal = PersonalPipeline<ImageClassificationPipeline>;
 
 /** A thing with its pictures. */
@@ -48,12 +49,14 @@ let watching = false;
 let tried: ImageBitmap | undefined;
 /** Names of things by the labels of the head. */
 let known: string[] = [];
+/** Whether the model is the one that comes with the page. */
+let isOwn = false;
 
 // The model
 
 const load = modelOf<ImageClassificationPipeline>({
   sample: "see.edge",
-  async open(model, options, _isSample, claim) {
+  async open(model, options, isSample, claim) {
     const loaded = await pipeline("image-classification", model, { ...options, personalize: true });
     const taught = await personalize(loaded).catch((e: unknown) => {
       void loaded.dispose();
@@ -61,7 +64,7 @@ const load = modelOf<ImageClassificationPipeline>({
     });
     if (!claim()) return unused(loaded);
     void see?.dispose();
-    [see, mine, known] = [loaded, taught, []];
+    [see, mine, known, isOwn] = [loaded, taught, [], isSample];
     input("camera").disabled = false;
     void learn();
     return loaded;
@@ -201,7 +204,7 @@ async function lesson(): Promise<void> {
   $("figure-examples").textContent = number(total);
   if (!mine || given.size < 2) {
     known = [];
-    input("save").disabled = true;
+    keepable(false);
     $("verdict").textContent = given.size
       ? "Show it one more thing."
       : "Show it two things or more.";
@@ -213,7 +216,7 @@ async function lesson(): Promise<void> {
     validation_split: enough ? 0.25 : 0,
   });
   known = Object.keys(labels);
-  input("save").disabled = false;
+  keepable(true);
   $("learning").hidden = false;
   chart.begin(STEPS, losses);
   $("figure-learning").textContent = seconds(ms.training);
@@ -308,6 +311,33 @@ async function tryPicture(file: File): Promise<void> {
   await look();
 }
 
+// Files
+
+function keepable(learned: boolean): void {
+  for (const id of ["save", "export-onnx", "export-edge"]) input(id).disabled = !learned;
+}
+
+/** The model with what it learned. The room's own is a package, whose graph is beside it. */
+async function exported(format: Format): Promise<Blob> {
+  if (!isOwn) return mine!.export(format);
+  const folder = new URL("see/", document.baseURI).href;
+  const whole = await pipeline("image-classification", folder, { personalize: true });
+  try {
+    return await (await personalize(whole, await mine!.save())).export(format);
+  } finally {
+    await whole.dispose();
+  }
+}
+
+async function hand(format: Format): Promise<void> {
+  $("note").textContent = "Python writes the file, which takes some seconds.";
+  try {
+    download(await exported(format), `my-things.${format}`);
+  } finally {
+    $("note").textContent = "";
+  }
+}
+
 // The page's elements
 
 pressed("camera", () => (watching ? unwatch() : watch()));
@@ -318,9 +348,11 @@ chosen("open", async ([file]) => {
   if (!mine) return;
   known = Object.keys((await mine.load(file!)).labels);
   $("note").textContent = `It knows ${known.join(", ")}.`;
-  input("save").disabled = false;
+  keepable(true);
   await look();
 });
+pressed("export-onnx", () => hand("onnx"));
+pressed("export-edge", () => hand("edge"));
 pressed("save", async () => download(await mine!.save(), "my-things.safetensors"));
 onKey((key) => {
   const thing = things[Number(key) - 1];

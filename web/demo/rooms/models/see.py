@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from array import array
 
@@ -121,7 +122,7 @@ def model() -> bytes:
 
 
 def main(path: str) -> None:
-    """Writes the package."""
+    """Writes the package, and beside it a folder of the model, which the room's export reads."""
     size = {"height": SIDE, "width": SIDE}
     config = {
         "image_processor_type": "ViTImageProcessor",
@@ -144,6 +145,12 @@ def main(path: str) -> None:
     package = compile_task(files, "image-classification", personalize=True)
     with open(path, "wb") as file:
         package.write(file)
+    folder = os.path.splitext(path)[0]
+    os.makedirs(os.path.join(folder, "onnx"), exist_ok=True)
+    for name, source in files.items():
+        place = os.path.join(folder, "onnx" if name == "model.onnx" else "", name)
+        with open(place, "wb") as file:
+            file.write(source.read_all(1 << 24))
 
 
 if __name__ == "__main__":
