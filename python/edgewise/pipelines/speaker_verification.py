@@ -74,10 +74,13 @@ class SpeakerVerificationPipeline(AudioPipeline):
         windows = self.features.processor.windows
         with self.lock:
             sizes: Sequence[int] = self.described_sound.get("lengths", ())
-            if windows is None and not sizes:
+            most = self.longest_sound
+            if windows is None and most is None:
                 return unit(self.vector(name, self.inputs_of(sound)))
             samples = read_sound(sound, self.features.processor.sampling_rate).samples
             data = memoryview(samples.data).cast("B")
+            if windows is None and not sizes and most is not None:  # one plan for all lengths
+                sizes = [min(most, max(1, len(data) // 4))]
             parts = _parts_of_sizes(data, sizes) if windows is None else _parts(data, windows)
             return mean_voice([self.vector(name, self.inputs_of(part)) for part in parts])
 

@@ -66,17 +66,21 @@ def add_sound_model(
         known = (*(s for s in known if s < seconds), seconds)
     description = processor.description()
     wanted = [s * processor.sampling_rate for s in known]
-    lengths, any_length = _add_processor(programs, processor, wanted)
-    if lengths and task != "speaker-verification" and not any_length:
+    voices = task == "speaker-verification"
+    # Voices are only cut into short parts where no plan takes any length.
+    most = wanted[-1] if seconds or not voices else SECONDS[-1] * processor.sampling_rate
+    lengths, any_length = _add_processor(programs, processor, wanted, most)
+    if lengths and not voices and not any_length:
         raise UnsupportedOp(
             f"its features ({processor.kind}) have as many frames as the sound",
             SETTINGS,
             "A package needs features of one length, as Whisper's or AST's, or samples.",
         )
-    if any_length and task != "speaker-verification":
-        least = _add_range(programs, graph, processor, outputs, lengths[-1])
+    if any_length:
+        most = processor.total(most)
+        least = _add_range(programs, graph, processor, outputs, most)
         if least is not None:
-            return {**description, "any_length": [least, lengths[-1]]}
+            return {**description, "any_length": [least, most]}
     sizes = lengths or [processor.total(processor.length.least)]
     runs = [_model_shapes(graph, _made(programs, processor, size)) for size in sizes]
     programs.add("model", graph, [(shapes, None) for shapes in runs], outputs)
@@ -105,7 +109,7 @@ def add_sound_encoder(
     """
     processor = audio_processor(_settings(texts))
     most = MOST_SECONDS * processor.sampling_rate
-    lengths, any_length = _add_processor(programs, processor, [most])
+    lengths, any_length = _add_processor(programs, processor, [most], most)
     outputs = [graph.outputs[0].name]
     least = any_length and _add_range(programs, graph, processor, outputs, most, "encoder")
     if not least:
@@ -140,9 +144,9 @@ def _settings(texts: Mapping[str, bytes]) -> Mapping[str, Any]:
 
 
 def _add_processor(
-    programs: Programs, processor: AudioProcessor, lengths: Sequence[int]
+    programs: Programs, processor: AudioProcessor, lengths: Sequence[int], most: int
 ) -> tuple[list[int], bool]:
-    """Adds "pre".
+    """Adds "pre". lengths: samples of plans of fixed sizes; most: of one for any number.
 
     Returns:
         (the numbers of samples that the model gets plans for, none if the processor says one;
@@ -157,7 +161,7 @@ def _add_processor(
         return [], False
     sizes = sorted({processor.total(n) for n in lengths})
     if processor.length.multiple == 1 and not processor.length.chunk:
-        size = Sym(0, 1, 0, max(least, 2), sizes[-1])
+        size = Sym(0, 1, 0, max(least, 2), processor.total(most))
         try:
             runs: list[Any] = [({"audio": [1, size]}, (size.lo, size.hi))]
             if least < 2:  # dimensions of 1 are broadcast by other rules

@@ -128,7 +128,7 @@ export function voiceParts(
   description: SoundDescription,
   samples: Float32Array<ArrayBuffer>,
 ): Float32Array<ArrayBuffer>[] {
-  const { windows, lengths } = description;
+  const { windows, lengths, any_length: range } = description;
   if (windows)
     return windowStarts(windows, samples.length).map((start) => {
       const part = new Float32Array(windows.size);
@@ -136,9 +136,9 @@ export function voiceParts(
       part.set(samples.subarray(Math.max(first, 0), first + windows.size), Math.max(-first, 0));
       return part;
     });
-  if (!lengths) return [samples];
   const n = samples.length;
-  const size = lengths.findLast((length) => length <= n) ?? lengths[0]!;
+  if (range ? n <= range[1] : !lengths) return [samples];
+  const size = range?.[1] ?? lengths!.findLast((length) => length <= n) ?? lengths![0]!;
   if (n <= size) {
     const part = new Float32Array(size);
     part.set(samples);
