@@ -7,7 +7,7 @@ for a number of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +96,26 @@ def _vits(request: Request, names: set[str]) -> dict[str, Any]:
     }
 
 
+def piper_settings(files: Iterable[str], graph: str) -> str:
+    """The file with the settings of a Piper voice, as voices are published.
+
+    Args:
+        files: names of the model's files.
+        graph: name of the .onnx file among them.
+
+    Returns:
+        the first that exists of GRAPH.json (en_US-joe-medium.onnx.json), that in the folder above,
+        the only NAME.onnx.json, GRAPH with .json instead of .onnx, and config.json; else the first
+    """
+    there, base = set(files), graph.rsplit("/", 1)[-1]
+    own = [name for name in sorted(there) if name.endswith(".onnx.json")]
+    names = [f"{graph}.json", f"{base}.json", *(own if len(own) == 1 else ())]
+    names += [f"{graph.removesuffix('.onnx')}.json", f"{base.removesuffix('.onnx')}.json"]
+    return next((name for name in [*names, "config.json"] if name in there), names[0])
+
+
 def _piper(request: Request, names: set[str]) -> dict[str, Any]:
-    file = f"{request.graphs['model']}.json"
+    file = piper_settings(request.files, request.graphs["model"])
     config = _json(request, file)
     ids = config.get("phoneme_id_map")
     if not isinstance(ids, dict) or not all(c in ids for c in "^_$"):

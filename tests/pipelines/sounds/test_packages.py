@@ -94,6 +94,38 @@ def test_damaged_voices(change, why, tmp_path):
     assert e.value.where == "en_tiny.onnx.json"
 
 
+def test_names_of_settings_of_voices(tmp_path):
+    tiny_voices.make_piper(tmp_path)
+    file = tmp_path / "en_tiny.onnx.json"
+    phonemes = {"phonemizer": str, "noise_scale": 0, "noise_w": 0}
+    for name in ("other.onnx.json", "en_tiny.json", "config.json", "en_tiny.onnx.json"):
+        file = file.rename(tmp_path / name)
+        described = compiled(tmp_path, "text-to-speech").manifest["processor"]["speech"]
+        assert described["type"] == "piper" and described["speakers"] == 3
+        with pipeline("text-to-speech", tmp_path, **phonemes) as speak:
+            assert speak("ab.")["sampling_rate"] == 16000
+    file.unlink()
+    for work in (compiled, lambda folder, task: pipeline(task, folder)):
+        with pytest.raises(InputError, match="there is no"):
+            work(tmp_path, "text-to-speech")
+
+
+def test_python_compares_voices_of_any_length_with_packages(tmp_path):
+    folder = tiny_audio.make(tmp_path, "Wav2Vec2")
+    package = built(folder, "speaker-verification", max_length=2)
+    with (
+        pipeline("speaker-verification", folder) as whole,
+        pipeline("speaker-verification", package) as packaged,
+    ):
+        for count in (500, 32000):
+            got, want = (pipe.embed(sound(1, count)) for pipe in (packaged, whole))
+            assert got == pytest.approx(want, abs=1e-5)
+        long = sound(2, 49600)
+        parts = [np.array(whole.embed(part)) for part in (long[:32000], long[-32000:])]
+        mean = sum(parts) / np.linalg.norm(sum(parts))
+        assert packaged.embed(long) == pytest.approx(mean, abs=1e-5)
+
+
 @pytest.mark.parametrize("normalize", [True, False])
 def test_samples_that_pass_the_processor(normalize, tmp_path):
     """Without normalization the program "pre" computes nothing."""

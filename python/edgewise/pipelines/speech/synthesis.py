@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...errors import InputError, ModelError
 from ...json_text import integer_field, number_field, object_field
 from ...processors.styles import Styles
+from ...session.open import name_in
+from ...task_package.synthesis import piper_settings
 from ...text.tokenization.vits import VitsTokenizer
 from .packaged import PackagedVoice
 
@@ -204,20 +206,20 @@ class _Piper:
 
 
 def _piper_config(pipe: Pipeline) -> dict[str, Any]:
-    """The contents of the file .onnx.json beside the graph."""
+    """The settings of the voice: of its .onnx.json (piper_settings), or those that were given."""
     if pipe.config.get("phoneme_id_map"):
         return pipe.config
-    names = [n for n in pipe.files.names if n.endswith(".onnx.json")] if pipe.files else []
     if pipe.files is not None:
-        graph = pipe.files.graphs["model"].replace("\\", "/")
-        names = [n for n in names if f"{graph}.json".endswith(f"/{n}")] or names
-    if len(names) != 1 or pipe.files is None:
-        raise InputError(
-            "there is no .onnx.json of the voice",
-            pipe.task,
-            "Put it beside the .onnx file, or pass its contents: config={...}.",
-        )
-    return pipe.files.json(names[0]) or {}
+        graph = name_in(pipe.files.root, pipe.files.graphs["model"])
+        name = piper_settings(pipe.files.names, graph)
+        found = pipe.files.json(name) if name != "config.json" else None
+        if found is not None:
+            return found
+    raise InputError(
+        "there is no .onnx.json of the voice",
+        pipe.task,
+        "Put it beside the .onnx file, or pass its contents: config={...}.",
+    )
 
 
 class _Kokoro:
