@@ -56,6 +56,24 @@ def test_texts(tmp_path, task):
             assert packaged(long or " ".join(tiny.TEXTS * 4), **options)
 
 
+@pytest.mark.parametrize("declared", [False, True])
+def test_graphs_that_make_embeddings(tmp_path, declared):
+    """They are taken where the model's files declare vectors, and no `pooling` is given."""
+    folder = tiny.with_embedding(tiny.make(tmp_path / "model", "bert", "base"))
+    if declared:
+        tiny.as_sentence_transformer(folder, {"pooling_mode_mean_tokens": True}, normalize=False)
+    path = built(folder, "feature-extraction", "--max-length", "64")
+    with (
+        pipeline("feature-extraction", folder) as whole,
+        pipeline("feature-extraction", path) as packaged,
+    ):
+        states = np.asarray(whole(tiny.TEXTS[0], pooling="none"))[0]
+        own = np.asarray(whole(tiny.TEXTS[0]))
+        np.testing.assert_allclose(own, 2 * states.max(0) if declared else states[None], atol=1e-5)
+        for options in ({}, {"pooling": "mean"}):
+            same(packaged(tiny.TEXTS[0], **options), whole(tiny.TEXTS[0], **options))
+
+
 def test_texts_with_plans_for_some_lengths(tmp_path):
     """Positions are relative: the package has plans for 8, 16, 32, and 40 tokens."""
     folder = tiny.make(tmp_path / "model", "bert", "tokens", position_embedding_type="relative_key")

@@ -126,6 +126,26 @@ def make(folder: Path, kind: str, head: str, **config) -> Path:
     return folder
 
 
+def with_embedding(folder: Path) -> Path:
+    """Gives a graph the output `sentence_embedding`: twice the largest states."""
+    from edgewise.declare.dtypes import FLOAT
+    from edgewise.ir import Info, Node
+    from edgewise.onnx.editor import ModelEditor
+
+    path = next(folder.rglob("*.onnx"))
+    editor = ModelEditor(path.read_bytes())
+    state, name = editor.graph.outputs[0].name, "sentence_embedding"
+    editor.add_nodes(
+        [
+            Node("ReduceMax", [state], ["largest"], {"axes": [1], "keepdims": 0}),
+            Node("Add", ["largest", "largest"], [name]),
+        ]
+    )
+    editor.add_output(Info(name, FLOAT, ["batch_size", editor.graph.outputs[0].shape[-1]]))
+    editor.write(path)
+    return folder
+
+
 def as_sentence_transformer(folder: Path, pooling: dict, normalize: bool = True, **config) -> None:
     """Adds the files of sentence-transformers to a model."""
     modules = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]

@@ -40,6 +40,7 @@ export class TaskHost {
    * Loads a pipeline: from a package, with the plans of an earlier visit, or by compiling it. If it
    * fails, all resources are freed.
    * @param generation loads the part of the worker for models with an encoder and a decoder
+   * @param known is told of the manifest, before weights arrive
    * @throws as `fillModel`; PackageError if the package is for another task
    */
   static async open(
@@ -47,10 +48,14 @@ export class TaskHost {
     signal: AbortSignal,
     progress: Progress,
     generation: () => Promise<typeof Seq2SeqModel>,
+    known: (manifest: Manifest) => void,
   ): Promise<TaskHost> {
     const started = performance.now();
     const { task } = request;
-    const check = (manifest: Manifest, where: string): void => checkTask(manifest, task, where);
+    const check = (manifest: Manifest, where: string): void => {
+      checkTask(manifest, task, where);
+      known(manifest);
+    };
     const host = await fillModel(request, signal, progress, check, (filled) =>
       TaskHost.of(filled, task, generation),
     );

@@ -56,9 +56,13 @@ export async function openTask(
   signal: AbortSignal,
   progress: Progress,
 ): Promise<TaskHost> {
-  PARTS[request.task]?.().catch(() => undefined); // a call reports it
+  const load = (part?: Part) => void part?.().catch(() => undefined); // a call reports it
+  const part = PARTS[request.task];
+  if (part !== speech) load(part); // of speech the model decides
   const model = async () => (await generation()).Seq2SeqModel;
-  const host = await TaskHost.open(request, signal, progress, model);
+  const known = ({ processor }: Pick<TaskHost, "processor">) =>
+    load(partOf(request.task, processor));
+  const host = await TaskHost.open(request, signal, progress, model, known);
   const described = host.processor.speech as unknown as SpeechDescription | undefined;
   if (described) {
     const { sampling_rate, type } = described;
@@ -144,13 +148,17 @@ function makeStream(host: TaskHost): Make {
   };
 }
 
+/** The part that a model of a task needs. */
+function partOf(task: string, { ctc, moonshine: hears }: TaskHost["processor"]): Part | undefined {
+  return ctc ? sounds : hears ? moonshine : PARTS[task];
+}
+
 /**
  * The task of a pipeline.
  * @throws InputError if this version does not have it
  */
 export async function runnerOf({ task, processor }: TaskHost): Promise<TaskRunner> {
-  const part = processor.ctc ? sounds : processor.moonshine ? moonshine : PARTS[task];
-  const found = (await part?.())?.TASKS[task];
+  const found = (await partOf(task, processor)?.())?.TASKS[task];
   if (found) return found;
   throw new InputError(
     `the task is '${task}'`,

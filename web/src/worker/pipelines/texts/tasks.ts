@@ -13,7 +13,7 @@ import { SILENT, type TaskRunner } from "../runner.ts";
 import { checkPooling, normalized, packed, pool, shortened } from "./embeddings.ts";
 import { answerChars, mergeAnswers, spansOf } from "./questions.ts";
 import { entailmentOf, fillMask as fill, zeroShot } from "./scores.ts";
-import { encodings, forward, longest } from "./text.ts";
+import { EMBEDDING, encodings, forward, longest } from "./text.ts";
 import { entitiesOf, isSubword, type Scored, STRATEGIES } from "./tokens.ts";
 
 /** Options for the tokenizer, of pipelines that take them. */
@@ -43,6 +43,7 @@ export const featureExtraction: TaskRunner = {
   options: ["pooling", "normalize", "dimensions", "quantize", "precision", ...ENCODING],
   prepare(host, options) {
     const own = poolingOf(host);
+    const embeds = !options.has("pooling") && makesEmbeddings(host);
     const pooling = checkPooling(options.text("pooling", own.pooling));
     const normalize = options.flag("normalize", own.normalize);
     const dimensions = options.count("dimensions", undefined, undefined);
@@ -52,13 +53,14 @@ export const featureExtraction: TaskRunner = {
     return async (input, ending) => {
       const [encoding] = encodings(host, needText(input, host.task), undefined, encode);
       const outputs = await forward(host, encoding!, true, ending);
-      const states = output(host, outputs, ...STATES);
+      const states = output(host, outputs, ...(embeds ? [EMBEDDING] : STATES));
       const [, tokens, size] = states.dims as [number, number, number];
       const finish = (vector: number[]): number[] => {
         const short = shortened(vector, dimensions);
         const unit = normalize ? normalized(short) : short;
         return quantize ? packed(unit, precision) : unit;
       };
+      if (embeds) return { dims: [], data: finish([...row(states, 0)]) };
       if (pooling !== "none") {
         const mask = new Array<number>(tokens).fill(1);
         return { dims: [], data: finish(pool(states.data, size, mask, pooling)) };
@@ -69,17 +71,29 @@ export const featureExtraction: TaskRunner = {
   },
   async features(host, input, _pooled, ending) {
     const { pooling, normalize } = this.embedding!(host);
-    const run = this.prepare(host, new Options({ pooling, normalize }, this.options), SILENT);
+    const given = pooling === "none" ? { normalize } : { pooling, normalize };
+    const run = this.prepare(host, new Options(given, this.options), SILENT);
     return ((await run(input, ending)) as { data: number[] }).data;
   },
   embedding(host) {
     const names = host.graph("model").outputs.map((o) => o.name);
     const tensor = STATES.find((name) => names.includes(name)) ?? names[0]!;
     const { pooling, normalize } = poolingOf(host);
+    if (makesEmbeddings(host)) return { tensor: EMBEDDING, pooling: "none", normalize };
     if (pooling === "none") return { tensor, pooling: "mean", normalize: true };
     return { tensor, pooling: checkPooling(pooling), normalize };
   },
 };
+
+/**
+ * Whether the graph's own vector of a text is what the model means: its files declare vectors, or it
+ * has no states of tokens.
+ */
+function makesEmbeddings(host: TaskHost): boolean {
+  const names = host.graph("model").outputs.map(({ name }) => name);
+  if (!names.includes(EMBEDDING)) return false;
+  return poolingOf(host).pooling !== "none" || !STATES.some((name) => names.includes(name));
+}
 
 /** The pooling that the model's own files declare, as sentence-transformers reads them. */
 function poolingOf(host: TaskHost): { pooling: string; normalize: boolean } {

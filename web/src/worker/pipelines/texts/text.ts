@@ -33,6 +33,9 @@ export function encodings(
   });
 }
 
+/** The output of models that make the vector of a text themselves. */
+export const EMBEDDING = "sentence_embedding";
+
 /**
  * Runs the graph "model" on an encoding.
  * @param perToken whether the outputs have a row for each token: rows of padding are removed
@@ -73,7 +76,7 @@ export async function forward(
   return Object.fromEntries(
     Object.entries(outputs).map(([name, tensor]) => {
       const { dims, data } = numbers(tensor);
-      if (!perToken || length === n) return [name, { dims, data }];
+      if (!perToken || length === n || name === EMBEDDING) return [name, { dims, data }];
       const row = dims.slice(2).reduce((a, b) => a * b, 1);
       return [name, { dims: [1, n, ...dims.slice(2)], data: data.subarray(0, n * row) }];
     }),
