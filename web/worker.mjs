@@ -38,6 +38,8 @@ const SCRIPTS = {
   "src/worker/pipelines/seq2seq/moonshine/index.ts": "worker-moonshine",
   "src/worker/pipelines/synthesis/index.ts": "worker-voices",
   "src/worker/pipelines/heads/index.ts": "worker-heads",
+  "src/worker/pipelines/adapters/index.ts": "worker-adapters",
+  "src/worker/pipelines/heads/export.ts": "worker-adapters",
   "src/worker/pipelines/diffusion/index.ts": "worker-diffusion",
   "src/worker/profile/index.ts": "worker-profile",
   "src/worker/text/chat-template.ts": "worker-templates",
@@ -67,6 +69,7 @@ const BESIDE = {
   "worker-webgpu-training": "part-webgpu-training",
   "worker-diffusion": "part-diffusion",
   "worker-heads": "part-heads",
+  "worker-adapters": "part-adapters",
   "worker-moonshine": "part-moonshine",
   "worker-voices": "part-voices",
 };

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..hub import local_path
@@ -82,7 +82,11 @@ def _add_learning(parser: argparse.ArgumentParser) -> None:
         "--train",
         action="append",
         choices=("lora", "full"),
-        help="make it trainable in a page: LoRA adapters, or all parameters; may be given twice",
+        help=(
+            "make it trainable in a page: LoRA adapters, or all parameters; may be given twice."
+            " With --personalize, lora: adapters are trained with the labels (--lora-r,"
+            " --lora-alpha)"
+        ),
     )
     parser.add_argument(
         "--personalize",
@@ -199,7 +203,8 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
     from ..task_package.graphs import folders_of
 
     sized = args.task == "text-to-image"
-    for option in ("train",) if sized else ("dims", "train"):
+    personalize = _personalize(args)
+    for option in () if sized else ("dims",):
         if getattr(args, option) is not None:
             raise InputError(
                 "it is for other packages", f"--{option.replace('_', '-')}", "Remove it or --task."
@@ -218,8 +223,24 @@ def _compile_task(args: argparse.Namespace, model: str) -> Package:
         target=_target(args),
         cache_dtype=args.cache_dtype,
         dims=dims,
-        personalize=bool(args.personalize),
+        personalize=personalize,
     )
+
+
+def _personalize(args: argparse.Namespace) -> bool | dict[str, Any]:
+    """What --personalize and --train say. Raises InputError: there is no such training."""
+    if not args.train:
+        return bool(args.personalize)
+    other = [
+        name for name in ("learning_rate", "batch_size", "sequence_length") if getattr(args, name)
+    ]
+    if not args.personalize or args.train != ["lora"] or other:
+        name = "--" + (other[0].replace("_", "-") if other else "train")
+        raise InputError(
+            "it is for other packages", name, "With --task there is --personalize --train lora."
+        )
+    given = {"rank": args.lora_r, "alpha": args.lora_alpha}
+    return {"lora": {name: value for name, value in given.items() if value is not None}}
 
 
 def _dtypes(given: str | None) -> str | dict[str, str] | None:

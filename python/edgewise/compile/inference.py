@@ -15,7 +15,7 @@ from ..onnx import read_model
 from ..onnx.dimensions import input_shapes
 from ..onnx.source import Source
 from ..package import Package
-from ..plan import Plan, compile_graph
+from ..plan import Change, Plan, compile_graph
 from ..plan.explain import AHEAD_OF_TIME, explained
 from ..targets import CPU, Target
 from .model_file import pick_model_file
@@ -95,6 +95,8 @@ def add_inference_plan(
     file: str | None = None,
     target: Target = CPU,
     register: tuple[int, int] | None = None,
+    transform: Change | None = None,
+    finish: Change | None = None,
 ) -> dict[str, Any]:
     """Compiles a graph for inputs of these shapes, and puts the plan into a package.
 
@@ -108,6 +110,7 @@ def add_inference_plan(
         file: name of the part; default: by the number of plans so far.
         target: device that the plan is for.
         register: range of the length that Syms in the shapes follow; None: they are fixed.
+        transform, finish: as of plan.compile_graph; transform may add inputs and change outputs.
 
     Returns:
         the plan's description in the manifest: file, inputs {name: [type, shape]}, outputs {name:
@@ -126,17 +129,28 @@ def add_inference_plan(
     lengths = [r for r, rule in zip(further.ranges, further.rules) if not rule] if further else []
     if register is not None:
         lengths = [register]
+
+    def change(bound: BoundGraph) -> None:
+        if transform is not None:
+            transform(bound)
+        passed.update(bound.take_passed())
+
     plan, bound = compile_graph(
         graph,
         shapes,
         dtypes,
         known,
         outputs=list(outputs or (o.name for o in graph.outputs)),
-        transform=lambda bound: passed.update(bound.take_passed()),
+        transform=change,
+        finish=finish,
         run_seed=True,
         registers=[(f"length{i or ''}", *ends) for i, ends in enumerate(lengths)],
         target=target,
     )
+    if transform is not None:
+        new = {n: v for n, v in bound.inputs.items() if n not in shapes and n != RUN_SEED}
+        shapes = {**shapes, **{n: v.shape for n, v in new.items()}}
+        dtypes = {**dtypes, **{n: v.dtype for n, v in new.items()}}
     described = describe_plan(package, plan, bound, list(bound.outputs), shapes, dtypes, file)
     if lengths:
         described["register"] = list(lengths[0])

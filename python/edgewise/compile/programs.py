@@ -10,6 +10,7 @@ from ..ir import Graph
 from ..onnx import BytesSource
 from ..onnx.source import Source
 from ..package import Package
+from ..plan import Change
 from ..plan.notes import NOTES, add_notes, read_notes
 from ..targets import CPU, Target
 from .inference import add_inference_plan, describe_values, inference_package
@@ -58,6 +59,8 @@ class Programs:
         outputs: Sequence[str] | None = None,
         check: Callable[[Mapping[str, Any]], None] | None = None,
         fixed: Mapping[str, Sequence[Any]] | None = None,
+        transform: Change | None = None,
+        finish: Change | None = None,
     ) -> None:
         """Adds a program.
 
@@ -69,6 +72,7 @@ class Programs:
             outputs: names of the outputs to compute; default: all.
             check: called with the description of each plan; what it raises is passed on.
             fixed: {name of an input: numbers} that never change.
+            transform, finish: as of add_inference_plan.
 
         Raises:
             As add_inference_plan. The package is then unchanged.
@@ -91,9 +95,13 @@ class Programs:
                 file=f"{name}/plan/{i}",
                 target=self.target,
                 register=register,
+                transform=transform,
+                finish=finish,
             )
             if check is not None:
                 check(plan)
+        if transform is not None:
+            _describe_changed(described)
         known = next((i for i, g in enumerate(self._graphs) if g is graph), None)
         if known is None:
             known = len(self._graphs)
@@ -166,3 +174,21 @@ class Programs:
         for at in range(0, w["bytes"], PIECE):
             digest.update(source.read(w["offset"] + at, min(PIECE, w["bytes"] - at)))
         return digest.digest()
+
+
+def _describe_changed(described: dict[str, Any]) -> None:
+    """Describes the inputs and outputs of a program whose graph was changed as its plans do."""
+    (plan, *_), known = described["plans"], {d["name"] for d in described["inputs"]}
+
+    def entry(name: str, dtype: str, shape: Sequence[Any]) -> dict[str, Any]:
+        dims = [None if isinstance(d, list) else d for d in shape]
+        return {"name": name, "type": "tensor", "dtype": dtype, "shape": dims}
+
+    described["inputs"] += [
+        entry(name, dtype, shape)
+        for name, (dtype, shape) in plan["inputs"].items()
+        if name not in known
+    ]
+    described["outputs"] = [
+        entry(name, dtype, shape) for name, (_, dtype, shape, _) in plan["outputs"].items()
+    ]

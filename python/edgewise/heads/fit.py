@@ -137,6 +137,13 @@ def _array(shape: tuple[int, ...], numbers: array[Any], dtype: str = "float32") 
     return Array(shape, dtype, numbers.tobytes())
 
 
+def normalization(examples: Examples, engine: Engine | None = None) -> tuple[array[float], float]:
+    """(mean of the features; what centred ones are multiplied with, so that their mean square is
+    1). Raises InputError: they are not finite.
+    """
+    return _prepared(examples, len(examples), engine)[1:]
+
+
 def _prepared(
     examples: Examples, rows: int, engine: Engine | None
 ) -> tuple[Any, array[float], float]:

@@ -3,7 +3,7 @@ engine loads. `compile_graph` runs all stages, binding and passes included.
 """
 
 from .builder import Builder, lower
-from .pipeline import compile_graph, recognised
+from .pipeline import Change, compile_graph, recognised
 from .plan import Plan, Slot
 
-__all__ = ["Builder", "compile_graph", "lower", "Plan", "recognised", "Slot"]
+__all__ = ["Builder", "Change", "compile_graph", "lower", "Plan", "recognised", "Slot"]

@@ -58,15 +58,19 @@ class Task:
             another form of models.
         outputs: of texts and sounds: names of outputs that the pipeline reads, the first that
             exists of each tuple; where none exists, the graph's first output.
+        further: names of outputs that are read where they exist.
     """
 
     kind: str
     outputs: tuple[tuple[str, ...], ...]
+    further: tuple[str, ...] = ()
 
 
 _LOGITS = (("logits",),)
 TASKS = {
-    "feature-extraction": Task("text", (("last_hidden_state", "token_embeddings", "logits"),)),
+    "feature-extraction": Task(
+        "text", (("last_hidden_state", "token_embeddings", "logits"),), ("sentence_embedding",)
+    ),
     "text-classification": Task("text", _LOGITS),
     "zero-shot-classification": Task("text", _LOGITS),
     "token-classification": Task("text", _LOGITS),
@@ -111,7 +115,7 @@ def compile_task(
     cache_dtype: str | None = None,
     graphs: Mapping[str, str] | None = None,
     dims: Mapping[str, int] | None = None,
-    personalize: bool = False,
+    personalize: bool | Mapping[str, Any] = False,
 ) -> Package:
     """Compiles the model of a pipeline.
 
@@ -121,7 +125,7 @@ def compile_task(
         dtype: which .onnx files, by suffix: for all, or {name of a file: dtype} (choose_graphs).
         max_length: most tokens of a text; default: the model's own limit, at most DEFAULT_LENGTH.
             Of encoder-decoder models: most tokens that are generated; default: the model's limit.
-            Of models that take sound of any length: most seconds; default: 30, of voices 8.
+            Of models that take sound of any length: most seconds; default: 30 (voices of frames 8).
             Of models that speak: most seconds of a part of a text; default: 12.
         model_file: which .onnx file, by name, of a task that has one.
         target: device that the plans are for.
@@ -130,7 +134,8 @@ def compile_task(
         cache_dtype: type of the keys and values of encoder-decoder models; see compile_seq2seq.
         graphs: {name of manifest_limits.GRAPHS: file}; default: by `dtype`.
         dims: "height" and "width" of the pictures of text-to-image; default: the model's.
-        personalize: whether a page can teach the model labels of its user.
+        personalize: whether a page can teach the model labels of its user; {"lora": true, or
+            {"rank", "alpha"}}: and train adapters of it (heads.lora).
 
     Returns:
         the package; its weights stay in their files until it is written
@@ -183,7 +188,7 @@ class Request:
     target: Target
     compare: bool
     dims: Mapping[str, int] | None
-    personalize: bool
+    personalize: bool | Mapping[str, Any]
 
     def read(self, name: str) -> Graph:
         """A graph by its name in `graphs`. Raises ModelError."""
@@ -269,6 +274,7 @@ def _outputs(graph: Graph, task: Task) -> list[str]:
             graph.name or "model",
             f"This task needs {' and '.join(wanted[0] for wanted in task.outputs)}.",
         )
+    found += [name for name in task.further if name in names]
     return [name for name in found if name is not None] or names[:1]
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..declare.dtypes import FLOAT, FLOAT16
 from ..errors import InputError
+from ..heads.adapters import put_adapters
 from ..heads.features import Features
 from ..heads.fit import Head
 from ..heads.graph import Vectors, model_with_head, with_labels
+from ..heads.lora import LoraLayout
 from ..json_text import parse_json_object
 from ..onnx import BytesSource
 from ..onnx.source import Source
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 TASK = {"speaker-verification": "audio-classification"}
 """Tasks that exported models are of, where they are not the personal pipeline's."""
-WEIGHT, BIAS = "head.weight", "head.bias"
+WEIGHT, BIAS, ADAPTERS = "head.weight", "head.bias", "adapters"
 _DTYPES = {"float32": FLOAT, "float16": FLOAT16}
 
 
@@ -61,10 +63,11 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
 
     Args:
         files: {name: Source} of the model, and WEIGHT and BIAS of the head, float32.
+            With adapters ADAPTERS, float32.
         options: "form": "onnx" or "edge"; "model_file": name of the graph; "labels" of the head;
             "task" of the personal pipeline; "vectors": {tensor, pooling, rank, dtype, masked,
             unit} as of heads.graph.Vectors, with names of pooling as those of embeddings; where it
-            is given, "max_length".
+            is given, "max_length"; with adapters "lora" (LoraLayout.to_dict).
 
     Returns:
         ("{}", {form: bytes of the file})
@@ -76,7 +79,14 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
     head = _head(files, options["labels"])
     name = options["model_file"]
     vectors = _vectors(options["vectors"])
-    model = model_with_head(files[name], vectors, head).write(None)
+    editor = model_with_head(files[name], vectors, head)
+    if "lora" in options:
+        layout = LoraLayout.from_dict(options["lora"], "lora")
+        data = files[ADAPTERS].read_all(4 * layout.numbers + 1)
+        if len(data) != 4 * layout.numbers:
+            raise InputError("the adapters' numbers do not fit their layers", "export")
+        put_adapters(editor, layout, data)
+    model = editor.write(None)
     assert model is not None
     if options["form"] == "onnx":
         return "{}", {"onnx": model}
@@ -84,7 +94,7 @@ def call(files: Mapping[str, Source], options: dict[str, Any]) -> tuple[str, dic
     if "config.json" in files:
         found = files["config.json"]
         config = parse_json_object(found.read(0, found.size), "config.json", InputError, "")
-    rest = {n: source for n, source in files.items() if n not in (WEIGHT, BIAS)}
+    rest = {n: source for n, source in files.items() if n not in (WEIGHT, BIAS, ADAPTERS)}
     package = package_with_head(
         rest, name, model, with_labels(config, head), options["task"], options.get("max_length")
     )

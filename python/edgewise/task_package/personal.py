@@ -1,7 +1,7 @@
 """What a package needs so that a page can teach it labels of its user.
 
 The program "model" also computes the features of its inputs, and the program "head" is a step of
-the training of a head on them (heads.step).
+the training of a head on them (heads.step). The programs of heads.lora train the model, too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..compile.programs import Programs
 from ..errors import InputError
 from ..heads.features import Features, digest_of, find_features, tensor_names, text_states
+from ..heads.lora import add_lora, lora_fields
 from ..heads.step import CLASSES, ROWS, STATES, step_graph
 from ..ir import Info
 from ..json_text import parse_json
@@ -30,6 +31,13 @@ TASKS = (
     "feature-extraction",
 )
 """Tasks whose packages can be personalized."""
+LORA_TASKS = (
+    "image-classification",
+    "image-feature-extraction",
+    "audio-classification",
+    "text-classification",
+)
+"""Those whose model can be trained, too."""
 
 
 class Personal:
@@ -49,8 +57,15 @@ class Personal:
     def __init__(self, request: Request, kind: str) -> None:
         self.graph = request.read("model")
         self.features: Features | None = None
+        self.lora = lora_fields(request.personalize)
         if not request.personalize:
             return
+        if self.lora and request.task not in LORA_TASKS:
+            raise InputError(
+                f"models for {request.task!r} are not trained with a head",
+                "personalize",
+                f"Those for {', '.join(LORA_TASKS)} are: leave `lora` out.",
+            )
         if request.task not in TASKS:
             raise InputError(
                 f"packages for {request.task!r} cannot be personalized",
@@ -82,7 +97,8 @@ class Personal:
         Args:
             programs: with the program "model".
             processor: of the manifest. Where features are wanted, it gets `features`: {output:
-                name, pooling, size: numbers of an input's features, model: digest}.
+                name, pooling, size: numbers of an input's features, model: digest}, and with LoRA
+                `lora` (LoraLayout.to_dict).
 
         Raises:
             InputError: the features have no dimension of a fixed size.
@@ -101,6 +117,10 @@ class Personal:
                 "size": size,
                 "model": self.digest,
             }
+            if self.lora is not None:
+                rate = processor.get("audio", {}).get("sampling_rate")
+                layout = add_lora(programs, self.graph, self.features, size, self.lora, rate)
+                processor["features"]["lora"] = layout.to_dict()
         programs.package.manifest["processor"] = processor
         return programs.package
 

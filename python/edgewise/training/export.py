@@ -125,13 +125,24 @@ def export_lora(
         parameters: of export_parameters, trained together with the adapters.
     """
     e = ModelEditor(source)
+    put_lora(e, layers, adapters, merged, parameters)
+    return e.write(target, external_data)
+
+
+def put_lora(
+    e: ModelEditor,
+    layers: Sequence[LoraLayer],
+    adapters: Arrays,
+    merged: Arrays,
+    parameters: Arrays | None = None,
+) -> None:
+    """Puts adapters into a model. Args: as of export_lora. Raises InputError."""
     for name, x in merged.items():
         e.set_initializer(name, x)
     _set_parameters(e, parameters or {})
     for layer in layers:
         if layer.weight not in merged:
             _beside(e, layer, adapters)
-    return e.write(target, external_data)
 
 
 def _beside(e: ModelEditor, layer: LoraLayer, adapters: Arrays) -> None:
@@ -211,4 +222,4 @@ def _computes_half(e: ModelEditor, layer: LoraLayer, node: Node) -> bool:
     return False
 
 
-__all__ = ["export_inference", "export_lora", "export_parameters"]
+__all__ = ["export_inference", "export_lora", "export_parameters", "put_lora"]

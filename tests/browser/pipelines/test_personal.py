@@ -18,6 +18,16 @@ from tests.pipelines import tiny, tiny_audio, tiny_images  # noqa: E402
 
 TEXTS = {"fox": tiny.TEXTS[:1] + ["a lazy dog"], "phone": [tiny.TEXTS[2], "a broken phone"]}
 COUNT = 5
+SHADES = {
+    label: [
+        np.clip(
+            np.random.default_rng([c, i]).normal(100 + 30 * np.eye(3)[c], 60, (40, 40, 3)), 0, 255
+        ).astype(np.uint8)
+        for i in range(8)
+    ]
+    for c, label in enumerate(("warm", "cool"))
+}
+LORA = {"rank": 4, "steps": 9, "learning_rate": 1e-2, "evaluate_every": 3}
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +266,66 @@ def test_options_and_the_life_of_a_head(page, folder):
     got = mine("The fox.", top_k=1)[0]
     assert got["label"] == found["still"]
     assert got["score"] == pytest.approx(found["same"][0][0]["score"], abs=1e-4)
+
+
+def test_adapters_are_those_of_python(page, folder):
+    main(["build", "--task", "image-classification", "--personalize", "--train", "lora"]
+         + ["--lora-r", "4", str(folder / "vit"), "-o", str(folder / "lora.edge")])  # fmt: skip
+    made = tiny.with_embedding(tiny.make(folder / "embedding", "bert", "base"))
+    tiny.as_sentence_transformer(made, {"pooling_mode_mean_tokens": True})
+    main(["build", "--task", "feature-extraction", str(made), "-o", f"{made}.edge"])
+    for label, pixels in SHADES.items():
+        for i, picture in enumerate(pixels):
+            Image.fromarray(picture).save(folder / f"{label}{i}.png")
+    found = page.run(
+        START
+        + """
+        const see = await ew.pipeline("image-classification", "/files/personal/lora.edge");
+        const ids = [0, 1, 2, 3, 4, 5, 6, 7];
+        const data = { warm: at("warm", ...ids), cool: at("cool", ...ids) };
+        const mine = await ew.personalize(see, data, { lora: arg, seed: 1 });
+        const out = { lora: mine.info.lora, file: await text(await mine.save()) };
+        out.labels = await mine(at("red", 4)[0]);
+        await mine.teach(data, { name: "plain" });
+        out.plain = mine.info.lora;
+        await mine.use("default");
+        out.again = [mine.info.lora.kept, await mine(at("red", 4)[0])];
+        await mine.add("warm", at("red", 4));
+        const errors = [{ rank: 8 }, { step: 1 }, { patience: 0 }, 3].map((lora) =>
+          mine.teach(data, { lora }).catch((e) => `${e.name}: ${e.message}`),
+        );
+        out.errors = await Promise.all(errors);
+        const plain = await ew.pipeline("image-classification", "/files/personal/vit.edge");
+        out.errors.push(await ew.personalize(plain, data, { lora: true }).catch((e) => e.message));
+        const embed = await ew.pipeline("feature-extraction", "/files/personal/embedding.edge");
+        const vectors = [await embed("the fox"), await embed("the fox", { pooling: "mean" })];
+        out.vectors = vectors.map(({ data }) => [...data]);
+        return out;
+        """,
+        LORA,
+    )
+    embed = pipeline("feature-extraction", folder / "embedding")
+    for got, options in zip(found["vectors"], ({}, {"pooling": "mean"})):  # of the graph, and not
+        assert got == pytest.approx(embed("the fox", **options), abs=1e-4)
+    data = base64.b64decode(found["file"])
+    pipe = pipeline("image-classification", folder / "vit")
+    own = personalize(pipe, SHADES, lora=LORA, seed=1)
+    assert found["lora"]["kept"] is own.lora["kept"] is True and found["plain"] is None
+    for name in ("losses", "held_out_losses"):
+        assert found["lora"][name] == pytest.approx(own.lora[name], rel=1e-3, abs=1e-5)
+    ours, theirs = read_head(own.save(None)).adapters, read_head(data).adapters
+    assert ours.layout == theirs.layout
+    ours, theirs = (np.frombuffer(x.data, "f") for x in (ours, theirs))
+    assert np.abs(ours - theirs).max() < 1e-3 * np.abs(ours).max()
+    mine, path = personalize(pipe, data), str(folder / "red4.png")
+    for got, want in zip(found["labels"], mine(path)):
+        assert got["label"] == want["label"]
+        assert got["score"] == pytest.approx(want["score"], abs=1e-4)
+    assert found["again"] == [True, found["labels"]]
+    for text, what in zip(
+        found["errors"], ("rank 4", "There are", "positive", "no set", "--train")
+    ):
+        assert what in text, text
 
 
 # long: Python starts four times in the page, to compile two models and to export them

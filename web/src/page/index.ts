@@ -60,6 +60,7 @@ export { type MicrophoneOptions, microphone, type RecordedPiece } from "./pipeli
 export {
   type ExamplesOf,
   type InputOf,
+  type LoraTraining,
   type PersonalCallOptions,
   type Personalizable,
   type PersonalizeOptions,

@@ -54,9 +54,11 @@ export interface PipelineOptions extends DeviceChoice {
   max_length?: number;
   /**
    * Whether {@link personalize} can teach the pipeline labels of its user. For packages it has no
-   * effect: build them with `edgewise build --task ... --personalize`. Default: false.
+   * effect: build them with `edgewise build --task ... --personalize`. With `lora` it can train
+   * adapters of the model, too (`--train lora`): true, or their rank (default: 8) and alpha (16).
+   * Default: false.
    */
-  personalize?: boolean;
+  personalize?: boolean | { lora: boolean | { rank?: number; alpha?: number } };
   /**
    * Compile the .onnx model for training as well: `true` for LoRA of rank 8 on all linear layers,
    * or {@link TrainingPrograms}. Packages contain the training programs that they were built with.

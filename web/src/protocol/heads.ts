@@ -27,6 +27,8 @@ export type HeadRequest =
       examples: [label: string, inputs: TaskInput[]][];
       validation_split: number;
       seed: number;
+      /** Checked by the worker. */
+      lora: unknown;
     }
   | { do: "add"; label: string; inputs: TaskInput[] }
   | { do: "remove"; label: string }
@@ -65,6 +67,22 @@ export interface HeadInfo {
   /** Milliseconds that the last features and the last training took. */
   ms: { features: number; training: number };
   validation: Measures | null;
+  /** Where adapters were to be trained with the head; null for other heads. */
+  lora: LoraReport | null;
+}
+
+/** What a training of adapters gave. */
+export interface LoraReport {
+  /** Whether the head has them: held-out examples are told apart better with them. */
+  kept: boolean;
+  /** Measures on the held-out examples without adapters. */
+  before: Measures;
+  /** With them; null if they are not kept. */
+  after: Measures | null;
+  /** The mean loss of each step's examples. */
+  losses: number[];
+  /** Mean cross entropy of the held-out examples: of the head alone, and of each measurement. */
+  held_out_losses: number[];
 }
 
 /** A request to one of the personal pipelines that are made of the worker's pipeline. */

@@ -68,7 +68,8 @@ export interface LoadRequest {
   /** Most tokens of a text, for tasks other than text-generation. */
   max_length: number | undefined;
   /** Whether the model is to be taught labels of its user. */
-  personalize: boolean;
+  /** Or { lora: true, or { rank, alpha } }. */
+  personalize: boolean | object;
   /** Training programs to compile, as python/edgewise/training/package.py takes them. */
   programs: Record<string, unknown>[] | undefined;
   cache: boolean;

@@ -2,6 +2,7 @@
 
 /** Names of the scripts, which are beside worker.js. */
 export const WORKER_PARTS = [
+  "worker-adapters",
   "worker-diffusion",
   "worker-generation",
   "worker-heads",

@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { isLayout } from "../../src/worker/pipelines/adapters/layout.ts";
+import { batchOf, fittingLength } from "../../src/worker/pipelines/adapters/lora.ts";
 import { Examples } from "../../src/worker/pipelines/heads/examples.ts";
 import {
   isOptions,
@@ -10,6 +12,7 @@ import {
   writeHead,
 } from "../../src/worker/pipelines/heads/files.ts";
 import { measured } from "../../src/worker/pipelines/heads/measures.ts";
+import { vectors } from "../common/vectors.ts";
 
 test("labels may be names of members of objects", () => {
   const labels = ["constructor", "__proto__"];
@@ -28,6 +31,45 @@ test("labels may be names of members of objects", () => {
   assert.equal(Object.keys(Object.prototype).length, 0);
 });
 
+interface Shared {
+  batches: { known: number[]; size: number; steps: number; seed: number; batches: number[][] }[];
+  lengths: { plans: number[]; given: number[]; found: number[] }[];
+}
+
+test("steps of adapters have the examples and lengths of Python", () => {
+  const { batches, lengths } = vectors<Shared>("lora");
+  for (const { known, size, steps, seed, batches: wanted } of batches)
+    assert.deepEqual(
+      Array.from({ length: steps }, (_, step) => batchOf(known, size, step, seed)),
+      wanted,
+    );
+  for (const { plans, given, found } of lengths) {
+    const made = plans.map((n) => ({
+      inputs: new Map([["x", { dtype: "int64", shape: [1, n] }]]),
+    }));
+    assert.deepEqual(
+      given.map((n) => fittingLength(made, "x", n)),
+      found,
+    );
+  }
+});
+
+test("adapters of a file are described", () => {
+  const layer = ["dense", "dense.weight", true, "x", "y", 3, 2];
+  const layout = { rank: 2, alpha: 4, numbers: 10, layers: [layer] };
+  assert.ok(isLayout(layout));
+  for (const wrong of [
+    { rank: 0 },
+    { alpha: -1 },
+    { numbers: 11 },
+    { layers: [] },
+    { layers: [layer.slice(1)] },
+    { layers: [[...layer.slice(0, 6), 2.5]] },
+  ])
+    assert.ok(!isLayout({ ...layout, ...wrong }), JSON.stringify(wrong));
+  assert.ok(!isLayout(null));
+});
+
 const FIELDS: Saved["fields"] = {
   method: "logistic",
   neighbors: 5,
@@ -41,12 +83,12 @@ test("a head with one label so far is saved and read", async () => {
   const examples = new Examples();
   examples.add("cup", [Float32Array.of(1, 2), Float32Array.of(3, 4)]);
   const saved = { name: "desk", task: "image-classification", model: "m", fields: FIELDS };
-  const file = await writeHead({ ...saved, examples, head: undefined });
+  const file = await writeHead({ ...saved, examples, head: undefined, adapters: undefined });
   const found = await readHead(file, "desk");
   assert.deepEqual(found.examples, examples);
   assert.equal(found.head, undefined);
   examples.add("keys", [Float32Array.of(5, 6)]);
-  const weights = await writeHead({ ...saved, examples, head: undefined });
+  const weights = await writeHead({ ...saved, examples, head: undefined, adapters: undefined });
   // with two labels it has been trained
   await assert.rejects(readHead(weights, "desk"), /it has no weight/);
 });

@@ -3,6 +3,7 @@
 backbone: features of a pipeline's inputs
 pipeline: PersonalPipeline
 nearest: classification by the nearest examples
+lora: training of adapters on the model
 measures: accuracy, confusion and error rates
 files: heads in safetensors files
 export: models with the head in the graph
@@ -37,6 +38,7 @@ def personalize(
     seed: int = 0,
     pooling: str | None = None,
     name: str = "default",
+    lora: bool | Mapping[str, Any] = False,
     on_step: Callable[[int, float], None] | None = None,
 ) -> PersonalPipeline:
     """Teaches a pipeline labels of your own.
@@ -65,7 +67,14 @@ def personalize(
         pooling: how states of positions become features: "mean" or "first". Default: "first" for
             transformers of pictures, which have a class token, else "mean".
         name: of the head.
-        on_step: called with (step, loss) after each step.
+        lora: True, or {"rank": 8, "alpha": 16, "steps": 40, "learning_rate": 1e-3, "batch_size": 4,
+            "evaluate_every": 5, "patience": 3} (these are the defaults): LoRA adapters on the
+            linear layers of the model are trained as well, until the loss of held-out examples
+            (`validation_split`, here 0.25 by default) has not fallen `patience` times. They are
+            kept if held-out examples are told apart better with them: `lora` of the result. Of
+            image-classification, image-feature-extraction, audio-classification and
+            text-classification.
+        on_step: called with (step, loss) after each step of the head and of the adapters.
 
     Returns:
         a pipeline with the call of `pipe` (of text-classification for feature-extraction, of
@@ -81,5 +90,5 @@ def personalize(
     if not isinstance(examples, Mapping):
         made.load(examples)
         return made
-    made.teach(examples, other, name, validation_split, seed)
+    made.teach(examples, other, name, validation_split, seed, lora)
     return made

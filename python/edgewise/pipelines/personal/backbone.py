@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...arrays import as_input, as_output
 from ...declare.dtypes import DOUBLE, FLOAT, FLOAT16, pack, unpack
 from ...errors import InputError
+from ...heads.adapters import adapted_graph
 from ...heads.features import (
     Features,
     digest_of,
@@ -25,6 +28,9 @@ from ..images.base import ImagePipeline
 from ..post.speakers import unit
 from ..speaker_verification import SpeakerVerificationPipeline
 from ..text_classification import TextClassificationPipeline, _text_and_pair
+
+if TYPE_CHECKING:
+    from .lora import Adapters
 
 POOLINGS = (None, "mean", "first")
 TASKS = {
@@ -75,6 +81,7 @@ class Backbone:
         self.stem = pipe.STEM if isinstance(pipe, ImagePipeline) else "model"
         self.rank = 2
         self.dtype = FLOAT
+        self._adapted: tuple[Adapters, InferenceSession] | None = None
         with pipe.lock:
             self._find(pipe, pooling)
 
@@ -96,8 +103,18 @@ class Backbone:
         self.digest = digest_of(graph, found)
         self._ready = self.features is None
 
-    def of(self, given: Any) -> bytes:
+    def of(
+        self,
+        given: Any,
+        adapters: Adapters | None = None,
+        seen: Callable[[dict[str, Any]], None] | None = None,
+    ) -> bytes:
         """The features of an input, float32 [size].
+
+        Args:
+            given: the input.
+            adapters: of the model, or None.
+            seen: called with the inputs of the graph.
 
         Raises:
             InputError: the input cannot be used, or the model gives no vector for it.
@@ -105,7 +122,8 @@ class Backbone:
         with self.pipe.lock:
             if not self._ready:
                 self._prepare(given)
-            value = self._run(given)
+            with self._instead(adapters, seen):
+                value = self._run(given)
         code, shape, data = as_input(value, "features")
         if len(shape) > 1 and shape[0] != 1 or not shape[-1]:
             raise InputError(f"they have the shape {list(shape)}", "features", "Give one input.")
@@ -115,6 +133,38 @@ class Backbone:
         if isinstance(self.pipe, SpeakerVerificationPipeline):
             raw = pack(FLOAT, unit(unpack(FLOAT, raw, len(raw) // 4)))
         return raw
+
+    def close(self) -> None:
+        """Frees the memory of a model with adapters."""
+        if self._adapted is not None:
+            self._adapted[1].free()
+            self._adapted = None
+
+    @contextmanager
+    def _instead(
+        self, adapters: Adapters | None, seen: Callable[[dict[str, Any]], None] | None
+    ) -> Iterator[None]:
+        """Within it the pipeline runs the model with adapters, and tells of its inputs."""
+        pipe = self.pipe
+        own = used = pipe.session(self.stem)
+        if adapters is not None:
+            used = self._with_adapters(adapters, own)
+        if seen is not None:
+            used = _Watched(used, seen)
+        pipe.sessions[self.stem] = used
+        try:
+            yield
+        finally:
+            pipe.sessions[self.stem] = own
+
+    def _with_adapters(self, adapters: Adapters, own: InferenceSession) -> InferenceSession:
+        """The session of the model with adapters. That of the latest is kept."""
+        if self._adapted is None or self._adapted[0] is not adapters:
+            graph = adapted_graph(own.graph, adapters.layout, adapters.data, own.engine)
+            self.close()
+            made = InferenceSession(graph, self.pipe.session_options, engine=own.engine)
+            self._adapted = (adapters, made)
+        return self._adapted[1]
 
     def _run(self, given: Any) -> Any:
         """The value of the output for an input."""
@@ -177,3 +227,17 @@ class Backbone:
         pipe.sessions[self.stem] = made
         if pipe.files is not None:
             old.free()
+
+
+class _Watched:
+    """A session, and a function that is told of the inputs of each run."""
+
+    def __init__(self, session: Any, seen: Callable[[dict[str, Any]], None]) -> None:
+        self.session, self.seen = session, seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+    def run(self, names: Any, feeds: Mapping[str, Any], *rest: Any) -> Any:
+        self.seen(dict(feeds))
+        return self.session.run(names, feeds, *rest)

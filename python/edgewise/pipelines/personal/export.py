@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
+from ...heads.adapters import put_adapters
 from ...heads.features import Features, text_states
 from ...heads.graph import Vectors, check_has_head, model_with_head, with_labels
 from ...session.open import folder_files, name_in
@@ -28,6 +29,9 @@ def export(mine: PersonalPipeline, target: str) -> None:
         )
     path = files.graphs[mine.backbone.stem]
     editor = model_with_head(path, vectors_of(mine), head)
+    adapters = mine._head.adapters
+    if adapters is not None:
+        put_adapters(editor, adapters.layout, adapters.data, mine.engine)
     if target.endswith(".onnx"):
         editor.write(target)
         return

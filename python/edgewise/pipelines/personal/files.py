@@ -13,13 +13,17 @@ from ...declare.dtypes import FLOAT, INT64, unpack
 from ...errors import InputError, ModelError
 from ...heads.examples import Examples
 from ...heads.fit import FitOptions, Head
+from ...heads.lora import LoraLayout
 from ...ir import Tensor
 from ...json_text import parse_json
 from ...onnx.source import Source
 from ...training.safetensors import load_safetensors, save_safetensors
+from .lora import Adapters
 
 FORMAT = "edgewise-head"
 VERSION = 1
+WITH_ADAPTERS = 2
+"""Version of files with adapters, whose features older versions would compare with others."""
 MAX_LABELS = 100_000
 
 
@@ -36,6 +40,7 @@ class Saved:
         options: of the training.
         examples: features by label.
         head: the trained head; None for "knn", and where it has too few labels to be trained.
+        adapters: that the model has for the features of `examples`, or None.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Saved:
     options: FitOptions
     examples: Examples
     head: Head | None
+    adapters: Adapters | None = None
 
 
 def write_head(saved: Saved, target: Any) -> bytes | None:
@@ -60,12 +66,18 @@ def write_head(saved: Saved, target: Any) -> bytes | None:
         count = len(head.labels)
         tensors["weight"] = (FLOAT, (examples.size, count), head.weight)
         tensors["bias"] = (FLOAT, (count,), head.bias)
+    more, version = dict[str, str](), VERSION
+    if saved.adapters is not None:
+        layout, version = saved.adapters.layout, WITH_ADAPTERS
+        tensors["adapters"] = (FLOAT, (layout.numbers,), saved.adapters.data)
+        more["lora"] = json.dumps(layout.to_dict(), ensure_ascii=False)
     return save_safetensors(
         tensors,
         target,
         {
+            **more,
             "format": FORMAT,
-            "version": str(VERSION),
+            "version": str(version),
             "name": saved.name,
             "task": saved.task,
             "model": saved.model,
@@ -80,7 +92,8 @@ def read_head(source: str | os.PathLike[str] | bytes | Source) -> Saved:
     """Reads a head. Raises ModelError: the file is damaged, or none of a head."""
     tensors, metadata = load_safetensors(source)
     where = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "head"
-    if metadata.get("format") != FORMAT or metadata.get("version") != str(VERSION):
+    version = metadata.get("version")
+    if metadata.get("format") != FORMAT or version not in (str(VERSION), str(WITH_ADAPTERS)):
         raise _broken("it is no head of this version", where)
     labels = parse_json(metadata.get("labels", ""), where)
     options = parse_json(metadata.get("options", ""), where)
@@ -106,6 +119,9 @@ def read_head(source: str | os.PathLike[str] | bytes | Source) -> Saved:
     head = None
     if method == "logistic" and (enough or "weight" in tensors):
         head = _head(tensors, examples, where)
+    adapters = None
+    if version == str(WITH_ADAPTERS):
+        adapters = _adapters(tensors, metadata.get("lora", ""), where)
     return Saved(
         metadata.get("name", "default"),
         metadata.get("task", ""),
@@ -115,7 +131,19 @@ def read_head(source: str | os.PathLike[str] | bytes | Source) -> Saved:
         fitting,
         examples,
         head,
+        adapters,
     )
+
+
+def _adapters(tensors: Mapping[str, Tensor], described: str, where: str) -> Adapters:
+    try:
+        layout = LoraLayout.from_dict(parse_json(described, where), where)
+    except InputError:
+        raise _broken("its adapters are not described", where) from None
+    found = tensors.get("adapters")
+    if found is None or found.dtype != FLOAT or list(found.shape) != [layout.numbers]:
+        raise _broken("its adapters are missing, or have a wrong type or shape", where)
+    return Adapters(layout, found.bytes())
 
 
 def _broken(what: str, where: str) -> ModelError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,3 +44,9 @@ def measured(
         "confusion": confusion,
         "equal_error_rates": rates,
     }
+
+
+def cross_entropy(truth: Sequence[str], scores: Sequence[Mapping[str, float]]) -> float:
+    """The mean of -log(the score of the right label)."""
+    losses = [-math.log(max(row[label], 1e-30)) for label, row in zip(truth, scores)]
+    return math.fsum(losses) / len(losses)

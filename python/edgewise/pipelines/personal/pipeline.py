@@ -13,6 +13,7 @@ from ..base import Pipeline
 from ..post.classification import best, check_top_k, scores_of, softmax
 from .backbone import Backbone
 from .files import Saved, read_head, write_head
+from .lora import SHARE, Adapters, LoraOptions, LoraTraining, adapt, lora_options
 from .measures import measured
 from .scorers import Linear, Nearest
 
@@ -42,6 +43,10 @@ class PersonalPipeline(Pipeline):
         name: of the head in use.
         labels: of the head in use.
         losses: of its training.
+        lora: of the head in use, where adapters were to be trained with it: {"kept": whether it has
+            them, "before" and "after": measures on held-out examples without and with them,
+            "losses": of the steps, "held_out_losses": before the first step and at each
+            measurement}. None for other heads, and for those that were loaded.
         validation: of the head in use: measures on held-out examples (`validation_split`); see
             `evaluate`. None without, and after its examples have changed.
     """
@@ -70,6 +75,7 @@ class PersonalPipeline(Pipeline):
         self.method, self.neighbors, self.fitting = method, neighbors, options
         self.on_step = on_step
         self._validations: dict[str, dict[str, Any]] = {}
+        self._reports: dict[str, dict[str, Any]] = {}
         self._saved: dict[str, Saved] = {}
         self._name = ""
         self._scorer: Linear | Nearest | None = None
@@ -103,6 +109,11 @@ class PersonalPipeline(Pipeline):
         return self._validations.get(self._name)
 
     @property
+    def lora(self) -> dict[str, Any] | None:
+        """See the class."""
+        return self._reports.get(self._name)
+
+    @property
     def _head(self) -> Saved:
         if not self._name:
             raise InputError("there is no head", "personalize", "Give examples.")
@@ -128,16 +139,20 @@ class PersonalPipeline(Pipeline):
         name: str = "default",
         validation_split: float = 0.0,
         seed: int = 0,
+        lora: bool | Mapping[str, Any] = False,
     ) -> None:
         """Makes a head, which replaces one of the same name, and uses it.
 
         Args:
-            examples, other, name, validation_split, seed: see `personalize`.
+            examples, other, name, validation_split, seed, lora: see `personalize`.
 
         Raises:
             InputError: an example cannot be used, or there are too few.
         """
         check_split(validation_split, seed)
+        options = lora_options(lora)
+        if options is not None and self.method == "knn":
+            raise InputError('the method "knn" has no head', "lora", "Leave it out.")
         if not examples:
             raise InputError("there are no examples", "personalize", "Give {label: [inputs]}.")
         given = {str(label): self._inputs(label, e) for label, e in examples.items()}
@@ -145,11 +160,17 @@ class PersonalPipeline(Pipeline):
             given.setdefault(OTHER, []).extend(self._inputs(OTHER, other))
         with self.lock:
             found: Examples | None = None
+            feeds: list[dict[str, Any]] = []
+            seen = feeds.append if options is not None else None
             for label, inputs in given.items():
-                rows = [self.backbone.of(x) for x in inputs]
+                rows = [self.backbone.of(x, None, seen) for x in inputs]
                 found = found or Examples(len(rows[0]) // 4)
                 found.add(label, rows)
             assert found is not None
+            if options is not None:
+                split = found.split(validation_split or SHARE, seed)
+                self._adapt(name, found, feeds, split, options, seed)
+                return
             held = None
             if validation_split:
                 held = self._validated(found, *found.split(validation_split, seed))
@@ -169,10 +190,11 @@ class PersonalPipeline(Pipeline):
         """
         with self.lock:
             saved = self._head
-            rows = [self.backbone.of(x) for x in self._inputs(label, examples)]
+            adapters = saved.adapters
+            rows = [self.backbone.of(x, adapters) for x in self._inputs(label, examples)]
             changed = saved.examples.chosen(range(len(saved.examples)))
             changed.add(str(label), rows)
-            self._fit(self._name, changed)
+            self._fit(self._name, changed, adapters)
 
     def remove(self, label: str) -> None:
         """Removes a label and trains the head again. Raises InputError: there is none."""
@@ -180,7 +202,7 @@ class PersonalPipeline(Pipeline):
             saved = self._head
             changed = saved.examples.chosen(range(len(saved.examples)))
             changed.remove(label)
-            self._fit(self._name, changed)
+            self._fit(self._name, changed, saved.adapters)
 
     def evaluate(self, examples: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         """Measures the head in use on examples that it was not trained with.
@@ -202,7 +224,8 @@ class PersonalPipeline(Pipeline):
                 name = label if label in labels or OTHER not in labels else OTHER
                 for given in self._inputs(label, inputs):
                     truth.append(name)
-                    scores.append(dict(zip(labels, self._scores(self.backbone.of(given)))))
+                    features = self.backbone.of(given, self._head.adapters)
+                    scores.append(dict(zip(labels, self._scores(features))))
             return measured(labels, truth, scores)
 
     def save(self, target: Any, name: str | None = None) -> bytes | None:
@@ -245,6 +268,7 @@ class PersonalPipeline(Pipeline):
         with self.lock:
             self._saved[saved.name] = saved
             self._validations.pop(saved.name, None)
+            self._reports.pop(saved.name, None)
             self.use(saved.name)
         return saved.name
 
@@ -295,7 +319,7 @@ class PersonalPipeline(Pipeline):
     def one(self, given: Any, options: dict[str, Any]) -> Any:
         labels = self.labels
         names = {str(i): label for i, label in enumerate(labels)}
-        features = self.backbone.of(given)
+        features = self.backbone.of(given, self._head.adapters)
         if self.task == "speaker-verification":
             return self._accepted(labels, self._scores(features), options)
         values = self._raw(features)
@@ -327,6 +351,7 @@ class PersonalPipeline(Pipeline):
         with self.lock:
             self.closed = True
             self._forget()
+            self.backbone.close()
 
     # Helpers
 
@@ -338,8 +363,46 @@ class PersonalPipeline(Pipeline):
             raise InputError(f"'{label}' has no examples", "personalize", "Give one or more.")
         return inputs
 
-    def _fit(self, name: str, examples: Examples) -> None:
-        """Trains a head on examples and uses it."""
+    def _adapt(
+        self,
+        name: str,
+        examples: Examples,
+        feeds: list[dict[str, Any]],
+        split: tuple[list[int], list[int]],
+        options: LoraOptions,
+        seed: int,
+    ) -> None:
+        """Trains a head and adapters, and uses what is better on the held-out examples."""
+        known, held = split
+
+        def train(some: Examples) -> Head:
+            return fit(some, self.fitting, self.engine)
+
+        def score(given: Examples) -> tuple[list[str], list[dict[str, float]]]:
+            return self._held_scores(given, known, held)
+
+        training = LoraTraining(self.backbone, options)
+        try:
+            weight = self.fitting.class_weight
+            found = adapt(
+                training, examples, feeds, split, weight, seed, train, score, self.on_step
+            )
+        finally:
+            training.close()
+        before = self._validated(examples, known, held)
+        after = self._validated(found.examples, known, held) if found.adapters else None
+        self._fit(name, found.examples, found.adapters)
+        self._validations[name] = after or before
+        self._reports[name] = {
+            "kept": found.adapters is not None,
+            "before": before,
+            "after": after,
+            "losses": found.losses,
+            "held_out_losses": found.held_out_losses,
+        }
+
+    def _fit(self, name: str, examples: Examples, adapters: Adapters | None = None) -> None:
+        """Trains a head on examples and uses it. adapters: that their features were made with."""
         head = self._trained(examples, self.on_step)
         self._saved[name] = Saved(
             name,
@@ -350,8 +413,10 @@ class PersonalPipeline(Pipeline):
             self.fitting,
             examples,
             head,
+            adapters,
         )
         self._validations.pop(name, None)
+        self._reports.pop(name, None)
         self.use(name)
 
     def _trained(
@@ -365,6 +430,12 @@ class PersonalPipeline(Pipeline):
 
     def _validated(self, examples: Examples, known: list[int], held: list[int]) -> dict[str, Any]:
         """Measures of a head that does not know the held-out examples."""
+        return measured(examples.labels, *self._held_scores(examples, known, held))
+
+    def _held_scores(
+        self, examples: Examples, known: list[int], held: list[int]
+    ) -> tuple[list[str], list[dict[str, float]]]:
+        """(labels of the held-out examples, scores of a head that does not know them)"""
         some = examples.chosen(known)
         scorer = self._scorer_of(some, self._trained(some))
         try:
@@ -375,7 +446,7 @@ class PersonalPipeline(Pipeline):
                 row = scorer(examples.row(i))
                 row = softmax(row) if isinstance(scorer, Linear) else row
                 scores.append(dict(zip(labels, row)))
-            return measured(labels, truth, scores)
+            return truth, scores
         finally:
             scorer.close()
 

@@ -35,6 +35,8 @@ export async function exported(
   const { graph, files: given } = await found.onnx();
   const files = new Map(given);
   for (const [name, text] of texts) if (!files.has(name)) files.set(name, new Blob([text]));
+  const { adapters } = saved;
+  if (adapters) files.set("adapters", new Blob([adapters.data]));
   files.set("head.weight", new Blob([weight])).set("head.bias", new Blob([bias]));
   const { max_length, urls } = job.request;
   const options = {
@@ -44,6 +46,7 @@ export async function exported(
     labels,
     task: saved.task,
     vectors: await vectorsOf(host),
+    ...(adapters ? { lora: adapters.layout } : {}),
     ...(max_length === undefined ? {} : { max_length }),
   };
   const python = new Compiler(urls, ending);
@@ -79,7 +82,7 @@ async function vectorsOf(host: TaskHost): Promise<Record<string, unknown>> {
     dtype,
     rank: shape.length,
     pooling: own?.pooling ?? pooling,
-    masked: own !== undefined,
+    masked: own !== undefined && own.pooling !== "none",
     unit: own ? own.normalize : host.task === "speaker-verification",
   };
 }

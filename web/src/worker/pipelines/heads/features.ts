@@ -68,12 +68,15 @@ async function vectorOf(
   ending: Ending,
 ): Promise<ArrayLike<number>> {
   const runner = await runnerOf(host);
-  const pick = (outputs: Record<string, Numbers>) => pooled(output(host, outputs, name), pooling);
+  const pick = (outputs: Record<string, Numbers>) => pooledOf(output(host, outputs, name), pooling);
   return runner.features!(host, input, pick, ending);
 }
 
 /** A vector of states of positions. */
-function pooled({ dims, data }: Numbers, pooling: FeaturesInfo["pooling"]): ArrayLike<number> {
+export function pooledOf(
+  { dims, data }: Numbers,
+  pooling: FeaturesInfo["pooling"],
+): ArrayLike<number> {
   if (dims.length === 2) return data;
   if (dims.length === 4) {
     const area = dims[2]! * dims[3]!; // channels come first

@@ -3,11 +3,13 @@
 
 import type { HeadFields } from "../../../protocol/heads.ts";
 import { ModelError } from "../../../shared/errors.ts";
+import type { Adapters } from "../adapters/layout.ts";
 import { Examples } from "./examples.ts";
 import type { Head } from "./fit.ts";
 
 const FORMAT = "edgewise-head";
 const VERSION = "1";
+const WITH_ADAPTERS = "2"; // older versions would compare such features with others
 const MOST_STEPS = 100_000; // of a training, as personalize takes them
 
 /** A head as it is saved. */
@@ -20,12 +22,14 @@ export interface Saved {
   examples: Examples;
   /** Undefined: the head classifies by the nearest examples, or has too few to be trained. */
   head: Head | undefined;
+  /** That the model has for the features of `examples`. */
+  adapters: Adapters | undefined;
 }
 
 /** Writes a head with the features of its examples. */
 export async function writeHead(saved: Saved): Promise<Blob> {
   const { safetensorsHead } = await import("../../training/index.ts");
-  const { name, task, model, fields, examples, head } = saved;
+  const { name, task, model, fields, examples, head, adapters } = saved;
   const { method, ...options } = fields;
   const { labels, size, length } = examples;
   const rows = new Float32Array(length * size);
@@ -41,12 +45,15 @@ export async function writeHead(saved: Saved): Promise<Blob> {
       ["weight", "float32", [size, labels.length], bytesOf(head.weight)],
       ["bias", "float32", [labels.length], bytesOf(head.bias)],
     );
+  if (adapters) given.push(["adapters", "float32", [adapters.data.length], bytesOf(adapters.data)]);
   const contents = new Map(given.map(([key, , , data]) => [key, data]));
   const infos = new Map(
     given.map(([key, dtype, shape, { length: bytes }]) => [key, { dtype, shape, bytes }]),
   );
   const texts = { labels: JSON.stringify(labels), options: JSON.stringify(options) };
-  const metadata = { format: FORMAT, version: VERSION, name, task, model, method, ...texts };
+  const version = adapters ? WITH_ADAPTERS : VERSION;
+  const lora = adapters && { lora: JSON.stringify(adapters.layout) };
+  const metadata = { format: FORMAT, version, name, task, model, method, ...texts, ...lora };
   const { head: start, order } = safetensorsHead(infos, metadata);
   return new Blob([start, ...order.map((key) => contents.get(key)!)]);
 }
@@ -65,7 +72,9 @@ export async function readHead(file: Blob, where: string): Promise<Saved> {
   const need = (fine: unknown, what: string): void => {
     if (!fine) throw new ModelError(what, where, SAVE_AGAIN);
   };
-  need(metadata.format === FORMAT && metadata.version === VERSION, "it is no head of this version");
+  const { version } = metadata;
+  const known = version === VERSION || version === WITH_ADAPTERS;
+  need(metadata.format === FORMAT && known, "it is no head of this version");
   const labels = parsed(metadata.labels);
   const options = parsed(metadata.options) as Omit<HeadFields, "method">;
   if (!isLabels(labels)) throw new ModelError("it has no labels", where, SAVE_AGAIN);
@@ -85,8 +94,8 @@ export async function readHead(file: Blob, where: string): Promise<Saved> {
   const examples = new Examples();
   examples.labels = labels;
   examples.classes = Array.from(new BigInt64Array(of.data), Number);
-  const known = (c: number) => c >= 0 && c < examples.labels.length;
-  need(examples.classes.every(known), "an example has a label that is not there");
+  const isClass = (c: number) => c >= 0 && c < examples.labels.length;
+  need(examples.classes.every(isClass), "an example has a label that is not there");
   const flat = new Float32Array(rows.data);
   examples.rows = Array.from({ length: count }, (_, i) => flat.slice(i * size, (i + 1) * size));
   let head: Head | undefined;
@@ -103,8 +112,15 @@ export async function readHead(file: Blob, where: string): Promise<Saved> {
       losses: [],
     };
   }
+  let adapters: Adapters | undefined;
+  if (version === WITH_ADAPTERS) {
+    const { adaptersOf } = await import("../adapters/index.ts");
+    const { data } = await read("adapters", "float32", 1);
+    adapters = adaptersOf(parsed(metadata.lora), new Float32Array(data), where);
+  }
   const { name = "default", task = "", model = "" } = metadata;
-  return { name, task, model, fields: { ...options, method } as HeadFields, examples, head };
+  const fields = { ...options, method } as HeadFields;
+  return { name, task, model, fields, examples, head, adapters };
 }
 
 function parsed(text: string | undefined): unknown {

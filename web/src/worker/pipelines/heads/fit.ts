@@ -26,7 +26,8 @@ export interface Sizes {
   classes: readonly number[];
 }
 
-const ABSENT = -1e9; // added to the logits of classes that do not exist
+/** Added to the logits of classes that do not exist. */
+export const ABSENT = -1e9;
 const LEAST = 1e-6; // by which features are divided at least
 const STATES = ["w", "b", "w_mean", "b_mean", "w_square", "b_square"];
 
@@ -96,7 +97,8 @@ function fitting(count: number, sizes: readonly number[], what: string): number 
   );
 }
 
-function floats(dims: number[], values: ArrayLike<number>): TaskTensor {
+/** A tensor of numbers. */
+export function floats(dims: number[], values: ArrayLike<number>): TaskTensor {
   const data = values instanceof Float32Array ? values : Float32Array.from(values);
   return {
     type: "float32",
@@ -106,7 +108,7 @@ function floats(dims: number[], values: ArrayLike<number>): TaskTensor {
 }
 
 /** Features that are centred and scaled, with rows of zeros; their mean; their scale. */
-function prepared(
+export function prepared(
   { rows: given, size, length }: Examples,
   rows: number,
 ): { x: Float32Array; mean: Float64Array; scale: number } {

@@ -6,15 +6,17 @@ import type {
   HeadFields,
   HeadInfo,
   HeadRequest,
+  LoraReport,
   Measures,
 } from "../../../protocol/heads.ts";
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
+import type { Adapters } from "../adapters/layout.ts";
+import type { Feeds, Held } from "../adapters/lora.ts";
 import { best, scoresOf, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { Options } from "../options.ts";
 import { Examples } from "./examples.ts";
-import { exported } from "./export.ts";
 import { featuresInfo, featuresOf } from "./features.ts";
 import { readHead, type Saved, writeHead } from "./files.ts";
 import { fit, type Head, logitsOf, type Sizes } from "./fit.ts";
@@ -28,6 +30,8 @@ const TASKS: Readonly<Record<string, string>> = {
   "feature-extraction": "text-classification",
   "image-feature-extraction": "image-classification",
 };
+/** The part for models with adapters. */
+const adapting = () => import("../adapters/index.ts");
 /** Personal pipelines by their numbers. */
 const personal = new Map<number, Heads>();
 
@@ -54,6 +58,8 @@ class Heads {
   private readonly heads = new Map<string, Saved>();
   private name = "";
   private validation: Measures | null = null;
+  private lora: LoraReport | null = null;
+  private readonly reports = new WeakMap<Saved, [Measures | null, LoraReport | null]>();
   private readonly ms = { features: 0, training: 0 };
   private readonly model: string;
   private readonly task: string;
@@ -79,6 +85,7 @@ class Heads {
       losses: saved?.head?.losses ?? [],
       ms: { ...this.ms },
       validation: this.validation,
+      lora: this.lora,
     };
   }
 
@@ -91,15 +98,18 @@ class Heads {
         await this.teach(request, ending);
         return {};
       case "add": {
-        const examples = this.heads.get(this.name)?.examples.copy() ?? new Examples();
-        examples.add(request.label, await this.features(request.inputs, ending));
-        await this.fit(this.name || this.firstName, examples, ending);
+        const before = this.heads.get(this.name);
+        const examples = before?.examples.copy() ?? new Examples();
+        const rows = await this.features(request.inputs, ending, before?.adapters);
+        examples.add(request.label, rows);
+        await this.fit(this.name || this.firstName, examples, ending, before?.adapters);
         return {};
       }
       case "remove": {
-        const examples = this.current.examples.copy();
+        const { current } = this;
+        const examples = current.examples.copy();
         examples.remove(request.label);
-        await this.fit(this.name, examples, ending);
+        await this.fit(this.name, examples, ending, current.adapters);
         return {};
       }
       case "use":
@@ -113,8 +123,10 @@ class Heads {
         const { name } = request;
         return { file: await writeHead(name === undefined ? this.current : this.named(name)) };
       }
-      case "export":
+      case "export": {
+        const { exported } = await import("./export.ts");
         return { file: await exported(this.host, this.current, request.format, ending) };
+      }
       case "load":
         await this.load(request.file, request.name);
         return {};
@@ -130,6 +142,7 @@ class Heads {
   private set current(saved: Saved) {
     this.heads.set(saved.name, saved);
     this.name = saved.name;
+    [this.validation, this.lora] = this.reports.get(saved) ?? [null, null];
     this.fields = saved.fields; // how it is trained again
   }
 
@@ -140,12 +153,19 @@ class Heads {
     throw new InputError(`there is no head '${name}'`, "personalize", `There are: ${all}.`);
   }
 
-  private async features(inputs: readonly TaskInput[], ending: Ending): Promise<Float32Array[]> {
+  private async features(
+    inputs: readonly TaskInput[],
+    ending: Ending,
+    adapters?: Adapters,
+    seen?: (feeds: Feeds) => void,
+  ): Promise<Float32Array[]> {
     const began = performance.now();
     const rows: Float32Array[] = [];
+    const { host: own } = this;
+    const host = adapters || seen ? (await adapting()).changed(own, adapters, seen) : own;
     for (const [i, input] of inputs.entries()) {
       try {
-        rows.push(await featuresOf(this.host, input, ending));
+        rows.push(await featuresOf(host, input, ending));
       } catch (e) {
         if (!(e instanceof InputError) || inputs.length === 1) throw e;
         throw new InputError(e.what, e.where ? `input ${i}, ${e.where}` : `input ${i}`, e.remedy);
@@ -160,39 +180,61 @@ class Heads {
     ending: Ending,
   ): Promise<void> {
     const { name, validation_split: share, seed } = request;
+    const part = request.lora ? await adapting() : undefined;
+    const options = part?.loraOptions(request.lora, this.host, this.fields.method);
     const examples = new Examples();
+    const feeds: Feeds[] = [];
+    const seen = part && ((one: Feeds) => feeds.push(one));
     let features = 0;
     for (const [label, inputs] of request.examples) {
-      examples.add(label, await this.features(inputs, ending));
+      examples.add(label, await this.features(inputs, ending, undefined, seen));
       features += this.ms.features;
     }
     this.ms.features = features;
-    let validation: Measures | null = null;
-    if (share > 0) {
-      const [known, held] = examples.split(share, seed);
-      const some = examples.chosen(known);
-      const head = await this.trained(some, ending);
-      const scores = held.map((i) => this.scores(some, head, examples.rows[i]!));
-      const { labels } = examples;
-      const truth = held.map((i) => labels[examples.classes[i]!]!);
-      validation = measured(
-        labels,
-        truth,
-        scores.map((row) => byLabel(labels, row)),
-      );
-    }
-    await this.fit(name, examples, ending);
-    this.validation = validation;
+    const split = examples.split(share || (part?.SHARE ?? 0), seed);
+    const train = async (some: Examples) => (await this.trained(some, ending))!;
+    const score = (some: Examples) => this.held(some, split, ending);
+    const { class_weight } = this.fields;
+    const job = { examples, feeds, split, class_weight, seed, train, score };
+    const found = await part?.adapt(this.host, job, options!, ending);
+    const validation =
+      found || !share ? null : measured(examples.labels, ...(await score(examples)));
+    await this.fit(name, found?.examples ?? examples, ending, found?.adapters);
+    const report = found?.report ?? null;
+    this.report(report ? (report.after ?? report.before) : validation, report);
   }
 
-  private async fit(name: string, examples: Examples, ending: Ending): Promise<void> {
+  private report(validation: Measures | null, lora: LoraReport | null): void {
+    [this.validation, this.lora] = [validation, lora];
+    this.reports.set(this.current, [validation, lora]);
+  }
+
+  /** What a head that does not know the held-out examples says of them. */
+  private async held(
+    examples: Examples,
+    [known, held]: readonly [number[], number[]],
+    ending: Ending,
+  ): Promise<Held> {
+    const some = examples.chosen(known);
+    const head = await this.trained(some, ending);
+    const { labels, classes, rows } = examples;
+    const scores = held.map((i) => byLabel(labels, this.scores(some, head, rows[i]!)));
+    return [held.map((i) => labels[classes[i]!]!), scores];
+  }
+
+  private async fit(
+    name: string,
+    examples: Examples,
+    ending: Ending,
+    adapters?: Adapters,
+  ): Promise<void> {
     const { fields, model, task } = this;
     // Examples may come one by one: a first label alone cannot be told from anything.
     const enough = examples.labels.length > 1 && examples.counts().every(Boolean);
     const began = performance.now();
     const head = enough ? await this.trained(examples, ending) : undefined;
     this.ms.training = performance.now() - began;
-    this.current = { name, task, model, fields, examples, head };
+    this.current = { name, task, model, fields, examples, head, adapters };
   }
 
   private async trained(examples: Examples, ending: Ending): Promise<Head | undefined> {
@@ -222,7 +264,7 @@ class Heads {
     given: Record<string, unknown>,
     ending: Ending,
   ): Promise<unknown[]> {
-    const { head, examples, fields } = this.current;
+    const { head, examples, fields, adapters } = this.current;
     const voices = this.task === "speaker-verification";
     const known = voices ? ["threshold", "name"] : ["top_k", "function_to_apply"];
     const options = new Options(given, known);
@@ -248,7 +290,7 @@ class Heads {
       throw new InputError(`there is no voice '${name}'`, this.task, `There are: ${labels}.`);
     const names = Object.fromEntries(labels.map((label, i) => [String(i), label]));
     const apply = wanted === "default" ? "softmax" : wanted;
-    return (await this.features(inputs, ending)).map((row) => {
+    return (await this.features(inputs, ending, adapters)).map((row) => {
       const scores = head ? scoresOf(logitsOf(head, row), apply) : this.scores(examples, head, row);
       const found = best(scores, names, voices ? null : topK);
       if (!voices) return found;
@@ -259,13 +301,13 @@ class Heads {
   }
 
   private async evaluate(given: Taught, ending: Ending): Promise<Measures> {
-    const { head, examples } = this.current;
+    const { head, examples, adapters } = this.current;
     const { labels } = examples;
     const truth: string[] = [];
     const scores: Record<string, number>[] = [];
     for (const [label, inputs] of given) {
       const name = labels.includes(label) || !labels.includes(OTHER) ? label : OTHER;
-      for (const row of await this.features(inputs, ending)) {
+      for (const row of await this.features(inputs, ending, adapters)) {
         truth.push(name);
         scores.push(byLabel(labels, this.scores(examples, head, row)));
       }
@@ -281,6 +323,7 @@ class Heads {
         "personalize",
         "Load it with the model that it was made with, or teach it again.",
       );
+    if (saved.adapters) (await adapting()).checkAdapters(this.host, saved.adapters);
     if (saved.examples.size !== featuresInfo(this.host).size)
       throw new InputError("its features have another size", "personalize", "Teach it again.");
     this.current = { ...saved, name: name ?? saved.name };
