@@ -50,13 +50,15 @@ def both(gpu_browser, server, gpu_files):
     one = Visit(context, server + "/files/blank.html").start()
     for device in ("wasm", "webgpu"):
         assert one.run(OPEN, {"device": device, "threads": 1}) is None
+    one.workers = list(one.page.workers)
     yield one
     one.close()
     context.close()
 
 
 def in_workers(visit, *script):
-    return [worker.evaluate(*script) for worker in visit.page.workers]
+    """What a script returns in the workers of both pipelines."""
+    return [worker.evaluate(*script) for worker in visit.workers]
 
 
 def test_memory_of_the_gpu_that_could_not_be_allocated(both):
