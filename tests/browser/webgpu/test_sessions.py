@@ -49,11 +49,37 @@ def model(wide):
     return made.SerializeToString()
 
 
+BYTES_X = np.random.default_rng(4).integers(0, 256, (3, 42)).astype("u1")
+BYTES = """
+    const s = await ew.InferenceSession.create("/files/bytes-gpu.edge", { device: arg.device });
+    const x = new ew.Tensor("uint8", Uint8Array.from(arg.x), [3, 42]);
+    const { y } = await s.run({ x });
+    const { device } = s;
+    await s.release();
+    return { y: Array.from(y.data), device };
+"""
+
+
+def bytes_model():
+    """A product with constant weights of bytes."""
+    r = np.random.default_rng(3)
+    weights = {"w": r.integers(-128, 128, (42, 37)).astype("i1")}
+    weights |= {"xz": np.array(7, "u1"), "wz": np.array(-3, "i1")}
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w", "xz", "wz"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [3, 42])],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, [3, 37])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return made.SerializeToString()
+
+
 @pytest.fixture(scope="module")
 def sessions(gpu_files):
     """/files/wide.onnx, and packages of both models."""
-    for name, wide in (("plain", False), ("wide", True)):
-        data = model(wide)
+    for name, data in (("plain", model(False)), ("wide", model(True)), ("bytes", bytes_model())):
         (gpu_files / f"{name}.onnx").write_bytes(data)
         source = {"model.onnx": BytesSource(data, "model.onnx")}
         package = compile_inference(source, [{}], target=target_named("webgpu"))
@@ -148,6 +174,17 @@ def test_a_session(gpu_visit, sessions):
         assert "cast" in got["device"]["gpu"]["onWasm"]
     asked = len(gpu_visit.asked("pyodide.asm.wasm"))
     assert asked <= 1, "the second visit has the plans"
+
+    # products of bytes: sums of integers are exact
+    got, want = (
+        gpu_visit.run(BYTES, {"x": BYTES_X.ravel().tolist(), "device": device})
+        for device in ("webgpu", "wasm")
+    )
+    assert "error" not in got, got
+    assert got["device"]["gpu"]["onWasm"] == {}
+    (exact,) = onnxruntime.InferenceSession(bytes_model()).run(None, {"x": BYTES_X})
+    assert got["y"] == want["y"] == exact.ravel().tolist()
+    assert gpu_visit.asked("worker-webgpu-bytes.js")
 
 
 def test_where_there_is_no_gpu(visit, server, sessions):

@@ -1,23 +1,26 @@
 // An encoder-decoder model on a device: the encoder, the keys and values of cross attention, which
 // all sequences of an input share, and the decoder. Mirrors python/edgewise/session/seq2seq.py.
 
-import type { Buffer, Device, Host, PlanHandle } from "../../../device/device.ts";
+import type { Buffer, Device, Picker, PlanHandle } from "../../../device/device.ts";
 import { InputError } from "../../../shared/errors.ts";
-import type { Decoder } from "../../generation/index.ts";
+import type { Choosing, Logits } from "../../generation/index.ts";
 import type { Weights } from "../../model/weights.ts";
 import type { ManifestSlot } from "../../package/checker.ts";
 import type { Seq2SeqInfo, Seq2SeqPlan } from "../../package/manifest.ts";
 import { NOTES } from "../../package/notes.ts";
+import { EncodedSource } from "./source.ts";
 
 /** Registers of the decoder's plans. */
 const [PAST, LAST, SOURCE] = [0, 1, 2];
-type Caches = Map<string, Buffer>;
+export type Caches = Map<string, Buffer>;
 
 /** A sequence of the decoder. */
 export interface Sequence {
   /** Number of tokens in its caches. */
   past: number;
   caches: Caches;
+  /** Tokens that were chosen and, but for the last one, run before they were asked for. */
+  ahead: number[];
 }
 
 interface Loaded {
@@ -50,6 +53,8 @@ export class Seq2SeqModel {
   private readonly ids: BigInt64Array<ArrayBuffer>;
   /** Caches of closed sequences, for reuse. */
   private spare: Caches[] = [];
+  /** Chooses tokens on the device. */
+  readonly picker: Picker | undefined;
 
   /**
    * Loads the plans, and computes what depends on weights alone.
@@ -69,7 +74,7 @@ export class Seq2SeqModel {
     const { encoder, plans, capacity, vocabSize } = info;
     this.ids = new BigInt64Array(capacity);
     this.share("input_ids", 8 * capacity);
-    this.share("logits", 4 * vocabSize);
+    this.picker = device.picker?.(this.share("logits", 4 * vocabSize));
     const largest = (kind: string) => plans.filter((p) => p.kind === kind).sort(descending);
     const run = (p: Seq2SeqPlan): Run => ({ ...this.load(p), tokens: p.tokens, bound: undefined });
     // the largest first, so that the arena is allocated once
@@ -245,7 +250,8 @@ export class Seq2SeqModel {
   /** @throws OutOfMemory */
   open(): Sequence {
     const what = `the keys and values of a sequence of ${this.max_length} tokens`;
-    return { past: 0, caches: this.spare.pop() ?? this.allocate(this.info.caches, what) };
+    const caches = this.spare.pop() ?? this.allocate(this.info.caches, what);
+    return { past: 0, caches, ahead: [] };
   }
 
   /** Frees a sequence. The caches of a few are kept for the next ones. */
@@ -268,6 +274,35 @@ export class Seq2SeqModel {
 
   /** The logits after the last of `ids`, which follow those of the sequence. */
   forward(source: EncodedSource, sequence: Sequence, ids: ArrayLike<number>): Promise<number> {
+    return this.device.hosted(this.runAll(source, sequence, ids));
+  }
+
+  /** As `forward`, but chooses on the device where that can: see {@link Decoder.forwardBest}. */
+  async forwardBest(
+    source: EncodedSource,
+    sequence: Sequence,
+    ids: readonly number[],
+    { chooser }: Choosing,
+    room: number,
+  ): Promise<Logits> {
+    const { ahead, past } = sequence;
+    const most = Math.min(room, this.max_length - past);
+    if (!ahead.length && past && ids.length === 1 && chooser?.ahead && most > 1) {
+      const { plan, file } = this.step;
+      this.begin(this.step, source, sequence, ids);
+      const input = this.memory.get("input_ids")!;
+      ahead.push(
+        ...(await chooser.ahead({ plan, where: file, input, register: PAST, past, most })),
+      );
+      sequence.past += ahead.length;
+    }
+    const token = ahead.shift();
+    if (token !== undefined) return () => token;
+    const logits = this.runAll(source, sequence, ids);
+    return (await chooser?.choose()) ?? this.device.hosted(logits);
+  }
+
+  private runAll(source: EncodedSource, sequence: Sequence, ids: ArrayLike<number>): Buffer {
     const { past } = sequence;
     if (past + ids.length > this.max_length)
       throw new InputError(
@@ -282,21 +317,27 @@ export class Seq2SeqModel {
       sequence.past = past;
       throw e;
     }
-    return this.device.hosted(this.memory.get("logits")!);
+    return this.memory.get("logits")!;
   }
 
   private run(run: Run, source: EncodedSource, sequence: Sequence, ids: ArrayLike<number>): void {
+    const { device } = this;
+    this.begin(run, source, sequence, ids);
+    device.register(run.plan, PAST, sequence.past);
+    device.run(run.plan, run.file);
+    sequence.past += ids.length;
+  }
+
+  /** Binds the caches of a sequence, and writes ids. */
+  private begin(run: Run, source: EncodedSource, sequence: Sequence, ids: ArrayLike<number>): void {
     const { device } = this;
     if (run.bound?.[0] !== source || run.bound[1] !== sequence) {
       this.bindCaches(run, sequence.caches, source.caches);
       run.bound = [source, sequence];
     }
     this.writeIds(this.memory.get("input_ids")!, run.tokens, ids);
-    device.register(run.plan, PAST, sequence.past);
     device.register(run.plan, LAST, ids.length - 1);
     device.register(run.plan, SOURCE, source.positions);
-    device.run(run.plan, run.file);
-    sequence.past += ids.length;
   }
 
   private writeIds(buffer: Buffer, tokens: number, ids: ArrayLike<number>): void {
@@ -397,78 +438,6 @@ export class Seq2SeqModel {
 
 /** Closed sequences whose caches are kept: those of beams. */
 const KEPT = 8;
-
-/** An input of the encoder: a decoder whose sequences share its keys and values. */
-export class EncodedSource implements Decoder<Sequence> {
-  readonly vocab_size: number;
-  readonly max_length: number;
-  readonly config: Record<string, unknown>;
-  readonly generation_config: Record<string, unknown>;
-  /** See {@link Decoder.scored}. */
-  scored: Decoder["scored"];
-
-  constructor(
-    private readonly model: Seq2SeqModel,
-    readonly caches: Caches,
-    /** Positions of the encoder's output, without padding. */
-    readonly positions: number,
-    readonly encoder_input_ids: readonly number[] | null,
-  ) {
-    this.vocab_size = model.info.vocabSize;
-    this.max_length = model.max_length;
-    this.config = model.config;
-    this.generation_config = Object.fromEntries(
-      Object.entries(model.generation_config).filter(([name]) => !SPEECH_FIELDS.includes(name)),
-    );
-  }
-
-  get engine(): Host {
-    return this.model.device.host;
-  }
-
-  open(): Sequence {
-    return this.model.open();
-  }
-
-  /** Frees a sequence, or (without one) the source, whose sequences must be closed. */
-  close(sequence?: Sequence): void {
-    if (sequence) this.model.close(sequence);
-    else this.model.closeSource(this);
-  }
-
-  copy(source: Sequence, target: Sequence): void {
-    for (const [name, buffer] of source.caches)
-      this.model.device.copy(buffer, target.caches.get(name)!);
-    target.past = source.past;
-  }
-
-  truncate(sequence: Sequence, n: number): void {
-    sequence.past = n;
-  }
-
-  forward(sequence: Sequence, ids: ArrayLike<number>): Promise<number> {
-    return this.model.forward(this, sequence, ids);
-  }
-}
-
-/** Fields of Whisper's generation_config.json that transcription reads itself. */
-const SPEECH_FIELDS = [
-  "alignment_heads",
-  "forced_decoder_ids",
-  "is_multilingual",
-  "lang_to_id",
-  "task_to_id",
-  "language",
-  "task",
-  "prev_sot_token_id",
-  "median_filter_width",
-  "prompt_condition_type",
-  "condition_on_prev_tokens",
-  "compression_ratio_threshold",
-  "logprob_threshold",
-  "no_speech_threshold",
-  "return_timestamps",
-];
 
 /**
  * Positions that weights are taken from, of which the first `length` count: reflected at both ends,

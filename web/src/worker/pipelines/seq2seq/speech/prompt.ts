@@ -3,7 +3,8 @@
 
 import { InputError } from "../../../../shared/errors.ts";
 import { startIds } from "../fields.ts";
-import type { EncodedSource, Seq2SeqModel } from "../model.ts";
+import type { Seq2SeqModel } from "../model.ts";
+import type { EncodedSource } from "../source.ts";
 import { CODES, LANGUAGES } from "./languages.ts";
 
 const TASKS = ["transcribe", "translate"];

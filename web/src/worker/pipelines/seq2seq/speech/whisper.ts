@@ -4,7 +4,8 @@
 import type { GenerationFields } from "../../../../protocol/generation.ts";
 import { InputError } from "../../../../shared/errors.ts";
 import { type GenerateOutput, generate, type Streamer } from "../../../generation/index.ts";
-import type { EncodedSource, Seq2SeqModel } from "../model.ts";
+import type { Seq2SeqModel } from "../model.ts";
+import type { EncodedSource } from "../source.ts";
 import { tokenTimes } from "./alignment.ts";
 import type { Features } from "./features.ts";
 import { firstTokens, idOf, noTimestampsId, type PromptOptions } from "./prompt.ts";

@@ -1,0 +1,88 @@
+"""Whisper and text-to-image on a page's GPU: what WebAssembly makes of the same packages."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from edgewise.cli import main
+
+from tests.pipelines.diffusion import tiny_diffusion
+from tests.seq2seq.sounds import samples
+
+from ..pipelines.test_generation import MODELS, SPECIAL, tokenizer
+
+
+@pytest.fixture(scope="module")
+def packages(gpu_files, tmp_path_factory):
+    """/files/whisper-gpu.edge and /files/draw-gpu.edge, of the smallest models."""
+    folder = tmp_path_factory.mktemp("models")
+    whisper = shutil.copytree(MODELS / "whisper", folder / "whisper")
+    tokenizer(whisper, 181, SPECIAL)
+    config = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 8}
+    config |= {"chunk_length": 1, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000}
+    (whisper / "preprocessor_config.json").write_text(json.dumps(config))
+    tiny_diffusion.make(folder / "draw")
+    for task, name in (("asr", "whisper"), ("text-to-image", "draw")):
+        out = str(gpu_files / f"{name}-gpu.edge")
+        main(["build", "--task", task, str(folder / name), "--target", "webgpu", "-o", out])
+    return gpu_files
+
+
+HEAR = """
+    const options = { device: arg.device };
+    const p = await ew.pipeline("asr", "/files/whisper-gpu.edge", options);
+    const sound = { raw: Float32Array.from(arg.sound), sampling_rate: 16000 };
+    const found = [];
+    for (const more of arg.calls) found.push(await p(sound, { max_new_tokens: 4, ...more }));
+    const { device } = p.info;
+    await p.dispose();
+    return { found, device };
+"""
+COUNT = """() => {
+    const of = globalThis.GPUComputePassEncoder?.prototype;
+    if (!of || globalThis.dispatches) return;
+    globalThis.dispatches = 1;
+    const original = of.dispatchWorkgroups;
+    of.dispatchWorkgroups = function (...all) {
+      globalThis.dispatches++;
+      return original.apply(this, all);
+    };
+}"""
+OPEN = "window.p = await ew.pipeline('text-to-image', '/files/draw-gpu.edge', { device: arg })"
+DRAW = """
+    const r = await p("the cat", { num_inference_steps: 2, seed: 3 });
+    const { device } = p.info;
+    await p.dispose();
+    const [{ data, width, height }] = r.images;
+    return { data: Array.from(data), width, height, device };
+"""
+
+
+def test_whisper(gpu_visit, packages):
+    sound = samples(14400, 1)
+    calls = [{}, {"return_timestamps": "word"}]
+    gpu, wasm = (
+        gpu_visit.run(HEAR, {"device": d, "sound": sound.tolist(), "calls": calls})
+        for d in ("webgpu", "wasm")
+    )
+    assert "error" not in gpu, gpu["error"]["message"]
+    assert gpu["device"]["name"] == "webgpu" and wasm["device"]["name"] == "wasm"
+    assert gpu["found"] == wasm["found"]
+
+
+def test_drawing(gpu_visit, packages):
+    pictures, dispatches = [], []
+    for device in ("webgpu", "wasm"):
+        gpu_visit.run(OPEN, device)
+        for worker in gpu_visit.page.workers:
+            worker.evaluate(COUNT)
+        pictures.append(gpu_visit.run(DRAW))
+        found = [w.evaluate("() => globalThis.dispatches ?? 0") for w in gpu_visit.page.workers]
+        dispatches.append(max(found))
+    gpu, wasm = pictures
+    assert dispatches[0] > 100 and dispatches[1] <= 1, dispatches
+    assert "error" not in gpu, gpu["error"]["message"]
+    assert gpu["device"]["name"] == "webgpu" and wasm["device"]["name"] == "wasm"
+    assert (gpu["width"], gpu["height"]) == (wasm["width"], wasm["height"])
+    assert np.abs(np.subtract(gpu["data"], wasm["data"])).max() <= 1

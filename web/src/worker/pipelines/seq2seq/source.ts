@@ -1,0 +1,91 @@
+// An encoded input, as the generation loop sees it.
+
+import type { Host } from "../../../device/device.ts";
+import type { Choosing, Decoder, Logits } from "../../generation/index.ts";
+import type { Caches, Seq2SeqModel, Sequence } from "./model.ts";
+
+/** An input of the encoder: a decoder whose sequences share its keys and values. */
+export class EncodedSource implements Decoder<Sequence> {
+  readonly vocab_size: number;
+  readonly max_length: number;
+  readonly config: Record<string, unknown>;
+  readonly generation_config: Record<string, unknown>;
+  /** See {@link Decoder.scored}. */
+  scored: Decoder["scored"];
+
+  constructor(
+    private readonly model: Seq2SeqModel,
+    readonly caches: Caches,
+    /** Positions of the encoder's output, without padding. */
+    readonly positions: number,
+    readonly encoder_input_ids: readonly number[] | null,
+  ) {
+    this.vocab_size = model.info.vocabSize;
+    this.max_length = model.max_length;
+    this.config = model.config;
+    this.generation_config = Object.fromEntries(
+      Object.entries(model.generation_config).filter(([name]) => !SPEECH_FIELDS.includes(name)),
+    );
+  }
+
+  get engine(): Host {
+    return this.model.device.host;
+  }
+
+  open(): Sequence {
+    return this.model.open();
+  }
+
+  /** Frees a sequence, or (without one) the source, whose sequences must be closed. */
+  close(sequence?: Sequence): void {
+    if (sequence) this.model.close(sequence);
+    else this.model.closeSource(this);
+  }
+
+  copy(source: Sequence, target: Sequence): void {
+    for (const [name, buffer] of source.caches)
+      this.model.device.copy(buffer, target.caches.get(name)!);
+    target.past = source.past;
+    target.ahead = source.ahead.slice();
+  }
+
+  truncate(sequence: Sequence, n: number): void {
+    sequence.past = n;
+    sequence.ahead = [];
+  }
+
+  /** See {@link Decoder.choosing}. */
+  choosing(members: Choosing["members"], work: number): Choosing | undefined {
+    const { picker } = this.model;
+    const chooser = picker?.begin(members, work);
+    return chooser && { members, work, picker, chooser };
+  }
+
+  /** See {@link Decoder.forwardBest}. */
+  forwardBest(sequence: Sequence, ids: number[], by: Choosing, room: number): Promise<Logits> {
+    return this.model.forwardBest(this, sequence, ids, by, room);
+  }
+
+  forward(sequence: Sequence, ids: ArrayLike<number>): Promise<number> {
+    return this.model.forward(this, sequence, ids);
+  }
+}
+
+/** Fields of Whisper's generation_config.json that transcription reads itself. */
+const SPEECH_FIELDS = [
+  "alignment_heads",
+  "forced_decoder_ids",
+  "is_multilingual",
+  "lang_to_id",
+  "task_to_id",
+  "language",
+  "task",
+  "prev_sot_token_id",
+  "median_filter_width",
+  "prompt_condition_type",
+  "condition_on_prev_tokens",
+  "compression_ratio_threshold",
+  "logprob_threshold",
+  "no_speech_threshold",
+  "return_timestamps",
+];
