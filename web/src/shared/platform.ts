@@ -32,6 +32,9 @@ export interface DeviceInfo {
     pipelines: number;
     /** Kernels whose steps run in WebAssembly instead, each with a copy to it and back, and why. */
     onWasm: Record<string, string>;
+    /** Bytes of these copies so far, from the GPU and to it. */
+    downloads: number;
+    uploads: number;
   };
 }
 

@@ -2,7 +2,7 @@
 // tokens of several runs are read at once. The twin of python/edgewise/webgpu/choice.py.
 
 import { ARGMAX, TOP } from "../../gen/shaders.ts";
-import type { Chooser, Chosen, Host, Picker, PlanHandle, TokenRuns } from "../device.ts";
+import type { Chooser, Chosen, Host, Picker, PlanHandle, TokenRuns, Watcher } from "../device.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import type { GpuRange } from "./memory.ts";
 import { refused } from "./pipelines.ts";
@@ -26,6 +26,8 @@ const AHEAD_MS = 80;
 export interface ChoiceDevice {
   readonly gpu: Gpu;
   readonly host: Host;
+  /** A profile that records each run. */
+  readonly watcher: Watcher | undefined;
   /** Does work in the order of calls. */
   add(work: () => void | Promise<void>): void;
   /** Begins a read in the order of calls, unless earlier work has failed. */
@@ -205,7 +207,7 @@ export class GpuPicker implements Picker {
     const fits = pace ? Math.max(1, Math.floor(AHEAD_MS / pace)) : 1;
     const most = Math.min(runs.most, fits, MOST_AHEAD);
     const plan = device.plan(runs.plan);
-    if (plan.mixed) return [];
+    if (plan.mixed || device.watcher) return [];
     device.add(() => plan.connect());
     let started = 0;
     const tokens = await device.reading(() => {

@@ -180,13 +180,18 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
   get info(): DeviceInfo {
     const { flavour, threads } = this.choice;
     const onWasm: Record<string, string> = {};
-    for (const { places } of this.plans.values()) Object.assign(onWasm, places.onWasm);
+    let [downloads, uploads] = [0, 0];
+    for (const { places } of this.plans.values()) {
+      Object.assign(onWasm, places.onWasm);
+      downloads += places.downloads;
+      uploads += places.uploads;
+    }
     return {
       name: "webgpu",
       flavour,
       threads,
       why: this.why,
-      gpu: { adapter: this.gpu.name, pipelines: this.pipelines.size, onWasm },
+      gpu: { adapter: this.gpu.name, pipelines: this.pipelines.size, onWasm, downloads, uploads },
     };
   }
 
@@ -446,18 +451,24 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
     this.go(handle, where, ({ parts }) => [parts.initCount + step, parts.initCount + step + 1]);
   }
 
-  /** Runs steps; not after a failure that no read has reported. */
+  /** Runs work on a plan in the order of calls; not after a failure that no read has reported. */
+  within(handle: PlanHandle, where: string, work: (plan: GpuPlan) => void | Promise<void>): void {
+    this.add(() => {
+      if (this.order.failed) return;
+      const plan = this.plan(handle);
+      plan.running = where;
+      return work(plan);
+    });
+  }
+
   private go(
     handle: PlanHandle,
     where: string,
     steps: (plan: GpuPlan) => [first: number, end: number],
   ): void {
-    this.add(() => {
-      if (this.order.failed) return;
-      const plan = this.plan(handle);
+    this.within(handle, where, (plan) => {
       const [first, end] = steps(plan);
       if (first === end) return;
-      plan.running = where;
       if (first < plan.parts.initCount) for (const one of this.plans.values()) one.computed();
       return plan.run(first, end);
     });

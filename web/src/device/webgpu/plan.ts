@@ -249,12 +249,12 @@ export class GpuPlan implements PlanContext {
   }
 
   /** Sets the grids that follow registers. */
-  private move(): void {
+  move(): void {
     for (const launch of this.movers) launch.move();
   }
 
   /** Adds launches to a pass. Their pipelines must have been made. */
-  private encode(pass: GPUComputePassEncoder, first: number, end: number): void {
+  encode(pass: GPUComputePassEncoder, first: number, end: number): void {
     let last: GPUComputePipeline | undefined;
     for (let i = first; i < end; i++) {
       const { list } = this.launches[i]!;
@@ -329,6 +329,11 @@ export class GpuPlan implements PlanContext {
       behind = Math.min(i + MORE, end);
     }
     this.unchecked ||= this.fails;
+  }
+
+  /** First step of a launch, and the one behind its last. */
+  spanOf(launch: number): [first: number, end: number] {
+    return [this.firsts[launch]!, this.firsts[launch + 1]!];
   }
 
   /** What runs where. */

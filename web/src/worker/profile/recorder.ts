@@ -4,9 +4,11 @@
 import type { Buffer, Device, PlanHandle, PlanInfo } from "../../device/device.ts";
 import { openDevice } from "../../device/open.ts";
 import { slotsOfPlan } from "../../device/plan-header.ts";
+import type { GpuDevice } from "../../device/webgpu/device.ts";
 import { LIMITS } from "../../gen/limits.ts";
 import type { Limits, PlanNotes, ProfileData } from "../../protocol/profile.ts";
 import { InputError } from "../../shared/errors.ts";
+import { builtFor, measure } from "./gpu.ts";
 
 interface Watched {
   known: PlanInfo;
@@ -22,17 +24,13 @@ export class Recorder {
   /** Plans that were freed meanwhile; their handles may be reused. */
   private readonly gone: Watched[] = [];
   private readonly begun = performance.now();
+  private readonly gpu: GpuDevice | undefined;
 
   constructor(private readonly device: Device) {
-    if (device.info.name === "webgpu")
-      throw new InputError(
-        "steps on WebGPU are not measured",
-        "profile",
-        "Profile the model on the device 'wasm'.",
-      );
     if (device.watcher)
       throw new InputError("another profile is active", "profile", "Let it end first.");
     device.watcher = this;
+    if (device.info.name === "webgpu") this.gpu = device as GpuDevice;
   }
 
   /** Runs a plan in place of the device and records the time of each step. */
@@ -43,12 +41,14 @@ export class Recorder {
     const ms = new Float64Array(steps);
     const began = performance.now();
     let before = began;
-    for (let i = 0; i < steps; i++) {
-      device.runStep(plan, i, where);
-      const after = performance.now();
-      ms[i] = after - before;
-      before = after;
-    }
+    if (this.gpu) measure(this.gpu, plan, where, ms);
+    else
+      for (let i = 0; i < steps; i++) {
+        device.runStep(plan, i, where);
+        const after = performance.now();
+        ms[i] = after - before;
+        before = after;
+      }
     let watched = this.plans.get(plan);
     if (watched?.known !== known) {
       if (watched) this.gone.push(watched);
@@ -64,7 +64,8 @@ export class Recorder {
 
   /** Stops recording and returns the profile. */
   async stop(): Promise<ProfileData> {
-    const { device } = this;
+    const { device, gpu } = this;
+    await gpu?.ready(); // for runs whose results nothing has read
     const wallMs = performance.now() - this.begun;
     this.release();
     const plans = await Promise.all(
@@ -77,10 +78,10 @@ export class Recorder {
       })),
     );
     return {
-      flavour: device.choice.flavour,
+      flavour: gpu ? builtFor(gpu) : device.choice.flavour,
       threads: device.choice.threads,
       wallMs,
-      limits: plans.length ? await limits(device) : {},
+      limits: plans.length && !gpu ? await limits(device) : {},
       plans,
     };
   }
