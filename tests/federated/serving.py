@@ -32,7 +32,8 @@ class Server:
             self.folder.create(settings, weights)
         self.settings, self.state = self.folder.settings(), self.folder.state()
         self.schema = Schema.of({n: x.shape for n, x in self.state.arrays.items()})
-        self.hub = Hub(self.schema, self.settings.codec, hub_options(self.settings)).start()
+        options, part = hub_options(self.settings), self.settings.part
+        self.hub = Hub(self.schema, self.settings.codec, options, part=part).start()
         self.url = f"ws://127.0.0.1:{self.hub.port}"
         self.thread = threading.Thread(target=self._play, daemon=True)
         self.states = {self.state.number: self.state.arrays}

@@ -9,6 +9,7 @@ import struct
 import numpy as np
 import pytest
 from edgewise.federated.codec import CODECS, LEVELS, Schema, base_of, pack, unpack
+from edgewise.federated.local_training import drawn
 from edgewise.federated.protocol import Refusal
 from safetensors import deserialize
 
@@ -26,6 +27,7 @@ SHAPES = {
     "empty": (0, 3),
 }
 FIELDS = {"base": "b" * 64, "run": "run", "round": "3"}
+RATE, MU = 0.012, 37.5  # of FedProx
 HARD = [0.0, -0.0, 6e-8, 2e-8, -65504.0, 1e-5, 3.0517578e-5, 0.1, -0.5, 1.5, 2.5, 1 / 3]
 
 
@@ -61,6 +63,12 @@ def make():
         "values": {n: text(x) for n, x in values.items()},
         "left": {n: text(x) for n, x in left.items()},
         "files": files,
+        "part": schema.part("B").sha256,
+        "drawn": {
+            "rate": RATE,
+            "mu": MU,
+            "values": {n: text(drawn(x, left[n], RATE, MU)) for n, x in values.items()},
+        },
         "halves": [text(halves), text(np.frombuffer(halves, "<f4").astype("<f2"))],
     }
 

@@ -64,6 +64,26 @@ def test_the_mean_is_exact(tmp_path, seed):
     assert [(line["round"], line["participants"]) for line in log] == [(n, 8) for n in range(1, 6)]
 
 
+@pytest.mark.parametrize("codec", ["float32", "int4"])
+def test_b_alone_changes(tmp_path, codec):
+    """The others keep their bits, at the server and at clients that got changes of B."""
+    toys = [Toy(k) for k in range(3)]
+    server = Server(tmp_path / "run", clients=3, rounds=2, part="B", codec=codec)
+    given = {}
+    clients = [Running(server.url, t, on_weights=given.update) for t in toys]
+    server.start(3)
+    arrays, _ = server.end()
+    for client in clients:
+        client.end()
+    b = "m.lora_B.weight"
+    for name, before in WEIGHTS.items():
+        same = np.array_equal(arrays[name], before) and np.array_equal(given[name], before)
+        assert same == (name != b)
+    if codec == "float32":
+        expected = mean_of_round(mean_of_round(WEIGHTS, toys, 1), toys, 2)
+        assert ulps({b: arrays[b]}, {b: expected[b]}) <= 1
+
+
 def test_a_lossy_codec_stays_close(tmp_path):
     """Rounding is carried over to the next update, on both ways."""
     toys = [Toy(k) for k in range(3)]

@@ -23,7 +23,7 @@ def random_values(seed, schema=SCHEMA, scale=1.0):
 class Toy:
     """Training that takes `seconds` and adds random_values of (k, round)."""
 
-    schema = SCHEMA
+    schema, settings = SCHEMA, ("proximal-mu", "part")
 
     def __init__(self, k, seconds=0.0, scale=1.0):
         self.k, self.seconds, self.scale, self.calls = k, seconds, scale, 0

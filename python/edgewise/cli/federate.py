@@ -28,6 +28,7 @@ SITES = "write the run's folder alone, for `flwr run` with SuperNodes that are s
 SCHEDULES = ("constant", "cosine")
 SCHEDULE = "of the learning rate over the rounds; cosine: down to a tenth"
 AGGREGATE = "what is trained and sent; B: LoRA's matrices B alone, half the bytes"
+AUDIT = "public texts: some clients train on them, and the server compares"
 ORIGINS = "origin of pages that may connect, or * (default: this machine's, all with --tickets)"
 
 
@@ -118,6 +119,9 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add("--mu", type=float, default=0.1, help="fedprox: weight of the distance")
     add("--server-learning-rate", type=float, default=0.01, help="fedadam (default %(default)s)")
     add("--seed", type=int, default=0, help="of the local training")
+    add("--audit", nargs="+", metavar="FILE", help=AUDIT)
+    add("--audit-share", type=float, default=0.1, help="of the clients, by chance, in each round")
+    add("--audit-tolerance", type=float, default=0.2, help="how far updates may differ")
     add("--schedule", default="constant", choices=SCHEDULES, help=SCHEDULE)
     add("--aggregate", default="all", choices=("all", "B"), help=AGGREGATE)
     add("--evaluation", nargs="+", help="text files whose loss is computed after each round")
@@ -265,6 +269,21 @@ def _spent(line: dict[str, Any]) -> str:
     return f", epsilon {told['epsilon']:.4g}" if told and told["epsilon"] is not None else ""
 
 
+def _audit(args: argparse.Namespace) -> dict[str, Any] | None:
+    """What --audit says."""
+    if not args.audit:
+        return None
+    names = ("learning_rate", "batch_size", "sequence_length", "dtype")
+    trainer = {name: getattr(args, name) for name in names}
+    return {
+        "model": os.path.abspath(args.model),
+        "trainer": {**trainer, "lora": None if args.full else _lora(args)},
+        "texts": [text for path in args.audit for text in read_texts(path)],
+        "share": args.audit_share,
+        "tolerance": args.audit_tolerance,
+    }
+
+
 def _tickets(args: argparse.Namespace) -> list[str] | None:
     """The lines of the file of --tickets."""
     if not args.tickets:
@@ -293,6 +312,7 @@ def _settings(args: argparse.Namespace, settings: Any) -> Any:
         server_learning_rate=args.server_learning_rate,
         seed=args.seed,
         schedule=args.schedule,
+        audit=_audit(args),
         part=None if args.aggregate == "all" else args.aggregate,
         host=args.host,
         port=args.port,

@@ -66,8 +66,14 @@ class Trained:
     metrics: Mapping[str, float]
 
 
+SETTINGS = ("proximal-mu", "part", "audit")
+"""Settings of a task that change what is trained."""
+
+
 class Training(Protocol):
-    """What a client trains."""
+    """What a client trains. Its attribute `settings`, if it has one, names those of SETTINGS that
+    `train` applies; tasks with others are declined.
+    """
 
     @property
     def schema(self) -> Schema:
@@ -363,10 +369,14 @@ class FederatedClient:
 
     def _train(self, task: Mapping[str, Any], plan: Plan | None, end: float) -> Finished:
         state, schema = self.state, self._changing(task)
-        part = {} if task.get("part") is None else {"part": task["part"]}
+        more = {n: task[n] for n in ("part", "audit") if task.get(n) is not None}
+        config = {**task["config"], **more}
+        for name in SETTINGS:
+            if config.get(name) and name not in getattr(self.training, "settings", ()):
+                raise InputError("this client does not train with it", f"config '{name}'")
         trained = self.training.train(
             state.values,
-            {**task["config"], **part},
+            config,
             task["seed"],
             task["round"],
             lambda: self._leaving or time.monotonic() > end,
@@ -378,18 +388,16 @@ class FederatedClient:
             state.finish(*make_update(plan, changes, schema, state))
             assert state.finished is not None
             return state.finished
-        changes, before = clipped(changes, task, state.left)
+        # what was rounded away comes from the client's data: an audit's update is without it
+        audit = task.get("audit") is not None
+        changes, before = clipped(changes, task, {} if audit else state.left)
         fields = {"base": task["base"], "run": task["run"], "round": str(task["round"])}
         data, _, left = pack(changes, schema, task["codec"], fields, before)
         state.finish(
             Finished(
-                (task["run"], task["round"], task["base"]),
-                data,
-                trained.examples,
-                trained.steps,
-                dict(trained.metrics),
+                key_of(task, None), data, trained.examples, trained.steps, dict(trained.metrics)
             ),
-            left,
+            state.left if audit else left,
         )
         assert state.finished is not None
         return state.finished
@@ -444,6 +452,7 @@ TASK_FIELDS: dict[str, Callable[[Any], bool]] = {
     "secure": lambda x: x is None or isinstance(x, dict) and _is_time(x.get("stage")),
     "privacy": lambda x: x is None or isinstance(x, dict),
     "part": lambda x: x is None or isinstance(x, str),
+    "audit": lambda x: x is None or isinstance(x, dict),
 }
 
 

@@ -67,6 +67,8 @@ class ClientTerms:
                 f"the task is for {cohort} clients, this one takes part from"
                 f" {self.minimum_cohort} on"
             )
+        elif plan is None and task.get("audit") is not None:
+            pass  # nothing of the client's data is in its update
         elif plan is None and self.secure_aggregation == "required":
             reason = "the terms require secure aggregation, which the task does not have"
         elif self.maximum_epsilon is not None:
@@ -121,7 +123,8 @@ def key_of(task: Mapping[str, Any], plan: Plan | None) -> tuple[Any, ...]:
     """What an update is made for. With secure aggregation that is the whole plan: a hub that
     changes codec, clip or noise of a task would get numbers whose noise was measured for others.
     """
-    key = (task["run"], task["round"], task["base"])
+    audit = " audit" if task.get("audit") is not None else ""  # of other data
+    key = (task["run"], task["round"], task["base"] + audit)
     return key if plan is None else (*key, plan.context.hex())
 
 

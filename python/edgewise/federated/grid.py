@@ -15,6 +15,8 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from ..errors import EdgewiseError
+from .audit import Auditor
 from .broadcast import Base, Broadcast
 from .hub import Hub
 from .protocol import Refusal
@@ -61,6 +63,7 @@ class TabGrid(Grid):
         deadline: seconds of a round; the strategy's timeout may be shorter.
         seed: of the run.
         on_round: called after each round with a record for the log.
+        auditor: audits clients; None: nobody does.
     """
 
     def __init__(
@@ -71,7 +74,11 @@ class TabGrid(Grid):
         deadline: float,
         seed: int = 0,
         on_round: Callable[[dict[str, Any]], object] | None = None,
+        auditor: Auditor | None = None,
     ) -> None:
+        self.auditor = auditor
+        self._audits: dict[int, Task] = {}  # of the present round, by node
+        self._audited: dict[int, float] = {}  # difference to the server's update, by node
         self.hub, self.broadcast, self.rules, self.deadline = hub, broadcast, rules, deadline
         self.seed, self.on_round = seed, on_round
         self._run: Any = None
@@ -114,7 +121,11 @@ class TabGrid(Grid):
                 if content not in made:
                     made[content] = self._task(message, len(messages), seconds)
                 tasks[message.metadata.dst_node_id] = made[content]
-        outcomes = self.hub.assign_all(tasks)
+        self._audits, self._audited = {}, {}
+        if self.auditor is not None and tasks and (drawn := self.auditor.drawn(tasks)):
+            audit = self.auditor.audit(next(iter(tasks.values())))
+            self._audits = dict.fromkeys(drawn, audit)
+        outcomes = self.hub.assign_all({**tasks, **self._audits})
         ids = []
         for message in messages:
             outcome = outcomes.get(message.metadata.dst_node_id)
@@ -196,6 +207,8 @@ class TabGrid(Grid):
             node = message.metadata.dst_node_id
             if (error := outcome.exception()) is not None:
                 refused[node] = error
+            elif node in self._audits:
+                refused[node] = self._judged(node, outcome.result())
             else:
                 updates[node] = outcome.result()
         refused.update(far_from_others(updates))
@@ -205,6 +218,19 @@ class TabGrid(Grid):
         return [self._reply(by_node[n], updates[n]) for n in good] + [
             Message(Error(REFUSED, str(refused[n])), reply_to=by_node[n]) for n in sorted(refused)
         ]
+
+    def _judged(self, node: int, update: Verified) -> Refusal:
+        """Why an audited client's update does not count; one that is not honest is shut out."""
+        assert self.auditor is not None
+        try:
+            self._audited[node] = self.auditor.difference(self._audits[node], update)
+        except EdgewiseError as e:  # the server could not train: nobody is to blame
+            return Refusal("audit", f"the server has no update to compare with: {e}")
+        why = self.auditor.objection(self._audited[node])
+        if why is None:
+            return Refusal("audit", "the client was audited")
+        self.hub.shut_out(node, why)
+        return why
 
     def _record(
         self,
@@ -229,7 +255,8 @@ class TabGrid(Grid):
         self.hub.announce(nodes, lambda n: {**record, "counted": n in counted})
         names = {n: s.name for n in nodes if (s := self.hub.sessions.get(n)) is not None}
         base = None if self._made is None else self._made[2].sha256
-        return {**record, "base": base, "errors": errors, "names": names, "digests": digests}
+        more = {"base": base, "errors": errors, "names": names, "digests": digests}
+        return {**record, **more, **({"audited": self._audited} if self._audits else {})}
 
 
 def _only(records: Mapping[str, Any]) -> Any:

@@ -139,6 +139,10 @@ class Hub(Uploads, SecureRounds):
         texts = {node: encode("result", **fields(node)) for node in nodes}
         self._loop.call_soon_threadsafe(self._announce, texts)
 
+    def shut_out(self, node: int, why: Refusal) -> None:
+        """Ends a client's part in the run. With tickets it cannot come back as another client."""
+        self._loop.call_soon_threadsafe(self._shut_out, node, why)
+
     def publish(self, last: Last, seconds: float) -> None:
         """Gives all clients the weights after the last round; waits until they have them, for
         `seconds` at most.
@@ -202,12 +206,23 @@ class Hub(Uploads, SecureRounds):
         for text, some in sockets.items():
             broadcast(some, text)
 
+    def _shut_out(self, node: int, why: Refusal) -> None:
+        session = self.sessions.get(node)
+        if session is None:
+            return
+        session.shut_out = why
+        if session.socket is not None:
+            broadcast([session.socket], encode("refused", code=why.code, reason=str(why)))
+            asyncio.ensure_future(session.socket.close(REFUSED, why.code))
+
     def _forget(self, session: Session, left: float) -> None:
         """Drops a session whose client did not come back since."""
         if session.socket is None and session.left == left:
             self._drop(session, Refusal("gone", "the client did not come back"))
 
     def _drop(self, session: Session, reason: Refusal) -> None:
+        if session.shut_out is not None:
+            return  # it is remembered, so that it does not come back
         with self._lock:
             self.sessions.pop(session.node, None)
         self._tokens.pop(session.token, None)
@@ -255,6 +270,9 @@ class Hub(Uploads, SecureRounds):
         hello = check(message)
         ticket = admit(hello, self.schema, self.codec, self.options)
         session = self._tokens.get(hello["resume"] or "")
+        known = session or self._tickets.get(ticket)
+        if known is not None and known.shut_out is not None:
+            raise known.shut_out
         if session is not None and session.ticket == ticket:
             old, session.socket = session.socket, socket
             session.greet(hello)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import tempfile
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import Aborted, InputError
+from ..training.data import Rows
 from ..training.trainer import Progress, Trainer
 from ..training.trainer.batches import Data, rows_of
-from .client import Trained
+from .client import SETTINGS, Trained
 from .codec import Floats, Schema, Values
 
 STEPS = 10
@@ -33,6 +35,8 @@ class LocalTraining:
     Raises:
         InputError: the data cannot be used.
     """
+
+    settings = SETTINGS
 
     def __init__(self, trainer: Trainer, data: Data | None, examples: int | None = None) -> None:
         self.trainer = trainer
@@ -90,15 +94,20 @@ class LocalTraining:
         number: int,
         stop: Callable[[], bool],
     ) -> Trained:
-        """As Training.train; `seed` is not used.
+        """As Training.train; `seed` is for audits alone.
+
+        With `audit` ({texts, batch, sequence}) in the config it trains on these texts, in the order
+        and with the dropout of `seed`, as a page does (web/src/federated/trainers.ts).
 
         Of the config it reads local-steps (updates, default 10), learning-rate, proximal-mu
         (FedProx, see `drawn`), and part: what is not in it is put back after each update, so that
         the next gradients are those of the others alone.
         """
-        if self.rows is None:
-            raise InputError("there is nothing to train on", "data")
         trainer = self.trainer
+        audit = config.get("audit")
+        rows = self.rows if audit is None else self._public(audit, seed)
+        if rows is None:
+            raise InputError("there is nothing to train on", "data")
         steps = _number(config, "local-steps", STEPS)
         if steps < 1:
             raise InputError(f"it is {steps:g}", "config 'local-steps'", "Give at least 1.")
@@ -108,7 +117,9 @@ class LocalTraining:
         trainer.resume(self._start, changed=["learning_rate"])
         trainer.optimizer.lr = rate
         self.put(weights)
-        trainer.epoch = trainer.first_epoch = number
+        trainer.epoch = trainer.first_epoch = number if audit is None else 0
+        own = trainer.session.seed
+        trainer.session.seed = own if audit is None else seed
 
         class Signal:
             @property
@@ -125,17 +136,39 @@ class LocalTraining:
                 }
             )
 
-        history = trainer.fit(
-            self.rows,
-            max_steps=int(steps),
-            callbacks=[pull] if mu or len(changing) < len(self.names) else [],
-            progress=False,
-            signal=Signal(),  # type: ignore[arg-type]
-        )
+        try:
+            history = trainer.fit(
+                rows,
+                max_steps=int(steps),
+                callbacks=[pull] if mu or len(changing) < len(self.names) else [],
+                progress=False,
+                signal=Signal(),  # type: ignore[arg-type]
+            )
+        finally:
+            trainer.session.seed = own
         if stop():
             raise Aborted("the deadline has passed", f"round {number}")
         metrics = {"loss": sum(history.losses) / len(history.losses)}
-        return Trained(self.weights(), self.examples, len(history.losses), metrics)
+        examples = self.examples if audit is None else len(rows) * trainer.options.batch_size
+        return Trained(self.weights(), examples, len(history.losses), metrics)
+
+    def _public(self, audit: Any, seed: int) -> Rows:
+        """The rows of an audit's texts."""
+        options = self.trainer.options
+        texts = audit.get("texts") if isinstance(audit, dict) else None
+        if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
+            raise InputError("it has no texts", "task 'audit'")
+        if (audit.get("batch"), audit.get("sequence")) != (
+            options.batch_size,
+            options.sequence_length,
+        ):
+            raise InputError(
+                f"it is for batches of {str(audit.get('batch'))[:9]} x"
+                f" {str(audit.get('sequence'))[:9]} tokens, this client trains"
+                f" {options.batch_size} x {options.sequence_length}",
+                "task 'audit'",
+            )
+        return rows_of(texts, self.trainer.model, dataclasses.replace(options, seed=seed))
 
 
 def drawn(here: Floats, first: Floats, rate: float, mu: float) -> Floats:

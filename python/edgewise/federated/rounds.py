@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 
 from .admission import HubOptions
+from .audit import Auditor
 from .broadcast import Broadcast
 from .codec import Schema
 from .grid import TabGrid
@@ -142,13 +143,16 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
         broadcast.restore(state.parts["base"], first)
     lines: list[dict[str, Any]] = []  # of the log, until the round's state is written
     count = affordable(folder, settings, settings.rounds - first)
-    grid = grid_of(hub, broadcast, folder, settings, lines.append)
+    auditor = None if settings.audit is None else Auditor.of(settings.audit)
+    grid = grid_of(hub, broadcast, folder, settings, lines.append, auditor)
 
     def base() -> dict[str, Any]:
         return {} if broadcast.base is None else {"base": broadcast.base.values}
 
     config = train_config(settings)
     newest = make_rounds(folder, settings, state, schema, grid, count, lines, base, config)
+    if auditor is not None:
+        auditor.close()
     if count < settings.rounds - first:
         folder.spend(folder.budget()[0], ended=True)
     following = first + count + 1
@@ -241,12 +245,13 @@ def grid_of(
     folder: RunFolder,
     settings: Settings,
     on_round: Callable[[dict[str, Any]], object],
+    auditor: Auditor | None = None,
 ) -> TabGrid:
     """The grid that settings need."""
     rules = Rules(settings.clip, settings.examples, settings.uniform, settings.needed)
     common = (hub, broadcast, rules, settings.deadline, settings.seed, on_round)
     if not settings.secure and not settings.noise:
-        return TabGrid(*common)
+        return TabGrid(*common, auditor)
 
     def begin() -> int:
         begun = folder.budget()[0] + 1

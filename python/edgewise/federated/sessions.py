@@ -42,6 +42,7 @@ class Task:
         secure: the plan of the client's group, or None: updates are sent as they are.
         stage: seconds of each stage of secure aggregation.
         part: of the parameters that is trained, see codec.Schema.part.
+        audit: {texts, batch, sequence}: train on these in place of the client's data.
     """
 
     run: str
@@ -57,6 +58,7 @@ class Task:
     secure: Plan | None = None
     stage: float = 30.0
     part: str | None = None
+    audit: Mapping[str, Any] | None = None
 
     def message(self, file: File | None, seconds: float) -> dict[str, Any]:
         """The message `task`.
@@ -78,6 +80,7 @@ class Task:
             "deadline": max(0.0, seconds),
             "cohort": self.cohort,
             "part": self.part,
+            "audit": self.audit,
             "privacy": self.privacy,
             "secure": plan
             and {
@@ -163,6 +166,7 @@ class Session:
         left: when it lost its connection, by time.monotonic.
         work: the task that it has, or None.
         have: identity of the weights that it has.
+        shut_out: why it may not take part any more, or None.
         strikes, stray: refused messages, and chunks without a task, of the present connection.
     """
 
@@ -171,6 +175,7 @@ class Session:
         self.socket: ServerConnection | None = None
         self.left = time.monotonic()
         self.work: Work | None = None
+        self.shut_out: Refusal | None = None
         self.download: asyncio.Task[None] | None = None
         self.receipts: OrderedDict[tuple[str, int], tuple[str, str]] = OrderedDict()
         self.greet(hello)
@@ -195,7 +200,8 @@ class Session:
     @property
     def ready(self) -> bool:
         """Whether it can get a task."""
-        return self.socket is not None and self.available and self.work is None
+        free = self.available and self.work is None and self.shut_out is None
+        return self.socket is not None and free
 
     @property
     def file(self) -> File | None:

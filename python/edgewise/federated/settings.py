@@ -81,6 +81,8 @@ class Settings:
         epsilon: the run ends before it spends more; None: without limit.
         delta: of epsilon.
         part: of the parameters that is trained and sent, see codec.Schema.part; None: all.
+        audit: of audit.Auditor: {model: path, trainer: arguments of Trainer (lora: as here), texts,
+            share, tolerance}; None: no client is audited.
         schedule: of the local learning rate over the rounds: "constant", or "cosine": half a cosine
             wave from `learning_rate` down to a tenth of it.
     """
@@ -121,6 +123,7 @@ class Settings:
     delta: float = 1e-5
     part: str | None = None
     schedule: str = "constant"
+    audit: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Raises InputError if a value cannot be used."""
@@ -158,6 +161,12 @@ class Settings:
             )
         if self.sites and self.part is not None:
             raise InputError("sites exchange all parameters", "part")
+        if self.audit is not None and (self.secure or self.noise or self.sites):
+            raise InputError(
+                "audits need updates that this server sees, without noise",
+                "audit",
+                "Leave out --secure, --noise and --sites, or --audit.",
+            )
         if self.schedule != "constant" and self.learning_rate is None:
             raise InputError("a schedule needs the learning rate to begin with", "learning-rate")
         self._check_private()

@@ -108,17 +108,35 @@ def test_three_tabs_learn_together(visit, server, trainable, tmp_path, identity)
 
 
 def test_a_tab_enforces_its_terms(visit, server, trainable, tmp_path, identity):  # noqa: F811
-    rounds = Server(tmp_path / "run", first_weights(), rounds=1, clients=1, deadline=60.0)
+    """It declines to send an update of its own data, and passes an audit with public texts: what
+    WebAssembly computes is the native engine's update, up to rounding.
+    """
+    lora = {"peft_type": "LORA", "target_modules": "all-linear", **LORA}
+    trainer = {"lora": lora, "batch_size": BATCH, "sequence_length": SEQUENCE}
+    audit = {"model": str(MODEL), "trainer": trainer, "texts": [TEXT], "share": 1.0}
+    fields = {"clients": 1, "least": 1, "steps": 6, "deadline": 60.0, "lora": lora}
+    fields |= {"rounds": 1, "codec": "int4", "learning_rate": 5e-3}
+    audited = Server(
+        tmp_path / "audited", first_weights(), audit={**audit, "tolerance": 0.2}, **fields
+    )
+    rounds = Server(tmp_path / "run", first_weights(), **fields)
     tab = visit(server)
     terms = {"secureAggregation": "required", "authority": "A" * 43}
-    arg = {"url": rounds.url, "text": TEXT, "name": "strict", "terms": terms}
-    assert tab.run(JOIN, arg) is True
-    rounds.start(1)
-    _, log = rounds.end()
-    end = tab.run(END)
-    (reason,) = end["declined"]
-    assert "require secure aggregation" in reason and not end["ledger"]
-    assert list(log[0]["errors"].values()) == ["the client declined: terms"]
+    for one in (audited, rounds):
+        arg = {"url": one.url, "text": "A secret. " * 50, "name": "strict", "terms": terms}
+        assert tab.run(JOIN, arg) is True
+        one.start(1)
+        _, (line,) = one.end()
+        end = tab.run(END)
+        assert line["participants"] == 0
+        if one is audited:
+            (difference,) = line["audited"].values()
+            assert 0 <= difference < 0.02 and not end["declined"]
+        else:
+            (reason,) = end["declined"]
+            assert "require secure aggregation" in reason
+            assert list(line["errors"].values()) == ["the client declined: terms"]
+        assert len(end["ledger"]) == 1  # that of the audit
     arg = {**arg, "url": "ws://127.0.0.1:9"}
     assert "cannot be reached" in tab.run(JOIN, arg)["error"]["what"]
 

@@ -2,13 +2,14 @@
 
 import { Aborted, InputError } from "../shared/errors.ts";
 import { message as textOf } from "../shared/words.ts";
+import { clip, difference } from "./change.ts";
 import { CODECS, type Codec, normOf, pack, Schema, sha256, unpack, type Values } from "./codec.ts";
 import { Connection, ConnectionLost, type Message } from "./connection.ts";
 import { Download, fileOf } from "./download.ts";
 import type { FederatedOptions, RoundProgress, RoundResult } from "./options.ts";
 import { type Finished, type LedgerEntry, locked, type State, Store } from "./store.ts";
 import { clipOf, epsilonOf, isTime, objection } from "./terms.ts";
-import type { LocalResult } from "./trainers.ts";
+import { type LocalResult, SETTINGS } from "./trainers.ts";
 import { upload } from "./upload.ts";
 
 const CHECK_MS = 10_000; // between looks at the conditions of `when`, and at the connection
@@ -18,6 +19,7 @@ const SILENCE_MS = 60_000; // without an answer: the connection is lost
 const STEADY_MS = 30_000; // a connection that lived so long was no failure
 const MAX_SECONDS = 3600; // of a task
 const STAGES = 4; // of secure aggregation, after training
+const KEY = /^[\w-]{42}[AEIMQUYcgkosw048]$/; // base64url of 32 bytes, without padding
 const NO_AUTHORITY = "Name who certifies members: the server could invent them.";
 
 /**
@@ -73,6 +75,8 @@ export class FederatedClient<Data = unknown> {
     const { secureAggregation, authority } = options.terms ?? {};
     if (secureAggregation === "required" && authority === undefined)
       throw new InputError("it is required by the terms", "terms.authority", NO_AUTHORITY);
+    if (authority !== undefined && !KEY.test(authority))
+      throw new InputError("it is not the base64url of 32 bytes", "terms.authority");
     const key = `${url} ${options.name ?? "client"}`;
     const unlock = await locked(`edgewise-federated ${key}`);
     let store: Store | undefined;
@@ -306,7 +310,7 @@ export class FederatedClient<Data = unknown> {
       AbortSignal.timeout(Math.ceil(seconds * 1000)),
       this.ending.signal,
     ]);
-    const key = `${task.run} ${task.round} ${task.base}`;
+    const key = `${task.run} ${task.round} ${task.base}${task.audit ? " audit" : ""}`;
     const begun = state.finished?.key.startsWith(key) ?? false;
     await this.agree(task, begun ? state.finished : undefined);
     if (!begun && !this.available) throw new InputError("the client takes no tasks now", "when");
@@ -336,12 +340,13 @@ export class FederatedClient<Data = unknown> {
     if ((await sha256(data)) !== file.sha256)
       throw new InputError("the weights do not match their SHA-256", "task");
     const weights = file.kind === "weights";
-    const values = await unpack(data, schema, file.codec, {
-      kind: weights ? "weights" : "delta",
+    const got = await unpack(data, weights ? schema : await schema.part(file.part), file.codec, {
+      kind: file.kind,
       base: weights ? String(task.base) : (state.have ?? ""),
     });
+    const values = new Map(weights ? got : state.values);
     if (!weights)
-      for (const [name, x] of values) {
+      for (const [name, x] of got) {
         const before = state.values.get(name)!;
         values.set(
           name,
@@ -379,7 +384,8 @@ export class FederatedClient<Data = unknown> {
     seconds: number,
     end: AbortSignal,
   ): Promise<void> {
-    const { url, schema, store, state, options } = this;
+    const { url, store, state, options } = this;
+    const schema = await this.schema.part(task.part);
     const { takePart } = await import("./secure/index.ts");
     const stages = STAGES * Number((task.secure as { stage?: unknown }).stage);
     const late = AbortSignal.timeout(Math.ceil((seconds + Math.min(stages, this.longest)) * 1000));
@@ -401,50 +407,43 @@ export class FederatedClient<Data = unknown> {
   private async changes(
     task: Message,
     signal: AbortSignal,
-  ): Promise<{ changes: Values; result: LocalResult }> {
-    const { state, schema, options } = this;
+  ): Promise<{ schema: Schema; changes: Values; result: LocalResult }> {
+    const { state, options } = this;
+    const { part, audit } = task;
+    const schema = await this.schema.part(part);
+    const config: Record<string, unknown> = { ...(task.config as object), part, audit };
+    for (const name of SETTINGS)
+      if (config[name] && !options.trainer.settings?.includes(name))
+        throw new InputError("this page does not train with it", `config '${name}'`);
     await options.trainer.load(state.values);
     let result: LocalResult;
     try {
-      result = await options.trainer.train(options.data, {
+      // the texts of an audit are public
+      const data = task.audit ? ((task.audit as { texts: unknown }).texts as Data) : options.data;
+      result = await options.trainer.train(data, {
         round: Number(task.round),
         seed: Number(task.seed),
-        config: (task.config ?? {}) as Record<string, unknown>,
+        config,
         signal,
         onStep: (step, steps, loss) => this.progress(task, "train", step, steps, loss),
       });
     } catch (e) {
       throw signal.aborted ? new Aborted("the deadline has passed") : e;
     }
-    const changes: Values = new Map();
-    for (const name of schema.shapes.keys()) {
-      const before = state.values.get(name)!;
-      changes.set(
-        name,
-        result.values.get(name)!.map((v, i) => v - before[i]!),
-      );
-    }
-    return { changes, result };
+    return { schema, changes: difference(schema, result.values, state.values), result };
   }
 
   private async train(task: Message, key: string, signal: AbortSignal): Promise<void> {
-    const { state, schema } = this;
-    const { changes, result } = await this.changes(task, signal);
-    let { left } = state;
-    const clip = clipOf(task);
-    if (clip < Infinity) {
-      // of all that leaves: what earlier updates have rounded away is a part of it
-      for (const [name, x] of changes)
-        changes.set(
-          name,
-          x.map((v, i) => v + (left.get(name)?.[i] ?? 0)),
-        );
-      left = new Map();
-      const factor = Math.min(1, clip / normOf(changes));
-      for (const x of changes.values()) for (let i = 0; i < x.length; i++) x[i]! *= factor;
-    }
+    const { state } = this;
+    const { schema, changes, result } = await this.changes(task, signal);
+    // what was rounded away comes from this client's data: an audit's update is without it
+    const before: Values = task.audit ? new Map() : state.left;
+    const most = clipOf(task);
+    const clipped = most < Infinity;
+    const whole = clipped ? clip(changes, before, most) : changes;
     const fields = { base: String(task.base), run: String(task.run), round: String(task.round) };
-    const packed = await pack(changes, schema, task.codec as Codec, fields, left);
+    const left: Values = clipped ? new Map() : before;
+    const packed = await pack(whole, schema, task.codec as Codec, fields, left);
     state.finished = {
       key,
       data: packed.data,
@@ -453,7 +452,7 @@ export class FederatedClient<Data = unknown> {
       examples: result.examples,
       steps: result.steps,
       metrics: result.metrics,
-      left: packed.left,
+      left: task.audit ? state.left : packed.left,
     };
     await this.store.write(state);
   }
@@ -464,7 +463,8 @@ export class FederatedClient<Data = unknown> {
     if (!onSend) return;
     const [run, round, codec] = [String(task.run), Number(task.round), String(task.codec)];
     const masked = Boolean(task.secure);
-    const change = masked ? undefined : await unpack(data, this.schema, codec as Codec, {});
+    const schema = await this.schema.part(task.part);
+    const change = masked ? undefined : await unpack(data, schema, codec as Codec, {});
     onSend({ run, round, codec, data, sha256, norm, base: this.state.values, change });
   }
 

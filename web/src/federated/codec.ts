@@ -18,6 +18,9 @@ const SMALLEST = 2 ** -24; // the smallest float16
 
 const product = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
 
+/** A matrix of LoRA: A or B. */
+const MATRIX = /\.lora_(?:embedding_)?([AB])(?:\.weight)?$/;
+
 /** SHA-256 in hexadecimal. */
 export async function sha256(...parts: BufferSource[]): Promise<string> {
   const digest = await crypto.subtle.digest("SHA-256", await new Blob(parts).arrayBuffer());
@@ -48,6 +51,15 @@ export class Schema {
       );
     const text = sorted.map(([name, shape]) => `${name}\tF32\t${shape.join()}\n`).join("");
     return new Schema(sorted, await sha256(new TextEncoder().encode(text)));
+  }
+
+  /**
+   * The parameters that a round changes: all, or for "B" the matrices B of LoRA.
+   * @throws InputError if there is no such part
+   */
+  async part(part: unknown): Promise<Schema> {
+    if (part === undefined || part === null) return this;
+    return Schema.of([...this.shapes].filter(([n]) => part === "B" && MATRIX.exec(n)?.[1] === "B"));
   }
 
   /** Numbers in all parameters. */
@@ -81,7 +93,7 @@ function groupsOf(
   name: string,
   shape: readonly number[],
 ): { count: number; of: (i: number) => number } {
-  const rank = /\.lora_(?:embedding_)?([AB])(?:\.weight)?$/.exec(name)?.[1];
+  const rank = MATRIX.exec(name)?.[1];
   const axis = rank === "A" ? 0 : 1;
   if (rank === undefined || axis >= shape.length)
     return { count: Math.ceil(product(shape) / BLOCK), of: (i) => Math.floor(i / BLOCK) };

@@ -14,6 +14,7 @@ export interface TaskFile {
   codec: Codec;
   bytes: number;
   sha256: string;
+  /** Of the parameters whose difference it holds. */ part?: unknown;
 }
 
 /**
@@ -31,7 +32,7 @@ export function fileOf(task: Message, schema: Schema): TaskFile {
     !(Number.isInteger(bytes) && bytes! > 0 && bytes! <= schema.mostBytes(codec as Codec))
   )
     throw new InputError("it names no file that this client can use", "task");
-  return { kind, codec: codec as Codec, bytes: bytes!, sha256 };
+  return { kind, codec: codec as Codec, bytes: bytes!, sha256, part: file.part };
 }
 
 /** The error for a message `refused`. */

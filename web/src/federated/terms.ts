@@ -81,6 +81,9 @@ export function objection(
   const cohort = Number(task.cohort);
   const least = terms.minimumCohort ?? 1;
   if (!(cohort >= least)) return `the task is for ${cohort} clients, the terms say ${least}`;
+  const most = terms.maxBytesPerDay ?? Infinity;
+  if (sent + bytes > most) return `the terms allow ${most} bytes a day`;
+  if (task.audit && !task.secure) return undefined; // nothing of this client's data is sent
   const secure = task.secure as { noise?: number } | null | undefined;
   if (terms.secureAggregation === "required" && !secure)
     return "the terms require secure aggregation, which the task does not have";
@@ -91,6 +94,5 @@ export function objection(
       return `the task spends epsilon ${told}, the terms allow ${maxEpsilon}`;
   } else if (maxEpsilon !== undefined && !((secure?.noise ?? 0) > 0))
     return "the terms require noise of the clients, which the task does not have";
-  const most = terms.maxBytesPerDay ?? Infinity;
-  return sent + bytes > most ? `the terms allow ${most} bytes a day` : undefined;
+  return undefined;
 }

@@ -7,13 +7,19 @@ import type { Values } from "./codec.ts";
 
 const PREFIX = "base_model.model.";
 const STEPS = 10;
+/** Settings that change what is trained. */
+export const SETTINGS: readonly string[] = ["proximal-mu", "part", "audit"];
 
 /** A task of a round. */
 export interface LocalTask {
   round: number;
   /** The same for all clients of the round. */
   seed: number;
-  /** The server's settings, such as `local-steps` and `learning-rate`. */
+  /**
+   * The server's settings, such as `local-steps` and `learning-rate`. `proximal-mu` is the weight
+   * of FedProx's term; with the `part` "B" LoRA's matrices A are not trained; with `audit`
+   * ({batch, sequence}) the data are public texts, and the server makes the same update.
+   */
   config: Record<string, unknown>;
   /** Aborted at the deadline, and when the client leaves. */
   signal: AbortSignal;
@@ -35,6 +41,11 @@ export interface LocalResult {
 
 /** What a client trains. With the same arguments `train` must give the same bits. */
 export interface LocalTrainer<Data> {
+  /**
+   * Which of the settings `proximal-mu`, `part` and `audit` `train` applies: without them, it would
+   * train something else than the server asks for. Tasks with others are declined. Default: none.
+   */
+  readonly settings?: readonly string[];
   /**
    * Names and shapes of the parameters.
    * @throws InputError if the data cannot be used
@@ -65,7 +76,7 @@ interface TrainerClass<Model> {
     texts: string | string[],
     options: Record<string, unknown>,
   ): Promise<{
-    info: { blocks: number };
+    info: { blocks: number; batch: number; sequence: number };
     run(): Promise<{ losses: number[] }>;
     close(): Promise<void>;
   }>;
@@ -106,6 +117,7 @@ export function textTrainer<Model extends TextModel>(
 }
 
 class TextTrainer<Model extends TextModel> implements LocalTrainer<string | string[]> {
+  readonly settings: readonly string[] = SETTINGS;
   private readonly name: string;
   /** Name of the adapter that is being trained. */
   private readonly local: string;
@@ -153,8 +165,6 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
   }
 
   async train(data: string | string[], task: LocalTask): Promise<LocalResult> {
-    if (setting(task.config, "proximal-mu", 0))
-      throw new InputError("pages do not train with a proximal term", "config 'proximal-mu'");
     const steps = setting(task.config, "local-steps", STEPS);
     if (!(steps >= 1)) throw new InputError(`it is ${steps}`, "config 'local-steps'", "");
     const rate = setting(task.config, "learning-rate", this.options.learning_rate ?? 0);
@@ -165,11 +175,21 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
       max_steps: steps,
       seed: task.seed,
       learning_rate: rate || undefined,
+      proximal_mu: setting(task.config, "proximal-mu", 0),
+      freeze_A: task.config.part === "B",
       signal: task.signal,
       onStep: (e: { step: number; total: number; loss: number }) =>
         task.onStep(e.step, e.total, e.loss),
     });
     try {
+      const { audit } = task.config as { audit?: { batch: unknown; sequence: unknown } | null };
+      const { batch, sequence } = run.info;
+      if (audit && (audit.batch !== batch || audit.sequence !== sequence))
+        throw new InputError(
+          `it is for other batches than ${batch} × ${sequence} tokens`,
+          "task 'audit'",
+          "Compile the package with the server's batch size and sequence length.",
+        );
       const { losses } = await run.run();
       const loss = losses.reduce((a, b) => a + b, 0) / losses.length;
       const values = await this.read();
@@ -216,13 +236,16 @@ interface Session {
  * Trains the parameters of a TrainingSession with a function of the page.
  * @param session made by TrainingSession.create
  * @param train makes the updates of a round: as many as `task.config["local-steps"]` says
+ * @param settings see {@link LocalTrainer.settings}
  */
 export function sessionTrainer<Data>(
   session: Session,
   train: (data: Data, task: LocalTask) => Promise<Omit<LocalResult, "values">>,
+  settings?: readonly string[],
 ): LocalTrainer<Data> {
   const trained = session.parameters.filter((p) => p.requires_grad);
   return {
+    ...(settings && { settings }),
     shapes: async () => trained.map((p) => [p.name, p.dims]),
     async load(weights) {
       const all = await new Blob(trained.map((p) => weights.get(p.name)!)).arrayBuffer();

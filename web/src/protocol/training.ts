@@ -41,6 +41,8 @@ export interface TrainingFields {
   initial: string | undefined;
   r: number | undefined;
   lora_alpha: number | undefined;
+  proximal_mu: number | undefined;
+  freeze_A: boolean | undefined;
   epochs: number | undefined;
   max_steps: number | undefined;
   learning_rate: number | undefined;

@@ -167,6 +167,10 @@ test("secure aggregation is not required without who certifies members", async (
   const terms = { secureAggregation: "required" } as const;
   const joining = FederatedClient.join("ws://x", { trainer: trainer(), data: null, terms });
   await assert.rejects(joining, /server could invent them/);
+  for (const authority of ["x", `${KEY}A`, `${KEY.slice(0, -1)}F`]) {
+    const options = { trainer: trainer(), data: null, terms: { authority } };
+    await assert.rejects(FederatedClient.join("ws://x", options), /base64url of 32 bytes/);
+  }
 });
 
 test("a page clips its update for privacy, and notes what the server says", async () => {
@@ -184,6 +188,51 @@ test("a page clips its update for privacy, and notes what the server says", asyn
   assert.equal(entry!.epsilon, 1.5);
   socket.say("task", await task({ round: 2, privacy: { epsilon: 2.5, clip: 2 } }));
   assert.equal((await socket.expect("decline")).reason, "terms");
+});
+
+test("a page that cannot train as the server asks says so", async () => {
+  const [, socket] = await join();
+  for (const [n, more] of [{ config: { "proximal-mu": 0.1 } }, { part: "B" }].entries()) {
+    socket.say("task", await task({ round: n + 1, ...more }));
+    if (n === 0) {
+      await socket.expect("fetch");
+      chunks(socket);
+    }
+    assert.equal((await socket.expect("decline")).reason, "training failed");
+  }
+  assert.match(declined[0]!, /proximal-mu.: this page does not train with it/);
+  assert.match(declined[1]!, /nothing is trained/); // it has no matrices B
+});
+
+test("a round of B alone: half the update, and A as it was", async () => {
+  const zeros = () => new Float32Array(4).fill(0.5);
+  const before: Values = new Map(["a.lora_A", "a.lora_B"].map((n) => [n, zeros()]));
+  const own = await Schema.of([...before.keys()].map((n) => [n, [2, 2]]));
+  const whole = await pack(before, own, "float32", {
+    base: await own.base(before),
+    kind: "weights",
+  });
+  const seen: unknown[] = [];
+  const [, socket] = await join({
+    trainer: {
+      settings: ["part"],
+      shapes: async () => [...own.shapes],
+      load: async () => undefined,
+      async train(_, { config }) {
+        seen.push(config.part);
+        const values = new Map([...before].map(([n, x]) => [n, x.map((v) => v + 2)]));
+        return { values, examples: 1, steps: 1, metrics: {} };
+      },
+    },
+    onSend: ({ change }) => seen.push([...change!.keys()]),
+  });
+  const file = { kind: "weights", bytes: whole.data.length, sha256: await sha256(whole.data) };
+  const fields = { base: await own.base(before), codec: "float32", part: "B" };
+  socket.say("task", await task({ ...fields, file }));
+  await socket.expect("fetch");
+  socket.bytes(whole.data);
+  await socket.expect("update");
+  assert.deepEqual(seen, ["B", ["a.lora_B"]]);
 });
 
 test("texts of errors are not told", async () => {

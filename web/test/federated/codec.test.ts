@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CODECS, pack, Schema, toHalf, unpack, type Values } from "../../src/federated/codec.ts";
+import { Anchor } from "../../src/worker/training/anchor.ts";
+import type { RunSettings } from "../../src/worker/training/run-options.ts";
+import type { Session } from "../../src/worker/training/session.ts";
 import { vectors } from "../common/vectors.ts";
 
 type Texts = Record<string, string>;
@@ -12,6 +15,8 @@ const v = vectors<{
   values: Texts;
   left: Texts;
   files: Record<string, { file: string; decoded: Texts; left: Texts }>;
+  part: string;
+  drawn: { rate: number; mu: number; values: Texts };
   halves: [string, string];
 }>("federated");
 
@@ -28,6 +33,9 @@ test("identities of a schema and of weights equal Python's", async () => {
   const schema = await Schema.of(Object.entries(v.shapes));
   assert.equal(schema.sha256, v.schema);
   assert.equal(await schema.base(values(v.values)), v.base);
+  assert.equal((await schema.part("B")).sha256, v.part);
+  assert.equal(await schema.part(null), schema);
+  await assert.rejects(schema.part("A"), /nothing is trained/);
 });
 
 for (const codec of CODECS)
@@ -43,6 +51,34 @@ for (const codec of CODECS)
     assert.deepEqual(sorted(texts(read)), sorted(expected.decoded));
     await assert.rejects(unpack(bytes(expected.file), schema, codec, { base: "" }), /base/);
   });
+
+test("FedProx draws values as Python does; A can be frozen", async () => {
+  const { rate, mu } = v.drawn;
+  const [before, after] = [values(v.left), values(v.values)];
+  const states = Object.keys(v.shapes).map((name) => ({
+    ...{ name, dtype: "float32", kind: "adapter", shape: v.shapes[name]! },
+  }));
+  const at = new Map(before);
+  const session = {
+    results: states,
+    readState: async ({ name }: { name: string }) => new Uint8Array(at.get(name)!.slice().buffer),
+    writeState: ({ name }: { name: string }, data: Uint8Array<ArrayBuffer>) =>
+      at.set(name, new Float32Array(data.slice().buffer)),
+  };
+  const run = async (proximal_mu: number, freeze_A: boolean): Promise<Texts | undefined> => {
+    for (const [name, x] of before) at.set(name, x);
+    const options = { proximal_mu, freeze_A } as RunSettings;
+    const anchor = await Anchor.of(session as unknown as Session, options);
+    for (const [name, x] of after) at.set(name, x);
+    await anchor?.pull(rate);
+    return anchor && texts(at);
+  };
+  assert.deepEqual(await run(mu, false), v.drawn.values);
+  assert.equal(await run(0, false), undefined);
+  const frozen = await run(0, true);
+  for (const name of Object.keys(v.shapes))
+    assert.equal(frozen![name], (/lora_(embedding_)?A/.test(name) ? v.left : v.values)[name]);
+});
 
 test("float16 is rounded as by NumPy", () => {
   const halves = Uint16Array.from(floats(v.halves[0]), toHalf);

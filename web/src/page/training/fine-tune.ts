@@ -46,6 +46,13 @@ export interface FineTuneOptions {
    */
   lora?: boolean | { r?: number; lora_alpha?: number };
   /**
+   * FedProx: after each update the values are drawn to those of the beginning, by the proximal step
+   * of `proximal_mu / 2` times the squared distance. Default: 0.
+   */
+  proximal_mu?: number;
+  /** LoRA: the matrices A keep their first values, and B alone is trained. Default: false. */
+  freeze_A?: boolean;
+  /**
    * The optimizer that the model was compiled with, as a name (`"AdamW"`) or as `{ type, lr }`,
    * where `lr` sets `learning_rate`. To use another optimizer, compile the model with it
    * (`TrainingPrograms.optimizer`).
@@ -108,6 +115,8 @@ const NAMES = [
   "optimizer",
   "r",
   "lora_alpha",
+  "proximal_mu",
+  "freeze_A",
   "epochs",
   "max_steps",
   "learning_rate",
@@ -264,27 +273,13 @@ export class Trainer {
     options = spelledOut(options, model.info.training);
     const { checkpoint, evaluation } = options;
     if (checkpoint) askToPersist();
-    const fields: TrainingFields = {
-      adapter: options.adapter,
-      name: options.name,
-      initial: options.initial,
-      r: options.r,
-      lora_alpha: options.lora_alpha,
-      epochs: options.epochs,
-      max_steps: options.max_steps,
-      learning_rate: options.learning_rate,
-      schedule: options.schedule,
-      warmup_steps: options.warmup_steps,
-      seed: options.seed,
-      gradient_accumulation_steps: options.gradient_accumulation_steps,
+    const fields = {
+      ...options,
+      onStep: undefined,
+      signal: undefined,
       evaluation: typeof evaluation === "string" ? [evaluation] : evaluation,
-      evaluate_every: options.evaluate_every,
-      checkpoint:
-        typeof checkpoint === "string"
-          ? { name: checkpoint, every: undefined }
-          : checkpoint && { name: checkpoint.name, every: checkpoint.every },
-      resume: options.resume,
-    };
+      checkpoint: typeof checkpoint === "string" ? { name: checkpoint } : checkpoint,
+    } as unknown as TrainingFields;
     const info = await handle.client.call(
       "train",
       { model: handle.model, texts: typeof texts === "string" ? [texts] : texts, fields },

@@ -28,6 +28,8 @@ export function recordOf(
     warmup_steps: options.warmup_steps,
     order: "randperm",
     seed: String(options.seed),
+    proximal_mu: options.proximal_mu || undefined,
+    freeze_A: options.freeze_A || undefined,
     gradient_accumulation_steps: options.gradient_accumulation_steps,
     total,
     ...(lora ? { r: lora.r, lora_alpha: lora.lora_alpha } : {}),

@@ -73,6 +73,10 @@ export interface RunSettings {
   evaluate_every: number;
   /** Configuration of the adapter; undefined if all parameters are trained. */
   lora: LoraInfo | undefined;
+  /** Weight of the squared distance to the first values. */
+  proximal_mu: number;
+  /** LoRA's A is not trained. */
+  freeze_A: boolean;
   checkpoint: { file: Checkpoint; every: number } | undefined;
 }
 
@@ -120,6 +124,8 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
     seed: seedOf(fields.seed),
     evaluate_every: whole(fields.evaluate_every, "evaluate_every", 1, 0),
     lora: loraOf(program, fields),
+    proximal_mu: fields.proximal_mu ?? 0,
+    freeze_A: fields.freeze_A ?? false,
     checkpoint: fields.checkpoint && {
       file: new Checkpoint(fields.checkpoint.name),
       every: whole(fields.checkpoint.every, "checkpoint.every", 1, defaults.checkpoint_every),

@@ -15,6 +15,7 @@ import { message } from "../../shared/words.ts";
 import type { Model } from "../model/model.ts";
 import { checkAdapterName } from "./adapter-config.ts";
 import { adaptersOf } from "./adapters-of.ts";
+import { Anchor } from "./anchor.ts";
 import { batchOf, Order } from "./data.ts";
 import { macrotask } from "./macrotask.ts";
 import { type Data, readData } from "./read-data.ts";
@@ -56,6 +57,7 @@ export class TrainingRun {
     private readonly order: Order,
     private readonly total: number,
     private readonly config: Record<string, unknown>,
+    private readonly anchor: Anchor | undefined,
   ) {
     const { program } = session;
     let parameters = 0;
@@ -127,7 +129,18 @@ export class TrainingRun {
       if (lora && lora.r < program.lora!.r) lowerRank(session, lora.r);
       if (fields.initial !== undefined) await adapters.fill(session, fields.initial, lora);
       await session.ready();
-      const run = new TrainingRun(model, session, name, data, options, order, total, config);
+      const anchor = await Anchor.of(session, options);
+      const run = new TrainingRun(
+        model,
+        session,
+        name,
+        data,
+        options,
+        order,
+        total,
+        config,
+        anchor,
+      );
       if (found) await run.restore(found);
       throwIfAborted(signal);
       await adapters.begin(name, session, lora);
@@ -200,6 +213,7 @@ export class TrainingRun {
     const rate =
       options.learning_rate * factor(options.schedule, this.step, total, options.warmup_steps);
     const { loss, tokens } = await this.update(rate);
+    await this.anchor?.pull(rate);
     this.count((performance.now() - started) / 1000, tokens);
     this.step++;
     this.losses.push(loss);
