@@ -45,7 +45,8 @@ export const featureExtraction: TaskRunner = {
     const own = poolingOf(host);
     const embeds = !options.has("pooling") && makesEmbeddings(host);
     const pooling = checkPooling(options.text("pooling", own.pooling));
-    const normalize = options.flag("normalize", own.normalize);
+    // as its files say, if the pooling is that of its files, too
+    const normalize = options.flag("normalize", !options.has("pooling") && own.normalize);
     const dimensions = options.count("dimensions", undefined, undefined);
     const precision = options.choice("precision", "binary", ["binary", "ubinary"]);
     const quantize = options.flag("quantize", false);
