@@ -7,6 +7,7 @@ below .build/bench/pipelines.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -34,6 +35,8 @@ MINILM = {
 VIT_SMALL = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
 VIT_TINY = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768}
 SQUARE = {"size": {"height": 224, "width": 224}}
+# The blank is first, as in the models of MMS.
+LETTERS = "'abcdefghijklmnopqrstuvwxyz -"
 LABELS = {"id2label": {i: f"label {i}" for i in range(10)}}
 
 
@@ -85,6 +88,50 @@ def numbers(name: str, *shape: int) -> Callable[[], dict[str, Any]]:
     return make
 
 
+def letters() -> dict[str, Any]:
+    """Inputs of a VITS."""
+    import torch
+
+    ids = torch.tensor([[0, 3, 0, 4, 0, 5, 0]])
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def letter_tokenizer(folder: Path) -> None:
+    """Writes a tokenizer of VITS, for transformers and for transformers.js."""
+    import transformers
+
+    vocabulary = {token: i for i, token in enumerate([*LETTERS, "<unk>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    tokenizer = transformers.VitsTokenizer(folder / "vocab.json", phonemize=False, pad_token="'")
+    tokenizer.save_pretrained(folder)
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    known = "".join(LETTERS).replace("-", r"\-")
+    normalizers = [
+        {"type": "Lowercase"},
+        {"type": "Replace", "pattern": {"Regex": f"[^{known}]"}, "content": ""},
+        {"type": "Strip", "strip_left": True, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": "(?=.)|(?<!^)$"}, "content": LETTERS[0]},
+    ]
+    contents = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": vocabulary[t], "content": t, "special": True, **special}
+            for t in (LETTERS[0], "<unk>")
+        ],
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": {
+            "type": "Split", "pattern": {"Regex": ""}, "behavior": "Isolated", "invert": False,
+        },
+        "post_processor": None,
+        "decoder": None,
+        "model": {"vocab": vocabulary},
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(contents))
+
+
+TEXT_INPUTS = ("input_ids", "attention_mask")
 TOKENS = {
     name: {0: "batch_size", 1: "sequence_length"}
     for name in ("input_ids", "attention_mask", "token_type_ids")
@@ -195,34 +242,55 @@ MODELS = {
             },
             exported="text2text-generation-with-past",
         ),
+        Model(
+            "vits",
+            "VitsModel",
+            # No random numbers: both engines make the same sound.
+            {"vocab_size": len(LETTERS) + 1, "noise_scale": 0.0, "noise_scale_duration": 0.0},
+            ("waveform",),
+            letters,
+            {
+                **{name: {0: "text_batch_size", 1: "sequence_length"} for name in TEXT_INPUTS},
+                "waveform": {0: "text_batch_size", 1: "n_samples"},
+            },
+        ),
     )
 }
 OPTIMUM = ("optimum==2.1.0", "optimum-onnx==0.1.0")
 
 
-DYNAMIC = "minilm-dynamic"
+# Models with products of bytes: {folder: the model they are made of}
+DYNAMIC, DYNAMIC_SPEECH = "minilm-dynamic", "whisper-dynamic"
+QUANTIZED = {DYNAMIC: "all-MiniLM-L6-v2", DYNAMIC_SPEECH: "whisper-tiny.en"}
 
 
-def quantized() -> Path:
-    """MiniLM with products of bytes, as transformers.js' scripts quantize it. Returns its folder.
+def quantized(name: str) -> Path:
+    """A model with products of bytes, as transformers.js' scripts quantize it. Returns its folder.
 
-    The pre-trained file of 8 bits has bytes that become floats before they are multiplied.
+    MiniLM's pre-trained file of 8 bits has bytes that become floats before they are multiplied.
     """
-    folder, source = MADE / DYNAMIC, FOLDER / "all-MiniLM-L6-v2"
-    path = folder / "onnx/model_quantized.onnx"
-    if not path.exists():
+    folder, source = MADE / name, FOLDER / QUANTIZED[name]
+    if not (folder / "onnx").exists():
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for name in ("config.json", *TEXT_FILES):
-            shutil.copy(source / name, folder)
-        quantize_dynamic(
-            source / "onnx/model.onnx",
-            path,
-            per_channel=True,
-            reduce_range=True,
-            weight_type=QuantType.QInt8,
-        )
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in source.glob("*.json"):
+            shutil.copy(file, folder)
+        parts = ("model", "encoder_model", "decoder_model_merged")
+        made = folder / "making"
+        made.mkdir(exist_ok=True)
+        for part in parts:
+            path = source / "onnx" / f"{part}.onnx"
+            if path.exists():
+                quantize_dynamic(
+                    path,
+                    made / f"{part}_quantized.onnx",
+                    per_channel=True,
+                    reduce_range=True,
+                    weight_type=QuantType.QInt8,
+                    extra_options={"EnableSubgraph": True, "MatMulConstBOnly": True},
+                )
+        made.rename(folder / "onnx")
     return folder
 
 
@@ -247,6 +315,8 @@ def make(model: Model) -> Path:
     if model.processor:
         name, fields = model.processor
         getattr(transformers, name)(**fields).save_pretrained(folder)
+    elif model.name == "vits":
+        letter_tokenizer(folder)
     else:
         for name in TEXT_FILES:
             shutil.copy(TOKENIZER / name, folder)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .browser import Bench, say
+from .contenders import Limits
 from .real_models import FOLDER
 from .stats import show
 
@@ -22,9 +23,14 @@ VOICE = "en_US-joe-medium.onnx"
 # What espeak-ng makes of "The old bridge was closed for repairs last summer."
 PHONEMES = "ðɪʲ ˈoʊld bɹˈɪdʒ wʌz klˈoʊzd fɔːɹ ɹᵻpˈɛɹz lˈæst sˈʌmɚ."
 RUNS = 7
+# Of tiny.en: products of the encoder and of the keys and values of cross attention for 30 s, and
+# bytes that a token reads: weights, of which the vocabulary's are 80 MB, and those keys and values.
+SECOND_FLOPS = 40e9 / 30
+TOKEN_BYTES = 131e6
 
 
 def recognition(
+    bench: Bench,
     steady: dict[str, dict[str, list[float]]],
     results: dict[str, dict[str, Any]],
     ours: str,
@@ -33,6 +39,7 @@ def recognition(
     """Milliseconds for a second of sound, and for a token: the rows LONG and ONE_TOKEN.
 
     Args:
+        bench: in which the limits of the machine are measured.
         steady: {row: {contender: milliseconds of a call in each round}}.
         results: {row: {contender: result}}.
         ours, theirs: contenders.
@@ -52,23 +59,35 @@ def recognition(
             second[who] = [ms / 30 for ms in whole]
             token[who] = [(a - b) / count for a, b in zip(whole, first)]
     values = {"a second of sound": second, "a token": token}
+    works = ({"flops": SECOND_FLOPS}, {"bytes": TOKEN_BYTES})
+    limits = Limits(bench)
+    for _round in range(3):
+        limits.measure()
     table = []
-    for title, by in values.items():
+    for (title, by), work in zip(values.items(), works):
         a, b = (median(by[who]) if who in by else None for who in (ours, theirs))
         times = f"**{b / a:.2f}\u00d7**" if a and b else "\u2013"
-        table.append([title, show(a), show(b), times])
+        share = limits.share(a, **work) if a else None
+        found = f"{share[0]:.0%} of {share[1]}" if share else "\u2013"
+        table.append([title, show(a), show(b), times, found])
         say(f"  Whisper, {' | '.join(table[-1])}")
+    note = limits.note()
+    limits.close()
     return {
         "pipelines_recognition": {
             "title": "Whisper tiny.en, 30 s of speech, beside transformers.js",
             "unit": "ms",
             "values": values,
-            "columns": ["two threads", "Edgewise, ms", "transformers.js, ms", ""],
+            "columns": [
+                *("two threads", "Edgewise, ms", "transformers.js, ms", ""),
+                "share of one thread's limit",
+            ],
             "table": table,
             "notes": [
                 "A second of sound: a call, divided by 30. A token: the difference to a call that"
                 " ends after the first token, divided by the number of tokens. transformers.js runs"
-                " the merged decoder with onnxruntime-web."
+                " the merged decoder with onnxruntime-web.",
+                note,
             ],
         }
     }

@@ -68,11 +68,22 @@ def same_texts(ours: Any, theirs: Any) -> bool:
     return a[name].strip() == b[name].strip()
 
 
-def same_vector(ours: Any, theirs: Any) -> bool:
-    """Whether two embeddings have a cosine of 0.999, or 0.99 in 8 bits of other arithmetic."""
-    a, b = (numbers_of(r["data"])[:384] for r in (ours, theirs))
+def alike(a: list[float], b: list[float]) -> bool:
+    """Whether the cosine of two vectors is above 0.99: 8 bits of other arithmetic have 0.999."""
     lengths = math.sqrt(sum(x * x for x in a) * sum(x * x for x in b))
     return len(a) == len(b) and sum(x * y for x, y in zip(a, b)) / lengths > 0.99
+
+
+def same_vector(ours: Any, theirs: Any) -> bool:
+    """Whether two embeddings, or the states of a picture's patches, are alike."""
+    a, b = (numbers_of(r["data"])[:384] for r in (ours, theirs))
+    return ours["dims"] == theirs["dims"] and alike(a, b)
+
+
+def same_sound(ours: Any, theirs: Any) -> bool:
+    """Whether two sounds are alike, at samples of equal distances; so they have one length."""
+    a, b = (numbers_of(r["audio"]) for r in (ours, theirs))
+    return bool(ours["sampling_rate"] == theirs["sampling_rate"]) and alike(a, b)
 
 
 def shared_labels(ours: Any, theirs: Any) -> bool:
@@ -112,7 +123,7 @@ class Task:
 
     @property
     def made(self) -> bool:
-        return self.model in (*pipeline_models.MODELS, pipeline_models.DYNAMIC)
+        return self.model in (*pipeline_models.MODELS, *pipeline_models.QUANTIZED)
 
     @property
     def folder(self) -> Path:
@@ -141,9 +152,10 @@ SPEECH = ("onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx")
 GENERATED = {"max_new_tokens": 32, "min_new_tokens": 32, "num_beams": 1, "do_sample": False}
 
 
-def whisper(title: str, *call: Any) -> Task:
-    task, model = "automatic-speech-recognition", "whisper-tiny.en"
-    return Task(title, task, model, [*call], same_texts, files=SPEECH)
+def whisper(title: str, *call: Any, model: str = "whisper-tiny.en", **options: Any) -> Task:
+    files = [n.replace(".", "_quantized.") if options else n for n in SPEECH]
+    task = "automatic-speech-recognition"
+    return Task(title, task, model, [*call], same_texts, options, tuple(files))
 
 
 TASKS = (
@@ -192,7 +204,9 @@ TASKS = (
         [PICTURE],
         shared_labels,
     ),
-    Task("image-feature-extraction", "image-feature-extraction", "vit-small", [PICTURE]),
+    Task(
+        "image-feature-extraction", "image-feature-extraction", "vit-small", [PICTURE], same_vector
+    ),
     Task("object-detection", "object-detection", "yolos-tiny", [PICTURE, {"threshold": 0.0}]),
     Task("image-segmentation", "image-segmentation", "segformer-b0", [PICTURE]),
     Task("depth-estimation", "depth-estimation", "dpt-small", [PICTURE], same_depth),
@@ -201,6 +215,12 @@ TASKS = (
     whisper("speech recognition, Whisper tiny.en, 11 s", SOUND),
     whisper(pipeline_speech.LONG, HALF_MINUTE),
     whisper(pipeline_speech.ONE_TOKEN, HALF_MINUTE, {"max_new_tokens": 1}),
+    whisper(
+        f"{pipeline_speech.LONG}, dynamic int8",
+        HALF_MINUTE,
+        model=pipeline_models.DYNAMIC_SPEECH,
+        dtype="q8",
+    ),
     Task(
         "translation, Marian, 32 tokens",
         "translation",
@@ -209,6 +229,7 @@ TASKS = (
         same_texts,
         files=SPEECH,
     ),
+    Task("text-to-speech, VITS, 5.2 s of sound", "text-to-speech", "vits", [TEXT[:54]], same_sound),
 )
 
 
@@ -290,13 +311,13 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
         begin = time.monotonic()
         most = 1 if begin - start > CASE_SECONDS else min(rounds, 3)
         try:
-            if task.model == pipeline_models.DYNAMIC:
-                pipeline_models.quantized()
+            if task.model in pipeline_models.QUANTIZED:
+                pipeline_models.quantized(task.model)
             elif task.made:
                 pipeline_models.make(pipeline_models.MODELS[task.model])
             elif not task.folder.is_dir():
                 raise FileNotFoundError(f"{task.model} is not in {FOLDER}")
-            elif task.title == pipeline_speech.LONG:
+            if HALF_MINUTE in task.call:
                 pipeline_models.half_minute()
             rows[task.title] = measure(bench, task, most)
             table.append(cells_of(task, rows[task.title]))
@@ -320,7 +341,7 @@ def run(bench: Bench, cases: list[str], rounds: int, seconds: float) -> dict[str
             "table": table,
             "notes": NOTES,
         },
-        **pipeline_speech.recognition(steady, results, TWO, PEER),
+        **pipeline_speech.recognition(bench, steady, results, TWO, PEER),
         **pipeline_speech.synthesis(bench),
     }
 
