@@ -8,6 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 from onnx import helper
+from tiers import slow_unless
 
 from .conftest import WEB
 from .inference.test_inference_session import F, save
@@ -40,7 +41,8 @@ def folders(files):
 
 
 # long: a script that runs in the page
-def test_files_in_place(visit, insecure, folders):
+@pytest.mark.parametrize("rounds", slow_unless(lambda rounds: rounds == 40, [40, 120]))
+def test_files_in_place(visit, insecure, folders, rounds):
     """Random reads, writes and truncations give the same bytes as an array in memory, also after
     the file was closed and opened; a file that is written whole replaces the old one.
     """
@@ -48,7 +50,7 @@ def test_files_in_place(visit, insecure, folders):
     assert v.run("return [isSecureContext, navigator.storage === undefined]") == [False, True]
     got = v.run(
         """
-            const { openFolder } = await import(arg);
+            const { openFolder } = await import(arg.folders);
             const dir = await openFolder("test");
             let seed = 7;
             const random = (n) => (seed = (seed * 48271) % 2147483647) % n;
@@ -61,7 +63,7 @@ def test_files_in_place(visit, insecure, folders):
               return next;
             };
             const same = (a, b) => a.length === b.length && a.every((x, i) => x === b[i]);
-            for (let i = 0; i < 120; i++) {
+            for (let i = 0; i < arg.rounds; i++) {
               const near = random(3) * PIECE + random(7) - 3; // around the borders of pieces
               const at = Math.max(0, random(2) ? near : random(model.length + 1));
               const what = random(10);
@@ -100,7 +102,7 @@ def test_files_in_place(visit, insecure, folders):
             const again = await dir.remove("a").catch((e) => e.name);
             return { list, text, gone, again };
         """,
-        folders,
+        {"folders": folders, "rounds": rounds},
     )
     assert got == {
         "list": [["a", 5], ["b", (4 << 20) + 1]],
