@@ -18,7 +18,7 @@ from engines import open_engine
 from hostile.damage_onnx import Damage
 from hostile.seeds import F, c, model, node, real, small, value
 from onnx import helper
-from tiers import ALL
+from tiers import ALL, slow_unless
 from zoo.zoo import models
 
 
@@ -32,7 +32,10 @@ def nothing_runs(request, monkeypatch):
         monkeypatch.setattr(engine, "open_engine", lambda *a: pytest.fail("an engine was opened"))
 
 
-@pytest.fixture(params=models(), ids=repr)
+NUMBERS = {m: i for i, m in enumerate(models())}
+
+
+@pytest.fixture(params=slow_unless(lambda m: NUMBERS[m] % 3 == 0, models()), ids=repr)
 def report(request):
     m = request.param
     values = {n: x.reshape(-1).tolist() for n, x in m.feeds.items() if n == "use_cache_branch"}

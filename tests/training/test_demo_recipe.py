@@ -64,11 +64,11 @@ def test_strange_rows(recipe):
     """
     tokenizers = pytest.importorskip("tokenizers")
     tok = tokenizers.Tokenizer.from_file(str(FOLDER.parent / "model/tokenizer.json"))
-    first = lambda strange: list(
-        itertools.islice(recipe.rows_of(tok, recipe.stories.stories(1), strange), 1500)
+    first = lambda strange, count=1500: list(
+        itertools.islice(recipe.rows_of(tok, recipe.stories.stories(1), strange), count)
     )  # noqa: E731
     plain, strange = first(0.0), first(0.5)
-    assert strange == first(0.5)
+    assert strange[:100] == first(0.5, 100)
     assert all(
         ids == labels and len(ids) <= recipe.SHAPE["max_position_embeddings"]
         for ids, labels in plain

@@ -1,5 +1,6 @@
 """Memory of training: estimated before anything is allocated, limited by a budget, and freed."""
 
+import itertools
 import re
 
 import edgewise
@@ -13,6 +14,7 @@ from edgewise.training.peft import LoraConfig
 from edgewise.training.program import Program
 from edgewise.training.session import TrainingSession
 from engines.node_engine import NodeEngine
+from tiers import slow_unless
 
 from . import llama
 from .trainer.models import net, rows
@@ -62,17 +64,25 @@ def ids(batch, sequence, vocabulary=128):
     return {"input_ids": x, "labels": x}
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+WAYS = [
+    {},
+    {"adapters": LoraConfig(r=4)},
+    {"checkpointing": True},
+    {"optimizer": "AdamW8bit"},
+    {"optimizer": "SGD"},
+]
+
+
+def name_of(value):
+    if not isinstance(value, dict):
+        return str(value)
+    return next(iter(value), "full") + str(next(iter(value.values()), ""))[:5]
+
+
 @pytest.mark.parametrize(
-    "how",
-    [
-        {},
-        {"adapters": LoraConfig(r=4)},
-        {"checkpointing": True},
-        {"optimizer": "AdamW8bit"},
-        {"optimizer": "SGD"},
-    ],
-    ids=lambda h: next(iter(h), "full") + str(next(iter(h.values()), ""))[:5],
+    "how, accumulate",
+    slow_unless(lambda how, steps: steps == 1 or not how, itertools.product(WAYS, (1, 2))),
+    ids=name_of,
 )
 def test_estimate(deep, how, accumulate):
     """The estimate, made before any allocation, is within 10 % of the peak."""
@@ -120,9 +130,15 @@ def test_estimate_in_wasm(deep):
         engine.close()
 
 
-@pytest.mark.parametrize("lora", [None, LoraConfig(r=4)], ids=["full", "lora"])
-@pytest.mark.parametrize("kind", ["train", "accumulate"])
-def test_checkpointing(deep, lora, kind):
+@pytest.mark.parametrize(
+    "kind, lora",
+    slow_unless(
+        lambda kind, lora: (kind == "train") == (lora is not None),
+        itertools.product(["train", "accumulate"], [None, LoraConfig(r=4)]),
+    ),
+    ids=lambda x: x if isinstance(x, str) else "lora" if x else "full",
+)
+def test_checkpointing(deep, kind, lora):
     """Recomputing changes no loss and no parameter by a bit, and the arena a lot; with a budget
     only as much as that needs.
     """
