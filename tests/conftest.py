@@ -67,9 +67,6 @@ LONG = (
 # Folders whose files share what takes seconds to make.
 TOGETHER = ("/onnx_suite/", "/structure/")
 
-# Folders whose files share what takes seconds to make.
-TOGETHER = ("/onnx_suite/", "/structure/")
-
 
 @pytest.fixture(params=list(ENGINES))
 def engine(request):
