@@ -98,7 +98,7 @@ PARTS = {  # by folder
 # Of other folders, in few language models: these load the part, too.
 IMAGES = {"arg_reduce", "batch_norm", "cumsum", "gather_elements", "gather_nd"}
 IMAGES |= {"linear_attention", "product", "random", "scatter_elements", "scatter_nd"}
-IMAGES |= {"top_k", "trilu"}
+IMAGES |= {"reduce", "top_k", "trilu"}
 # Models that compute with bytes have these.
 BYTES = {"byte_lookup", "dequantize", "dynamic_quantize", "integer_binary", "integer_depthwise"}
 BYTES |= {"integer_max_pool", "integer_product", "pack", "pack_integer", "quantize"}

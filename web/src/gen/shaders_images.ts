@@ -859,6 +859,139 @@ fn peephole(place: u32) -> f32 {
       },
     ],
   },
+  reduce: {
+    params: "op type outer n inner x_outer x_n x_inner y_outer",
+    operands: [
+      { name: "x", output: false, type: (p) => T(p.type), layout: "outer:x_outer, n:x_n, inner:x_inner" },
+      { name: "y", output: true, type: (p) => T(p.type), layout: "outer:y_outer, inner" },
+    ],
+    empty: ["outer", "inner"],
+    enums: {"op": "sum mean max min prod l1 l2 sum_square log_sum log_sum_exp"},
+    shaders: [
+      {
+        name: "reduce.integers",
+        group: 64,
+        threads: true,
+        count: (p) => (p.outer * p.inner),
+        text: () => "outer * inner",
+        when: (p) => [6, 7].includes(p.type),
+        apply: [["joined", "joined_{op}_{type}"], ["begin", "begin_{op}_{type}"]],
+        stages: [],
+        counted: "inner outer",
+        body: `
+fn element(i: u32) {
+  let o = i / inner;
+  let column = i - o * inner;
+  var s = begin();
+  for (var r = 0u; r < n; r++) { s = joined(s, x(o * x_outer + column * x_inner + r * x_n)); }
+  y_set(o * y_outer + column, s);
+}
+fn begin_sum_i() -> i32 { return 0i; }
+fn begin_prod_i() -> i32 { return 1i; }
+fn begin_max_i() -> i32 { return -0x7fffffffi - 1i; }
+fn begin_min_i() -> i32 { return 0x7fffffffi; }
+fn begin_sum_l() -> vec2u { return vec2u(0u); }
+fn begin_prod_l() -> vec2u { return vec2u(1u, 0u); }
+fn begin_max_l() -> vec2u { return vec2u(0u, 0x80000000u); }
+fn begin_min_l() -> vec2u { return vec2u(0xffffffffu, 0x7fffffffu); }
+fn joined_sum_i(u: i32, v: i32) -> i32 { return u + v; }
+fn joined_prod_i(u: i32, v: i32) -> i32 { return u * v; }
+fn joined_max_i(u: i32, v: i32) -> i32 { return max(u, v); }
+fn joined_min_i(u: i32, v: i32) -> i32 { return min(u, v); }
+fn joined_sum_l(u: vec2u, v: vec2u) -> vec2u { return long_add(u, v); }
+fn joined_prod_l(u: vec2u, v: vec2u) -> vec2u { return long_mul(u, v); }
+fn joined_max_l(u: vec2u, v: vec2u) -> vec2u { return select(u, v, long_less(u, v)); }
+fn joined_min_l(u: vec2u, v: vec2u) -> vec2u { return select(u, v, long_less(v, u)); }
+`,
+      },
+      {
+        name: "reduce",
+        group: 64,
+        threads: false,
+        count: (p) => (p.outer * p.inner),
+        text: () => "outer * inner",
+        when: (p) => p.type === 1,
+        apply: [["entered", "entered_{op}"], ["joined", "joined_{op}"], ["finished", "finished_{op}"], ["begin", "begin_{op}"]],
+        stages: [],
+        body: `
+var<workgroup> parts: array<f32, GROUP>;
+fn total(lane: u32, v: f32) -> f32 {
+  workgroupBarrier();
+  parts[lane] = v;
+  for (var half = GROUP / 2u; half > 0u; half /= 2u) {
+    workgroupBarrier();
+    if (lane < half) { parts[lane] = joined(parts[lane], parts[lane + half]); }
+  }
+  workgroupBarrier();
+  return parts[0];
+}
+fn run(at: u32, lane: u32) {
+  let o = at / inner;
+  let column = at - o * inner;
+  let source = o * x_outer + column * x_inner;
+  var high = 0f;
+  if (op == 9) {
+    high = LOWEST;
+    for (var r = lane; r < n; r += GROUP) { high = max(high, x(source + r * x_n)); }
+    high = highest_of_lanes(lane, high);
+  }
+  var s = begin(n);
+  for (var r = lane; r < n; r += GROUP) { s = joined(s, entered(x(source + r * x_n), high)); }
+  s = total(lane, s);
+  if (lane == 0u) { y_set(o * y_outer + column, finished(s, high)); }
+}
+fn begin_sum(c: u32) -> f32 { return 0f; }
+fn begin_mean(c: u32) -> f32 { return 0f; }
+fn begin_max(c: u32) -> f32 { return infinity(1u + c); }
+fn begin_min(c: u32) -> f32 { return infinity(c - c); }
+fn begin_prod(c: u32) -> f32 { return 1f; }
+fn begin_l1(c: u32) -> f32 { return 0f; }
+fn begin_l2(c: u32) -> f32 { return 0f; }
+fn begin_sum_square(c: u32) -> f32 { return 0f; }
+fn begin_log_sum(c: u32) -> f32 { return 0f; }
+fn begin_log_sum_exp(c: u32) -> f32 { return 0f; }
+fn entered_sum(v: f32, high: f32) -> f32 { return v; }
+fn entered_mean(v: f32, high: f32) -> f32 { return v; }
+fn entered_max(v: f32, high: f32) -> f32 { return v; }
+fn entered_min(v: f32, high: f32) -> f32 { return v; }
+fn entered_prod(v: f32, high: f32) -> f32 { return v; }
+fn entered_l1(v: f32, high: f32) -> f32 { return abs(v); }
+fn entered_l2(v: f32, high: f32) -> f32 { return v * v; }
+fn entered_sum_square(v: f32, high: f32) -> f32 { return v * v; }
+fn entered_log_sum(v: f32, high: f32) -> f32 { return v; }
+fn entered_log_sum_exp(v: f32, high: f32) -> f32 { return exp(v - high); }
+fn joined_sum(u: f32, v: f32) -> f32 { return u + v; }
+fn joined_mean(u: f32, v: f32) -> f32 { return u + v; }
+fn joined_max(u: f32, v: f32) -> f32 {
+  if (is_nan(u)) { return u; }
+  if (is_nan(v)) { return v; }
+  return max(u, v);
+}
+fn joined_min(u: f32, v: f32) -> f32 {
+  if (is_nan(u)) { return u; }
+  if (is_nan(v)) { return v; }
+  return min(u, v);
+}
+fn joined_prod(u: f32, v: f32) -> f32 { return u * v; }
+fn joined_l1(u: f32, v: f32) -> f32 { return u + v; }
+fn joined_l2(u: f32, v: f32) -> f32 { return u + v; }
+fn joined_sum_square(u: f32, v: f32) -> f32 { return u + v; }
+fn joined_log_sum(u: f32, v: f32) -> f32 { return u + v; }
+fn joined_log_sum_exp(u: f32, v: f32) -> f32 { return u + v; }
+fn finished_sum(s: f32, high: f32) -> f32 { return s; }
+fn finished_mean(s: f32, high: f32) -> f32 { return s / f32(n); }
+fn finished_max(s: f32, high: f32) -> f32 { return s; }
+fn finished_min(s: f32, high: f32) -> f32 { return s; }
+fn finished_prod(s: f32, high: f32) -> f32 { return s; }
+fn finished_l1(s: f32, high: f32) -> f32 { return s; }
+fn finished_l2(s: f32, high: f32) -> f32 { return sqrt(s); }
+fn finished_sum_square(s: f32, high: f32) -> f32 { return s; }
+fn finished_log_sum(s: f32, high: f32) -> f32 { return log(s); }
+fn finished_log_sum_exp(s: f32, high: f32) -> f32 { return log(s) + high; }
+`,
+      },
+    ],
+  },
   resample: {
     params: "outer n m taps inner",
     operands: [

@@ -45,6 +45,7 @@ export class FakeGpu {
   /** As older browsers have it. */
   isFallbackAdapter: boolean | undefined;
   lost: Promise<object> | undefined;
+  readonly features = new Set<string>();
   /** Loses the latest device. */
   lose: (why: object) => void = () => undefined;
   /** Devices that were given back. */
@@ -54,6 +55,7 @@ export class FakeGpu {
       if (data instanceof ArrayBuffer) to.bytes.set(new Uint8Array(data), offset);
       else to.bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), offset);
     },
+    onSubmittedWorkDone: async () => undefined,
     submit: (all: (() => void)[][]) => {
       for (const work of all.flat()) work();
     },

@@ -12,6 +12,7 @@ import { loadParts, missingParts } from "../../src/device/webgpu/variants.ts";
 import type { Program } from "../../src/device/webgpu/wgsl.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
 import { OutOfMemory } from "../../src/shared/errors.ts";
+import { Recorder } from "../../src/worker/profile/index.ts";
 import { FakeGpu } from "../common/fake-gpu.ts";
 
 const folder = join(process.env.EDGEWISE_SRC!, "../dist/engine/");
@@ -105,13 +106,33 @@ test("what ran before runs after memory was missing", { skip: !built }, async ()
     "input",
     "temp",
   ]);
+  // how the engine packs bytes: that of simd128 has no products of bytes
   await assert.rejects(device.ready(), (e: unknown) => {
+    const { PANEL, TOGETHER } = (device as GpuDevice).machine;
+    assert.deepEqual([PANEL, TOGETHER], ["const PANEL = 8u;", "const TOGETHER = 2u;"]);
     assert.ok(e instanceof OutOfMemory && /between steps/.test(e.what));
     return true;
   });
   device.freePlan(second);
   await device.ready();
   await runs();
+  device.close();
+});
+
+test("a profile without timestamps waits for each dispatch", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  const kinds = ["input", "weight", "temp"];
+  const one = device.loadPlan(plan("float32"), "first", "a title", undefined, kinds);
+  device.bind(one, 0, device.allocate(1 << 21, "x"));
+  device.bind(one, 1, device.allocate(1 << 19, "w"));
+  await device.ready();
+  const recorder = new Recorder(device);
+  const before = gpu.dispatches;
+  device.run(one, "first");
+  const { plans, flavour } = await recorder.stop();
+  assert.ok(gpu.dispatches > before && flavour.includes("wait"));
+  assert.deepEqual([plans.length, plans[0]!.name], [1, "a title"]);
+  assert.ok(plans[0]!.runs[0]!.ms.every((ms) => ms > 0));
   device.close();
 });
 

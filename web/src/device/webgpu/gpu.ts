@@ -88,7 +88,7 @@ export class Gpu {
     const language = gpu.wgslLanguageFeatures as ReadonlySet<string> | undefined;
     const asked = language?.has("subgroup_id") && adapter.features.has("subgroups");
     const requiredFeatures: GPUFeatureName[] = asked ? ["subgroups"] : [];
-    if (adapter.features?.has("timestamp-query")) requiredFeatures.push("timestamp-query");
+    if (adapter.features.has("timestamp-query")) requiredFeatures.push("timestamp-query");
     const requiredLimits = Object.fromEntries(WANTED.map((n) => [n, adapter.limits[n]]));
     try {
       const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
