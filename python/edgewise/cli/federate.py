@@ -246,7 +246,8 @@ def _rounds(args: argparse.Namespace, tabs: int) -> None:
             loss += f", held out {training.evaluate(folder.state().arrays, texts):.4f}"
         print(
             f"round {line['round']}/{settings.rounds}: {line['participants']} updates,"
-            f" {line['refused']} refused{loss}{_spent(line)}, {line['seconds']:.1f} s",
+            f" {line['refused']} refused{_audited(line)}{loss}{_spent(line)},"
+            f" {line['seconds']:.1f} s",
             flush=True,
         )
 
@@ -262,6 +263,11 @@ def _rounds(args: argparse.Namespace, tabs: int) -> None:
             f"{args.folder}: the privacy budget ended the run after {folder.state_number()} rounds"
         )
     print(f"{args.folder}: {'weights' if settings.lora is None else 'adapter'} of the last round")
+
+
+def _audited(line: dict[str, Any]) -> str:
+    found = line.get("audited")
+    return f", {len(found)} audited" if found else ""
 
 
 def _spent(line: dict[str, Any]) -> str:

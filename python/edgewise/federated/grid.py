@@ -219,6 +219,13 @@ class TabGrid(Grid):
             Message(Error(REFUSED, str(refused[n])), reply_to=by_node[n]) for n in sorted(refused)
         ]
 
+    def _passed(self, node: int) -> bool:
+        """Whether a client was audited in this round and is honest."""
+        found = self._audited.get(node)
+        if self.auditor is None or found is None:
+            return False
+        return self.auditor.objection(found) is None
+
     def _judged(self, node: int, update: Verified) -> Refusal:
         """Why an audited client's update does not count; one that is not honest is shut out."""
         assert self.auditor is not None
@@ -239,7 +246,11 @@ class TabGrid(Grid):
     ) -> dict[str, Any]:
         """What the log says about a round; its clients get the message `result`."""
         nodes = {m.metadata.dst_node_id: o for m, o in asked}
-        errors = {m.metadata.src_node_id: m.error.reason for m in replies if m.has_error()}
+        errors = {
+            m.metadata.src_node_id: m.error.reason
+            for m in replies
+            if m.has_error() and not self._passed(m.metadata.src_node_id)
+        }
         counted = [m.metadata.src_node_id for m in replies if not m.has_error()]
         digests = sorted(nodes[n].result().sha256 for n in counted)
         updates = hashlib.sha256("".join(digests).encode()).hexdigest()
