@@ -19,6 +19,7 @@ pytest.importorskip("tuf")
 
 from edgewise.cli import main
 from edgewise.errors import EdgewiseError, StorageError
+from edgewise.locks import locked
 from edgewise.onnx.source import FileSource
 from edgewise.package import Package
 from edgewise.release.build import _bfloat16
@@ -26,7 +27,7 @@ from edgewise.release.client import Client
 from edgewise.release.codec import CHUNK, CODECS, approximate, decode, encode, payload_bytes
 from edgewise.release.errors import ReleaseError
 from edgewise.release.manifest import Manifest, parse, selected
-from edgewise.release.store import locked, open_address
+from edgewise.release.store import open_address
 from edgewise.sums import source_sums
 
 from .make_vectors import MUTATIONS, content_of, mutated, numbers, refusal
