@@ -192,7 +192,7 @@ def test_damaged_adapters(mine):
 
 
 def test_batches_and_lengths():
-    shared = vectors("lora")
+    shared = vectors("personal/lora")
     for x in shared["batches"]:
         got = [batch_of(x["known"], x["size"], step, x["seed"]) for step in range(x["steps"])]
         assert got == x["batches"]

@@ -37,7 +37,7 @@ interface Shared {
 }
 
 test("steps of adapters have the examples and lengths of Python", () => {
-  const { batches, lengths } = vectors<Shared>("lora");
+  const { batches, lengths } = vectors<Shared>("personal/lora");
   for (const { known, size, steps, seed, batches: wanted } of batches)
     assert.deepEqual(
       Array.from({ length: steps }, (_, step) => batchOf(known, size, step, seed)),

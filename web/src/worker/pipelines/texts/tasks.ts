@@ -87,8 +87,8 @@ export const featureExtraction: TaskRunner = {
 };
 
 /**
- * Whether the graph's own vector of a text is what the model means: its files declare vectors, or it
- * has no states of tokens.
+ * Whether the graph's own vector of a text is what the model means: its files declare vectors, or
+ * it has no states of tokens.
  */
 function makesEmbeddings(host: TaskHost): boolean {
   const names = host.graph("model").outputs.map(({ name }) => name);
