@@ -4,7 +4,7 @@ import { warm } from "../../../web/src/device/warm.ts";
 import { Engine } from "../../../web/src/device/wasm/engine.ts";
 import { repeat } from "./batch.js";
 import { now, serve } from "./rpc.js";
-import { openStep } from "./step.js";
+import { openStep } from "./webgpu/step.js";
 
 const urls = {
   engineUrl: new URL("/engine/", location.href).href,

@@ -51,8 +51,10 @@ serve({
     if (wllama.getNumThreads() !== threads)
       throw new Error(`asked for ${threads} threads, got ${wllama.getNumThreads()}`);
     const text = said.join("\n");
-    if (layers && !/offloaded [1-9]\d*\/\d+ layers to GPU/.test(text))
-      throw new Error(`no layer is on the GPU: ${/.*(webgpu|gpu|f16).*/i.exec(text)?.[0] ?? text}`);
+    if (layers && !/offloaded [1-9]\d*\/\d+ layers to GPU/.test(text)) {
+      const why = /.*(?:webgpu|offload|shader-f16).*/i.exec(text)?.[0] ?? "it names no GPU";
+      throw new Error(`llama.cpp takes no layer to the GPU (${why.trim()})`);
+    }
     return { ms: now() - begin, version: Wllama.getLibllamaVersion() };
   },
   async prefill(ids) {

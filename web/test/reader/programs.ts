@@ -10,7 +10,6 @@ import type { GpuContext } from "../../src/device/webgpu/context.ts";
 import { decimal } from "../../src/device/webgpu/link.ts";
 import { GpuPlan } from "../../src/device/webgpu/plan.ts";
 import { partsOf } from "../../src/device/webgpu/steps.ts";
-import { inSubgroups } from "../../src/device/webgpu/subgroups.ts";
 import { loadParts, stagesOf } from "../../src/device/webgpu/variants.ts";
 import { programOf } from "../../src/device/webgpu/wgsl.ts";
 import { SHADERS } from "../../src/gen/shaders.ts";
@@ -51,7 +50,7 @@ const printed = plans.map((plan) => {
         undefined,
         machine,
       );
-      return [inSubgroups(text), ranges, offsets[0]];
+      return [text, ranges, offsets[0]];
     });
   });
 });

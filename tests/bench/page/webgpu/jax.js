@@ -79,7 +79,10 @@ function run(ids, past, kept) {
   const { numpy: np } = jax;
   const n = ids.length;
   const { capacity } = info;
-  const places = oneHot(Array.from(ids, (_, i) => past + i), capacity); // [n, capacity]
+  const places = oneHot(
+    Array.from(ids, (_, i) => past + i),
+    capacity,
+  ); // [n, capacity]
   const mask = Float32Array.from({ length: n * capacity }, (_, i) =>
     i % capacity > past + Math.floor(i / capacity) ? -1e9 : 0,
   );

@@ -3,7 +3,7 @@
 import { GpuDevice } from "../../../../web/src/device/webgpu/device.ts";
 import { repeat } from "../batch.js";
 import { now, serve } from "../rpc.js";
-import { openStep } from "../step.js";
+import { openStep } from "./step.js";
 import { adapter, counts, peakBytes } from "./counts.js";
 
 let step;

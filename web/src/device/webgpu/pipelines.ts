@@ -4,7 +4,6 @@ import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import { RECORD_BYTES } from "./link.ts";
-import { inSubgroups } from "./subgroups.ts";
 import { BINDING, type Program } from "./wgsl.ts";
 
 /** Programs that are known at once: plans come and go with the shapes of their inputs. */
@@ -44,15 +43,14 @@ export class Pipelines {
   }
 
   private make(program: Program, where: string): Pipeline {
-    const { device, subgroups } = this.gpu;
-    const code = subgroups ? inSubgroups(program.text) : program.text;
+    const { device } = this.gpu;
     const layout = device.createBindGroupLayout({ entries: entriesOf(program) });
     const pipeline: Pipeline = { layout, pipeline: undefined, made: Promise.resolve() };
     pipeline.made = device
       .createComputePipelineAsync({
         layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
         compute: {
-          module: device.createShaderModule({ code }),
+          module: device.createShaderModule({ code: program.text }),
           entryPoint: "main",
         },
       })

@@ -1,5 +1,5 @@
 // The plan of a training step (training/plans.py) on any device of web/src.
-import { batch } from "./batch.js";
+import { batch } from "../batch.js";
 
 /**
  * Loads it with its weights, states and the batch.
