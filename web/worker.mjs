@@ -25,7 +25,7 @@ const WHOLE = "src/entry/everything.ts";
 const SCRIPTS = {
   [ENTRY]: "worker",
   "src/device/webgpu/device.ts": "worker-webgpu",
-  "src/device/webgpu/bytes.ts": "worker-webgpu-bytes",
+  "src/device/webgpu/parts/bytes.ts": "worker-webgpu-bytes",
   "src/gen/shaders_images.ts": "worker-webgpu-images",
   "src/gen/shaders_training.ts": "worker-webgpu-training",
   "src/worker/inference/service.ts": "worker-inference",

@@ -35,6 +35,9 @@ export function classOf(dtype: number, bytes: number): ElementClass | undefined 
   return dtype === 0 ? MOVED[bytes] : CLASSES[dtype];
 }
 
+/** What shaders refer to beside the contract of their kernel that differs between machines. */
+export type Machine = Record<string, string>;
+
 /** What a binding is an array of. */
 export type Stored = "f32" | "u32" | "atomic<u32>";
 

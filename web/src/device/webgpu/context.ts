@@ -3,11 +3,11 @@
 import type { Buffer, PlanHandle } from "../device.ts";
 import type { Engine } from "../wasm/engine.ts";
 import type { ResolvedStep } from "../wasm/resolve.ts";
+import type { Machine } from "./accessors.ts";
 import type { Gpu } from "./gpu.ts";
 import type { GpuRange } from "./memory.ts";
 import type { Pipelines } from "./pipelines.ts";
 import type { PlanParts } from "./steps.ts";
-import type { Machine } from "./variants.ts";
 import type { Program } from "./wgsl.ts";
 
 /** What plans need of a GpuDevice. */

@@ -10,6 +10,7 @@ import type { Buffer, Device, Host, Picker, PlanHandle, PlanInfo, Watcher } from
 import type { DeviceOptions } from "../options.ts";
 import { Engine } from "../wasm/engine.ts";
 import { failureOf } from "../wasm/failures.ts";
+import type { Machine } from "./accessors.ts";
 import { type ChoiceDevice, ChoicePrograms, GpuPicker } from "./choice.ts";
 import type { GpuContext } from "./context.ts";
 import { Gpu } from "./gpu.ts";
@@ -20,7 +21,7 @@ import { GpuPlan } from "./plan.ts";
 import { faster, mainProduct } from "./probe.ts";
 import { kernelsOf } from "./steps.ts";
 import { ahead, type Places, Transfers, type WordRange, wordsOf } from "./transfer.ts";
-import { loadParts, type Machine, missingParts } from "./variants.ts";
+import { loadParts, missingParts } from "./variants.ts";
 import type { Program } from "./wgsl.ts";
 
 const INDEX = Number(Object.entries(ERRORS).find(([, [name]]) => name === "INDEX")![0]);

@@ -2,7 +2,7 @@
 // python/edgewise/webgpu/link.py.
 
 import { COMMON } from "../../gen/shaders.ts";
-import { Access, classOf, type Stored, TYPES } from "./accessors.ts";
+import { Access, classOf, type Machine, type Stored, TYPES } from "./accessors.ts";
 import {
   elementType,
   follows,
@@ -11,7 +11,7 @@ import {
   type Param,
   type PlanStep,
 } from "./steps.ts";
-import { appliedOf, type Machine, partsOf, type Variant } from "./variants.ts";
+import { appliedOf, partsOf, type Variant } from "./variants.ts";
 
 /**
  * Words of a step's record: offsets of operands, floats that WGSL has no constants for, the step's

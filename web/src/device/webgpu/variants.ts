@@ -9,14 +9,11 @@ import {
   type Values,
 } from "../../gen/shaders.ts";
 import type { Device } from "../device.ts";
-import { classOf } from "./accessors.ts";
+import { classOf, type Machine } from "./accessors.ts";
 import { elementType, follows, type PlanStep, valuesOf } from "./steps.ts";
 
 /** Workgroups in the first dimension of a grid, all that WebGPU promises. */
 export const FOLD = 65535;
-
-/** What shaders refer to beside the contract of their kernel that differs between machines. */
-export type Machine = Record<string, string>;
 
 /** Workgroups in two dimensions. */
 export type Grid = [across: number, down: number];
@@ -138,7 +135,7 @@ type Loaded = Promise<{
 }>;
 
 const LOAD: Readonly<Record<Part, () => Loaded>> = {
-  bytes: () => import("./bytes.ts"),
+  bytes: () => import("./parts/bytes.ts"),
   images: () => import("../../gen/shaders_images.ts"),
   training: () => import("../../gen/shaders_training.ts"),
 };

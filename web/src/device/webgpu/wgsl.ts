@@ -2,6 +2,7 @@
 // python/edgewise/webgpu/wgsl.py, which says what a body may use: both print the same text
 // (tests/gpu/test_programs.py).
 
+import type { Machine } from "./accessors.ts";
 import {
   type Binding,
   Linker,
@@ -13,7 +14,7 @@ import {
   wordOf,
 } from "./link.ts";
 import { type Number_, type PlanStep, valuesOf } from "./steps.ts";
-import { FOLD, type Machine, type Variant, variantsOf } from "./variants.ts";
+import { FOLD, type Variant, variantsOf } from "./variants.ts";
 
 /** Registers that a plan may have. */
 export const REGISTERS = 32;

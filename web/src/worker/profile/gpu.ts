@@ -1,5 +1,5 @@
-// Times of a plan's steps on a GPU: by its own clock where the browser gives that, else each dispatch
-// is waited for alone.
+// Times of a plan's steps on a GPU: by its own clock where the browser gives that, else each
+// dispatch is waited for alone.
 
 import type { PlanHandle } from "../../device/device.ts";
 import type { GpuDevice } from "../../device/webgpu/device.ts";

@@ -8,20 +8,10 @@ import type { Weights } from "../../model/weights.ts";
 import type { ManifestSlot } from "../../package/checker.ts";
 import type { Seq2SeqInfo, Seq2SeqPlan } from "../../package/manifest.ts";
 import { NOTES } from "../../package/notes.ts";
-import { EncodedSource } from "./source.ts";
+import { type Caches, EncodedSource, type Sequence } from "./source.ts";
 
 /** Registers of the decoder's plans. */
 const [PAST, LAST, SOURCE] = [0, 1, 2];
-export type Caches = Map<string, Buffer>;
-
-/** A sequence of the decoder. */
-export interface Sequence {
-  /** Number of tokens in its caches. */
-  past: number;
-  caches: Caches;
-  /** Tokens that were chosen and, but for the last one, run before they were asked for. */
-  ahead: number[];
-}
 
 interface Loaded {
   plan: PlanHandle;

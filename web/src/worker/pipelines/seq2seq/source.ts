@@ -1,8 +1,39 @@
 // An encoded input, as the generation loop sees it.
 
-import type { Host } from "../../../device/device.ts";
+import type { Buffer, Device, Host, Picker } from "../../../device/device.ts";
 import type { Choosing, Decoder, Logits } from "../../generation/index.ts";
-import type { Caches, Seq2SeqModel, Sequence } from "./model.ts";
+
+export type Caches = Map<string, Buffer>;
+
+/** A sequence of the decoder. */
+export interface Sequence {
+  /** Number of tokens in its caches. */
+  past: number;
+  caches: Caches;
+  /** Tokens that were chosen and, but for the last one, run before they were asked for. */
+  ahead: number[];
+}
+
+/** What a source needs of its model. */
+interface Model {
+  readonly device: Device;
+  readonly info: { readonly vocabSize: number };
+  readonly picker: Picker | undefined;
+  readonly max_length: number;
+  readonly config: Record<string, unknown>;
+  readonly generation_config: Record<string, unknown>;
+  open(): Sequence;
+  close(sequence: Sequence): void;
+  closeSource(source: EncodedSource): void;
+  forward(source: EncodedSource, sequence: Sequence, ids: ArrayLike<number>): Promise<number>;
+  forwardBest(
+    source: EncodedSource,
+    sequence: Sequence,
+    ids: readonly number[],
+    by: Choosing,
+    room: number,
+  ): Promise<Logits>;
+}
 
 /** An input of the encoder: a decoder whose sequences share its keys and values. */
 export class EncodedSource implements Decoder<Sequence> {
@@ -14,7 +45,7 @@ export class EncodedSource implements Decoder<Sequence> {
   scored: Decoder["scored"];
 
   constructor(
-    private readonly model: Seq2SeqModel,
+    private readonly model: Model,
     readonly caches: Caches,
     /** Positions of the encoder's output, without padding. */
     readonly positions: number,

@@ -3,8 +3,7 @@
 
 import type { GenerationFields } from "../../../../protocol/generation.ts";
 import { GenerationConfig, GenerationRun, resolve } from "../../../generation/index.ts";
-import type { Sequence } from "../model.ts";
-import type { EncodedSource } from "../source.ts";
+import type { EncodedSource, Sequence } from "../source.ts";
 
 /** Runs given tokens. */
 class Rescoring extends GenerationRun<Sequence> {

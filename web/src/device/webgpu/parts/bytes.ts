@@ -1,13 +1,13 @@
-// The part for models that compute with bytes: their shaders, and how the engine in C lays out packed
-// weights. That depends on the machine; its steps may read them, and plans share them. The twin of
-// python/edgewise/webgpu/packing.py.
+// The part for models that compute with bytes: their shaders, and how the engine in C lays out
+// packed weights. That depends on the machine; its steps may read them, and plans share them. The
+// twin of python/edgewise/webgpu/packing.py.
 
-import { DOTS, PACKING } from "../../gen/packing.ts";
-import type { Device } from "../device.ts";
-import { slotsOfPlan } from "../plan-header.ts";
-import type { Machine } from "./variants.ts";
+import { DOTS, PACKING } from "../../../gen/packing.ts";
+import type { Device } from "../../device.ts";
+import { slotsOfPlan } from "../../plan-header.ts";
+import type { Machine } from "../accessors.ts";
 
-export { PART } from "../../gen/shaders_bytes.ts";
+export { PART } from "../../../gen/shaders_bytes.ts";
 
 /** What shaders refer to that differs between machines, from packing a matrix. */
 export async function machineOf(wasm: Device): Promise<Machine> {
