@@ -3,8 +3,8 @@
 import { GpuDevice } from "../../../../web/src/device/webgpu/device.ts";
 import { repeat } from "../batch.js";
 import { now, serve } from "../rpc.js";
-import { openStep } from "./step.js";
 import { adapter, counts, peakBytes } from "./counts.js";
+import { openStep } from "./step.js";
 
 let step;
 
