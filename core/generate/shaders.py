@@ -161,7 +161,7 @@ def shaders(_table):
 
 def typescript(_table):
     """The text of web/src/gen/shaders.ts."""
-    return shaders_typescript.module(*collected(), KERNELS, choices())
+    return shaders_typescript.module(*collected(), KERNELS, choices(), subgroups())
 
 
 def typescript_part(which):

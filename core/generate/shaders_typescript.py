@@ -280,7 +280,7 @@ def kernel_of(kernel, variants) -> list[str]:
     return [*out, "    ],", "  },"]
 
 
-def module(common: str, shaders, kernels, choices) -> str:
+def module(common: str, shaders, kernels, choices, subgroups: str) -> str:
     """The text of web/src/gen/shaders.ts.
 
     Args:
@@ -288,13 +288,13 @@ def module(common: str, shaders, kernels, choices) -> str:
         shaders: {kernel: [(name, what its first lines say, text)]}.
         kernels: {name: contract}.
         choices: {name: program without `const LEVEL`} of core/sampling.
+        subgroups: the reductions of `common` for GPUs with subgroups.
     """
     sizes = "{ " + ", ".join(f"{k}: {v}" for k, v in SIZES.items()) + " }"
     out = [NOTE, TYPES.replace("@SIZES@", sizes), f"export const COMMON = `\n{common}\n`;", ""]
+    out += [f"export const SUBGROUPS = `\n{subgroups}\n`;", ""]
     out.append("/** The module with the shaders of kernels that language models do not run. */")
-    out.append(
-        'export const PART_OF: Readonly<Record<string, "bytes" | "images" | "training">> = {'
-    )
+    out.append('export const PART_OF: Readonly<Record<string, "bytes" | "images" | "training">> = {')
     out += [f'  {name}: "{part_of(name)}",' for name in sorted(shaders) if part_of(name)]
     out += [
         "};",

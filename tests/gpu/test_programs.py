@@ -20,6 +20,7 @@ from edgewise.training.peft import LoraConfig
 from edgewise.webgpu.arrange import Span, arrange
 from edgewise.webgpu.loaded import WebGPUPlan
 from edgewise.webgpu.steps import constants_of, register_ranges, steps_of
+from edgewise.webgpu.subgroups import in_subgroups
 from edgewise.webgpu.variants import stages_of
 from edgewise.webgpu.wgsl import MACHINE, program_of
 from ops.harness import all_cases
@@ -83,7 +84,7 @@ def printed(data):
         for variant in stages_of(step, largest):
             a = arrange([step], [spans])
             text = program_of(step, variant, a.roles[0], a.bindings, i % 2 == 1).text
-            programs.append([text, [list(r) for r in a.ranges], list(a.offsets[0])])
+            programs.append([in_subgroups(text), [list(r) for r in a.ranges], list(a.offsets[0])])
         out.append(programs)
     return out
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from .gen.shaders import COMMON, SUBGROUPS
 from .variants import parts_of
 
+# The twin in pages is web/src/device/webgpu/subgroups.ts.
 ENTRY = "@builtin(local_invocation_index) lane: u32) { "
 BUILT_IN = (
     "@builtin(local_invocation_index) lane: u32, @builtin(subgroup_id) subgroup_: u32,"

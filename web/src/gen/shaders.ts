@@ -241,6 +241,40 @@ fn number_u(v: u32) -> f32 { return f32(v); }
 fn number_i(v: i32) -> f32 { return f32(v); }
 `;
 
+export const SUBGROUPS = `
+fn sum_of_lanes(lane: u32, v: f32) -> f32 {
+  workgroupBarrier();
+  let own = subgroupAdd(v);
+  if (subgroupElect()) { lanes[subgroup] = own; }
+  workgroupBarrier();
+  var s = lanes[0];
+  for (var i = 1u; i < subgroups; i++) { s += lanes[i]; }
+  return s;
+}
+fn highest_of_lanes(lane: u32, v: f32) -> f32 {
+  workgroupBarrier();
+  let own = subgroupMax(v);
+  if (subgroupElect()) { lanes[subgroup] = own; }
+  workgroupBarrier();
+  var high = lanes[0];
+  for (var i = 1u; i < subgroups; i++) { high = max(high, lanes[i]); }
+  return high;
+}
+fn sum_of_sixteen(lane: u32, v: f32) -> f32 {
+  let own = subgroupAdd(select(vec4f(0f), vec4f(v), vec4u(0u, 1u, 2u, 3u) == vec4u(lane / 16u)));
+  if (subgroupElect()) { neighbours[subgroup] = own; }
+  workgroupBarrier();
+  var s = 0f;
+  if (lane % 16u == 0u) {
+    for (var i = 0u; i < subgroups; i++) { s += neighbours[i][lane / 16u]; }
+  }
+  return s;
+}
+var<workgroup> neighbours: array<vec4f, GROUP>;
+var<private> subgroup: u32;
+var<private> subgroups: u32;
+`;
+
 /** The module with the shaders of kernels that language models do not run. */
 export const PART_OF: Readonly<Record<string, "bytes" | "images" | "training">> = {
   arg_reduce: "images",

@@ -10,6 +10,7 @@ import { decimal } from "../../src/device/webgpu/link.ts";
 import { declarations, PART } from "../../src/device/webgpu/parts/bytes.ts";
 import { GpuPlan } from "../../src/device/webgpu/plan.ts";
 import { partsOf } from "../../src/device/webgpu/steps.ts";
+import { inSubgroups } from "../../src/device/webgpu/subgroups.ts";
 import { loadParts, stagesOf } from "../../src/device/webgpu/variants.ts";
 import { programOf } from "../../src/device/webgpu/wgsl.ts";
 import { SHADERS } from "../../src/gen/shaders.ts";
@@ -50,7 +51,7 @@ const printed = plans.map((plan) => {
         undefined,
         machine,
       );
-      return [text, ranges, offsets[0]];
+      return [inSubgroups(text), ranges, offsets[0]];
     });
   });
 });

@@ -36,6 +36,8 @@ export class Gpu {
   readonly bindings: number;
   /** Largest buffer. */
   readonly bufferBytes: number;
+  /** Whether programs use subgroups. */
+  readonly subgroups: boolean;
   /** Commands that were encoded and not submitted yet: a token takes few submits. */
   private open: GPUCommandEncoder | undefined;
 
@@ -44,7 +46,8 @@ export class Gpu {
     /** The adapter, for `info`. */
     readonly name: string,
   ) {
-    const { limits } = device;
+    const { features, limits } = device;
+    this.subgroups = features.has("subgroups");
     this.bindingBytes = limits.maxStorageBufferBindingSize;
     this.bindings = limits.maxStorageBuffersPerShaderStage;
     this.bufferBytes = limits.maxBufferSize;
@@ -82,8 +85,10 @@ export class Gpu {
     const info: Partial<GPUAdapterInfo> = adapter.info ?? adapter;
     if (!software && (info.isFallbackAdapter ?? adapter.isFallbackAdapter))
       throw new EngineError("the browser's GPU is one in software", "webgpu", REMEDY);
-    const timed = adapter.features?.has("timestamp-query");
-    const requiredFeatures: GPUFeatureName[] = timed ? ["timestamp-query"] : [];
+    const language = gpu.wgslLanguageFeatures as ReadonlySet<string> | undefined;
+    const asked = language?.has("subgroup_id") && adapter.features?.has("subgroups");
+    const requiredFeatures: GPUFeatureName[] = asked ? ["subgroups"] : [];
+    if (adapter.features?.has("timestamp-query")) requiredFeatures.push("timestamp-query");
     const requiredLimits = Object.fromEntries(WANTED.map((n) => [n, adapter.limits[n]]));
     try {
       const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });

@@ -4,6 +4,7 @@ import { type EdgewiseError, EngineError } from "../../shared/errors.ts";
 import { message } from "../../shared/words.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import { RECORD_BYTES } from "./link.ts";
+import { inSubgroups } from "./subgroups.ts";
 import { BINDING, type Program } from "./wgsl.ts";
 
 /** Programs that are known at once: plans come and go with the shapes of their inputs. */
@@ -43,14 +44,15 @@ export class Pipelines {
   }
 
   private make(program: Program, where: string): Pipeline {
-    const { device } = this.gpu;
+    const { device, subgroups } = this.gpu;
+    const code = subgroups ? inSubgroups(program.text) : program.text;
     const layout = device.createBindGroupLayout({ entries: entriesOf(program) });
     const pipeline: Pipeline = { layout, pipeline: undefined, made: Promise.resolve() };
     pipeline.made = device
       .createComputePipelineAsync({
         layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
         compute: {
-          module: device.createShaderModule({ code: program.text }),
+          module: device.createShaderModule({ code }),
           entryPoint: "main",
         },
       })
