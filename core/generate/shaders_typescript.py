@@ -294,7 +294,9 @@ def module(common: str, shaders, kernels, choices, subgroups: str) -> str:
     out = [NOTE, TYPES.replace("@SIZES@", sizes), f"export const COMMON = `\n{common}\n`;", ""]
     out += [f"export const SUBGROUPS = `\n{subgroups}\n`;", ""]
     out.append("/** The module with the shaders of kernels that language models do not run. */")
-    out.append('export const PART_OF: Readonly<Record<string, "bytes" | "images" | "training">> = {')
+    out.append(
+        'export const PART_OF: Readonly<Record<string, "bytes" | "images" | "training">> = {'
+    )
     out += [f'  {name}: "{part_of(name)}",' for name in sorted(shaders) if part_of(name)]
     out += [
         "};",
