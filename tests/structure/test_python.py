@@ -56,7 +56,7 @@ FEDERATED = """audit.py broadcast.py client.py client_secure.py client_state.py 
     secure/noise.py secure/plan.py secure/privacy.py secure/quantize.py settings.py site.py
     site_grid.py verify.py""".split()
 RELEASE = {  # files of edgewise[release]
-    "numpy": ("build.py", "codec.py"),
+    "numpy": ("build.py", "codec.py", "entropy.py", "floats.py"),
     "tuf": ("client.py", "metadata.py"),
     "securesystemslib": ("keys.py",),
     "cryptography": ("keys.py",),
