@@ -17,6 +17,7 @@ from .qdq import fuse_quantized
 from .quantization import fuse_quantized_products, pair_quantization
 from .rotary import fuse_rotary, lay_out_rotations
 from .scaling import fold_scaling
+from .weight_bytes import read_weight_bytes
 
 if TYPE_CHECKING:
     from ..bind import BoundGraph
@@ -38,6 +39,7 @@ RECOGNISE: tuple[Pass, ...] = (
 COMBINE: tuple[Pass, ...] = (
     common_subexpressions,
     fuse_quantized,
+    read_weight_bytes,
     fold_scaling,
     fuse_epilogues,
     fuse_residual_norm,
@@ -90,4 +92,5 @@ __all__ = [
     "lay_out_rotations",
     "optimize",
     "pair_quantization",
+    "read_weight_bytes",
 ]
