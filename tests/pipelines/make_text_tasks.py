@@ -284,10 +284,23 @@ def answers(rng: random.Random):
                     }
 
 
+def poolings(rng: random.Random):
+    """Contents of 1_Pooling/config.json, and the ways of pooling that they mean."""
+    flag = "pooling_mode_{}".format
+    for config, names in (
+        ({flag("mean_tokens"): True, "word_embedding_dimension": 32}, ["mean"]),
+        ({flag("mean_tokens"): True, flag("cls_token"): True}, ["cls", "mean"]),
+        ({flag("lasttoken"): True, flag("mean_tokens"): False}, ["last_token"]),
+        ({"pooling_mode": "lasttoken"}, ["last_token"]),
+        ({"pooling_mode": ["max", "mean_tokens"]}, ["max", "mean"]),
+    ):
+        yield {"config": config, "poolings": names}
+
+
 def main() -> None:
     """Writes the file."""
     rng = random.Random(14)
-    makers = (embeddings, classification, zero_shot, fill_mask, entities, answers)
+    makers = (embeddings, classification, zero_shot, fill_mask, entities, answers, poolings)
     made = {f.__name__: [plain(case) for case in f(rng)] for f in makers}
     lines = [
         f'  "{name}": [\n' + ",\n".join(f"    {json.dumps(c)}" for c in cases) + "\n  ]"

@@ -2,6 +2,7 @@
 
 import pytest
 from conformance.vectors import vectors
+from edgewise.pipelines.pooling import _poolings
 from edgewise.pipelines.post import classification, embeddings, questions, tokens
 
 CASES = vectors("text_tasks")
@@ -36,6 +37,11 @@ def test_embeddings():
         close(embeddings.normalized(short), case["normalized"])
         for precision in ("binary", "ubinary"):
             assert embeddings.packed(vector, precision) == case[precision]
+
+
+def test_poolings():
+    for case in CASES["poolings"]:
+        assert _poolings(case["config"]) == case["poolings"]
 
 
 def test_classification():

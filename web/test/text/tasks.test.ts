@@ -8,6 +8,7 @@ import {
   normalized,
   packed,
   pool,
+  poolingsOf,
   shortened,
 } from "../../src/worker/pipelines/texts/embeddings.ts";
 import { answerChars, mergeAnswers, spansOf } from "../../src/worker/pipelines/texts/questions.ts";
@@ -68,6 +69,7 @@ interface Cases {
     align: boolean;
     result: unknown;
   }[];
+  poolings: { config: Record<string, unknown>; poolings: string[] }[];
 }
 
 const cases = vectors<Cases>("text_tasks");
@@ -99,6 +101,12 @@ test("embeddings", () => {
   assert.throws(() => checkPooling("median"), /not a way of pooling/);
   assert.throws(() => shortened([1], 2), /between 1 and 1/);
   assert.throws(() => packed([1], "binary"), /multiple of 8/);
+});
+
+test("ways of pooling of a model", () => {
+  for (const c of cases.poolings) assert.deepEqual(poolingsOf(c.config), c.poolings);
+  assert.deepEqual(poolingsOf({}), []);
+  assert.throws(() => poolingsOf({ pooling_mode: "median" }), /not a way of pooling/);
 });
 
 test("classification", () => {

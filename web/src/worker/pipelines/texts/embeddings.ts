@@ -25,6 +25,28 @@ export function checkPooling(pooling: string): string {
   );
 }
 
+// Fields of 1_Pooling/config.json, in the order in which their vectors are joined.
+const FLAGS = [
+  "cls_token",
+  "max_tokens",
+  "mean_tokens",
+  "mean_sqrt_len_tokens",
+  "weightedmean_tokens",
+  "lasttoken",
+];
+
+/**
+ * The ways of pooling that 1_Pooling/config.json names, whose vectors are joined.
+ * @param config of a model without that file: {}
+ * @throws InputError if one is not known
+ */
+export function poolingsOf(config: Readonly<Record<string, unknown>>): string[] {
+  const { pooling_mode: named } = config;
+  const flags = FLAGS.filter((flag) => config[`pooling_mode_${flag}`] === true);
+  const list: unknown[] = Array.isArray(named) ? named : [named];
+  return (named ? list.map(String) : flags).map(checkPooling);
+}
+
 /**
  * One vector of a text.
  * @param states [tokens, size], flat

@@ -10,7 +10,7 @@ import { candidates } from "../inputs.ts";
 import { Options } from "../options.ts";
 import { labelsOf, output, row } from "../outputs.ts";
 import { SILENT, type TaskRunner } from "../runner.ts";
-import { checkPooling, normalized, packed, pool, shortened } from "./embeddings.ts";
+import { checkPooling, normalized, packed, pool, poolingsOf, shortened } from "./embeddings.ts";
 import { answerChars, mergeAnswers, spansOf } from "./questions.ts";
 import { entailmentOf, fillMask as fill, zeroShot } from "./scores.ts";
 import { EMBEDDING, encodings, forward, longest } from "./text.ts";
@@ -42,11 +42,11 @@ const STATES = ["last_hidden_state", "token_embeddings", "logits"];
 export const featureExtraction: TaskRunner = {
   options: ["pooling", "normalize", "dimensions", "quantize", "precision", ...ENCODING],
   prepare(host, options) {
-    const own = poolingOf(host);
-    const embeds = !options.has("pooling") && makesEmbeddings(host);
-    const pooling = checkPooling(options.text("pooling", own.pooling));
+    const asked = options.optional("pooling");
+    const own = asked === undefined ? recipeOf(host) : undefined;
+    const poolings = own?.poolings ?? [checkPooling(asked!)].filter((how) => how !== "none");
     // as its files say, if the pooling is that of its files, too
-    const normalize = options.flag("normalize", !options.has("pooling") && own.normalize);
+    const normalize = options.flag("normalize", own?.normalize ?? false);
     const dimensions = options.count("dimensions", undefined, undefined);
     const precision = options.choice("precision", "binary", ["binary", "ubinary"]);
     const quantize = options.flag("quantize", false);
@@ -54,59 +54,85 @@ export const featureExtraction: TaskRunner = {
     return async (input, ending) => {
       const [encoding] = encodings(host, needText(input, host.task), undefined, encode);
       const outputs = await forward(host, encoding!, true, ending);
-      const states = output(host, outputs, ...(embeds ? [EMBEDDING] : STATES));
+      const states = output(host, outputs, ...(own?.embeds ? [EMBEDDING] : STATES));
       const [, tokens, size] = states.dims as [number, number, number];
       const finish = (vector: number[]): number[] => {
         const short = shortened(vector, dimensions);
         const unit = normalize ? normalized(short) : short;
         return quantize ? packed(unit, precision) : unit;
       };
-      if (embeds) return { dims: [], data: finish([...row(states, 0)]) };
-      if (pooling !== "none") {
+      if (own?.embeds) return { dims: [], data: finish([...row(states, 0)]) };
+      if (poolings.length) {
         const mask = new Array<number>(tokens).fill(1);
-        return { dims: [], data: finish(pool(states.data, size, mask, pooling)) };
+        const joined = poolings.flatMap((how) => pool(states.data, size, mask, how));
+        return { dims: [], data: finish(joined) };
       }
       const rows = Array.from({ length: tokens }, (_, i) => finish([...row(states, 0, i)]));
       return { dims: [tokens], data: rows.flat() };
     };
   },
   async features(host, input, _pooled, ending) {
-    const { pooling, normalize } = this.embedding!(host);
-    const given = pooling === "none" ? { normalize } : { pooling, normalize };
+    const { embeds, poolings } = recipeOf(host);
+    const given = embeds || poolings.length ? {} : { pooling: "mean", normalize: true };
     const run = this.prepare(host, new Options(given, this.options), SILENT);
     return ((await run(input, ending)) as { data: number[] }).data;
   },
   embedding(host) {
     const names = host.graph("model").outputs.map((o) => o.name);
     const tensor = STATES.find((name) => names.includes(name)) ?? names[0]!;
-    const { pooling, normalize } = poolingOf(host);
-    if (makesEmbeddings(host)) return { tensor: EMBEDDING, pooling: "none", normalize };
-    if (pooling === "none") return { tensor, pooling: "mean", normalize: true };
-    return { tensor, pooling: checkPooling(pooling), normalize };
+    const { poolings, normalize, embeds } = recipeOf(host);
+    if (embeds) return { tensor: EMBEDDING, pooling: "none", normalize };
+    if (!poolings.length) return { tensor, pooling: "mean", normalize: true };
+    return { tensor, pooling: poolings.join(", "), normalize };
   },
 };
 
-/**
- * Whether the graph's own vector of a text is what the model means: its files declare vectors, or
- * it has no states of tokens.
- */
-function makesEmbeddings(host: TaskHost): boolean {
-  const names = host.graph("model").outputs.map(({ name }) => name);
-  if (!names.includes(EMBEDDING)) return false;
-  return poolingOf(host).pooling !== "none" || !STATES.some((name) => names.includes(name));
+/** How a model's own files say that vectors are made. */
+interface Recipe {
+  /** Ways of pooling, whose vectors are joined; none: the files name none. */
+  poolings: string[];
+  /** Whether vectors get the length 1. */
+  normalize: boolean;
+  /**
+   * Whether the graph's own vector of a text is what the model means: its files declare vectors, or
+   * it has no states of tokens.
+   */
+  embeds: boolean;
 }
 
-/** The pooling that the model's own files declare, as sentence-transformers reads them. */
-function poolingOf(host: TaskHost): { pooling: string; normalize: boolean } {
-  const pooling = host.config("1_Pooling/config.json");
-  const mode = Object.keys(pooling).find(
-    (key) => key.startsWith("pooling_mode_") && pooling[key] === true,
-  );
-  const modules = host.text("modules.json") ?? "";
-  return {
-    pooling: mode ? mode.slice("pooling_mode_".length) : "none",
-    normalize: mode !== undefined && modules.includes("models.Normalize"),
-  };
+/**
+ * Reads the files of sentence-transformers, as python/edgewise/pipelines/pooling.py.
+ * @throws InputError if they name what neither the graph nor this pipeline has
+ */
+function recipeOf(host: TaskHost): Recipe {
+  const names = host.graph("model").outputs.map(({ name }) => name);
+  const poolings = poolingsOf(host.config("1_Pooling/config.json"));
+  const modules = modulesOf(host.text("modules.json"));
+  const hasVector = names.includes(EMBEDDING);
+  const others = modules.filter((kind) => !["Transformer", "Pooling", "Normalize"].includes(kind));
+  if (others.length && !hasVector)
+    throw new InputError(
+      `the model's embeddings need ${others.join(", ")}, which the graph has not`,
+      host.task,
+      `Export it with the output ${EMBEDDING}, or pass pooling.`,
+    );
+  const embeds = hasVector && (poolings.length > 0 || !STATES.some((name) => names.includes(name)));
+  const normalize = modules.includes("Normalize") && (embeds || poolings.length > 0);
+  return { poolings, normalize, embeds };
+}
+
+/** The types of the modules in modules.json. */
+function modulesOf(text = "[]"): string[] {
+  let found: unknown;
+  try {
+    found = JSON.parse(text);
+  } catch {
+    // reported below
+  }
+  if (!Array.isArray(found))
+    throw new InputError("it is no list of modules", "modules.json", "Copy the file again.");
+  const type = (module: unknown) => String((module as { type?: unknown } | null)?.type);
+  return found.map((module) => type(module).split(".").at(-1)!);
 }
 
 /** The outputs of the graph for a text or a pair of texts. */
