@@ -127,6 +127,14 @@ test("rates of files that the browser decodes", () => {
   assert.equal(rate("none"), undefined);
 });
 
+test("samples that are not finite are refused", async () => {
+  const samples = Float32Array.of(0, Number.NaN);
+  await assert.rejects(
+    readSound(await device(), { name: "a.wav", sampling_rate: 0, samples }, 16_000),
+    /not finite/,
+  );
+});
+
 test("a sound whose samples would not fit is refused", async () => {
   const engine = await device();
   const wav = { file: new Blob(), at: 0, length: 2 ** 27, channels: 1, bits: 8, float: false };

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import array
 import io
+import math
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,8 +48,8 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
         one channel at `rate`
 
     Raises:
-        InputError: there are no samples, the file is damaged or of an unknown format, or a sampling
-            rate is not possible.
+        InputError: there are no samples, or some that are not finite, the file is damaged or of an
+            unknown format, or a sampling rate is not possible.
     """
     channels, found, where = _channels(source, rate)
     count = len(channels[0]) if channels else 0
@@ -59,6 +60,8 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
     if len(channels) > 1 and not mono:
         raise InputError(f"there are {len(channels)} channels", where, "Give one channel.")
     samples = channels[0] if len(channels) == 1 else mean(channels)
+    if not math.isfinite(sum(samples)):
+        raise InputError("samples are not finite", where, "Record or convert it again.")
     sound = Array((count,), "float32", memoryview(samples).cast("B").tobytes())
     return Sound(sound if found == rate else resample_audio(sound, found, rate), rate)
 

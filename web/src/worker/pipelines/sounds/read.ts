@@ -20,7 +20,8 @@ export function soundOf(input: TaskInput, task: string): TaskSound {
 /**
  * The samples of a sound.
  * @param rate Hz of the result
- * @throws InputError if a rate is not possible, or the file cannot be read; Aborted
+ * @throws InputError if a rate is not possible, the file cannot be read, or samples are not finite;
+ *   Aborted
  */
 export async function readSound(
   device: Pick<Device, "host">,
@@ -66,6 +67,8 @@ export async function* soundPieces(
   try {
     for await (const piece of pieces) {
       throwIfAborted(signal);
+      if (!piece.every(Number.isFinite))
+        throw new InputError("samples are not finite", sound.name, "Record or convert it again.");
       yield resampler ? resampler.feed(piece) : piece;
     }
     if (resampler) yield resampler.end();
