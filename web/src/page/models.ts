@@ -47,7 +47,7 @@ export const models = {
    * @param model id on a hub, or address, as given to `pipeline` or `InferenceSession.create`
    * @param options `dtype`: precision, by default any; `revision`: by default any
    */
-  has: (
+  has: async (
     model: string,
     { dtype = "auto", revision }: CachedModelOptions & { dtype?: string } = {},
   ): Promise<boolean> => ask("has", named(model, revision), dtype),
@@ -58,7 +58,7 @@ export const models = {
    * @returns bytes freed; 0 if nothing was stored
    * @throws StorageError if a pipeline or session uses the model, in this tab or another one
    */
-  delete: (model: string, { revision }: CachedModelOptions = {}): Promise<number> =>
+  delete: async (model: string, { revision }: CachedModelOptions = {}): Promise<number> =>
     ask("delete", named(model, revision)),
 
   /** Bytes of all stored files and compiled plans; contents that models share count once. */
