@@ -320,20 +320,27 @@ function keepable(learned: boolean): void {
 /** The model with what it learned. The room's own is a package, whose graph is beside it. */
 async function exported(format: Format): Promise<Blob> {
   if (!isOwn) return mine!.export(format);
+  const learned = await mine!.save(); // before another model may be chosen
   const folder = new URL("see/", document.baseURI).href;
   const whole = await pipeline("image-classification", folder, { personalize: true });
   try {
-    return await (await personalize(whole, await mine!.save())).export(format);
+    return await (await personalize(whole, learned)).export(format);
   } finally {
     await whole.dispose();
   }
 }
 
+let writing = false;
+
+/** Gives the user the model as a file, one at a time. */
 async function hand(format: Format): Promise<void> {
+  if (writing) return;
+  writing = true;
   $("note").textContent = "Python writes the file, which takes some seconds.";
   try {
     download(await exported(format), `my-things.${format}`);
   } finally {
+    writing = false;
     $("note").textContent = "";
   }
 }
