@@ -120,8 +120,7 @@ class FeatureExtractionPipeline(TextPipeline):
             text = text.lower() if self.recipe.lower_case else text
             encodings.append(self.encodings(prompt + text, **extra)[0])
         poolings, own = self._poolings(options)
-        pooled = own and _POOLED in self.session("model").outputs
-        name = _POOLED if pooled else self.need_output("model", *_STATES)
+        name, pooled = self.output_of(own)
         results = []
         for group in [encodings] if self.can_pad else [[e] for e in encodings]:
             (values,) = self.forward(*group, outputs=[name])
@@ -167,6 +166,18 @@ class FeatureExtractionPipeline(TextPipeline):
             options: of the embedding of texts, such as prompt_name="document".
         """
         return TextIndex(self, texts, precision, options)
+
+    def output_of(self, own: bool) -> tuple[str, bool]:
+        """(the output that vectors are made of, whether it is the vector of a text).
+
+        Args:
+            own: whether the pooling is the model's own.
+
+        Raises:
+            InputError: the graph has none.
+        """
+        pooled = own and _POOLED in self.session("model").outputs
+        return (_POOLED, True) if pooled else (self.need_output("model", *_STATES), False)
 
     def _poolings(self, options: Mapping[str, Any]) -> tuple[list[str], bool]:
         """(ways of pooling, whether they are the model's own). Raises InputError."""

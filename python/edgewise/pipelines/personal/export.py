@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...heads.adapters import put_adapters
-from ...heads.features import Features, text_states
+from ...heads.features import Features
 from ...heads.graph import Vectors, check_has_head, model_with_head, with_labels
 from ...session.open import folder_files, name_in
 from ...task_package import task_texts
@@ -68,7 +68,6 @@ def vectors_of(mine: PersonalPipeline) -> Vectors:
 
 def _embedding_vectors(mine: PersonalPipeline, pipe: FeatureExtractionPipeline) -> Vectors:
     graph = vars(pipe)["_own_graph"]
-    tensor = text_states(graph).tensor
     options = {**pipe.defaults, **mine.backbone.embedding}
     poolings, own = pipe._poolings(options)
     normalize = pipe.recipe.normalize if own else False
@@ -81,7 +80,8 @@ def _embedding_vectors(mine: PersonalPipeline, pipe: FeatureExtractionPipeline) 
             "export",
             "Make the pipeline without dimensions and prompt.",
         )
+    tensor, is_vector = pipe.output_of(own)
     dtype = next(o.dtype for o in graph.outputs if o.name == tensor)
-    if tensor == "sentence_embedding":
+    if is_vector:
         return Vectors(Features(tensor), 2, dtype, unit=normalize)
     return embedding_vectors(tensor, poolings, normalize, dtype)
