@@ -1,13 +1,15 @@
 """personalize(lora=...): steps, merged weights and files. The reference is PEFT on PyTorch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from edgewise import personalize, pipeline
 from edgewise.errors import InputError, ModelError
 from edgewise.heads.lora import CLASSES_OF_STEP, LoraLayout, fitting_length
 from edgewise.pipelines.personal.backbone import Backbone
-from edgewise.pipelines.personal.files import read_head
-from edgewise.pipelines.personal.lora import LoraOptions, LoraTraining, batch_of
+from edgewise.pipelines.personal.files import read_head, write_head
+from edgewise.pipelines.personal.lora import Adapters, LoraOptions, LoraTraining, batch_of
 
 from tests.conformance.vectors import vectors
 
@@ -189,6 +191,27 @@ def test_damaged_adapters(mine):
     with pytest.raises(ModelError, match="adapters"):
         read_head(data.replace(b'\\"rank\\":4', b'\\"rank\\":2').replace(
             b'\\"rank\\": 4', b'\\"rank\\": 2'))  # fmt: skip
+
+
+def test_adapters_that_do_not_fit_the_model(mine, vit):
+    """They are found when a file is loaded, and the heads stay as they are."""
+    again = personalize(pipeline("image-classification", vit), mine.save(None))
+    picture = pictures(0, 1, 5)[0]
+    before = again(picture)
+    saved = again._saved["shades"]
+    layers = list(saved.adapters.layout.layers)
+    for change in ({"weight": "none"}, {"weight": None, "y": "none"}):
+        other = (replace(layers[0], **change), *layers[1:])
+        layout = replace(saved.adapters.layout, layers=other)
+        wrong = replace(saved, adapters=Adapters(layout, saved.adapters.data))
+        with pytest.raises(InputError):
+            again.load(write_head(wrong, None), "wrong")
+    large = np.full(saved.adapters.layout.numbers, 3e38, "f").tobytes()
+    layers = tuple(replace(layer, weight=None) for layer in layers)  # beside the weights
+    layout = replace(saved.adapters.layout, layers=layers)
+    with pytest.raises(InputError, match="too large"):
+        again.load(write_head(replace(saved, adapters=Adapters(layout, large)), None), "wrong")
+    assert again.heads == ["shades"] and again(picture) == before
 
 
 def test_batches_and_lengths():

@@ -36,6 +36,15 @@ def put_adapters(
     Raises:
         InputError: they do not fit the model.
     """
+    try:
+        _put(editor, layout, data, engine)
+    except OverflowError:
+        raise InputError(
+            "their numbers are too large for the model's weights", "adapters", "Train them again."
+        ) from None
+
+
+def _put(editor: ModelEditor, layout: LoraLayout, data: bytes, engine: Engine | None) -> None:
     graph, scaling = editor.graph, layout.alpha / layout.rank
     layers, pairs, merged = [], dict[str, Stored](), dict[str, Stored]()
     with _Merging(scaling, engine) as merging:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..errors import InputError
 
@@ -71,33 +75,33 @@ class Examples:
 
     def counts(self) -> list[int]:
         """The number of examples of each label."""
-        return [self.classes.count(i) for i in range(len(self.labels))]
+        found = Counter(self.classes)
+        return [found[i] for i in range(len(self.labels))]
 
     def weights(self, class_weight: str | dict[str, float] | None) -> list[float]:
         """The weight of each example, as of scikit-learn's `class_weight`.
 
         Args:
             class_weight: "balanced" (all labels count the same, and the weights add up to the
-                number of examples), {label: weight} or None (1).
+                number of examples), {label: weight} or None (1); see check_weights.
 
         Raises:
-            InputError: it is none of these, or a weight is not positive.
+            InputError: a weight is of no label.
         """
-        if class_weight is None:
-            of_label = [1.0] * len(self.labels)
-        elif class_weight == "balanced":
-            present = [n for n in self.counts() if n]
-            of_label = [len(self) / (len(present) * n) if n else 0.0 for n in self.counts()]
-        elif isinstance(class_weight, dict) and set(class_weight) <= set(self.labels):
+        of_label = [1.0] * len(self.labels)
+        if isinstance(class_weight, dict):
+            unknown = sorted(set(class_weight) - set(self.labels))
+            if unknown:
+                raise InputError(
+                    f"there is no label {unknown[0]!r}",
+                    "class_weight",
+                    f"There are: {', '.join(self.labels)}.",
+                )
             of_label = [float(class_weight.get(label, 1.0)) for label in self.labels]
-            if not all(0 < w < float("inf") for w in of_label):
-                raise InputError("a weight is not positive", "class_weight")
-        else:
-            raise InputError(
-                f"it is {class_weight!r}",
-                "class_weight",
-                'Give "balanced", {label: weight} or None.',
-            )
+        elif class_weight is not None:
+            counts = self.counts()
+            present = sum(n > 0 for n in counts)
+            of_label = [len(self) / (present * n) if n else 0.0 for n in counts]
         return [of_label[c] for c in self.classes]
 
     def split(self, share: float, seed: int) -> tuple[list[int], list[int]]:
@@ -110,15 +114,18 @@ class Examples:
         """
         from ..seeds import seed_of_run
 
+        of_label: list[list[int]] = [[] for _ in self.labels]
+        for i, c in enumerate(self.classes):
+            of_label[c].append(i)
         held: list[int] = []
-        for label in range(len(self.labels)):
-            own = [i for i, c in enumerate(self.classes) if c == label]
+        for own in of_label:
             if len(own) < 2:
                 continue
             count = min(max(1, round(share * len(own))), len(own) - 1)
             order = sorted(range(len(own)), key=lambda k: seed_of_run(seed, k))
             held += [own[k] for k in order[:count]]
-        return [i for i in range(len(self)) if i not in set(held)], sorted(held)
+        is_held = set(held)
+        return [i for i in range(len(self)) if i not in is_held], sorted(held)
 
 
 def floats(data: bytes | bytearray) -> array[float]:
@@ -126,3 +133,27 @@ def floats(data: bytes | bytearray) -> array[float]:
     found = array("f")
     found.frombytes(bytes(data))
     return found
+
+
+def are_finite(data: bytes | bytearray) -> bool:
+    """Whether float32 numbers are."""
+    return all(map(math.isfinite, floats(data)))
+
+
+def is_positive(value: Any) -> bool:
+    """Whether a value is a number above 0 that a float can be."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 < value <= sys.float_info.max
+
+
+def check_weights(class_weight: Any) -> None:
+    """Raises InputError unless this is "balanced", {label: weight above 0} or None."""
+    fine = class_weight is None or class_weight == "balanced"
+    if isinstance(class_weight, dict):
+        fine = all(isinstance(k, str) and is_positive(w) for k, w in class_weight.items())
+    if not fine:
+        raise InputError(
+            f"it is {str(class_weight)[:80]}",
+            "class_weight",
+            'Give "balanced", {label: a positive number} or None.',
+        )

@@ -13,7 +13,7 @@ from ..declare.dtypes import FLOAT
 from ..errors import InputError
 from ..ir import Graph, Info, Node, Tensor
 from ..session import InferenceSession
-from .examples import Examples, floats
+from .examples import Examples, check_weights, floats, is_positive
 from .step import ABSENT, CLASSES, ROWS, STATES, fitting, step_graph
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class FitOptions:
     def __post_init__(self) -> None:
         for name in ("c", "learning_rate"):
             value = getattr(self, name)
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not (is_number and 0 < value < math.inf):
-                raise InputError(f"{value!r} is not a positive number", name)
+            if not is_positive(value):
+                raise InputError(f"{str(value)[:40]} is not a positive number", name)
+        check_weights(self.class_weight)
         if type(self.steps) is not int or not 1 <= self.steps <= 100_000:
             raise InputError(f"{self.steps!r} is not a number of steps", "steps", "Give 1 or more.")
 
@@ -91,7 +91,7 @@ def fit(
         on_step: called with (step, loss) after each step.
 
     Raises:
-        InputError: there are fewer than two labels with examples.
+        InputError: there are fewer than two labels with examples, or numbers are not finite.
     """
     options = options or FitOptions()
     count, size, labels = len(examples), examples.size, len(examples.labels)
@@ -130,6 +130,8 @@ def fit(
                 on_step(i + 1, losses[-1])
     finally:
         session.free()
+    if not math.isfinite(losses[-1]):
+        raise InputError("the loss is not finite", "personalize", "Give a lower learning_rate.")
     return _folded(feeds["w"], feeds["b"], examples.labels, mean, scale, losses)
 
 

@@ -29,6 +29,7 @@ from ..ir import Graph, Info, Node, Value
 from ..passes.lora import LoraLayer, insert_lora
 from ..passes.recompute import recompute_cheap
 from ..training.peft import LoraConfig
+from .examples import is_positive
 from .features import Features
 from .step import ADAM, CLASSES, DOMAIN
 
@@ -130,9 +131,8 @@ def check_lora(rank: Any, alpha: Any) -> None:
     """Raises InputError unless these are a rank and an alpha."""
     if type(rank) is not int or not 1 <= rank <= 256:
         raise InputError(f"{rank!r} is not a rank", "lora.rank", "Give 1 to 256.")
-    number = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
-    if not number or not 0 < alpha < math.inf:
-        raise InputError(f"{alpha!r} is not a positive number", "lora.alpha")
+    if not is_positive(alpha):
+        raise InputError(f"{str(alpha)[:40]} is not a positive number", "lora.alpha")
 
 
 def lora_fields(given: Any) -> tuple[int, float] | None:

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { isLayout } from "../../src/worker/pipelines/adapters/layout.ts";
-import { batchOf, fittingLength } from "../../src/worker/pipelines/adapters/lora.ts";
+import { batchOf, fittingLength, loraOptions } from "../../src/worker/pipelines/adapters/lora.ts";
 import { Examples } from "../../src/worker/pipelines/heads/examples.ts";
 import {
   isOptions,
@@ -91,6 +91,37 @@ test("a head with one label so far is saved and read", async () => {
   const weights = await writeHead({ ...saved, examples, head: undefined, adapters: undefined });
   // with two labels it has been trained
   await assert.rejects(readHead(weights, "desk"), /it has no weight/);
+});
+
+test("numbers of a file are finite", async () => {
+  const saved = { name: "", task: "image-classification", model: "m", fields: FIELDS };
+  for (const at of ["examples", "weight", "bias"]) {
+    const number = (name: string) => (name === at ? Number.NaN : 1);
+    const examples = new Examples();
+    examples.add("cup", [Float32Array.of(number("examples"))]);
+    examples.add("keys", [Float32Array.of(2)]);
+    const weight = Float32Array.of(number("weight"), 2);
+    const bias = Float32Array.of(number("bias"), 2);
+    const head = { labels: ["cup", "keys"], weight, bias, losses: [] };
+    const file = await writeHead({ ...saved, examples, head, adapters: undefined });
+    await assert.rejects(readHead(file, "desk"), /not finite/, at);
+  }
+});
+
+test("the options of a training of adapters are of their types", () => {
+  const layer = ["dense", "dense.weight", true, "x", "y", 3, 2];
+  const lora = { rank: 2, alpha: 4, numbers: 10, layers: [layer] };
+  const host = { processor: { features: { lora } }, has: () => true } as never;
+  assert.equal(loraOptions(true, host, "logistic").steps, 40);
+  assert.equal(loraOptions({ steps: 3, rank: 2 }, host, "logistic").steps, 3);
+  for (const wrong of [
+    [],
+    { steps: "3" },
+    { learning_rate: "0.1" },
+    { learning_rate: true },
+    { rank: 3 },
+  ])
+    assert.throws(() => loraOptions(wrong, host, "logistic"), /lora/, JSON.stringify(wrong));
 });
 
 test("options of a file are those that personalize takes", () => {

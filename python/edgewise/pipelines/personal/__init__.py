@@ -15,10 +15,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...errors import InputError
 from ...heads.fit import FitOptions
 from ..base import Pipeline
 from .backbone import Backbone
-from .pipeline import PersonalPipeline, check_split
+from .pipeline import PersonalPipeline, check_teaching
 
 __all__ = ["PersonalPipeline", "personalize"]
 
@@ -37,7 +38,7 @@ def personalize(
     validation_split: float = 0.0,
     seed: int = 0,
     pooling: str | None = None,
-    name: str = "default",
+    name: str | None = None,
     lora: bool | Mapping[str, Any] = False,
     on_step: Callable[[int, float], None] | None = None,
 ) -> PersonalPipeline:
@@ -53,7 +54,8 @@ def personalize(
         pipe: of image-classification, image-feature-extraction, audio-classification,
             speaker-verification, text-classification or feature-extraction. It can still be used,
             and must not be closed before the result.
-        examples: {label: [inputs of pipe]}; or a file of PersonalPipeline.save.
+        examples: {label: [inputs of pipe]}; or a file of PersonalPipeline.save, with which only
+            `name`, `pooling` and `on_step` are taken.
         other: inputs of none of the labels. They get the label "other".
         method: "logistic", or "knn": by the nearest examples, which works from one example of one
             label on.
@@ -66,7 +68,7 @@ def personalize(
         seed: that the choice of these examples follows from.
         pooling: how states of positions become features: "mean" or "first". Default: "first" for
             transformers of pictures, which have a class token, else "mean".
-        name: of the head.
+        name: of the head. Default: "default", of a file the name that it was saved with.
         lora: True, or {"rank": 8, "alpha": 16, "steps": 40, "learning_rate": 1e-3, "batch_size": 4,
             "evaluate_every": 5, "patience": 3} (these are the defaults): LoRA adapters on the
             linear layers of the model are trained as well, until the loss of held-out examples
@@ -83,12 +85,22 @@ def personalize(
     Raises:
         InputError: an option or an example is not valid, or the pipeline has no features.
     """
-    check_split(validation_split, seed)
+    check_teaching("default" if name is None else name, validation_split, seed)
     options = FitOptions(c, class_weight, steps, learning_rate)
     backbone = Backbone(pipe, pooling)
     made = PersonalPipeline(backbone, method, neighbors, options, on_step)
-    if not isinstance(examples, Mapping):
-        made.load(examples)
+    if isinstance(examples, Mapping):
+        made.teach(examples, other, name or "default", validation_split, seed, lora)
         return made
-    made.teach(examples, other, name, validation_split, seed, lora)
+    given = {"other": tuple(other), "method": method, "neighbors": neighbors, "c": c,
+             "class_weight": class_weight, "steps": steps, "learning_rate": learning_rate,
+             "validation_split": validation_split, "seed": seed, "lora": lora}  # fmt: skip
+    for option, value in given.items():
+        if value != (personalize.__kwdefaults__ or {})[option]:
+            raise InputError(
+                f"the option {option!r} has no effect with a file",
+                "personalize",
+                "Leave it out: the file has its own.",
+            )
+    made.load(examples, name)
     return made

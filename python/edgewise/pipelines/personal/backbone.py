@@ -11,6 +11,7 @@ from ...arrays import as_input, as_output
 from ...declare.dtypes import DOUBLE, FLOAT, FLOAT16, pack, unpack
 from ...errors import InputError
 from ...heads.adapters import adapted_graph
+from ...heads.examples import are_finite
 from ...heads.features import (
     Features,
     digest_of,
@@ -117,7 +118,8 @@ class Backbone:
             seen: called with the inputs of the graph.
 
         Raises:
-            InputError: the input cannot be used, or the model gives no vector for it.
+            InputError: the input cannot be used, or the model gives no vector for it, or one that
+                is not finite.
         """
         with self.pipe.lock:
             if not self._ready:
@@ -132,7 +134,14 @@ class Backbone:
             raw = pack(FLOAT, unpack(code, raw, shape[-1]))
         if isinstance(self.pipe, SpeakerVerificationPipeline):
             raw = pack(FLOAT, unit(unpack(FLOAT, raw, len(raw) // 4)))
+        if not are_finite(raw):
+            raise InputError("they are not finite", "features", "Check the input and the model.")
         return raw
+
+    def prepare(self, adapters: Adapters) -> None:
+        """Puts adapters into the model, for the next input. Raises InputError: they do not fit."""
+        with self.pipe.lock:
+            self._with_adapters(adapters, self.pipe.session(self.stem))
 
     def close(self) -> None:
         """Frees the memory of a model with adapters."""
@@ -203,6 +212,7 @@ class Backbone:
                 graph, name = with_features(session.graph, self.features, self.rank, code)
                 self._replace(graph)
                 pooled[key] = name
+            self.close()  # a model with adapters that was made before
             self.output = pooled[key]
         self._ready = True
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...declare.dtypes import FLOAT, INT64, unpack
 from ...errors import InputError, ModelError
-from ...heads.examples import Examples
+from ...heads.examples import Examples, are_finite
 from ...heads.fit import FitOptions, Head
 from ...heads.lora import LoraLayout
 from ...ir import Tensor
@@ -143,7 +143,15 @@ def _adapters(tensors: Mapping[str, Tensor], described: str, where: str) -> Adap
     found = tensors.get("adapters")
     if found is None or found.dtype != FLOAT or list(found.shape) != [layout.numbers]:
         raise _broken("its adapters are missing, or have a wrong type or shape", where)
-    return Adapters(layout, found.bytes())
+    return Adapters(layout, _finite(found, where))
+
+
+def _finite(tensor: Tensor, where: str) -> bytes:
+    """The bytes of float32 numbers. Raises ModelError: one is not finite."""
+    data = tensor.bytes()
+    if not are_finite(data):
+        raise _broken("its numbers are not finite", where)
+    return data
 
 
 def _broken(what: str, where: str) -> ModelError:
@@ -165,7 +173,7 @@ def _examples(tensors: Mapping[str, Tensor], labels: list[str], where: str) -> E
     examples = Examples(rows.shape[1])
     examples.labels = list(labels)
     examples.classes = unpack(INT64, of.bytes(), of.count)
-    examples.data = bytearray(rows.bytes())
+    examples.data = bytearray(_finite(rows, where))
     if not all(0 <= c < len(labels) for c in examples.classes):
         raise _broken("an example has a label that is not there", where)
     return examples
@@ -182,4 +190,4 @@ def _head(tensors: Mapping[str, Tensor], examples: Examples, where: str) -> Head
         or list(bias.shape) != [count]
     ):
         raise _broken("its weights are missing, or have a wrong type or shape", where)
-    return Head(list(examples.labels), weight.bytes(), bias.bytes())
+    return Head(list(examples.labels), _finite(weight, where), _finite(bias, where))

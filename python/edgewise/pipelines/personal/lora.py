@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...arrays import Array, as_input, as_output
 from ...declare.dtypes import FLOAT16, unpack
 from ...errors import InputError
-from ...heads.examples import Examples, floats
+from ...heads.examples import Examples, floats, is_positive
 from ...heads.fit import Head, normalization
 from ...heads.lora import (
     ALPHA,
@@ -70,9 +70,8 @@ class LoraOptions:
                     f"{value!r} is not a positive integer", f"lora.{name}", "Give 1 to 100000."
                 )
         rate = self.learning_rate
-        number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
-        if not number or not 0 < rate < math.inf:
-            raise InputError(f"{rate!r} is not a positive number", "lora.learning_rate")
+        if not is_positive(rate):
+            raise InputError(f"{str(rate)[:40]} is not a positive number", "lora.learning_rate")
 
 
 def lora_options(given: Any) -> LoraOptions | None:

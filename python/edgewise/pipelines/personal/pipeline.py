@@ -63,6 +63,8 @@ class PersonalPipeline(Pipeline):
     ) -> None:
         if method not in METHODS:
             raise InputError(f"it is {method!r}", "method", 'Give "logistic" or "knn".')
+        if type(neighbors) is not int or neighbors < 1:
+            raise InputError(f"{neighbors!r} is not a positive integer", "neighbors")
         pipe = backbone.pipe
         self.start_lock()
         self.closed, self.batch_size = False, 1
@@ -149,7 +151,7 @@ class PersonalPipeline(Pipeline):
         Raises:
             InputError: an example cannot be used, or there are too few.
         """
-        check_split(validation_split, seed)
+        check_teaching(name, validation_split, seed)
         options = lora_options(lora)
         if options is not None and self.method == "knn":
             raise InputError('the method "knn" has no head', "lora", "Leave it out.")
@@ -255,8 +257,10 @@ class PersonalPipeline(Pipeline):
             its name
 
         Raises:
-            ModelError: the file is damaged. InputError: it was made with another model.
+            ModelError: the file is damaged. InputError: it was made with another model, or its
+                adapters do not fit the model.
         """
+        check_teaching(name or "default")
         saved = read_head(source)
         if saved.model != self.backbone.digest or saved.task != self.task:
             raise InputError(
@@ -266,6 +270,8 @@ class PersonalPipeline(Pipeline):
             )
         saved.name = name or saved.name or "default"
         with self.lock:
+            if saved.adapters is not None:
+                self.backbone.prepare(saved.adapters)
             self._saved[saved.name] = saved
             self._validations.pop(saved.name, None)
             self._reports.pop(saved.name, None)
@@ -478,8 +484,10 @@ class PersonalPipeline(Pipeline):
             self._scorer = None
 
 
-def check_split(validation_split: Any, seed: Any) -> None:
-    """Raises InputError unless these are a share below 1 and a seed."""
+def check_teaching(name: Any, validation_split: Any = 0.0, seed: Any = 0) -> None:
+    """Raises InputError unless these are a name of a head, a share below 1 and a seed."""
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{name!r} is not a name", "name", "Give a text.")
     number = type(validation_split) in (int, float)
     if not number or not 0 <= validation_split < 1:
         raise InputError(

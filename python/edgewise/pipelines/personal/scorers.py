@@ -65,8 +65,6 @@ class Nearest:
     """
 
     def __init__(self, examples: Examples, neighbors: int, engine: Engine | None = None) -> None:
-        if type(neighbors) is not int or neighbors < 1:
-            raise InputError(f"{neighbors!r} is not a positive integer", "neighbors")
         self.size, self.neighbors = examples.size, neighbors
         self.classes, self.count = list(examples.classes), len(examples.labels)
         rows = [normalized(unpack(FLOAT, examples.row(i), self.size)) for i in range(len(examples))]

@@ -63,7 +63,7 @@ export function loraOptions(given: unknown, host: TaskHost, method: string): Lor
     throw new InputError('the method "knn" has no head', "lora", "Leave it out.");
   const layout = layoutOf(host);
   const names = ["rank", "alpha", ...Object.keys(DEFAULTS)];
-  const isObject = typeof given === "object" && given !== null;
+  const isObject = typeof given === "object" && given !== null && !Array.isArray(given);
   if (given !== true && (!isObject || Object.keys(given).some((name) => !names.includes(name))))
     throw new InputError("it is no set of options", "lora", `There are: ${names.join(", ")}.`);
   const { rank, alpha, ...rest } = (isObject ? given : {}) as Partial<LoraOptions & Layout>;
@@ -77,10 +77,9 @@ export function loraOptions(given: unknown, host: TaskHost, method: string): Lor
   const chosen = Object.entries(rest).filter(([, value]) => value !== undefined);
   const options = { ...DEFAULTS, ...Object.fromEntries(chosen) };
   for (const [name, value] of Object.entries(options)) {
-    const fine =
-      name === "learning_rate"
-        ? value > 0 && value < Infinity
-        : Number.isInteger(value) && value > 0 && value <= 100_000;
+    const most = name === "learning_rate" ? Number.MAX_VALUE : 100_000;
+    const whole = name === "learning_rate" || Number.isInteger(value);
+    const fine = typeof value === "number" && whole && value > 0 && value <= most;
     if (!fine) throw new InputError(`it is ${value}`, `lora.${name}`, "Give a positive number.");
   }
   return options;

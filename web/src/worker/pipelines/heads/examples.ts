@@ -64,7 +64,9 @@ export class Examples {
 
   /** The number of examples of each label. */
   counts(): number[] {
-    return this.labels.map((_, label) => this.classes.filter((c) => c === label).length);
+    const found = this.labels.map(() => 0);
+    for (const c of this.classes) found[c]!++;
+    return found;
   }
 
   /**
@@ -98,16 +100,19 @@ export class Examples {
    * @param share of each label's examples that is held out, at least one and at most all but one
    */
   split(share: number, seed: number): [known: number[], held: number[]] {
+    const ofLabel = this.labels.map((): number[] => []);
+    this.classes.forEach((c, i) => {
+      ofLabel[c]!.push(i);
+    });
     const held: number[] = [];
-    this.labels.forEach((_, label) => {
-      const own = this.classes.flatMap((c, i) => (c === label ? [i] : []));
-      if (own.length < 2) return;
+    for (const own of ofLabel) {
+      if (own.length < 2) continue;
       const count = Math.min(Math.max(1, halfToEven(share * own.length)), own.length - 1);
       const order = own
         .map((i, k): [bigint, number] => [seedOfRun(BigInt(seed), k), i])
         .sort(([a], [b]) => (a < b ? -1 : 1));
       held.push(...order.slice(0, count).map(([, i]) => i));
-    });
+    }
     const isHeld = new Set(held);
     return [this.rows.flatMap((_, i) => (isHeld.has(i) ? [] : [i])), held.sort((a, b) => a - b)];
   }

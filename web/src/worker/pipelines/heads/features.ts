@@ -52,9 +52,12 @@ export async function featuresOf(
 ): Promise<Float32Array> {
   const { output: name, pooling, size } = featuresInfo(host);
   const found = await vectorOf(host, input, name, pooling, ending);
-  if (found.length === size) return Float32Array.from(found);
+  const made = Float32Array.from(found);
+  if (!areFinite(made))
+    throw new InputError("they are not finite", "features", "Check the input and the model.");
+  if (made.length === size) return made;
   throw new InputError(
-    `the features have ${found.length} numbers, not ${size}`,
+    `the features have ${made.length} numbers, not ${size}`,
     host.task,
     "Build the package again with this version.",
   );
@@ -70,6 +73,11 @@ async function vectorOf(
   const runner = await runnerOf(host);
   const pick = (outputs: Record<string, Numbers>) => pooledOf(output(host, outputs, name), pooling);
   return runner.features!(host, input, pick, ending);
+}
+
+/** Whether all numbers are finite. */
+export function areFinite(numbers: Float32Array): boolean {
+  return numbers.every(Number.isFinite);
 }
 
 /** A vector of states of positions. */

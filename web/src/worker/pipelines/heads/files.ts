@@ -5,6 +5,7 @@ import type { HeadFields } from "../../../protocol/heads.ts";
 import { ModelError } from "../../../shared/errors.ts";
 import type { Adapters } from "../adapters/layout.ts";
 import { Examples } from "./examples.ts";
+import { areFinite } from "./features.ts";
 import type { Head } from "./fit.ts";
 
 const FORMAT = "edgewise-head";
@@ -85,7 +86,10 @@ export async function readHead(file: Blob, where: string): Promise<Saved> {
     const found = tensors.get(name);
     need(found?.dtype === dtype && found.shape.length === rank, `it has no ${name}, or wrong ones`);
     const { offset, bytes, shape } = found!;
-    return { shape, data: await file.slice(offset, offset + bytes).arrayBuffer() };
+    const data = await file.slice(offset, offset + bytes).arrayBuffer();
+    const finite = dtype !== "float32" || areFinite(new Float32Array(data));
+    need(finite, "its numbers are not finite");
+    return { shape, data };
   };
   const rows = await read("examples", "float32", 2);
   const of = await read("classes", "int64", 1);

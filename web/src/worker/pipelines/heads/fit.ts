@@ -39,7 +39,8 @@ export function rateOf(step: number, { learning_rate, steps }: HeadFields): numb
 /**
  * Trains a head. Features are centred, and divided by one number so that their mean square is 1;
  * the result is for features as they are.
- * @throws InputError if there are fewer than two labels with examples, or too many
+ * @throws InputError if there are fewer than two labels with examples, or too many, or numbers are
+ *   not finite
  */
 export async function fit(
   examples: Examples,
@@ -83,6 +84,8 @@ export async function fit(
     for (const name of STATES) feeds[name] = made[`new_${name}`]!;
     losses.push(numbers(made.loss!).data[0]!);
   }
+  if (!Number.isFinite(losses.at(-1)))
+    throw new InputError("the loss is not finite", "personalize", "Give a lower learning_rate.");
   const [w, b] = [numbers(feeds.w!).data, numbers(feeds.b!).data];
   return { labels: [...labels], ...folded(w, b, labels.length, mean, scale), losses };
 }

@@ -326,7 +326,7 @@ class Heads {
     if (saved.adapters) (await adapting()).checkAdapters(this.host, saved.adapters);
     if (saved.examples.size !== featuresInfo(this.host).size)
       throw new InputError("its features have another size", "personalize", "Teach it again.");
-    this.current = { ...saved, name: name ?? saved.name };
+    this.current = { ...saved, name: name || saved.name || "default" };
   }
 }
 
