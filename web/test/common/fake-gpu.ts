@@ -46,6 +46,13 @@ export class FakeGpu {
   isFallbackAdapter: boolean | undefined;
   lost: Promise<object> | undefined;
   readonly features = new Set<string>();
+  readonly wgslLanguageFeatures = new Set<string>();
+  /** What the latest device was asked for with. */
+  asked: readonly string[] = [];
+  /** Texts of the programs. */
+  readonly texts: string[] = [];
+  /** Sizes of the sets of queries that were not destroyed. */
+  readonly querySets: number[] = [];
   /** Loses the latest device. */
   lose: (why: object) => void = () => undefined;
   /** Devices that were given back. */
@@ -67,7 +74,9 @@ export class FakeGpu {
     Object.defineProperty(globalThis, "navigator", { value, configurable: true });
   }
   requestAdapter = async (): Promise<this> => this;
-  requestDevice = async (): Promise<this> => {
+  requestDevice = async (of: { requiredFeatures: string[] }): Promise<this> => {
+    this.asked = of.requiredFeatures;
+    for (const one of this.features) if (!this.asked.includes(one)) this.features.delete(one);
     this.lost = new Promise((resolve) => {
       this.lose = resolve;
     });
@@ -87,7 +96,14 @@ export class FakeGpu {
     this.scopes.pop() ? { message: "out of memory" } : null;
   createBindGroupLayout = (): object => ({});
   createPipelineLayout = (): object => ({});
-  createShaderModule = (): object => ({});
+  createShaderModule = ({ code }: { code: string }): object => {
+    this.texts.push(code);
+    return {};
+  };
+  createQuerySet = ({ count }: { count: number }): object => {
+    this.querySets.push(count);
+    return { destroy: () => this.querySets.splice(this.querySets.indexOf(count), 1) };
+  };
   createComputePipelineAsync = async (): Promise<object> => ({});
   createBindGroup = ({ entries }: { entries: { resource: { buffer: FakeBuffer } }[] }) =>
     entries.map(({ resource }) => resource.buffer);
@@ -116,6 +132,14 @@ export class FakeGpu {
         work.push(() => b.bytes.set(a.bytes.subarray(at, at + n), to)),
       clearBuffer: (a: FakeBuffer, at: number, n: number) =>
         work.push(() => a.bytes.fill(0, at, at + n)),
+      // query i: i² ms
+      resolveQuerySet: (_: object, first: number, count: number, to: FakeBuffer) =>
+        work.push(() => {
+          const words = new BigUint64Array(to.bytes.buffer, 0, count);
+          words.forEach((_, i) => {
+            words[i] = BigInt((first + i) ** 2 * 1e6);
+          });
+        }),
       finish: () => work,
     };
   }

@@ -3,14 +3,15 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
-import type { Device } from "../../src/device/device.ts";
+import type { Device, PlanHandle } from "../../src/device/device.ts";
 import { GpuDevice } from "../../src/device/webgpu/device.ts";
-import type { Gpu } from "../../src/device/webgpu/gpu.ts";
+import { Gpu } from "../../src/device/webgpu/gpu.ts";
 import { MOST_PROGRAMS, Pipelines } from "../../src/device/webgpu/pipelines.ts";
 import { kernelsOf } from "../../src/device/webgpu/steps.ts";
-import { loadParts, missingParts } from "../../src/device/webgpu/variants.ts";
+import { loadParts, missingParts, partsOf } from "../../src/device/webgpu/variants.ts";
 import type { Program } from "../../src/device/webgpu/wgsl.ts";
 import { LIMITS } from "../../src/gen/limits.ts";
+import { COMMON } from "../../src/gen/shaders.ts";
 import { OutOfMemory } from "../../src/shared/errors.ts";
 import { Recorder } from "../../src/worker/profile/index.ts";
 import { FakeGpu } from "../common/fake-gpu.ts";
@@ -119,13 +120,19 @@ test("what ran before runs after memory was missing", { skip: !built }, async ()
   device.close();
 });
 
-test("a profile without timestamps waits for each dispatch", { skip: !built }, async () => {
-  const [device, gpu] = await open();
+/** A plan of one product, whose memory is bound. */
+async function product(device: Device): Promise<PlanHandle> {
   const kinds = ["input", "weight", "temp"];
   const one = device.loadPlan(plan("float32"), "first", "a title", undefined, kinds);
   device.bind(one, 0, device.allocate(1 << 21, "x"));
   device.bind(one, 1, device.allocate(1 << 19, "w"));
   await device.ready();
+  return one;
+}
+
+test("a profile without timestamps waits for each dispatch", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  const one = await product(device);
   const recorder = new Recorder(device);
   const before = gpu.dispatches;
   device.run(one, "first");
@@ -134,6 +141,56 @@ test("a profile without timestamps waits for each dispatch", { skip: !built }, a
   assert.deepEqual([plans.length, plans[0]!.name], [1, "a title"]);
   assert.ok(plans[0]!.runs[0]!.ms.every((ms) => ms > 0));
   device.close();
+});
+
+test("a profile by the GPU's clock leaves nothing behind", { skip: !built }, async () => {
+  const gpu = new FakeGpu();
+  gpu.features.add("timestamp-query");
+  const [device] = await open("webgpu", gpu);
+  const one = await product(device);
+  const living = () => gpu.buffers.filter(({ destroyed }) => !destroyed).length;
+  const before = living();
+  const recorder = new Recorder(device);
+  device.run(one, "first");
+  device.run(one, "first");
+  const { plans, flavour } = await recorder.stop();
+  assert.ok(flavour.includes("clock"));
+  assert.deepEqual(
+    plans[0]!.runs.map(({ ms }) => [...ms]),
+    [[1], [1]],
+  );
+  assert.deepEqual([living(), gpu.querySets], [before, []]);
+  device.close();
+});
+
+test("a profile ends where the GPU is lost", { skip: !built }, async () => {
+  const [device, gpu] = await open();
+  const one = await product(device);
+  const recorder = new Recorder(device);
+  await lose(gpu);
+  device.run(one, "first");
+  await assert.rejects(recorder.stop(), /the GPU was lost/);
+  new Recorder(device).release(); // another one may begin
+  device.close();
+});
+
+test("subgroups are used where the adapter and its language have them", async () => {
+  for (const [feature, language] of [
+    ["subgroups", "subgroup_id"],
+    ["subgroups", ""],
+    ["", "subgroup_id"],
+  ] as const) {
+    const fake = new FakeGpu();
+    if (feature) fake.features.add(feature);
+    if (language) fake.wgslLanguageFeatures.add(language);
+    fake.install();
+    const gpu = await Gpu.open(true);
+    const both = Boolean(feature && language);
+    assert.deepEqual([gpu.subgroups, fake.asked], [both, both ? ["subgroups"] : []]);
+    const text = partsOf(COMMON).get("sum_of_lanes")!;
+    new Pipelines(gpu).get({ text, bindings: [], records: 1 } as unknown as Program, "");
+    assert.equal(fake.texts[0]!.startsWith("enable subgroups;"), both);
+  }
 });
 
 test("states that a step binds as one fit into a binding", { skip: !built }, async () => {

@@ -84,20 +84,20 @@ async function byClock(
   const count = 2 * parts.length;
   const querySet = gpu.device.createQuerySet({ type: "timestamp", count });
   const times = gpu.device.createBuffer({ size: 8 * count, usage: USAGE });
-  plan.move();
-  parts.forEach(({ i }, k) => {
-    const timestampWrites = {
-      querySet,
-      beginningOfPassWriteIndex: 2 * k,
-      endOfPassWriteIndex: 2 * k + 1,
-    };
-    const pass = gpu.encoder().beginComputePass({ timestampWrites });
-    plan.encode(pass, i, i + 1);
-    pass.end();
-  });
-  gpu.encoder().resolveQuerySet(querySet, 0, count, times, 0);
-  plan.unchecked ||= plan.fails;
   try {
+    plan.move();
+    parts.forEach(({ i }, k) => {
+      const timestampWrites = {
+        querySet,
+        beginningOfPassWriteIndex: 2 * k,
+        endOfPassWriteIndex: 2 * k + 1,
+      };
+      const pass = gpu.encoder().beginComputePass({ timestampWrites });
+      plan.encode(pass, i, i + 1);
+      pass.end();
+    });
+    gpu.encoder().resolveQuerySet(querySet, 0, count, times, 0);
+    plan.unchecked ||= plan.fails;
     const [words] = await device.fetchWords([{ gpu: times, offset: 0, bytes: 8 * count }]);
     const at = new BigUint64Array(words!.slice().buffer);
     parts.forEach(({ first }, k) => {

@@ -62,12 +62,18 @@ export class Recorder {
     });
   }
 
-  /** Stops recording and returns the profile. */
+  /**
+   * Stops recording and returns the profile.
+   * @throws what `Device.ready` does; it has stopped then, too
+   */
   async stop(): Promise<ProfileData> {
     const { device, gpu } = this;
-    await gpu?.ready(); // for runs whose results nothing has read
+    try {
+      await gpu?.ready(); // for runs whose results nothing has read
+    } finally {
+      this.release();
+    }
     const wallMs = performance.now() - this.begun;
-    this.release();
     const plans = await Promise.all(
       [...this.gone, ...this.plans.values()].map(async ({ known, runs }) => ({
         name: known.title,
