@@ -1,5 +1,7 @@
 // The reductions of common.wgsl in the form for GPUs with subgroups: what these add up is joined in
-// workgroup memory. Subgroups may have any size and any of the workgroup's invocations.
+// workgroup memory. Subgroups may have any size and any of the workgroup's invocations. The barrier
+// before an addition also brings those together that left a loop at different times: not every
+// driver does that by itself.
 
 fn sum_of_lanes(lane: u32, v: f32) -> f32 {
   workgroupBarrier();
@@ -20,6 +22,7 @@ fn highest_of_lanes(lane: u32, v: f32) -> f32 {
   return high;
 }
 fn sum_of_sixteen(lane: u32, v: f32) -> f32 {
+  workgroupBarrier();
   let own = subgroupAdd(select(vec4f(0f), vec4f(v), vec4u(0u, 1u, 2u, 3u) == vec4u(lane / 16u)));
   if (subgroupElect()) { neighbours[subgroup] = own; }
   workgroupBarrier();

@@ -1,14 +1,19 @@
 """Products of bytes on a GPU, with weights that either side has packed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from edgewise import InferenceSession
 from edgewise.engine.native import NativeEngine
 from edgewise.webgpu import variants
+from edgewise.webgpu.arrange import Span, arrange
 from edgewise.webgpu.packing import declarations, packing_of
+from edgewise.webgpu.steps import Linear, steps_of
+from edgewise.webgpu.wgsl import program_of
 from onnx import TensorProto, helper, numpy_helper
 
-from .adapters import gpu
+from .adapters import LIBRARIES, gpu
 from .test_models_on_gpu import model
 
 RNG = np.random.default_rng(9)
@@ -17,7 +22,7 @@ W = RNG.integers(-128, 128, (42, 71)).astype("i1")
 
 
 def product(monkeypatch, on_cpu=(), layout=None):
-    """(result, kernels on the processor) of a product with constant weights."""
+    """(result, kernels on the processor, steps) of a product with constant weights."""
     engine, found = gpu(), variants.variants_of
 
     def shaders(kernel):
@@ -37,13 +42,13 @@ def product(monkeypatch, on_cpu=(), layout=None):
     loaded = compiled.loaded
     kernels = {loaded.plan.kernels[i] for i in loaded.reasons}
     session.free()
-    return y, kernels
+    return y, kernels, steps_of(loaded.plan.data)
 
 
 @pytest.mark.parametrize("on_cpu", [(), ("pack_integer",), ("integer_product",)], ids=str)
 def test_weights_that_either_side_has_packed(on_cpu, monkeypatch):
     want = (A.astype(int) - A[0, 0]) @ (W.astype(int) - W[0, 0])
-    y, kernels = product(monkeypatch, on_cpu)
+    y, kernels, _ = product(monkeypatch, on_cpu)
     np.testing.assert_array_equal(y, want)
     assert kernels == set(on_cpu)
 
@@ -51,7 +56,7 @@ def test_weights_that_either_side_has_packed(on_cpu, monkeypatch):
 @pytest.mark.parametrize("layout", [(8, 2, False), (16, 4, True)], ids=str)
 def test_layouts_of_other_machines(layout, monkeypatch):
     want = (A.astype(int) - A[0, 0]) @ (W.astype(int) - W[0, 0])
-    y, kernels = product(monkeypatch, layout=layout)
+    y, kernels, _ = product(monkeypatch, layout=layout)
     np.testing.assert_array_equal(y, want)
     assert not kernels
 
@@ -59,3 +64,19 @@ def test_layouts_of_other_machines(layout, monkeypatch):
 def test_the_layout_of_this_machine():
     columns, together = packing_of(NativeEngine(threads=1))
     assert columns in (8, 16, 32) and together in (2, 4)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"c": Linear(0, 1, 3)}, {"x_size": [1, Linear(0, 2, 0), 5]}], ids=list
+)
+def test_compilers_take_sizes_that_follow_registers(sizes, monkeypatch):
+    *_, steps = product(monkeypatch)
+    step = next(s for s in steps if s.kernel.name == "integer_product")
+    step = replace(step, params={**step.params, **sizes})
+    spans = [v and Span(v.buffer, 0, 1 << 20, v.offset) for v in step.operands]
+    a = arrange([step], [spans])
+    (variant,) = variants.stages_of(step, [64])
+    machine = declarations(32, 4, False)
+    text = program_of(step, variant, a.roles[0], a.bindings, False, machine=machine).text
+    for library in LIBRARIES:
+        gpu(library).gpu.device.create_shader_module(code=text)

@@ -18,10 +18,11 @@ from edgewise.onnx import BytesSource, read_model
 from edgewise.targets.webgpu import WEBGPU
 from edgewise.training.peft import LoraConfig
 from edgewise.webgpu.arrange import Span, arrange
+from edgewise.webgpu.gen.shaders import COMMON, SUBGROUPS
 from edgewise.webgpu.loaded import WebGPUPlan
 from edgewise.webgpu.steps import constants_of, register_ranges, steps_of
 from edgewise.webgpu.subgroups import in_subgroups
-from edgewise.webgpu.variants import stages_of
+from edgewise.webgpu.variants import parts_of, stages_of
 from edgewise.webgpu.wgsl import MACHINE, program_of
 from ops.harness import all_cases
 from training.zoo import ZooCase, cases
@@ -137,11 +138,21 @@ def test_both_languages_run_the_same_steps_at_once():
         count = want.plan.init_count
         launches = [x for x in want.launches if x is not None and x.index >= count]
         sizes |= {(len(x.steps), x.head, x.tail) for x in launches}
-        texts = [[x.index, len(x.steps), [p.text for p in x.programs]] for x in launches]
+        texts = [
+            [x.index, len(x.steps), [in_subgroups(p.text) for p in x.programs]] for x in launches
+        ]
         assert [x for x in got if x[0] >= count] == texts  # pages run init steps one by one
     assert {head for _, head, _ in sizes} == {tail for *_, tail in sizes} == {True, False}
     launches = [x for one in printed for x in one.launches if x is not None]
     assert any(len(x.kinds) > 2 for x in launches)
+    heads = [in_subgroups(p.text) for x in launches if x.head for p in x.programs]
+    assert all("subgroupAdd(v)" in text and not unreplaced(text) for text in heads)
+
+
+def unreplaced(text):
+    """Reductions of a program that are left in the form for GPUs without subgroups."""
+    common = parts_of(COMMON)
+    return [name for name in parts_of(SUBGROUPS) if name in common and common[name] in text]
 
 
 def answers(question):
@@ -167,6 +178,8 @@ def test_both_languages_print_the_same_programs(monkeypatch):
     want = [printed(plan) for plan in plans]
     texts = {text for plan in want for step in plan for text, _, _ in step}
     assert len(texts) > 100
+    assert not any(map(unreplaced, texts))
+    assert len([text for text in texts if text.startswith("enable subgroups;")]) > 5
     for data, a, b in zip(plans, got["printed"], want, strict=True):
         for step, x, y in zip(steps_of(data), a, b, strict=True):
             assert x == y, step.kernel.name

@@ -261,6 +261,7 @@ fn highest_of_lanes(lane: u32, v: f32) -> f32 {
   return high;
 }
 fn sum_of_sixteen(lane: u32, v: f32) -> f32 {
+  workgroupBarrier();
   let own = subgroupAdd(select(vec4f(0f), vec4f(v), vec4u(0u, 1u, 2u, 3u) == vec4u(lane / 16u)));
   if (subgroupElect()) { neighbours[subgroup] = own; }
   workgroupBarrier();

@@ -319,11 +319,14 @@ fn lowest_i() -> i32 { return -128i; }
         stages: [],
         counted: "batch items n y_size",
         body: `
-const ROWS = u32(taps[0] * taps[1] * taps[2]) * c;
-const PADDED = (ROWS + 3u) / 4u * 4u;
-const MATRIX = taps[0] * taps[1] * taps[2] * x_size[0] * x_size[1] * x_size[2] == 1;
+fn depth() -> u32 { return u32(taps[0] * taps[1] * taps[2]) * u32(c); }
+fn padded() -> u32 { return ceil_div(depth(), 4u) * 4u; }
+fn is_matrix() -> bool {
+  return taps[0] == 1 && taps[1] == 1 && taps[2] == 1
+    && x_size[0] == 1 && x_size[1] == 1 && x_size[2] == 1;
+}
 fn place_of(row: u32, tap: u32) -> i32 {
-  if (MATRIX) { return i32(row); }
+  if (is_matrix()) { return i32(row); }
   let volume_ = u32(y_size[0] * y_size[1] * y_size[2]);
   let at = row % volume_;
   let o = vec3i(
@@ -341,7 +344,7 @@ fn place_of(row: u32, tap: u32) -> i32 {
   return ((i32(row / volume_) * extent.x + p.x) * extent.y + p.y) * extent.z + p.z;
 }
 fn byte_of(from_: u32, row: u32, k: u32, zero: i32) -> i32 {
-  if (k >= ROWS) { return 0; }
+  if (k >= depth()) { return 0; }
   let place = place_of(row, k / c);
   if (place < 0) { return zero; }
   return i32(a(from_ + u32(place) * a_row + k % c)) - select(0, 128, a_type == 2);
@@ -365,12 +368,13 @@ fn element(i: u32) {
   if (has_b_zero) { zb = i32(b_zero(select(0u, at, b_zeros > 1))); }
   zb -= select(0, 128, b_type == 2);
   let width = ceil_div(n, 32u) * 32u;
-  let first = item * w_each * width * (4u + PADDED);
-  var to = first + 4u * width + column / PANEL * PANEL * PADDED + column % PANEL * TOGETHER;
+  let deep = padded();
+  let first = item * w_each * width * (4u + deep);
+  var to = first + 4u * width + column / PANEL * PANEL * deep + column % PANEL * TOGETHER;
   let from_ = item * a_item;
   var s = 0i;
   var sum = 0i;
-  for (var k = 0u; k < PADDED; k += 4u) {
+  for (var k = 0u; k < deep; k += 4u) {
     let v = vec4i(
       byte_of(from_, row, k, za), byte_of(from_, row, k + 1u, za),
       byte_of(from_, row, k + 2u, za), byte_of(from_, row, k + 3u, za)
@@ -380,7 +384,7 @@ fn element(i: u32) {
     to += 4u * PANEL;
   }
   let of_weights = bitcast<i32>(w_word(first / 4u + column));
-  s -= zb * sum + za * (of_weights - i32(ROWS) * zb);
+  s -= zb * sum + za * (of_weights - i32(depth()) * zb);
   if (has_sum_bias) { s += sum_bias(at); }
   let place = item * y_item + row * y_row + column;
   y_set(place, finished(s, at, place));

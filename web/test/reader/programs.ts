@@ -83,7 +83,9 @@ const device = {
 const grouped = loaded.map(({ plan, kinds }, i) => {
   const one = new Printed(device, i as PlanHandle, bytesOf(plan), kinds, "");
   return one.launches.flatMap((launch) =>
-    launch ? [[launch.index, launch.steps.length, launch.programs.map(({ text }) => text)]] : [],
+    launch
+      ? [[launch.index, launch.steps.length, launch.programs.map(({ text }) => inSubgroups(text))]]
+      : [],
   );
 });
 process.stdout.write(JSON.stringify({ printed, grouped, numbers: numbers.map(decimal) }));
