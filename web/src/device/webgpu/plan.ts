@@ -306,13 +306,15 @@ export class GpuPlan implements PlanContext {
     if (this.fresh && this.registers.length)
       this.device.gpu.write(this.buffers.registers, 0, new Int32Array(this.registers));
     this.fresh = false;
-    if (!this.dirty.size) return;
-    for (const i of this.dirty)
-      if (runs.some(({ first, end }) => i >= first && i < end)) {
-        this.launches[i]!.connect();
-        this.dirty.delete(i);
-        this.made = undefined;
-      }
+    const found = [...this.dirty].filter((i) =>
+      runs.some(({ first, end }) => i >= first && i < end),
+    );
+    if (!found.length) return; // those of init steps may stay
+    for (const i of found) {
+      this.launches[i]!.connect();
+      this.dirty.delete(i);
+      this.made = undefined;
+    }
     this.movers = this.launches.flatMap((launch) => launch?.movers ?? []);
   }
 
