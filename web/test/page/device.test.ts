@@ -37,6 +37,7 @@ test("an unavailable device is rejected", () => {
     { device: "tpu" as "wasm" },
     { device: "webgpu-or-wasm" as "wasm" },
     { executionProviders: ["constructor"] },
+    { executionProviders: ["auto", "wasm"] },
     { executionProviders: "webgpu" as unknown as string[] },
   ])
     assert.throws(
