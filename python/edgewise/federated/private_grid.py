@@ -16,7 +16,7 @@ from flwr.app import Error, Message
 
 from .codec import norm_of
 from .grid import REFUSED, TabGrid
-from .secure.plan import FEWEST_MEMBERS, MOST_MEMBERS, Plan
+from .secure.plan import FEWEST_MEMBERS, MOST_MEMBERS, Plan, settings_of
 from .secure.privacy import Privacy
 from .secure.quantize import mean_of
 from .sessions import Task
@@ -163,9 +163,9 @@ class PrivateGrid(TabGrid):
         noise = 0.0
         if self.privacy is not None and self.privacy.by == "clients":
             noise = self.privacy.noise
-        plan = Plan.new(
-            task.run, task.number, task.base.sha256, task.codec, size, task.rules.clip, noise
-        )
+        settings = settings_of({"config": task.config, "seed": task.seed, "part": task.part})
+        names = (task.run, task.number, task.base.sha256, task.codec)
+        plan = Plan.new(*names, size, task.rules.clip, noise, settings)
         return dataclasses.replace(task, secure=plan, stage=self.secure.stage)
 
     def _part(self, nodes: list[int], task: Task, outcome: Any) -> Part:

@@ -88,16 +88,22 @@ class Party:
         }
 
 
+def context_of(plan):
+    words = [plan[n] for n in ("run", "round", "base", "codec", "group", "size")]
+    words += [f"config {n} {struct.pack('>d', x).hex()}" for n, x in sorted(plan["config"].items())]
+    words += [f"seed {plan['seed']}", f"part {plan['part']}"]
+    lines = "".join(f"{w}\n" for w in words).encode()
+    return sha("context", struct.pack(">dd", plan["clip"], plan["noise"]), lines)
+
+
 def play(plan, parties, authority, gone, bits):
     """The messages of a group of which `gone` vanishes before its update, and its sum.
 
     Args:
-        plan: {run, round, base, codec, group, size, clip, noise}.
+        plan: {run, round, base, codec, group, size, clip, noise, config, seed, part}.
         parties: [{seed, identity, numbers, subject}].
     """
-    words = [plan[n] for n in ("run", "round", "base", "codec", "group", "size")]
-    lines = "".join(f"{w}\n" for w in words).encode()
-    context = sha("context", struct.pack(">dd", plan["clip"], plan["noise"]), lines)
+    context = context_of(plan)
     made = []
     for p in parties:
         known = certificate(authority, ed25519(p["identity"]), p["subject"], 2**33)

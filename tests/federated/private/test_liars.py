@@ -138,3 +138,19 @@ def test_a_hub_that_gives_names_and_plans_twice():
         terms.check(task, later, state)  # again, after a kill
     with pytest.raises(InputError, match="would spend epsilon"):
         terms.check(task, dataclasses.replace(plan, number=3), state)
+
+
+def test_a_hub_that_gives_members_settings_of_their_own():
+    """It would know what all but one send: nothing, after training with a learning rate of 0, or
+    the update of an audit's texts. What members train with is in what they sign.
+    """
+    config = {"learning-rate": 0.1, "local-steps": 5}
+    task = {"run": "r", "round": 1, "base": "b" * 64, "codec": "int8", "seed": 1, "config": config}
+    task["secure"] = {"version": 1, "group": "0" * 32, "size": 3, "clip": 1.0}
+    others = [{}, {"seed": 2}, {"part": "B"}, {"config": {**config, "learning-rate": 0.0}}]
+    others += [{"config": {**config, "proximal-mu": 1e30}}]
+    assert len({Plan.of({**task, **other}).context for other in others}) == 5
+    wrong = [{"x": "1"}, {"audit": {"texts": []}}, {"x": True}, {"a b": 1}, {"x": float("nan")}]
+    for other in ({"audit": {"texts": ["public"]}}, *({"config": x} for x in wrong)):
+        with pytest.raises(InputError, match="cannot be those of a secure sum"):
+            Plan.of({**task, **other})

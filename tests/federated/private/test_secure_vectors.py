@@ -39,6 +39,9 @@ def group_of(codec, size, bits):
         "size": size + 1,
         "clip": 1.5,
         "noise": 0.0,
+        "config": {"local-steps": 3, "learning-rate": 0.002, "learning": 1e-9},
+        "seed": 5,
+        "part": "B",
     }
     levels = {"int8": 127, "int4": 7}[codec]
     parties = [

@@ -175,6 +175,17 @@ test("plans that cannot be computed are refused", async () => {
     );
 });
 
+test("settings of a server for one member alone are refused", async () => {
+  const context = async (more: object) =>
+    String((await planOf({ ...group, plan: { ...group.plan, ...more } })).context);
+  const config = { "local-steps": 3, "learning-rate": 0.002 };
+  const others = [{}, { config }, { config: { ...config, "learning-rate": 0 } }, { seed: 6 }];
+  assert.equal(new Set(await Promise.all([...others, { part: null }].map(context))).size, 5);
+  const wrong = [{ x: "1" }, { audit: { texts: [] } }, { "a b": 1 }, { x: null }];
+  for (const more of [{ audit: { texts: ["public"] } }, ...wrong.map((x) => ({ config: x }))])
+    await assert.rejects(context(more), /cannot be those of a secure sum/);
+});
+
 /** Takes part until the first message is sent. Returns the store's state. */
 async function begun(host: object, plan: object, store: object): Promise<unknown[]> {
   const said: unknown[] = [];

@@ -326,13 +326,14 @@ class Group:
     def _most(self, members: int) -> float:
         """The largest norm of the sum of so many honest members, in integers.
 
-        Each has at most `lattice.bound`. Noise has the norm of `size` normal numbers, whose square
-        is far from its mean by eight of its standard deviations in one case of 10^14.
+        Each has at most `lattice.bound`. Noise has the norm of `size` normal numbers. Its square is
+        above size + 2 sqrt(32 size) + 64 with a probability below exp(-32), one in 10^13 (Laurent
+        and Massart, Annals of Statistics 28, 2000, lemma 1).
         """
         t = threshold(len(self._known.entries))
         sigma = self.plan.noise * self.lattice.bound * math.sqrt(members / t)
         size = self.lattice.size
-        noise = sigma * math.sqrt(size + 8 * math.sqrt(2 * size))
+        noise = sigma * math.sqrt(size + 2 * math.sqrt(32 * size) + 64)
         return (members * self.lattice.bound + noise) * (1 + 1e-9)
 
     def _reason(self, node: int) -> Refusal:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ...errors import InputError
 from ..codec import LEVELS, Schema
+from ..protocol import NAME
 from . import VERSION
 from .crypto import SEED, SIGNATURE, digest, is_signed, is_usable
 from .identity import Certificate, decoded
@@ -47,6 +48,27 @@ def threshold(members: int) -> int:
     return 2 * members // 3 + 1
 
 
+def settings_of(task: Mapping[str, Any]) -> str:
+    """What members train with, as lines of the context. A hub that gave each member settings of its
+    own would know what all but one send: nothing, after training with a learning rate of 0.
+
+    Args:
+        task: {config, seed, part}; an audit, whose texts the hub knows, is for no sum.
+
+    Raises:
+        InputError: a setting is no number, or cannot be one of a sum.
+    """
+    config = task.get("config") or {}
+    numbers = all(
+        NAME.fullmatch(n) and type(x) in (int, float) and abs(x) <= 1e300 for n, x in config.items()
+    )
+    if task.get("audit") is not None or not numbers:
+        raise InputError("its settings cannot be those of a secure sum", "task")
+    lines = [f"config {n} {struct.pack('>d', config[n]).hex()}\n" for n in sorted(config)]
+    more = [f"{n} {task[n]}\n" for n in ("seed", "part") if task.get(n) is not None]
+    return "".join(lines + more)
+
+
 @dataclass(frozen=True)
 class Plan:
     """A group's task. All members sign its context.
@@ -59,6 +81,7 @@ class Plan:
         clip: maximum L2 norm of an update.
         noise: standard deviation of the noise in the sum, in units of `clip`, that the members add
             together; 0: none.
+        settings: of the training, see settings_of.
     """
 
     run: str
@@ -69,13 +92,23 @@ class Plan:
     size: int
     clip: float
     noise: float = 0.0
+    settings: str = ""
 
     @classmethod
     def new(
-        cls, run: str, number: int, base: str, codec: str, size: int, clip: float, noise: float
+        cls,
+        run: str,
+        number: int,
+        base: str,
+        codec: str,
+        size: int,
+        clip: float,
+        noise: float,
+        settings: str = "",
     ) -> Plan:
         """A plan with a new name."""
-        return cls(run, number, base, codec, secrets.token_hex(HEX // 2), size, clip, noise)
+        group = secrets.token_hex(HEX // 2)
+        return cls(run, number, base, codec, group, size, clip, noise, settings)
 
     @classmethod
     def of(cls, task: Mapping[str, Any]) -> Plan:
@@ -102,15 +135,15 @@ class Plan:
             and (noise == 0 or LEAST <= noise <= MOST)
         ):
             names = (task["run"], task["round"], task["base"], task["codec"])
-            return cls(*names, group, int(size), float(clip), float(noise))
+            return cls(*names, group, int(size), float(clip), float(noise), settings_of(task))
         raise InputError("its plan of secure aggregation cannot be used", "task")
 
     @property
     def context(self) -> bytes:
         """The digest of all fields, which every key and signature of the round depends on."""
         words = (self.run, self.number, self.base, self.codec, self.group, self.size)
-        text = "".join(f"{word}\n" for word in words).encode()
-        return digest("context", struct.pack(">dd", self.clip, self.noise), text)
+        text = "".join(f"{word}\n" for word in words) + self.settings
+        return digest("context", struct.pack(">dd", self.clip, self.noise), text.encode())
 
     def lattice(self, schema: Schema) -> Lattice:
         """How updates become integers."""

@@ -66,6 +66,25 @@ export async function checkCertificate(
   if (expires * 1000 <= now) throw new InputError("it has expired", `certificate of ${subject}`);
 }
 
+/**
+ * What members train with, as lines of the context. A server that gave each member settings of its
+ * own would know what all but one send: nothing, after training with a learning rate of 0.
+ * @throws InputError if they cannot be those of a sum: an audit's texts are known to the server
+ */
+function settingsOf({ config, seed, part, audit }: Message): string {
+  const given = Object.entries((config ?? {}) as object);
+  const right = given.every(([name, x]) => /^[\w.:/-]{1,200}$/.test(name) && Math.abs(x) <= 1e300);
+  const numbers = given.every(([, x]) => typeof x === "number");
+  if (audit || !right || !numbers || (seed !== undefined && !Number.isSafeInteger(seed)))
+    throw new InputError("its settings cannot be those of a secure sum", "task");
+  const hex = (x: number): string =>
+    Array.from(double(x), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const lines = given.map(([name, x]) => `config ${name} ${hex(x as number)}\n`).sort();
+  for (const [name, x] of Object.entries({ seed, part }))
+    if (x !== undefined && x !== null) lines.push(`${name} ${x}\n`);
+  return lines.join("");
+}
+
 /** A group's task. */
 export class Plan {
   private constructor(
@@ -100,7 +119,7 @@ export class Plan {
     if (!right || n < FEWEST_MEMBERS || n > MOST_MEMBERS)
       throw new InputError("its plan of secure aggregation cannot be used", "task");
     const words = [task.run, task.round, task.base, codec, group, size];
-    const text = words.map((word) => `${word}\n`).join("");
+    const text = words.map((word) => `${word}\n`).join("") + settingsOf(task);
     const [c, z] = [clip as number, noise as number];
     const context = await digest("context", double(c), double(z), utf8(text));
     const [run, round, base] = [String(task.run), Number(task.round), String(task.base)];
