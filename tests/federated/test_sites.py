@@ -148,9 +148,19 @@ def test_metrics_of_a_site_end_no_round(two, tmp_path):
 @pytest.mark.parametrize("spoil", [nan, narrow, heavy, far, broken])
 def test_a_site_with_a_wrong_reply_does_not_count(two, tmp_path, spoil):
     grid = Nodes(two.paths, {2: spoil})
-    arrays, log = two.play(tmp_path / "run", grid, rounds=1, clients=2, clip=100.0)
+    arrays, log = two.play(tmp_path / "run", grid, rounds=1, clients=2, least=1, clip=100.0)
     assert [(x["participants"], x["refused"]) for x in log] == [(1, 1)]
     assert ulps(arrays, mean_of_round(WEIGHTS, [Toy(k) for k in range(3)], 1)) <= 1
+
+
+def test_a_round_with_too_few_sites_does_not_count(two, tmp_path):
+    """A robust strategy would follow the only reply that is left."""
+    grid = Nodes(two.paths, {2: nan})
+    fields = {"rounds": 1, "clients": 2, "strategy": "median"}
+    arrays, log = two.play(tmp_path / "run", grid, **fields)
+    assert [(x["participants"], x["refused"]) for x in log] == [(0, 2)]
+    assert "1 updates that could count, the strategy needs 2" in log[0]["errors"]["1"]
+    assert all(np.array_equal(arrays[n], WEIGHTS[n]) for n in WEIGHTS)
 
 
 def test_requests_to_a_site(two, tmp_path):

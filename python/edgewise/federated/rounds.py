@@ -223,7 +223,7 @@ def play_sites(
     common = {"run": settings.run, "seed": settings.seed}
     asked = {**train_config(settings), **common, "seconds": 0.9 * settings.deadline}
     count = settings.rounds - state.number
-    sites = SiteGrid(grid, schema, settings.clip, lines.append)
+    sites = SiteGrid(grid, schema, settings.clip, lines.append, settings.needed)
     config = ConfigRecord(asked)
     newest = make_rounds(folder, settings, state, schema, sites, count, lines, dict, config)
     arrays = ArrayRecord({n: Array(np.asarray(x, np.float64)) for n, x in newest.items()})

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 
 from .codec import Schema
 from .grid import REFUSED
+from .verify import too_few
 
 MOST_EXAMPLES = 10**9  # of a site
 
@@ -25,6 +26,7 @@ class SiteGrid(Grid):
         schema: of the parameters.
         clip: maximum norm of a site's change; None: no limit.
         on_round: called after each round with a record for the log.
+        least: replies without which a round does not count.
     """
 
     def __init__(
@@ -33,8 +35,10 @@ class SiteGrid(Grid):
         schema: Schema,
         clip: float | None,
         on_round: Callable[[dict[str, Any]], object],
+        least: int = 1,
     ) -> None:
         self.grid, self.schema, self.clip, self.on_round = grid, schema, clip, on_round
+        self.least = least
 
     def set_run(self, run: Any) -> None:
         self.grid.set_run(run)
@@ -66,6 +70,10 @@ class SiteGrid(Grid):
         sent = {(m.metadata.message_id, m.metadata.dst_node_id): m for m in asked}
         named = [((r.metadata.reply_to_message_id, r.metadata.src_node_id), r) for r in replies]
         checked = [self._checked(r, sent[key]) for key, r in named if key in sent]
+        nodes = {m.metadata.dst_node_id: m for m in asked}
+        few = too_few({m.metadata.src_node_id for m in checked if not m.has_error()}, self.least)
+        checked = [m for m in checked if m.metadata.src_node_id not in few]
+        checked += [Message(Error(REFUSED, str(few[n])), reply_to=nodes[n]) for n in few]
         # the order of a sum decides its last bits
         checked.sort(key=lambda m: m.metadata.src_node_id)
         (config,) = asked[0].content.config_records.values()
