@@ -93,12 +93,16 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
       `Use one of ${SCHEDULES.join(", ")}.`,
     );
   const rate = fields.learning_rate ?? program.optimizer.lr;
-  if (!(rate >= 0 && rate < Infinity))
-    throw new InputError(
-      `it is ${String(rate)}`,
-      "options.learning_rate",
-      "Give a number such as 0.001.",
-    );
+  const { proximal_mu = 0, freeze_A = false } = fields;
+  for (const [name, value] of Object.entries({ learning_rate: rate, proximal_mu }))
+    if (!(value >= 0 && value < Infinity))
+      throw new InputError(
+        `it is ${String(value)}`,
+        `options.${name}`,
+        "Give a number such as 0.001.",
+      );
+  if (freeze_A && !program.lora)
+    throw new InputError("all parameters are trained", "options.freeze_A", "Leave it out.");
   const { epochs, max_steps: most } = fields;
   if (epochs !== undefined && !(epochs > 0 && epochs < 1e9))
     throw new InputError(`it is ${String(epochs)}`, "options.epochs", "Give a number above 0.");
@@ -124,8 +128,8 @@ export function resolveSettings(program: ProgramInfo, fields: TrainingFields): R
     seed: seedOf(fields.seed),
     evaluate_every: whole(fields.evaluate_every, "evaluate_every", 1, 0),
     lora: loraOf(program, fields),
-    proximal_mu: fields.proximal_mu ?? 0,
-    freeze_A: fields.freeze_A ?? false,
+    proximal_mu,
+    freeze_A,
     checkpoint: fields.checkpoint && {
       file: new Checkpoint(fields.checkpoint.name),
       every: whole(fields.checkpoint.every, "checkpoint.every", 1, defaults.checkpoint_every),
