@@ -12,13 +12,14 @@ from edgewise import LoraConfig, Trainer
 from edgewise.errors import Aborted, InputError, StorageError
 from edgewise.federated.client import FederatedClient
 from edgewise.federated.client_secure import clipped
+from edgewise.federated.client_state import ClientState
 from edgewise.federated.codec import norm_of
 from edgewise.federated.local_training import LocalTraining
 from edgewise.federated.rounds import rate_of
 from edgewise.federated.settings import RunFolder, Settings
 from edgewise.locks import locked
 
-from .toys import Toy
+from .toys import SCHEMA, Toy
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "web/demo/model"
@@ -125,12 +126,18 @@ def test_a_server_that_is_not_there():
 
 
 def test_a_folder_is_for_one_process(tmp_path):
-    client = FederatedClient("ws://127.0.0.1:1", Toy(0), folder=str(tmp_path))
+    client = FederatedClient("ws://127.0.0.1:1", Toy(0), folder=str(tmp_path), attempts=0)
     run = RunFolder(tmp_path)
     with locked(tmp_path / "lock"), pytest.raises(StorageError, match="another process takes part"):
         client.run()
     with run.lock(), run.lock("rounds"), pytest.raises(StorageError, match="serves the run"):
         run.lock().__enter__()
+    other = ClientState(str(tmp_path), SCHEMA)
+    other.spent["group"] = 1.0  # by a process that was there when this one began
+    other.save()
+    with pytest.raises(InputError):
+        client.run()
+    assert client.state.spent == {"group": 1.0}
 
 
 def test_the_learning_rate_of_a_round():

@@ -8,7 +8,9 @@ pytest.importorskip("flwr")
 import numpy as np
 from edgewise.errors import InputError
 from edgewise.federated.codec import norm_of
+from edgewise.federated.grid import Changed
 from edgewise.federated.settings import RunFolder, Settings
+from flwr.app import Array
 
 from .serving import WEIGHTS, Server, identity  # noqa: F401 (a fixture)
 from .toys import Running, Toy, random_values, wait_for
@@ -255,3 +257,13 @@ def test_a_line_follows_its_state(tmp_path):
     server.folder.log = noted
     finish(server, [Toy(0), Toy(1)])
     assert states == [(1, 1), (2, 2)]
+
+
+def test_weights_that_are_added_when_they_are_read():
+    """As Flower's own arrays, also those without a dimension."""
+    for shape in ((2, 3), (0, 4), ()):
+        before, change = np.full(shape, 0.1), np.full(shape, 0.2, np.float32)
+        own = Changed(before, change)
+        flowers = Array(np.asarray(before + change))
+        assert (own.dtype, own.shape, own.stype) == (flowers.dtype, flowers.shape, flowers.stype)
+        assert own.data == flowers.data and np.array_equal(own.numpy(), flowers.numpy())

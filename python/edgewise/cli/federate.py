@@ -213,11 +213,13 @@ def simulate(args: argparse.Namespace) -> None:
     """
     if args.tabs < 1:
         raise InputError(f"{args.tabs} clients", "--tabs", "Give at least 1.")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends, too
     args.min = args.tabs if args.min is None else args.min
     _rounds(args, args.tabs)
 
 
 def _rounds(args: argparse.Namespace, tabs: int) -> None:
+    from ..federated.audit import Auditor
     from ..federated.launch import Clients
     from ..federated.launch import serve as play
     from ..federated.local_training import LocalTraining
@@ -231,7 +233,11 @@ def _rounds(args: argparse.Namespace, tabs: int) -> None:
         args.authority, members = private.simulated_members(keys, tabs)
     if not args.resume:
         training = LocalTraining(_trainer(args), None)
-        folder.create(_settings(args, Settings), training.weights())
+        given = _settings(args, Settings)
+        training.schema.part(given.part)  # what cannot be served is refused before it begins
+        if given.audit is not None:
+            Auditor(training, *(given.audit[n] for n in ("texts", "share", "tolerance")))
+        folder.create(given, training.weights())
     elif args.evaluation:
         training = LocalTraining(_trainer(args), None)
     settings = folder.settings()

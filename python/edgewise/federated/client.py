@@ -166,6 +166,8 @@ class FederatedClient:
             StorageError: another process uses the client's folder.
         """
         with self._alone():
+            if self.folder is not None:  # another process may have gone on meanwhile
+                self.state = ClientState(self.folder, self.training.schema)
             self._run()
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
@@ -369,8 +371,9 @@ class FederatedClient:
 
     def _train(self, task: Mapping[str, Any], plan: Plan | None, end: float) -> Finished:
         state, schema = self.state, self._changing(task)
-        more = {n: task[n] for n in ("part", "audit") if task.get(n) is not None}
-        config = {**task["config"], **more}
+        config = dict(task["config"])
+        for name in ("part", "audit"):  # fields of the task, which a config must not stand for
+            config[name] = task.get(name)
         for name in SETTINGS:
             if config.get(name) and name not in getattr(self.training, "settings", ()):
                 raise InputError("this client does not train with it", f"config '{name}'")
@@ -452,7 +455,8 @@ TASK_FIELDS: dict[str, Callable[[Any], bool]] = {
     "secure": lambda x: x is None or isinstance(x, dict) and _is_time(x.get("stage")),
     "privacy": lambda x: x is None or isinstance(x, dict),
     "part": lambda x: x is None or isinstance(x, str),
-    "audit": lambda x: x is None or isinstance(x, dict),
+    # an empty one would lift the terms, and train as if there were none
+    "audit": lambda x: x is None or isinstance(x, dict) and isinstance(x.get("texts"), list),
 }
 
 

@@ -6,6 +6,7 @@ web/src/federated/terms.ts and web/src/federated/secure/index.ts are the same fo
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -123,8 +124,11 @@ def key_of(task: Mapping[str, Any], plan: Plan | None) -> tuple[Any, ...]:
     """What an update is made for. With secure aggregation that is the whole plan: a hub that
     changes codec, clip or noise of a task would get numbers whose noise was measured for others.
     """
-    audit = " audit" if task.get("audit") is not None else ""  # of other data
-    key = (task["run"], task["round"], task["base"] + audit)
+    base = task["base"]
+    if (audit := task.get("audit")) is not None:  # of other data, which a hub may give twice
+        texts = json.dumps(audit, sort_keys=True).encode()
+        base = f"{base} audit {hashlib.sha256(texts).hexdigest()}"
+    key = (task["run"], task["round"], base)
     return key if plan is None else (*key, plan.context.hex())
 
 

@@ -35,11 +35,12 @@ class Changed(Array):
 
     def __init__(self, before: NDArray[np.float64], change: NDArray[Any]) -> None:
         self.before, self.change = before, change
-        self.dtype, self.shape, self.stype = "float64", before.shape, Array(before[:0]).stype
+        self.dtype, self.shape = "float64", before.shape
+        self.stype = Array(before.reshape(-1)[:0]).stype
 
     def numpy(self) -> NDArray[np.float64]:
         """The sum."""
-        return np.add(self.before, self.change, dtype=np.float64)
+        return np.asarray(np.add(self.before, self.change, dtype=np.float64))
 
     @property
     def data(self) -> bytes:
@@ -79,6 +80,7 @@ class TabGrid(Grid):
         self.auditor = auditor
         self._audits: dict[int, Task] = {}  # of the present round, by node
         self._audited: dict[int, float] = {}  # difference to the server's update, by node
+        self._tickets: dict[int, str] = {}  # of clients that got a task
         self.hub, self.broadcast, self.rules, self.deadline = hub, broadcast, rules, deadline
         self.seed, self.on_round = seed, on_round
         self._run: Any = None
@@ -122,9 +124,11 @@ class TabGrid(Grid):
                     made[content] = self._task(message, len(messages), seconds)
                 tasks[message.metadata.dst_node_id] = made[content]
         self._audits, self._audited = {}, {}
-        if self.auditor is not None and tasks and (drawn := self.auditor.drawn(tasks)):
-            audit = self.auditor.audit(next(iter(tasks.values())))
-            self._audits = dict.fromkeys(drawn, audit)
+        if self.auditor is not None and tasks:
+            task, self._tickets = next(iter(tasks.values())), self.hub.tickets(tasks)
+            known = {node: ticket or str(node) for node, ticket in self._tickets.items()}
+            if drawn := self.auditor.drawn(task, known):
+                self._audits = dict.fromkeys(drawn, self.auditor.audit(task))
         outcomes = self.hub.assign_all({**tasks, **self._audits})
         ids = []
         for message in messages:
@@ -231,13 +235,14 @@ class TabGrid(Grid):
         assert self.auditor is not None
         try:
             self._audited[node] = self.auditor.difference(self._audits[node], update)
-        except EdgewiseError as e:  # the server could not train: nobody is to blame
-            return Refusal("audit", f"the server has no update to compare with: {e}")
-        why = self.auditor.objection(self._audited[node])
-        if why is None:
+        except Exception as e:  # the server could not train: nobody is to blame
+            why = e if isinstance(e, EdgewiseError) else type(e).__name__
+            return Refusal("audit", f"the server has no update to compare with: {why}")
+        objection = self.auditor.objection(self._audited[node])
+        if objection is None:
             return Refusal("audit", "the client was audited")
-        self.hub.shut_out(node, why)
-        return why
+        self.hub.shut_out(node, objection, self._tickets[node])
+        return objection
 
     def _record(
         self,

@@ -69,6 +69,7 @@ class Hub(Uploads, SecureRounds):
         self._tokens: dict[str, Session] = {}
         self._tickets: dict[str, Session] = {}  # by SHA-256
         self._numbers = itertools.count(1)
+        self.barred: dict[str, str] = {}  # why, by SHA-256 of tickets: who was shut out
         self._last: Last | None = None
         self._lock = threading.Lock()  # of `sessions`, which other threads read
         self._loop = asyncio.new_event_loop()
@@ -139,9 +140,21 @@ class Hub(Uploads, SecureRounds):
         texts = {node: encode("result", **fields(node)) for node in nodes}
         self._loop.call_soon_threadsafe(self._announce, texts)
 
-    def shut_out(self, node: int, why: Refusal) -> None:
-        """Ends a client's part in the run. With tickets it cannot come back as another client."""
-        self._loop.call_soon_threadsafe(self._shut_out, node, why)
+    def tickets(self, nodes: Iterable[int]) -> dict[int, str]:
+        """SHA-256 of the tickets of those nodes whose clients are here; empty without tickets."""
+        with self._lock:
+            return {n: self.sessions[n].ticket for n in nodes if n in self.sessions}
+
+    def shut_out(self, node: int, why: Refusal, ticket: str = "") -> None:
+        """Ends a client's part in the run.
+
+        Args:
+            ticket: of `tickets`, when the client was here: it may have left to come back as another
+                one. Empty: it can come back.
+        """
+        if ticket:
+            self.barred[ticket] = why.what
+        self._loop.call_soon_threadsafe(self._shut_out, node, why, ticket)
 
     def publish(self, last: Last, seconds: float) -> None:
         """Gives all clients the weights after the last round; waits until they have them, for
@@ -206,14 +219,17 @@ class Hub(Uploads, SecureRounds):
         for text, some in sockets.items():
             broadcast(some, text)
 
-    def _shut_out(self, node: int, why: Refusal) -> None:
-        session = self.sessions.get(node)
-        if session is None:
-            return
-        session.shut_out = why
-        if session.socket is not None:
-            broadcast([session.socket], encode("refused", code=why.code, reason=str(why)))
-            asyncio.ensure_future(session.socket.close(REFUSED, why.code))
+    def _shut_out(self, node: int, why: Refusal, ticket: str) -> None:
+        for session in (self.sessions.get(node), self._tickets.get(ticket)):
+            if session is None or session.shut_out is not None:
+                continue
+            session.shut_out = why
+            if session.work is not None:
+                session.work.refuse(why)
+                session.work = None
+            if session.socket is not None:
+                broadcast([session.socket], encode("refused", code=why.code, reason=str(why)))
+                asyncio.ensure_future(session.socket.close(REFUSED, why.code))
 
     def _forget(self, session: Session, left: float) -> None:
         """Drops a session whose client did not come back since."""
@@ -221,8 +237,6 @@ class Hub(Uploads, SecureRounds):
             self._drop(session, Refusal("gone", "the client did not come back"))
 
     def _drop(self, session: Session, reason: Refusal) -> None:
-        if session.shut_out is not None:
-            return  # it is remembered, so that it does not come back
         with self._lock:
             self.sessions.pop(session.node, None)
         self._tokens.pop(session.token, None)
@@ -269,10 +283,11 @@ class Hub(Uploads, SecureRounds):
             raise Refusal("hello", f"the first message is '{message['kind'][:40]}', not hello")
         hello = check(message)
         ticket = admit(hello, self.schema, self.codec, self.options)
+        if ticket in self.barred:
+            raise Refusal("audit", self.barred[ticket], "hello.ticket")
         session = self._tokens.get(hello["resume"] or "")
-        known = session or self._tickets.get(ticket)
-        if known is not None and known.shut_out is not None:
-            raise known.shut_out
+        if session is not None and session.shut_out is not None:
+            raise session.shut_out
         if session is not None and session.ticket == ticket:
             old, session.socket = session.socket, socket
             session.greet(hello)
@@ -387,7 +402,7 @@ class Hub(Uploads, SecureRounds):
         for node, task in tasks.items():
             session = self.sessions.get(node)
             work = Work(task, outcomes[node], now + task.seconds)
-            if session is None or session.work is not None:
+            if session is None or session.work is not None or session.shut_out is not None:
                 work.refuse(Refusal("gone", "the client is gone, or busy"))
                 continue
             session.work = work

@@ -46,7 +46,7 @@ class LocalTraining:
         handle, self._start = tempfile.mkstemp(suffix=".safetensors")
         os.close(handle)
         trainer.save(self._start)
-        self._rate = trainer.optimizer.lr
+        self.rate = trainer.optimizer.lr
         self.names = [
             name
             for name, state in trainer.program.states.items()
@@ -111,7 +111,7 @@ class LocalTraining:
         steps = _number(config, "local-steps", STEPS)
         if steps < 1:
             raise InputError(f"it is {steps:g}", "config 'local-steps'", "Give at least 1.")
-        rate = _number(config, "learning-rate", self._rate)
+        rate = _number(config, "learning-rate", self.rate)
         mu = _number(config, "proximal-mu", 0.0)
         changing = self.schema.part(config.get("part")).shapes
         trainer.resume(self._start, changed=["learning_rate"])

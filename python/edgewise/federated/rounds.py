@@ -112,24 +112,23 @@ def run_rounds(path: str, grid: Grid | None = None) -> None:
     within a Flower ServerApp, whose grid is for runs with sites.
 
     Raises:
-        EdgewiseError: the folder is damaged, or the hub's address cannot be used.
+        EdgewiseError: the folder is damaged, another process makes its rounds, or the hub's address
+            cannot be used.
     """
     folder = RunFolder(path)
-    settings, state = folder.settings(), folder.state()
-    over = state.number >= settings.rounds or folder.budget()[1]
-    if over and folder.ended:
-        return
-    schema = Schema.of({n: x.shape for n, x in state.arrays.items()})
-    if settings.sites and grid is not None:
-        play_sites(grid, folder, settings, state, schema)
-        return
-    secret = bytes.fromhex(settings.secret)
-    part = settings.part
-    with (
-        folder.lock("rounds"),
-        Hub(schema, settings.codec, hub_options(settings), secret, part) as hub,
-    ):
-        play(hub, folder, settings, state, schema)
+    settings = folder.settings()
+    secret, part = bytes.fromhex(settings.secret), settings.part
+    with folder.lock("rounds"):  # another process may be writing a state that is read here
+        state = folder.state()
+        over = state.number >= settings.rounds or folder.budget()[1]
+        if over and folder.ended:
+            return
+        schema = Schema.of({n: x.shape for n, x in state.arrays.items()})
+        if settings.sites and grid is not None:
+            play_sites(grid, folder, settings, state, schema)
+            return
+        with Hub(schema, settings.codec, hub_options(settings), secret, part) as hub:
+            play(hub, folder, settings, state, schema)
 
 
 def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: Schema) -> None:
@@ -143,16 +142,27 @@ def play(hub: Hub, folder: RunFolder, settings: Settings, state: State, schema: 
         broadcast.restore(state.parts["base"], first)
     lines: list[dict[str, Any]] = []  # of the log, until the round's state is written
     count = affordable(folder, settings, settings.rounds - first)
-    auditor = None if settings.audit is None else Auditor.of(settings.audit)
-    grid = grid_of(hub, broadcast, folder, settings, lines.append, auditor)
+    auditor = None
+    if settings.audit is not None:
+        auditor = Auditor.of(settings.audit, bytes.fromhex(settings.secret))
+        hub.barred.update(folder.barred())
+
+    def note(line: dict[str, Any]) -> None:
+        if hub.barred:
+            folder.bar(hub.barred)
+        lines.append(line)
+
+    grid = grid_of(hub, broadcast, folder, settings, note, auditor)
 
     def base() -> dict[str, Any]:
         return {} if broadcast.base is None else {"base": broadcast.base.values}
 
     config = train_config(settings)
-    newest = make_rounds(folder, settings, state, schema, grid, count, lines, base, config)
-    if auditor is not None:
-        auditor.close()
+    try:
+        newest = make_rounds(folder, settings, state, schema, grid, count, lines, base, config)
+    finally:
+        if auditor is not None:
+            auditor.close()
     if count < settings.rounds - first:
         folder.spend(folder.budget()[0], ended=True)
     following = first + count + 1

@@ -7,6 +7,7 @@ weights.safetensors   the weights after the last round, in float32; with LoRA:
 adapter/              the same as an adapter in PEFT's layout
 rounds.jsonl          a line for each round: who took part, who was refused and why
 privacy.json          rounds with noise that have begun, and whether the budget has ended the run
+barred.json           clients that an audit has shut out: SHA-256 of their tickets, and why
 ended                 empty: the clients were given the last weights
 """
 
@@ -38,6 +39,7 @@ from .secure.privacy import LEAST_DRAWN, Privacy
 
 SCHEDULES = ("constant", "cosine")
 STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
+LONGEST = 1e9  # seconds that clients take for a deadline
 FAREWELL = 30.0  # seconds in which clients may fetch the last weights
 FORMAT = "edgewise.federated.run.1"
 NUMPY = {FLOAT: np.float32, DOUBLE: np.float64}
@@ -135,15 +137,16 @@ class Settings:
             "least": self.least is None or self.least >= 1,
             "fraction": 0 < self.fraction <= 1,
             "steps": self.steps >= 1,
-            "clip": self.clip is None or self.clip > 0,
+            "learning_rate": self.learning_rate is None or 0 < self.learning_rate < math.inf,
+            "clip": self.clip is None or 0 < self.clip < math.inf,
             "examples": self.examples >= 1,
-            "deadline": self.deadline > 0,
+            "deadline": 0 < self.deadline < LONGEST,
             "malicious": 0 <= self.malicious,
             "beta": 0 <= self.beta < 0.5,
-            "mu": self.mu >= 0,
-            "server_learning_rate": self.server_learning_rate > 0,
+            "mu": 0 <= self.mu < math.inf,
+            "server_learning_rate": 0 < self.server_learning_rate < math.inf,
             "group": FEWEST_MEMBERS <= self.group <= MOST_MEMBERS,
-            "stage": self.stage > 0,
+            "stage": 0 < self.stage < LONGEST,
             "noise": 0 <= self.noise < math.inf,
             "noise_by": self.noise_by in ("server", "clients"),
             "epsilon": self.epsilon is None or self.epsilon > 0,
@@ -161,12 +164,7 @@ class Settings:
             )
         if self.sites and self.part is not None:
             raise InputError("sites exchange all parameters", "part")
-        if self.audit is not None and (self.secure or self.noise or self.sites):
-            raise InputError(
-                "audits need updates that this server sees, without noise",
-                "audit",
-                "Leave out --secure, --noise and --sites, or --audit.",
-            )
+        self._check_audit()
         if self.schedule != "constant" and self.learning_rate is None:
             raise InputError("a schedule needs the learning rate to begin with", "learning-rate")
         self._check_private()
@@ -180,6 +178,22 @@ class Settings:
                 given,
                 "Wait for more clients, or change this setting.",
             )
+
+    def _check_audit(self) -> None:
+        """Raises InputError if clients cannot be audited so."""
+        if self.audit is None:
+            return
+        if self.secure or self.noise or self.sites:
+            raise InputError(
+                "audits need updates that this server sees, without noise",
+                "audit",
+                "Leave out --secure, --noise and --sites, or --audit.",
+            )
+        share, tolerance = self.audit.get("share", 0.0), self.audit.get("tolerance", 0.0)
+        if not 0 < share <= 1:
+            raise InputError(f"{share!r} cannot be used", "audit-share", "Give 0.1, or 1.")
+        if not 0 < tolerance < 1:  # who does not train differs by 1
+            raise InputError(f"{tolerance!r} cannot be used", "audit-tolerance", "Give 0.2.")
 
     def _check_private(self) -> None:
         """Raises InputError if secure aggregation or noise do not go with other settings."""
@@ -341,17 +355,18 @@ class RunFolder:
         """Writes settings and first weights.
 
         Raises:
-            InputError: there is a run already.
+            InputError: there is a run already. StorageError: another process is beginning one.
         """
-        if self.exists:
-            raise InputError("there is a run already", self.path, "Add --resume, or remove it.")
         os.makedirs(self.path, exist_ok=True)
-        save_safetensors(
-            {n: (FLOAT, x.shape, np.ascontiguousarray(x).tobytes()) for n, x in weights.items()},
-            self._file("initial.safetensors"),
-        )
-        text = json.dumps({"format": FORMAT, **asdict(settings)}, indent=1)
-        self._replace("run.json", text + "\n")
+        with self.lock():  # two that begin at once would mix their settings
+            if self.exists:
+                raise InputError("there is a run already", self.path, "Add --resume, or remove it.")
+            first = {
+                n: (FLOAT, x.shape, np.ascontiguousarray(x).tobytes()) for n, x in weights.items()
+            }
+            save_safetensors(first, self._file("initial.safetensors"))
+            text = json.dumps({"format": FORMAT, **asdict(settings)}, indent=1)
+            self._replace("run.json", text + "\n")
 
     def settings(self) -> Settings:
         """The settings.
@@ -407,6 +422,21 @@ class RunFolder:
         killed may have published its result.
         """
         self._replace("privacy.json", json.dumps({"begun": begun, "ended": ended}))
+
+    def barred(self) -> dict[str, str]:
+        """{SHA-256 of a ticket: why its client was shut out}."""
+        path = self._file("barred.json")
+        if not os.path.exists(path):
+            return {}
+        with open(path, "rb") as file:
+            fields = parse_json(file.read(), path)
+        if not isinstance(fields, dict) or not all(isinstance(x, str) for x in fields.values()):
+            raise ModelError("it does not say which clients were shut out", path)
+        return fields
+
+    def bar(self, barred: Mapping[str, str]) -> None:
+        """Writes who was shut out: before the state, so that a killed run keeps it."""
+        self._replace("barred.json", json.dumps(dict(barred)))
 
     def lines(self) -> list[dict[str, Any]]:
         """The complete lines of rounds.jsonl, the last one of each round."""

@@ -1,6 +1,21 @@
 // The change that a client sends.
 
-import { normOf, type Schema, type Values } from "./codec.ts";
+import { InputError } from "../shared/errors.ts";
+import { normOf, type Schema, sha256, type Values } from "./codec.ts";
+
+/** What tells an update of an audit from others of its round: a server may give other texts. */
+export async function auditKey(audit: unknown): Promise<string> {
+  if (!audit) return "";
+  return ` audit ${await sha256(new TextEncoder().encode(JSON.stringify(audit)))}`;
+}
+
+/** The public texts of an audit. @throws InputError if it has none */
+export function textsOf(audit: unknown): string[] {
+  const { texts } = audit as { texts?: unknown };
+  if (!Array.isArray(texts) || !texts.length || texts.some((text) => typeof text !== "string"))
+    throw new InputError("it has no texts", "task 'audit'");
+  return texts;
+}
 
 /** What training has changed, by name. */
 export function difference(schema: Schema, after: Values, before: Values): Values {

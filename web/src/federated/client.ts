@@ -2,7 +2,7 @@
 
 import { Aborted, InputError } from "../shared/errors.ts";
 import { message as textOf } from "../shared/words.ts";
-import { clip, difference } from "./change.ts";
+import { auditKey, clip, difference, textsOf } from "./change.ts";
 import { CODECS, type Codec, normOf, pack, Schema, sha256, unpack, type Values } from "./codec.ts";
 import { Connection, ConnectionLost, type Message } from "./connection.ts";
 import { Download, fileOf } from "./download.ts";
@@ -310,9 +310,10 @@ export class FederatedClient<Data = unknown> {
       AbortSignal.timeout(Math.ceil(seconds * 1000)),
       this.ending.signal,
     ]);
-    const key = `${task.run} ${task.round} ${task.base}${task.audit ? " audit" : ""}`;
-    const begun = state.finished?.key.startsWith(key) ?? false;
-    await this.agree(task, begun ? state.finished : undefined);
+    const key = `${task.run} ${task.round} ${task.base}${await auditKey(task.audit)}`;
+    const { finished } = state;
+    const begun = finished?.key === key || (finished?.secure && finished.key.startsWith(`${key} `));
+    await this.agree(task, begun ? finished : undefined);
     if (!begun && !this.available) throw new InputError("the client takes no tasks now", "when");
     await this.fetch(connection, task, end);
     if (task.secure) return this.sum(connection, task, seconds, end);
@@ -419,7 +420,7 @@ export class FederatedClient<Data = unknown> {
     let result: LocalResult;
     try {
       // the texts of an audit are public
-      const data = task.audit ? ((task.audit as { texts: unknown }).texts as Data) : options.data;
+      const data = audit ? (textsOf(audit) as Data) : options.data;
       result = await options.trainer.train(data, {
         round: Number(task.round),
         seed: Number(task.seed),

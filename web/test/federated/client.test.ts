@@ -235,6 +235,41 @@ test("a round of B alone: half the update, and A as it was", async () => {
   assert.deepEqual(seen, ["B", ["a.lora_B"]]);
 });
 
+test("an audit trains on its own texts, and other texts are another update", async () => {
+  const seen: unknown[] = [];
+  const own = trainer();
+  const [client, socket] = await join({
+    trainer: {
+      ...own,
+      settings: ["audit"],
+      train(data, told) {
+        seen.push(data);
+        return own.train(data, told);
+      },
+    },
+    terms: { secureAggregation: "required", authority: KEY },
+  });
+  const audit = (text: unknown) => ({ texts: [text], batch: 1, sequence: 8 });
+  const first = await update(socket, { audit: audit("one") });
+  socket.close();
+  const second = await socketOf(2);
+  second.say("task", await task({ audit: audit("one") })); // as before the connection was lost
+  assert.equal((await second.expect("update")).sha256, first.sha256);
+  second.say("rejected", { sha256: first.sha256 });
+  second.say("task", await task({ audit: audit("two") }));
+  await second.expect("update");
+  assert.deepEqual(seen, [["one"], ["two"]]);
+  second.say("rejected", { sha256: first.sha256 });
+  for (const more of [{}, { audit: audit(3) }, { audit: {}, config: { audit: audit("x") } }]) {
+    second.say("task", await task(more));
+    await second.expect("decline");
+  }
+  assert.match(declined[0]!, /require secure aggregation/);
+  assert.match(declined.slice(1).join(), /it has no texts.*it has no texts/);
+  assert.equal(seen.length, 2);
+  assert.equal((await client.ledger()).length, 1); // the trainer's updates are equal
+});
+
 test("texts of errors are not told", async () => {
   const failing = { ...trainer(), train: () => Promise.reject(new Error("a secret text")) };
   const [, socket] = await join({ trainer: failing });
