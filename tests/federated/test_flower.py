@@ -228,6 +228,9 @@ def test_settings_are_checked(tmp_path):
     with pytest.raises(InputError, match="needs 3"):
         Settings(clients=2, least=3)
     assert [Settings(clients=n).needed for n in (1, 2, 9)] == [1, 2, 2]
+    for name in ("deadline", "stage", "clip", "mu", "learning_rate"):  # no message can say it
+        with pytest.raises(InputError, match="inf cannot be used"):
+            Settings(**{name: float("inf")})
     RunFolder(tmp_path).create(Settings(), WEIGHTS)
     with pytest.raises(InputError, match="a run already"):
         RunFolder(tmp_path).create(Settings(), WEIGHTS)

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from edgewise.cli import main
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".build/venv-federated/bin/python"
@@ -41,3 +42,22 @@ def test_simulated_rounds_learn(tmp_path):
     assert second["loss"] < first["loss"]
     config = json.loads((folder / "adapter/adapter_config.json").read_text())
     assert config["r"] == 4 and (folder / "adapter/adapter_model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ("--audit short.txt", "no text has 200 characters"),
+        ("--audit short.txt --audit-tolerance 1", "audit-tolerance"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_it_begins(
+    tmp_path, monkeypatch, capsys, options, match
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *given: None)  # this process is the test's
+    (tmp_path / "short.txt").write_text("too short")
+    given = ["federate", "serve", str(ROOT / "web/demo/model"), "--folder", "run"]
+    assert main([*given, *options.split()]) != 0
+    assert match in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
