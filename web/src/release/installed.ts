@@ -10,11 +10,11 @@ import {
   type KeptFile,
   type KeptModel,
   linkName,
+  modelLock,
   type ReleaseOf,
   readAllJson,
   readJson,
   removeUnused,
-  unused,
   writeJson,
 } from "../shared/files/kept.ts";
 import { modelAddress } from "../shared/files/model-address.ts";
@@ -64,6 +64,14 @@ async function locked<T>(
     if (!begun) throwIfAborted(signal);
     throw e;
   }
+}
+
+/** Runs `work` under a lock of all tabs, unless somebody has it. */
+async function ifFree(name: string, work: () => Promise<void>): Promise<void> {
+  const { locks } = globalThis.navigator ?? {};
+  const run = (lock: Lock | null) => (lock ? work() : Promise.resolve());
+  if (locks) await locks.request(name, { ifAvailable: true }, run);
+  else await work();
 }
 
 /** A link without its address. */
@@ -117,11 +125,8 @@ export class Installed {
   }
 
   /** Runs `work` unless another tab installs this model. */
-  async whenFree(work: () => Promise<void>): Promise<void> {
-    const { locks } = globalThis.navigator ?? {};
-    const run = (lock: Lock | null) => (lock ? work() : Promise.resolve());
-    if (locks) await locks.request(this.lock, { ifAvailable: true }, run);
-    else await work();
+  whenFree(work: () => Promise<void>): Promise<void> {
+    return ifFree(this.lock, work);
   }
 
   /** Runs `work` while no other tab changes what is trusted of the repository. */
@@ -280,7 +285,7 @@ export class Installed {
       throw storageError(e, this.url, size, "The version that was installed stays.");
     }
     await this.unlink("#next");
-    void this.removeContents();
+    void this.free();
   }
 
   /**
@@ -293,28 +298,28 @@ export class Installed {
       throw new StorageError("no version before is kept", this.url, "Publish it as a new version.");
     await this.write("", contentOf(before.link));
     await this.unlink("#previous");
-    await this.removeContents();
+    await this.free();
     return before;
   }
 
-  /**
-   * Removes what nobody needs any more: the version before, once the current one has been loaded
-   * and nobody reads it, manifests without a version, and what has arrived, but for `keep`.
-   */
+  /** Removes as `free`, manifests without a version, and what has arrived, but for `keep`. */
   async clean(keep: ReadonlySet<string>): Promise<void> {
-    const [current, before] = [await this.current(), await this.previous()];
-    const record = await readJson<KeptModel>(this.models, `${this.key}.json`);
-    if (before && current && record && record.used > current.link.modified) {
-      await this.unlink("#previous");
-      await this.removeContents();
-    }
+    await this.free();
     await changingLinks(() => this.removeManifests()).catch(() => undefined);
     await this.removeChunks(keep);
   }
 
-  /** Removes contents without links, unless a pipeline reads them: then a later call does. */
-  private removeContents(): Promise<void> {
-    const remove = () => changingLinks(() => removeUnused(this.files));
-    return unused(this.key, remove).catch(() => undefined);
+  /**
+   * Removes the version before, once the current one has been loaded, and contents without links.
+   * While a pipeline has the model open, which may read one of them, a later call does.
+   */
+  free(): Promise<void> {
+    return ifFree(modelLock(this.key), async () => {
+      const [current, before] = [await this.current(), await this.previous()];
+      const record = await readJson<KeptModel>(this.models, `${this.key}.json`);
+      if (before && current && record && record.used > current.link.modified)
+        await this.unlink("#previous");
+      await changingLinks(() => removeUnused(this.files));
+    }).catch(() => undefined);
   }
 }

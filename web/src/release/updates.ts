@@ -121,6 +121,8 @@ export class ModelUpdates {
       );
     const installed = await Installed.open(model, addresses[0]!);
     await installed.repair();
+    // here, since later calls mostly find that a pipeline of this page has the model open
+    await installed.whenFree(() => installed.free());
     const root = new TextEncoder().encode(text);
     return new ModelUpdates(model, installed, root, options, addresses);
   }
@@ -205,7 +207,8 @@ export class ModelUpdates {
 
   /**
    * Goes back to the version before, until a later one than the current one is published. It is
-   * kept until the current one has been loaded, and a `check` or `update` follows.
+   * kept until the current one has been loaded, and `open`, `check` or `update` is called while no
+   * pipeline has the model open.
    * @throws StorageError if it is not kept
    */
   async revert(): Promise<ReleaseVersion | undefined> {

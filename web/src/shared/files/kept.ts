@@ -102,12 +102,15 @@ export function changingLinks<T>(work: () => Promise<T>): Promise<T> {
   return locked("edgewise files", "exclusive", work);
 }
 
+/** Name of the lock of a model, which each worker has that uses it. */
+export const modelLock = (key: string): string => `edgewise model ${key}`;
+
 /**
  * Runs `work` while no tab or worker uses a model.
  * @throws DOMException (AbortError) if the model is in use
  */
 export function unused<T>(key: string, work: () => Promise<T>): Promise<T> {
-  return locked(`edgewise model ${key}`, "exclusive", work);
+  return locked(modelLock(key), "exclusive", work);
 }
 
 /**
@@ -116,7 +119,7 @@ export function unused<T>(key: string, work: () => Promise<T>): Promise<T> {
  */
 export function use(key: string, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    locked(`edgewise model ${key}`, "shared", () => {
+    locked(modelLock(key), "shared", () => {
       resolve();
       return new Promise<void>((release) =>
         signal.addEventListener("abort", () => release(), { once: true }),
