@@ -223,6 +223,22 @@ def test_damage_is_refused_or_mended(tmp_path):
     )
 
 
+@pytest.mark.parametrize("wrong", [bytes(8), ReleaseError("it is damaged", "it")])
+def test_a_delta_that_does_not_lead_to_its_chunk(tmp_path, monkeypatch, wrong):
+    """Such as one that this machine computes otherwise: the chunk is fetched as a whole."""
+
+    def decoded(*_):
+        if isinstance(wrong, Exception):
+            raise wrong
+        return wrong
+
+    server = Server().state(0)
+    client(server, tmp_path).update()
+    monkeypatch.setattr("edgewise.release.client.decode", decoded)
+    installed = client(server.state(1), tmp_path).update()
+    assert content(tmp_path, installed) == VECTORS["repository"]["contents"][1]
+
+
 def test_what_was_cut_off_is_installed_again(tmp_path):
     server = Server().state(0)
     installed = client(server, tmp_path).update()

@@ -344,26 +344,28 @@ export class ModelUpdates {
   /** One chunk, stored. What is stored and damaged is replaced. */
   private async chunk({ chunk, have, base, from }: Plan, origins: Origins): Promise<Blob> {
     let data: Bytes | undefined;
+    const right = async () => data && (await digest(data)) === chunk.sha256;
     if (have && (await digest(await bytesIn(have))) === chunk.sha256) return have;
     if (from && "from" in from && base) {
       const old = await bytesIn(base);
       if ((await digest(old)) === from.from) {
         const delta = await origins.object(from, objectPath(from));
         const { decode } = await import("./codec.ts");
-        data = await decode(from.codec, old, delta, objectPath(from));
+        // one that does not lead to the chunk must not keep this page from updates
+        data = await decode(from.codec, old, delta, objectPath(from)).catch(() => undefined);
       }
     }
     const { file } = chunk;
-    if (!data) {
+    if (!(await right())) {
       const whole = await origins.object(file, objectPath(file));
       const packed = file.sha256 !== chunk.sha256;
       data = packed ? await inflate(whole, chunk.bytes, objectPath(file)) : whole;
+      if (!(await right()))
+        throw new ReleaseError("mismatch", "a chunk does not match its SHA-256", this.options.name);
     }
-    if ((await digest(data)) !== chunk.sha256)
-      throw new ReleaseError("mismatch", "a chunk does not match its SHA-256", this.options.name);
     const name = `${this.installed.chunks}${chunk.sha256}.chunk`;
     try {
-      await this.installed.files.write(name, new Blob([data]));
+      await this.installed.files.write(name, new Blob([data!]));
       return await this.installed.files.read(name);
     } catch (e) {
       throw storageError(e, this.model, chunk.bytes, "The version that was installed stays.");

@@ -239,8 +239,49 @@ test("pipelines open the installed version; loading it frees the one before", as
   assert.deepEqual(server.asked, []);
   await new Promise((resolve) => setTimeout(resolve, 2));
   await found.loaded("", false);
+  let used = true; // as by a pipeline of this page
+  const request = async (name: string, ...rest: unknown[]) => {
+    const work = rest.pop() as (lock: unknown) => unknown;
+    const { ifAvailable } = (rest[0] ?? {}) as LockOptions;
+    return await work(ifAvailable && used && name.startsWith("edgewise model") ? null : {});
+  };
+  Object.defineProperty(navigator, "locks", { value: { request }, configurable: true });
   await updates.check();
+  assert.equal(contents().length, 2);
+  used = false;
+  await open(); // of the next visit
   assert.equal(contents().length, 1);
+  assert.equal(await installed(updates), repository.contents[1]);
+});
+
+test("a chunk is fetched as a whole where its delta does not lead to it", async () => {
+  server.state(0);
+  const updates = await open();
+  await updates.update();
+  server.state(1);
+  const { download } = (await updates.check())!;
+  const { DecompressionStream: Stream } = globalThis;
+  let asked = 0; // the first ones are deltas'
+  class Wrong extends Stream {
+    constructor() {
+      if (++asked === 1) throw new Error("this browser cannot");
+      super("deflate");
+      const flipped = asked === 2 ? 1 : 0;
+      const transform = (data: Bytes, to: TransformStreamDefaultController<Bytes>) =>
+        to.enqueue(data.map((x) => x ^ flipped));
+      const value = super.readable.pipeThrough(new TransformStream({ transform }));
+      Object.defineProperty(this, "readable", { value });
+    }
+  }
+  globalThis.DecompressionStream = Wrong;
+  try {
+    const before = server.sent;
+    assert.equal((await updates.update())!.version, 2);
+    assert.ok(asked > 2 && server.sent - before > download);
+  } finally {
+    globalThis.DecompressionStream = Stream;
+  }
+  assert.equal(await installed(updates), repository.contents[1]);
 });
 
 test("a package that was downloaded as a whole is the base of deltas", async () => {
