@@ -100,7 +100,8 @@ def _predicted(
     rows, columns = (f.astype(np.float64) for f in factors)  # exact: sums below 2^53
     product = (rows.T @ columns).reshape(-1)[phase : phase + exponents.size]
     power = np.minimum(scale - np.maximum(exponents, 1), MOST_SHIFT)
-    return np.floor(np.ldexp(product, power) + 0.5).astype(np.int64).astype(np.uint16)
+    moved = np.ldexp(product, power.astype(np.intc))  # Windows' ldexp takes no int64
+    return np.floor(moved + 0.5).astype(np.int64).astype(np.uint16)
 
 
 def _values(data: bytes, width: int, shift: int) -> npt.NDArray[np.float64]:
