@@ -2,7 +2,7 @@
 arXiv:1311.2540; F. Giesen, arXiv:1402.3392). web/src/release/entropy.ts decodes the same.
 
     u32     bytes of what follows: for each segment 256 u16 that sum to 4096, deflated (zlib)
-    u32     number of lanes
+    u32     number of lanes: MOST_LANES, or more than one for 2 * SPACING coded bytes
     u32     for each lane: its state
     u16     words, which states take when they fall below 65536
 
@@ -28,7 +28,7 @@ BITS = 12
 TOTAL = 1 << BITS
 LOWEST = 1 << 16
 MOST_LANES = 128  # arithmetic on so many numbers at once is fast in NumPy
-SPACING = 512  # bytes of a lane at least
+SPACING = 512  # bytes of a lane at least; with few lanes, decoding takes minutes
 
 
 def _frequencies(counts: Integers) -> Integers:
@@ -116,6 +116,8 @@ def decode(data: bytes, sizes: Sequence[int], where: str) -> Bytes:
     all_rows = np.repeat(np.arange(len(sizes)), sizes)
     out = slots[all_rows, 0]
     coded = np.flatnonzero((frequencies.max(1, initial=0) < TOTAL)[all_rows])
+    if lanes < MOST_LANES and coded.size >= 2 * SPACING * lanes:
+        raise ReleaseError("it has too few lanes", where)
     rows, at_word = all_rows[coded], 0
     for at in range(0, coded.size, lanes):
         row = rows[at : at + lanes]

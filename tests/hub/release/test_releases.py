@@ -22,6 +22,7 @@ from edgewise.errors import EdgewiseError, StorageError
 from edgewise.locks import locked
 from edgewise.onnx.source import FileSource
 from edgewise.package import Package
+from edgewise.release import entropy
 from edgewise.release.build import _bfloat16
 from edgewise.release.client import Client
 from edgewise.release.codec import CHUNK, CODECS, approximate, decode, encode, payload_bytes
@@ -118,6 +119,17 @@ def test_damaged_deltas_are_refused():
         decode("float32-q4", bytes(800), too_far)
     with pytest.raises(ReleaseError):
         decode("float16", bytes(CHUNK + 2), delta)
+
+
+def test_one_lane_for_many_numbers_is_refused(monkeypatch):
+    """NumPy decodes one number for each lane at once."""
+    old, new = numbers(np.random.default_rng(0), "float16", 5000)
+    with monkeypatch.context() as patched:
+        patched.setattr(entropy, "MOST_LANES", 1)
+        delta = encode("float16", old, new)
+        assert decode("float16", old, delta) == new
+    with pytest.raises(ReleaseError, match="too few lanes"):
+        decode("float16", old, delta)
 
 
 def test_manifests_are_refused_in_the_same_words():

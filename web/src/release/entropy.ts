@@ -9,6 +9,7 @@ const BITS = 12;
 const TOTAL = 1 << BITS;
 const LOWEST = 1 << 16;
 const MOST_LANES = 128;
+const SPACING = 512;
 
 /**
  * The bytes of all segments, one after the other.
@@ -34,7 +35,7 @@ export async function decodeSegments(
   const out = new Uint8Array(segments.reduce((sum, size) => sum + size, 0));
   const slots = new Uint8Array(TOTAL);
   const starts = new Uint16Array(256);
-  let [to, lane] = [0, 0];
+  let [to, lane, coded] = [0, 0, 0];
   for (const [i, size] of segments.entries()) {
     const frequencies = all.subarray(256 * i, 256 * i + 256);
     let sum = 0;
@@ -48,6 +49,7 @@ export async function decodeSegments(
       out.fill(slots[0]!, to, end);
       to = end;
     }
+    coded += end - to;
     for (; to < end; to++) {
       let x = states[lane]!;
       const slot = x & (TOTAL - 1);
@@ -62,6 +64,7 @@ export async function decodeSegments(
       if (++lane === lanes) lane = 0;
     }
   }
+  if (lanes < MOST_LANES && coded >= 2 * SPACING * lanes) throw bad("it has too few lanes");
   if (at !== data.length || states.some((x) => x !== LOWEST))
     throw bad("its words do not end where its bytes do");
   return out;
