@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import http.client
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from .manifest import Chunk, Manifest, Stored
 SECONDS = 60  # a server must answer and go on within
 ATTEMPTS = 3  # for each origin
 PIECE = 1 << 16
+OBJECT = re.compile(r"[0-9a-f]{64}(\.part)?")  # folder and name of a file in `chunks`
 
 
 def sha256(data: bytes) -> str:
@@ -76,7 +78,8 @@ class Store:
         return data
 
     def remove_others(self, keep: set[str]) -> tuple[int, int]:
-        """Removes all objects but those with the digests in `keep`.
+        """Removes all objects but those with the digests in `keep`, and what an `add` that was
+        killed has left of one. Other files, such as a server's settings, stay.
 
         Returns:
             (objects, bytes) that were removed.
@@ -84,8 +87,8 @@ class Store:
         count = nbytes = 0
         for folder, _, names in os.walk(os.path.join(self.folder, "chunks")):
             for name in names:
-                path = os.path.join(folder, name)
-                if os.path.basename(folder) + name not in keep:
+                path, digest = os.path.join(folder, name), os.path.basename(folder) + name
+                if OBJECT.fullmatch(digest) and digest not in keep:
                     nbytes += os.path.getsize(path)
                     os.unlink(path)
                     count += 1

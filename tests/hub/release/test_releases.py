@@ -371,8 +371,11 @@ def test_command(repository, tmp_path, capsys):
     run("verify", folder)
     before = {p for p in (folder / "chunks").rglob("*") if p.is_file()}
     (folder / "chunks/ab").mkdir(exist_ok=True)
-    (folder / "chunks/ab/cd.part").write_bytes(b"of an add that was killed")
+    (folder / f"chunks/ab/{'cd' * 31}.part").write_bytes(b"of an add that was killed")
+    settings = folder / "chunks/.htaccess"
+    settings.write_text("Header set Cache-Control immutable")
     run("prune", folder)
+    before.add(settings)
     assert {p for p in (folder / "chunks").rglob("*") if p.is_file()} == before
     for number in (3, 4):
         after_round(rounds, number)
@@ -385,7 +388,7 @@ def test_command(repository, tmp_path, capsys):
     run("verify", folder)
     run(*install)
     assert content_of(out) == content_of(rounds / "adapter")
-    chunk = next(p for p in sorted((folder / "chunks").rglob("*")) if p.is_file())
+    chunk = next(p for p in sorted((folder / "chunks").rglob("*/*")) if p.is_file())
     chunk.write_bytes(b"x")
     assert main(["release", "verify", str(folder)]) == 1
 
