@@ -1,6 +1,6 @@
 // splitSession(): the first part of a model here, the second part at `edgewise serve --split`.
 
-import { realClock } from "../hybrid/clock.ts";
+import { LONGEST, realClock } from "../hybrid/clock.ts";
 import { address, Egress, type LedgerEntry } from "../hybrid/egress.ts";
 import { CloudError } from "../hybrid/events.ts";
 import { refused } from "../hybrid/openai.ts";
@@ -231,7 +231,8 @@ class Split<T extends TensorLike> implements SplitSession<T> {
     if (token) headers.Authorization = `Bearer ${token}`;
     const late = new AbortController();
     const silent = `the server sent nothing for ${seconds(stall)}`;
-    const dog = new Watchdog(() => late.abort(new CloudError(silent, this.url.href)), stall);
+    const end = () => late.abort(new CloudError(silent, this.url.href));
+    const dog = new Watchdog(end, Math.min(stall, LONGEST));
     dog.wake();
     try {
       const either = AbortSignal.any([signal, late.signal]);

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
+import { realClock } from "../../src/hybrid/clock.ts";
 import { type HybridOptions, hybrid } from "../../src/hybrid/hybrid.ts";
 import { HybridError } from "../../src/hybrid/relay.ts";
 import { continues, type Task } from "../../src/hybrid/side.ts";
@@ -152,6 +153,18 @@ test("a cloud that hangs before its first token fails in words", async () => {
   const both = made(slow, hangs, { policy: () => ({ where: "race", why: [] }), timeout: 5000 });
   const [out] = await both.clock.run(both.write(PROMPT, { return_full_text: false }));
   assert.deepEqual([out!.generated_text, both.clock.now()], [WHOLE, 20_000]);
+});
+
+test("a time without end does not end at once", async () => {
+  const control = new AbortController();
+  const waits = realClock.sleep(Infinity, control.signal).then(
+    () => "ended",
+    () => "stopped",
+  );
+  const soon = new Promise((resolve) => setTimeout(resolve, 10, "waits"));
+  assert.equal(await Promise.race([waits, soon]), "waits");
+  control.abort();
+  assert.equal(await waits, "stopped");
 });
 
 test("a model that thinks is waited for", async () => {
