@@ -185,6 +185,10 @@ def test_a_proxy_that_keeps_the_host(catalog):
             status, answer, _ = send(server, b"", "/health", {"Host": name}, "GET")
             assert status == expected, answer
     assert "--allowed-host" in answer["message"]
+    everywhere = ServeOptions("0.0.0.0", 0, "key", hosts=("models.example",))
+    with Server(catalog, everywhere) as server:
+        for name, expected in (("models.example", 200), ("127.0.0.1", 200), ("x.example", 403)):
+            assert send(server, b"", "/health", {"Host": name}, "GET")[0] == expected
 
 
 def test_keys(catalog):

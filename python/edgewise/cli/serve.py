@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="name under which a proxy on this machine passes requests on (default: none)",
+        help="name under which a proxy passes requests on; others are refused",
     )
     add("--max-tokens", type=int, help="new tokens of a sequence at most (default 4096)")
     add("--queue", type=int, help="requests that may wait (default 32)")

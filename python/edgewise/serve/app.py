@@ -117,8 +117,8 @@ class Service:
         """Raises Refusal for requests of pages and programs that may not use the server."""
         name = re.sub(r":[0-9]*\Z", "", request.headers.get("host", "")).lower()
         known = (*LOCAL, self.options.host, *map(str.lower, self.options.hosts))
-        if self.options.loopback and name not in known:
-            # A page of another site whose name was made to point to this machine.
+        if (self.options.loopback or self.options.hosts) and name not in known:
+            # Maybe a page of another site whose name was made to point to this machine.
             text = f"this server is not {name[:80]!r}; behind a proxy, start it with --allowed-host"
             raise Refusal(text, 403, code="wrong_host")
         origin = request.headers.get("origin")

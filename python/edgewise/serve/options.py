@@ -46,7 +46,8 @@ class ServeOptions:
         api_key: what clients must send as `Authorization: Bearer KEY`; None: nothing.
         origins: origins of the pages that may send requests ("*": all). Programs that are no
             browsers send no origin, and are served.
-        hosts: names under which a proxy of this machine passes requests on, without a port.
+        hosts: names under which a proxy passes requests on, without a port. A server that others
+            than this machine reach is asked by any name, unless there are such names.
         limits: see Limits.
     """
 
