@@ -25,8 +25,8 @@ def quick_engines(number):
     """Names of the engines on which a case of this number runs: the native one and, in turn, one of
     those in Node; all of them in `make test-all`.
     """
-    names = list(ENGINES)
-    return names if ALL else [names[0], names[1 + number % 2]]
+    native, *others = ENGINES
+    return list(ENGINES) if ALL else [native, others[number % len(others)]]
 
 
 def close_engines():
