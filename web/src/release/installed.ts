@@ -302,24 +302,32 @@ export class Installed {
     return before;
   }
 
-  /** Removes as `free`, manifests without a version, and what has arrived, but for `keep`. */
+  /**
+   * Removes what nobody needs any more: the version before, once the current one has been loaded,
+   * manifests without a version, and what has arrived, but for `keep`.
+   */
   async clean(keep: ReadonlySet<string>): Promise<void> {
+    const [current, before] = [await this.current(), await this.previous()];
+    const record = await readJson<KeptModel>(this.models, `${this.key}.json`);
+    if (before && current && record && record.used > current.link.modified) {
+      // a pipeline that has it open may read it until `free` can remove this link
+      await this.write("#old", contentOf(before.link)).catch(() => undefined);
+      await this.unlink("#previous");
+    }
     await this.free();
     await changingLinks(() => this.removeManifests()).catch(() => undefined);
     await this.removeChunks(keep);
   }
 
   /**
-   * Removes the version before, once the current one has been loaded, and contents without links.
-   * While a pipeline has the model open, which may read one of them, a later call does.
+   * Removes contents to which no version leads, unless a pipeline has the model open, which may
+   * read one of them: then a later call does.
    */
   free(): Promise<void> {
-    return ifFree(modelLock(this.key), async () => {
-      const [current, before] = [await this.current(), await this.previous()];
-      const record = await readJson<KeptModel>(this.models, `${this.key}.json`);
-      if (before && current && record && record.used > current.link.modified)
-        await this.unlink("#previous");
-      await changingLinks(() => removeUnused(this.files));
-    }).catch(() => undefined);
+    const remove = async () => {
+      await this.unlink("#old");
+      await removeUnused(this.files);
+    };
+    return ifFree(modelLock(this.key), () => changingLinks(remove)).catch(() => undefined);
   }
 }

@@ -207,8 +207,7 @@ export class ModelUpdates {
 
   /**
    * Goes back to the version before, until a later one than the current one is published. It is
-   * kept until the current one has been loaded, and `open`, `check` or `update` is called while no
-   * pipeline has the model open.
+   * kept until the current one has been loaded, and a `check` or `update` follows.
    * @throws StorageError if it is not kept
    */
   async revert(): Promise<ReleaseVersion | undefined> {

@@ -239,6 +239,8 @@ test("pipelines open the installed version; loading it frees the one before", as
   assert.deepEqual(server.asked, []);
   await new Promise((resolve) => setTimeout(resolve, 2));
   await found.loaded("", false);
+  await open();
+  assert.equal(contents().length, 2, "the next visit can revert it");
   let used = true; // as by a pipeline of this page
   const request = async (name: string, ...rest: unknown[]) => {
     const work = rest.pop() as (lock: unknown) => unknown;
