@@ -1,4 +1,4 @@
-"""Flower's strategies over the hub: exact means, dropouts, hostile updates, killed servers."""
+"""Flower's strategies over the hub: exact means, momentum, dropouts, attacks, killed servers."""
 
 import pytest
 
@@ -10,7 +10,8 @@ from edgewise.errors import InputError
 from edgewise.federated.codec import norm_of
 from edgewise.federated.grid import Changed
 from edgewise.federated.settings import RunFolder, Settings
-from flwr.app import Array
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import strategy as flower
 
 from .serving import WEIGHTS, Server, identity  # noqa: F401 (a fixture)
 from .toys import Running, Toy, random_values, wait_for
@@ -64,6 +65,25 @@ def test_the_mean_is_exact(tmp_path, seed):
         expected = mean_of_round(server.states[number - 1], toys, number)
         assert ulps(server.states[number], expected) <= 1
     assert [(line["round"], line["participants"]) for line in log] == [(n, 8) for n in range(1, 6)]
+
+
+def test_momentum_is_that_of_flower(tmp_path):
+    """The same weights as Flower's FedAvgM makes of the means of the rounds."""
+    toys = [Toy(k) for k in range(3)]
+    server = Server(tmp_path / "run", clients=3, rounds=4, strategy="fedavgm", momentum=0.7)
+    finish(server, toys)
+    theirs = flower.FedAvgM(server_momentum=0.7)
+    theirs.current_arrays = record_of(WEIGHTS)
+    for number in range(1, 5):
+        mean = record_of(mean_of_round(server.states[number - 1], toys, number))
+        content = RecordDict({"arrays": mean, "metrics": MetricRecord({"num-examples": 1})})
+        arrays, _ = theirs.aggregate_train(number, [Message(content, 1, "train")])
+        expected = {n: array.numpy() for n, array in arrays.items()}
+        assert ulps(server.states[number], expected) <= 1
+
+
+def record_of(weights):
+    return ArrayRecord({n: Array(np.asarray(w, np.float64)) for n, w in weights.items()})
 
 
 @pytest.mark.parametrize("codec", ["float32", "int4"])
@@ -171,6 +191,7 @@ def test_a_round_with_too_few_updates_does_not_count(tmp_path):
         "trimmed-mean": {},
         "fedavg": {"clip": 5.0},
         "fedprox": {},
+        "fedavgm": {},
         "fedadam": {},
     }.items(),
 )
@@ -202,7 +223,10 @@ def test_flipped_signs_do_not_move_the_weights(tmp_path, strategy):
         assert float(np.abs(arrays[n] - WEIGHTS[n] - common).max()) < 0.06
 
 
-@pytest.mark.parametrize("strategy, codec", [("fedavg", "float32"), ("fedadam", "int4")])
+KILLED = [("fedavg", "float32"), ("fedavgm", "int4"), ("fedadam", "int4")]
+
+
+@pytest.mark.parametrize("strategy, codec", KILLED)
 def test_a_run_goes_on_after_a_kill(tmp_path, strategy, codec):
     """A run that ended after two of four rounds ends with the bits of one that did not."""
     toys = [Toy(k) for k in range(3)]

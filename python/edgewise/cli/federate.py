@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from ..training import Trainer
     from .options import Commands
 
-STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
+STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
 CODECS = ("float32", "float16", "int8", "int4")
 
 SITES = "write the run's folder alone, for `flwr run` with SuperNodes that are sites"
 SCHEDULES = ("constant", "cosine")
 SCHEDULE = "of the learning rate over the rounds; cosine: down to a tenth"
 AGGREGATE = "what is trained and sent; B: LoRA's matrices B alone, half the bytes"
+MOMENTUM = "fedavgm: of the last step, how much is added (default %(default)s)"
 AUDIT = "public texts: some clients train on them, and the server compares"
 ORIGINS = "origin of pages that may connect, or * (default: this machine's, all with --tickets)"
 
@@ -117,6 +118,7 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add("--malicious", type=int, default=0, help="krum: hostile clients that are assumed")
     add("--beta", type=float, default=0.2, help="trimmed-mean: share cut off on either side")
     add("--mu", type=float, default=0.1, help="fedprox: weight of the distance")
+    add("--momentum", type=float, default=0.5, help=MOMENTUM)
     add("--server-learning-rate", type=float, default=0.01, help="fedadam (default %(default)s)")
     add("--seed", type=int, default=0, help="of the local training")
     add("--audit", nargs="+", metavar="FILE", help=AUDIT)
@@ -321,6 +323,7 @@ def _settings(args: argparse.Namespace, settings: Any) -> Any:
         malicious=args.malicious,
         beta=args.beta,
         mu=args.mu,
+        momentum=args.momentum,
         server_learning_rate=args.server_learning_rate,
         seed=args.seed,
         schedule=args.schedule,

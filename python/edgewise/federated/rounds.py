@@ -28,6 +28,42 @@ from .verify import Rules
 LAST_RATE = 0.1  # of a schedule, as a share of the first learning rate
 
 
+class Momentum(flower.FedAvg):
+    """FedAvgM (https://arxiv.org/abs/1909.06335): each round the weights go on by the mean change
+    and `momentum` times the step before: m = momentum * m + mean - w; w = w + m.
+
+    The same as Flower's FedAvgM with a server learning rate of 1, but for its state: m_t has names,
+    so that it can be written, and does not depend on the order of a reply's arrays.
+
+    Args:
+        momentum: 0: FedAvg.
+        options: of FedAvg.
+    """
+
+    def __init__(self, momentum: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.momentum = momentum
+        self.m_t: dict[str, Any] | None = None
+        self._sent: dict[str, Any] = {}
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Any:
+        self._sent = {n: array.numpy() for n, array in arrays.items()}
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        mean, metrics = super().aggregate_train(server_round, replies)
+        if mean is None:  # the round does not count
+            return mean, metrics
+        last = self.m_t or {n: np.zeros_like(w) for n, w in self._sent.items()}
+        self.m_t = {
+            n: self.momentum * last[n] + (mean[n].numpy() - w) for n, w in self._sent.items()
+        }
+        after = {n: Array(np.asarray(w + self.m_t[n])) for n, w in self._sent.items()}
+        return ArrayRecord(after), metrics
+
+
 def strategy_of(settings: Settings, first: int = 0) -> Any:
     """The Flower strategy that settings name.
 
@@ -37,6 +73,7 @@ def strategy_of(settings: Settings, first: int = 0) -> Any:
     """
     kinds: dict[str, tuple[Any, dict[str, Any]]] = {
         "fedavg": (flower.FedAvg, {}),
+        "fedavgm": (Momentum, {"momentum": settings.momentum}),
         "fedadam": (flower.FedAdam, {"eta": settings.server_learning_rate}),
         "fedprox": (flower.FedProx, {"proximal_mu": settings.mu}),
         "krum": (flower.Krum, {"num_malicious_nodes": settings.malicious}),
@@ -195,15 +232,16 @@ def make_rounds(
         The last weights, {name: array of float64}.
     """
     strategy, first, newest = strategy_of(settings, state.number), state.number, state.arrays
-    if "m" in state.parts:
-        strategy.m_t, strategy.v_t = state.parts["m"], state.parts["v"]
+    for part in ("m", "v"):  # v: of FedAdam alone
+        if part in state.parts:
+            setattr(strategy, f"{part}_t", state.parts[part])
 
     def after(number: int, arrays: ArrayRecord) -> MetricRecord | None:
         nonlocal newest
         if number:
             newest = {**state.arrays, **{n: array.numpy() for n, array in arrays.items()}}
             parts = base()
-            for part in ("m", "v"):  # FedAdam's moments; None until a round has counted updates
+            for part in ("m", "v"):  # None until a round has counted updates
                 if getattr(strategy, f"{part}_t", None):
                     parts[part] = getattr(strategy, f"{part}_t")
             folder.save(State(first + number, newest, parts), schema, settings.lora)

@@ -38,7 +38,7 @@ from .secure.plan import FEWEST_MEMBERS, LEAST, MOST, MOST_MEMBERS
 from .secure.privacy import LEAST_DRAWN, Privacy
 
 SCHEDULES = ("constant", "cosine")
-STRATEGIES = ("fedavg", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
+STRATEGIES = ("fedavg", "fedavgm", "fedadam", "fedprox", "krum", "median", "trimmed-mean")
 LONGEST = 1e9  # seconds that clients take for a deadline
 FAREWELL = 30.0  # seconds in which clients may fetch the last weights
 FORMAT = "edgewise.federated.run.1"
@@ -67,6 +67,7 @@ class Settings:
         malicious: Krum: number of clients that may be hostile.
         beta: trimmed-mean: share that is cut off on either side.
         mu: fedprox: weight of the squared distance.
+        momentum: fedavgm: share of a round's step that the next one adds, below 1.
         server_learning_rate: fedadam.
         seed: of the run.
         host, port, origins, tickets, grace: see hub.HubOptions.
@@ -105,6 +106,7 @@ class Settings:
     beta: float = 0.2
     mu: float = 0.1
     server_learning_rate: float = 0.01
+    momentum: float = 0.5
     seed: int = 0
     host: str = "127.0.0.1"
     port: int = 8765
@@ -145,6 +147,7 @@ class Settings:
             "beta": 0 <= self.beta < 0.5,
             "mu": 0 <= self.mu < math.inf,
             "server_learning_rate": 0 < self.server_learning_rate < math.inf,
+            "momentum": 0 <= self.momentum < 1,
             "group": FEWEST_MEMBERS <= self.group <= MOST_MEMBERS,
             "stage": 0 < self.stage < LONGEST,
             "noise": 0 <= self.noise < math.inf,
@@ -298,7 +301,8 @@ class State:
     Attributes:
         number: the round; 0: none yet.
         arrays: weights by name.
-        parts: {"base": the weights that clients have, "m" and "v": FedAdam's moments}, each
+        parts: {"base": the weights that clients have, "m" and "v": FedAdam's moments,
+            "m": FedAvgM's last step}, each
             {name: array}.
     """
 
