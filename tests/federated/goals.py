@@ -380,6 +380,8 @@ def learning(table: Table, folder: Path, part: str | None = None, rounds: int = 
     fields = {"rounds": rounds, "clients": count, "steps": steps, "codec": "int4"}
     fields["learning_rate"] = 3 * options["learning_rate"]  # means of many are shorter
     fields["schedule"] = "cosine"
+    # batches of one row: momentum and equal weights take noise out of the mean
+    fields |= {"strategy": "fedavgm", "momentum": 0.5, "uniform": True}
     server = Server(folder / "run", first, deadline=1200.0, part=part, **fields)
     clients = [FederatedClient(server.url, one, name=str(k)) for k, one in enumerate(own)]
     threads = [threading.Thread(target=c.run, daemon=True) for c in clients]
