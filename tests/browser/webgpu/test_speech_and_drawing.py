@@ -49,11 +49,14 @@ COUNT = """() => {
       return original.apply(this, all);
     };
 }"""
-OPEN = "window.p = await ew.pipeline('text-to-image', '/files/draw-gpu.edge', { device: arg })"
+OPEN = """
+    // a worker that waits for its threads answers no evaluate()
+    const options = { device: arg, threads: 1 };
+    window.p = await ew.pipeline("text-to-image", "/files/draw-gpu.edge", options);
+"""
 DRAW = """
     const r = await p("the cat", { num_inference_steps: 2, seed: 3 });
     const { device } = p.info;
-    await p.dispose();
     const [{ data, width, height }] = r.images;
     return { data: Array.from(data), width, height, device };
 """
@@ -78,8 +81,10 @@ def test_drawing(gpu_visit, packages):
         for worker in gpu_visit.page.workers:
             worker.evaluate(COUNT)
         pictures.append(gpu_visit.run(DRAW))
+        # before the workers end: a worker that ends never answers
         found = [w.evaluate("() => globalThis.dispatches ?? 0") for w in gpu_visit.page.workers]
         dispatches.append(max(found))
+        gpu_visit.run("await p.dispose()")
     gpu, wasm = pictures
     assert dispatches[0] > 100 and dispatches[1] <= 1, dispatches
     assert "error" not in gpu, gpu["error"]["message"]
