@@ -52,12 +52,23 @@ SEE = """
     await p.dispose();
     return { device, found };
 """
+OPEN = """
+    const options = { device: arg, threads: 1 }; // the scripts of other threads cannot be watched
+    window.p = await ew.pipeline("text2text-generation", "/files/t5-gpu.edge", options);
+"""
+READS = """() => {
+    const of = globalThis.GPUBuffer?.prototype;
+    if (!of || globalThis.reads) return;
+    const reads = (globalThis.reads = []);
+    const original = of.mapAsync;
+    of.mapAsync = function (mode, offset, bytes) {
+      reads.push(bytes);
+      return original.call(this, mode, offset, bytes);
+    };
+}"""
 WRITE = """
-    const p = await ew.pipeline("text2text-generation", "/files/t5-gpu.edge", { device: arg });
     const made = await p("w5 w9 w17 w33 w2 w90 w1", { return_tensors: true, max_new_tokens: 6 });
-    const device = p.info.device;
-    await p.dispose();
-    return { device, made };
+    return { device: p.info.device, made };
 """
 
 
@@ -72,10 +83,20 @@ def test_pictures_with_labels_of_a_user(gpu_visit, packages):
 
 
 def test_an_encoder_with_a_decoder(gpu_visit, packages):
-    gpu, wasm = (gpu_visit.run(WRITE, device) for device in ("webgpu", "wasm"))
+    gpu_visit.run(OPEN, "webgpu")
+    workers = list(gpu_visit.page.workers)
+    for worker in workers:
+        worker.evaluate(READS)
+    gpu = gpu_visit.run(WRITE)
+    reads = [n for worker in workers for n in worker.evaluate("() => globalThis.reads ?? []")]
+    gpu_visit.run("await p.dispose()")
+    gpu_visit.run(OPEN, "wasm")
+    wasm = gpu_visit.run(WRITE)
+    gpu_visit.run("await p.dispose()")
     assert "error" not in gpu, gpu["error"]["message"]
     assert gpu["device"]["name"] == "webgpu"
     assert gpu["made"] == wasm["made"]
+    assert reads and max(reads) < 4 * 120, "tokens and errors alone, no logits"
 
 
 def test_packages_for_the_processor(gpu_visit, packages):
