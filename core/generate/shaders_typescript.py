@@ -47,6 +47,8 @@ export interface ShaderSource {
   /** The same as text, in which conditions are decided. */
   text: (p: Values) => string;
   when?: (p: Values) => boolean;
+  /** Whether it applies, and an invocation does the work of a workgroup. */
+  alone?: (p: Values) => boolean;
   apply: readonly (readonly [name: string, pattern: string])[];
   stages: readonly string[];
   /** Parameters in the number of threads or workgroups, of a kernel whose steps may be alike. */
@@ -222,6 +224,9 @@ def shader_of(name: str, declared, text: str, counted) -> list[str]:
     ]
     if "when" in declared:
         out.append(f"        when: {function(declared['when'])},")
+    if "alone" in declared:
+        both = filter(None, [declared.get("when"), declared["alone"]])
+        out.append(f"        alone: {function(' and '.join(map('({})'.format, both)))},")
     for key in ("computes", "joins"):
         if key in declared:
             out.append(f"        {key}: {json.dumps(declared[key])},")
@@ -275,7 +280,7 @@ def kernel_of(kernel, variants) -> list[str]:
     alike = alike_of(variants)
     out += [f"    enums: {json.dumps(enums)},", *alike, "    shaders: ["]
     for variant in variants:
-        listed = alike or "threads" in variant[1]
+        listed = alike or "threads" in variant[1] or "alone" in variant[1]
         out += shader_of(*variant, set(kernel.params if listed else ()))
     return [*out, "    ],", "  },"]
 

@@ -27,3 +27,29 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
   if (has_residual) { v += residual(to); }
   y_set(to, v);
 }
+// The sums of a block of 4 x 4 elements with one more product each, and their end.
+fn added(s: mat4x4f, p: vec4f, q: vec4f) -> mat4x4f {
+  return mat4x4f(
+    fma(vec4f(p.x), q, s[0]), fma(vec4f(p.y), q, s[1]),
+    fma(vec4f(p.z), q, s[2]), fma(vec4f(p.w), q, s[3])
+  );
+}
+fn ended_block(to: u32, row0: u32, column0: u32, s: mat4x4f) {
+  for (var i = 0u; i < 4u; i++) {
+    for (var j = 0u; j < 4u; j++) {
+      let row = row0 + i;
+      let column = column0 + j;
+      if (row < m && column < n) {
+        ended_scaled(to + row * y_row + column, row, column, s[i][j]);
+      }
+    }
+  }
+}
+fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); }
+fn b_of(at: vec4u) -> vec4f {
+  return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
+}
+// Where four rows, or columns, begin; those behind the last one are that.
+fn four(first: u32, count: u32, stride: u32) -> vec4u {
+  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
+}

@@ -1,6 +1,7 @@
 // groups: outer * inner
 // group: 64
 // when: type == 1
+// alone: outer * inner >= 64 and (n <= 64 or x_inner == 1 and inner >= 64 and n <= 1024)
 // apply: entered = entered_{op}; joined = joined_{op}
 // apply: finished = finished_{op}; begin = begin_{op}
 //
@@ -9,7 +10,7 @@
 
 var<workgroup> parts: array<f32, GROUP>;
 
-fn total(lane: u32, v: f32) -> f32 {
+fn all_of_lanes(lane: u32, v: f32) -> f32 {
   workgroupBarrier();
   parts[lane] = v;
   for (var half = GROUP / 2u; half > 0u; half /= 2u) {
@@ -32,7 +33,7 @@ fn run(at: u32, lane: u32) {
   }
   var s = begin(n);
   for (var r = lane; r < n; r += GROUP) { s = joined(s, entered(x(source + r * x_n), high)); }
-  s = total(lane, s);
+  s = all_of_lanes(lane, s);
   if (lane == 0u) { y_set(o * y_outer + column, finished(s, high)); }
 }
 

@@ -1,5 +1,6 @@
 // groups: rows
 // group: 64
+// alone: cols <= 64 and rows >= 64
 //
 // A workgroup computes a row. Results of all -infinity are NaN.
 

@@ -12,6 +12,7 @@ from .accessors import class_of
 from .gen.shaders import COMMON, SHADERS
 from .steps import Linear, PlanStep, element_dtype
 
+ALONE = "\nfn element(i: u32) { run(i, 0u); }"
 FOLD = 65535  # workgroups in the first dimension of a grid, all that WebGPU promises
 
 
@@ -21,7 +22,7 @@ class Variant:
 
     Attributes:
         name: of the file.
-        declared: what its first lines say: threads or groups, group, when, apply.
+        declared: what its first lines say: threads or groups, group, alone, when, apply.
         parts: {name: text} of its functions and variables.
     """
 
@@ -38,9 +39,25 @@ class Variant:
 @cache
 def variants_of(kernel: str) -> tuple[Variant, ...]:
     """The shaders of a kernel, special ones first; none where it has none."""
-    return tuple(
-        Variant(name, declared, parts_of(text)) for name, declared, text in SHADERS.get(kernel, ())
-    )
+    out: list[Variant] = []
+    for name, declared, text in SHADERS.get(kernel, ()):
+        if "alone" in declared:
+            out.append(_alone(name, declared, text))
+        out.append(Variant(name, declared, parts_of(text)))
+    return tuple(out)
+
+
+def _alone(name: str, declared: Mapping[str, str], text: str) -> Variant:
+    """The form of a shader in which an invocation does the work of a workgroup, for rows that are
+    short and many: it needs no barriers. Neighbours read other rows then, not other elements of
+    one; up to 64 columns, the cache lines of their rows fit the first cache of a core, and each is
+    read from memory once.
+    """
+    found = {key: value for key, value in declared.items() if key != "groups"}
+    found["threads"] = declared["groups"]
+    found["when"] = f"({declared.get('when', 'True')}) and ({declared['alone']})"
+    body = re.sub(r"\w+_of_lanes\(lane, ", "(", text).replace("GROUP", "1u")
+    return Variant(f"{name}.alone", found, parts_of(body + ALONE))
 
 
 @cache

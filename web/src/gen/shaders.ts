@@ -30,6 +30,8 @@ export interface ShaderSource {
   /** The same as text, in which conditions are decided. */
   text: (p: Values) => string;
   when?: (p: Values) => boolean;
+  /** Whether it applies, and an invocation does the work of a workgroup. */
+  alone?: (p: Values) => boolean;
   apply: readonly (readonly [name: string, pattern: string])[];
   stages: readonly string[];
   /** Parameters in the number of threads or workgroups, of a kernel whose steps may be alike. */
@@ -862,6 +864,86 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
 `,
       },
       {
+        name: "gemm.large",
+        group: 64,
+        threads: false,
+        count: (p) => (((p.batch0 * p.batch1) * ceil_div(p.m, 64)) * ceil_div(p.n, 64)),
+        text: () => "batch0 * batch1 * ceil_div(m, 64) * ceil_div(n, 64)",
+        when: (p) => (Math.min(p.m, p.n) >= 64 && (((p.batch0 * p.batch1) * p.m) * p.n) >= 262144),
+        apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
+        stages: [],
+        counted: "batch0 batch1 m n",
+        body: `
+fn run(at: u32, lane: u32) {
+  let across = ceil_div(n, 64u);
+  let down = ceil_div(m, 64u);
+  let batch = at / (across * down);
+  let p = batch / batch1;
+  let q = batch - p * batch1;
+  let row0 = (at / across % down) * 64u + lane / 8u * 8u;
+  let column0 = (at % across) * 64u + lane % 8u * 8u;
+  if (row0 >= m || column0 >= n) { return; }
+  var from_a = p * a0 + q * a1 + four(row0, m, a_row);
+  var next_a = p * a0 + q * a1 + four(row0 + 4u, m, a_row);
+  var from_b = p * b0 + q * b1 + four(column0, n, b_col);
+  var next_b = p * b0 + q * b1 + four(column0 + 4u, n, b_col);
+  var s = mat4x4f();
+  var s1 = s;
+  var s2 = s;
+  var s3 = s;
+  for (var d = 0u; d < k; d++) {
+    let t = a_of(from_a);
+    let u = a_of(next_a);
+    let v = b_of(from_b);
+    let w = b_of(next_b);
+    s = added(s, t, v);
+    s1 = added(s1, t, w);
+    s2 = added(s2, u, v);
+    s3 = added(s3, u, w);
+    from_a += vec4u(a_col);
+    next_a += vec4u(a_col);
+    from_b += vec4u(b_row);
+    next_b += vec4u(b_row);
+  }
+  ended_block(p * y0 + q * y1, row0, column0, s);
+  ended_block(p * y0 + q * y1, row0, column0 + 4u, s1);
+  ended_block(p * y0 + q * y1, row0 + 4u, column0, s2);
+  ended_block(p * y0 + q * y1, row0 + 4u, column0 + 4u, s3);
+}
+fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
+  var v = alpha * sum;
+  if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
+  v = activate(v);
+  if (has_residual) { v += residual(to); }
+  y_set(to, v);
+}
+fn added(s: mat4x4f, p: vec4f, q: vec4f) -> mat4x4f {
+  return mat4x4f(
+    fma(vec4f(p.x), q, s[0]), fma(vec4f(p.y), q, s[1]),
+    fma(vec4f(p.z), q, s[2]), fma(vec4f(p.w), q, s[3])
+  );
+}
+fn ended_block(to: u32, row0: u32, column0: u32, s: mat4x4f) {
+  for (var i = 0u; i < 4u; i++) {
+    for (var j = 0u; j < 4u; j++) {
+      let row = row0 + i;
+      let column = column0 + j;
+      if (row < m && column < n) {
+        ended_scaled(to + row * y_row + column, row, column, s[i][j]);
+      }
+    }
+  }
+}
+fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); }
+fn b_of(at: vec4u) -> vec4f {
+  return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
+}
+fn four(first: u32, count: u32, stride: u32) -> vec4u {
+  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
+}
+`,
+      },
+      {
         name: "gemm",
         group: 64,
         threads: false,
@@ -880,35 +962,15 @@ fn run(at: u32, lane: u32) {
   let row0 = (at / across % down) * 32u + lane / 8u * 4u;
   let column0 = (at % across) * 32u + lane % 8u * 4u;
   if (row0 >= m || column0 >= n) { return; }
-  let rows_ = min(vec4u(row0) + vec4u(0u, 1u, 2u, 3u), vec4u(m - 1u));
-  let columns_ = min(vec4u(column0) + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
-  var from_a = vec4u(p * a0 + q * a1) + rows_ * a_row;
-  var from_b = vec4u(p * b0 + q * b1) + columns_ * b_col;
-  var s0 = vec4f(0f);
-  var s1 = vec4f(0f);
-  var s2 = vec4f(0f);
-  var s3 = vec4f(0f);
+  var from_a = p * a0 + q * a1 + four(row0, m, a_row);
+  var from_b = p * b0 + q * b1 + four(column0, n, b_col);
+  var s = mat4x4f();
   for (var d = 0u; d < k; d++) {
-    let v = vec4f(
-      number(b(from_b.x)), number(b(from_b.y)), number(b(from_b.z)), number(b(from_b.w))
-    );
-    s0 = fma(vec4f(a(from_a.x)), v, s0);
-    s1 = fma(vec4f(a(from_a.y)), v, s1);
-    s2 = fma(vec4f(a(from_a.z)), v, s2);
-    s3 = fma(vec4f(a(from_a.w)), v, s3);
+    s = added(s, a_of(from_a), b_of(from_b));
     from_a += vec4u(a_col);
     from_b += vec4u(b_row);
   }
-  let sums = array<vec4f, 4>(s0, s1, s2, s3);
-  for (var i = 0u; i < 4u; i++) {
-    for (var j = 0u; j < 4u; j++) {
-      let row = row0 + i;
-      let column = column0 + j;
-      if (row < m && column < n) {
-        ended_scaled(p * y0 + q * y1 + row * y_row + column, row, column, sums[i][j]);
-      }
-    }
-  }
+  ended_block(p * y0 + q * y1, row0, column0, s);
 }
 fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
   var v = alpha * sum;
@@ -916,6 +978,30 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
   v = activate(v);
   if (has_residual) { v += residual(to); }
   y_set(to, v);
+}
+fn added(s: mat4x4f, p: vec4f, q: vec4f) -> mat4x4f {
+  return mat4x4f(
+    fma(vec4f(p.x), q, s[0]), fma(vec4f(p.y), q, s[1]),
+    fma(vec4f(p.z), q, s[2]), fma(vec4f(p.w), q, s[3])
+  );
+}
+fn ended_block(to: u32, row0: u32, column0: u32, s: mat4x4f) {
+  for (var i = 0u; i < 4u; i++) {
+    for (var j = 0u; j < 4u; j++) {
+      let row = row0 + i;
+      let column = column0 + j;
+      if (row < m && column < n) {
+        ended_scaled(to + row * y_row + column, row, column, s[i][j]);
+      }
+    }
+  }
+}
+fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); }
+fn b_of(at: vec4u) -> vec4f {
+  return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
+}
+fn four(first: u32, count: u32, stride: u32) -> vec4u {
+  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
 }
 `,
       },
@@ -1178,6 +1264,7 @@ fn value(i: u32) -> f32 {
         threads: false,
         count: (p) => p.rows,
         text: () => "rows",
+        alone: (p) => (p.cols <= 64 && p.rows >= 64),
         apply: [],
         stages: [],
         counted: "rows",
@@ -1335,8 +1422,10 @@ fn element(i: u32) {
         threads: false,
         count: (p) => p.rows,
         text: () => "rows",
+        alone: (p) => (p.cols <= 64 && p.rows >= 64),
         apply: [],
         stages: [],
+        counted: "rows",
         body: `
 fn run(row: u32, lane: u32) {
   var high = LOWEST;

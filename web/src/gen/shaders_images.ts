@@ -911,11 +911,13 @@ fn joined_min_l(u: vec2u, v: vec2u) -> vec2u { return select(u, v, long_less(v, 
         count: (p) => (p.outer * p.inner),
         text: () => "outer * inner",
         when: (p) => p.type === 1,
+        alone: (p) => (p.type === 1 && ((p.outer * p.inner) >= 64 && (p.n <= 64 || (p.x_inner === 1 && p.inner >= 64 && p.n <= 1024)))),
         apply: [["entered", "entered_{op}"], ["joined", "joined_{op}"], ["finished", "finished_{op}"], ["begin", "begin_{op}"]],
         stages: [],
+        counted: "inner outer",
         body: `
 var<workgroup> parts: array<f32, GROUP>;
-fn total(lane: u32, v: f32) -> f32 {
+fn all_of_lanes(lane: u32, v: f32) -> f32 {
   workgroupBarrier();
   parts[lane] = v;
   for (var half = GROUP / 2u; half > 0u; half /= 2u) {
@@ -937,7 +939,7 @@ fn run(at: u32, lane: u32) {
   }
   var s = begin(n);
   for (var r = lane; r < n; r += GROUP) { s = joined(s, entered(x(source + r * x_n), high)); }
-  s = total(lane, s);
+  s = all_of_lanes(lane, s);
   if (lane == 0u) { y_set(o * y_outer + column, finished(s, high)); }
 }
 fn begin_sum(c: u32) -> f32 { return 0f; }

@@ -792,6 +792,7 @@ fn element(i: u32) { y_set(y_at(i), x(x_at(i))); }
             {
                 'groups': 'rows',
                 'group': '64',
+                'alone': 'classes <= 64 and rows >= 64',
             },
             """\
 fn run(row: u32, lane: u32) {
@@ -1197,6 +1198,84 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
 """,
         ),
         (
+            "gemm.large",
+            {
+                'groups': 'batch0 * batch1 * ceil_div(m, 64) * ceil_div(n, 64)',
+                'group': '64',
+                'when': 'min(m, n) >= 64 and batch0 * batch1 * m * n >= 262144',
+                'apply': 'number = number_{b_type}; activate = activate_{activation}',
+            },
+            """\
+fn run(at: u32, lane: u32) {
+  let across = ceil_div(n, 64u);
+  let down = ceil_div(m, 64u);
+  let batch = at / (across * down);
+  let p = batch / batch1;
+  let q = batch - p * batch1;
+  let row0 = (at / across % down) * 64u + lane / 8u * 8u;
+  let column0 = (at % across) * 64u + lane % 8u * 8u;
+  if (row0 >= m || column0 >= n) { return; }
+  var from_a = p * a0 + q * a1 + four(row0, m, a_row);
+  var next_a = p * a0 + q * a1 + four(row0 + 4u, m, a_row);
+  var from_b = p * b0 + q * b1 + four(column0, n, b_col);
+  var next_b = p * b0 + q * b1 + four(column0 + 4u, n, b_col);
+  var s = mat4x4f();
+  var s1 = s;
+  var s2 = s;
+  var s3 = s;
+  for (var d = 0u; d < k; d++) {
+    let t = a_of(from_a);
+    let u = a_of(next_a);
+    let v = b_of(from_b);
+    let w = b_of(next_b);
+    s = added(s, t, v);
+    s1 = added(s1, t, w);
+    s2 = added(s2, u, v);
+    s3 = added(s3, u, w);
+    from_a += vec4u(a_col);
+    next_a += vec4u(a_col);
+    from_b += vec4u(b_row);
+    next_b += vec4u(b_row);
+  }
+  ended_block(p * y0 + q * y1, row0, column0, s);
+  ended_block(p * y0 + q * y1, row0, column0 + 4u, s1);
+  ended_block(p * y0 + q * y1, row0 + 4u, column0, s2);
+  ended_block(p * y0 + q * y1, row0 + 4u, column0 + 4u, s3);
+}
+fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
+  var v = alpha * sum;
+  if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
+  v = activate(v);
+  if (has_residual) { v += residual(to); }
+  y_set(to, v);
+}
+fn added(s: mat4x4f, p: vec4f, q: vec4f) -> mat4x4f {
+  return mat4x4f(
+    fma(vec4f(p.x), q, s[0]), fma(vec4f(p.y), q, s[1]),
+    fma(vec4f(p.z), q, s[2]), fma(vec4f(p.w), q, s[3])
+  );
+}
+fn ended_block(to: u32, row0: u32, column0: u32, s: mat4x4f) {
+  for (var i = 0u; i < 4u; i++) {
+    for (var j = 0u; j < 4u; j++) {
+      let row = row0 + i;
+      let column = column0 + j;
+      if (row < m && column < n) {
+        ended_scaled(to + row * y_row + column, row, column, s[i][j]);
+      }
+    }
+  }
+}
+fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); }
+fn b_of(at: vec4u) -> vec4f {
+  return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
+}
+fn four(first: u32, count: u32, stride: u32) -> vec4u {
+  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
+}
+""",
+        ),
+        (
             "gemm",
             {
                 'groups': 'batch0 * batch1 * ceil_div(m, 32) * ceil_div(n, 32)',
@@ -1216,35 +1295,15 @@ fn run(at: u32, lane: u32) {
   let row0 = (at / across % down) * 32u + lane / 8u * 4u;
   let column0 = (at % across) * 32u + lane % 8u * 4u;
   if (row0 >= m || column0 >= n) { return; }
-  let rows_ = min(vec4u(row0) + vec4u(0u, 1u, 2u, 3u), vec4u(m - 1u));
-  let columns_ = min(vec4u(column0) + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
-  var from_a = vec4u(p * a0 + q * a1) + rows_ * a_row;
-  var from_b = vec4u(p * b0 + q * b1) + columns_ * b_col;
-  var s0 = vec4f(0f);
-  var s1 = vec4f(0f);
-  var s2 = vec4f(0f);
-  var s3 = vec4f(0f);
+  var from_a = p * a0 + q * a1 + four(row0, m, a_row);
+  var from_b = p * b0 + q * b1 + four(column0, n, b_col);
+  var s = mat4x4f();
   for (var d = 0u; d < k; d++) {
-    let v = vec4f(
-      number(b(from_b.x)), number(b(from_b.y)), number(b(from_b.z)), number(b(from_b.w))
-    );
-    s0 = fma(vec4f(a(from_a.x)), v, s0);
-    s1 = fma(vec4f(a(from_a.y)), v, s1);
-    s2 = fma(vec4f(a(from_a.z)), v, s2);
-    s3 = fma(vec4f(a(from_a.w)), v, s3);
+    s = added(s, a_of(from_a), b_of(from_b));
     from_a += vec4u(a_col);
     from_b += vec4u(b_row);
   }
-  let sums = array<vec4f, 4>(s0, s1, s2, s3);
-  for (var i = 0u; i < 4u; i++) {
-    for (var j = 0u; j < 4u; j++) {
-      let row = row0 + i;
-      let column = column0 + j;
-      if (row < m && column < n) {
-        ended_scaled(p * y0 + q * y1 + row * y_row + column, row, column, sums[i][j]);
-      }
-    }
-  }
+  ended_block(p * y0 + q * y1, row0, column0, s);
 }
 fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
   var v = alpha * sum;
@@ -1252,6 +1311,30 @@ fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
   v = activate(v);
   if (has_residual) { v += residual(to); }
   y_set(to, v);
+}
+fn added(s: mat4x4f, p: vec4f, q: vec4f) -> mat4x4f {
+  return mat4x4f(
+    fma(vec4f(p.x), q, s[0]), fma(vec4f(p.y), q, s[1]),
+    fma(vec4f(p.z), q, s[2]), fma(vec4f(p.w), q, s[3])
+  );
+}
+fn ended_block(to: u32, row0: u32, column0: u32, s: mat4x4f) {
+  for (var i = 0u; i < 4u; i++) {
+    for (var j = 0u; j < 4u; j++) {
+      let row = row0 + i;
+      let column = column0 + j;
+      if (row < m && column < n) {
+        ended_scaled(to + row * y_row + column, row, column, s[i][j]);
+      }
+    }
+  }
+}
+fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); }
+fn b_of(at: vec4u) -> vec4f {
+  return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
+}
+fn four(first: u32, count: u32, stride: u32) -> vec4u {
+  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
 }
 """,
         ),
@@ -1846,6 +1929,7 @@ fn value(i: u32) -> f32 {
             {
                 'groups': 'rows',
                 'group': '64',
+                'alone': 'cols <= 64 and rows >= 64',
                 'alike': 'any',
             },
             """\
@@ -1937,6 +2021,7 @@ fn run(at: u32, lane: u32) {
             {
                 'groups': 'rows',
                 'group': '64',
+                'alone': 'cols <= 64 and rows >= 64',
                 'stages': 'columns',
             },
             """\
@@ -1983,20 +2068,30 @@ fn run(row: u32, lane: u32) {
         (
             "optimizer",
             {
-                'threads': 'n',
+                'threads': 'ceil_div(n, 4)',
                 'apply': 'updated = rule_{rule}',
                 'alike': 'any',
                 'vary': 'n',
             },
             """\
-fn element(i: u32) { x_set(i, updated(i)); }
+var<private> rate: f32;
+var<private> correction1: f32;
+var<private> correction2: f32;
+fn element(i: u32) {
+  rate = learning_rate(0u);
+  if (rule == 0) {
+    correction1 = correction(rest1);
+    correction2 = sqrt(correction(rest2));
+  }
+  for (var at = i; at < n; at += ceil_div(n, 4u)) { x_set(at, updated(at)); }
+}
 fn number() -> f32 {
   let n64 = step(0u);
   return f32(n64.x) + 4294967296f * f32(n64.y);
 }
 fn is_first() -> bool { return all(step(0u) == vec2u(1u, 0u)); }
 fn correction(rest: f32) -> f32 { return -expm1(number() * log1p(-rest)); }
-fn decayed() -> f32 { return 1f - learning_rate(0u) * weight_decay; }
+fn decayed() -> f32 { return 1f - rate * weight_decay; }
 fn gradient(i: u32, v: f32) -> f32 {
   var d = g(i);
   if (has_scale) { d *= scale(0u); }
@@ -2012,13 +2107,11 @@ fn rule_adam(i: u32) -> f32 {
   q = fma(fma(d, d, -q), rest2, q);
   s_set(i, m);
   t_set(i, q);
-  let c1 = correction(rest1);
-  let c2 = sqrt(correction(rest2));
-  let lr = learning_rate(0u);
-  if (form == 2) { return (v - m * (lr * c2 / c1) / (sqrt(q) + epsilon)) * decayed(); }
+  let size = rate / correction1;
+  if (form == 2) { return (v - m * (size * correction2) / (sqrt(q) + epsilon)) * decayed(); }
   var before = decayed();
   if (form == 1) { before = 1f; }
-  return v * before - m * (lr / c1) / fma(sqrt(q), 1f / c2, epsilon);
+  return v * before - m * size / fma(sqrt(q), 1f / correction2, epsilon);
 }
 fn rule_sgd(i: u32) -> f32 {
   let v = x(i);
@@ -2034,14 +2127,14 @@ fn rule_sgd(i: u32) -> f32 {
     s_set(i, m);
     if (nesterov != 0) { d += m * momentum; } else { d = m; }
   }
-  return v - d * learning_rate(0u);
+  return v - d * rate;
 }
 fn rule_adagrad(i: u32) -> f32 {
   let v = x(i);
   let d = gradient(i, v);
   let q = s(i) + d * d;
   s_set(i, q);
-  return v - d * learning_rate(0u) / (sqrt(q) + epsilon);
+  return v - d * rate / (sqrt(q) + epsilon);
 }
 fn rule_rmsprop(i: u32) -> f32 {
   let v = x(i);
@@ -2061,7 +2154,7 @@ fn rule_rmsprop(i: u32) -> f32 {
     d += u(i) * momentum;
     u_set(i, d);
   }
-  return v - d * learning_rate(0u);
+  return v - d * rate;
 }
 fn rule_lion(i: u32) -> f32 {
   let v = x(i);
@@ -2072,7 +2165,7 @@ fn rule_lion(i: u32) -> f32 {
   s_set(i, fma(d - m, rest2, m));
   var before = decayed();
   if (form == 1) { before = 1f; }
-  return v * before - sign(c) * learning_rate(0u);
+  return v * before - sign(c) * rate;
 }
 """,
         ),
@@ -2899,11 +2992,12 @@ fn joined_min_l(u: vec2u, v: vec2u) -> vec2u { return select(u, v, long_less(v, 
                 'groups': 'outer * inner',
                 'group': '64',
                 'when': 'type == 1',
+                'alone': 'outer * inner >= 64 and (n <= 64 or x_inner == 1 and inner >= 64 and n <= 1024)',
                 'apply': 'entered = entered_{op}; joined = joined_{op}; finished = finished_{op}; begin = begin_{op}',
             },
             """\
 var<workgroup> parts: array<f32, GROUP>;
-fn total(lane: u32, v: f32) -> f32 {
+fn all_of_lanes(lane: u32, v: f32) -> f32 {
   workgroupBarrier();
   parts[lane] = v;
   for (var half = GROUP / 2u; half > 0u; half /= 2u) {
@@ -2925,7 +3019,7 @@ fn run(at: u32, lane: u32) {
   }
   var s = begin(n);
   for (var r = lane; r < n; r += GROUP) { s = joined(s, entered(x(source + r * x_n), high)); }
-  s = total(lane, s);
+  s = all_of_lanes(lane, s);
   if (lane == 0u) { y_set(o * y_outer + column, finished(s, high)); }
 }
 fn begin_sum(c: u32) -> f32 { return 0f; }
@@ -3255,6 +3349,7 @@ fn joined_2_4(to: u32, source: u32) -> u32 {
             {
                 'groups': 'rows',
                 'group': '64',
+                'alone': 'cols <= 64 and rows >= 64',
             },
             """\
 fn run(row: u32, lane: u32) {
@@ -3279,6 +3374,7 @@ fn run(row: u32, lane: u32) {
             {
                 'groups': 'rows',
                 'group': '64',
+                'alone': 'cols <= 64 and rows >= 64',
                 'alike': 'any',
             },
             """\
@@ -3322,6 +3418,7 @@ fn run(row: u32, lane: u32) {
             {
                 'groups': 'rows',
                 'group': '64',
+                'alone': 'cols <= 64 and rows >= 64',
             },
             """\
 fn run(row: u32, lane: u32) {

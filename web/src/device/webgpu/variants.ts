@@ -45,13 +45,25 @@ export function variantsOf(kernel: string): readonly Variant[] {
   let found = known.get(kernel);
   if (!found) {
     const shared = (common ??= partsOf(COMMON));
-    found = (SHADERS[kernel]?.shaders ?? []).map((source) => {
+    found = (SHADERS[kernel]?.shaders ?? []).flatMap(formsOf).map((source) => {
       const parts = partsOf(source.body);
       return { ...source, parts, all: new Map([...shared, ...parts]) };
     });
     known.set(kernel, found);
   }
   return found;
+}
+
+/**
+ * A shader, behind the form in which an invocation does the work of a workgroup, without barriers,
+ * where it has that; the Python module says why.
+ */
+function formsOf(source: ShaderSource): ShaderSource[] {
+  const { name, alone, body } = source;
+  if (!alone) return [source];
+  const text = body.replace(/\w+_of_lanes\(lane, /g, "(").replaceAll("GROUP", "1u");
+  const own = `${text}\nfn element(i: u32) { run(i, 0u); }`;
+  return [{ ...source, name: `${name}.alone`, threads: true, when: alone, body: own }, source];
 }
 
 /** Workgroups of a step. */
