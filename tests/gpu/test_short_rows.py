@@ -4,6 +4,7 @@ engine on the processor, step by step.
 
 import numpy as np
 import pytest
+from edgewise import InferenceSession
 from edgewise.onnx import BytesSource, read_model
 from edgewise.targets import target_of
 from edgewise.training.program import Program
@@ -69,4 +70,20 @@ def test_a_training_step(rows, alone):
     kernels = {"softmax", "softmax_grad", "norm", "norm_grad", "cross_entropy"}
     assert {f"{k}.alone" in names(loaded) for k in kernels} == {alone}
     assert session.train({"x": x, "labels": labels}, 1e-3)["loss"] < first
+    session.free()
+
+
+@pytest.mark.parametrize("m, n, b_first", [(513, 517, False), (516, 512, True)])
+def test_large_products(m, n, b_first):
+    """Blocks of 8 x 8 elements, the last of which reach over the edge; b as it is and transposed."""
+    nodes = [helper.make_node("Gemm", ["a", "b"], ["y"], transB=int(b_first))]
+    shapes = {"a": [m, 5], "b": [n, 5] if b_first else [5, n], "y": [m, n]}
+    a, b, y = (helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in shapes.items())
+    graph = helper.make_graph(nodes, "g", [a, b], [y])
+    opset = helper.make_opsetid("", 21)
+    made = helper.make_model(graph, opset_imports=[opset], ir_version=10)
+    session = InferenceSession(made.SerializeToString(), engine=gpu())
+    x = {k: RNG.standard_normal(shapes[k]).astype("f4") for k in "ab"}
+    want = x["a"] @ (x["b"].T if b_first else x["b"])
+    np.testing.assert_allclose(session.run(None, x)[0], want, rtol=1e-5, atol=1e-5)
     session.free()

@@ -86,8 +86,8 @@ def test_drawing(gpu_visit, packages):
         dispatches.append(max(found))
         gpu_visit.run("await p.dispose()")
     gpu, wasm = pictures
-    assert dispatches[0] > 100 and dispatches[1] <= 1, dispatches
     assert "error" not in gpu, gpu["error"]["message"]
+    assert dispatches[0] > 100 and dispatches[1] <= 1, dispatches
     assert gpu["device"]["name"] == "webgpu" and wasm["device"]["name"] == "wasm"
     assert (gpu["width"], gpu["height"]) == (wasm["width"], wasm["height"])
     assert np.abs(np.subtract(gpu["data"], wasm["data"])).max() <= 1

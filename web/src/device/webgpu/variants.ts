@@ -61,7 +61,8 @@ export function variantsOf(kernel: string): readonly Variant[] {
 function formsOf(source: ShaderSource): ShaderSource[] {
   const { name, alone, body } = source;
   if (!alone) return [source];
-  const text = body.replace(/\w+_of_lanes\(lane, /g, "(").replaceAll("GROUP", "1u");
+  // in a built page no space follows a comma
+  const text = body.replace(/\w+_of_lanes\(lane, ?/g, "(").replaceAll("GROUP", "1u");
   const own = `${text}\nfn element(i: u32) { run(i, 0u); }`;
   return [{ ...source, name: `${name}.alone`, threads: true, when: alone, body: own }, source];
 }
