@@ -75,7 +75,7 @@ def test_a_training_step(rows, alone):
 
 @pytest.mark.parametrize("m, n, b_first", [(513, 517, False), (516, 512, True)])
 def test_large_products(m, n, b_first):
-    """Blocks of 8 x 8 elements, the last of which reach over the edge; b as it is and transposed."""
+    """Blocks of 8 x 8 elements, the last of which reach over the edge; b as it is, transposed."""
     nodes = [helper.make_node("Gemm", ["a", "b"], ["y"], transB=int(b_first))]
     shapes = {"a": [m, 5], "b": [n, 5] if b_first else [5, n], "y": [m, n]}
     a, b, y = (helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in shapes.items())
