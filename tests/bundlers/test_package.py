@@ -35,7 +35,7 @@ TASKS = {
     "text-to-speech": (["pipelines", "voices"], 8_000),
     "text-to-image": (["pipelines", "images", "diffusion"], 21_500),
     "personal": (["heads"], 6_200),
-    "personal, with adapters": (["heads", "adapters"], 9_500),
+    "personal, with adapters": (["heads", "adapters"], 9_600),
 }
 # fmt: on
 

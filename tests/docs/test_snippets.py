@@ -221,7 +221,7 @@ def wrong_command(line: str) -> str:
     if words[0] == "make":
         makefile = (ROOT / "Makefile").read_text()
         targets = {
-            *re.findall(r"^([a-z]+):", makefile, re.M),
+            *re.findall(r"^([a-z-]+):", makefile, re.M),
             *re.findall(r"\$\(([A-Z_]+)\)", makefile),
         }
         given = {w.partition("=")[0] for w in words[1:] if not w.startswith("-")}
