@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from .conftest import greedy
-from .loading import error
+from ..conftest import greedy
+from ..loading import error
 
 
 def flipped(package, which):
