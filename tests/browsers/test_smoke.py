@@ -116,10 +116,11 @@ def test_train(page: Page, trainable: object) -> None:
 
 
 def test_store_and_resume(page: Page, trainable: object) -> None:
-    """A run that is aborted in the fourth of six steps is resumed on the next visit from its last
-    checkpoint, with the losses of an uninterrupted run, in IndexedDB where there is no OPFS.
+    """A run that is aborted within its steps is resumed on the next visit from its last checkpoint,
+    with the losses of an uninterrupted run, in IndexedDB where there is no OPFS.
     """
-    whole = train(page, 6)
+    steps = 12  # the worker goes on until it hears of the end: a loaded page says it late
+    whole = train(page, steps)
     options = {"checkpoint": {"name": "run", "every": 2}}
     stopped = page.run(
         """
@@ -131,14 +132,14 @@ def test_store_and_resume(page: Page, trainable: object) -> None:
             const failed = [];
             const name = await ew
               .fineTune(p, arg.text, {
-                max_steps: 6,
+                max_steps: arg.steps,
                 seed: 3,
                 learning_rate: 2e-3,
                 ...arg.options,
                 signal: c.signal,
                 onStep: (e) => {
                   if (e.checkpoint) failed.push(e.checkpoint);
-                  if (e.step === 4) c.abort();
+                  if (e.step === 2) c.abort();
                 },
               })
               .then(
@@ -149,11 +150,11 @@ def test_store_and_resume(page: Page, trainable: object) -> None:
             const kept = (await ew.checkpoints()).map((c) => c.name);
             return { name, failed, kept };
         """,
-        {"text": TEXT, "options": options},
+        {"text": TEXT, "options": options, "steps": steps},
     )
     assert stopped["name"] == "Aborted" and stopped["kept"] == ["run"], stopped
     page.visit()
-    again = train(page, 6, resume=True, **options)
+    again = train(page, steps, resume=True, **options)
     assert np.allclose(again["losses"], whole["losses"], rtol=1e-6), (again, whole)
     assert again["text"] == whole["text"]
-    assert again["steps"][0][0] > 1, (stopped, again)
+    assert len(again["steps"]) < steps, (stopped, again)

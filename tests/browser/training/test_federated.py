@@ -1,5 +1,7 @@
 """Federated rounds with three tabs of one Chromium: exact means, a killed tab, ledgers, terms."""
 
+import socket
+
 import numpy as np
 import pytest
 
@@ -189,12 +191,14 @@ def test_a_secure_sum_in_a_browser(visit, server, tmp_path, identity):  # noqa: 
 
 
 def test_the_room(visit, server, trainable, tmp_path, identity):  # noqa: F811
-    """Three frames of the demo's room learn together, one reloads, and all write the same."""
+    """Three frames of the demo's room learn together, one reloads, and all write the same. They
+    leave a hub that does not answer at once, and for good.
+    """
     lora = {"peft_type": "LORA", "target_modules": "all-linear", **LORA}
     fields = {"codec": "int4", "rounds": 2, "clients": 3, "steps": 2, "deadline": 120.0}
     page = visit(server).page
     page.goto(
-        f"{server}/demo/together.html?model=/files/trainable.edge&threads=1&hub=ws://x.invalid"
+        f"{server}/demo/together.html?model=/files/trainable.edge&threads=1&hub=ws://127.0.0.1:9"
     )
     page.wait_for_selector("#begin:not([disabled])")
     page.focus("#hub")
@@ -202,6 +206,15 @@ def test_the_room(visit, server, trainable, tmp_path, identity):  # noqa: F811
     page.wait_for_selector("#no-hub:not([hidden])")
     assert "make hub" in page.inner_text("#no-hub")
     page.click("#stop")
+    page.wait_for_function("document.body.dataset.phases === 'left,left,left'")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        page.fill("#hub", f"ws://127.0.0.1:{silent.getsockname()[1]}")
+        page.click("#begin")
+        page.wait_for_function("document.body.dataset.phases === 'waiting,waiting,waiting'")
+        page.click("#stop")
+        page.wait_for_function("document.body.dataset.phases === 'left,left,left'")
+    page.wait_for_timeout(500)  # for the attempts to fail, now that nothing listens
+    assert page.evaluate("document.body.dataset.phases") == "left,left,left"
     rounds = Server(tmp_path / "run", first_weights(), lora=lora, **fields)
     page.fill("#hub", rounds.url)
     page.wait_for_selector("#begin:not([disabled])")

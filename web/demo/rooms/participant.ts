@@ -34,9 +34,10 @@ const PHASES: Record<Phase, string> = {
 };
 
 let write: TextGenerationPipeline | undefined;
-let client: FederatedClient<string[]> | undefined;
-/** The hub that this page takes part at, or tries to. */
-let joined: string | undefined;
+/** Ends this page's part at a hub, or the attempts to reach it; undefined: it has none. */
+let joined: AbortController | undefined;
+/** Settles when the part before has ended: one name takes part once. */
+let over: Promise<unknown> = Promise.resolve();
 /** What the hub has of this page in this run: the first weights, and the sum of its changes. */
 let seen: { run: string; rounds: number; first: Weights; sum: Weights } | undefined;
 /** Whether the weights after the last round are here. */
@@ -55,7 +56,7 @@ const tell = <K extends News["kind"]>(kind: K, more: NewsOf<K>): void =>
 
 async function obey(order: Order): Promise<void> {
   if (order.kind === "join") await join(order.hub);
-  else if (order.kind === "leave") await leave();
+  else if (order.kind === "leave") leave();
   else if (order.kind === "look") await look();
   else {
     say(now);
@@ -111,51 +112,56 @@ async function join(hub: string): Promise<void> {
   if (!write || joined !== undefined) return;
   hideError();
   const text = input("text").value.trim();
-  joined = hub;
+  const mine = (joined = new AbortController());
   sessionStorage.setItem(KEPT, hub);
   Object.assign(bytes, { up: 0, down: 0 });
   learned = false;
   phase("waiting");
+  const part = over.then(() => takePart(hub, textsOf(text), mine.signal));
+  over = part.catch(() => undefined);
   try {
-    client = await connected(hub, textsOf(text));
-    if (!client) return;
-    await client.done;
-    await client.leave(); // forgets what belongs to this run
-    if (joined === hub) end();
+    await part;
+    if (joined === mine) end();
   } catch (e) {
-    if (joined !== hub) return;
+    if (joined !== mine) return;
     end();
     throw e;
   }
 }
 
-/** Tries until a hub answers; undefined: the page has left before. */
+async function takePart(hub: string, texts: string[], signal: AbortSignal): Promise<void> {
+  const client = await connected(hub, texts, signal);
+  await client.done;
+  await client.leave(); // forgets what belongs to this run
+}
+
+/** Tries until a hub answers, or this page leaves. */
 async function connected(
   hub: string,
   texts: string[],
-): Promise<FederatedClient<string[]> | undefined> {
+  signal: AbortSignal,
+): Promise<FederatedClient<string[]>> {
   const model = trainer(write!);
-  while (joined === hub) {
+  for (;;) {
+    signal.throwIfAborted();
     try {
-      const made = await FederatedClient.join(hub, options(model, texts));
-      if (joined === hub) return made;
-      await made.leave();
+      return await FederatedClient.join(hub, options(model, texts, signal));
     } catch (e) {
-      if (!/cannot be reached|was lost|not answer/.test(String(e))) throw e;
+      if (signal.aborted || !/cannot be reached|was lost|not answer/.test(String(e))) throw e;
       phase("no hub");
       await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
     }
   }
-  return undefined;
 }
 
-function options(model: LocalTrainer<string[]>, texts: string[]) {
+function options(model: LocalTrainer<string[]>, texts: string[], signal: AbortSignal) {
   let before = 0; // bytes of the present download
   return {
     trainer: model,
     data: texts,
     name: `together ${own}`,
     label: PEOPLE[own - 1]!,
+    signal,
     onProgress: (e: {
       phase: Phase;
       round: number;
@@ -163,6 +169,7 @@ function options(model: LocalTrainer<string[]>, texts: string[]) {
       total: number;
       loss?: number;
     }) => {
+      if (signal.aborted) return; // a last step, after the page has left
       phase(e.phase, { round: e.round, done: e.done, total: e.total, loss: e.loss });
       if (e.phase !== "fetch") return;
       traffic(e.round, 0, e.done < before ? e.done : e.done - before);
@@ -214,17 +221,16 @@ function remember({ run, base, change }: SentUpdate): void {
 }
 
 function end(): void {
-  joined = client = undefined;
+  joined = undefined;
   sessionStorage.removeItem(KEPT);
   phase(learned ? "ended" : "left");
 }
 
-async function leave(): Promise<void> {
-  const leaving = client;
-  joined = client = undefined;
+function leave(): void {
+  joined?.abort();
+  joined = undefined;
   sessionStorage.removeItem(KEPT);
   phase("left");
-  await leaving?.leave();
 }
 
 // Writing

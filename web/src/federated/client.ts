@@ -67,6 +67,7 @@ export class FederatedClient<Data = unknown> {
    * @throws InputError if it cannot be reached or refuses this client, or if another tab takes part
    *   under the same name
    * @throws StorageError if the page may not store anything
+   * @throws Aborted if `signal` was aborted before the server had answered
    */
   static async join<Data>(
     url: string,
@@ -77,6 +78,7 @@ export class FederatedClient<Data = unknown> {
       throw new InputError("it is required by the terms", "terms.authority", NO_AUTHORITY);
     if (authority !== undefined && !KEY.test(authority))
       throw new InputError("it is not the base64url of 32 bytes", "terms.authority");
+    const { signal } = options;
     const key = `${url} ${options.name ?? "client"}`;
     const unlock = await locked(`edgewise-federated ${key}`);
     let store: Store | undefined;
@@ -84,13 +86,17 @@ export class FederatedClient<Data = unknown> {
       const schema = await Schema.of(await options.trainer.shapes(options.data));
       store = await Store.open(key);
       const state = await store.read(schema.sha256);
-      const first = await Connection.open(url);
+      const first = await Connection.open(url, signal);
       const client = new FederatedClient(url, options, schema, store, state, unlock, first);
+      const leave = (): void => void client.leave().catch(() => undefined);
+      if (signal?.aborted) leave();
+      signal?.addEventListener("abort", leave, { once: true });
       await client.greeted;
       return client;
     } catch (e) {
       unlock();
       store?.close();
+      if (signal?.aborted) throw new Aborted("the client has left");
       throw e instanceof ConnectionLost
         ? new InputError(e.message, url, "Check the address, and whether the server is running.")
         : e;
@@ -134,7 +140,9 @@ export class FederatedClient<Data = unknown> {
   /** Leaves for good: ends training, says bye, and forgets the client's state, not its ledger. */
   async leave(): Promise<void> {
     this.left = true;
-    this.ending.abort(new Aborted("the client has left"));
+    const gone = new Aborted("the client has left");
+    this.ending.abort(gone);
+    this.turnedAway(gone); // if no server has answered yet
     try {
       this.connection?.send("bye");
     } catch {

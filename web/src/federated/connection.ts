@@ -65,9 +65,11 @@ export class Connection {
   static open(url: string, signal?: AbortSignal): Promise<Connection> {
     return new Promise((resolve, reject) => {
       const socket = new WebSocket(url, SUBPROTOCOL);
-      signal?.addEventListener("abort", () => socket.close(), { once: true });
+      const close = (): void => socket.close();
+      if (signal?.aborted) close();
+      signal?.addEventListener("abort", close, { once: true });
       socket.binaryType = "arraybuffer";
-      const timer = setTimeout(() => socket.close(), CONNECTING_MS);
+      const timer = setTimeout(close, CONNECTING_MS);
       socket.onopen = () => {
         clearTimeout(timer);
         resolve(new Connection(socket));

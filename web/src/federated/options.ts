@@ -56,6 +56,8 @@ export interface FederatedOptions<Data> {
   certify?: Certify;
   /** When the client takes part. Default: always. */
   when?: When;
+  /** Ends the part in the rounds as {@link FederatedClient.leave}, also before a server answers. */
+  signal?: AbortSignal;
   /** Called after each round. */
   onRound?: (result: RoundResult) => void;
   /** Called when the weights after the last round are in use: {@link LocalTrainer.load}. */
