@@ -50,6 +50,8 @@ const END_GRACE_MS = 1000;
 /** Loading the worker's script reports no progress, so it may take this many stall timeouts. */
 const START_PATIENCE = 4;
 
+const running = new Set<Client>();
+
 /** A connection from the page to its worker. */
 export class Client {
   private readonly worker: Worker;
@@ -92,6 +94,7 @@ export class Client {
       this.end(
         new EngineError("a message of the worker could not be read", url, "Make a new pipeline."),
       );
+    running.add(this);
     setStallTimeout(env.stallTimeout);
     const patience = START_PATIENCE * stallTimeout();
     this.start = new Watchdog(
@@ -224,6 +227,7 @@ export class Client {
   ): void {
     if (this.dead) return;
     this.dead = error;
+    running.delete(this);
     this.start.stop();
     this.work?.stop();
     for (const stop of this.lives.values()) stop();
@@ -250,6 +254,11 @@ export class Client {
   /** Whether the worker can be called. */
   get alive(): boolean {
     return !this.dead;
+  }
+
+  /** Whether a call would be answered at once. */
+  get idle(): boolean {
+    return !this.dead && !this.open.size && !this.late.size;
   }
 
   private send(message: ToWorker): void {
@@ -307,4 +316,9 @@ export class Client {
 /** Starts a worker. @throws EngineError if its script cannot be loaded */
 export async function startClient(): Promise<Client> {
   return new Client(await workerScript(full(env.workerUrl), "worker.js"));
+}
+
+/** A worker of another object that has nothing to do; its owner may end it. */
+export function idleClient(): Client | undefined {
+  return [...running].find((client) => client.idle);
 }

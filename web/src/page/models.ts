@@ -1,8 +1,9 @@
-// What the browser's storage has, and its removal. Pages rarely need it, so a worker does it.
+// What the browser's storage has, and its removal. Pages rarely need it, so a worker does it: one
+// that runs for a model and has nothing to do, or one that is made for the call.
 
 import type { CachedModel, NamedModel, StorageCalls } from "../protocol/storage.ts";
 import type { CheckpointInfo } from "../shared/checkpoints/checkpoint.ts";
-import { startClient } from "./client.ts";
+import { idleClient, startClient } from "./client.ts";
 import { full } from "./env.ts";
 
 /** Which models a call concerns. */
@@ -11,17 +12,20 @@ export interface CachedModelOptions {
   revision?: string;
 }
 
-/** Asks a worker that is made for it. */
 async function ask<C extends keyof StorageCalls>(
   call: C,
   ...args: Parameters<StorageCalls[C]>
 ): Promise<ReturnType<StorageCalls[C]>> {
-  const client = await startClient();
+  const idle = idleClient();
+  const client = idle ?? (await startClient());
   try {
     return (await client.call("storage", { call, args })) as ReturnType<StorageCalls[C]>;
+  } catch (e) {
+    if (!idle || idle.alive) throw e;
   } finally {
-    client.end();
+    if (!idle) client.end();
   }
+  return ask(call, ...args); // its owner has ended it meanwhile: all of these can be said twice
 }
 
 const named = (model: string, revision?: string): NamedModel => ({
