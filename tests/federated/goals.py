@@ -34,7 +34,8 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT)]
 from tests.federated import environment  # noqa: E402, F401, I001
 import numpy as np  # noqa: E402
 from edgewise.federated.codec import Schema  # noqa: E402
-from edgewise.federated.settings import RunFolder, Settings  # noqa: E402
+from edgewise.federated.run_folder import RunFolder  # noqa: E402
+from edgewise.federated.settings import Settings  # noqa: E402
 
 LORA = {f"layer{k}.lora_A.weight": (8, 970) for k in range(21)}
 LORA |= {f"layer{k}.lora_B.weight": (970, 8) for k in range(21)}

@@ -7,7 +7,8 @@ import pytest
 from edgewise.federated.codec import Schema
 from edgewise.federated.hub import Hub
 from edgewise.federated.rounds import hub_options, play
-from edgewise.federated.settings import RunFolder, Settings
+from edgewise.federated.run_folder import RunFolder
+from edgewise.federated.settings import Settings
 from flwr.supercore.task_identity import TaskIdentity
 
 from .toys import random_values, wait_for

@@ -16,7 +16,8 @@ from edgewise.federated.client_state import ClientState
 from edgewise.federated.codec import norm_of
 from edgewise.federated.local_training import LocalTraining
 from edgewise.federated.rounds import rate_of
-from edgewise.federated.settings import RunFolder, Settings
+from edgewise.federated.run_folder import RunFolder
+from edgewise.federated.settings import Settings
 from edgewise.locks import locked
 
 from .toys import SCHEMA, Toy

@@ -9,7 +9,8 @@ import numpy as np
 from edgewise.errors import InputError
 from edgewise.federated.codec import norm_of
 from edgewise.federated.grid import Changed
-from edgewise.federated.settings import RunFolder, Settings
+from edgewise.federated.run_folder import RunFolder
+from edgewise.federated.settings import Settings
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 

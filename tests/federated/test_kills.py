@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 from edgewise.federated.launch import free_port
-from edgewise.federated.settings import RunFolder, Settings
+from edgewise.federated.run_folder import RunFolder
+from edgewise.federated.settings import Settings
 
 from .raw import Raw
 from .serving import WEIGHTS, Server, identity  # noqa: F401 (a fixture)

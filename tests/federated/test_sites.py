@@ -14,7 +14,8 @@ from edgewise.federated.app.edgewise_rounds.client_app import app
 from edgewise.federated.codec import Schema
 from edgewise.federated.hub import Hub, HubOptions
 from edgewise.federated.rounds import play_sites
-from edgewise.federated.settings import RunFolder, Settings
+from edgewise.federated.run_folder import RunFolder
+from edgewise.federated.settings import Settings
 from edgewise.federated.site import Site, ask
 from flwr.app import Array, ArrayRecord, Error, Message
 from flwr.serverapp import Grid

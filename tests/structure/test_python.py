@@ -53,7 +53,7 @@ NEVER = {
 # Files of edgewise[federated] that compute with NumPy.
 FEDERATED = """audit.py broadcast.py client.py client_secure.py client_state.py codec.py grid.py
     local_training.py private_grid.py rounds.py secure/group.py secure/member.py
-    secure/noise.py secure/plan.py secure/privacy.py secure/quantize.py settings.py site.py
+    secure/noise.py secure/plan.py secure/privacy.py secure/quantize.py run_folder.py site.py
     site_grid.py verify.py""".split()
 RELEASE = {  # files of edgewise[release]
     "numpy": ("build.py", "codec.py", "entropy.py", "floats.py"),

@@ -225,7 +225,8 @@ def _rounds(args: argparse.Namespace, tabs: int) -> None:
     from ..federated.launch import Clients
     from ..federated.launch import serve as play
     from ..federated.local_training import LocalTraining
-    from ..federated.settings import RunFolder, Settings
+    from ..federated.run_folder import RunFolder
+    from ..federated.settings import Settings
 
     folder = RunFolder(args.folder)
     training = None

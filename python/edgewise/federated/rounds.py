@@ -19,12 +19,14 @@ from .grid import TabGrid
 from .hub import Hub
 from .last import Last
 from .private_grid import PrivateGrid, Secure
+from .run_folder import RunFolder, State
 from .secure.crypto import SEED
 from .secure.identity import decoded
-from .settings import FAREWELL, RunFolder, Settings, State
+from .settings import FAREWELL, Settings
 from .site_grid import SiteGrid, give_last
 from .verify import Rules
 
+ORPHANS_END = 15.0  # seconds in which Flower's processes notice that their parent is gone
 LAST_RATE = 0.1  # of a schedule, as a share of the first learning rate
 
 
@@ -155,7 +157,8 @@ def run_rounds(path: str, grid: Grid | None = None) -> None:
     folder = RunFolder(path)
     settings = folder.settings()
     secret, part = bytes.fromhex(settings.secret), settings.part
-    with folder.lock("rounds"):  # another process may be writing a state that is read here
+    # another process may be writing a state that is read here, or is ending: its server was killed
+    with folder.lock("rounds", ORPHANS_END):
         state = folder.state()
         over = state.number >= settings.rounds or folder.budget()[1]
         if over and folder.ended:

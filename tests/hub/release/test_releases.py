@@ -314,7 +314,8 @@ def repository(tmp_path):
 def after_round(folder, number):
     """The folder of federated rounds after a round."""
     from edgewise.federated.codec import Schema
-    from edgewise.federated.settings import RunFolder, Settings, State
+    from edgewise.federated.run_folder import RunFolder, State
+    from edgewise.federated.settings import Settings
 
     lora = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 8, "lora_alpha": 16}
     lora["target_modules"] = ["q"]

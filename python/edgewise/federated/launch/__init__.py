@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import EngineError, InputError
-from .settings import FAREWELL, RunFolder
+from ...errors import EngineError, InputError
+from ..run_folder import RunFolder
+from ..settings import FAREWELL
+from .guard import PATIENCE, Guard
 
-APP = Path(__file__).parent / "app"
+APP = Path(__file__).parents[1] / "app"
 STARTING = 60.0  # seconds
-PATIENCE = 0.7  # seconds in which a process may end by itself
 ENDING = FAREWELL + 15.0  # seconds in which the app gives clients the last weights, and says bye
 
 
@@ -48,7 +49,7 @@ def free_port() -> int:
 
 def _environment(home: Path) -> dict[str, str]:
     """Flower's settings: its files in `home`, no telemetry, no look-up of versions."""
-    package = str(Path(__file__).parents[2])
+    package = str(Path(__file__).parents[3])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
@@ -78,11 +79,12 @@ def _last_line(log: Path) -> str:
 
 
 @contextlib.contextmanager
-def superlink(home: Path) -> Iterator[dict[str, str]]:
+def superlink(home: Path, guard: Guard) -> Iterator[dict[str, str]]:
     """A SuperLink that ends with the block.
 
     Args:
         home: folder for its files.
+        guard: ends it with this process.
 
     Yields:
         The environment of commands that use it.
@@ -97,27 +99,28 @@ def superlink(home: Path) -> Iterator[dict[str, str]]:
         f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "{address}"\ninsecure = true\n'
     )
     log = home / "superlink.log"
-    with open(log, "wb") as out:
-        process = subprocess.Popen(
-            [
-                _command("flower-superlink"),
-                "--insecure",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(port),
-                "--disable-runtime-dependency-installation",
-            ],
-            env=environment,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
+    command = [_command("flower-superlink"), "--insecure", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--disable-runtime-dependency-installation"]
+    with _started(command, environment, log, guard) as process:
         _wait_for(port, process, log)
         yield environment
+
+
+@contextlib.contextmanager
+def _started(
+    command: Sequence[str], environment: dict[str, str], log: Path, guard: Guard
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with a group of its own, which ends with the block."""
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    guard.watch(process, group=True)
+    try:
+        yield process
     finally:
         _end(process)
+        guard.forget(process, group=True)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -159,31 +162,26 @@ def serve(
     home = Path(folder).resolve() / "flower"
     config = f'folder="{Path(folder).resolve().as_posix()}"'
     log = home / "run.log"
-    with superlink(home) as environment, open(log, "wb") as out:
-        flwr = subprocess.Popen(
-            [_command("flwr"), "run", str(APP), "own", "--stream", "-c", config],
-            env=environment,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            end = math.inf
-            ended = False
-            while not ended:
-                if run.state_number() >= settings.rounds or run.budget()[1]:
-                    end = min(end, time.monotonic() + ENDING)
-                ended = flwr.poll() is not None or time.monotonic() > end
-                for line in run.lines():
-                    if line["round"] > seen:
-                        seen = line["round"]
-                        if after is not None:
-                            after(line)
-                if watch is not None:
-                    watch()
-                time.sleep(0.2)
-        finally:
-            _end(flwr)
+    command = [_command("flwr"), "run", str(APP), "own", "--stream", "-c", config]
+    with (
+        Guard() as guard,
+        superlink(home, guard) as environment,
+        _started(command, environment, log, guard) as flwr,
+    ):
+        end = math.inf
+        ended = False
+        while not ended:
+            if run.state_number() >= settings.rounds or run.budget()[1]:
+                end = min(end, time.monotonic() + ENDING)
+            ended = flwr.poll() is not None or time.monotonic() > end
+            for line in run.lines():
+                if line["round"] > seen:
+                    seen = line["round"]
+                    if after is not None:
+                        after(line)
+            if watch is not None:
+                watch()
+            time.sleep(0.2)
     if run.state_number() < settings.rounds and not run.budget()[1]:
         raise EngineError(
             f"the run ended after {run.state_number()} of {settings.rounds} rounds:"
@@ -203,9 +201,10 @@ class Clients:
     def __init__(self, commands: Sequence[Sequence[str]]) -> None:
         self.commands = commands
         self.processes: list[subprocess.Popen[bytes]] = []
+        self._guard = Guard()
 
     def __enter__(self) -> Clients:
-        package = str(Path(__file__).parents[2])
+        package = str(Path(__file__).parents[3])
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         for command in self.commands:
@@ -216,6 +215,7 @@ class Clients:
                     stdout=subprocess.DEVNULL,
                 )
             )
+            self._guard.watch(self.processes[-1], group=False)
         return self
 
     def check(self) -> None:
@@ -236,3 +236,5 @@ class Clients:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            self._guard.forget(process, group=False)
+        self._guard.__exit__()

@@ -1,0 +1,57 @@
+"""What a process has started ends with it, also if it is killed."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LAUNCH = Path(__file__).parents[2] / "python/edgewise/federated/launch"
+STARTER = """
+import subprocess, sys, time
+from guard import Guard
+
+code = "import subprocess, sys; print('up', flush=True); subprocess.run(['sleep', '60'])"
+with Guard() as guard:
+    leader = subprocess.Popen([sys.executable, "-c", code],
+        start_new_session=True, stdout=subprocess.PIPE)
+    single = subprocess.Popen(["sleep", "60"])
+    guard.watch(leader, group=True)
+    guard.watch(single, group=False)
+    ended = subprocess.Popen([sys.executable, "-c", "pass"])
+    guard.watch(ended, group=False)
+    ended.wait()
+    guard.forget(ended, group=False)
+    leader.stdout.readline()
+    print(leader.pid, single.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups")
+def test_a_killed_process_leaves_nothing():
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(LAUNCH)},
+    )
+    assert starter.stdout is not None
+    leader, single = map(int, starter.stdout.readline().split())
+    assert there(leader) and there(single)
+    starter.kill()
+    starter.wait()
+    end = time.monotonic() + 20
+    while (there(leader, group=True) or there(single)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not there(leader, group=True) and not there(single)
+
+
+def there(pid, group=False):
+    """Whether a process, or one of its group, runs; those that wait for their parent do not."""
+    listed = subprocess.run(["ps", "-eo", "pid=,pgid=,stat="], capture_output=True, text=True)
+    lines = [line.split() for line in listed.stdout.splitlines()]
+    return any(
+        line[1 if group else 0] == str(pid) and not line[2].startswith("Z") for line in lines
+    )
