@@ -201,12 +201,12 @@ class Repository:
             return self.metadata.rotate(role, scheme, keys, {**DAYS, **(days or {})})
 
     def prune(self) -> tuple[int, int]:
-        """Removes the objects that no version needs which is published or waits for it, nor those
-        from which deltas lead to it, nor the one that devices outside of its rollout get. Clients
-        that are in the middle of an older update begin anew with the latest version.
+        """Removes the objects and manifests that no version needs which is published or waits for
+        it, nor those from which deltas lead to it, nor the one that devices outside of its rollout
+        get. Clients that are in the middle of an older update begin anew with the latest version.
 
         Returns:
-            (objects, bytes) that were removed.
+            (files, bytes) that were removed.
 
         Raises:
             ReleaseError: the repository is damaged. Nothing was removed.
@@ -216,13 +216,15 @@ class Repository:
             for name, digest in self.staged().items():
                 latest.setdefault(name, set()).add(digest)
             keep: set[str] = set()
+            manifests: set[str] = set()
             for name, digests in latest.items():
                 found = [self._manifest(name, Stored(1, digest)) for digest in digests]
+                manifests |= digests | {e.manifest.sha256 for m in found for e in m.earlier}
                 for manifest in found:
                     earlier = [self._manifest(name, e.manifest) for e in manifest.earlier]
                     for chunk in (c for m in (manifest, *earlier) for c in m.chunks):
                         keep |= {o.sha256 for o in (chunk.file, *chunk.deltas)}
-            return self.store.remove_others(keep)
+            return self.store.remove_others(keep, manifests)
 
     def check(self) -> tuple[int, int]:
         """Reads all objects of all published versions.

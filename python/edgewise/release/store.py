@@ -20,6 +20,7 @@ from .manifest import Chunk, Manifest, Stored
 SECONDS = 60  # a server must answer and go on within
 ATTEMPTS = 3  # for each origin
 PIECE = 1 << 16
+MANIFEST = re.compile(r"([0-9a-f]{64})\.[a-z0-9._-]+\.json(\.part)?")  # in `targets`
 OBJECT = re.compile(r"[0-9a-f]{64}(\.part)?")  # folder and name of a file in `chunks`
 
 
@@ -77,22 +78,29 @@ class Store:
         check(data, stored, path)
         return data
 
-    def remove_others(self, keep: set[str]) -> tuple[int, int]:
-        """Removes all objects but those with the digests in `keep`, and what an `add` that was
-        killed has left of one. Other files, such as a server's settings, stay.
+    def remove_others(self, keep: set[str], manifests: set[str]) -> tuple[int, int]:
+        """Removes all objects but those with the digests in `keep`, all manifests but those with
+        the digests in `manifests`, and what an `add` that was killed has left of one. Other files,
+        such as a server's settings, stay.
 
         Returns:
-            (objects, bytes) that were removed.
+            (files, bytes) that were removed.
         """
-        count = nbytes = 0
+        unused = []
         for folder, _, names in os.walk(os.path.join(self.folder, "chunks")):
             for name in names:
-                path, digest = os.path.join(folder, name), os.path.basename(folder) + name
+                digest = os.path.basename(folder) + name
                 if OBJECT.fullmatch(digest) and digest not in keep:
-                    nbytes += os.path.getsize(path)
-                    os.unlink(path)
-                    count += 1
-        return count, nbytes
+                    unused.append(os.path.join(folder, name))
+        with contextlib.suppress(FileNotFoundError):  # nothing was added yet
+            for name in os.listdir(targets := os.path.join(self.folder, "targets")):
+                found = MANIFEST.fullmatch(name)
+                if found and (found[2] or found[1] not in manifests):
+                    unused.append(os.path.join(targets, name))
+        nbytes = sum(os.path.getsize(path) for path in unused)
+        for path in unused:
+            os.unlink(path)
+        return len(unused), nbytes
 
 
 def check(data: bytes, stored: Stored | Chunk, where: str) -> None:

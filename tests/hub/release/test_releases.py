@@ -311,6 +311,11 @@ def repository(tmp_path):
     return folder, keys
 
 
+def versions_in(targets):
+    """Versions of the manifests in a folder."""
+    return sorted(json.loads(p.read_text())["version"] for p in targets.glob("*.json"))
+
+
 def after_round(folder, number):
     """The folder of federated rounds after a round."""
     from edgewise.federated.codec import Schema
@@ -386,11 +391,11 @@ def test_command(repository, tmp_path, capsys):
     run("prune", folder)
     left = {p for p in (folder / "chunks").rglob("*") if p.is_file()}
     assert before - left and before & left  # the configuration never changed
+    assert versions_in(folder / "targets") == [3, 4]
     run("verify", folder)
     run(*install)
     assert content_of(out) == content_of(rounds / "adapter")
-    chunk = next(p for p in sorted((folder / "chunks").rglob("*/*")) if p.is_file())
-    chunk.write_bytes(b"x")
+    max(left).write_bytes(b"x")
     assert main(["release", "verify", str(folder)]) == 1
 
 

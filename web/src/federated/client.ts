@@ -1,5 +1,6 @@
 // A page's part in federated rounds: protocol 1 as python/edgewise/federated/client.py.
 
+import { timerMs } from "../shared/abort.ts";
 import { Aborted, InputError } from "../shared/errors.ts";
 import { message as textOf } from "../shared/words.ts";
 import { auditKey, clip, difference, textsOf } from "./change.ts";
@@ -21,6 +22,8 @@ const MAX_SECONDS = 3600; // of a task
 const STAGES = 4; // of secure aggregation, after training
 const KEY = /^[\w-]{42}[AEIMQUYcgkosw048]$/; // base64url of 32 bytes, without padding
 const NO_AUTHORITY = "Name who certifies members: the server could invent them.";
+
+const timeLimit = (seconds: number) => AbortSignal.timeout(Math.ceil(timerMs(seconds * 1000)));
 
 /**
  * Takes part in federated rounds: trains where the data is, and sends differences of weights.
@@ -297,7 +300,7 @@ export class FederatedClient<Data = unknown> {
   /** Takes the weights after the last round, outside of a task. */
   private async last(connection: Connection, message: Message): Promise<void> {
     const { state, options } = this;
-    const seconds = AbortSignal.timeout(this.longest * 1000);
+    const seconds = timeLimit(this.longest);
     await this.fetch(connection, message, AbortSignal.any([seconds, this.ending.signal]));
     connection.send("have", { base: message.base }); // the server waits for it
     await options.trainer.load(state.values);
@@ -314,10 +317,7 @@ export class FederatedClient<Data = unknown> {
     const { when } = this.options;
     const seconds = Math.min(Number(task.deadline), this.longest);
     if (!(seconds >= 0)) throw new InputError("its deadline is no number", "task");
-    const end = AbortSignal.any([
-      AbortSignal.timeout(Math.ceil(seconds * 1000)),
-      this.ending.signal,
-    ]);
+    const end = AbortSignal.any([timeLimit(seconds), this.ending.signal]);
     const key = `${task.run} ${task.round} ${task.base}${await auditKey(task.audit)}`;
     const { finished } = state;
     const begun = finished?.key === key || (finished?.secure && finished.key.startsWith(`${key} `));
@@ -397,7 +397,7 @@ export class FederatedClient<Data = unknown> {
     const schema = await this.schema.part(task.part);
     const { takePart } = await import("./secure/index.ts");
     const stages = STAGES * Number((task.secure as { stage?: unknown }).stage);
-    const late = AbortSignal.timeout(Math.ceil((seconds + Math.min(stages, this.longest)) * 1000));
+    const late = timeLimit(seconds + Math.min(stages, this.longest));
     const signal = AbortSignal.any([late, this.ending.signal]);
     await takePart(
       {

@@ -13,7 +13,8 @@ export class CloudError extends EdgewiseError {
 }
 
 /**
- * The data of the events of a stream, up to `[DONE]`.
+ * The data of the events of a stream, up to `[DONE]`; an empty text for what only keeps the
+ * connection alive: comments, as those of llama.cpp and OpenRouter, and events without data.
  * @throws CloudError if the stream is none, or ends before `[DONE]`
  */
 export async function* eventsOf(response: Response, where: string): AsyncGenerator<string> {
@@ -36,10 +37,10 @@ export async function* eventsOf(response: Response, where: string): AsyncGenerat
         if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
         // llama.cpp's own field, until the end of 2025
         else if (line.startsWith("error:")) data.push(`{"error":${line.slice(6)}}`);
+        else if (line[0] === ":") yield "";
         if (line || !data.length) continue;
         const event = data.join("\n");
         data = [];
-        if (!event) continue; // keeps the connection alive
         if (event === "[DONE]") return;
         yield event;
       }

@@ -37,6 +37,8 @@ type Fields = Record<string, unknown>;
 const FINISH: Record<string, string> = { stop: "eos", length: "length" };
 // ends that are none, of vLLM: the text is not whole
 const UNFINISHED = new Set<unknown>(["abort", "error"]);
+// of life, in a row and without text or thoughts: a proxy may send them for a model that hangs
+const MOST_SIGNS = 100;
 const NAMES = {
   temperature: "temperature",
   top_k: "top_k",
@@ -121,12 +123,13 @@ async function* write(
 
 /** The pieces of an answer. Returns whether one of them was the last. */
 async function* pieces(response: Response, where: string): AsyncGenerator<Piece, boolean> {
+  let signs = 0;
   for await (const event of eventsOf(response, where)) {
-    const record = parsed(event, where);
+    const record = event ? parsed(event, where) : {};
     const error = errorOf(record);
     if (error) throw failure(error, where, response.status);
-    const choice = Array.isArray(record.choices) ? record.choices[0] : undefined;
-    if (typeof choice !== "object" || choice === null) continue; // counts of tokens
+    // counts of tokens have none
+    const choice = (Array.isArray(record.choices) && record.choices[0]) || {};
     const { delta, text, finish_reason: finish } = choice as Fields;
     const { content, reasoning_content: thought, reasoning } = (delta ?? {}) as Fields;
     const given = content ?? text ?? "";
@@ -134,7 +137,8 @@ async function* pieces(response: Response, where: string): AsyncGenerator<Piece,
     if (UNFINISHED.has(finish)) throw new CloudError(`the endpoint gave up (${finish})`, where);
     const end = typeof finish === "string" ? endOf(finish) : undefined;
     if (given || end) yield { text: given, tokens: given ? 1 : 0, finish: end };
-    else if (thought || reasoning) yield { text: "", tokens: 0, alive: true };
+    else if (thought || reasoning || signs < MOST_SIGNS) yield { text: "", tokens: 0, alive: true };
+    signs = given || thought || reasoning ? 0 : signs + 1;
     if (end) return true;
   }
   return false;

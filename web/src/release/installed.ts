@@ -27,6 +27,7 @@ import type { TrustedFiles } from "./tuf.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const PIECE = 1 << 20;
+const OLD = "#old";
 const AT_ONCE = 64 << 20;
 
 /** A version that is stored. */
@@ -252,6 +253,11 @@ export class Installed {
     return writeJson(this.files, `${linkName(url + name)}.json`, all);
   }
 
+  /** Keeps the content of a version that a pipeline may have open until `free` finds none. */
+  private async retire(version: StoredVersion | undefined): Promise<void> {
+    if (version) await this.write(`${OLD}${version.link.data}`, contentOf(version.link));
+  }
+
   private async unlink(name: string): Promise<void> {
     await removeFrom(this.files, `${linkName(this.url + name)}.json`);
   }
@@ -277,8 +283,10 @@ export class Installed {
           throw new ReleaseError("mismatch", "its content does not match its SHA-256", this.url);
       }
       const before = await this.current();
-      if (before && before.link.data !== data)
+      if (before && before.link.data !== data) {
+        await this.retire(await this.previous());
         await this.write("#previous", contentOf(before.link));
+      }
       await this.write("", { ...link, release });
     } catch (e) {
       await this.unlink("#next");
@@ -296,6 +304,7 @@ export class Installed {
     const before = await this.previous();
     if (!before)
       throw new StorageError("no version before is kept", this.url, "Publish it as a new version.");
+    await this.retire(await this.current());
     await this.write("", contentOf(before.link));
     await this.unlink("#previous");
     await this.free();
@@ -310,8 +319,7 @@ export class Installed {
     const [current, before] = [await this.current(), await this.previous()];
     const record = await readJson<KeptModel>(this.models, `${this.key}.json`);
     if (before && current && record && record.used > current.link.modified) {
-      // a pipeline that has it open may read it until `free` can remove this link
-      await this.write("#old", contentOf(before.link)).catch(() => undefined);
+      await this.retire(before).catch(() => undefined);
       await this.unlink("#previous");
     }
     await this.free();
@@ -325,7 +333,8 @@ export class Installed {
    */
   free(): Promise<void> {
     const remove = async () => {
-      await this.unlink("#old");
+      for (const { url } of await readAllJson<KeptFile>(this.files))
+        if (url?.startsWith(this.url + OLD)) await removeFrom(this.files, `${linkName(url)}.json`);
       await removeUnused(this.files);
     };
     return ifFree(modelLock(this.key), () => changingLinks(remove)).catch(() => undefined);

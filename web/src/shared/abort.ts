@@ -20,8 +20,16 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw aborted(signal);
 }
 
+const LONGEST = 2 ** 31 - 1; // milliseconds
+
 /**
- * Waits for `ms` milliseconds.
+ * A time limit in milliseconds as browsers' timers take it: longer ones, such as Infinity, would
+ * fire at once. The longest is 24 days.
+ */
+export const timerMs = (ms: number): number => Math.min(ms, LONGEST);
+
+/**
+ * Waits for `ms` milliseconds, 24 days at most.
  * @throws Aborted when the signal fires
  */
 export function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
@@ -33,7 +41,7 @@ export function sleep(ms: number, signal: AbortSignal | undefined): Promise<void
     const timer = setTimeout(() => {
       signal?.removeEventListener("abort", stop);
       resolve();
-    }, ms);
+    }, timerMs(ms));
     signal?.addEventListener("abort", stop, { once: true });
   });
 }

@@ -2,6 +2,7 @@
 // instead of comparing clock times, so that a sleeping laptop, a frozen tab or an overloaded
 // machine extend the timeout rather than end healthy work.
 
+import { timerMs } from "./abort.ts";
 import { type EdgewiseError, EngineError } from "./errors.ts";
 
 const TICKS = 16;
@@ -39,11 +40,14 @@ export class Watchdog {
   /** Starts or restarts waiting. */
   wake(): void {
     this.ticks = 0;
-    this.timer ??= setInterval(() => {
-      if (++this.ticks <= TICKS) return;
-      this.stop();
-      this.onStall();
-    }, this.ms / TICKS);
+    this.timer ??= setInterval(
+      () => {
+        if (++this.ticks <= TICKS) return;
+        this.stop();
+        this.onStall();
+      },
+      timerMs(this.ms / TICKS),
+    );
   }
 
   /** Reports progress. */

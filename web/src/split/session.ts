@@ -1,6 +1,6 @@
 // splitSession(): the first part of a model here, the second part at `edgewise serve --split`.
 
-import { LONGEST, realClock } from "../hybrid/clock.ts";
+import { realClock } from "../hybrid/clock.ts";
 import { address, Egress, type LedgerEntry } from "../hybrid/egress.ts";
 import { CloudError } from "../hybrid/events.ts";
 import { refused } from "../hybrid/openai.ts";
@@ -232,7 +232,7 @@ class Split<T extends TensorLike> implements SplitSession<T> {
     const late = new AbortController();
     const silent = `the server sent nothing for ${seconds(stall)}`;
     const end = () => late.abort(new CloudError(silent, this.url.href));
-    const dog = new Watchdog(end, Math.min(stall, LONGEST));
+    const dog = new Watchdog(end, stall);
     dog.wake();
     try {
       const either = AbortSignal.any([signal, late.signal]);

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
+import { TimeLimit } from "../../src/page/inference/time-limit.ts";
+import { sleep } from "../../src/shared/abort.ts";
 import { BLOB_PIECE, BlobReader } from "../../src/shared/files/blobs.ts";
 import { NotFound } from "../../src/shared/files/connection.ts";
 import { HttpSource } from "../../src/shared/files/http.ts";
@@ -44,6 +46,25 @@ test("a watchdog counts the thread's own time and restarts with each sign of lif
   } finally {
     Object.assign(globalThis, { setInterval: start, clearInterval: stop });
   }
+});
+
+test("limits that timers cannot hold do not fire at once", async () => {
+  const given: unknown[] = [];
+  const { setInterval: every, setTimeout: once } = globalThis;
+  const noting = (_: () => void, ms: unknown) => given.push(ms);
+  Object.assign(globalThis, { setInterval: noting, setTimeout: noting });
+  try {
+    for (const ms of [Infinity, 2 ** 40]) {
+      new Watchdog(() => undefined, ms).wake();
+      void sleep(ms, undefined);
+      const call = () => new Promise<never>(() => undefined);
+      void new TimeLimit(ms).within(undefined, call);
+      await Promise.resolve(); // the time counts from the end of the call before
+    }
+  } finally {
+    Object.assign(globalThis, { setInterval: every, setTimeout: once });
+  }
+  assert.deepEqual(given, Array(6).fill(2 ** 31 - 1));
 });
 
 test("a promise that does not settle in time rejects with the given error", async () => {

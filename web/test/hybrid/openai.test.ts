@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import test, { after, before } from "node:test";
+import { Egress } from "../../src/hybrid/egress.ts";
 import { CloudError } from "../../src/hybrid/events.ts";
 import { type HybridCall, hybrid } from "../../src/hybrid/hybrid.ts";
 import { type OpenAIOptions, openAI } from "../../src/hybrid/openai.ts";
@@ -83,6 +84,18 @@ test("a stream in odd pieces, with comments and other line ends", async () => {
     streams([...text, "data: [DONE]", "", ""].join(end), size);
     assert.equal((await ask("x")).text, "é€😀 a");
   }
+});
+
+test("pings are signs of life, but not for ever", async () => {
+  const pings = (n: number) => ":\n\n".repeat(n);
+  const end = `${piece("b", "stop")}\n\ndata: [DONE]\n\n`;
+  streams(`${pings(150)}${piece("a")}\n\n${pings(2)}data:\n\n${end}`, 1000);
+  const side = openAI({ baseURL, model: "m" }).side(new Egress());
+  const task = { input: "x", prefix: "", tokens: 9, fields: {} };
+  const found: string[] = [];
+  for await (const { text, alive } of side.write(task, new AbortController().signal))
+    found.push(text || (alive ? "." : "?"));
+  assert.equal(found.join(""), `${".".repeat(100)}a...b`);
 });
 
 test("reasons of an end that nobody knows are told as they are", async () => {

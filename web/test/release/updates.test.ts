@@ -4,8 +4,16 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { decode } from "../../src/release/codec.ts";
 import { ReleaseError } from "../../src/release/errors.ts";
-import { type DeltaCodec, parseManifest } from "../../src/release/manifest.ts";
+import { Installed } from "../../src/release/installed.ts";
+import { digest } from "../../src/release/keys.ts";
+import {
+  type DeltaCodec,
+  parseManifest,
+  type ReleaseManifest,
+} from "../../src/release/manifest.ts";
 import { ModelUpdates, selected, type UpdatesOptions } from "../../src/release/updates.ts";
+import { openFolder } from "../../src/shared/files/folders.ts";
+import { changingLinks, removeUnused } from "../../src/shared/files/kept.ts";
 import { Downloads } from "../../src/worker/files/downloads.ts";
 import { Storage } from "../common/storage.ts";
 import { vectors } from "../common/vectors.ts";
@@ -217,6 +225,38 @@ test("a version can be reverted until it has been loaded", async () => {
   assert.equal((await (await open()).update())!.version, 2, "any version is better than none");
 });
 
+/** A pipeline of this page has a model open. Returns what closes it. */
+function openModel(): () => void {
+  let used = true;
+  const request = async (name: string, ...rest: unknown[]) => {
+    const work = rest.pop() as (lock: unknown) => unknown;
+    const { ifAvailable } = (rest[0] ?? {}) as LockOptions;
+    return await work(ifAvailable && used && name.startsWith("edgewise model") ? null : {});
+  };
+  Object.defineProperty(navigator, "locks", { value: { request }, configurable: true });
+  return () => (used = false);
+}
+
+test("versions that a pipeline may have open are kept, however many follow", async () => {
+  for (const revert of [false, true]) {
+    storage = new Storage().install();
+    const close = openModel();
+    const versions = await Installed.open("https://one/letters.edge", "https://one/");
+    for (const version of [1, 2, 3, 4]) {
+      const text = encode(version);
+      const about = { name: "letters", version, bytes: text.length, sha256: await digest(text) };
+      await versions.install(about as ReleaseManifest, text, new Blob([text]));
+    }
+    if (revert) await versions.revert();
+    const contents = () => [...storage.files.keys()].filter((path) => path.endsWith(".data"));
+    await changingLinks(async () => removeUnused(await openFolder("files"))); // as other models do
+    assert.equal(contents().length, 4);
+    close();
+    await versions.free();
+    assert.equal(contents().length, revert ? 1 : 2);
+  }
+});
+
 test("pipelines open the installed version; loading it frees the one before", async () => {
   Object.defineProperty(globalThis, "location", {
     configurable: true,
@@ -241,16 +281,10 @@ test("pipelines open the installed version; loading it frees the one before", as
   await found.loaded("", false);
   await open();
   assert.equal(contents().length, 2, "the next visit can revert it");
-  let used = true; // as by a pipeline of this page
-  const request = async (name: string, ...rest: unknown[]) => {
-    const work = rest.pop() as (lock: unknown) => unknown;
-    const { ifAvailable } = (rest[0] ?? {}) as LockOptions;
-    return await work(ifAvailable && used && name.startsWith("edgewise model") ? null : {});
-  };
-  Object.defineProperty(navigator, "locks", { value: { request }, configurable: true });
+  const release = openModel();
   await updates.check();
   assert.equal(contents().length, 2);
-  used = false;
+  release();
   await open(); // of the next visit
   assert.equal(contents().length, 1);
   assert.equal(await installed(updates), repository.contents[1]);

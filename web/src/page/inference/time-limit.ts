@@ -1,3 +1,4 @@
+import { timerMs } from "../../shared/abort.ts";
 import { Aborted } from "../../shared/errors.ts";
 
 /**
@@ -36,7 +37,7 @@ export class TimeLimit {
         "InferenceSession",
         "Raise SessionOptions.max_run_seconds, or check what makes it long.",
       );
-      timer = setTimeout(() => either.abort(late), 1000 * seconds);
+      timer = setTimeout(() => either.abort(late), timerMs(1000 * seconds));
     });
     try {
       return await answer;
