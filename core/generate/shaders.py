@@ -7,7 +7,8 @@ The first comment lines of a shader say how it is run, as `// key: value`:
     groups      or workgroups that call `run(group, lane)`
     group       invocations in a workgroup; 64 by default
     alone       a condition under which an invocation does the work of a workgroup: of short rows
-    when        a condition over parameters and has_<operand> under which it applies
+    when        a condition over parameters, has_<operand> and `serial` (a GPU in software) under
+                which it applies; files named <kernel>.serial*.wgsl apply to those GPUs alone
     apply       names in the body that stand for functions which depend on enums and element types;
                 there may be several such lines
     stages      variants that run before it, each if its own `when` holds
@@ -126,7 +127,7 @@ def collected():
         check(path, kernel, declared, text)
         of.setdefault(kernel.name, []).append((name, declared, text))
     for variants in of.values():
-        variants.sort(key=lambda v: (-v[0].count("."), v[0]))
+        variants.sort(key=lambda v: (".serial" not in v[0], -v[0].count("."), v[0]))
     return common, of
 
 
@@ -204,5 +205,6 @@ GENERATED = {
     "web/src/gen/shaders.ts": typescript,
     "web/src/gen/shaders_bytes.ts": typescript_part("bytes"),
     "web/src/gen/shaders_images.ts": typescript_part("images"),
+    "web/src/gen/shaders_serial.ts": typescript_part("serial"),
     "web/src/gen/shaders_training.ts": typescript_part("training"),
 }

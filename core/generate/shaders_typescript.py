@@ -267,6 +267,11 @@ def part_of(name: str) -> str:
     return PARTS.get(next(folders, ""), "")
 
 
+def for_all(variants):
+    """The shaders of a kernel that are not for GPUs in software alone."""
+    return [variant for variant in variants if ".serial" not in variant[0]]
+
+
 def kernel_of(kernel, variants) -> list[str]:
     """A KernelShaders by its name."""
     params = " ".join(
@@ -311,7 +316,7 @@ def module(common: str, shaders, kernels, choices, subgroups: str) -> str:
     out.append("export const SHADERS: Record<string, KernelShaders> = {")
     for name, variants in sorted(shaders.items()):
         if part_of(name) == "":
-            out += kernel_of(kernels[name], variants)
+            out += kernel_of(kernels[name], for_all(variants))
     out += ["};", "", "// whole programs of core/sampling, without `const LEVEL`"]
     out += [f"export const {name.upper()} = `\n{text}\n`;" for name, text in choices.items()]
     return "\n".join([*out, ""])
@@ -322,7 +327,10 @@ def part(which: str, shaders, kernels) -> str:
     body = ["/** By kernel; special shaders come first. */"]
     body.append("export const PART: Readonly<Record<string, KernelShaders>> = {")
     for name, variants in sorted(shaders.items()):
-        if part_of(name) == which:
+        serial = for_all(variants) != variants
+        if serial and part_of(name):
+            raise ValueError(f"{name}: shaders for GPUs in software are for language models")
+        if serial if which == "serial" else part_of(name) == which:
             body += kernel_of(kernels[name], variants)
     text = "\n".join([*body, "};", ""])
     code = re.sub(r"`\n.*?\n`", "", text, flags=re.S)  # without WGSL, which has functions as well

@@ -39,18 +39,20 @@ def _loads(path):
 
 
 @functools.cache
-def opened(library="wgpudawn"):
-    """A WebGPUEngine of this process, or why there is none."""
+def opened(library="wgpudawn", serial=False):
+    """A WebGPUEngine of this process, or why there is none. serial: see there; by default the
+    shaders are those of GPUs that are none in software.
+    """
     prepare()
     try:
-        return WebGPUEngine(threads=1, library=library)
+        return WebGPUEngine(threads=1, library=library, serial=serial)
     except EngineError as e:
         return str(e)
 
 
-def gpu(library="wgpudawn"):
+def gpu(library="wgpudawn", serial=False):
     """A WebGPUEngine of this process; skips the test where there is none."""
-    found = opened(library)
+    found = opened(library, serial)
     if isinstance(found, str):
         pytest.skip(found)
     return found

@@ -72,11 +72,11 @@ def op_plans(monkeypatch):
     return found
 
 
-def printed(data):
+def printed(data, serial=False):
     """The programs of each step, as web/test/reader/programs.ts prints them."""
     largest = [high for _, high in register_ranges(data)]
     out = []
-    for i, step in enumerate(steps_of(data)):
+    for i, step in enumerate(steps_of(data, serial)):
         spans = [
             None if v is None or not v.buffer else Span(v.buffer, 0, 1 << 20, v.offset)
             for v in step.operands
@@ -174,6 +174,7 @@ def test_both_languages_print_the_same_programs(monkeypatch):
         plans += [plan.data for plan in program.plans.values()]
     encoded = [base64.b64encode(plan).decode() for plan in plans]
     got = answers({"plans": encoded, "loaded": [], "numbers": NUMBERS})
+    assert got["serial"] == [printed(plan, serial=True) for plan in plans]
     assert got["numbers"] == [repr(x) for x in NUMBERS]
     want = [printed(plan) for plan in plans]
     texts = {text for plan in want for step in plan for text, _, _ in step}

@@ -1,6 +1,6 @@
 // groups: rows
 // group: 64
-// alone: cols <= 64 and rows >= 64
+// alone: cols <= 64 and rows >= 64 or serial and cols <= 8192
 // alike: any
 //
 // A workgroup computes a row: its sum, then the variance of centred values, then y.

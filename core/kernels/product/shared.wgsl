@@ -13,6 +13,14 @@ fn zero_at(column: u32, blk: u32) -> f32 {
   if (has_zeros) { return zero_of(column, blk); }
   return f32(1u << (bits - 1u));
 }
+fn zeros_at(column: vec4u, blk: u32) -> vec4f {
+  if (!has_zeros) { return vec4f(f32(1u << (bits - 1u))); }
+  return vec4f(zero_of(column.x, blk), zero_of(column.y, blk), zero_of(column.z, blk),
+    zero_of(column.w, blk));
+}
+fn scales_of(at: vec4u) -> vec4f {
+  return vec4f(scales(at.x), scales(at.y), scales(at.z), scales(at.w));
+}
 fn ended(to: u32, column: u32, sum: f32) {
   var s = sum;
   if (has_bias) { s += bias(column); }

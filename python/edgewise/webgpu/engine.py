@@ -43,6 +43,7 @@ class WebGPUEngine(NativeEngine):
     Args:
         threads: of the engine in C; by default one per core.
         library, subgroups: see Gpu.
+        serial: whether to prefer shaders without barriers; None: if the GPU is one in software.
 
     Attributes:
         machine: what shaders refer to that differs between machines (packing.declarations).
@@ -52,9 +53,14 @@ class WebGPUEngine(NativeEngine):
     """
 
     def __init__(
-        self, threads: int | None = None, library: str | None = None, subgroups: bool = True
+        self,
+        threads: int | None = None,
+        library: str | None = None,
+        subgroups: bool = True,
+        serial: bool | None = None,
     ) -> None:
         self.gpu = Gpu(library, subgroups)
+        self.serial = self.gpu.software if serial is None else serial
         super().__init__(threads)
         self.host_device = EngineDevice(self)
         self.pipelines = Pipelines(self.gpu)

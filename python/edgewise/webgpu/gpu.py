@@ -55,6 +55,7 @@ class Gpu:
         device: its GPUDevice.
         dots: whether WGSL has products of four packed bytes here.
         subgroups: whether programs use subgroups.
+        software: whether the adapter is one in software.
         name: of the adapter, its driver and the library, for `info`.
         limits: {name: number} of the device.
 
@@ -77,6 +78,7 @@ class Gpu:
             ) from e
         info = adapter.info
         self.name = f"{info['device']}, {info['description']} ({self.wgpu.__name__})"
+        self.software = str(info.get("adapter_type", "")).upper() == "CPU"
         self.limits: dict[str, int] = dict(self.device.limits)
         self.dots = self._compiles(DOTS)
         self.subgroups = bool(features) and self._compiles(forms.TEST)

@@ -72,7 +72,7 @@ class WebGPUPlan(LoadedPlan):
     def _prepare(self) -> None:
         """Makes the plan's own buffers, and decides how its steps run."""
         plan, engine, device = self.plan, self.engine, self.engine.gpu.device
-        self.steps = steps_of(plan.data)
+        self.steps = steps_of(plan.data, engine.serial)
         self.ranges = register_ranges(plan.data)
         self.values, self.rules = [low for low, _ in self.ranges], register_rules(plan.data)
         for i, (low, high) in enumerate(self.ranges):

@@ -53,11 +53,13 @@ class PlanStep:
         kernel: its contract.
         params: by name; numbers, Linear, or lists of them.
         operands: in the order of the contract, None where absent.
+        serial: whether it runs on a GPU in software, which takes long for barriers.
     """
 
     kernel: Kernel
     params: Params
     operands: tuple[StepOperand | None, ...]
+    serial: bool = False
 
     @property
     def dynamic(self) -> bool:
@@ -85,8 +87,8 @@ class PlanStep:
         return any(0 in c if isinstance(c, list) else c == 0 for c in counts)
 
 
-def steps_of(data: bytes) -> list[PlanStep]:
-    """All steps of a plan, init steps first. The engine has checked the plan."""
+def steps_of(data: bytes, serial: bool = False) -> list[PlanStep]:
+    """All steps of a plan, init steps first. The engine has checked it. serial: as of PlanStep."""
     kernels = kernel_table().kernels
     header = HEADER.unpack_from(data)
     out, at = [], header[HEADER_STEPS_AT]
@@ -112,6 +114,7 @@ def steps_of(data: bytes) -> list[PlanStep]:
                     None if o[0] == NONE else StepOperand(o[0], o[2], o[1] - 1, o[3])
                     for o in operands
                 ),
+                serial,
             )
         )
         at += step_bytes

@@ -89,9 +89,9 @@ def grid_of(variant: Variant, values: Mapping[str, object]) -> tuple[int, int]:
 
 
 def conditions_of(step: PlanStep, largest: Sequence[int]) -> dict[str, object]:
-    """What conditions of shaders refer to: parameters, and has_<operand>."""
+    """What conditions of shaders refer to: parameters, has_<operand>, and serial."""
     present = {f"has_{o.name}": v is not None for o, v in zip(step.kernel.operands, step.operands)}
-    return {**step.values(largest), **present}
+    return {**step.values(largest), **present, "serial": step.serial}
 
 
 def stages_of(step: PlanStep, largest: Sequence[int]) -> list[Variant]:

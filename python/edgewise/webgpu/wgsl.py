@@ -141,7 +141,9 @@ def program_of(
             f"@group(0) @binding({FIRST_BINDING + i}) var<storage, {mode}> bound{i}:"
             f" array<{b.stored}>;"
         )
-    if guarded and fails:  # others write the error meanwhile: one of the group reads it
+    if guarded and fails and "element" in variant.parts:
+        body = f"if (atomicLoad(&errors[0]) != 0u) {{ return; }} {body}"
+    elif guarded and fails:  # others write the error meanwhile: one of the group reads it
         lines.append("var<workgroup> seen_error: u32;")
         body = (
             "if (lane == 0u) { seen_error = atomicLoad(&errors[0]); }"

@@ -44,6 +44,7 @@ export const parts: Record<WorkerPart, string> = {
   "worker-voices": new URL("./worker-voices.js", import.meta.url).href,
   "worker-webgpu": new URL("./worker-webgpu.js", import.meta.url).href,
   "worker-webgpu-bytes": new URL("./worker-webgpu-bytes.js", import.meta.url).href,
+  "worker-webgpu-serial": new URL("./worker-webgpu-serial.js", import.meta.url).href,
   "worker-webgpu-images": new URL("./worker-webgpu-images.js", import.meta.url).href,
   "worker-webgpu-training": new URL("./worker-webgpu-training.js", import.meta.url).href,
   "worker-training": new URL("./worker-training.js", import.meta.url).href,

@@ -22,6 +22,7 @@ export const WORKER_PARTS = [
   "worker-voices",
   "worker-webgpu",
   "worker-webgpu-bytes",
+  "worker-webgpu-serial",
   "worker-webgpu-images",
   "worker-webgpu-training",
 ] as const;

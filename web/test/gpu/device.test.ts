@@ -253,7 +253,8 @@ test("shaders that language models do not run are parts", async () => {
   assert.deepEqual([...kernelsOf(plan("float32"))], ["gemm"]);
   assert.deepEqual([...kernelsOf(plan("int8"))], ["pack_integer", "integer_product"]);
   const kernels = ["gemm", "conv", "recurrent", "optimizer", "pool", "pack_integer"];
-  assert.deepEqual(missingParts(kernels, {}), ["images", "training", "bytes"]);
+  assert.deepEqual(missingParts(kernels, {}, false), ["images", "training", "bytes"]);
   await loadParts(["images"], { machine: {}, wasm: undefined as unknown as Device });
-  assert.deepEqual(missingParts(["conv", "optimizer"], {}), ["training"]);
+  assert.deepEqual(missingParts(["conv", "optimizer"], {}, false), ["training"]);
+  assert.deepEqual(missingParts(["gemm"], {}, true), ["serial"]); // a GPU in software
 });

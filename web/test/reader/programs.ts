@@ -1,6 +1,7 @@
 // Prints the WGSL programs of plans as JSON, for tests/gpu/test_programs.py. Reads from standard
 // input: `plans`, of whose steps each is printed alone; `loaded`, whose steps are grouped as a
-// device does it, with what C says that they touch; and `numbers`.
+// device does it, with what C says that they touch; and `numbers`. `serial` are
+// the programs of `plans` for GPUs in software.
 import { readFileSync } from "node:fs";
 import type { Device, PlanHandle } from "../../src/device/device.ts";
 import type { ResolvedStep } from "../../src/device/wasm/resolve.ts";
@@ -33,7 +34,7 @@ const none = { machine: {}, wasm: undefined as unknown as Device };
 await loadParts(["images", "training"], none);
 const bytesOf = (base64: string): Uint8Array => Buffer.from(base64, "base64");
 
-const printed = plans.map((plan) => {
+const print = (plan: string): unknown => {
   const { steps, registers } = partsOf(bytesOf(plan));
   const largest = registers.map(([, high]) => high);
   return steps.map((step, i) => {
@@ -54,7 +55,8 @@ const printed = plans.map((plan) => {
       return [inSubgroups(text), ranges, offsets[0]];
     });
   });
-});
+};
+const printed = plans.map(print);
 
 /** A plan on a GPU that compiles nothing. */
 class Printed extends GpuPlan {
@@ -88,4 +90,6 @@ const grouped = loaded.map(({ plan, kinds }, i) => {
       : [],
   );
 });
-process.stdout.write(JSON.stringify({ printed, grouped, numbers: numbers.map(decimal) }));
+await loadParts(["serial"], none);
+const serial = plans.map(print);
+process.stdout.write(JSON.stringify({ printed, serial, grouped, numbers: numbers.map(decimal) }));

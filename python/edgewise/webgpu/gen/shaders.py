@@ -258,6 +258,78 @@ fn above_l(p: u32, q: u32) -> bool { return long_less(x(q), x(p)); }
     ],
     "attention": [
         (
+            "attention.serial",
+            {
+                'threads': 'batch * heads * q_len * 4',
+                'group': '4',
+                'apply': 'masked = masked_{mask_type}',
+                'when': 'serial and v_dim <= 1024',
+            },
+            """\
+const COLUMNS = (v_dim + 3) / 4;
+fn element(i: u32) {
+  let lane = i % 4u;
+  let at = i / 4u;
+  let row = at % q_len;
+  let bh = at / q_len;
+  let h = bh % heads;
+  let b = bh / heads;
+  let kv = h * kv_heads / heads;
+  var end = u32(kv_len);
+  var position_ = i32(row) + i32(past);
+  if (has_lengths) {
+    let valid = lengths(b);
+    end = min(end, u32(max(valid, 0)));
+    position_ = valid - i32(q_len) + i32(row);
+  }
+  var begin = 0u;
+  if (causal > 0) { end = min(end, u32(max(position_ + i32(causal), 0))); }
+  if (window > 0) { begin = u32(max(position_ - i32(window) + 1, 0)); }
+  var high = LOWEST;
+  var total = 0f;
+  if (has_sink) {
+    high = sink(h);
+    total = 1f;
+  }
+  let query = b * q_b + h * q_h + row * q_s;
+  var y_: array<f32, COLUMNS>;
+  for (var j = begin; j < end; j++) {
+    var s = 0f;
+    let source = b * k_b + kv * k_h + j * k_s;
+    for (var d = 0u; d < head_dim; d++) { s += q(query + d) * k(source + d); }
+    s *= scale;
+    if (softcap > 0f) { s = softcap * safe_tanh(s / softcap); }
+    if (has_mask) { s = masked(s, b * m_b + h * m_h + row * m_q + j * m_k); }
+    if (s > LOWEST) {
+      let top = max(high, s);
+      let w = exp(s - top);
+      let old = select(exp(high - top), 0f, total == 0f);
+      total = total * old + w;
+      high = top;
+      let value = b * v_b + kv * v_h + j * v_s;
+      for (var c = 0u; c < COLUMNS; c++) {
+        let column = c * 4u + lane;
+        if (column < v_dim) { y_[c] = y_[c] * old + w * v(value + column); }
+      }
+    }
+  }
+  for (var c = 0u; c < COLUMNS; c++) {
+    let column = c * 4u + lane;
+    if (column < v_dim) {
+      var r = y_[c] / total;
+      if (total == 0f) {
+        r = 0f;
+        if (nan_to_zero == 0) { r = quiet_nan(lane + 1u); }
+      }
+      y_set(b * y_b + h * y_h + row * y_s + column, r);
+    }
+  }
+}
+fn masked_f(s: f32, at: u32) -> f32 { return s + mask(at); }
+fn masked_u(s: f32, at: u32) -> f32 { return select(LOWEST, s, mask(at) != 0u); }
+""",
+        ),
+        (
             "attention",
             {
                 'groups': 'batch * heads * q_len',
@@ -1144,6 +1216,50 @@ fn zero_of(row: u32, part: u32) -> f32 {
     ],
     "gemm": [
         (
+            "gemm.serial",
+            {
+                'threads': 'batch0 * batch1 * m * ceil_div(n, 4)',
+                'group': '8',
+                'when': 'serial and m < 4',
+                'apply': 'number = number_{b_type}; activate = activate_{activation}',
+            },
+            """\
+fn element(i: u32) {
+  let across = ceil_div(n, 4u);
+  let row = i / across % m;
+  let batch = i / across / m;
+  let p = batch / batch1;
+  let q = batch - p * batch1;
+  let first = i % across * 4u;
+  var from_a = p * a0 + q * a1 + row * a_row;
+  var from_b = p * b0 + q * b1 + four(first, n, b_col);
+  var s = vec4f();
+  for (var d = 0u; d < k; d++) {
+    s = fma(vec4f(a(from_a)), b_of(from_b), s);
+    from_a += a_col;
+    from_b += vec4u(b_row);
+  }
+  let to = p * y0 + q * y1 + row * y_row;
+  for (var j = 0u; j < 4u; j++) {
+    if (first + j < n) { ended_scaled(to + first + j, row, first + j, s[j]); }
+  }
+}
+fn ended_scaled(to: u32, row: u32, column: u32, sum: f32) {
+  var v = alpha * sum;
+  if (has_bias) { v += beta * bias(row * bias_row + column * bias_col); }
+  v = activate(v);
+  if (has_residual) { v += residual(to); }
+  y_set(to, v);
+}
+fn b_of(at: vec4u) -> vec4f {
+  return vec4f(number(b(at.x)), number(b(at.y)), number(b(at.z)), number(b(at.w)));
+}
+fn four(first: u32, count: u32, stride: u32) -> vec4u {
+  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
+}
+""",
+        ),
+        (
             "gemm.few",
             {
                 'groups': 'batch0 * batch1 * m * ceil_div(n, 4 if b_row == 1 else 32)',
@@ -1716,6 +1832,151 @@ fn element(i: u32) {
     ],
     "matmul_nbits": [
         (
+            "matmul_nbits.serial",
+            {
+                'threads': 'm * ceil_div(n, 4)',
+                'group': '8',
+                'when': 'serial and m < 4 and format == 0 and transposed == 0 and block * bits % 32 == 0',
+                'apply': 'activate = activate_{activation}; zero_of = zero_of_{zero_type}',
+            },
+            """\
+const EACH = 32 / bits;
+const BLOCKS = (k + block - 1) / block;
+const WORDS = block * bits / 32;
+fn element(i: u32) {
+  let across = ceil_div(n, 4u);
+  let row = i / across;
+  let first = i % across * 4u;
+  let column = min(first + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
+  var s = vec4f();
+  var at = column * (BLOCKS * WORDS);
+  var source = row * a_row;
+  var d = 0u;
+  for (var blk = 0u; blk < BLOCKS; blk++) {
+    let zero = zeros_at(column, blk);
+    var t = vec4f();
+    for (var w = 0u; w < WORDS; w++) {
+      var word = vec4u(b_word(at.x), b_word(at.y), b_word(at.z), b_word(at.w));
+      for (var e = 0u; e < EACH; e++) {
+        if (k % block == 0 || d < k) {
+          t = fma(vec4f(a(source)), vec4f(word & vec4u((1u << bits) - 1u)) - zero, t);
+        }
+        word >>= vec4u(bits);
+        source++;
+        d++;
+      }
+      at += vec4u(1u);
+    }
+    s = fma(t, scales_of(column * BLOCKS + blk), s);
+  }
+  for (var j = 0u; j < 4u; j++) {
+    if (first + j < n) { ended(row * y_row + first + j, first + j, s[j]); }
+  }
+}
+fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
+fn zero_of_u(column: u32, blk: u32) -> f32 {
+  const row_bytes = (BLOCKS * bits + 7) / 8;
+  let bit = blk * bits;
+  let byte = zeros(column * row_bytes + bit / 8u);
+  return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+fn zeros_at(column: vec4u, blk: u32) -> vec4f {
+  if (!has_zeros) { return vec4f(f32(1u << (bits - 1u))); }
+  return vec4f(zero_of(column.x, blk), zero_of(column.y, blk), zero_of(column.z, blk),
+    zero_of(column.w, blk));
+}
+fn scales_of(at: vec4u) -> vec4f {
+  return vec4f(scales(at.x), scales(at.y), scales(at.z), scales(at.w));
+}
+fn ended(to: u32, column: u32, sum: f32) {
+  var s = sum;
+  if (has_bias) { s += bias(column); }
+  s = activate(s);
+  if (has_residual) { s += residual(to); }
+  y_set(to, s);
+}
+""",
+        ),
+        (
+            "matmul_nbits.serial_rows",
+            {
+                'threads': 'ceil_div(m, 4) * ceil_div(n, 4)',
+                'group': '8',
+                'when': 'serial and m >= 4 and format == 0 and transposed == 0 and block * bits % 32 == 0',
+                'apply': 'activate = activate_{activation}; zero_of = zero_of_{zero_type}',
+            },
+            """\
+const EACH = 32 / bits;
+const BLOCKS = (k + block - 1) / block;
+const WORDS = block * bits / 32;
+fn element(i: u32) {
+  let across = ceil_div(n, 4u);
+  let row0 = i / across * 4u;
+  let first = i % across * 4u;
+  let column = min(first + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
+  var s = mat4x4f();
+  var at = column * (BLOCKS * WORDS);
+  var source = four(row0, m, a_row);
+  var d = 0u;
+  for (var blk = 0u; blk < BLOCKS; blk++) {
+    let zero = zeros_at(column, blk);
+    let factor = scales_of(column * BLOCKS + blk);
+    for (var w = 0u; w < WORDS; w++) {
+      var word = vec4u(b_word(at.x), b_word(at.y), b_word(at.z), b_word(at.w));
+      for (var e = 0u; e < EACH; e++) {
+        if (k % block == 0 || d < k) {
+          s = added(s, a_of(source), (vec4f(word & vec4u((1u << bits) - 1u)) - zero) * factor);
+        }
+        word >>= vec4u(bits);
+        source += vec4u(1u);
+        d++;
+      }
+      at += vec4u(1u);
+    }
+  }
+  for (var r = 0u; r < 4u; r++) {
+    for (var j = 0u; j < 4u; j++) {
+      if (row0 + r < m && first + j < n) {
+        ended((row0 + r) * y_row + first + j, first + j, s[r][j]);
+      }
+    }
+  }
+}
+fn zero_of_f(column: u32, blk: u32) -> f32 { return zeros(column * BLOCKS + blk); }
+fn zero_of_u(column: u32, blk: u32) -> f32 {
+  const row_bytes = (BLOCKS * bits + 7) / 8;
+  let bit = blk * bits;
+  let byte = zeros(column * row_bytes + bit / 8u);
+  return f32((byte >> (bit % 8u)) & ((1u << bits) - 1u));
+}
+fn zeros_at(column: vec4u, blk: u32) -> vec4f {
+  if (!has_zeros) { return vec4f(f32(1u << (bits - 1u))); }
+  return vec4f(zero_of(column.x, blk), zero_of(column.y, blk), zero_of(column.z, blk),
+    zero_of(column.w, blk));
+}
+fn scales_of(at: vec4u) -> vec4f {
+  return vec4f(scales(at.x), scales(at.y), scales(at.z), scales(at.w));
+}
+fn ended(to: u32, column: u32, sum: f32) {
+  var s = sum;
+  if (has_bias) { s += bias(column); }
+  s = activate(s);
+  if (has_residual) { s += residual(to); }
+  y_set(to, s);
+}
+fn added(s: mat4x4f, p: vec4f, q: vec4f) -> mat4x4f {
+  return mat4x4f(
+    fma(vec4f(p.x), q, s[0]), fma(vec4f(p.y), q, s[1]),
+    fma(vec4f(p.z), q, s[2]), fma(vec4f(p.w), q, s[3])
+  );
+}
+fn a_of(at: vec4u) -> vec4f { return vec4f(a(at.x), a(at.y), a(at.z), a(at.w)); }
+fn four(first: u32, count: u32, stride: u32) -> vec4u {
+  return min(first + vec4u(0u, 1u, 2u, 3u), vec4u(count - 1u)) * stride;
+}
+""",
+        ),
+        (
             "matmul_nbits.rows",
             {
                 'groups': 'ceil_div(m, 8) * ceil_div(n, 4)',
@@ -1929,7 +2190,7 @@ fn value(i: u32) -> f32 {
             {
                 'groups': 'rows',
                 'group': '64',
-                'alone': 'cols <= 64 and rows >= 64',
+                'alone': 'cols <= 64 and rows >= 64 or serial and cols <= 8192',
                 'alike': 'any',
             },
             """\
@@ -3349,7 +3610,7 @@ fn joined_2_4(to: u32, source: u32) -> u32 {
             {
                 'groups': 'rows',
                 'group': '64',
-                'alone': 'cols <= 64 and rows >= 64',
+                'alone': 'cols <= 64 and rows >= 64 or serial and cols <= 8192',
             },
             """\
 fn run(row: u32, lane: u32) {

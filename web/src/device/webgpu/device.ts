@@ -381,7 +381,7 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
       this.arenas.bind(plan);
     };
     try {
-      const parts = missingParts(kernelsOf(bytes), this.machine);
+      const parts = missingParts(kernelsOf(bytes), this.machine, this.gpu.software);
       this.add(parts.length ? () => loadParts(parts, this).then(make) : make);
     } catch (e) {
       this.freePlan(handle);

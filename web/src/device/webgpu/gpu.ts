@@ -45,6 +45,8 @@ export class Gpu {
     readonly device: GPUDevice,
     /** The adapter, for `info`. */
     readonly name: string,
+    /** Whether it is one in software. */
+    readonly software: boolean,
   ) {
     const { features, limits } = device;
     this.subgroups = features.has("subgroups");
@@ -83,7 +85,8 @@ export class Gpu {
     if (!adapter)
       throw new EngineError("the browser finds no GPU that WebGPU can use", "webgpu", REMEDY);
     const info: Partial<GPUAdapterInfo> = adapter.info ?? adapter;
-    if (!software && (info.isFallbackAdapter ?? adapter.isFallbackAdapter))
+    const isSoftware = !!(info.isFallbackAdapter ?? adapter.isFallbackAdapter);
+    if (!software && isSoftware)
       throw new EngineError("the browser's GPU is one in software", "webgpu", REMEDY);
     const language = gpu.wgslLanguageFeatures as ReadonlySet<string> | undefined;
     const asked = language?.has("subgroup_id") && adapter.features?.has("subgroups");
@@ -94,7 +97,7 @@ export class Gpu {
       const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
       const { vendor, architecture, description } = info;
       const words = description || [vendor, architecture].filter(Boolean).join(" ");
-      return new Gpu(device, words || "unnamed adapter");
+      return new Gpu(device, words || "unnamed adapter", isSoftware);
     } catch (e) {
       throw new EngineError(`the GPU gives no device (${message(e)})`, "webgpu", REMEDY);
     }

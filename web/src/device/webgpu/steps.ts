@@ -59,9 +59,12 @@ export function withRegisters(param: Param, registers: readonly number[]): numbe
   return Array.isArray(param) ? param.map(at) : at(param);
 }
 
-/** The parameters with these registers, and `has_<operand>`. */
+/** Whether steps run on a GPU in software, which takes long for barriers. */
+export const mode = { serial: false };
+
+/** The parameters with these registers, `has_<operand>` and `serial`. */
 export function valuesOf(step: PlanStep, registers: readonly number[]): Values {
-  const out: Record<string, unknown> = {};
+  const out: Record<string, unknown> = { ...mode };
   for (const [name, x] of step.params) out[name] = withRegisters(x, registers);
   step.contract?.operands.forEach(({ name }, i) => {
     out[`has_${name}`] = step.operands[i] !== undefined;

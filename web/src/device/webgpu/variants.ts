@@ -10,7 +10,7 @@ import {
 } from "../../gen/shaders.ts";
 import type { Device } from "../device.ts";
 import { classOf, type Machine } from "./accessors.ts";
-import { elementType, follows, type PlanStep, valuesOf } from "./steps.ts";
+import { elementType, follows, mode, type PlanStep, valuesOf } from "./steps.ts";
 
 /** Workgroups in the first dimension of a grid, all that WebGPU promises. */
 export const FOLD = 65535;
@@ -141,7 +141,7 @@ function named({ contract, params }: PlanStep, parameter: string): string {
 // Shaders that language models do not run are scripts of their own, loaded for the first plan with
 // a kernel of theirs.
 
-type Part = (typeof PART_OF)[string];
+type Part = (typeof PART_OF)[string] | "serial";
 type Loaded = Promise<{
   PART: Readonly<Record<string, KernelShaders>>;
   machineOf?(wasm: Device): Promise<Machine>;
@@ -149,13 +149,21 @@ type Loaded = Promise<{
 
 const LOAD: Readonly<Record<Part, () => Loaded>> = {
   bytes: () => import("./parts/bytes.ts"),
+  serial: () => import("../../gen/shaders_serial.ts"),
   images: () => import("../../gen/shaders_images.ts"),
   training: () => import("../../gen/shaders_training.ts"),
 };
 
-/** Parts with shaders of these kernels that have not been loaded, or not for this machine. */
-export function missingParts(kernels: Iterable<string>, machine: Machine): Part[] {
-  const parts = new Set<Part>();
+/**
+ * Parts with shaders of these kernels that have not been loaded, or not for this machine.
+ * @param software whether the GPU is one in software
+ */
+export function missingParts(
+  kernels: Iterable<string>,
+  machine: Machine,
+  software: boolean,
+): Part[] {
+  const parts = new Set<Part>(software && !mode.serial ? ["serial"] : []);
   for (const kernel of kernels) {
     const part = PART_OF[kernel];
     if (part && (!SHADERS[kernel] || (part === "bytes" && !machine.PANEL))) parts.add(part);
@@ -174,5 +182,9 @@ export async function loadParts(
   for (const { PART, machineOf } of await Promise.all(parts.map((part) => LOAD[part]()))) {
     Object.assign(machine, await machineOf?.(wasm));
     Object.assign(SHADERS, PART);
+  }
+  if (parts.includes("serial")) {
+    mode.serial = true;
+    known.clear();
   }
 }

@@ -122,7 +122,9 @@ export function programOf(
     lines.push(bound(BINDING.OPERANDS + i, `storage, ${mode}`, `bound${i}`, `array<${stored}>`));
   });
   const { group } = variant;
-  if (guarded && fails) {
+  if (guarded && fails && variant.parts.has("element"))
+    body = `if (atomicLoad(&errors[0]) != 0u) { return; } ${body}`;
+  else if (guarded && fails) {
     // others write the error meanwhile: one of the group reads it
     lines.push("var<workgroup> seen_error: u32;");
     body =
