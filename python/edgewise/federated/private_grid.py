@@ -16,9 +16,12 @@ from flwr.app import Error, Message
 
 from .codec import norm_of
 from .grid import REFUSED, TabGrid
+from .protocol import Refusal
+from .secure.group import Lied
 from .secure.plan import FEWEST_MEMBERS, MOST_MEMBERS, Plan, settings_of
 from .secure.privacy import Privacy
 from .secure.quantize import mean_of
+from .secure.suspects import Suspects
 from .sessions import Task
 from .verify import Verified, too_few
 
@@ -78,6 +81,7 @@ class PrivateGrid(TabGrid):
         super().__init__(*args)
         self.secure, self.privacy, self.begin = secure, privacy, begin
         self.population = population
+        self.suspects = Suspects()
 
     @property
     def _central(self) -> Privacy | None:
@@ -147,8 +151,9 @@ class PrivateGrid(TabGrid):
     def _groups(self, tasks: dict[int, Task]) -> list[Part]:
         """The sums of groups, drawn anew in each round."""
         assert self.secure is not None
-        nodes = list(tasks)
-        secrets.SystemRandom().shuffle(nodes)
+        tickets = self.hub.tickets(tasks)
+        known = {n: tickets.get(n) or str(n) for n in tasks}
+        nodes = self.suspects.order(known)
         count = max(1, len(nodes) // self.secure.group, -(-len(nodes) // MOST_MEMBERS))
         asked = []
         for members in (nodes[k::count] for k in range(count)):
@@ -156,7 +161,26 @@ class PrivateGrid(TabGrid):
                 task = self._planned(tasks[members[0]], len(members))
                 asked.append((members, task, self.hub.assign_group(members, task)))
         concurrent.futures.wait([outcome for _, _, outcome in asked])
-        return [self._part(*group) for group in asked]
+        parts = [self._part(*group) for group in asked]
+        out = {
+            n: Refusal("suspect", why) for n in known if (why := self.suspects.out.get(known[n]))
+        }
+        self._suspect(asked, parts, known)
+        if parts and out:
+            parts[0] = dataclasses.replace(parts[0], lost={**parts[0].lost, **out})
+        return parts
+
+    def _suspect(self, asked: list[Any], parts: list[Part], known: dict[int, str]) -> None:
+        """Learns who may have lied from the groups of a round."""
+        for (_, _, outcome), part in zip(asked, parts, strict=True):
+            error = outcome.exception()
+            if error is None:
+                self.suspects.succeeded(known[n] for n in part.members)
+            elif isinstance(error, Lied) and len(error.members) == 1:
+                self.suspects.name(known[error.members[0]], str(error))
+            elif isinstance(error, Lied):
+                self.suspects.lost([known[n] for n in error.members])
+        self.suspects.judge()
 
     def _planned(self, task: Task, size: int) -> Task:
         assert self.secure is not None and task.rules.clip is not None
@@ -230,4 +254,5 @@ class PrivateGrid(TabGrid):
         base = None if self._made is None else self._made[2].sha256
         more = {"base": base, "errors": errors, "names": names, "digests": digests}
         groups = [len(p.members) for p in parts] if self.secure else None
-        return {**record, **more, "groups": groups, "privacy": told}
+        out = len(self.suspects.out)
+        return {**record, **more, "groups": groups, "left_out": out, "privacy": told}

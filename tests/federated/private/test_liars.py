@@ -15,10 +15,11 @@ from edgewise.federated.client_state import ClientState
 from edgewise.federated.codec import Schema
 from edgewise.federated.protocol import Refusal
 from edgewise.federated.secure.crypto import digest, split
-from edgewise.federated.secure.group import Group
+from edgewise.federated.secure.group import Group, Lied
 from edgewise.federated.secure.identity import Identity
 from edgewise.federated.secure.member import Member
 from edgewise.federated.secure.plan import Entry, Plan, Roster, threshold
+from edgewise.federated.secure.suspects import Suspects
 
 from .secure_toys import AUTHORITY, SIZE, Room, identity, members_of, plan_of, wide
 
@@ -154,3 +155,38 @@ def test_a_hub_that_gives_members_settings_of_their_own():
     for other in ({"audit": {"texts": ["public"]}}, *({"config": x} for x in wrong)):
         with pytest.raises(InputError, match="cannot be those of a secure sum"):
             Plan.of({**task, **other})
+
+
+@pytest.mark.parametrize("behaves, found", [(0.0, {"3"}), (0.5, {"3", None})])
+def test_elimination_finds_one_liar_and_nobody_else(behaves, found):
+    """It always lies, or in half of the rounds: then it may never be found."""
+    for seed in range(50):
+        random, suspects = np.random.default_rng(seed), Suspects()
+        for _ in range(8):
+            nodes = suspects.order({n: str(n) for n in range(18)})
+            for members in (nodes[k::3] for k in range(3)):
+                lies = 3 in members and random.random() >= behaves
+                (suspects.lost if lies else suspects.succeeded)([str(n) for n in members])
+            suspects.judge()
+        assert set(suspects.out) <= {"3"} and next(iter(suspects.out), None) in found
+
+
+@pytest.mark.parametrize("gone, known", [({}, [2]), ({0: "unmask"}, [0, 1, 2, 3, 4, 5, 6])])
+def test_who_seals_wrong_shares_is_named(gone, known):
+    """If all members have opened theirs; else one of them may have opened wrong ones."""
+
+    async def work():
+        plan = plan_of(7)
+        members = members_of(plan)
+        honest = members[2]._sealed
+
+        def sealed(roster):
+            members[2]._own = bytes(32)  # shares of another secret than the committed one
+            return honest(roster)
+
+        members[2]._sealed = sealed
+        return await Room(plan, members).play(gone)
+
+    with pytest.raises(Lied, match="the shares of client 2's secret") as raised:
+        run(work())
+    assert raised.value.members == known

@@ -6,6 +6,7 @@ pytest.importorskip("websockets")
 pytest.importorskip("flwr")
 
 import json
+import random
 
 import numpy as np
 from edgewise.errors import InputError
@@ -15,6 +16,7 @@ from edgewise.federated.run_folder import RunFolder
 from edgewise.federated.secure import privacy as mechanism
 from edgewise.federated.secure.budget import epsilon_of
 from edgewise.federated.secure.identity import encoded
+from edgewise.federated.secure.member import Member
 from edgewise.federated.settings import Settings
 
 from ..serving import WEIGHTS, Server
@@ -107,6 +109,27 @@ def test_a_client_that_leaves_is_not_in_the_sum(tmp_path):
         client.end()
     assert (log[0]["participants"], log[0]["refused"]) == (4, 1)
     assert mean_error(server, toys, 1) < 0.1
+
+
+def test_a_member_that_sends_noise_is_left_out(tmp_path, monkeypatch):
+    """Of two groups one loses its sum, until elimination has found who makes it so."""
+    masked = Member.masked
+
+    def lying(member, sealed):
+        whole = masked(member, sealed)
+        subject = member.identity.certificate.subject
+        return random.Random(3).randbytes(len(whole)) if subject == "user-4" else whole
+
+    monkeypatch.setattr(Member, "masked", lying)
+    fields = {**SECURE, "group": 3, "rounds": 4, "authority": encoded(AUTHORITY.public)}
+    _, _, log = play(tmp_path / "run", [Toy(k) for k in range(6)], **fields)
+    lost = [
+        sum("the norm of the group's mean" in e for e in line["errors"].values()) for line in log
+    ]
+    assert lost[0] == lost[1] == 3 and lost[3] == 0
+    assert [line["participants"] for line in log[:2]] == [3, 3]  # the round went on
+    assert (log[3]["left_out"], log[3]["participants"], log[3]["groups"]) == (1, 5, [5])
+    assert [e for e in log[3]["errors"].values() if "groups with it have lost" in e]
 
 
 def test_connections_that_are_lost_in_every_stage(tmp_path):

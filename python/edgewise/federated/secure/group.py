@@ -36,6 +36,27 @@ RENEWED = 3600.0  # seconds; clients renew certificates that expire so soon
 ATTEMPTS = 500  # subsets of shares that are tried if some do not fit
 
 
+class Lied(Refusal):
+    """A group has lost its sum to one of its members.
+
+    Attributes:
+        members: nodes that may have been it; one alone is certain, unless more than n - t others
+            work together against it.
+    """
+
+    def __init__(self, code: str, what: str, members: list[int]) -> None:
+        super().__init__(code, what, "group")
+        self.members = members
+
+
+class Unfit(InputError):
+    """The shares of the secret of the member with this place in the roster do not fit."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(f"the shares of member {place}'s secret do not fit", "unmask")
+        self.place = place
+
+
 @dataclass(frozen=True)
 class Summed:
     """The result of a group.
@@ -293,12 +314,12 @@ class Group:
         given = {self.index[n]: dict(s) for n, s in self.replies[4].items()}
         try:
             total = await asyncio.to_thread(self._unmask, given)
-        except InputError as e:
+        except Unfit as e:
             self._opening = None
             if len(given) < len(self.replies[4]):
                 self._open()  # more came meanwhile
             elif self._final:
-                self._fail(e.what, len(given) + 1)
+                self._refuse(self._unfit(e.place, len(given)))
             return
         except Exception as e:  # whatever hostile members may cause: the round ends
             self._fail(f"the sum cannot be computed ({type(e).__name__})", len(given))
@@ -309,11 +330,11 @@ class Group:
         ):
             clip = norm * self.lattice.step / len(members)
             self._refuse(
-                Refusal(
+                Lied(
                     "sum",
                     f"the norm of the group's mean is {clip:.3g}, above the clip of"
                     f" {self.plan.clip:.3g}: a member has sent noise, or masks that do not cancel",
-                    "group",
+                    members,
                 )
             )
             return
@@ -322,6 +343,18 @@ class Group:
         self._end()
         if not self.outcome.done():
             self.outcome.set_result(Summed(total, members, digests, lost))
+
+    def _unfit(self, place: int, replies: int) -> Lied:
+        """Why there is no sum: a member's shares do not fit. If all members have opened theirs, it
+        has sealed wrong ones; of fewer, a single other one may have opened a wrong share.
+        """
+        node = next(n for n, i in self.index.items() if i == place)
+        known = replies == len(self._known.entries)
+        return Lied(
+            "shares",
+            f"the shares of client {node}'s secret do not fit, of {replies} members",
+            [node] if known else sorted(self.index),
+        )
 
     def _most(self, members: int) -> float:
         """The largest norm of the sum of so many honest members, in integers.
@@ -373,7 +406,7 @@ class Group:
             if hmac.compare_digest(found, entry.commitment if own else entry.mask):
                 self._fitting = some
                 return secret
-        raise InputError(f"the shares of member {i}'s secret do not fit", "unmask")
+        raise Unfit(i)
 
     def _subsets(self, holders: list[int], t: int) -> Iterator[tuple[int, ...]]:
         """Subsets of t members whose shares are tried: those that fitted before, then others by

@@ -1,0 +1,66 @@
+"""Who may have made groups lose their sums.
+
+A member that sends noise as its update, or seals wrong shares, costs its group the sum. Which one
+it was a sum does not tell, but groups are drawn anew in each round: who was in a sum that succeeded
+did not lie there. Who remains of a group that was lost, in the end, has lied.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+
+LEAST_LOST = 2  # groups that were lost with a client before it is left out by elimination
+
+
+class Suspects:
+    """Draws groups so that few of them meet a client that lies, and finds it.
+
+    Attributes:
+        out: {client: why it is left out}, for the rest of the run.
+    """
+
+    def __init__(self) -> None:
+        self.out: dict[str, str] = {}
+        self._cases: list[set[str]] = []  # of each lost group, who may have been it
+        self._lost: dict[str, int] = {}  # groups that were lost with a client, since it was cleared
+
+    def order(self, clients: Mapping[int, str]) -> list[int]:
+        """Nodes in an order of which each n-th ones are a group: by chance, but suspects apart.
+
+        Args:
+            clients: what a client of a node is known by.
+        """
+        nodes = [n for n, who in clients.items() if who not in self.out]
+        secrets.SystemRandom().shuffle(nodes)
+        suspected = set().union(*self._cases)
+        return sorted(nodes, key=lambda n: clients[n] not in suspected)
+
+    def succeeded(self, members: Iterable[str]) -> None:
+        """A sum of these clients was right."""
+        cleared = set(members)
+        for who in cleared:
+            self._lost.pop(who, None)
+        self._cases = [rest for case in self._cases if (rest := case - cleared)]
+
+    def lost(self, members: Sequence[str]) -> None:
+        """A group of these clients has lost its sum to one of them."""
+        for who in members:
+            self._lost[who] = self._lost.get(who, 0) + 1
+        found = set(members)
+        if not any(case <= found for case in self._cases):  # else the same one, more closely known
+            self._cases.append(found)
+
+    def name(self, who: str, why: str) -> None:
+        """Leaves a client out that a group has named."""
+        self.out[who] = why
+        self._cases = [case for case in self._cases if who not in case]
+
+    def judge(self) -> list[str]:
+        """Clients that are left out from now on, after the groups of a round."""
+        alone = {next(iter(case)) for case in self._cases if len(case) == 1}
+        found = sorted(who for who in alone if self._lost.get(who, 0) >= LEAST_LOST)
+        for who in found:
+            count = self._lost[who]
+            self.name(who, f"{count} groups with it have lost their sums, the others were cleared")
+        return found
