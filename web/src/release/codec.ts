@@ -35,7 +35,7 @@ function approximate(base: Bytes, payload: Bytes, where: string): Bytes {
     if (i % BLOCK === 0) scale = scaleOf(payload[2 * block]! | (payload[2 * block + 1]! << 8));
     const level = unzigzag(payload[first + i]!);
     if (Number.isNaN(scale) || Math.abs(level) > LEVELS)
-      throw new ReleaseError("format", "its scales or integers are outside their range", where);
+      throw new ReleaseError("format", "it is damaged", where);
     out[i] = out[i]! + Math.fround(scale * level);
   }
   return new Uint8Array(out.buffer);

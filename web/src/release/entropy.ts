@@ -21,7 +21,7 @@ export async function decodeSegments(
   sizes: readonly number[],
   where: string,
 ): Promise<Bytes> {
-  const bad = (what: string) => new ReleaseError("mismatch", what, where);
+  const bad = () => new ReleaseError("mismatch", "it is damaged", where);
   const number = (at: number) =>
     (data[at]! | (data[at + 1]! << 8) | (data[at + 2]! << 16) | (data[at + 3]! << 24)) >>> 0;
   const segments = sizes.filter((size) => size > 0);
@@ -29,43 +29,43 @@ export async function decodeSegments(
   const table = await inflate(data.slice(4, head), 512 * segments.length, where);
   const all = new Uint16Array(table.buffer);
   const lanes = number(head);
-  let at = head + 4 * lanes + 4;
-  if (!(lanes > 0 && lanes <= MOST_LANES && at <= data.length)) throw bad("its lanes are cut off");
-  const states = Uint32Array.from({ length: lanes }, (_, i) => number(head + 4 * i + 4));
+  const at = head + 4 * lanes + 4;
+  if (!(lanes > 0 && lanes <= MOST_LANES && at <= data.length)) throw bad();
+  const states = Int32Array.from({ length: lanes }, (_, i) => number(head + 4 * i + 4));
+  const words = new Uint16Array(data.slice(at).buffer, 0, (data.length - at) >> 1);
   const out = new Uint8Array(segments.reduce((sum, size) => sum + size, 0));
-  const slots = new Uint8Array(TOTAL);
-  const starts = new Uint16Array(256);
-  let [to, lane, coded] = [0, 0, 0];
+  // of each slot: its value, its distance from the value's first slot, and the frequency less 1
+  const slots = new Int32Array(TOTAL);
+  let [to, word, lane, coded] = [0, 0, 0, 0];
   for (const [i, size] of segments.entries()) {
     const frequencies = all.subarray(256 * i, 256 * i + 256);
     let sum = 0;
     for (let value = 0; value < 256; value++) {
-      starts[value] = sum;
-      slots.fill(value, sum, (sum += frequencies[value]!));
+      const frequency = frequencies[value]!;
+      const entry = value | ((frequency - 1) << 20);
+      for (let i = 0; i < frequency; i++) slots[sum++] = entry | (i << 8);
     }
-    if (sum !== TOTAL) throw bad("its frequencies do not have the right sum");
+    if (sum !== TOTAL) throw bad();
     const end = to + size;
-    if (frequencies[slots[0]!] === TOTAL) {
+    if (slots[0]! >>> 20 === TOTAL - 1) {
       out.fill(slots[0]!, to, end);
       to = end;
     }
     coded += end - to;
     for (; to < end; to++) {
       let x = states[lane]!;
-      const slot = x & (TOTAL - 1);
-      const value = slots[slot]!;
-      x = frequencies[value]! * (x >>> BITS) + slot - starts[value]!;
-      if (x < LOWEST) {
-        x = x * LOWEST + (data[at]! | (data[at + 1]! << 8));
-        at += 2;
-      }
+      const slot = slots[x & (TOTAL - 1)]!;
+      x = (Math.imul((slot >>> 20) + 1, x >>> BITS) + ((slot >>> 8) & (TOTAL - 1))) | 0;
+      // without a branch, which no processor could foresee
+      const low = ((x >>> 16) - 1) >> 31;
+      x = (x << (16 & low)) | (words[word]! & low);
+      word -= low;
       states[lane] = x;
-      out[to] = value;
+      out[to] = slot;
       if (++lane === lanes) lane = 0;
     }
   }
-  if (lanes < MOST_LANES && coded >= 2 * SPACING * lanes) throw bad("it has too few lanes");
-  if (at !== data.length || states.some((x) => x !== LOWEST))
-    throw bad("its words do not end where its bytes do");
+  if (lanes < MOST_LANES && coded >= 2 * SPACING * lanes) throw bad();
+  if (at + 2 * word !== data.length || states.some((x) => x !== LOWEST)) throw bad();
   return out;
 }

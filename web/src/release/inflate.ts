@@ -4,7 +4,7 @@ import { ReleaseError } from "./errors.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-const PIECE = 1 << 12; // of what is unpacked: at most a thousand times as much comes out at once
+const PIECE = 1 << 14; // of what is unpacked: at most a thousand times as much comes out at once
 
 /**
  * Unpacks exactly `size` bytes of zlib's format.
