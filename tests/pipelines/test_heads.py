@@ -98,6 +98,11 @@ def test_options(bert):
     ):
         with pytest.raises(InputError, match=what):
             personalize(bert, EXAMPLES, **options)
+    weighed = personalize(bert, {**EXAMPLES, "gate": tiny.TEXTS[4:]}, class_weight={"gate": 9.0})
+    weighed.remove("gate")  # the weights of labels that are gone have no effect
+    assert weighed(tiny.TEXTS[0]) == personalize(bert, EXAMPLES, class_weight={})(tiny.TEXTS[0])
+    weighed.teach(EXAMPLES, name="further")
+    assert weighed.heads == ["default", "further"]
     mine = personalize(bert, EXAMPLES, name="topics", c=2.0)
     data = mine.save(None)
     for options in ({"c": 3.0}, {"lora": True}, {"other": ["a"]}, {"validation_split": 0.5}):

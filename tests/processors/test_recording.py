@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 import wave
 
@@ -11,7 +12,7 @@ from edgewise.arrays import Array
 from edgewise.errors import InputError
 from edgewise.pipelines.whisper_features import WhisperFeatures
 from edgewise.processors.audio import recording
-from edgewise.processors.audio.decode import read_sound
+from edgewise.processors.audio.decode import read_sound, stream_samples
 from edgewise.processors.audio.recording import Recording, open_sound, part
 from edgewise.processors.reader import audio_processor
 
@@ -63,6 +64,30 @@ def test_files_of_other_formats(folder, short):
     with open_sound(path, 16000) as found:
         assert isinstance(found, Recording)
         assert b"".join(found.pieces()) == bytes(whole.data)
+
+
+def test_samples_that_are_not_finite(folder, short):
+    """In a long file where they are read, in a stream and in memory at once."""
+    data = np.zeros(9000, "<f4")
+    data[7000] = np.nan
+    path = folder / "nan.wav"
+    head = struct.pack("<IHHIIHH", 16, 3, 1, 16000, 64000, 4, 32)
+    path.write_bytes(
+        b"RIFF" + struct.pack("<I", 36 + data.nbytes) + b"WAVEfmt " + head
+        + b"data" + struct.pack("<I", data.nbytes) + data.tobytes()
+    )  # fmt: skip
+    with open_sound(path, 16000) as found:
+        assert found.read(0, 7000) == bytes(28000)
+        with pytest.raises(InputError, match=r"nan\.wav: samples are not finite"):
+            found.read(6999, 2)
+    with pytest.raises(InputError, match=r"nan\.wav: samples are not finite"):
+        open_sound(path, 8000)
+    with pytest.raises(InputError, match="feed: samples are not finite"):
+        stream_samples(data)
+    assert bytes(stream_samples(data[:7000])) == bytes(28000)
+    for given in ("a\0b", b"a\0b"):
+        with pytest.raises(InputError):
+            open_sound(given, 16000)
 
 
 def test_what_is_no_long_file(folder, short):

@@ -6,7 +6,7 @@ import math
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
@@ -83,20 +83,11 @@ class Examples:
 
         Args:
             class_weight: "balanced" (all labels count the same, and the weights add up to the
-                number of examples), {label: weight} or None (1); see check_weights.
-
-        Raises:
-            InputError: a weight is of no label.
+                number of examples), {label: weight} or None (1); see check_weights. Labels
+                that are gone have no effect.
         """
         of_label = [1.0] * len(self.labels)
         if isinstance(class_weight, dict):
-            unknown = sorted(set(class_weight) - set(self.labels))
-            if unknown:
-                raise InputError(
-                    f"there is no label {unknown[0]!r}",
-                    "class_weight",
-                    f"There are: {', '.join(self.labels)}.",
-                )
             of_label = [float(class_weight.get(label, 1.0)) for label in self.labels]
         elif class_weight is not None:
             counts = self.counts()
@@ -144,6 +135,15 @@ def is_positive(value: Any) -> bool:
     """Whether a value is a number above 0 that a float can be."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return number and 0 < value <= sys.float_info.max
+
+
+def check_labels(class_weight: Any, labels: Mapping[str, Any]) -> None:
+    """Raises InputError if a weight is of no label."""
+    for label in class_weight if isinstance(class_weight, Mapping) else ():
+        if label not in labels:
+            raise InputError(
+                f"there is no label {label!r}", "class_weight", f"There are: {', '.join(labels)}."
+            )
 
 
 def check_weights(class_weight: Any) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from ..arrays import Array, as_input
-from ..declare.dtypes import FLOAT
+from ..arrays import Array
 from ..errors import InputError
+from ..processors.audio.decode import stream_samples
 from ..processors.audio.recording import PIECE, Recording, Samples, open_sound, part
 from ..session import InferenceSession
 from .base import Pipeline
@@ -146,12 +146,10 @@ class VoiceStream:
             {"start": sample} and {"end": sample}, counted from the stream's beginning
 
         Raises:
-            InputError: `samples` has another type or several dimensions.
+            InputError: `samples` has another type or several dimensions, or is not finite. The
+                stream goes on.
         """
-        dtype, shape, data = as_input(samples, "samples", FLOAT)
-        if dtype != FLOAT or len(shape) != 1:
-            raise InputError(f"samples of shape {shape}", "feed", "Give float32 [n].")
-        found = map(self.events.next, self.windows.feed(memoryview(data).cast("B")))
+        found = map(self.events.next, self.windows.feed(stream_samples(samples)))
         return [event for event in found if event is not None]
 
 

@@ -18,6 +18,18 @@ from .tokenization.token import Token
 STRATEGIES = ("longest_first", "only_first", "only_second", "do_not_truncate")
 
 
+def check_characters(text: str) -> None:
+    """Raises InputError for half of a surrogate pair, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"character {error.start} is half of a surrogate pair",
+            "text",
+            'Make texts of bytes with errors="replace".',
+        ) from None
+
+
 @dataclass
 class Encoding:
     """A text or a pair, or a part of it, as a model reads it. All lists have one entry per token.

@@ -21,6 +21,7 @@ from .encoding import (
     Encoding,
     Template,
     Token,
+    check_characters,
     joined_words,
     library_tokens,
     read_template,
@@ -304,10 +305,12 @@ class Tokenizer:
 
         Raises:
             TokenizerError: the tokenizer cannot be used. TypeError: text is not a string.
+            InputError: it has half of a surrogate pair.
         """
         if not isinstance(text, str):
             raise TypeError(f"encode needs a string, not {type(text).__name__}")
         self._bounded(len(text), "encode")
+        check_characters(text)
         return self._guarded(
             lambda: self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         )
@@ -367,6 +370,7 @@ class Tokenizer:
         if not isinstance(text, str) and not all(isinstance(w, str) for w in text):
             raise TypeError("encodings needs a string or a list of strings")
         self._bounded(len(text) if isinstance(text, str) else sum(map(len, text)), "encode")
+        check_characters(text if isinstance(text, str) else "".join(text))
 
         def call() -> list[Token]:
             if not isinstance(self.backend, PythonTokenizer):

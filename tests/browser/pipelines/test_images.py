@@ -145,6 +145,7 @@ def test_pictures_that_are_refused(page, reference):
               { data: new Uint8Array(4), width: 20000, height: 20000, channels: 4 },
               7,
               null,
+              "http://[",
             ])
               errors.push(await p(input).then(
                 () => "nothing",

@@ -145,6 +145,18 @@ def test_answers(page, references):
     options = {"max_seq_len": 48, "doc_stride": 16, "top_k": 3}
     got = call(page, "question-answering", [QUESTION, CONTEXT, options])
     close(got, pipe(QUESTION, CONTEXT, **options))
+    refused = page.run(
+        """
+            const p = await ew.pipeline("question-answering", arg);
+            const said = [];
+            for (const [question, context] of [["a", ""], ["", "a"]])
+              said.push(await p({ question, context }).catch((e) => e.message));
+            await p.dispose();
+            return said;
+        """,
+        "/files/tasks/question-answering.edge",
+    )
+    assert all("no question with a context" in text for text in refused), refused
 
 
 def test_a_folder_is_compiled_once(page, references):

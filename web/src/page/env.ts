@@ -1,5 +1,6 @@
 import type { PythonUrls } from "../protocol/compiler.ts";
 import type { EngineFiles, Urls } from "../protocol/loading.ts";
+import { InputError } from "../shared/errors.ts";
 import type { DeviceName, Flavour } from "../shared/platform.ts";
 import { workerScript } from "../shared/script.ts";
 import { assets, parts, python, resolve } from "./assets.ts";
@@ -160,5 +161,9 @@ function folder(url: string): string {
 
 /** Resolves an address relative to the page's base URL. */
 export function full(url: string): string {
-  return new URL(resolve(url), baseUrl()).href;
+  try {
+    return new URL(resolve(url), baseUrl()).href;
+  } catch {
+    throw new InputError("it is no address", url.slice(0, 200), "Check it.");
+  }
 }

@@ -8,6 +8,7 @@ import type { TaskHost } from "../../src/worker/pipelines/host.ts";
 import { candidates } from "../../src/worker/pipelines/inputs.ts";
 import { Options } from "../../src/worker/pipelines/options.ts";
 import type { TaskStream } from "../../src/worker/pipelines/runner.ts";
+import { samplesOf } from "../../src/worker/pipelines/seq2seq/speech/samples.ts";
 import { feedStream, type Make, type Turn } from "../../src/worker/pipelines/sounds/streams.ts";
 
 const never = new AbortController().signal;
@@ -49,6 +50,14 @@ test("what is sent before it is known that a stream failed opens no other one", 
   for (let i = 0; i < 70; i++) assert.deepEqual(await feed({ last: i === 69 }), []);
   assert.equal(made, 1);
   await assert.rejects(feed({ first: true }), /it failed/); // there is room for further ones
+});
+
+test("samples that are not finite end a stream", async () => {
+  const feed = worker(async () => stream(async (samples) => [samples.length]));
+  assert.deepEqual(await feed({ first: true }), [4]);
+  await assert.rejects(feed({ samples: Float32Array.of(0, NaN) }), /samples are not finite/);
+  const sound = { name: "a", sampling_rate: 0, samples: Float32Array.of(0, Infinity) };
+  assert.throws(() => samplesOf({} as TaskHost, sound, 16000, never), /a: samples are not finite/);
 });
 
 test("streams that end, fail or are too many close the port to what finds speech", async () => {

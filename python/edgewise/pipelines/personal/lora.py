@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ...arrays import Array, as_input, as_output
-from ...declare.dtypes import FLOAT16, unpack
+from ...declare.dtypes import FLOAT, FLOAT16, unpack
 from ...errors import InputError
 from ...heads.examples import Examples, floats, is_positive
 from ...heads.fit import Head, normalization
@@ -201,15 +201,19 @@ class LoraTraining:
         return dict(zip(names, session.run([f"new_{name}" for name in names], given)))
 
     def _fitted(self, session: ProgramSession, feeds: Feeds) -> Feeds:
-        """Inputs of a length that a plan takes: followed by zeros, or cut."""
+        """Inputs of a length that a plan takes: tokens are followed by zeros, which their mask has
+        too, sounds by themselves, so that nothing is trained on silence; what is longer is cut.
+        """
         found = {}
+        sound = any(as_input(x, n)[0] in (FLOAT, FLOAT16) for n, x in feeds.items())
         for name, value in feeds.items():
             code, shape, data = as_input(value, name)
             raw = bytes(memoryview(data).cast("B"))
             if len(shape) == 2:
                 n = fitting_length([p.described for p in session.plans], name, shape[1])
                 size = n * (len(raw) // shape[1])
-                raw, shape = raw[:size].ljust(size, b"\0"), [1, n]
+                raw = raw * -(-size // len(raw)) if sound else raw.ljust(size, b"\0")
+                raw, shape = raw[:size], [1, n]
             found[name] = as_output(code, list(shape), raw)
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError
-from ...heads.examples import Examples
+from ...heads.examples import Examples, check_labels
 from ...heads.fit import FitOptions, Head, fit
 from ..base import Pipeline
 from ..post.classification import best, check_top_k, scores_of, softmax
@@ -160,6 +160,8 @@ class PersonalPipeline(Pipeline):
         given = {str(label): self._inputs(label, e) for label, e in examples.items()}
         if other:
             given.setdefault(OTHER, []).extend(self._inputs(OTHER, other))
+        if not self._saved:  # of further heads, and after `remove`, the weights may be of others
+            check_labels(self.fitting.class_weight, given)
         with self.lock:
             found: Examples | None = None
             feeds: list[dict[str, Any]] = []

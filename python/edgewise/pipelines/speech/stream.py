@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...arrays import Array, as_input
-from ...declare.dtypes import FLOAT
+from ...arrays import Array
 from ...errors import InputError
+from ...processors.audio.decode import stream_samples
 from ...processors.media import Resampler, sampling_rate
 from ...text.speech.agreement import Agreement, Word
 
@@ -80,7 +80,8 @@ class SpeechStream:
             to be transcribed, where there is such sound.
 
         Raises:
-            InputError: `samples` has another type, rate or several dimensions.
+            InputError: `samples` has another type, rate or several dimensions, or is not finite.
+                The stream goes on.
         """
         return self._take(self._resampled(samples))
 
@@ -107,9 +108,7 @@ class SpeechStream:
         if isinstance(samples, Mapping):
             rate = sampling_rate(samples.get("sampling_rate"))
             samples = samples.get("array", samples.get("raw"))
-        dtype, shape, data = as_input(samples, "samples", FLOAT)
-        if dtype != FLOAT or len(shape) != 1:
-            raise InputError(f"samples of shape {shape}", "feed", "Give float32 [n].")
+        view = stream_samples(samples)
         if self.rate not in (None, rate):
             raise InputError(
                 f"the sampling rate is {rate}, that of the samples before was {self.rate}",
@@ -119,7 +118,6 @@ class SpeechStream:
         if self.rate is None and rate != RATE:
             self.resampler = Resampler(rate, RATE, self.pipe.engine)
         self.rate = rate
-        view = memoryview(data).cast("B") if shape[0] else memoryview(b"")
         return bytes(view) if self.resampler is None else self.resampler.feed(view)
 
     def _take(self, data: bytes) -> list[dict[str, Any]]:

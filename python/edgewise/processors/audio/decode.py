@@ -17,7 +17,7 @@ from ..media import resample_audio, sampling_rate
 from .wav import read_wav
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 MOST_SAMPLES = 1 << 29  # 9 hours at 16 kHz
 
@@ -60,10 +60,29 @@ def read_sound(source: Any, rate: int, mono: bool = True) -> Sound:
     if len(channels) > 1 and not mono:
         raise InputError(f"there are {len(channels)} channels", where, "Give one channel.")
     samples = channels[0] if len(channels) == 1 else mean(channels)
-    if not math.isfinite(sum(samples)):
-        raise InputError("samples are not finite", where, "Record or convert it again.")
+    check_finite(samples, where)
     sound = Array((count,), "float32", memoryview(samples).cast("B").tobytes())
     return Sound(sound if found == rate else resample_audio(sound, found, rate), rate)
+
+
+def check_finite(samples: Iterable[float], where: str) -> None:
+    """Raises InputError if samples are infinite or NaN."""
+    if not math.isfinite(sum(samples)):
+        raise InputError("samples are not finite", where, "Record or convert it again.")
+
+
+def stream_samples(samples: Any) -> memoryview:
+    """The next samples of a stream, float32 [n], as bytes.
+
+    Raises:
+        InputError: they have another type, several dimensions or are not finite.
+    """
+    dtype, shape, data = as_input(samples, "samples", FLOAT)
+    if dtype != FLOAT or len(shape) != 1:
+        raise InputError(f"samples of shape {shape}", "feed", "Give float32 [n].")
+    found = memoryview(data).cast("B") if shape[0] else memoryview(b"")
+    check_finite(found.cast("f"), "feed")
+    return found
 
 
 Channels = list["array.array[float]"]
@@ -90,8 +109,8 @@ def _channels(source: Any, rate: int) -> tuple[Channels, int, str]:
         try:
             with open(path, "rb") as file:
                 return (*_of_file(file.read(), str(path)), str(path))
-        except OSError as e:
-            raise InputError(f"it cannot be read ({e})", path, "Check the path.") from None
+        except (OSError, ValueError) as e:  # ValueError: a zero byte in the path
+            raise InputError(f"it cannot be read ({e})", str(path), "Check the path.") from None
     if isinstance(source, (bytes, bytearray)):
         return (*_of_file(bytes(source), "audio"), "audio")
     return _of_array(source), sampling_rate(rate), "audio"

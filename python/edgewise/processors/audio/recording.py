@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ...arrays import Array
 from ...errors import InputError
 from ..media import Resampler, sampling_rate
-from .decode import MOST_SAMPLES, mean, read_sound
-from .wav import Wav, read_wav
+from .decode import MOST_SAMPLES, check_finite, mean, read_sound
+from .wav import FLOAT, Wav, read_wav
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,8 @@ HEAD = 1 << 16  # bytes that contain a WAV file's header
 
 class Recording:
     """Samples of one channel at one rate in a file, float32. A context manager.
+
+    Reading raises InputError where samples are not finite.
 
     Args:
         file: an open file; a WAV file, or float32 samples alone.
@@ -50,7 +52,10 @@ class Recording:
             return bytes(self.file.read(4 * (end - start)))
         self.file.seek(self.wav.offset + start * self.wav.frame)
         data = self.file.read((end - start) * self.wav.frame)
-        return _one_channel(replace(self.wav, data=memoryview(data))).tobytes()
+        samples = _one_channel(replace(self.wav, data=memoryview(data)))
+        if self.wav.kind == FLOAT:  # integers are finite
+            check_finite(samples, str(self.file.name))
+        return samples.tobytes()
 
     def pieces(self, count: int = PIECE) -> Iterator[bytes]:
         """All samples, `count` at a time."""
@@ -104,7 +109,7 @@ def _open_wav(path: str, rate: int) -> Recording | None:
     try:
         with open(path, "rb") as file:
             head, size = file.read(HEAD), os.fstat(file.fileno()).st_size
-    except OSError as e:
+    except (OSError, ValueError) as e:  # ValueError: a zero byte in the path
         raise InputError(f"it cannot be read ({e})", path, "Check the path.") from None
     if size < LONG or head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
@@ -139,7 +144,7 @@ def _open_other(path: str, rate: int) -> Recording | None:
             own = sampling_rate(file.samplerate, path)
             _check(max(file.frames, -(-file.frames * rate // own)), path)
             blocks = file.blocks(PIECE, dtype="float32", always_2d=True)
-            return _copied((_mixed(block) for block in blocks), own, rate)
+            return _copied((_mixed(block, path) for block in blocks), own, rate)
     except InputError:
         raise
     except (ImportError, OSError, RuntimeError, TypeError, ValueError):
@@ -172,10 +177,12 @@ def _check(count: int, where: str) -> None:
         raise InputError(f"there are {count} samples", where, "Read the recording in parts.")
 
 
-def _mixed(block: Any) -> bytes:
+def _mixed(block: Any, where: str) -> bytes:
     """The mean of soundfile's channels."""
     columns = [array.array("f", block[:, c].tobytes()) for c in range(block.shape[1])]
-    return (columns[0] if len(columns) == 1 else mean(columns)).tobytes()
+    samples = columns[0] if len(columns) == 1 else mean(columns)
+    check_finite(samples, where)
+    return samples.tobytes()
 
 
 def _one_channel(wav: Wav) -> array.array[float]:

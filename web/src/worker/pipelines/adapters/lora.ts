@@ -412,14 +412,19 @@ class Training {
     return sum / held.length;
   }
 
-  /** Inputs of a length that a step takes: followed by zeros, or cut. */
+  /**
+   * Inputs of a length that a step takes: tokens are followed by zeros, which their mask has too,
+   * sounds by themselves, so that nothing is trained on silence; what is longer is cut.
+   */
   private fitted(feeds: Feeds): Feeds {
     const { plans } = this.host.graph("lora_step");
+    const sound = Object.values(feeds).some(({ type }) => type.startsWith("float"));
     const fit = ({ type, dims, data }: TaskTensor, name: string): TaskTensor => {
       if (dims.length !== 2) return { type, dims, data };
       const n = fittingLength(plans, name, dims[1]!);
       const bytes = new Uint8Array(n * (data.byteLength / dims[1]!));
-      bytes.set(data.subarray(0, bytes.length));
+      for (let at = 0; at < (sound ? bytes.length : 1); at += data.length)
+        bytes.set(data.subarray(0, bytes.length - at), at);
       return { type, dims: [1, n], data: bytes };
     };
     return Object.fromEntries(Object.entries(feeds).map(([name, t]) => [name, fit(t, name)]));

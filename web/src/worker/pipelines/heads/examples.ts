@@ -71,8 +71,9 @@ export class Examples {
 
   /**
    * The weight of each example.
-   * @param classWeight "balanced": all labels count the same
-   * @throws InputError if a weight is not positive, or of no label
+   * @param classWeight "balanced": all labels count the same. Weights of labels that are gone have
+   *   no effect.
+   * @throws InputError if a weight is not positive
    */
   weights(classWeight: "balanced" | Readonly<Record<string, number>> | null): number[] {
     let of = this.labels.map(() => 1);
@@ -81,13 +82,12 @@ export class Examples {
       const present = counts.filter(Boolean).length;
       of = counts.map((n) => (n ? this.length / (present * n) : 0));
     } else if (classWeight !== null) {
-      const known = Object.keys(classWeight).every((label) => this.labels.includes(label));
       of = this.labels.map((label) =>
         Object.hasOwn(classWeight, label) ? classWeight[label]! : 1,
       );
-      if (!known || !of.every((w) => w > 0 && w < Infinity))
+      if (!of.every((w) => w > 0 && w < Infinity))
         throw new InputError(
-          "a weight is not positive, or of no label",
+          "a weight is not positive",
           "options.class_weight",
           'Give "balanced", null or {label: weight}.',
         );

@@ -182,6 +182,7 @@ class Heads {
     const { name, validation_split: share, seed } = request;
     const part = request.lora ? await adapting() : undefined;
     const options = part?.loraOptions(request.lora, this.host, this.fields.method);
+    if (!this.heads.size) this.checkLabels(request.examples);
     const examples = new Examples();
     const feeds: Feeds[] = [];
     const seen = part && ((one: Feeds) => feeds.push(one));
@@ -202,6 +203,21 @@ class Heads {
     await this.fit(name, found?.examples ?? examples, ending, found?.adapters);
     const report = found?.report ?? null;
     this.report(report ? (report.after ?? report.before) : validation, report);
+  }
+
+  /** Of the first head: the weights of further ones, and after `remove`, may be of others. */
+  private checkLabels(examples: Extract<HeadRequest, { do: "teach" }>["examples"]): void {
+    const known = [...examples].map(([label]) => label);
+    const { class_weight: weight } = this.fields;
+    const unknown = Object.keys(typeof weight === "object" ? (weight ?? {}) : {}).find(
+      (label) => !known.includes(label),
+    );
+    if (unknown !== undefined)
+      throw new InputError(
+        `there is no label '${unknown}'`,
+        "options.class_weight",
+        `There are: ${known.join(", ")}.`,
+      );
   }
 
   private report(validation: Measures | null, lora: LoraReport | null): void {

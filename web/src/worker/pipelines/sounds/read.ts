@@ -45,6 +45,12 @@ export async function readSound(
   return out;
 }
 
+/** @throws InputError if samples are infinite or NaN */
+export function checkFinite(samples: Float32Array, name: string): void {
+  if (!samples.every(Number.isFinite))
+    throw new InputError("samples are not finite", name, "Record or convert it again.");
+}
+
 /** How many samples a sound has at a rate. */
 export function soundLength(sound: TaskSound, rate: number): number {
   const count = "wav" in sound ? sound.wav.length : sound.samples.length;
@@ -67,8 +73,7 @@ export async function* soundPieces(
   try {
     for await (const piece of pieces) {
       throwIfAborted(signal);
-      if (!piece.every(Number.isFinite))
-        throw new InputError("samples are not finite", sound.name, "Record or convert it again.");
+      checkFinite(piece, sound.name);
       yield resampler ? resampler.feed(piece) : piece;
     }
     if (resampler) yield resampler.end();

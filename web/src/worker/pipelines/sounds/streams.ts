@@ -6,6 +6,7 @@ import { InputError } from "../../../shared/errors.ts";
 import { Resampler } from "../../media/resample.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import type { TaskStream } from "../runner.ts";
+import { checkFinite } from "./read.ts";
 import { PortVoice, serveVoice, VOICE } from "./voice-port.ts";
 
 /** A stream with what changes its sampling rate. */
@@ -104,6 +105,7 @@ function resampled(
   { samples, sampling_rate: rate }: Open["waiting"][0],
 ): Float32Array<ArrayBuffer> {
   if (!samples.length) return samples;
+  checkFinite(samples, "the stream");
   const to = open.stream!.sampling_rate;
   const before = open.resampler?.rate ?? to;
   if (!open.resampler && rate && rate !== to) open.resampler = new Resampler(host.device, rate, to);

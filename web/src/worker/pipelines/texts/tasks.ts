@@ -296,7 +296,7 @@ export const questionAnswering: TaskRunner = {
     const align = options.flag("align_to_words", true);
     const spans = align ? topK * 2 + 10 : topK;
     return async (input, ending) => {
-      if (typeof input !== "object" || !("question" in input))
+      if (typeof input !== "object" || !("question" in input && input.question && input.context))
         throw new InputError(
           "the input is no question with a context",
           host.task,

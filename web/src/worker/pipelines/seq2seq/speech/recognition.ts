@@ -11,7 +11,7 @@ import { FIELD_NAMES, fieldsOf, spread } from "../fields.ts";
 import { featuresOf, HOP, type Samples } from "./features.ts";
 import { type Chunk, Joiner } from "./join.ts";
 import { LANGUAGES } from "./languages.ts";
-import { HeldSamples, SoundSamples } from "./samples.ts";
+import { HeldSamples, samplesOf } from "./samples.ts";
 import { SpeechStream, type Spoken, wishesOf } from "./stream.ts";
 import { beamsOf, type Segment, type WhisperOptions, WhisperTranscriber } from "./whisper.ts";
 
@@ -201,10 +201,7 @@ async function recognized(
 ): Promise<Record<string, unknown>> {
   const model = host.needSeq2Seq();
   const tokenizer = host.needTokenizer();
-  const samples =
-    "samples" in sound && (sound.sampling_rate || RATE) === RATE
-      ? new HeldSamples(sound.samples)
-      : new SoundSamples(host, sound, RATE, ending);
+  const samples = samplesOf(host, sound, RATE, ending);
   const decode = (ids: number[]) => tokenizer.decode(ids, { skip_special_tokens: false });
   let piece: Piece = { samples, start: 0, stride: null };
   const transcriber: WhisperTranscriber = new WhisperTranscriber(model, {

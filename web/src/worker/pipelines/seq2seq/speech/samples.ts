@@ -3,7 +3,7 @@
 
 import type { TaskSound } from "../../../../protocol/tasks.ts";
 import type { Ending, TaskHost } from "../../host.ts";
-import { soundLength, soundPieces } from "../../sounds/read.ts";
+import { checkFinite, soundLength, soundPieces } from "../../sounds/read.ts";
 import type { Samples } from "./features.ts";
 
 /** The samples of a sound at a rate, from files and at other rates piece by piece. */
@@ -46,6 +46,17 @@ export class SoundSamples implements Samples {
     this.held = new Float32Array(0);
     this.at = 0;
   }
+}
+
+/**
+ * The samples of a sound at a rate.
+ * @throws InputError if they are in memory and not finite
+ */
+export function samplesOf(host: TaskHost, sound: TaskSound, rate: number, ending: Ending): Samples {
+  if (!("samples" in sound) || (sound.sampling_rate || rate) !== rate)
+    return new SoundSamples(host, sound, rate, ending);
+  checkFinite(sound.samples, sound.name);
+  return new HeldSamples(sound.samples);
 }
 
 /** Samples that are in memory. */
