@@ -32,7 +32,11 @@ try {
   process.exitCode =
     spawnSync(
       process.execPath,
-      ["--test", ...names.map((n) => join(out, n.replace(/\.ts$/, ".mjs")))],
+      [
+        "--test",
+        "--test-concurrency=2",
+        ...names.map((n) => join(out, n.replace(/\.ts$/, ".mjs"))),
+      ],
       { stdio: "inherit", env: { ...process.env, EDGEWISE_SRC: join(here, "../src") } },
     ).status ?? 1;
 } finally {

@@ -205,6 +205,7 @@ class Relay {
       throw Object.assign(e as Error, { text: this.text.whole });
     } finally {
       release();
+      this.timer.abort();
       for (const run of this.runs) this.end(run);
     }
   }
