@@ -138,4 +138,13 @@ def pytest_xdist_make_scheduler(config, log):
                 return test.partition("-")[0]
             return next((folder for folder in TOGETHER if folder in file), file)
 
+        def remove_node(self, node):
+            """The test during which a process ended failed; it is not run again in the next."""
+            units = self.assigned_work.get(node, {}).values()
+            left = [(unit, test) for unit in units for test, done in unit.items() if not done]
+            for unit, test in left[:1]:
+                unit[test] = True
+            super().remove_node(node)
+            return left[0][1] if left else None
+
     return Files(config, log)
