@@ -25,6 +25,8 @@ const WHOLE = "src/entry/everything.ts";
 const SCRIPTS = {
   [ENTRY]: "worker",
   "src/device/webgpu/device.ts": "worker-webgpu",
+  "src/device/webgpu/probe.ts": "worker-webgpu-probe",
+  "src/gen/shaders_choice.ts": "worker-webgpu-choice",
   "src/device/webgpu/parts/bytes.ts": "worker-webgpu-bytes",
   "src/gen/shaders_images.ts": "worker-webgpu-images",
   "src/gen/shaders_serial.ts": "worker-webgpu-serial",
@@ -65,6 +67,8 @@ const SHARED = {
 /** Parts that few pages of the one file use, with the names of their files beside it. */
 const BESIDE = {
   "worker-webgpu": "part-webgpu",
+  "worker-webgpu-probe": "part-webgpu-probe",
+  "worker-webgpu-choice": "part-webgpu-choice",
   "worker-webgpu-bytes": "part-webgpu-bytes",
   "worker-webgpu-images": "part-webgpu-images",
   "worker-webgpu-serial": "part-webgpu-serial",

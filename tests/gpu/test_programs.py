@@ -144,7 +144,8 @@ def test_both_languages_run_the_same_steps_at_once():
         assert [x for x in got if x[0] >= count] == texts  # pages run init steps one by one
     assert {head for _, head, _ in sizes} == {tail for *_, tail in sizes} == {True, False}
     launches = [x for one in printed for x in one.launches if x is not None]
-    assert any(len(x.kinds) > 2 for x in launches)
+    assert any(len(x.kinds) > 2 for x in launches) and any(x.takers == 3 for x in launches)
+    assert any(x.chain for x in launches)
     heads = [in_subgroups(p.text) for x in launches if x.head for p in x.programs]
     assert all("subgroupAdd(v)" in text and not unreplaced(text) for text in heads)
 

@@ -4,6 +4,7 @@
 // apply: number = number_{b_type}; activate = activate_{activation}
 // before: a if m == 1 and a_col == 1 and batch0 * batch1 == 1
 // after: y if m == 1 and batch0 * batch1 == 1
+// columns: 4 if b_row == 1 else 32
 //
 // Few rows: b is read once for each. Where columns of b are contiguous, 16 invocations add up a
 // column and a workgroup computes 4 of them; else 2 invocations and 32 columns, so that neighbouring

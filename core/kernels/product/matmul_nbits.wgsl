@@ -6,6 +6,7 @@
 // vary: n y_row
 // before: a if m == 1
 // after: y if m == 1
+// columns: 4
 //
 // A workgroup computes 4 elements of a row of y, 16 invocations each, which take words of b in
 // turns. A weight is never stored as a float; sums are float32 for every accuracy level.

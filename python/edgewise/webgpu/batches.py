@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..declare.kernel import dimensions, evaluate
 from ..targets.gen.alike import ALIKE
 from .arrange import is_scratch
-from .link import MOST_STEPS, MOST_VARIED
+from .link import MOST_STEPS, MOST_VARIED, strided
 from .steps import Linear, PlanStep, StepOperand, element_dtype
-from .variants import Variant, conditions_of, count_of, stages_of, variants_of
+from .variants import Variant, apart_of, columns_of, conditions_of, count_of, stages_of, variants_of
 
 MOST_KINDS = 4  # of steps in one program
+MOST_IN_CHAIN = 16  # steps of one workgroup
+ROUNDS = 32  # of it, for a step whose length follows registers
 IDLE = 1024  # workgroups that may have nothing to do
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ class Group(NamedTuple):
         head: whether the first one computes an operand of the others (Batch.head in wgsl.py).
         tail: whether the last one joins the results of the two before it.
         ends: behind the steps of each kind, where several have bodies of single elements.
+        takers: steps at the end, each of which takes a result of one before them (wgsl.Taker).
+        chain: whether one workgroup runs one kind after the other.
     """
 
     first: int
@@ -43,6 +47,8 @@ class Group(NamedTuple):
     head: bool = False
     tail: bool = False
     ends: tuple[int, ...] = ()
+    takers: int = 0
+    chain: bool = False
 
 
 class Grouping:
@@ -75,31 +81,45 @@ class Grouping:
             head, begin = False, first
             behind = self._alike(first, end)
         tail = behind < end and behind - begin == 2 and self._tail_fits(first, begin, behind)
-        if head or tail:
-            return Group(first, behind + tail, head, tail)
-        ends = self._kinds(first, behind, end)
-        return Group(first, ends[-1], ends=tuple(ends) if len(ends) > 1 else ())
+        takers = 0 if tail else self._takers(first, begin, behind, end)
+        if head or tail or takers:
+            return Group(first, behind + tail + takers, head, tail, takers=takers)
+        ends, chain = self._kinds(first, behind, end)
+        return Group(first, ends[-1], ends=tuple(ends) if len(ends) > 1 else (), chain=chain)
 
-    def _kinds(self, first: int, behind: int, end: int) -> list[int]:
+    def _kinds(self, first: int, behind: int, end: int) -> tuple[list[int], bool]:
         """Behind the steps of each kind that can run at once with steps first to behind - 1, which
-        are alike.
+        are alike; or one after the other, where a workgroup suffices for each.
         """
         ends = [behind]
         touched = [r for i in range(first, behind) for r in self._ranges(i)]
-        group, fails = self._single(first), self._fails(first)
+        group, fails, chain = self._single(first), self._fails(first), False
         end = min(end, first + MOST_STEPS - 2)
-        while group and ends[-1] < end and len(ends) < MOST_KINDS:
+        while group and ends[-1] < end and len(ends) < MOST_KINDS * (1 + chain):
             begin = ends[-1]
             behind = self._alike(begin, end)
             ranges = [r for i in range(begin, behind) for r in self._ranges(i)]
-            if self._single(begin) != group or any(_clash(a, b) for a in ranges for b in touched):
+            if self._single(begin) != group:
                 break
+            if chain or any(_clash(a, b) for a in ranges for b in touched):
+                if behind - first > MOST_IN_CHAIN or not all(
+                    map(self._small, range(first, behind))
+                ):
+                    break
+                chain = True
             fails = fails or self._fails(begin)
             if fails and any(r[3] and self.kept[r[0]] for r in touched + ranges):
                 break  # states are not written once an index was out of range
             touched += ranges
             ends.append(behind)
-        return ends
+        return ends, chain
+
+    def _small(self, step: int) -> bool:
+        """Whether one workgroup suffices for a step with a body of single elements."""
+        it = self.steps[step]
+        stage = stages_of(it, self.largest)[0]
+        most = ROUNDS if _count_follows(it, stage) else 1
+        return not it.serial and count_of(stage, it.values(self.largest)) <= most
 
     def _single(self, step: int) -> int:
         """Invocations in a workgroup of a step whose body computes single elements; 0 for others.
@@ -262,6 +282,83 @@ class Grouping:
             or self._unread(part, name, tail + 1)
             for part in (begin, begin + 1)
         )
+
+    # ---- steps that take the results of as many products
+    def _takers(self, first: int, begin: int, behind: int, end: int) -> int:
+        """Number of steps behind steps `begin` to `behind` - 1 that take their results; 0: none."""
+        count = behind - begin
+        stage = stages_of(self.steps[begin], self.largest)[0]
+        rule = stage.declared.get("after")
+        if behind + count > end or rule is None or "columns" not in stage.declared:
+            return 0
+        name = rule.partition(" if ")[0]
+        pairs = list(zip(range(begin, behind), range(behind, behind + count)))
+        if not all(self._holds(p, rule) and self._takes(p, name, t) for p, t in pairs):
+            return 0
+        halves = {apart_of(self.steps[t], self.largest) for _, t in pairs} - {0}
+        columns = columns_of(self.steps[begin], self.largest)
+        if len(halves) != 1 or min(halves) % columns:
+            return 0
+        if any(self._elements(p, name) % (2 * min(halves)) for p, _ in pairs):
+            return 0
+        taken = [self._takes(p, name, t) for p, t in pairs]
+        virtual = {r[:3] for r in self._ranges(first) if r[3] and first < begin}
+        read = [
+            r
+            for part in range(first, behind)
+            for r in self._ranges(part)
+            if not r[3] and r[:3] not in virtual
+        ]
+        of = [self._ranges(t, x) for (_, t), x in zip(pairs, taken)]
+        read += [r for ranges in of for r in ranges if not r[3]]
+        out = [r for ranges in of for r in ranges if r[3]]
+        if any(_clash(x, r) for x in out for r in read):
+            return 0
+        if any(_clash(a, b) for i, a in enumerate(out) for b in out[:i]):
+            return 0
+        unread = all(
+            any(_clash(x, r) for x in out for r in self._ranges(p) if r[3])
+            or self._unread(p, name, behind + count)
+            for p, _ in pairs
+        )
+        return count if unread else 0
+
+    def _takes(self, part: int, name: str, taker: int) -> str:
+        """The operand of step `taker` that is the result `name` of step `part`; "" if none is."""
+        it = self.steps[taker]
+        stages = stages_of(it, self.largest)
+        rule = stages[0].declared.get("takes") if len(stages) == 1 else None
+        if rule is None or _count_follows(it, stages[0]):
+            return ""
+        operand, _, condition = rule.partition(" if ")
+        if any(_follows(it.params.get(x)) for x in re.findall(r"[a-z]\w*", condition)):
+            return ""
+        read, written = self._operand(taker, operand), self._operand(part, name)
+        values = conditions_of(it, self.largest)
+        if read != written or read is None or read.register >= 0 or not evaluate(condition, values):
+            return ""
+        index = it.kernel.index[operand]
+        count = int(evaluate(stages[0].declared["threads"], values))
+        each = 2 if "apart" in stages[0].declared else 1
+        if count * each != self._elements(part, name) or not _in_order(it, index):
+            return ""
+        return operand if element_dtype(it.kernel, index, it.params)[1] == 4 else ""
+
+    def _elements(self, part: int, name: str) -> int:
+        """Number of float32 elements of a result."""
+        found = self.resolved[part].operands[self.steps[part].kernel.index[name]]
+        assert found is not None
+        return (found.end - found.begin) // 4
+
+
+def _in_order(step: PlanStep, index: int) -> bool:
+    """Whether elements of an operand are read by their numbers, one after the other."""
+    layout = step.kernel.operands[index].layout or ""
+    dims, strides = dimensions(layout)[0]
+    sizes, steps = step.params.get(dims), step.params.get(strides)
+    if not isinstance(sizes, list) or not isinstance(steps, list):
+        return True
+    return strided(sizes, steps) == strided([2], [1])
 
 
 def swapped(steps: Sequence[PlanStep]) -> bool:

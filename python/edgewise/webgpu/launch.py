@@ -12,8 +12,8 @@ from .batches import swapped, varied_in
 from .link import FLOATS, MOST_CHOICES, OFFSETS, RECORD_BYTES, STEP_WORD, floats_of
 from .pipelines import Pipeline
 from .steps import PlanStep, StepOperand
-from .variants import count_of, folded, grid_of, stages_of
-from .wgsl import FIRST_BINDING, Batch, Kind, Program, program_of
+from .variants import apart_of, columns_of, count_of, folded, grid_of, stages_of
+from .wgsl import FIRST_BINDING, Batch, Kind, Program, Taker, program_of
 
 if TYPE_CHECKING:
     from .loaded import WebGPUPlan
@@ -34,6 +34,8 @@ class Launch:
         largest: highest values of the registers.
         failing: whether a step before it can find an index that is out of range.
         ends: behind the steps of each kind (Group.ends), from the first step on.
+        takers: steps at the end that take results (Group.takers).
+        chain: as of Group.
 
     Attributes:
         reason: why it cannot run on this GPU; "" if it can.
@@ -53,10 +55,12 @@ class Launch:
         head: bool = False,
         tail: bool = False,
         ends: Sequence[int] = (),
+        takers: int = 0,
+        chain: bool = False,
     ) -> None:
         self.loaded, self.index, self.steps, self.step = loaded, index, steps, steps[head]
-        self.head, self.tail = head, tail
-        self.parts = steps[head : len(steps) - tail]  # that the body runs
+        self.head, self.tail, self.takers, self.chain = head, tail, takers, chain
+        self.parts = steps[head : len(steps) - tail - takers]  # that the body runs
         self.ends = list(ends) or [len(self.parts)]
         self.largest, self.failing = largest, failing
         self.stages = stages_of(self.step, largest)
@@ -88,16 +92,21 @@ class Launch:
         if len(steps) > 1 and not self.fits(self._arranged(False)):
             self.reason = "more buffers than this GPU binds"
             return
-        values = self.step.values([low for low, _ in loaded.ranges])
+        self._count()
+
+    def _count(self) -> None:
+        """Finds the workgroups of the steps, and the grids unless they follow registers."""
+        values = self.step.values([low for low, _ in self.loaded.ranges])
         self.counts = [
-            count_of(stages_of(kind[0], largest)[-1], part.values(largest))
+            count_of(stages_of(kind[0], self.largest)[-1], part.values(self.largest))
+            // (2 if self.takers else 1)
             for kind in self.kinds
             for part in kind
         ]
-        self.total = self.counts[0] if tail else sum(self.counts)
+        self.total = 1 if self.chain else self.counts[0] if self.tail else sum(self.counts)
         self.grids = (
             [folded(self.total)]
-            if len(steps) > 1
+            if len(self.steps) > 1
             else None
             if self.step.dynamic
             else [grid_of(v, values) for v in self.stages]
@@ -188,7 +197,11 @@ class Launch:
 
     def _arranged(self, placed: bool) -> Arrangement:
         """What it binds. placed: as of _spans."""
-        return arrange(self.steps, self._spans(placed), [] if self.head or self.tail else self.ends)
+        return arrange(
+            self.steps,
+            self._spans(placed),
+            [] if self.head or self.tail or self.takers else self.ends,
+        )
 
     def _write(self, arrangement: Arrangement) -> None:
         """Makes the programs for an arrangement, and begins to compile them."""
@@ -230,7 +243,21 @@ class Launch:
             arrangement.roles[-1],
             self.tail and swapped(self.steps),
             others,
+            *self._taken(arrangement),
+            self.chain,
         )
+
+    def _taken(self, arrangement: Arrangement) -> tuple[list[Taker], int, int]:
+        """The takers, how far elements that they take are apart, and so many of each."""
+        if not self.takers:
+            return [], 0, 0
+        families = families_of(self.steps)
+        takers = [
+            Taker(step, stages_of(step, self.largest)[0], arrangement.roles[family])
+            for step, family in list(zip(self.steps, families))[-self.takers :]
+        ]
+        apart = max(apart_of(taker.step, self.largest) for taker in takers)
+        return takers, apart, columns_of(self.step, self.largest)
 
     def is_virtual(self, member: int, index: int) -> bool:
         """Whether an operand of step `member` is computed where it is used, so that the launch
@@ -242,8 +269,11 @@ class Launch:
             return o.output
         if self.tail and member == len(self.steps) - 1:
             return not o.output
+        if member >= len(self.steps) - self.takers:
+            rule = stages_of(step, self.largest)[0].declared["takes"]
+            return o.name == rule.partition(" if ")[0]
         before = declared.get("before", "").partition(" if ")[0] if self.head else ""
-        after = declared.get("after", "").partition(" if ")[0] if self.tail else ""
+        after = declared.get("after", "").partition(" if ")[0] if self.tail or self.takers else ""
         return o.name in (before, after)
 
     def connect(self) -> None:

@@ -95,7 +95,9 @@ class Linker:
     def renamed(self, prefix: str) -> dict[str, str]:
         """What it has collected, with a prefix before all names but those that shaders share."""
         shared = parts_of(COMMON)
-        special = {"reg", "fail", "batch_part", "batch_choice"}
+        special = {"reg", "batch_part"}
+        if self.row == "batch_part":  # others have a record of their own
+            special |= {"fail", "batch_choice"}
         own = [name for name in self.out if name not in shared and name not in special]
         own = [name for name in own if not re.fullmatch(r"word\d+", name)]
         texts = "\n".join(self.out[name] for name in own)

@@ -137,7 +137,8 @@ class WebGPUPlan(LoadedPlan):
             if len(steps) == 1:
                 break
             ends = [end - first for end in group.ends]
-            found = Launch(self, first, steps, largest, failing, group.head, group.tail, ends)
+            ways = group.head, group.tail, ends, group.takers, group.chain
+            found = Launch(self, first, steps, largest, failing, *ways)
             if not found.reason:
                 return found
             end = first + len(steps) // 2  # fewer, as they need too many bindings

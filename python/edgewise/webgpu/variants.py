@@ -124,6 +124,18 @@ def stages_of(step: PlanStep, largest: Sequence[int]) -> list[Variant]:
     return [] if last is None else [*(v for v in fit if v.name in names), last]
 
 
+def apart_of(step: PlanStep, largest: Sequence[int]) -> int:
+    """How far two elements that a step takes are apart; 0: it takes them one by one."""
+    text = stages_of(step, largest)[0].declared.get("apart")
+    return int(evaluate(text, conditions_of(step, largest))) if text else 0
+
+
+def columns_of(step: PlanStep, largest: Sequence[int]) -> int:
+    """Elements side by side that a workgroup of a product computes."""
+    text = stages_of(step, largest)[0].declared["columns"]
+    return int(evaluate(text, conditions_of(step, largest)))
+
+
 def _fixed(variant: Variant, step: PlanStep) -> bool:
     """Whether arrays that follow registers are only indexed by constants: they are values of
     functions then, and not every compiler of WGSL indexes those by variables.

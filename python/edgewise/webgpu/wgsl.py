@@ -30,9 +30,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..declare.kernel import evaluate
+from .accessors import TYPES, class_of
 from .link import RECORD_BYTES, START, TOTAL, Binding, Linker, Role, record_word, unsigned
 from .packing import declarations
-from .steps import Linear, PlanStep
+from .steps import Linear, PlanStep, element_dtype
 from .variants import FOLD, Variant, variants_of
 
 REGISTERS = 32  # that a plan may have
@@ -73,6 +74,16 @@ class Kind(NamedTuple):
     first: int
 
 
+class Taker(NamedTuple):
+    """A step behind products that takes the result of one of them, an element or two at a time,
+    instead of reading it: its shader, and the roles of its operands.
+    """
+
+    step: PlanStep
+    variant: Variant
+    roles: Sequence[Role]
+
+
 @dataclass(frozen=True)
 class Batch:
     """What a dispatch of several steps runs.
@@ -85,6 +96,9 @@ class Batch:
         head_roles, tail_roles: of their operands.
         swapped: whether the first of these two is the second operand of the last step.
         others: further kinds of steps, behind those of the program's own body.
+        takers: the last steps, one for each that the body runs.
+        chain: whether one workgroup runs one kind after the other.
+        apart, columns: a workgroup computes elements that are so far apart, so many of each.
     """
 
     records: int
@@ -95,6 +109,10 @@ class Batch:
     tail_roles: Sequence[Role] = ()
     swapped: bool = False
     others: Sequence[Kind] = ()
+    takers: Sequence[Taker] = ()
+    apart: int = 0
+    columns: int = 0
+    chain: bool = False
 
 
 def program_of(
@@ -120,7 +138,7 @@ def program_of(
     linker = Linker(step, variant, roles, bindings, varied, row, machine)
     parts = [linker]
     if batch is not None:
-        parts += [*_ends(linker, batch), *_others(linker, batch)]
+        parts += [*_ends(linker, batch), *_others(linker, batch), *_takers(linker, batch)]
     linker.need("element" if "element" in variant.parts else "run")
     body = _body(step, variant, linker, batch)
     registers, fails = (any(getattr(p, name) for p in parts) for name in ("registers", "fails"))
@@ -141,7 +159,7 @@ def program_of(
             f"@group(0) @binding({FIRST_BINDING + i}) var<storage, {mode}> bound{i}:"
             f" array<{b.stored}>;"
         )
-    if guarded and fails and "element" in variant.parts:
+    if guarded and fails and "element" in variant.parts and not (batch and batch.chain):
         body = f"if (atomicLoad(&errors[0]) != 0u) {{ return; }} {body}"
     elif guarded and fails:  # others write the error meanwhile: one of the group reads it
         lines.append("var<workgroup> seen_error: u32;")
@@ -212,6 +230,40 @@ def _others(linker: Linker, batch: Batch) -> list[Linker]:
     return out
 
 
+def _takers(linker: Linker, batch: Batch) -> list[Linker]:
+    """Links the bodies of the steps that take results: take0_element, ... A workgroup computes
+    elements twice; with the second ones these bodies run.
+    """
+    out, calls = [], []
+    first = batch.records - len(batch.takers)
+    for number, (step, variant, roles) in enumerate(batch.takers):
+        row = f"{first + number}u"
+        taker = Linker(step, variant, roles, linker.bindings, row=row, machine=linker.machine)
+        name = variant.declared["takes"].partition(" if ")[0]
+        type_ = TYPES[class_of(*element_dtype(step.kernel, step.kernel.index[name], step.params))]
+        taken = f"bitcast<{type_}>(select(batch_last, batch_kept, i == batch_at))"
+        taker.out[name] = f"fn {name}(i: u32) -> {type_} {{ return {taken}; }}"
+        taker.need("element")
+        linker.out.update(taker.renamed(f"take{number}_"))
+        two = 2 * batch.apart
+        run = f"take{number}_element("
+        pair = f"{run}batch_at / {two}u * {batch.apart}u + batch_at % {two}u);"
+        calls.append(pair if "apart" in variant.declared else f"{run}batch_at); {run}i);")
+        out.append(taker)
+    if out:
+        linker.add("batch_part")
+        for name, type_ in (("kept", "f32"), ("last", "f32"), ("at", "u32"), ("second", "bool")):
+            linker.out[f"batch_{name}"] = f"var<private> batch_{name}: {type_};"
+        name = linker.variant.declared["after"].partition(" if ")[0]
+        low = 1 if batch.head is not None else 0
+        cases = [f"if (batch_part == {low + i}u) {{ {call} }}" for i, call in enumerate(calls)]
+        linker.out[f"{name}_set"] = (
+            f"fn {name}_set(i: u32, v: f32) {{ if (!batch_second) {{ batch_kept = v; batch_at = i;"
+            f" return; }} batch_last = v; {' else '.join(cases)} }}"
+        )
+    return out
+
+
 def _body(step: PlanStep, variant: Variant, linker: Linker, batch: Batch | None) -> str:
     """The statements of a program's entry point."""
     count = _count(variant, step, linker)
@@ -241,6 +293,14 @@ def _body(step: PlanStep, variant: Variant, linker: Linker, batch: Batch | None)
         " { low = middle; } else { high = middle; } }"
         f" begin_part(low); let at = place - {linker.word(START)};"
     )
+    if batch.chain:
+        return _chain(count, batch)
+    if batch.takers:
+        many = batch.apart // batch.columns
+        return (
+            f"{search} let own = at / {many}u * {2 * many}u + at % {many}u; run(own, lane);"
+            f" workgroupBarrier(); batch_second = true; run(own + {many}u, lane);"
+        )
     if not element:
         return f"{search} run(at, lane);"
     text = f"{search} let i = at * {variant.group}u + lane; "
@@ -253,6 +313,20 @@ def _body(step: PlanStep, variant: Variant, linker: Linker, batch: Batch | None)
             body = f"if (i < kind{number}_total()) {{ kind{number}_element(i); }}"
             text += f" }} else {f'if (batch_part < {end}u) ' if end else ''}{{ {body}"
     return text + " }" * bool(ends)
+
+
+def _chain(count: str, batch: Batch) -> str:
+    """The statements with which one workgroup runs one kind after the other."""
+    out = []
+    firsts = [0, *(kind.first for kind in batch.others), batch.records]
+    for number, (begin, end) in enumerate(zip(firsts, firsts[1:])):
+        prefix = f"kind{number}_" if number else ""
+        most = f"{prefix}total()" if number else count
+        out.append(
+            f"for (var p = {begin}u; p < {end}u; p++) {{ begin_part(p);"
+            f" for (var i = lane; i < {most}; i += GROUP) {{ {prefix}element(i); }} }}"
+        )
+    return " storageBarrier(); ".join(out)
 
 
 def _count(variant: Variant, step: PlanStep, linker: Linker) -> str:

@@ -44,6 +44,12 @@ export interface ShaderSource {
   before?: End;
   /** A result that such a step may join. */
   after?: End;
+  /** Elements of it, side by side, that a workgroup computes. */
+  columns?: (p: Values) => number;
+  /** An operand of which `element` may get its elements from a product before it. */
+  takes?: End;
+  /** It takes two elements, which are so far from each other. */
+  apart?: (p: Values) => number;
   body: string;
 }
 
@@ -657,6 +663,7 @@ fn cast_l_l(v: vec2u) -> vec2u { return v; }
         threads: true,
         count: (p) => volume(p.dims),
         text: () => "volume(dims)",
+        takes: ["x", () => true],
         apply: [],
         stages: [],
         counted: "dims",
@@ -814,6 +821,7 @@ fn zero_of(row: u32, part: u32) -> f32 {
         count: (p) => (((p.batch0 * p.batch1) * p.m) * ceil_div(p.n, (p.b_row === 1 ? 4 : 32))),
         text: (p) => `batch0 * batch1 * m * ceil_div(n, ${p.b_row === 1 ? "4" : "32"})`,
         when: (p) => (p.m <= 4 && p.k > 0),
+        columns: (p) => (p.b_row === 1 ? 4 : 32),
         before: ["a", (p) => (p.m === 1 && p.a_col === 1 && (p.batch0 * p.batch1) === 1)],
         after: ["y", (p) => (p.m === 1 && (p.batch0 * p.batch1) === 1)],
         apply: [["number", "number_{b_type}"], ["activate", "activate_{activation}"]],
@@ -1150,6 +1158,7 @@ fn ended(to: u32, column: u32, sum: f32) {
         count: (p) => (p.m * ceil_div(p.n, 4)),
         text: () => "m * ceil_div(n, 4)",
         when: (p) => (p.format === 0 && p.transposed === 0 && ((p.block * p.bits) % 32) === 0),
+        columns: () => 4,
         before: ["a", (p) => p.m === 1],
         after: ["y", (p) => p.m === 1],
         apply: [["activate", "activate_{activation}"], ["zero_of", "zero_of_{zero_type}"]],
@@ -1353,6 +1362,8 @@ fn value_l(i: u32) -> vec2u {
         threads: true,
         count: (p) => (((p.batch * p.heads) * p.seq) * (p.head_dim - Math.floor(p.rotary_dim / 2))),
         text: () => "batch * heads * seq * (head_dim - rotary_dim // 2)",
+        apart: (p) => Math.floor(p.head_dim / 2),
+        takes: ["x", (p) => ((p.batch * p.seq) === 1 && p.interleaved === 0 && p.rotary_dim === p.head_dim && p.x_h === p.head_dim)],
         apply: [],
         stages: [],
         counted: "batch head_dim heads rotary_dim seq",
@@ -1562,119 +1573,3 @@ fn element(i: u32) {
     ],
   },
 };
-
-// whole programs of core/sampling, without `const LEVEL`
-export const ARGMAX = `
-@group(0) @binding(0) var<storage, read> source: array<u32>;
-@group(0) @binding(1) var<storage, read_write> sink: array<u32>;
-const GROUP = 256u;
-const CHUNK = 4096u;
-const NOT_FINITE = 0xffffffffu;
-const LOWEST_RANK = 0x007fffffu;
-var<workgroup> ranks: array<u32, GROUP>;
-var<workgroup> tokens: array<u32, GROUP>;
-fn rank_of(bits: u32) -> u32 {
-  if ((bits & 0x7fffffffu) > 0x7f800000u || bits == 0x7f800000u) { return NOT_FINITE; }
-  if ((bits & 0x7fffffffu) == 0u) { return 0x80000000u; }
-  if (bits >> 31u == 1u) { return ~bits; }
-  return bits | 0x80000000u;
-}
-@compute @workgroup_size(256) fn main(@builtin(workgroup_id) wg: vec3u,
-                                      @builtin(local_invocation_index) lane: u32) {
-  var best = 0u;
-  var token = 0xffffffffu;
-  if (LEVEL == 0u) {
-    let end = min((wg.x + 1u) * CHUNK, arrayLength(&source));
-    for (var i = wg.x * CHUNK + lane; i < end; i += GROUP) {
-      let rank = rank_of(source[i]);
-      if (rank > best) {
-        best = rank;
-        token = i;
-      }
-    }
-  } else {
-    for (var i = lane; i < arrayLength(&source) / 2u; i += GROUP) {
-      let rank = source[2u * i];
-      if (rank > best || (rank == best && source[2u * i + 1u] < token)) {
-        best = rank;
-        token = source[2u * i + 1u];
-      }
-    }
-  }
-  ranks[lane] = best;
-  tokens[lane] = token;
-  for (var half = GROUP / 2u; half > 0u; half /= 2u) {
-    workgroupBarrier();
-    if (lane < half) {
-      let other = ranks[lane + half];
-      if (other > ranks[lane] || (other == ranks[lane] && tokens[lane + half] < tokens[lane])) {
-        ranks[lane] = other;
-        tokens[lane] = tokens[lane + half];
-      }
-    }
-  }
-  if (lane == 0u) {
-    if (LEVEL == 0u) {
-      sink[2u * wg.x] = ranks[0];
-      sink[2u * wg.x + 1u] = tokens[0];
-    } else {
-      let usable = ranks[0] != NOT_FINITE && ranks[0] > LOWEST_RANK;
-      sink[0] = select(0xffffffffu, tokens[0], usable);
-    }
-  }
-}
-`;
-export const TOP = `
-@group(0) @binding(0) var<storage, read> source: array<u32>;
-@group(0) @binding(1) var<storage, read_write> sink: array<u32>;
-const GROUP = 256u;
-const CHUNK = 1024u;
-var<workgroup> ranks: array<u32, CHUNK>;
-var<workgroup> tokens: array<u32, CHUNK>;
-fn rank_of(bits: u32) -> u32 {
-  if ((bits & 0x7fffffffu) > 0x7f800000u || bits == 0x7f800000u) { return 0xffffffffu; }
-  if ((bits & 0x7fffffffu) == 0u) { return 0x80000000u; }
-  if (bits >> 31u == 1u) { return ~bits; }
-  return bits | 0x80000000u;
-}
-@compute @workgroup_size(256) fn main(@builtin(workgroup_id) wg: vec3u,
-                                      @builtin(local_invocation_index) lane: u32) {
-  let count = select(arrayLength(&source) / 2u, arrayLength(&source), LEVEL == 0u);
-  for (var i = lane; i < CHUNK; i += GROUP) {
-    let at = wg.x * CHUNK + i;
-    ranks[i] = 0u;
-    tokens[i] = 0xffffffffu;
-    if (at < count) {
-      if (LEVEL == 0u) {
-        ranks[i] = rank_of(source[at]);
-        tokens[i] = at;
-      } else {
-        ranks[i] = source[2u * at];
-        tokens[i] = source[2u * at + 1u];
-      }
-    }
-  }
-  for (var size = 2u; size <= CHUNK; size *= 2u) {
-    for (var step = size / 2u; step > 0u; step /= 2u) {
-      workgroupBarrier();
-      for (var p = lane; p < CHUNK / 2u; p += GROUP) {
-        let a = 2u * p - (p & (step - 1u));
-        let b = a + step;
-        let ordered =
-          ranks[a] > ranks[b] || (ranks[a] == ranks[b] && tokens[a] < tokens[b]);
-        if (ordered != ((a & size) == 0u)) {
-          let rank = ranks[a];
-          ranks[a] = ranks[b];
-          ranks[b] = rank;
-          let token = tokens[a];
-          tokens[a] = tokens[b];
-          tokens[b] = token;
-        }
-      }
-    }
-  }
-  workgroupBarrier();
-  sink[2u * (wg.x * GROUP + lane)] = ranks[lane];
-  sink[2u * (wg.x * GROUP + lane) + 1u] = tokens[lane];
-}
-`;

@@ -43,6 +43,8 @@ export const parts: Record<WorkerPart, string> = {
   "worker-texts": new URL("./worker-texts.js", import.meta.url).href,
   "worker-voices": new URL("./worker-voices.js", import.meta.url).href,
   "worker-webgpu": new URL("./worker-webgpu.js", import.meta.url).href,
+  "worker-webgpu-choice": new URL("./worker-webgpu-choice.js", import.meta.url).href,
+  "worker-webgpu-probe": new URL("./worker-webgpu-probe.js", import.meta.url).href,
   "worker-webgpu-bytes": new URL("./worker-webgpu-bytes.js", import.meta.url).href,
   "worker-webgpu-serial": new URL("./worker-webgpu-serial.js", import.meta.url).href,
   "worker-webgpu-images": new URL("./worker-webgpu-images.js", import.meta.url).href,

@@ -21,6 +21,8 @@ export const WORKER_PARTS = [
   "worker-training",
   "worker-voices",
   "worker-webgpu",
+  "worker-webgpu-choice",
+  "worker-webgpu-probe",
   "worker-webgpu-bytes",
   "worker-webgpu-serial",
   "worker-webgpu-images",

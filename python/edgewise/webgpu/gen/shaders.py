@@ -852,6 +852,7 @@ fn run(at: u32, lane: u32) {
             {
                 'threads': 'volume(dims)',
                 'alike': 'any',
+                'takes': 'x if True',
             },
             """\
 fn element(i: u32) { y_set(y_at(i), x(x_at(i))); }
@@ -1268,6 +1269,7 @@ fn four(first: u32, count: u32, stride: u32) -> vec4u {
                 'apply': 'number = number_{b_type}; activate = activate_{activation}',
                 'before': 'a if m == 1 and a_col == 1 and batch0 * batch1 == 1',
                 'after': 'y if m == 1 and batch0 * batch1 == 1',
+                'columns': '4 if b_row == 1 else 32',
             },
             """\
 fn parts() -> u32 { return select(2u, 16u, b_row == 1); }
@@ -2102,6 +2104,7 @@ fn ended(to: u32, column: u32, sum: f32) {
                 'vary': 'n y_row',
                 'before': 'a if m == 1',
                 'after': 'y if m == 1',
+                'columns': '4',
             },
             """\
 const EACH = 32 / bits;
@@ -3464,6 +3467,8 @@ fn element(i: u32) {
                 'threads': 'batch * heads * seq * (head_dim - rotary_dim // 2)',
                 'alike': 'any',
                 'vary': 'heads x_b x_h x_s y_b y_h y_s',
+                'takes': 'x if batch * seq == 1 and interleaved == 0 and rotary_dim == head_dim and x_h == head_dim',
+                'apart': 'head_dim // 2',
             },
             """\
 fn table_row(b: u32, s: u32) -> i32 {

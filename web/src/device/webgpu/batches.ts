@@ -6,17 +6,18 @@ import { BUFFERS } from "../../gen/plan_format.ts";
 import type { End } from "../../gen/shaders.ts";
 import type { ResolvedStep } from "../wasm/resolve.ts";
 import { isScratch } from "./arrange.ts";
-import { MOST } from "./link.ts";
+import { isInOrder, MOST } from "./link.ts";
 import {
   elementType,
   follows,
   isLinear,
+  mode,
   type Param,
   type PlanStep,
   type StepOperand,
   valuesOf,
 } from "./steps.ts";
-import { countOf, stagesOf, type Variant, variantsOf } from "./variants.ts";
+import { apartOf, countOf, stagesOf, type Variant, variantsOf } from "./variants.ts";
 
 /** Names of the parameters in which steps may differ; none for a step alone. */
 export function variedIn(steps: readonly PlanStep[]): string[] {
@@ -41,10 +42,17 @@ export interface Group {
   tail: boolean;
   /** Behind the steps of each kind, where several have bodies of single elements. */
   ends: number[];
+  /** Steps at the end of which each takes the result of one before them (Taker in wgsl.ts). */
+  takers: number;
+  /** Whether one workgroup runs one kind after the other. */
+  chain: boolean;
 }
 
 /** Kinds of steps in one program. */
 const MOST_KINDS = 4;
+/** Steps of one workgroup, and its rounds for a step whose length follows registers. */
+const MOST_IN_CHAIN = 16;
+const ROUNDS = 32;
 /** Workgroups that may have nothing to do. */
 const IDLE = 1024;
 
@@ -153,33 +161,58 @@ export class Grouping {
       behind = this.alike(first, end);
     }
     const tail = behind < end && behind - begin === 2 && this.tailFits(first, begin, behind);
-    if (head || tail) return { first, end: behind + +tail, head, tail, ends: [] };
-    const ends = this.kinds(first, behind, end);
-    return { first, end: ends.at(-1)!, head, tail, ends: ends.length > 1 ? ends : [] };
+    const takers = tail ? 0 : this.takers(first, begin, behind, end);
+    if (head || tail || takers)
+      return { first, end: behind + +tail + takers, head, tail, ends: [], takers, chain: false };
+    const [found, chain] = this.kinds(first, behind, end);
+    const ends = found.length > 1 ? found : [];
+    return { first, end: found.at(-1)!, head, tail, ends, takers, chain };
   }
 
-  /** Behind the steps of each kind that can run at once with steps first to behind - 1. */
-  private kinds(first: number, behind: number, most: number): number[] {
+  /**
+   * Behind the steps of each kind that can run at once with steps first to behind - 1; or one after
+   * the other, where a workgroup suffices for each.
+   */
+  private kinds(first: number, behind: number, most: number): [ends: number[], chain: boolean] {
     const ends = [behind];
+    let chain = false;
     const rangesIn = (from: number, to: number): Range[] =>
       Array.from({ length: to - from }, (_, i) => this.ranges(from + i)).flat();
     const touched = rangesIn(first, behind);
     const group = this.single(first);
     let fails = this.fails(first);
     const end = Math.min(most, first + MOST.STEPS - 2);
-    while (group && ends.at(-1)! < end && ends.length < MOST_KINDS) {
+    while (group && ends.at(-1)! < end && ends.length < MOST_KINDS * (1 + +chain)) {
       const begin = ends.at(-1)!;
       const next = this.alike(begin, end);
       const ranges = rangesIn(begin, next);
       if (this.single(begin) !== group) break;
-      if (ranges.some((a) => touched.some((b) => clash(a, b)))) break;
+      if (chain || ranges.some((a) => touched.some((b) => clash(a, b)))) {
+        if (next - first > MOST_IN_CHAIN) break;
+        if (!this.steps.slice(first, next).every((_, i) => this.isSmall(first + i))) break;
+        chain = true;
+      }
       fails ||= this.fails(begin);
       touched.push(...ranges);
       // states are not written once an index was out of range
       if (fails && touched.some(({ buffer, written }) => written && this.kept(buffer))) break;
       ends.push(next);
     }
-    return ends;
+    return [ends, chain];
+  }
+
+  /** Whether one workgroup suffices for a step with a body of single elements. */
+  private isSmall(index: number): boolean {
+    const values = valuesOf(this.steps[index]!, this.largest);
+    const most = this.varies(index) ? ROUNDS : 1;
+    return !mode.serial && countOf(this.stages[index]![0]!, values) <= most;
+  }
+
+  /** Whether registers decide how many workgroups a step has, or whether it does anything. */
+  private varies(index: number): boolean {
+    const { params, contract } = this.steps[index]!;
+    const counted = [...namesOf(this.stages[index]![0]!.counted), ...contract!.empty];
+    return counted.some((name) => follows(params.get(name)));
   }
 
   /**
@@ -190,9 +223,7 @@ export class Grouping {
     const step = this.steps[index]!;
     const [stage, ...more] = this.stages[index]!;
     if (!stage?.threads || more.length) return 0;
-    const counted = [...namesOf(stage.counted), ...step.contract!.empty];
-    const varies = counted.some((name) => follows(step.params.get(name)));
-    if (varies && countOf(stage, valuesOf(step, this.largest)) > IDLE) return 0;
+    if (this.varies(index) && countOf(stage, valuesOf(step, this.largest)) > IDLE) return 0;
     return stage.group;
   }
 
@@ -354,19 +385,85 @@ export class Grouping {
     const one = this.resolved[begin]!.operands[this.indexOf(begin, name)];
     const all = this.resolved[tail]!.operands[this.indexOf(tail, y)];
     if (!one || !all || one.end - one.begin !== all.end - all.begin) return false;
+    const out = this.ranges(tail).filter(({ written }) => written);
+    return this.replaced(name, [first, begin, tail, tail + 1], [], out);
+  }
+
+  /**
+   * Whether steps can write `out` while others run, which need not write their results `name`.
+   * @param places of the first step, of the first with a result, behind these, and of the next one
+   * @param more that is read
+   */
+  private replaced(
+    name: string,
+    [first, begin, behind, next]: readonly [number, number, number, number],
+    more: readonly Range[],
+    out: readonly Range[],
+  ): boolean {
     const virtual = first < begin ? this.ranges(first).filter(({ written }) => written) : [];
     const isVirtual = (r: Range): boolean =>
       virtual.some((v) => v.buffer === r.buffer && v.begin === r.begin && v.end === r.end);
-    const read: Range[] = [];
-    for (let part = first; part < tail; part++)
+    const read = [...more];
+    for (let part = first; part < behind; part++)
       read.push(...this.ranges(part).filter((r) => !r.written && !isVirtual(r)));
-    const out = this.ranges(tail).filter(({ written }) => written);
     if (out.some((x) => read.some((r) => clash(x, r)))) return false;
-    return [begin, begin + 1].every(
-      (part) =>
-        this.ranges(part).some((r) => r.written && out.some((x) => clash(x, r))) || // in its place
-        this.unread(part, name, tail + 1),
-    );
+    for (let part = begin; part < behind; part++) {
+      const written = this.ranges(part).filter((r) => r.written);
+      const inPlace = written.some((r) => out.some((x) => clash(x, r)));
+      if (!inPlace && !this.unread(part, name, next)) return false;
+    }
+    return true;
+  }
+
+  // ---- steps that take the results of as many products
+  /** Number of steps behind steps `begin` to `behind` - 1 that take their results; 0: none. */
+  private takers(first: number, begin: number, behind: number, end: number): number {
+    const count = behind - begin;
+    const { after, columns } = this.stages[begin]![0] ?? {};
+    if (behind + count > end || !after || !columns) return 0;
+    const [name] = after;
+    const apart = new Set<number>();
+    const more: Range[] = [];
+    const out: Range[] = [];
+    for (let part = begin; part < behind; part++) {
+      const taker = part + count;
+      const x = this.holds(part, after) && this.taken(part, name, taker);
+      if (!x) return 0;
+      apart.add(apartOf(this.steps[taker]!, this.largest));
+      for (const r of this.ranges(taker, x)) {
+        if (r.written && out.some((one) => clash(one, r))) return 0;
+        (r.written ? out : more).push(r);
+      }
+    }
+    apart.delete(0);
+    const [half] = apart as Iterable<number>;
+    if (apart.size !== 1 || half! % columns(valuesOf(this.steps[begin]!, this.largest))) return 0;
+    for (let part = begin; part < behind; part++)
+      if (this.elements(part, name) % (2 * half!)) return 0;
+    return this.replaced(name, [first, begin, behind, behind + count], more, out) ? count : 0;
+  }
+
+  /** The operand of step `taker` that is the result `name` of step `part`. */
+  private taken(part: number, name: string, taker: number): string | undefined {
+    const step = this.steps[taker]!;
+    const [stage, ...more] = this.stages[taker]!;
+    if (!stage?.takes || more.length) return undefined;
+    if (this.varies(taker)) return undefined;
+    const [operand, when] = stage.takes;
+    const read = this.operand(taker, operand);
+    const values = valuesOf(step, this.largest);
+    if (!read || !same(read, this.operand(part, name)) || read.register >= 0) return undefined;
+    const index = this.indexOf(taker, operand);
+    const all = stage.count(values) * (stage.apart ? 2 : 1) === this.elements(part, name);
+    return all && when(values) && isInOrder(step, index) && elementType(step, index)[1] === 4
+      ? operand
+      : undefined;
+  }
+
+  /** Number of float32 elements of a result. */
+  private elements(part: number, name: string): number {
+    const { begin, end } = this.resolved[part]!.operands[this.indexOf(part, name)]!;
+    return (end - begin) / 4;
   }
 }
 

@@ -1,7 +1,6 @@
 // The highest logits, found on the GPU, so that a token reads back 4 bytes or 2 kB, and greedy
 // tokens of several runs are read at once. The twin of python/edgewise/webgpu/choice.py.
 
-import { ARGMAX, TOP } from "../../gen/shaders.ts";
 import type { Chooser, Chosen, Host, Picker, PlanHandle, TokenRuns, Watcher } from "../device.ts";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.ts";
 import type { GpuRange } from "./memory.ts";
@@ -67,15 +66,17 @@ export class ChoicePrograms {
         compute: { module, entryPoint: "main" },
       });
     };
-    this.made = Promise.all(
-      [0, 1].flatMap((level) => [make("argmax", level, ARGMAX), make("top", level, TOP)]),
-    ).then(
-      () => {
-        this.ready = true;
-      },
-      (e: unknown) => {
-        throw refused(gpu, e, "the search for the highest logits");
-      },
+    this.made = import("../../gen/shaders_choice.ts").then(({ ARGMAX, TOP }) =>
+      Promise.all(
+        [0, 1].flatMap((level) => [make("argmax", level, ARGMAX), make("top", level, TOP)]),
+      ).then(
+        () => {
+          this.ready = true;
+        },
+        (e: unknown) => {
+          throw refused(gpu, e, "the search for the highest logits");
+        },
+      ),
     );
     this.made.catch(() => undefined); // whoever uses it hears of it
   }

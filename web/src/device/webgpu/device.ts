@@ -18,7 +18,6 @@ import { Arenas, GpuMemory, type GpuRange } from "./memory.ts";
 import { Order } from "./order.ts";
 import { Pipelines } from "./pipelines.ts";
 import { GpuPlan } from "./plan.ts";
-import { faster, mainProduct } from "./probe.ts";
 import { kernelsOf } from "./steps.ts";
 import { ahead, type Places, Transfers, type WordRange, wordsOf } from "./transfer.ts";
 import { loadParts, missingParts } from "./variants.ts";
@@ -118,11 +117,12 @@ export class GpuDevice implements Device, GpuContext, ChoiceDevice {
    * @param kernels of the plans
    * @returns the device, or why the engine is faster
    */
-  static ifFaster(
+  static async ifFaster(
     wasm: Engine,
     sizes: readonly number[],
     kernels: readonly string[],
   ): Promise<GpuDevice | string> {
+    const { faster, mainProduct } = await import("./probe.ts");
     const open = async () => new GpuDevice(await Gpu.open(false), wasm, wasm.options);
     return faster(open, wasm, mainProduct(sizes, kernels));
   }

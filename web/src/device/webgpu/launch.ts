@@ -10,7 +10,7 @@ import { floatsOf, MOST, RECORD_BYTES, WORD } from "./link.ts";
 import type { GpuRange } from "./memory.ts";
 import { MOST_PROGRAMS, type Pipeline } from "./pipelines.ts";
 import { follows, isEmpty, type Param, type PlanStep, valuesOf, withRegisters } from "./steps.ts";
-import { countOf, folded, stagesOf, type Variant } from "./variants.ts";
+import { apartOf, countOf, folded, stagesOf, type Variant } from "./variants.ts";
 import { type Batch, BINDING, type Program, programOf } from "./wgsl.ts";
 
 /** Kinds of slots whose contents outlive a run. */
@@ -69,6 +69,8 @@ export class Launch {
    * @param steps one; or a group (batches.ts): steps that are alike, and a head and a tail
    * @param failing whether a step before it can find an index that is out of range
    * @param ends behind the steps of each kind, from the first step on
+   * @param takers steps at the end that take results
+   * @param chain whether one workgroup runs one kind after the other
    */
   constructor(
     private readonly plan: PlanContext,
@@ -78,9 +80,11 @@ export class Launch {
     private readonly head = false,
     private readonly tail = false,
     private readonly ends: readonly number[] = [],
+    private readonly takers = 0,
+    private readonly chain = false,
   ) {
     this.step = steps[+head]!;
-    this.parts = steps.slice(+head, steps.length - +tail);
+    this.parts = steps.slice(+head, steps.length - +tail - takers);
     this.kinds = ends.length
       ? ends.map((end, i) => steps.slice(ends[i - 1] ?? 0, end))
       : [this.parts];
@@ -110,9 +114,10 @@ export class Launch {
       }
       this.counts = this.kinds.flatMap((kind) => {
         const stage = stagesOf(kind[0]!, largest).at(-1)!;
-        return kind.map((part) => countOf(stage, valuesOf(part, largest)));
+        return kind.map((part) => countOf(stage, valuesOf(part, largest)) / (takers ? 2 : 1));
       });
       this.total = tail ? this.counts[0]! : this.counts.reduce((sum, n) => sum + n, 0);
+      if (chain) this.total = 1;
       this.grids = [this.total];
     } else this.watch(registers.map(([low]) => low));
   }
@@ -251,8 +256,12 @@ export class Launch {
     const { name, output } = this.steps[member]!.contract!.operands[index]!;
     if (this.head && member === 0) return output;
     if (this.tail && member === this.steps.length - 1) return !output;
+    if (member >= this.steps.length - this.takers)
+      return name === stagesOf(this.steps[member]!, this.largest)[0]!.takes![0];
     const { before, after } = this.stages[0]!;
-    return (this.head && name === before?.[0]) || (this.tail && name === after?.[0]);
+    return (
+      (this.head && name === before?.[0]) || ((this.tail || this.takers > 0) && name === after?.[0])
+    );
   }
 
   private bound(slot: number): GpuRange {
@@ -274,9 +283,12 @@ export class Launch {
     ];
     const others = this.kinds.slice(1).map(([first], i) => printed(first!, i + 1));
     const ends = [head && printed(steps[0]!), tail && printed(steps.at(-1)!), others, this.ends];
+    const taken = steps
+      .slice(steps.length - this.takers)
+      .map((step) => [[...step.params], printed(step)]);
     this.programs = this.stages.map((stage) => {
       const own = [stage.name, printed(this.step), this.guarded, varied, steps.length];
-      const of = `${jsonOf([own, ends, batch?.swapped])}${key}`;
+      const of = `${jsonOf([own, ends, taken, this.chain, batch?.swapped])}${key}`;
       let program = texts.get(of);
       if (!program) {
         const { step, guarded } = this;
@@ -294,6 +306,8 @@ export class Launch {
   private batchOf(roles: Arrangement["roles"]): Batch {
     const { steps, varied, head, tail } = this;
     const families = familiesOf(steps, this.ends);
+    const { largest, takers } = this;
+    const last = steps.slice(steps.length - takers);
     return {
       records: steps.length,
       varied: varied[0]!,
@@ -302,6 +316,14 @@ export class Launch {
       headRoles: roles[0]!,
       tailRoles: roles.at(-1)!,
       swapped: tail && isSwapped(steps),
+      takers: last.map((step, i) => ({
+        step,
+        variant: stagesOf(step, largest)[0]!,
+        roles: roles[families[steps.length - takers + i]!]!,
+      })),
+      apart: Math.max(...last.map((step) => apartOf(step, largest))),
+      chain: this.chain,
+      columns: this.stages[0]!.columns?.(valuesOf(this.step, largest)) ?? 0,
       others: this.kinds.slice(1).map(([step], i) => {
         const first = this.ends[i]!;
         const [variant] = stagesOf(step!, this.largest);

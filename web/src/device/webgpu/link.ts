@@ -118,8 +118,11 @@ export class Linker {
   /** What it has collected, with a prefix before all names but those that shaders share. */
   renamed(prefix: string): [name: string, text: string][] {
     const shared = partsOf(COMMON);
-    const own = [...this.out.keys()].filter(
-      (name) => !shared.has(name) && !SPECIAL.has(name) && !wordOf(name),
+    const apart = this.row !== "batch_part"; // it has a record of its own
+    const own = [...this.out.keys()].filter((name) =>
+      apart && (name === "fail" || name === "batch_choice")
+        ? true
+        : !shared.has(name) && !SPECIAL.has(name) && !wordOf(name),
     );
     const texts = own.map((name) => this.out.get(name)).join("\n");
     const within = Array.from(texts.matchAll(/\bfn (\w+)/g), ([, name]) => name!);
@@ -351,4 +354,11 @@ function strided(dims: readonly Number_[], strides: readonly Number_[]): string 
     text.push(`r = q${rest};`);
   }
   return [...text, "return at;"].join(" ");
+}
+
+/** Whether elements of an operand are read by their numbers, one after the other. */
+export function isInOrder({ contract, params }: PlanStep, index: number): boolean {
+  const [sizes, strides] = contract!.operands[index]!.strided?.map((x) => params.get(x)) ?? [];
+  if (!Array.isArray(sizes) || !Array.isArray(strides)) return true;
+  return strided(sizes, strides) === strided([2], [1]);
 }

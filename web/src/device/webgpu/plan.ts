@@ -152,7 +152,17 @@ export class GpuPlan implements PlanContext {
       const steps = this.parts.steps.slice(first, group.end);
       if (steps.length === 1) break;
       const ends = group.ends.map((behind) => behind - first);
-      const found = new Launch(this, first, steps, failing, group.head, group.tail, ends);
+      const found = new Launch(
+        this,
+        first,
+        steps,
+        failing,
+        group.head,
+        group.tail,
+        ends,
+        group.takers,
+        group.chain,
+      );
       if (!found.reason) return found;
       end = first + (steps.length >> 1); // fewer, as they need too many bindings
     }

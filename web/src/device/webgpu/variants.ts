@@ -101,6 +101,10 @@ export function stagesOf(step: PlanStep, largest: readonly number[]): Variant[] 
   return last ? [...fit.filter(({ name }) => before.includes(name)), last] : [];
 }
 
+/** How far two elements that a step takes are apart; 0: it takes them one by one. */
+export const apartOf = (step: PlanStep, largest: readonly number[]): number =>
+  stagesOf(step, largest)[0]!.apart?.(valuesOf(step, largest)) ?? 0;
+
 /**
  * Whether arrays that follow registers are only indexed by constants: they are values of functions
  * then, and not every compiler of WGSL indexes those by variables.

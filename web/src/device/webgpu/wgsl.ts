@@ -2,7 +2,7 @@
 // python/edgewise/webgpu/wgsl.py, which says what a body may use: both print the same text
 // (tests/gpu/test_programs.py).
 
-import type { Machine } from "./accessors.ts";
+import { classOf, type Machine, TYPES } from "./accessors.ts";
 import {
   type Binding,
   Linker,
@@ -13,7 +13,7 @@ import {
   WORD,
   wordOf,
 } from "./link.ts";
-import { type Number_, type PlanStep, valuesOf } from "./steps.ts";
+import { elementType, type Number_, type PlanStep, valuesOf } from "./steps.ts";
 import { FOLD, type Variant, variantsOf } from "./variants.ts";
 
 /** Registers that a plan may have. */
@@ -46,6 +46,16 @@ export interface Kind {
   varied: readonly string[];
 }
 
+/**
+ * A step behind products that takes the result of one of them, an element or two at a time, instead
+ * of reading it.
+ */
+export interface Taker {
+  step: PlanStep;
+  variant: Variant;
+  roles: readonly Role[];
+}
+
 /** What a dispatch of several steps runs. */
 export interface Batch {
   /** Number of its steps. */
@@ -62,6 +72,13 @@ export interface Batch {
   swapped: boolean;
   /** Further kinds of steps, behind those of the program's own body. */
   others: readonly Kind[];
+  /** The last steps, one for each that the body runs. */
+  takers: readonly Taker[];
+  /** A workgroup computes elements that are so far apart, so many of each. */
+  apart: number;
+  columns: number;
+  /** Whether one workgroup runs one kind after the other. */
+  chain: boolean;
 }
 
 /** The number of threads or groups as a u32 expression. */
@@ -105,7 +122,10 @@ export function programOf(
 ): Program {
   const own = batch ? "batch_part" : "";
   const linker = new Linker(step, variant, roles, bindings, batch?.varied, own, machine);
-  const linkers = [linker, ...(batch ? [...ends(linker, batch), ...others(linker, batch)] : [])];
+  const linkers = [
+    linker,
+    ...(batch ? [ends, others, takers].flatMap((add) => add(linker, batch)) : []),
+  ];
   linker.need(variant.parts.has("element") ? "element" : "run");
   let body = bodyOf(step, variant, linker, batch);
   const registers = linkers.some((one) => one.registers);
@@ -122,7 +142,7 @@ export function programOf(
     lines.push(bound(BINDING.OPERANDS + i, `storage, ${mode}`, `bound${i}`, `array<${stored}>`));
   });
   const { group } = variant;
-  if (guarded && fails && variant.parts.has("element"))
+  if (guarded && fails && variant.parts.has("element") && !batch?.chain)
     body = `if (atomicLoad(&errors[0]) != 0u) { return; } ${body}`;
   else if (guarded && fails) {
     // others write the error meanwhile: one of the group reads it
@@ -200,6 +220,42 @@ function others(linker: Linker, batch: Batch): Linker[] {
   });
 }
 
+/**
+ * Links the bodies of the steps that take results: take0_element, ... A workgroup computes elements
+ * twice; with the second ones these bodies run.
+ */
+function takers(linker: Linker, { takers: of, records, apart, head }: Batch): Linker[] {
+  const calls: string[] = [];
+  const found = of.map(({ step, variant, roles }, n) => {
+    const { bindings, machine } = linker;
+    const row = `${records - of.length + n}u`;
+    const taker = new Linker(step, variant, roles, bindings, [], row, machine);
+    const [name] = variant.takes!;
+    const index = step.contract!.operands.findIndex((operand) => operand.name === name);
+    const type = TYPES[classOf(...elementType(step, index))!];
+    const taken = `bitcast<${type}>(select(batch_last, batch_kept, i == batch_at))`;
+    taker.out.set(name, `fn ${name}(i: u32) -> ${type} { return ${taken}; }`);
+    taker.need("element");
+    for (const part of taker.renamed(`take${n}_`)) linker.out.set(...part);
+    const run = `take${n}_element(`;
+    const pair = `batch_at / ${2 * apart}u * ${apart}u + batch_at % ${2 * apart}u`;
+    const all = variant.apart ? `${run}${pair});` : `${run}batch_at); ${run}i);`;
+    calls.push(`if (batch_part == ${+!!head + n}u) { ${all} }`);
+    return taker;
+  });
+  if (!of.length) return found;
+  linker.add("batch_part");
+  for (const field of ["kept: f32", "last: f32", "at: u32", "second: bool"])
+    linker.out.set(`batch_${field.split(":")[0]!}`, `var<private> batch_${field};`);
+  const [name] = linker.variant.after!;
+  linker.out.set(
+    `${name}_set`,
+    `fn ${name}_set(i: u32, v: f32) { if (!batch_second) { batch_kept = v; batch_at = i;` +
+      ` return; } batch_last = v; ${calls.join(" else ")} }`,
+  );
+  return found;
+}
+
 /** The function that a batch begins a step with: compilers do not all move reads out of loops. */
 function beginOf(linker: Linker): string {
   const words = [...linker.out.keys()].flatMap((name) => wordOf(name)?.[1] ?? []);
@@ -242,6 +298,25 @@ function bodyOf(step: PlanStep, variant: Variant, linker: Linker, batch?: Batch)
     ` if (record[middle * ${row}u + ${of(WORD.START)} <= place)` +
     " { low = middle; } else { high = middle; } }" +
     ` begin_part(low); let at = place - ${linker.word(WORD.START)};`;
+  if (batch.chain) {
+    const firsts = [0, ...batch.others.map(({ first }) => first), batch.records];
+    const run = (begin: number, i: number): string => {
+      const prefix = i ? `kind${i}_` : "";
+      const most = i ? `${prefix}total()` : count;
+      return (
+        `for (var p = ${begin}u; p < ${firsts[i + 1]!}u; p++) { begin_part(p);` +
+        ` for (var i = lane; i < ${most}; i += GROUP) { ${prefix}element(i); } }`
+      );
+    };
+    return firsts.slice(0, -1).map(run).join(" storageBarrier(); ");
+  }
+  if (batch.takers.length) {
+    const many = Math.floor(batch.apart / batch.columns);
+    return (
+      `${search} let own = at / ${many}u * ${2 * many}u + at % ${many}u; run(own, lane);` +
+      ` workgroupBarrier(); batch_second = true; run(own + ${many}u, lane);`
+    );
+  }
   if (!element) return `${search} run(at, lane);`;
   const starts = batch.others.map(({ first }) => first);
   let text = `${search} let i = at * ${group}u + lane; `;
