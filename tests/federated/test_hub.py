@@ -4,10 +4,12 @@ import pytest
 
 pytest.importorskip("websockets")
 
+import dataclasses
 import hashlib
 
 import numpy as np
 from edgewise.federated.broadcast import Broadcast
+from edgewise.federated.client import SETTINGS
 from edgewise.federated.codec import FORMAT, base_of, norm_of
 from edgewise.federated.hub import Hub, HubOptions
 from edgewise.federated.protocol import CHUNK, Refusal
@@ -377,6 +379,33 @@ def test_a_killed_client_sends_the_same_bytes(hub, tmp_path):
     assert future.result(10).sha256 == sent.sha256
     assert not toy.calls
     second.end()
+
+
+def test_what_training_keeps_is_that_of_the_last_update_that_counted(hub, tmp_path):
+    """It survives the client; refused updates and audits leave it."""
+
+    class Keeping(Toy):
+        settings, seen = SETTINGS, []
+
+        def train(self, weights, config, seed, number, stop):
+            self.seen.append(config["kept"])
+            made = super().train(weights, config, seed, number, stop)
+            if number == 3:  # refused
+                made.values["dense"][0] = 1e9
+            return dataclasses.replace(made, kept=b"" if config["audit"] else bytes([number]))
+
+    audit, rules = {"texts": ["a"], "batch": 1, "sequence": 1}, Rules(100.0)
+    for number in range(1, 6):
+        client = Running(hub.url, Keeping(0), folder=str(tmp_path))
+        (node,) = wait_for(hub.nodes)
+        base = base_of_round(random_values(number), number)
+        task = Task("run", number, base, "float32", {"keep-optimizer": 1}, 0, 10.0, 1, rules)
+        task = dataclasses.replace(task, audit=audit if number == 2 else None)
+        outcome = hub.assign(node, task)
+        assert (outcome.exception(10) is not None) == (number == 3)
+        wait_for(lambda: client.client.state.finished is not None)
+        client.end()
+    assert Keeping.seen == [b"", b"\1", b"\1", b"\1", b"\4"]
 
 
 def test_clients_that_have_the_last_weights_fetch_differences(hub):

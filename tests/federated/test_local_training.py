@@ -10,6 +10,7 @@ from edgewise import LoraConfig, Trainer
 from edgewise.errors import InputError
 from edgewise.federated.codec import Schema
 from edgewise.federated.local_training import LocalTraining, drawn
+from edgewise.training.trainer.batches import rows_of
 
 from tests.training.llama import Lora
 from tests.training.trainer.models import net, rows
@@ -40,8 +41,10 @@ def start(training):
     }
 
 
-def by_pytorch(training, weights, mu=0.0, frozen=False):
-    """AdamW; FedProx by the point that is nearest to both; A without a gradient."""
+def by_pytorch(training, weights, mu=0.0, frozen=False, number=1, before=None):
+    """AdamW, with the state of `before`; FedProx by the point that is nearest to both; A without a
+    gradient. Returns the values, and the state.
+    """
     model = net()[1].requires_grad_(False)
     named = {}
     for i in (0, 2):
@@ -54,9 +57,11 @@ def by_pytorch(training, weights, mu=0.0, frozen=False):
     optimizer = torch.optim.AdamW(
         [p for p in named.values() if p.requires_grad], lr=RATE, weight_decay=options.weight_decay
     )
+    if before:
+        optimizer.load_state_dict(before)
     for step in range(STEPS):
         batches = len(training.rows)
-        batch = training.rows.get(step % batches, 1 + step // batches)
+        batch = training.rows.get(step % batches, number + step // batches)
         x, labels = (torch.tensor(np.asarray(batch[k])) for k in ("x", "labels"))
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x), labels.long()).backward()
@@ -64,7 +69,7 @@ def by_pytorch(training, weights, mu=0.0, frozen=False):
         for name, p in named.items():
             if mu and p.requires_grad:
                 p.data = nearest(p.detach(), torch.tensor(weights[name]), mu)
-    return {n: p.detach().numpy() for n, p in named.items()}
+    return {n: p.detach().numpy() for n, p in named.items()}, optimizer.state_dict()
 
 
 def nearest(here, first, mu):
@@ -88,12 +93,31 @@ def nearest(here, first, mu):
 def test_as_pytorch(training, config, given):
     weights = start(training)
     ours = training.train(weights, {"local-steps": STEPS, **config}, 0, 1, lambda: False).values
-    theirs = by_pytorch(training, weights, **given)
+    theirs, _ = by_pytorch(training, weights, **given)
     assert ours.keys() == theirs.keys() and len(ours) == 4
     for name, x in theirs.items():
         np.testing.assert_allclose(ours[name], x, atol=2e-5, err_msg=name)
         moved = np.abs(ours[name] - weights[name]).max()
         assert moved == 0 if "part" in config and "lora_A" in name else moved > 0.01
+
+
+def test_an_optimizer_goes_on_in_the_next_round(training):
+    """From other weights, with the moments and the number of updates of the round before."""
+    weights, config = start(training), {"local-steps": STEPS, "keep-optimizer": 1}
+    kept, state = b"", None
+    for number in (1, 2):
+        config["kept"] = kept
+        ours = training.train(weights, config, 0, number, lambda: False)
+        theirs, state = by_pytorch(training, weights, number=number, before=state)
+        for name, x in theirs.items():
+            np.testing.assert_allclose(ours.values[name], x, atol=2e-5, err_msg=name)
+        new = training.train(weights, {**config, "kept": b"\1" * 7}, 0, number, lambda: False)
+        if number == 1:  # another optimizer's state is none
+            assert new.kept == ours.kept
+        else:
+            assert max(np.abs(new.values[n] - ours.values[n]).max() for n in weights) > 1e-3
+        kept = ours.kept
+        weights = {n: x * np.float32(0.9) for n, x in ours.values.items()}
 
 
 def test_drawn_weights_are_the_proximal_point():
@@ -111,3 +135,30 @@ def test_parts_of_a_schema():
     for other, part in ((schema, "A"), (Schema.of({"dense": (3,)}), "B")):
         with pytest.raises(InputError, match="is not a part"):
             other.part(part)
+
+
+def test_one_update_shows_its_row_and_a_mean_of_eight_does_not():
+    """The change of a first layer's weights by one row is that row times the layer's gradient, so
+    its largest singular vector is the row: what secure sums are for.
+    """
+    options = {"loss": "cross_entropy", "optimizer": "SGD", "learning_rate": 0.1, "batch_size": 1}
+    trainer = Trainer(net()[0], **options)
+    data = rows(8)
+    trainer.evaluate(data)
+    one = LocalTraining(trainer, data)
+    before, changes = one.weights(), []
+    for k in range(8):
+        one.rows = rows_of(
+            {n: x[k : k + 1] for n, x in data.items()}, trainer.model, trainer.options
+        )
+        after = one.train(before, {"local-steps": 1}, 0, 1, lambda: False).values
+        changes.append(after["0.weight"] - before["0.weight"])
+    one.close()
+    seen = data["x"] / np.linalg.norm(data["x"], axis=1, keepdims=True)
+
+    def found(change):
+        """The cosine of the angle to each row of what the change shows."""
+        return np.abs(seen @ np.linalg.svd(change)[2][0])
+
+    assert all(found(change)[k] > 0.9999 for k, change in enumerate(changes))
+    assert found(sum(changes)).max() < 0.95

@@ -29,6 +29,7 @@ SCHEDULES = ("constant", "cosine")
 SCHEDULE = "of the learning rate over the rounds; cosine: down to a tenth"
 AGGREGATE = "what is trained and sent; B: LoRA's matrices B alone, half the bytes"
 MOMENTUM = "fedavgm: of the last step, how much is added (default %(default)s)"
+KEEP = "clients go on with the optimizer of their last round"
 AUDIT = "public texts: some clients train on them, and the server compares"
 ORIGINS = "origin of pages that may connect, or * (default: this machine's, all with --tickets)"
 
@@ -111,6 +112,7 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     add("--least", type=int, help="a round counts with so many updates (default: 2)")
     add("--fraction", type=float, default=1.0, help="share of the clients that a round asks")
     add("--steps", type=int, default=10, help="updates of a client in a round")
+    add("--keep-optimizer", action="store_true", help=KEEP)
     add("--codec", default="int8", choices=CODECS, help="of updates (default %(default)s)")
     add("--clip", type=float, help="maximum norm of an update")
     add("--uniform", action="store_true", help="all clients have the same weight")
@@ -316,6 +318,7 @@ def _settings(args: argparse.Namespace, settings: Any) -> Any:
         least=args.least,
         fraction=args.fraction,
         steps=args.steps,
+        keep_optimizer=args.keep_optimizer,
         learning_rate=args.learning_rate,
         codec=args.codec,
         clip=args.clip,

@@ -58,15 +58,17 @@ class Trained:
         examples: the weight that the update shall have.
         steps: updates made.
         metrics: numbers for the server, such as the loss.
+        kept: for the next training, in its config; it stays with the client.
     """
 
     values: Values
     examples: int
     steps: int
     metrics: Mapping[str, float]
+    kept: bytes = b""
 
 
-SETTINGS = ("proximal-mu", "part", "audit")
+SETTINGS = ("proximal-mu", "part", "audit", "keep-optimizer")
 """Settings of a task that change what is trained."""
 
 
@@ -91,7 +93,7 @@ class Training(Protocol):
 
         Args:
             weights: the parameters to begin with.
-            config: of the task.
+            config: of the task; `kept`: what the last update that counted has kept.
             seed: of the task; with the same arguments the result must be the same.
             number: of the round.
             stop: whether to give up, asked now and then.
@@ -374,6 +376,7 @@ class FederatedClient:
         config = dict(task["config"])
         for name in ("part", "audit"):  # fields of the task, which a config must not stand for
             config[name] = task.get(name)
+        config["kept"] = state.kept.get(task["run"], b"")
         for name in SETTINGS:
             if config.get(name) and name not in getattr(self.training, "settings", ()):
                 raise InputError("this client does not train with it", f"config '{name}'")
@@ -387,8 +390,9 @@ class FederatedClient:
         changes: dict[str, Floats] = {
             n: np.asarray(trained.values[n], np.float32) - state.values[n] for n in schema.shapes
         }
+        kept = {task["run"]: trained.kept} if trained.kept else {}
         if plan is not None:
-            state.finish(*make_update(plan, changes, schema, state))
+            state.finish(*make_update(plan, changes, schema, state), kept)
             assert state.finished is not None
             return state.finished
         # what was rounded away comes from the client's data: an audit's update is without it
@@ -401,6 +405,7 @@ class FederatedClient:
                 key_of(task, None), data, trained.examples, trained.steps, dict(trained.metrics)
             ),
             state.left if audit else left,
+            state.kept if audit else kept,
         )
         assert state.finished is not None
         return state.finished

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,7 @@ class ClientState:
         have: identity of `values`.
         values: the weights of the last task.
         left: what the updates that counted have rounded away.
+        kept: {run: state of the optimizer after the last update that counted}.
         finished: the last update.
         summed: {run: the last round whose sum it has consented to}.
         spent: {context of a plan: noise} of the groups that got an update with noise, see
@@ -62,10 +64,12 @@ class ClientState:
         self.have: str | None = None
         self.values: dict[str, Floats] = {}
         self.left: dict[str, Floats] = {}
+        self.kept: dict[str, bytes] = {}
         self.finished: Finished | None = None
         self.summed: dict[str, int] = {}
         self.spent: dict[str, float] = {}
         self._next_left: dict[str, Floats] = {}
+        self._next_kept: dict[str, bytes] = {}
         if folder is not None:
             os.makedirs(folder, exist_ok=True)
             self._load()
@@ -73,23 +77,26 @@ class ClientState:
     def receive(self, base: str, values: dict[str, Floats]) -> None:
         """New weights have arrived."""
         self.have, self.values = base, values
-        self.finished, self._next_left = None, {}
+        self.finished, self._next_left, self._next_kept = None, {}, {}
         self.save()
 
-    def finish(self, finished: Finished, left: dict[str, Floats]) -> None:
-        """An update was made; `left` is what it has rounded away."""
-        self.finished, self._next_left = finished, left
+    def finish(
+        self, finished: Finished, left: dict[str, Floats], kept: Mapping[str, bytes] | None = None
+    ) -> None:
+        """An update was made; `left` is what it has rounded away, `kept` as the attribute."""
+        self.finished, self._next_left, self._next_kept = finished, left, dict(kept or {})
         self.save()
 
     def accepted(self) -> None:
         """The update counts."""
-        if self._next_left:
-            self.left, self._next_left = self._next_left, {}
+        if self._next_left or self._next_kept:
+            self.left, self._next_left = self._next_left or self.left, {}
+            self.kept, self._next_kept = self._next_kept or self.kept, {}
             self.save()
 
     def rejected(self) -> None:
         """The update does not count."""
-        self._next_left = {}
+        self._next_left, self._next_kept = {}, {}
         self.save()
 
     def save(self) -> None:
@@ -104,6 +111,9 @@ class ClientState:
         ):
             for name, x in values.items():
                 tensors[f"{part}/{name}"] = FLOAT, x.shape, np.ascontiguousarray(x).tobytes()
+        for part, kept in (("kept", self.kept), ("next kept", self._next_kept)):
+            for run, data in kept.items():
+                tensors[f"{part}/{run}"] = UINT8, (len(data),), data
         record: dict[str, Any] = {
             "format": FORMAT,
             "schema": self.schema.sha256,
@@ -143,6 +153,10 @@ class ClientState:
         self.values = self._read(tensors, "values")
         self.left = self._read(tensors, "left")
         self._next_left = self._read(tensors, "next")
+        self.kept, self._next_kept = (
+            {k.removeprefix(p): t.bytes() for k, t in tensors.items() if k.startswith(p)}
+            for p in ("kept/", "next kept/")
+        )
         self.summed, self.spent = record.get("summed", {}), record.get("spent", {})
         if found := record.get("finished"):
             self.finished = Finished(

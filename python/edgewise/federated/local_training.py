@@ -15,6 +15,7 @@ from ..errors import Aborted, InputError
 from ..training.data import Rows
 from ..training.trainer import Progress, Trainer
 from ..training.trainer.batches import Data, rows_of
+from ..training.trainer.run_file import kept_states
 from .client import SETTINGS, Trained
 from .codec import Floats, Schema, Values
 
@@ -24,8 +25,9 @@ STEPS = 10
 class LocalTraining:
     """What a client with the native engine trains.
 
-    Each round begins with a new optimizer and an order of the rows that depends on the round and
-    the trainer's seed alone: training a round again gives the same update.
+    Each round begins with a new optimizer, or with `keep-optimizer` with that of the client's last
+    round, and an order of the rows that depends on the round and the trainer's seed alone: training
+    a round again gives the same update.
 
     Args:
         trainer: with adapters, or for all parameters. Modules of modules_to_save are not sent.
@@ -99,9 +101,10 @@ class LocalTraining:
         With `audit` ({texts, batch, sequence}) in the config it trains on these texts, in the order
         and with the dropout of `seed`, as a page does (web/src/federated/trainers.ts).
 
-        Of the config it reads local-steps (updates, default 10), learning-rate, proximal-mu
-        (FedProx, see `drawn`), and part: what is not in it is put back after each update, so that
-        the next gradients are those of the others alone.
+        Of the config it reads local-steps (updates, default 10), learning-rate, keep-optimizer (the
+        moments and the number of updates are those of `kept`; audits begin with new ones, as the
+        server does), proximal-mu (FedProx, see `drawn`), and part: what is not in it is put back
+        after each update, so that the next gradients are those of the others alone.
         """
         trainer = self.trainer
         audit = config.get("audit")
@@ -117,6 +120,9 @@ class LocalTraining:
         trainer.resume(self._start, changed=["learning_rate"])
         trainer.optimizer.lr = rate
         self.put(weights)
+        keeps = bool(config.get("keep-optimizer")) and audit is None
+        if keeps:
+            self._go_on(config.get("kept", b""))
         trainer.epoch = trainer.first_epoch = number if audit is None else 0
         own = trainer.session.seed
         trainer.session.seed = own if audit is None else seed
@@ -150,7 +156,26 @@ class LocalTraining:
             raise Aborted("the deadline has passed", f"round {number}")
         metrics = {"loss": sum(history.losses) / len(history.losses)}
         examples = self.examples if audit is None else len(rows) * trainer.options.batch_size
-        return Trained(self.weights(), examples, len(history.losses), metrics)
+        kept = b"".join(map(trainer.session.read, self._moments)) if keeps else b""
+        return Trained(self.weights(), examples, len(history.losses), metrics, kept)
+
+    @property
+    def _moments(self) -> list[str]:
+        """Names of the optimizer's states, with the number of its updates."""
+        kept = kept_states(self.trainer.program.states)
+        values = ("parameter", "adapter", "buffer")
+        return sorted(n for n, s in kept.items() if s.kind not in values)
+
+    def _go_on(self, kept: bytes) -> None:
+        """Puts back what the optimizer was; nothing, if it was another one."""
+        session, at = self.trainer.session, 0
+        sizes = {name: len(session.read(name)) for name in self._moments}
+        if len(kept) == sum(sizes.values()):
+            for name, size in sizes.items():
+                session.write(name, kept[at : at + size])
+                at += size
+            session.mended()
+            self.trainer.first_update = session.step
 
     def _public(self, audit: Any, seed: int) -> Rows:
         """The rows of an audit's texts."""

@@ -134,7 +134,8 @@ def hub_options(settings: Settings) -> HubOptions:
 
 def train_config(settings: Settings) -> ConfigRecord:
     """What clients get with each task."""
-    return ConfigRecord({"local-steps": settings.steps})
+    keeps = {"keep-optimizer": 1} if settings.keep_optimizer else {}
+    return ConfigRecord({"local-steps": settings.steps, **keeps})
 
 
 def rate_of(settings: Settings, number: int) -> float | None:

@@ -34,6 +34,7 @@ class Settings:
             least what the strategy needs.
         fraction: share of the clients that a round asks, at least `clients`.
         steps: updates of the local training.
+        keep_optimizer: clients go on with the optimizer of their last round.
         learning_rate: of the local training; None: the client's.
         codec: of updates and of the differences that clients fetch.
         clip: see verify.Rules.
@@ -72,6 +73,7 @@ class Settings:
     clients: int = 2
     fraction: float = 1.0
     steps: int = 10
+    keep_optimizer: bool = False
     learning_rate: float | None = None
     codec: str = "int8"
     clip: float | None = None

@@ -75,6 +75,7 @@ def check_means(server):
 def test_three_tabs_learn_together(visit, server, trainable, tmp_path, identity):  # noqa: F811
     lora = {"peft_type": "LORA", "target_modules": "all-linear", **LORA}
     fields = {"codec": "int4", "rounds": 3, "clients": 3, "steps": 6, "deadline": 240.0}
+    fields["keep_optimizer"] = True
     rounds = Server(tmp_path / "run", first_weights(), lora=lora, **fields)
     third = len(TEXT) // 3
     tabs = [visit(server) for _ in range(3)]

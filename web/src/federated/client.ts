@@ -3,14 +3,22 @@
 import { timerMs } from "../shared/abort.ts";
 import { Aborted, InputError } from "../shared/errors.ts";
 import { message as textOf } from "../shared/words.ts";
-import { auditKey, clip, difference, textsOf } from "./change.ts";
+import { auditKey, clip, configOf, difference, textsOf } from "./change.ts";
 import { CODECS, type Codec, normOf, pack, Schema, sha256, unpack, type Values } from "./codec.ts";
 import { Connection, ConnectionLost, type Message } from "./connection.ts";
 import { Download, fileOf } from "./download.ts";
 import type { FederatedOptions, RoundProgress, RoundResult } from "./options.ts";
-import { type Finished, type LedgerEntry, locked, type State, Store } from "./store.ts";
+import {
+  counted,
+  type Finished,
+  type Kept,
+  type LedgerEntry,
+  locked,
+  type State,
+  Store,
+} from "./store.ts";
 import { clipOf, epsilonOf, isTime, objection } from "./terms.ts";
-import { type LocalResult, SETTINGS } from "./trainers.ts";
+import type { LocalResult } from "./trainers.ts";
 import { upload } from "./upload.ts";
 
 const CHECK_MS = 10_000; // between looks at the conditions of `when`, and at the connection
@@ -241,9 +249,9 @@ export class FederatedClient<Data = unknown> {
     if (answer.kind === "refused")
       throw new InputError(String(answer.reason), this.url, `The server says: ${answer.code}.`);
     state.token = String(answer.token);
-    const counted: unknown = answer.accepted; // updates whose answer may have been lost
-    if (state.finished && Array.isArray(counted) && counted.includes(state.finished.sha256))
-      state.left = state.finished.left;
+    const known: unknown = answer.accepted; // updates whose answer may have been lost
+    if (state.finished && Array.isArray(known) && known.includes(state.finished.sha256))
+      counted(state);
     await this.store.write(state);
     this.answers = (answer.limits as { silence?: unknown } | undefined)?.silence !== undefined;
     options.trainer.welcome?.((answer.terms ?? {}) as Record<string, unknown>);
@@ -284,7 +292,7 @@ export class FederatedClient<Data = unknown> {
     if (message.kind === "result") this.options.onRound?.(message as unknown as RoundResult);
     const { finished } = this.state;
     if (message.kind !== "accepted" || message.sha256 !== finished?.sha256) return;
-    this.state.left = finished!.left;
+    counted(this.state);
     await this.store.write(this.state);
   }
 
@@ -376,14 +384,8 @@ export class FederatedClient<Data = unknown> {
     loss?: number,
   ): void {
     const [run, round] = [String(task.run), Number(task.round)];
-    this.options.onProgress?.({
-      run,
-      round,
-      phase,
-      done,
-      total,
-      ...(loss !== undefined && { loss }),
-    });
+    const more = loss !== undefined && { loss };
+    this.options.onProgress?.({ run, round, phase, done, total, ...more });
   }
 
   /** Takes part in a secure sum. */
@@ -404,7 +406,7 @@ export class FederatedClient<Data = unknown> {
         ...{ connection, url, schema, store, state, signal },
         terms: options.terms ?? {},
         certify: options.certify,
-        train: async () => (await this.changes(task, end)).changes,
+        train: () => this.changes(task, end),
         other: (message) => this.other(message),
         send: (file, codec, more) => this.send(connection, { ...task, codec }, file, signal, more),
       },
@@ -416,14 +418,12 @@ export class FederatedClient<Data = unknown> {
   private async changes(
     task: Message,
     signal: AbortSignal,
-  ): Promise<{ schema: Schema; changes: Values; result: LocalResult }> {
+  ): Promise<{ schema: Schema; changes: Values; result: LocalResult; kept?: Kept }> {
     const { state, options } = this;
     const { part, audit } = task;
+    const run = String(task.run);
     const schema = await this.schema.part(part);
-    const config: Record<string, unknown> = { ...(task.config as object), part, audit };
-    for (const name of SETTINGS)
-      if (config[name] && !options.trainer.settings?.includes(name))
-        throw new InputError("this page does not train with it", `config '${name}'`);
+    const config = configOf(task, options.trainer.settings);
     await options.trainer.load(state.values);
     let result: LocalResult;
     try {
@@ -433,18 +433,20 @@ export class FederatedClient<Data = unknown> {
         round: Number(task.round),
         seed: Number(task.seed),
         config,
+        kept: state.kept?.run === run ? state.kept.data : undefined,
         signal,
         onStep: (step, steps, loss) => this.progress(task, "train", step, steps, loss),
       });
     } catch (e) {
       throw signal.aborted ? new Aborted("the deadline has passed") : e;
     }
-    return { schema, changes: difference(schema, result.values, state.values), result };
+    const kept = audit || !result.kept ? undefined : { run, data: result.kept };
+    return { schema, changes: difference(schema, result.values, state.values), result, kept };
   }
 
   private async train(task: Message, key: string, signal: AbortSignal): Promise<void> {
     const { state } = this;
-    const { schema, changes, result } = await this.changes(task, signal);
+    const { schema, changes, result, kept } = await this.changes(task, signal);
     // what was rounded away comes from this client's data: an audit's update is without it
     const before: Values = task.audit ? new Map() : state.left;
     const most = clipOf(task);
@@ -462,6 +464,7 @@ export class FederatedClient<Data = unknown> {
       steps: result.steps,
       metrics: result.metrics,
       left: task.audit ? state.left : packed.left,
+      kept,
     };
     await this.store.write(state);
   }

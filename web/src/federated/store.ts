@@ -29,6 +29,12 @@ export interface LedgerEntry {
   epsilon?: number;
 }
 
+/** What training has kept for the next round of a run. */
+export interface Kept {
+  run: string;
+  data: Uint8Array<ArrayBuffer>;
+}
+
 /** An update that was made for a round. */
 export interface Finished {
   /** Run, round and base. */ key: string;
@@ -39,6 +45,7 @@ export interface Finished {
   steps: number;
   metrics: Record<string, number>;
   /** What this update has rounded away, if it counts. */ left: Values;
+  /** What training keeps, if it counts. */ kept?: Kept | undefined;
   /** With secure aggregation: its secrets; `data` are then the numbers before masks. */
   secure?: { seed: Uint8Array<ArrayBuffer>; agreed: Record<string, string> };
 }
@@ -50,9 +57,17 @@ export interface State {
   schema: string;
   values: Values;
   left: Values;
+  /** After the last update that counted. */ kept?: Kept | undefined;
   finished: Finished | undefined;
   /** The last round of each run whose sum the client has consented to. */
   summed?: Record<string, number>;
+}
+
+/** The finished update counts. */
+export function counted(state: State): void {
+  const { left, kept } = state.finished!;
+  state.left = left;
+  state.kept = kept ?? state.kept;
 }
 
 const DATABASE = "edgewise-federated";

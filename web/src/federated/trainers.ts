@@ -8,7 +8,7 @@ import type { Values } from "./codec.ts";
 const PREFIX = "base_model.model.";
 const STEPS = 10;
 /** Settings that change what is trained. */
-export const SETTINGS: readonly string[] = ["proximal-mu", "part", "audit"];
+export const SETTINGS: readonly string[] = ["proximal-mu", "part", "audit", "keep-optimizer"];
 
 /** A task of a round. */
 export interface LocalTask {
@@ -18,9 +18,12 @@ export interface LocalTask {
   /**
    * The server's settings, such as `local-steps` and `learning-rate`. `proximal-mu` is the weight
    * of FedProx's term; with the `part` "B" LoRA's matrices A are not trained; with `audit`
-   * ({batch, sequence}) the data are public texts, and the server makes the same update.
+   * ({batch, sequence}) the data are public texts, and the server makes the same update. With
+   * `keep-optimizer` the optimizer goes on where it was; audits begin with a new one.
    */
   config: Record<string, unknown>;
+  /** What the last update of this run that counted has kept: {@link LocalResult.kept}. */
+  kept?: Uint8Array<ArrayBuffer>;
   /** Aborted at the deadline, and when the client leaves. */
   signal: AbortSignal;
   /** To be called after each update. */
@@ -37,13 +40,16 @@ export interface LocalResult {
   steps: number;
   /** Numbers for the server, such as the loss. */
   metrics: Record<string, number>;
+  /** For the next training, such as the state of the optimizer. It stays with the client. */
+  kept?: Uint8Array<ArrayBuffer>;
 }
 
 /** What a client trains. With the same arguments `train` must give the same bits. */
 export interface LocalTrainer<Data> {
   /**
-   * Which of the settings `proximal-mu`, `part` and `audit` `train` applies: without them, it would
-   * train something else than the server asks for. Tasks with others are declined. Default: none.
+   * Which of the settings `proximal-mu`, `part`, `audit` and `keep-optimizer` `train` applies:
+   * without them, it would train something else than the server asks for. Tasks with others are
+   * declined. Default: none.
    */
   readonly settings?: readonly string[];
   /**
@@ -78,6 +84,7 @@ interface TrainerClass<Model> {
   ): Promise<{
     info: { blocks: number; batch: number; sequence: number };
     run(): Promise<{ losses: number[] }>;
+    optimizerState(): Promise<Uint8Array<ArrayBuffer>>;
     close(): Promise<void>;
   }>;
 }
@@ -168,7 +175,9 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
     const steps = setting(task.config, "local-steps", STEPS);
     if (!(steps >= 1)) throw new InputError(`it is ${steps}`, "config 'local-steps'", "");
     const rate = setting(task.config, "learning-rate", this.options.learning_rate ?? 0);
-    const run = await this.Trainer.create(this.model, data, {
+    const { audit } = task.config as { audit?: { batch: unknown; sequence: unknown } | null };
+    const keeps = !audit && Boolean(task.config["keep-optimizer"]);
+    const options = {
       adapter: "lora",
       name: this.local,
       initial: this.name,
@@ -180,9 +189,15 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
       signal: task.signal,
       onStep: (e: { step: number; total: number; loss: number }) =>
         task.onStep(e.step, e.total, e.loss),
+    };
+    const from = (state?: Uint8Array) =>
+      this.Trainer.create(this.model, data, { ...options, optimizer_state: state });
+    const run = await from(keeps ? task.kept : undefined).catch((e) => {
+      // the package was compiled anew, with another optimizer
+      if (!(e instanceof InputError && e.where === "options.optimizer_state")) throw e;
+      return from();
     });
     try {
-      const { audit } = task.config as { audit?: { batch: unknown; sequence: unknown } | null };
       const { batch, sequence } = run.info;
       if (audit && (audit.batch !== batch || audit.sequence !== sequence))
         throw new InputError(
@@ -193,7 +208,8 @@ class TextTrainer<Model extends TextModel> implements LocalTrainer<string | stri
       const { losses } = await run.run();
       const loss = losses.reduce((a, b) => a + b, 0) / losses.length;
       const values = await this.read();
-      return { values, examples: run.info.blocks, steps: losses.length, metrics: { loss } };
+      const kept = keeps ? await run.optimizerState() : undefined;
+      return { values, examples: run.info.blocks, steps: losses.length, metrics: { loss }, kept };
     } finally {
       await run.close();
       await this.model.removeAdapter(this.local);

@@ -43,6 +43,7 @@ export interface Methods {
   train_step(request: { model: number }): StepEvent;
   train_pause(request: { model: number; paused: boolean }): void;
   train_evaluate(request: { model: number }): number;
+  train_optimizer(request: { model: number }): Uint8Array<ArrayBuffer>;
   train_save(request: { model: number }): number;
   train_result(request: { model: number }): TrainingResult;
   /** Ends the run; the trained adapter stays. */

@@ -43,6 +43,7 @@ export interface TrainingFields {
   lora_alpha: number | undefined;
   proximal_mu: number | undefined;
   freeze_A: boolean | undefined;
+  optimizer_state: Uint8Array | undefined;
   epochs: number | undefined;
   max_steps: number | undefined;
   learning_rate: number | undefined;

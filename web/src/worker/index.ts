@@ -185,6 +185,7 @@ const methods: {
   train_step: ({ model: id }) => turn(id, () => training(id).advance()),
   train_pause: ({ model: id, paused }) => training(id).pause(paused),
   train_evaluate: ({ model: id }) => turn(id, () => training(id).evaluate()),
+  train_optimizer: ({ model: id }) => turn(id, () => training(id).optimizerState()),
   train_save: ({ model: id }) => turn(id, () => training(id).save()),
   train_result: ({ model: id }) => training(id).result(),
   train_close: ({ model: id }) =>

@@ -270,6 +270,37 @@ test("an audit trains on its own texts, and other texts are another update", asy
   assert.equal((await client.ledger()).length, 1); // the trainer's updates are equal
 });
 
+test("what training keeps is that of the last update of the run that counted", async () => {
+  const seen: unknown[] = [];
+  const own = trainer();
+  const [client, first] = await join({
+    trainer: {
+      ...own,
+      settings: ["audit", "keep-optimizer"],
+      async train(data, told) {
+        seen.push(told.kept?.[0]);
+        return { ...(await own.train(data, told)), kept: Uint8Array.of(told.round) };
+      },
+    },
+  });
+  const audit = { texts: ["one"], batch: 1, sequence: 8 };
+  const rounds = [{ round: 1 }, { round: 2, audit }, { round: 3 }, { round: 4 }, { run: "other" }];
+  let [socket, connections] = [first, 1];
+  for (const more of rounds) {
+    socket.say("task", await task({ ...more, config: { "keep-optimizer": 1 } }));
+    if (connections === 1) {
+      await socket.expect("fetch");
+      chunks(socket);
+    }
+    const { sha256: sha } = await socket.expect("update");
+    socket.say(more.round === 3 ? "rejected" : "accepted", { sha256: sha });
+    socket.close(); // the state of the next connection is the stored one
+    socket = await socketOf(++connections);
+  }
+  assert.deepEqual(seen, [undefined, 1, 1, 1, undefined]);
+  await client.leave();
+});
+
 test("texts of errors are not told", async () => {
   const failing = { ...trainer(), train: () => Promise.reject(new Error("a secret text")) };
   const [, socket] = await join({ trainer: failing });

@@ -212,7 +212,7 @@ test("what a server calls a group does not hide what is spent", async () => {
   let trained = 0;
   const train = async () => {
     trained++;
-    return new Map([["w", new Float32Array(4)]]);
+    return { changes: new Map([["w", new Float32Array(4)]]) };
   };
   const store = { ledger: async () => ledger, identity: async () => own, write: async () => {} };
   const host = { schema, state, train };

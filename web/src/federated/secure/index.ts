@@ -4,7 +4,7 @@ import { InputError } from "../../shared/errors.ts";
 import { type Schema, sha256, type Values } from "../codec.ts";
 import type { Connection, Message } from "../connection.ts";
 import { ENDS, refusal } from "../download.ts";
-import type { Finished, LedgerEntry, State, Store } from "../store.ts";
+import type { Finished, Kept, LedgerEntry, State, Store } from "../store.ts";
 import type { Terms } from "../terms.ts";
 import { decoded, encoded, SEED } from "./crypto.ts";
 import { type Identity, Member } from "./member.ts";
@@ -30,7 +30,8 @@ export interface Host {
   terms: Terms;
   certify: Certify | undefined;
   /** Ends the round. */ signal: AbortSignal;
-  /** Trains; returns the difference of each parameter. */ train: () => Promise<Values>;
+  /** Trains; returns the difference of each parameter, and what training keeps. */
+  train: () => Promise<{ changes: Values; kept?: Kept }>;
   /** Announces and sends a file. */
   send: (file: Finished, codec: string, more: Partial<LedgerEntry>) => Promise<void>;
   /** Handles messages that do not belong to the round. */
@@ -87,13 +88,22 @@ async function budget(
 async function updateOf(plan: Plan, key: string, host: Host): Promise<Finished> {
   const { state, schema, store } = host;
   if (state.finished?.key === key) return state.finished;
-  const changes = await host.train();
+  const { changes, kept } = await host.train();
   const lattice = plan.lattice(schema);
   const { numbers, left, norm } = await quantize(changes, state.left, schema, lattice);
   const told = { examples: 1, steps: 0, metrics: {} }; // nothing about this client
   const seed = crypto.getRandomValues(new Uint8Array(SEED));
   const data = new Uint8Array(numbers.buffer);
-  state.finished = { key, data, sha256: "", norm, ...told, left, secure: { seed, agreed: {} } };
+  state.finished = {
+    key,
+    data,
+    sha256: "",
+    norm,
+    ...told,
+    left,
+    kept,
+    secure: { seed, agreed: {} },
+  };
   await store.write(state);
   return state.finished;
 }

@@ -53,6 +53,11 @@ export interface FineTuneOptions {
   /** LoRA: the matrices A keep their first values, and B alone is trained. Default: false. */
   freeze_A?: boolean;
   /**
+   * The optimizer goes on from here: what {@link Trainer.optimizerState} of an earlier run of the
+   * same compiled program has returned. Default: a new optimizer.
+   */
+  optimizer_state?: Uint8Array;
+  /**
    * The optimizer that the model was compiled with, as a name (`"AdamW"`) or as `{ type, lr }`,
    * where `lr` sets `learning_rate`. To use another optimizer, compile the model with it
    * (`TrainingPrograms.optimizer`).
@@ -117,6 +122,7 @@ const NAMES = [
   "lora_alpha",
   "proximal_mu",
   "freeze_A",
+  "optimizer_state",
   "epochs",
   "max_steps",
   "learning_rate",
@@ -333,6 +339,14 @@ export class Trainer {
    */
   evaluate(): Promise<number> {
     return this.handle.client.call("train_evaluate", { model: this.handle.model });
+  }
+
+  /**
+   * The optimizer's states, with the number of its updates: for the option `optimizer_state` of a
+   * later run with the same program.
+   */
+  optimizerState(): Promise<Uint8Array<ArrayBuffer>> {
+    return this.handle.client.call("train_optimizer", { model: this.handle.model });
   }
 
   /**

@@ -305,6 +305,11 @@ export class Session {
     );
   }
 
+  /** The optimizer's states, with the number of its updates. */
+  get moments(): StateInfo[] {
+    return this.kept.filter((s) => s.kind === "optimizer" || s.kind === "step");
+  }
+
   /** The states to save in a checkpoint: all except gradients. */
   get kept(): StateInfo[] {
     const kept = [...this.program.states.values()].filter((s) => s.kind !== "gradient");

@@ -141,6 +141,7 @@ export class TrainingRun {
         config,
         anchor,
       );
+      if (fields.optimizer_state) run.goOn(fields.optimizer_state);
       if (found) await run.restore(found);
       throwIfAborted(signal);
       await adapters.begin(name, session, lora);
@@ -170,6 +171,32 @@ export class TrainingRun {
     this.step = this.info.step = record.step;
     this.losses.push(...record.losses);
     this.evaluations.push(...record.evaluations);
+  }
+
+  /** Takes over the optimizer of an earlier run. */
+  private goOn(data: Uint8Array): void {
+    const { moments } = this.session;
+    const wanted = moments.reduce((n, state) => n + state.bytes, 0);
+    if (!(data instanceof Uint8Array && data.length === wanted))
+      throw new InputError(
+        `it is not ${wanted} bytes long`,
+        "options.optimizer_state",
+        "Give what `optimizerState` of a Trainer of the same program has returned.",
+      );
+    let at = 0;
+    for (const state of moments)
+      this.session.writeState(state, data.subarray(at, (at += state.bytes)));
+  }
+
+  /** The optimizer's states, one after the other. */
+  async optimizerState(): Promise<Uint8Array<ArrayBuffer>> {
+    this.alive();
+    const { session } = this;
+    return adaptersOf(this.model).during(this.adapter, async () => {
+      const parts = [];
+      for (const state of session.moments) parts.push(await session.readState(state));
+      return new Uint8Array(await new Blob(parts).arrayBuffer());
+    });
   }
 
   private memory(): StepEvent["memory"] {
