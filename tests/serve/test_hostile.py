@@ -105,12 +105,21 @@ def test_refused_requests(server):
         (send(server, GOOD, headers={**TYPE, "Origin": "https://evil.example"}), (403, "--origin")),
         (send(server, GOOD, "/v1/x"), (404, "there is no POST /v1/x")),
         (send(server, GOOD, method="PUT"), (405, "there is no PUT")),
+        (send(server, GOOD, "/v1/models"), (405, "there is no POST /v1/models")),
         (send(server, GOOD, "/v1/completions/"), (404, "there is no POST /v1/completions/")),
         (send(server, {"model": "tiny", "input": [""]}, "/v1/embeddings"), (400, "not empty")),
         (send(server, {"model": "tiny", "input": ["a"] * 300}, "/v1/embeddings"), (400, "256")),
     ):
-        status, error, _ = answer
+        status, error, headers = answer
         assert status == expected[0] and expected[1] in error["message"]
+        assert (status == 405) == (error["code"] == "method_not_supported") == ("Allow" in headers)
+
+
+def test_fields_that_are_null_are_none(server):
+    """Clients send all that they know of."""
+    unset = ("audio", "prediction", "reasoning_effort", "stop", "tools", "response_format", "n")
+    status, answer, _ = send(server, {**CHAT, **dict.fromkeys(unset)}, "/v1/chat/completions")
+    assert status == 200 and answer["choices"][0]["finish_reason"] == "length"
 
 
 def test_pages_of_an_origin_may_ask(server):
@@ -121,12 +130,14 @@ def test_pages_of_an_origin_may_ask(server):
     asked = {
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization,content-type",
+        "Access-Control-Request-Private-Network": "true",
     }
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     connection.request("OPTIONS", "/v1/completions", headers={**page, **asked})
     answer = connection.getresponse()
     assert answer.status == 200
     assert "authorization" in answer.headers["Access-Control-Allow-Headers"]
+    assert answer.headers["Access-Control-Allow-Private-Network"] == "true"
 
 
 def test_a_body_that_does_not_come(server):

@@ -73,6 +73,7 @@ def test_a_stream_is_the_whole_text_in_pieces(client, pipe):
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
     assert chunks[-1].usage.completion_tokens == 30
+    assert all("usage" in c.model_fields_set and c.usage is None for c in chunks[:-1])
 
 
 def test_an_answer_is_continued_from_every_place(client, pipe):

@@ -43,6 +43,7 @@ class Answer:
             if not self.request.usage:
                 return None
             return {**self._record(kind, []), "usage": usage(event)}
+        more = {"usage": None} if self.request.usage else {}
         choice: dict[str, Any] = {"index": event.index}
         if self.chat:
             delta = {"content": event.text} if event.text else {}
@@ -54,7 +55,7 @@ class Answer:
             choice["text"] = event.text
         choice["logprobs"] = self._logprobs(event.index, event.scores)
         choice["finish_reason"] = event.finish
-        return self._record(kind, [choice])
+        return {**self._record(kind, [choice]), **more}
 
     def whole(self, events: Iterable[Piece | Usage]) -> dict[str, Any]:
         """The body of an answer that is not streamed."""

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import hmac
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -87,6 +87,7 @@ class Service:
                     allow_origins=list(self.options.origins),
                     allow_methods=["GET", "POST"],
                     allow_headers=["*"],
+                    allow_private_network=True,  # a page of the web may ask this machine
                     max_age=600,
                 )
             )
@@ -255,15 +256,19 @@ async def watched(request: Request, job: Job) -> AsyncIterator[None]:
         task.cancel()
 
 
-def _refused(refusal: Refusal) -> Response:
-    headers = {"Retry-After": "1"} if refusal.status == 429 else None
+def _refused(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
+    if refusal.status == 429:
+        headers = {"Retry-After": "1"}
     return JSONResponse(refusal.body, refusal.status, headers)
 
 
 async def _not_there(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
+    status, headers = 500, None
+    if isinstance(error, HTTPException):
+        status, headers = error.status_code, error.headers  # which methods there are
     text = f"there is no {request.method} {request.scope['path'][:200]}"
-    return _refused(Refusal(text, status, code="not_found"))
+    code = "method_not_supported" if status == 405 else "not_found"
+    return _refused(Refusal(text, status, code=code), headers)
 
 
 __all__ = ["Service", "Usage"]

@@ -182,7 +182,7 @@ def parse_embedding(body: dict[str, Any], limits: Limits) -> Embedding:
 
 
 def _known(body: dict[str, Any], names: set[str]) -> None:
-    if unknown := [name for name in body if name not in names]:
+    if unknown := [name for name, value in body.items() if name not in names and value is not None]:
         name = str(unknown[0])[:60]
         raise Refusal(
             f"there is no field {name!r}; remove it", param=name, code="unknown_parameter"

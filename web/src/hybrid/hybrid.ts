@@ -35,7 +35,7 @@ export interface HybridOptions {
   stall?: number;
   /**
    * Milliseconds without a first token after which a cloud has failed. Each piece of a model's
-   * thoughts begins them anew. Default: 60000.
+   * thoughts begins them anew, as do a hundred pings at most. Default: 60000.
    */
   timeout?: number;
   /** Where measured rates are kept; null: nowhere. Default: `localStorage`. */

@@ -182,6 +182,12 @@ test("refusals are told in the endpoint's words, bounded", async () => {
     [400, JSON.stringify({ error: { message: "y".repeat(1e6) } }), /no reason|y{20}/],
     [404, '{"error": "not here"}', /not here/],
     [400, '{"object": "error", "message": "too long"}', /too long/],
+    [
+      400, // llama.cpp's
+      '{"error":{"code":400,"message":"request (551 tokens) exceeds the available context size ' +
+        '(512 tokens), try increasing it","type":"exceed_context_size_error","n_ctx":512}}',
+      /\(400\): request \(551 tokens\) exceeds/,
+    ],
     [503, '{"detail": "model is loading"}', /model is loading/],
     [429, "rate limited\n", /\(429\): rate limited/, "text/plain; charset=utf-8"],
     [400, "[1]", /no reason/],

@@ -58,7 +58,24 @@ const hello = [
   { ...none, delta: { content: "lo" } },
 ];
 
+// as llama.cpp's server of October 2026 sent them, without numbers that nobody reads
+const RECORDED = `data: {"choices":[{"finish_reason":null,"index":0,"delta":{"role":"assistant",\
+"content":null}}],"created":1795444473,"id":"chatcmpl-2xNg","model":"m","object":\
+"chat.completion.chunk"}
+
+data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":"Hel"}}],"id":"chatcmpl-2xNg"}
+
+data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":"lo"}}],"id":"chatcmpl-2xNg"}
+
+data: {"choices":[{"finish_reason":"stop","index":0,"delta":{}}],"id":"chatcmpl-2xNg",\
+"timings":{"cache_n":0,"prompt_n":11,"prompt_ms":2.667,"predicted_n":3,"predicted_ms":1.682}}
+
+data: [DONE]
+
+`;
+
 const STREAMS: Record<string, string> = {
+  "llama.cpp, as recorded": RECORDED,
   "llama.cpp, which pings while it reads the prompt":
     ":\n\n:\n\n" +
     events(llama, [role, ...hello, { finish_reason: "stop", delta: {}, timings }], done),
