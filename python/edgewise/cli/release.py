@@ -20,7 +20,7 @@ ROLES = ("root", "targets", "snapshot", "timestamp")
 
 def add_parser(commands: Commands) -> None:
     """Declares the arguments of `edgewise release`."""
-    text = "Publishes new versions of packages and adapters, signed and as deltas."
+    text = "Publishes new versions of packages, models and adapters, signed and as deltas."
     parser = commands.add_parser("release", help=text, description=text)
     actions = parser.add_subparsers(dest="action", required=True)
     for action in (init, add, rollout, publish, rotate, prune, verify, apply):
@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
         own.add_argument("repository", help="folder to be served")
         if name == "add":
             own.add_argument(
-                "model", help="package, adapter's folder, or folder of a federated run"
+                "model", help="package, .onnx file, or folder of a model, adapter or federated run"
             )
         if name in ("add", "rollout"):
             own.add_argument("name", help="of the release")

@@ -9,13 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..declare.dtypes import NAME
-from ..errors import InputError
+from ..errors import EdgewiseError, InputError
+from ..onnx.reader import read_model
 from ..onnx.source import FileSource, Source
 from ..package import MAGIC, Package, SourceRange
 from ..training.safetensors import load_safetensors
 from .codec import CHUNK
 from .errors import ReleaseError
+from .manifest import FILE, MOST_FILES
 
+LARGE = 1 << 14  # bytes of a tensor of an .onnx file that has chunks of its own
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
@@ -80,6 +83,8 @@ class Content:
 def _sections(name: str, source: Source) -> list[Section]:
     if name.endswith(".edge"):
         marks = _package_marks(source)
+    elif name.endswith(".onnx"):
+        marks = _onnx_marks(source)
     elif name.endswith(".safetensors"):
         tensors, _ = load_safetensors(source)
         marks = [
@@ -93,6 +98,22 @@ def _sections(name: str, source: Source) -> list[Section]:
     marks = [first[start] for start in sorted(first)]
     for mark, end in zip(marks, [m.start for m in marks[1:]] + [source.size], strict=True):
         mark.bytes = end - mark.start
+    return marks
+
+
+def _onnx_marks(source: Source) -> list[Section]:
+    """The beginnings of large tensors in a model, and of what is between them."""
+    marks: list[Section] = []
+    try:
+        tensors = read_model(source).constants
+    except EdgewiseError:
+        return marks  # its data is in other files, which a stored version has as ranges
+    for name, t in tensors.items():
+        if t.source is source and t.nbytes >= LARGE:
+            marks += [
+                Section(name, t.offset, 0, NAME[t.dtype], _columns(t.shape)),
+                Section(f"behind {name}", t.offset + t.nbytes, 0),
+            ]
     return marks
 
 
@@ -146,8 +167,9 @@ def _readers(value: object) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def open_content(path: str) -> Content:
-    """What the command was given: a package, an adapter's folder, or the folder of federated
-    rounds, of which it is the adapter or, if all weights were trained, the weights.
+    """What the command was given: a package, an .onnx file, the folder of a model in ONNX, an
+    adapter's folder, or the folder of federated rounds, of which it is the adapter or, if all
+    weights were trained, the weights.
 
     Raises:
         InputError: it is none of these.
@@ -161,19 +183,54 @@ def open_content(path: str) -> Content:
                 raise InputError("no round has ended", path, "Release it after the first round.")
             if not os.path.isdir(folder):
                 return Content("adapter", [("model.safetensors", FileSource(whole))])
+        elif (found := _model_files(path)) is not None:
+            return found
         files = [(name, os.path.join(folder, name)) for name in ADAPTER_FILES]
         missing = next((name for name, file in files if not os.path.exists(file)), None)
         if missing is not None:
-            raise InputError(f"there is no {missing}", folder, "Give an adapter's folder.")
+            raise InputError(
+                f"there is no {missing}", folder, "Give the folder of an adapter, or of a model."
+            )
         return Content("adapter", [(name, FileSource(file)) for name, file in files])
     source = FileSource(path)
+    if path.endswith(".onnx"):
+        read_model(source)
+        return Content("model", [("model.onnx", source)])
     if source.size < 8 or source.read(0, 8) != MAGIC:
         raise InputError(
-            "it is no package, no adapter's folder and no run of `edgewise federate`",
+            "it is no package, no model, no adapter's folder and no run of `edgewise federate`",
             path,
             "Build a package with `edgewise build`.",
         )
     return Content("package", [("model.edge", source)])
+
+
+def _model_files(folder: str) -> Content | None:
+    """The files of a model's folder, as exporters lay it out: texts beside, and .onnx files with
+    their data here or one folder below. None if there is no .onnx file.
+    """
+    paths = []
+    for below in ("", *sorted(os.listdir(folder))):
+        if os.path.isdir(inner := os.path.join(folder, below)) and below[:1] != ".":
+            names = sorted(os.listdir(inner))
+            paths += [os.path.join(below, n) for n in names if n[:1] != "."]
+    names = [p for p in paths if os.path.isfile(os.path.join(folder, p))]
+    if not any(name.endswith(".onnx") for name in names):
+        return None
+    files = [(n.replace(os.sep, "/"), FileSource(os.path.join(folder, n))) for n in names]
+    files = [(name, source) for name, source in files if source.size]
+    if len(files) > MOST_FILES:
+        raise InputError(
+            f"it has {len(files)} files, at most {MOST_FILES} are released",
+            folder,
+            "Leave out the variants of the model that pages do not load.",
+        )
+    for name, source in files:
+        if not FILE.fullmatch(name):
+            raise InputError(f"'{name[:100]}' cannot be the name of a released file", folder)
+        if name.endswith(".onnx"):
+            read_model(source)
+    return Content("model", list(files))
 
 
 def stored_content(kind: str, files: Sequence[tuple[str, int]], whole: Source) -> Content:

@@ -30,7 +30,7 @@ from .codec import CHUNK, CODECS
 from .errors import ReleaseError
 
 FORMAT = "edgewise.release.1"
-KINDS = ("package", "adapter")
+KINDS = ("package", "adapter", "model")
 MOST_CHUNKS = 1 << 16
 MOST_FILES = 16
 MOST_EARLIER = 16
@@ -38,7 +38,7 @@ MOST_DELTAS = 16
 MOST_BYTES = 1 << 24  # of a manifest
 MOST_VERSION = (1 << 53) - 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 Text = bytes  # in classes that have a field of that name
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -254,7 +254,7 @@ def _files(r: _Reader, value: object) -> list[tuple[str, int]]:
     files = []
     for i, entry in enumerate(r.entries(value, "files", MOST_FILES)):
         fields = r.record(entry, f"files[{i}]")
-        name = r.match(fields.get("name"), f"files[{i}].name", _FILE)
+        name = r.match(fields.get("name"), f"files[{i}].name", FILE)
         most = MOST_CHUNKS * CHUNK
         files.append((name, r.integer(fields.get("bytes"), f"files[{i}].bytes", 1, most)))
     return files

@@ -1,6 +1,6 @@
 /**
- * Releases: new versions of a package or an adapter, signed with The Update Framework, of which
- * only what changed is downloaded.
+ * Releases: new versions of a package, a model or an adapter, signed with The Update Framework, of
+ * which only what changed is downloaded.
  *
  * ```js
  * import { pipeline } from "edgewise";

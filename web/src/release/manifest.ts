@@ -3,7 +3,7 @@
 import { ReleaseError } from "./errors.ts";
 
 export const FORMAT = "edgewise.release.1";
-const KINDS = ["package", "adapter"];
+const KINDS = ["package", "adapter", "model"];
 /** Most bytes of a chunk. */
 export const CHUNK = 1 << 20;
 const CODECS = ["float32", "float16", "int8", "int4", "float32-q4"] as const;
@@ -14,7 +14,7 @@ const MOST = 16; // files, earlier versions, deltas of a chunk
 /** Most bytes of a manifest. */
 export const MOST_BYTES = 1 << 24;
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;
-const FILE = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
+const FILE = /^([A-Za-z0-9][A-Za-z0-9._-]{0,99}\/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
 const DIGEST = /^[0-9a-f]{64}$/;
 
 /** An object of a repository. */
@@ -42,7 +42,7 @@ export interface Earlier {
 export interface ReleaseManifest {
   name: string;
   version: number;
-  kind: "package" | "adapter";
+  kind: "package" | "adapter" | "model";
   fraction: number;
   bytes: number;
   sha256: string;

@@ -51,7 +51,7 @@ export interface UpdateOptions {
 /** A version of a release. */
 export interface ReleaseVersion {
   version: number;
-  kind: "package" | "adapter";
+  kind: "package" | "adapter" | "model";
   /** Bytes of its content. */
   bytes: number;
 }
@@ -145,7 +145,8 @@ export class ModelUpdates {
   }
 
   /**
-   * The installed files: a package, or an adapter's for `loadAdapter`.
+   * The installed files: a package, those of a model's folder for `pipeline`, with names such as
+   * `onnx/model.onnx`, or an adapter's for `loadAdapter`.
    * @throws ReleaseError if nothing is installed
    */
   async files(): Promise<File[]> {
