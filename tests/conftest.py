@@ -114,6 +114,16 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: rank(item.path))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Modules and tests are not garbage: the collector would look for some among them in vain."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish():
     """Modules and tests live as long as the process: the garbage collector need not visit them."""
     gc.collect()

@@ -184,6 +184,7 @@ def test_everything_is_stored(visit, insecure, small, trainable):  # noqa: F811
     assert v.run("return (await ew.checkpoints()).length") == 1
 
 
+@pytest.mark.slow("test_everything_is_stored")
 def test_eviction_between_visits(visit, insecure, context, small, trainable):  # noqa: F811
     """Storage that the browser has cleared is filled again."""
     v = visit(insecure)

@@ -81,7 +81,10 @@ def name_of(value):
 
 @pytest.mark.parametrize(
     "how, accumulate",
-    slow_unless(lambda how, steps: steps == 1 or not how, itertools.product(WAYS, (1, 2))),
+    slow_unless(
+        lambda how, steps: not how or (steps == 1 and "checkpointing" not in how),
+        itertools.product(WAYS, (1, 2)),
+    ),
     ids=name_of,
 )
 def test_estimate(deep, how, accumulate):
@@ -223,7 +226,7 @@ def test_budget():
     that does, which then works; the failure allocates no engine memory.
     """
 
-    deep = language_model(**{**DEEP, "layers": 4}).SerializeToString()
+    deep = language_model(**{**DEEP, "layers": 2}).SerializeToString()
 
     def make(**more):
         # Clipping by the norm needs all gradients at once, more than half of the least memory.

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from edgewise.cli import main
 from onnx import TensorProto, helper, numpy_helper
+from tiers import slow_unless
 
 from ..loading import error
 
@@ -143,7 +144,9 @@ def same(got, session, feeds, rtol=1e-5):
         np.testing.assert_allclose(np.array(data).reshape(dims), want, rtol=rtol, atol=1e-6)
 
 
-@pytest.mark.parametrize("flavour", ["simd128", "relaxed-threads"])
+@pytest.mark.parametrize(
+    "flavour", slow_unless(lambda name: name != "simd128", ["simd128", "relaxed-threads"])
+)
 def test_shapes_that_vary(visit, server, models, flavour):
     """One session with different batches and sizes, and with some of its outputs only."""
     v = visit(server)
@@ -439,7 +442,9 @@ def test_options_as_second_argument(visit, server, models):
     assert got["failed"] == ["Aborted", "InputError"]
 
 
-@pytest.mark.parametrize("name", ["random.onnx", "random.edge"])
+@pytest.mark.parametrize(
+    "name", slow_unless(lambda name: name == "random.onnx", ["random.onnx", "random.edge"])
+)
 def test_random_seeds(visit, server, models, name):
     """Random numbers of nodes without a seed: equal to Python's for the same session seed,
     different without one. Also an output that is an input.

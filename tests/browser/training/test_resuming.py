@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 from ..chromium import CHROMIUM, FLAGS
 from ..conftest import Visit
 from .harness import RESUME, RUN, WHOLE, train
@@ -14,6 +16,7 @@ BEGIN = (
 )
 
 
+@pytest.mark.slow("test_resumes_after_a_killed_browser")
 def test_resumes_after_a_closed_tab(visit, server, trainable):
     v = visit(server, alone=True)
     whole = train(v, WHOLE, o=RUN)

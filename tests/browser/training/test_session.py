@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiers import ALL
 
 from .session_scripts import CREATE
 
@@ -122,12 +123,13 @@ def test_losses_equal_those_of_python(visit, server, files, artifacts, tmp_path)
 
 def test_steps_updates_and_resets_in_any_order(visit, server, files):
     """The losses of tests/conformance/training_updates.json, computed by PyTorch and reproduced by
-    Python.
+    Python. In `make test` every second sequence, since each compiles a session.
     """
     from conformance.vectors import vectors
     from training.updates import write_artifacts
 
     data = vectors("training_updates")
+    data = {**data, "sequences": data["sequences"][:: 1 if ALL else 2]}
     write_artifacts(data, files / "updates")
     got = visit(server).run(
         """

@@ -82,6 +82,7 @@ def test_pictures_with_labels_of_a_user(gpu_visit, packages):
     np.testing.assert_allclose(*scores, atol=1e-4)
 
 
+@pytest.mark.slow("browser/webgpu/test_speech_and_drawing.py::test_whisper")
 def test_an_encoder_with_a_decoder(gpu_visit, packages):
     gpu_visit.run(OPEN, "webgpu")
     workers = list(gpu_visit.page.workers)
