@@ -55,7 +55,7 @@ export async function squeeze(code, map, more) {
   const done = await minify(code, {
     module: true,
     ecma: 2022,
-    compress: { passes: 2 },
+    compress: { passes: 3 },
     sourceMap: map && { content: map },
     ...more,
   });

@@ -1,8 +1,13 @@
 """Post-processing of text tasks gives the results of transformers: tests/conformance."""
 
+import json
+from dataclasses import asdict
+from types import SimpleNamespace
+
 import pytest
 from conformance.vectors import vectors
-from edgewise.pipelines.pooling import _poolings
+from edgewise.errors import ModelError
+from edgewise.pipelines.pooling import _poolings, read_recipe
 from edgewise.pipelines.post import classification, embeddings, questions, tokens
 
 CASES = vectors("text_tasks")
@@ -42,6 +47,17 @@ def test_embeddings():
 def test_poolings():
     for case in CASES["poolings"]:
         assert _poolings(case["config"]) == case["poolings"]
+
+
+def test_recipes():
+    for case in vectors("personal/recipes")["cases"]:
+        texts = {name: json.dumps(value).encode() for name, value in case["files"].items()}
+        files = SimpleNamespace(where="model", read=texts.get, json=case["files"].get)
+        if "error" in case:
+            with pytest.raises(ModelError, match=case["error"]):
+                read_recipe(files)
+        else:
+            assert asdict(read_recipe(files)) == case["recipe"]
 
 
 def test_classification():

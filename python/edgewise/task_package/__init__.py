@@ -39,6 +39,7 @@ TASK_FILES = (
     "modules.json",
     "1_Pooling/config.json",
     "config_sentence_transformers.json",
+    "sentence_bert_config.json",
 )
 ALIASES = {
     "sentiment-analysis": "text-classification",

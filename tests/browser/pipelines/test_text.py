@@ -1,6 +1,9 @@
 """Pipelines of texts in a page: packages and folders give what transformers' pipelines give."""
 # long: one page and one set of models serve all of these tests
 
+import json
+
+import edgewise
 import pytest
 import torch
 from edgewise.cli import main
@@ -86,12 +89,21 @@ def test_sentence_transformers_files_choose_the_pooling(page, references, folder
     model = folder / "feature-extraction"
     (model / "1_Pooling").mkdir()
     (model / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
-    (model / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
+    modules = [{"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
+    modules += [{"type": "sentence_transformers.models.Normalize", "path": ""}]
+    modules += [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+    (model / "modules.json").write_text(json.dumps(modules))
+    (model / "config_sentence_transformers.json").write_text('{"truncate_dim": 24}')
+    (model / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
     main(["build", "--task", "embeddings", str(model), "-o", str(folder / "sentences.edge")])
-    state = torch.tensor(references["feature-extraction"](TEXTS[0]))[0].mean(0)
-    want = torch.nn.functional.normalize(state, dim=0).tolist()
+    short = {"truncation": True, "max_length": 9}
+    pipe = references["feature-extraction"]
+    state = torch.tensor(pipe(TEXTS[0], tokenize_kwargs=short))[0].mean(0)
+    want = torch.nn.functional.normalize(state[:24], dim=0).tolist()
     got = call(page, "embeddings", [TEXTS[0]], model="/files/tasks/sentences.edge")
-    assert got["dims"] == [1, 32] and got["data"] == pytest.approx(want, abs=2e-5)
+    assert got["dims"] == [1, 24] and got["data"] == pytest.approx(want, abs=2e-5)
+    with edgewise.pipeline("embeddings", model) as ours:
+        assert ours(TEXTS[0]) == pytest.approx(want, abs=2e-5)
     packed = call(
         page,
         "embeddings",

@@ -12,6 +12,7 @@ import {
   shortened,
 } from "../../src/worker/pipelines/texts/embeddings.ts";
 import { answerChars, mergeAnswers, spansOf } from "../../src/worker/pipelines/texts/questions.ts";
+import { readRecipe } from "../../src/worker/pipelines/texts/recipe.ts";
 import { entailmentOf, fillMask, zeroShot } from "../../src/worker/pipelines/texts/scores.ts";
 import { entitiesOf, isSubword, type Strategy } from "../../src/worker/pipelines/texts/tokens.ts";
 import { vectors } from "../common/vectors.ts";
@@ -72,6 +73,10 @@ interface Cases {
   poolings: { config: Record<string, unknown>; poolings: string[] }[];
 }
 
+interface Recipes {
+  cases: { files: Record<string, unknown>; recipe?: Record<string, unknown>; error?: string }[];
+}
+
 const cases = vectors<Cases>("text_tasks");
 
 /** Compares numbers to float32's precision, all else exactly. */
@@ -101,6 +106,19 @@ test("embeddings", () => {
   assert.throws(() => checkPooling("median"), /not a way of pooling/);
   assert.throws(() => shortened([1], 2), /between 1 and 1/);
   assert.throws(() => packed([1], "binary"), /multiple of 8/);
+});
+
+test("how a model's own vectors are made", () => {
+  for (const { files, recipe, error } of vectors<Recipes>("personal/recipes").cases) {
+    const text = JSON.stringify(files["modules.json"]); // undefined where there is none
+    const read = () => readRecipe(text, (name) => (files[name] ?? {}) as Record<string, unknown>);
+    if (error !== undefined) assert.throws(read, new RegExp(error));
+    else {
+      const { include_prompt: _, prompts: __, default_prompt: ___, ...without } = recipe!;
+      const { max_length = null, dimensions = null, ...rest } = read();
+      assert.deepEqual({ ...rest, max_length, dimensions }, without);
+    }
+  }
 });
 
 test("ways of pooling of a model", () => {

@@ -40,7 +40,7 @@ export interface FeatureExtractionOptions extends CallOptions, TokenizerOptions 
   pooling?: string;
   /** Divide vectors by their length. Default: as the model's own files say, else false. */
   normalize?: boolean;
-  /** Keep so many numbers of each vector (matryoshka embeddings). Default: all. */
+  /** Keep so many numbers of each vector (matryoshka embeddings). Default: as its files say. */
   dimensions?: number;
   /** Pack the signs of a vector, eight to a byte. Default: false. */
   quantize?: boolean;

@@ -39,6 +39,7 @@ export const TASK_FILES = [
   "modules.json",
   "1_Pooling/config.json",
   "config_sentence_transformers.json",
+  "sentence_bert_config.json",
 ] as const;
 
 /** The task whose weights are filled later, for one graph after the other. */

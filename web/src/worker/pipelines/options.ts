@@ -22,7 +22,8 @@ export class Options {
     return Object.hasOwn(this.given, name);
   }
 
-  private refuse(name: string, remedy: string): never {
+  /** @throws InputError that shows an option */
+  refuse(name: string, remedy: string): never {
     const value = this.given[name];
     const shown = typeof value === "string" ? `'${value.slice(0, 100)}'` : String(value);
     throw new InputError(`it is ${shown}`, `options.${name}`, remedy);
@@ -31,14 +32,6 @@ export class Options {
   flag(name: string, otherwise: boolean): boolean {
     const value = this.given[name] ?? otherwise;
     return typeof value === "boolean" ? value : this.refuse(name, "Give true or false.");
-  }
-
-  /** A number from 0 to 1. */
-  part(name: string, otherwise: number): number {
-    const value = this.given[name] ?? otherwise;
-    return typeof value === "number" && value >= 0 && value <= 1
-      ? value
-      : this.refuse(name, "Give a number from 0 to 1.");
   }
 
   text(name: string, otherwise: string): string {
@@ -52,24 +45,6 @@ export class Options {
     return value === undefined || typeof value === "string"
       ? value
       : this.refuse(name, "Give a string.");
-  }
-
-  /** A finite number; null stands for none. */
-  real(name: string, otherwise: number | null): number | null {
-    const value = this.given[name] ?? otherwise;
-    return value === null || Number.isFinite(value)
-      ? (value as number | null)
-      : this.refuse(name, "Give a number.");
-  }
-
-  /** Token ids. */
-  ids(name: string): number[] {
-    const value = this.given[name] ?? [];
-    const list =
-      Array.isArray(value) || ArrayBuffer.isView(value) ? Array.from(value as []) : [NaN];
-    return list.every((id) => Number.isInteger(id) && (id as number) >= 0)
-      ? list
-      : this.refuse(name, "Give a list of token ids.");
   }
 
   /** One of several names. */
@@ -95,22 +70,6 @@ export class Options {
     return typeof value === "number" && value >= low && value <= high
       ? value
       : this.refuse(name, `Give a number from ${low} to ${high}.`);
-  }
-
-  /** Lists of numbers by names. */
-  vectors(name: string): Map<string, number[]> {
-    const found = Object.entries(this.given[name] ?? {});
-    for (const [, list] of found)
-      if (!Array.isArray(list) || !list.length || !list.every((x) => typeof x === "number"))
-        this.refuse(name, "Give a list of numbers for each name.");
-    return new Map(found as [string, number[]][]);
-  }
-
-  /** A list whose items pass a check; undefined if there is none. */
-  list<T>(name: string, check: (item: unknown) => item is T, remedy: string): T[] | undefined {
-    const value = this.given[name] ?? undefined;
-    if (value === undefined) return undefined;
-    return Array.isArray(value) && value.every(check) ? value : this.refuse(name, remedy);
   }
 
   /** A list of strings, or one string. */

@@ -73,7 +73,6 @@ export class Examples {
    * The weight of each example.
    * @param classWeight "balanced": all labels count the same. Weights of labels that are gone have
    *   no effect.
-   * @throws InputError if a weight is not positive
    */
   weights(classWeight: "balanced" | Readonly<Record<string, number>> | null): number[] {
     let of = this.labels.map(() => 1);
@@ -85,12 +84,6 @@ export class Examples {
       of = this.labels.map((label) =>
         Object.hasOwn(classWeight, label) ? classWeight[label]! : 1,
       );
-      if (!of.every((w) => w > 0 && w < Infinity))
-        throw new InputError(
-          "a weight is not positive",
-          "options.class_weight",
-          'Give "balanced", null or {label: weight}.',
-        );
     }
     return this.classes.map((c) => of[c]!);
   }

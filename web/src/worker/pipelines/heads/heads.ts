@@ -207,17 +207,12 @@ class Heads {
 
   /** Of the first head: the weights of further ones, and after `remove`, may be of others. */
   private checkLabels(examples: Extract<HeadRequest, { do: "teach" }>["examples"]): void {
-    const known = [...examples].map(([label]) => label);
+    const known = new Map(examples as [string, unknown][]);
     const { class_weight: weight } = this.fields;
-    const unknown = Object.keys(typeof weight === "object" ? (weight ?? {}) : {}).find(
-      (label) => !known.includes(label),
-    );
-    if (unknown !== undefined)
-      throw new InputError(
-        `there is no label '${unknown}'`,
-        "options.class_weight",
-        `There are: ${known.join(", ")}.`,
-      );
+    if (typeof weight !== "object") return;
+    for (const label of Object.keys(weight ?? {}))
+      if (!known.has(label))
+        throw new InputError(`there is no label '${label}'`, "class_weight", "Leave it out.");
   }
 
   private report(validation: Measures | null, lora: LoraReport | null): void {

@@ -58,9 +58,9 @@ function refuse(host: TaskHost, { dims }: Numbers): never {
 export const objectDetection: TaskRunner = {
   options: ["threshold", "percentage", "iou", "agnostic_nms"],
   prepare(host, options) {
-    const threshold = options.part("threshold", 0.5);
+    const threshold = options.number("threshold", 0.5, 0, 1);
     const percentage = options.flag("percentage", false);
-    const iou = options.part("iou", 0.45);
+    const iou = options.number("iou", 0.45, 0, 1);
     const agnostic = options.flag("agnostic_nms", false);
     const isYolo = descriptionOf(host).type === "YoloImageProcessor";
     return async (input, ending) => {
@@ -152,14 +152,30 @@ const isSize = (x: unknown): x is Size =>
 
 const SIZES = `Give [[height, width], ...], of at most ${MAX_PIXELS} pixels each.`;
 
+/** A list whose items pass a check; undefined if there is none. */
+function listOf<T>(
+  options: Options,
+  name: string,
+  check: (item: unknown) => item is T,
+  remedy: string,
+): T[] | undefined {
+  const value = options.given[name] ?? undefined;
+  if (value === undefined) return undefined;
+  return Array.isArray(value) && value.every(check) ? value : options.refuse(name, remedy);
+}
+
 function segmentOptions(options: Options): SegmentOptions & { threshold: number } {
   return {
-    threshold: options.part("threshold", 0.9),
-    maskThreshold: options.part("mask_threshold", 0.5),
-    overlapMaskAreaThreshold: options.part("overlap_mask_area_threshold", 0.5),
+    threshold: options.number("threshold", 0.9, 0, 1),
+    maskThreshold: options.number("mask_threshold", 0.5, 0, 1),
+    overlapMaskAreaThreshold: options.number("overlap_mask_area_threshold", 0.5, 0, 1),
     labelIdsToFuse:
-      options.list("label_ids_to_fuse", (x): x is number => Number.isInteger(x), "Give numbers.") ??
-      [],
+      listOf(
+        options,
+        "label_ids_to_fuse",
+        (x): x is number => Number.isInteger(x),
+        "Give numbers.",
+      ) ?? [],
   };
 }
 
@@ -179,7 +195,7 @@ export const imageSegmentation: TaskRunner = {
   prepare(host, options) {
     const subtask = options.choice("subtask", "default", SUBTASKS);
     const settings = segmentOptions(options);
-    const sizes = options.list("target_sizes", isSize, SIZES);
+    const sizes = listOf(options, "target_sizes", isSize, SIZES);
     if (sizes && !sizes.length)
       throw new InputError("there are none", "options.target_sizes", SIZES);
     let at = 0;

@@ -3,6 +3,7 @@
 import { InputError } from "../../../shared/errors.ts";
 import { labeler } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
+import type { Options } from "../options.ts";
 import { type Numbers, numbers, output, row } from "../outputs.ts";
 import type { TaskRunner } from "../runner.ts";
 import { soundDescription, soundInputs, voiceParts } from "./features.ts";
@@ -67,7 +68,7 @@ export const speakerVerification: TaskRunner = {
   prepare(host, options) {
     const description = soundDescription(host);
     const threshold = options.number("threshold", 0.75, -1, 1);
-    const voices = options.vectors("voices");
+    const voices = vectorsOf(options, "voices");
     const name = options.has("name") ? options.text("name", "") : undefined;
     const enrol = options.flag("enrol", false);
     if (!enrol && (name === undefined ? !voices.size : !voices.has(name)))
@@ -103,3 +104,12 @@ export const speakerVerification: TaskRunner = {
     return meanVoice(voices);
   },
 };
+
+/** Lists of numbers by names, of an option. */
+function vectorsOf(options: Options, name: string): Map<string, number[]> {
+  const found = Object.entries(options.given[name] ?? {});
+  for (const [, list] of found)
+    if (!Array.isArray(list) || !list.length || !list.every((x) => typeof x === "number"))
+      options.refuse(name, "Give a list of numbers for each name.");
+  return new Map(found as [string, number[]][]);
+}

@@ -2,17 +2,18 @@
 
 import { InputError } from "../../../shared/errors.ts";
 
-const POOLINGS = ["mean", "cls", "max", "mean_sqrt_len", "weightedmean", "last_token"];
+// In the order in which vectors of the flags in 1_Pooling/config.json are joined.
 const ALIASES: Readonly<Record<string, string>> = {
   cls_token: "cls",
-  first_token: "cls",
-  mean_tokens: "mean",
   max_tokens: "max",
+  mean_tokens: "mean",
   mean_sqrt_len_tokens: "mean_sqrt_len",
   weightedmean_tokens: "weightedmean",
   lasttoken: "last_token",
+  first_token: "cls",
   eos: "last_token",
 };
+const POOLINGS = [...new Set(Object.values(ALIASES))];
 
 /** The name of a way of pooling, or "none". */
 export function checkPooling(pooling: string): string {
@@ -25,16 +26,6 @@ export function checkPooling(pooling: string): string {
   );
 }
 
-// Fields of 1_Pooling/config.json, in the order in which their vectors are joined.
-const FLAGS = [
-  "cls_token",
-  "max_tokens",
-  "mean_tokens",
-  "mean_sqrt_len_tokens",
-  "weightedmean_tokens",
-  "lasttoken",
-];
-
 /**
  * The ways of pooling that 1_Pooling/config.json names, whose vectors are joined.
  * @param config of a model without that file: {}
@@ -42,7 +33,7 @@ const FLAGS = [
  */
 export function poolingsOf(config: Readonly<Record<string, unknown>>): string[] {
   const { pooling_mode: named } = config;
-  const flags = FLAGS.filter((flag) => config[`pooling_mode_${flag}`] === true);
+  const flags = Object.keys(ALIASES).filter((flag) => config[`pooling_mode_${flag}`] === true);
   const list: unknown[] = Array.isArray(named) ? named : [named];
   return (named ? list.map(String) : flags).map(checkPooling);
 }

@@ -3,15 +3,16 @@
 
 import type { TaskInput } from "../../../protocol/tasks.ts";
 import { InputError } from "../../../shared/errors.ts";
-import { marksContinuations } from "../../text/encoding.ts";
+import { type EncodeOptions, marksContinuations } from "../../text/encoding.ts";
 import { labeler, softmax } from "../classification.ts";
 import type { Ending, TaskHost } from "../host.ts";
 import { candidates } from "../inputs.ts";
 import { Options } from "../options.ts";
 import { labelsOf, output, row } from "../outputs.ts";
 import { SILENT, type TaskRunner } from "../runner.ts";
-import { checkPooling, normalized, packed, pool, poolingsOf, shortened } from "./embeddings.ts";
+import { checkPooling, normalized, packed, pool, shortened } from "./embeddings.ts";
 import { answerChars, mergeAnswers, spansOf } from "./questions.ts";
+import { type Recipe, readRecipe } from "./recipe.ts";
 import { entailmentOf, fillMask as fill, zeroShot } from "./scores.ts";
 import { EMBEDDING, encodings, forward, longest } from "./text.ts";
 import { entitiesOf, isSubword, type Scored, STRATEGIES } from "./tokens.ts";
@@ -19,10 +20,10 @@ import { entitiesOf, isSubword, type Scored, STRATEGIES } from "./tokens.ts";
 /** Options for the tokenizer, of pipelines that take them. */
 const ENCODING = ["truncation", "max_length", "padding", "add_special_tokens"] as const;
 
-function encodingOptions(options: Options): Parameters<typeof encodings>[3] {
+function encodingOptions(options: Options, longest?: number): EncodeOptions {
   options.flag("padding", true); // has no effect: each text runs alone
   const truncation = options.flag("truncation", true);
-  const most = options.count("max_length", undefined, undefined);
+  const most = options.count("max_length", longest, undefined);
   return {
     ...(truncation ? {} : { truncation: "do_not_truncate" as const }),
     ...(most === undefined ? {} : { max_length: most }),
@@ -43,16 +44,19 @@ export const featureExtraction: TaskRunner = {
   options: ["pooling", "normalize", "dimensions", "quantize", "precision", ...ENCODING],
   prepare(host, options) {
     const asked = options.optional("pooling");
-    const own = asked === undefined ? recipeOf(host) : undefined;
+    const recipe = recipeOf(host, asked === undefined);
+    const own = asked === undefined ? recipe : undefined;
     const poolings = own?.poolings ?? [checkPooling(asked!)].filter((how) => how !== "none");
     // as its files say, if the pooling is that of its files, too
     const normalize = options.flag("normalize", own?.normalize ?? false);
-    const dimensions = options.count("dimensions", undefined, undefined);
+    const dimensions = options.count("dimensions", own?.dimensions, undefined);
     const precision = options.choice("precision", "binary", ["binary", "ubinary"]);
     const quantize = options.flag("quantize", false);
-    const encode = encodingOptions(options);
+    const encode = encodingOptions(options, recipe.max_length);
     return async (input, ending) => {
-      const [encoding] = encodings(host, needText(input, host.task), undefined, encode);
+      const text = needText(input, host.task);
+      const cased = recipe.lower_case ? text.toLowerCase() : text;
+      const [encoding] = encodings(host, cased, undefined, encode);
       const outputs = await forward(host, encoding!, true, ending);
       const states = output(host, outputs, ...(own?.embeds ? [EMBEDDING] : STATES));
       const [, tokens, size] = states.dims as [number, number, number];
@@ -73,7 +77,8 @@ export const featureExtraction: TaskRunner = {
   },
   async features(host, input, _pooled, ending) {
     const { embeds, poolings } = recipeOf(host);
-    const given = embeds || poolings.length ? {} : { pooling: "mean", normalize: true };
+    const own = embeds || poolings.length > 0;
+    const given = own ? { dimensions: null } : { pooling: "mean", normalize: true };
     const run = this.prepare(host, new Options(given, this.options), SILENT);
     return ((await run(input, ending)) as { data: number[] }).data;
   },
@@ -87,12 +92,8 @@ export const featureExtraction: TaskRunner = {
   },
 };
 
-/** How a model's own files say that vectors are made. */
-interface Recipe {
-  /** Ways of pooling, whose vectors are joined; none: the files name none. */
-  poolings: string[];
-  /** Whether vectors get the length 1. */
-  normalize: boolean;
+/** How the model's own vectors are made. */
+interface Own extends Recipe {
   /**
    * Whether the graph's own vector of a text is what the model means: its files declare vectors, or
    * it has no states of tokens.
@@ -101,38 +102,22 @@ interface Recipe {
 }
 
 /**
- * Reads the files of sentence-transformers, as python/edgewise/pipelines/pooling.py.
- * @throws InputError if they name what neither the graph nor this pipeline has
+ * @param used whether the vectors are made in this way
+ * @throws InputError if the model's files then name what neither the graph nor this pipeline has
  */
-function recipeOf(host: TaskHost): Recipe {
+function recipeOf(host: TaskHost, used = true): Own {
   const names = host.graph("model").outputs.map(({ name }) => name);
-  const poolings = poolingsOf(host.config("1_Pooling/config.json"));
-  const modules = modulesOf(host.text("modules.json"));
+  const recipe = readRecipe(host.text("modules.json"), (name) => host.config(name));
+  const { poolings, others } = recipe;
   const hasVector = names.includes(EMBEDDING);
-  const others = modules.filter((kind) => !["Transformer", "Pooling", "Normalize"].includes(kind));
-  if (others.length && !hasVector)
+  if (used && others.length && !hasVector)
     throw new InputError(
       `the model's embeddings need ${others.join(", ")}, which the graph has not`,
       host.task,
       `Export it with the output ${EMBEDDING}, or pass pooling.`,
     );
   const embeds = hasVector && (poolings.length > 0 || !STATES.some((name) => names.includes(name)));
-  const normalize = modules.includes("Normalize") && (embeds || poolings.length > 0);
-  return { poolings, normalize, embeds };
-}
-
-/** The types of the modules in modules.json. */
-function modulesOf(text = "[]"): string[] {
-  let found: unknown;
-  try {
-    found = JSON.parse(text);
-  } catch {
-    // reported below
-  }
-  if (!Array.isArray(found))
-    throw new InputError("it is no list of modules", "modules.json", "Copy the file again.");
-  const type = (module: unknown) => String((module as { type?: unknown } | null)?.type);
-  return found.map((module) => type(module).split(".").at(-1)!);
+  return { ...recipe, embeds, normalize: recipe.normalize && (embeds || poolings.length > 0) };
 }
 
 /** The outputs of the graph for a text or a pair of texts. */

@@ -115,8 +115,8 @@ function callOf(host: TaskHost, options: Options): Call {
     ),
     OWN,
   );
-  const number = (name: string) => both.real(name, null);
-  const chunk = options.real("chunk_length_s", 0) ?? 0;
+  const number = (name: string) => realOf(both, name, null);
+  const chunk = realOf(options, "chunk_length_s", 0) ?? 0;
   const stride = options.given.stride_length_s ?? chunk / 6;
   const sides = Array.isArray(stride) ? stride : [stride, stride];
   if (sides.length !== 2 || !sides.every((x) => Number.isFinite(x) && x >= 0) || chunk < 0)
@@ -129,7 +129,7 @@ function callOf(host: TaskHost, options: Options): Call {
     word_times: options.given.return_timestamps === "word",
     language: options.optional("language") ?? null,
     task: options.optional("task") ?? null,
-    prompt_ids: options.ids("prompt_ids"),
+    prompt_ids: idsOf(options, "prompt_ids"),
     prompt_condition_type: both.choice("prompt_condition_type", "first-segment", [
       "first-segment",
       "all-segments",
@@ -158,6 +158,23 @@ function callOf(host: TaskHost, options: Options): Call {
     full: options.flag("force_full_sequences", false),
     whisper,
   };
+}
+
+/** A finite number; null stands for none. */
+function realOf(options: Options, name: string, otherwise: number | null): number | null {
+  const value = options.given[name] ?? otherwise;
+  return value === null || Number.isFinite(value)
+    ? (value as number | null)
+    : options.refuse(name, "Give a number.");
+}
+
+/** Token ids. */
+function idsOf(options: Options, name: string): number[] {
+  const value = options.given[name] ?? [];
+  const list = Array.isArray(value) || ArrayBuffer.isView(value) ? Array.from(value as []) : [NaN];
+  return list.every((id) => Number.isInteger(id) && (id as number) >= 0)
+    ? list
+    : options.refuse(name, "Give a list of token ids.");
 }
 
 function temperatures({ given: { temperature } }: Options): (number | null)[] {
